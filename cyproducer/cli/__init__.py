@@ -1,0 +1,1 @@
+"""The ``cyproducer`` command."""

@@ -1,0 +1,1 @@
+"""Cluster metadata: topics, leaders, epochs, and when to refresh them."""

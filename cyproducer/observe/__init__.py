@@ -1,0 +1,1 @@
+"""What can be seen of a running sender: log, ledger of failures, status."""

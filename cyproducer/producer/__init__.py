@@ -1,0 +1,1 @@
+"""The front-end: what runs in an application's process."""

@@ -1,0 +1,1 @@
+"""Kafka's wire protocol as tables of fields, without sockets."""

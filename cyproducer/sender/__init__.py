@@ -1,0 +1,1 @@
+"""The sender process: one native loop that ships the batches of all front-ends."""

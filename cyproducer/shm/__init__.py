@@ -1,0 +1,1 @@
+"""What front-ends and the sender share: the layout of memory, its atomics, rings, pools, and waiting."""
