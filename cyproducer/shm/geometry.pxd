@@ -1,0 +1,87 @@
+"""Sizes and offsets of the regions, computed from an arena's bytes; kept privately by both sides."""
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from cyproducer.shm.layout cimport (
+    CYP_ARENA_BYTES_MAX,
+    CYP_ARENA_BYTES_MIN,
+    CYP_BLOCK_BYTES,
+    CYP_BODIES_MAX,
+    CYP_CONTRIBUTORS_MAX,
+    CYP_ENTRIES_MAX,
+    CYP_PAGE_BYTES,
+    CYP_PARTITIONS_MAX,
+    CYP_SNAPSHOT_BUFFER_BYTES,
+    CYP_TOPIC_NAME_BYTES,
+    CYP_TOPICS_MAX,
+    CYP_UNIT_BYTES,
+    cyp_contributor,
+    cyp_entry,
+    cyp_outcome,
+    cyp_partition_row,
+    cyp_slot_row,
+)
+
+
+ctypedef struct FrontEndGeometry:
+    uint32_t slot_count             # 4 KiB units
+    uint64_t ring_entries           # of each ring; a power of two >= 2 * slot_count
+    uint64_t slots_offset           # arena
+    uint64_t submit_ring_offset
+    uint64_t chunks_offset
+    uint64_t arena_bytes
+    uint64_t sent_offset            # outcomes
+    uint64_t outcome_ring_offset
+    uint64_t outcomes_bytes
+
+
+ctypedef struct SnapshotGeometry:
+    uint64_t sticky_offset
+    uint64_t buffers_offset
+    uint64_t region_bytes
+
+
+ctypedef struct StateGeometry:
+    uint64_t topics_offset
+    uint64_t partitions_offset
+    uint64_t entries_offset
+    uint64_t contributors_offset
+    uint64_t bodies_offset
+    uint64_t region_bytes
+
+
+cdef inline uint64_t page_align(uint64_t size) noexcept nogil:
+    return (size + CYP_PAGE_BYTES - 1) & ~(<uint64_t>CYP_PAGE_BYTES - 1)
+
+
+cdef inline bint front_end_geometry(uint64_t buffer_memory, FrontEndGeometry *out) noexcept nogil:
+    """Fills `out` for an arena with `buffer_memory` bytes of chunks; False if that is no valid size."""
+    if buffer_memory < CYP_ARENA_BYTES_MIN or buffer_memory > CYP_ARENA_BYTES_MAX or buffer_memory % CYP_BLOCK_BYTES:
+        return False
+    out.slot_count = <uint32_t>(buffer_memory // CYP_UNIT_BYTES)
+    out.ring_entries = 1
+    while out.ring_entries < 2 * <uint64_t>out.slot_count:
+        out.ring_entries <<= 1
+    out.slots_offset = CYP_PAGE_BYTES
+    out.submit_ring_offset = out.slots_offset + page_align(out.slot_count * sizeof(cyp_slot_row))
+    out.chunks_offset = out.submit_ring_offset + page_align(out.ring_entries * sizeof(uint64_t))
+    out.arena_bytes = out.chunks_offset + buffer_memory
+    out.sent_offset = CYP_PAGE_BYTES
+    out.outcome_ring_offset = out.sent_offset + page_align(out.slot_count * sizeof(uint32_t))
+    out.outcomes_bytes = out.outcome_ring_offset + page_align(out.ring_entries * sizeof(cyp_outcome))
+    return True
+
+
+cdef inline void snapshot_geometry(SnapshotGeometry *out) noexcept nogil:
+    out.sticky_offset = CYP_PAGE_BYTES
+    out.buffers_offset = out.sticky_offset + page_align(CYP_TOPICS_MAX * 4)
+    out.region_bytes = out.buffers_offset + 2 * <uint64_t>CYP_SNAPSHOT_BUFFER_BYTES
+
+
+cdef inline void state_geometry(StateGeometry *out) noexcept nogil:
+    out.topics_offset = CYP_PAGE_BYTES
+    out.partitions_offset = out.topics_offset + <uint64_t>CYP_TOPICS_MAX * CYP_TOPIC_NAME_BYTES
+    out.entries_offset = out.partitions_offset + <uint64_t>CYP_PARTITIONS_MAX * sizeof(cyp_partition_row)
+    out.contributors_offset = out.entries_offset + <uint64_t>CYP_ENTRIES_MAX * sizeof(cyp_entry)
+    out.bodies_offset = out.contributors_offset + <uint64_t>CYP_CONTRIBUTORS_MAX * sizeof(cyp_contributor)
+    out.region_bytes = out.bodies_offset + <uint64_t>CYP_BODIES_MAX * CYP_BLOCK_BYTES

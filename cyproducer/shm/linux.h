@@ -1,0 +1,48 @@
+/* Linux calls that Cython's posix declarations lack, with stable prototypes. */
+#ifndef CYPRODUCER_LINUX_H
+#define CYPRODUCER_LINUX_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <fcntl.h>
+#include <stdint.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef MADV_WIPEONFORK
+#define MADV_WIPEONFORK 18
+#endif
+
+static inline int cyp_memfd_create(const char *name, unsigned int flags) { return memfd_create(name, flags); }
+static inline int cyp_fcntl(int fd, int command, int argument) { return fcntl(fd, command, argument); }
+static inline int cyp_madvise(void *at, size_t size, int advice) { return madvise(at, size, advice); }
+
+/* System-wide on Linux, so that both sides' values compare; unmoved by clock steps. */
+static inline uint64_t cyp_monotonic_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* Wall clock of the last kernel tick: up to 4 ms stale, a tenth of the cost. */
+static inline int64_t cyp_realtime_coarse_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static inline void cyp_eventfd_signal(int fd) {
+    uint64_t one = 1;
+    ssize_t written = write(fd, &one, sizeof one);  /* EAGAIN: the counter is full, so the other side wakes anyway */
+    (void)written;
+}
+
+static inline void cyp_eventfd_clear(int fd) {
+    uint64_t count;
+    ssize_t got = read(fd, &count, sizeof count);
+    (void)got;
+}
+#endif

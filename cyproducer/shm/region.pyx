@@ -1,0 +1,170 @@
+"""memfds: made, sealed, checked, mapped; and the page that tells a forked child from its parent."""
+
+import os
+import threading
+
+from libc.errno cimport errno
+from libc.stdint cimport uint8_t, uint64_t
+from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
+
+
+cdef extern from "cyproducer/shm/linux.h" nogil:
+    enum:
+        MFD_CLOEXEC
+        MFD_ALLOW_SEALING
+        F_ADD_SEALS
+        F_GET_SEALS
+        F_SEAL_SEAL
+        F_SEAL_SHRINK
+        F_SEAL_GROW
+        MADV_DONTFORK
+        MADV_WIPEONFORK
+    int cyp_memfd_create(const char *name, unsigned int flags)
+    int cyp_fcntl(int fd, int command, int argument)
+    int cyp_madvise(void *at, size_t size, int advice)
+
+
+cdef const uint64_t *_fork_page = NULL
+cdef int SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL
+_fork_lock = threading.Lock()
+
+
+cdef const uint64_t *fork_page() noexcept nogil:
+    """The first word of a page that the kernel wipes in every forked child; NULL before the first fork_token().
+
+    It holds the token of the process that wrote it, 0 in a child: one load tells whether a mapping, a
+    session or a future belongs to this process, with no system call and for every way to fork.
+    """
+    return _fork_page
+
+
+cpdef uint64_t fork_token():
+    """This process's token (never 0), new in every forked child.
+
+    Raises OSError where the kernel knows no MADV_WIPEONFORK (Linux < 4.14).
+    """
+    global _fork_page
+    cdef void *page
+    if _fork_page != NULL and _fork_page[0] != 0:
+        return _fork_page[0]
+    with _fork_lock:
+        if _fork_page == NULL:
+            page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+            if page == MAP_FAILED:
+                raise OSError(errno, os.strerror(errno))
+            if cyp_madvise(page, 4096, MADV_WIPEONFORK) != 0:
+                error = errno
+                munmap(page, 4096)
+                raise OSError(error, f"MADV_WIPEONFORK: {os.strerror(error)}")
+            _fork_page = <const uint64_t *>page
+        if _fork_page[0] == 0:
+            (<uint64_t *>_fork_page)[0] = int.from_bytes(os.urandom(8), "little") | 1
+        return _fork_page[0]
+
+
+def _forget_lock():
+    """In a forked child: another thread of the parent may have held the lock."""
+    global _fork_lock
+    _fork_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_lock)
+
+
+cdef class Region:
+    """A memfd mapped into this process.
+
+    The mapping is MADV_DONTFORK: it does not exist in a forked child, where neither reading it nor
+    unmapping its addresses is allowed; `process` tells.
+    """
+
+    def __cinit__(self):
+        self.fd = -1
+        self.base = NULL
+
+    @staticmethod
+    def create(str name, uint64_t size):
+        """A sealed memfd of `size` zero bytes, mapped writable.
+
+        Seals: SHRINK, GROW and SEAL, so that no holder can pull pages from under another. Not FUTURE_WRITE,
+        which would keep a successor of the sender from mapping it.
+        """
+        cdef Region region = Region.__new__(Region)
+        region.fd = cyp_memfd_create(name.encode(), MFD_CLOEXEC | MFD_ALLOW_SEALING)
+        if region.fd < 0:
+            raise OSError(errno, f"memfd_create({name}, {size} bytes): {os.strerror(errno)}")
+        os.ftruncate(region.fd, size)
+        if cyp_fcntl(region.fd, F_ADD_SEALS, SEALS) != 0:
+            raise OSError(errno, f"sealing {name}: {os.strerror(errno)}")
+        region._map(size, True)
+        return region
+
+    @staticmethod
+    def attach(int fd, uint64_t size, bint writable):
+        """Maps somebody else's memfd. Owns `fd` from here on, also if it raises.
+
+        Raises ValueError for a descriptor that is no memfd sealed as ours are or has another size.
+        """
+        cdef Region region = Region.__new__(Region)
+        region.fd = fd
+        cdef int seals = cyp_fcntl(fd, F_GET_SEALS, 0)
+        if seals < 0 or (seals & SEALS) != SEALS:
+            raise ValueError("the descriptor is no memfd that is sealed against SHRINK, GROW and SEAL")
+        found = os.fstat(fd).st_size
+        if <uint64_t>found != size:
+            raise ValueError(f"the memfd has {found} bytes, {size} were announced")
+        region._map(size, writable)
+        return region
+
+    cdef object _map(self, uint64_t size, bint writable):
+        cdef void *base = mmap(NULL, size, PROT_READ | PROT_WRITE if writable else PROT_READ, MAP_SHARED, self.fd, 0)
+        if base == MAP_FAILED:
+            raise OSError(errno, f"mmap of {size} bytes: {os.strerror(errno)}")
+        if cyp_madvise(base, size, MADV_DONTFORK) != 0:
+            error = errno
+            munmap(base, size)
+            raise OSError(error, f"MADV_DONTFORK: {os.strerror(error)}")
+        self.base = <uint8_t *>base
+        self.size = size
+        self.writable = writable
+        self.process = fork_token()
+
+    def read_only_descriptor(self):
+        """Another descriptor of the memfd that cannot be mapped writable; the caller owns it.
+
+        A process of the same uid could open it again for writing through /proc, as it could ptrace the
+        sender: that is the limit of trust.
+        """
+        os.fchmod(self.fd, 0o400)
+        return os.open(f"/proc/self/fd/{self.fd}", os.O_RDONLY | os.O_CLOEXEC)
+
+    def memory(self):
+        """A memoryview of the whole region."""
+        if self.base == NULL or fork_page()[0] != self.process:
+            raise ValueError("the region is not mapped in this process")
+        if self.writable:
+            return memoryview(<uint8_t[:self.size]>self.base)
+        return memoryview(<uint8_t[:self.size]>self.base).toreadonly()
+
+    def close_descriptor(self):
+        """Closes the descriptor; the mapping stays."""
+        if self.fd >= 0:
+            fd, self.fd = self.fd, -1
+            os.close(fd)
+
+    def close(self):
+        """Unmaps (in the process that mapped it) and closes the descriptor. Again: nothing."""
+        if self.base != NULL:
+            if fork_page()[0] == self.process:
+                munmap(self.base, self.size)
+            self.base = NULL
+        self.close_descriptor()
+
+    def __dealloc__(self):
+        if self.base != NULL and _fork_page != NULL and _fork_page[0] == self.process:
+            munmap(self.base, self.size)
+        if self.fd >= 0:
+            try:
+                os.close(self.fd)
+            except OSError:
+                pass  # a forked child has closed it already
