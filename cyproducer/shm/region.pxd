@@ -10,6 +10,8 @@ cdef class Region:
     cdef uint8_t *base              # NULL: not mapped
     cdef uint64_t process           # fork_token() of the process that mapped it
 
+    cdef object _map(self, uint64_t size, bint writable)
+
 
 cpdef uint64_t fork_token()
 

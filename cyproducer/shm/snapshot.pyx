@@ -67,7 +67,7 @@ cdef class SnapshotWriter:
         for number, name, error_code, leaders in topics:
             encoded = name.encode()
             part = _TOPIC.pack(number, error_code, len(leaders), len(encoded), 0) + encoded + leaders
-            parts.append(part + bytes(-len(part) % 4))
+            parts.append(part + bytes(-len(part) & 3))
             count += 1
         text = last_error.encode()[:CYP_SNAPSHOT_ERROR_BYTES]
         cdef bytes body = _HEAD.pack(brokers, count, text) + b"".join(parts)
@@ -129,7 +129,7 @@ cdef class SnapshotReader:
             name = body[start:start + name_bytes].decode()
             topics[name] = number, error_code, body[start + name_bytes:start + name_bytes + partitions]
             at += _TOPIC.size + name_bytes + partitions
-            at += -(_TOPIC.size + name_bytes + partitions) % 4
+            at += -(_TOPIC.size + name_bytes + partitions) & 3
         return published >> 1, brokers, text.rstrip(b"\0").decode(errors="replace"), topics
 
     def _check(self):
