@@ -1,0 +1,169 @@
+"""Errors: the table of codes, what each class carries, copies and pickles, and the stub of the module."""
+
+import ast
+import copy
+import pickle
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cyproducer import ArrayMetadata, RecordMetadata, TopicPartition, errors
+
+ALL_CLASSES = [
+    value
+    for value in vars(errors).values()
+    if isinstance(value, type) and issubclass(value, errors.KafkaError)
+]
+
+
+def _same(left, right):
+    assert type(left) is type(right)
+    assert (left.code, left.message, left.retriable) == (right.code, right.message, right.retriable)
+    assert (str(left), left.args) == (str(right), right.args)
+
+
+def test_every_broker_code_has_a_class_of_its_own():
+    assert set(errors.BROKER_CODES) == {-1, *range(1, 137)}
+    assert len(set(errors.BROKER_CODES.values())) == len(errors.BROKER_CODES)
+    for code, cls in errors.BROKER_CODES.items():
+        assert cls.code == code
+        assert issubclass(cls, errors.BrokerResponseError)
+        assert getattr(errors, cls.__name__) is cls
+        assert cls.__doc__
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "kafka_name", "retriable", "invalid_metadata"),
+    [
+        (-1, "UnknownError", "UNKNOWN_SERVER_ERROR", False, False),
+        (2, "CorruptRecordError", "CORRUPT_MESSAGE", True, False),
+        (3, "UnknownTopicOrPartitionError", "UNKNOWN_TOPIC_OR_PARTITION", True, True),
+        (5, "LeaderNotAvailableError", "LEADER_NOT_AVAILABLE", True, True),
+        (6, "NotLeaderForPartitionError", "NOT_LEADER_OR_FOLLOWER", True, True),
+        (7, "RequestTimedOutError", "REQUEST_TIMED_OUT", True, False),
+        (10, "RecordTooLargeError", "MESSAGE_TOO_LARGE", False, False),
+        (13, "NetworkExceptionError", "NETWORK_EXCEPTION", True, True),
+        (17, "InvalidTopicError", "INVALID_TOPIC_EXCEPTION", False, False),
+        (19, "NotEnoughReplicasError", "NOT_ENOUGH_REPLICAS", True, False),
+        (29, "TopicAuthorizationFailedError", "TOPIC_AUTHORIZATION_FAILED", False, False),
+        (45, "OutOfOrderSequenceNumberError", "OUT_OF_ORDER_SEQUENCE_NUMBER", False, False),
+        (47, "InvalidProducerEpochError", "INVALID_PRODUCER_EPOCH", False, False),
+        (56, "KafkaStorageError", "KAFKA_STORAGE_ERROR", True, True),
+        (75, "UnknownLeaderEpochError", "UNKNOWN_LEADER_EPOCH", True, False),
+        (87, "InvalidRecordError", "INVALID_RECORD", False, False),
+        (90, "ProducerFencedError", "PRODUCER_FENCED", False, False),
+        (100, "UnknownTopicIdError", "UNKNOWN_TOPIC_ID", True, True),
+        (106, "FetchSessionTopicIdError", "FETCH_SESSION_TOPIC_ID_ERROR", True, False),
+    ],
+)
+def test_known_codes_are_kafkas(code, name, kafka_name, retriable, invalid_metadata):
+    error = errors.for_code(code, "topic t, partition 3")
+    assert type(error).__name__ == name
+    assert errors.name_for_code(code) == kafka_name
+    assert error.retriable is retriable
+    assert error.invalid_metadata is invalid_metadata
+    assert isinstance(error, errors.RetriableError) is retriable
+    assert str(error) == error.message == "topic t, partition 3"
+
+
+@pytest.mark.parametrize(
+    ("code", "cls"),
+    [
+        (-1001, errors.KafkaTimeoutError),
+        (-1002, errors.OutcomeUnknownError),
+        (-1003, errors.SenderUnavailableError),
+        (-1004, errors.SenderLostError),
+        (-1005, errors.InvalidBatchError),
+        (-1006, errors.ProducerClosedError),
+        (-1007, errors.UnknownPartitionError),
+    ],
+)
+def test_codes_that_travel_through_shared_memory_are_fixed(code, cls):
+    error = errors.for_code(code)
+    assert type(error) is cls
+    assert error.code == code
+    assert error.message
+
+
+def test_client_codes_are_outside_kafkas_and_fit_in_an_int32():
+    assert all(-(2**31) <= code < -1000 for code in errors.CLIENT_CODES)
+    for code, cls in errors.CLIENT_CODES.items():
+        assert cls.code == code or (cls is errors.KafkaTimeoutError and code == errors.DELIVERY_TIMEOUT)
+
+
+def test_what_a_lost_sender_means():
+    lost = errors.for_code(errors.SENDER_LOST)
+    assert isinstance(lost, errors.SenderUnavailableError)
+    assert isinstance(lost, errors.OutcomeUnknownError)
+    assert not lost.retriable
+    assert errors.SenderUnavailableError().retriable
+    assert not errors.OutcomeUnknownError().retriable
+
+
+def test_errors_are_pythons_own_kinds_where_people_catch_those():
+    assert issubclass(errors.KafkaConfigurationError, ValueError)
+    assert issubclass(errors.KafkaTimeoutError, TimeoutError)
+    assert issubclass(errors.BufferExhaustedError, errors.KafkaTimeoutError)
+    assert issubclass(errors.UnknownPartitionError, errors.UnknownTopicOrPartitionError)
+    assert errors.MessageSizeTooLargeError is errors.RecordTooLargeError
+    assert errors.NoBrokersAvailable is errors.KafkaTimeoutError
+
+
+@pytest.mark.parametrize("cls", ALL_CLASSES, ids=lambda cls: cls.__name__)
+def test_every_class_has_a_message_and_survives_pickle_and_copy(cls):
+    for error in (cls(), cls("what happened"), cls("what happened", code=4711)):
+        assert error.message
+        _same(error, copy.deepcopy(error))
+        _same(error, copy.copy(error))
+        for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+            _same(error, pickle.loads(pickle.dumps(error, protocol)))
+
+
+@given(st.integers(-(2**31), 2**31 - 1).filter(bool), st.text())
+def test_for_code_gives_an_error_for_any_code(code, message):
+    error = errors.for_code(code, message)
+    assert error.code == code
+    assert error.message == (message or error.message) != ""
+    assert errors.name_for_code(code)
+    if code not in errors.BROKER_CODES and code not in errors.CLIENT_CODES:
+        assert type(error) is errors.UnknownError
+        assert message or str(code) in error.message
+
+
+def test_success_is_no_error():
+    assert errors.name_for_code(0) == "NONE"
+    with pytest.raises(ValueError, match="success"):
+        errors.for_code(0)
+
+
+def test_the_stub_lists_the_modules_classes_bases_and_names():
+    tree = ast.parse(Path(errors.__file__).with_suffix(".pyi").read_text())
+    stub = {
+        node.name: [ast.unparse(base) for base in node.bases]
+        for node in tree.body
+        if isinstance(node, ast.ClassDef)
+    }
+    module = {cls.__name__: [base.__name__ for base in cls.__bases__] for cls in ALL_CLASSES}
+    assert stub == module
+    aliases = {
+        node.targets[0].id: node.value.id
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name)
+    }
+    for name, cls_name in aliases.items():
+        assert getattr(errors, name) is getattr(errors, cls_name)
+    declared = {*stub, *aliases}
+    declared |= {node.target.id for node in tree.body if isinstance(node, ast.AnnAssign)}
+    declared |= {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    public = {name for name, value in vars(errors).items() if not name.startswith("_")}
+    assert declared == public - {"Mapping", "MappingProxyType"}
+
+
+def test_record_metadata():
+    record = RecordMetadata("t", 3, 17, 1_700_000_000_000, -1, 5)
+    assert record.topic_partition == TopicPartition("t", 3) == ("t", 3)
+    assert pickle.loads(pickle.dumps(record)) == record
+    assert record.offset == record[2] == 17
+    assert ArrayMetadata("t", [0], [5]).offset == [5]
