@@ -1,0 +1,129 @@
+"""Every message and version: what was encoded decodes to the same, and cut or mangled bytes are refused."""
+
+import uuid
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cyproducer.protocol.codec import (
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+    response_size,
+)
+from cyproducer.protocol.fields import REQUIRED, ProtocolError
+from cyproducer.protocol.messages import REQUESTS, RESPONSES
+
+SIZES = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+
+
+def values(field, version):
+    """A strategy for the values that `version` can carry in `field`."""
+    kind = field.type
+    if kind.startswith("[]"):
+        item = field._replace(type=kind[2:], nullable=1 << 20)
+        plain = st.lists(values(item, version), max_size=3)
+    elif kind == "struct":
+        plain = body(field.fields, version)
+    elif kind in SIZES:
+        plain = st.integers(-(1 << SIZES[kind]), (1 << SIZES[kind]) - 1)
+    else:
+        plain = {
+            "bool": st.booleans(),
+            "uuid": st.uuids() | st.just(uuid.UUID(int=0)),
+            "string": TEXT,
+            "records": st.binary(max_size=200),
+        }[kind]
+    return st.none() | plain if version >= field.nullable else plain
+
+
+def body(fields, version):
+    """A strategy for whole dicts; what the version does not carry has its default."""
+    members = {}
+    for field in fields:
+        if field.first <= version <= field.last:
+            members[field.name] = values(field, version)
+        elif field.default is not REQUIRED:
+            members[field.name] = st.just(field.default)
+    return st.fixed_dictionaries(members)
+
+
+def every(tables):
+    return [(m.name, m, v) for m in tables.values() for v in range(m.first, m.last + 1)]
+
+
+CASES = [pytest.param(m, v, id=f"{name}-v{v}") for name, m, v in every(REQUESTS) + every(RESPONSES)]
+RELAXED = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def encode(message, version, correlation_id, client_id, data):
+    if REQUESTS[message.api_key] is message:
+        return encode_request(message.api_key, version, correlation_id, client_id, data)
+    return encode_response(message.api_key, version, correlation_id, data)
+
+
+def decode(message, version, payload):
+    """(correlation id, body), whichever kind of message it is."""
+    if REQUESTS[message.api_key] is message:
+        api_key, api_version, correlation_id, _, data = decode_request(payload)
+        assert (api_key, api_version) == (message.api_key, version)
+        return correlation_id, data
+    return decode_response(message.api_key, version, payload)
+
+
+@pytest.mark.parametrize(("message", "version"), CASES)
+@given(data=st.data())
+@RELAXED
+def test_round_trip(message, version, data):
+    given_body = data.draw(body(message.fields, version))
+    correlation_id = data.draw(st.integers(-(1 << 31), (1 << 31) - 1))
+    client_id = data.draw(st.none() | TEXT)
+    frame = encode(message, version, correlation_id, client_id, given_body)
+    assert response_size(frame) == len(frame) - 4
+    assert decode(message, version, frame[4:]) == (correlation_id, given_body)
+    if message in REQUESTS.values():
+        assert decode_request(frame[4:])[3] == client_id
+
+
+@pytest.mark.parametrize(("message", "version"), CASES)
+@given(data=st.data())
+@RELAXED
+def test_cut_at_every_byte(message, version, data):
+    payload = encode(message, version, 1, "c", data.draw(body(message.fields, version)))[4:]
+    for size in range(len(payload)):
+        with pytest.raises(ProtocolError) as caught:
+            decode(message, version, payload[:size])
+        assert caught.value.field
+    with pytest.raises(ProtocolError, match="left over"):
+        decode(message, version, payload + b"\0")
+
+
+@pytest.mark.parametrize(("message", "version"), CASES)
+@given(data=st.data(), noise=st.binary(min_size=1, max_size=6), at=st.integers(0, 1 << 16))
+@RELAXED
+def test_mangled_bytes_raise_nothing_else(message, version, data, noise, at):
+    frame = bytearray(encode(message, version, 1, "c", data.draw(body(message.fields, version))))
+    at = 4 + at % (len(frame) - 4)
+    frame[at : at + len(noise)] = noise
+    try:
+        decode_any = decode_request if message in REQUESTS.values() else None
+        if decode_any:
+            decode_any(bytes(frame[4:]))
+        else:
+            decode_response(message.api_key, version, bytes(frame[4:]))
+    except ProtocolError:
+        pass
+
+
+@given(st.binary(max_size=64))
+@settings(deadline=None)
+def test_random_bytes_raise_nothing_else(payload):
+    for message in RESPONSES.values():
+        for version in range(message.first, message.last + 1):
+            try:
+                decode_response(message.api_key, version, payload)
+            except ProtocolError:
+                pass
