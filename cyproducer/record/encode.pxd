@@ -1,0 +1,186 @@
+"""Encoding one record of a RecordBatch v2 (the body has no Kafka version of its own; magic 2).
+
+A record is: length varint (of all that follows it) | attributes int8 = 0 | timestamp delta varlong |
+offset delta varint | key | value | header count varint | {key, value}*, where a key or value is a varint
+length (-1: null, no bytes) and its bytes.
+
+No function here checks the room left or the int32 limits of Kafka: the caller has reserved
+`record_size_bound` or the exact size and has refused what is above `max_request_size`.
+A negative length means null; the pointer is then not read.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memcpy
+
+from cyproducer.record.varint cimport put_varint, put_varlong, size_of_varint, size_of_varlong
+
+
+cdef struct HeaderView:
+    const uint8_t *key         # UTF-8, never null
+    int32_t key_length         # >= 0
+    const uint8_t *value
+    int32_t value_length       # -1: null
+
+
+cdef enum:
+    # length 5, attributes 1, timestamp delta 10, offset delta 5, key and value length 5 each, header count 5
+    RECORD_OVERHEAD_BOUND = 36
+    # key and value length of one header
+    HEADER_OVERHEAD_BOUND = 10
+
+
+cdef inline uint8_t* put_bytes(uint8_t *at, const uint8_t *data, Py_ssize_t n) noexcept nogil:
+    """Copy `n` >= 0 bytes; returns the byte behind them.
+
+    Up to 16 bytes go without a call, as two loads that may overlap: keys are mostly that short.
+    """
+    if n > 16:
+        memcpy(at, data, n)
+    elif n >= 8:
+        memcpy(at, data, 8)
+        memcpy(at + n - 8, data + n - 8, 8)
+    elif n >= 4:
+        memcpy(at, data, 4)
+        memcpy(at + n - 4, data + n - 4, 4)
+    elif n > 0:
+        at[0] = data[0]
+        at[n >> 1] = data[n >> 1]
+        at[n - 1] = data[n - 1]
+    return at + n
+
+
+cdef inline uint8_t* put_nullable(uint8_t *at, const uint8_t *data, Py_ssize_t n) noexcept nogil:
+    """Write a varint length and the bytes; a negative `n` writes Kafka's null."""
+    if n < 0:
+        at[0] = 1
+        return at + 1
+    return put_bytes(put_varint(at, <int32_t> n), data, n)
+
+
+cdef inline Py_ssize_t nullable_size(Py_ssize_t n) noexcept nogil:
+    """Bytes that `put_nullable` writes."""
+    return 1 if n < 0 else size_of_varint(<int32_t> n) + n
+
+
+cdef inline Py_ssize_t headers_size(const HeaderView *headers, int header_count) noexcept nogil:
+    """Bytes of the header count and all headers, exact."""
+    cdef Py_ssize_t size = size_of_varint(header_count)
+    cdef int i
+    for i in range(header_count):
+        size += nullable_size(headers[i].key_length) + nullable_size(headers[i].value_length)
+    return size
+
+
+cdef inline Py_ssize_t record_body_size(
+    int64_t timestamp_delta,
+    int32_t offset_delta,
+    Py_ssize_t key_length,
+    Py_ssize_t value_length,
+    const HeaderView *headers,
+    int header_count,
+) noexcept nogil:
+    """The record's length field: bytes of all that follows it, exact. `headers` may be NULL if there are none."""
+    return (
+        1
+        + size_of_varlong(timestamp_delta)
+        + size_of_varint(offset_delta)
+        + nullable_size(key_length)
+        + nullable_size(value_length)
+        + (1 if header_count == 0 else headers_size(headers, header_count))
+    )
+
+
+cdef inline Py_ssize_t record_size(
+    int64_t timestamp_delta,
+    int32_t offset_delta,
+    Py_ssize_t key_length,
+    Py_ssize_t value_length,
+    const HeaderView *headers,
+    int header_count,
+) noexcept nogil:
+    """Bytes that `put_record` writes, exact: the body and its length field."""
+    cdef Py_ssize_t body = record_body_size(
+        timestamp_delta, offset_delta, key_length, value_length, headers, header_count
+    )
+    return size_of_varint(<int32_t> body) + body
+
+
+cdef inline Py_ssize_t record_size_bound(
+    Py_ssize_t key_length, Py_ssize_t value_length, Py_ssize_t header_bytes, int header_count
+) noexcept nogil:
+    """At least what `put_record` writes, whatever the deltas, without looking at a header.
+
+    `header_bytes` is the sum of the key and value lengths of the `header_count` headers.
+    """
+    return (
+        RECORD_OVERHEAD_BOUND
+        + (key_length if key_length > 0 else 0)
+        + (value_length if value_length > 0 else 0)
+        + header_bytes
+        + <Py_ssize_t> HEADER_OVERHEAD_BOUND * header_count
+    )
+
+
+cdef inline uint8_t* put_record_front(
+    uint8_t *at,
+    Py_ssize_t body_size,
+    int64_t timestamp_delta,
+    int32_t offset_delta,
+    const uint8_t *key,
+    Py_ssize_t key_length,
+    const uint8_t *value,
+    Py_ssize_t value_length,
+) noexcept nogil:
+    """Write everything before the header count, for a body of `body_size` bytes."""
+    at = put_varint(at, <int32_t> body_size)
+    at[0] = 0
+    at = put_varlong(at + 1, timestamp_delta)
+    at = put_varint(at, offset_delta)
+    at = put_nullable(at, key, key_length)
+    return put_nullable(at, value, value_length)
+
+
+cdef inline uint8_t* put_record_plain(
+    uint8_t *at,
+    int64_t timestamp_delta,
+    int32_t offset_delta,
+    const uint8_t *key,
+    Py_ssize_t key_length,
+    const uint8_t *value,
+    Py_ssize_t value_length,
+) noexcept nogil:
+    """Write a record without headers; returns the byte behind it. The form for bulk loops."""
+    at = put_record_front(
+        at,
+        record_body_size(timestamp_delta, offset_delta, key_length, value_length, NULL, 0),
+        timestamp_delta, offset_delta, key, key_length, value, value_length,
+    )
+    at[0] = 0
+    return at + 1
+
+
+cdef inline uint8_t* put_record(
+    uint8_t *at,
+    int64_t timestamp_delta,
+    int32_t offset_delta,
+    const uint8_t *key,
+    Py_ssize_t key_length,
+    const uint8_t *value,
+    Py_ssize_t value_length,
+    const HeaderView *headers,
+    int header_count,
+) noexcept nogil:
+    """Write a record; returns the byte behind it. Exactly `record_size` bytes are written."""
+    cdef int i
+    if header_count == 0:
+        return put_record_plain(at, timestamp_delta, offset_delta, key, key_length, value, value_length)
+    at = put_record_front(
+        at,
+        record_body_size(timestamp_delta, offset_delta, key_length, value_length, headers, header_count),
+        timestamp_delta, offset_delta, key, key_length, value, value_length,
+    )
+    at = put_varint(at, header_count)
+    for i in range(header_count):
+        at = put_nullable(at, headers[i].key, headers[i].key_length)
+        at = put_nullable(at, headers[i].value, headers[i].value_length)
+    return at

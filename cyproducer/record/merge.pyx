@@ -1,0 +1,246 @@
+"""Validating and re-encoding the records of a batch that another process wrote.
+
+The source is shared memory that its owner may change at any instant. Control bytes of a record's front are
+read once; its tail is first copied and then checked in the copy, so that what was checked is what is sent.
+"""
+
+from libc.stdint cimport INT32_MAX, INT64_MIN, int32_t, int64_t, uint8_t
+from libc.string cimport memcpy
+
+from cyproducer.record.varint cimport (
+    get_varint,
+    get_varlong,
+    put_varint,
+    put_varlong,
+    read_once,
+    size_of_varint,
+    size_of_varlong,
+)
+
+
+cdef extern from * nogil:
+    """
+    static inline int cyp_add_overflows(int64_t a, int64_t b, int64_t *sum) {
+        return __builtin_add_overflow(a, b, sum);
+    }
+    """
+    bint cyp_add_overflows(int64_t a, int64_t b, int64_t *sum)
+
+
+cdef struct Front:
+    const uint8_t *tail         # first byte behind the offset delta: the key's length
+    const uint8_t *end          # first byte behind the record
+    int64_t timestamp_delta
+    int32_t offset_delta
+
+
+cdef inline int read_front(const uint8_t *at, const uint8_t *end, Front *front) noexcept nogil:
+    """Read a record's length, attributes and deltas, each byte once; 0 or a RECORDS_ code."""
+    cdef int32_t length = 0
+    at = get_varint(at, end, &length)
+    if at == NULL:
+        return RECORDS_BAD_VARINT
+    if length < 1 or length > end - at:
+        return RECORDS_BAD_LENGTH
+    front.end = at + length
+    if read_once(at) != 0:
+        return RECORDS_BAD_ATTRIBUTES
+    at = get_varlong(at + 1, front.end, &front.timestamp_delta)
+    if at == NULL:
+        return RECORDS_BAD_VARINT
+    front.tail = get_varint(at, front.end, &front.offset_delta)
+    return RECORDS_BAD_VARINT if front.tail == NULL else 0
+
+
+cdef inline const uint8_t* skip_field(
+    const uint8_t *at, const uint8_t *end, int32_t shortest, int *error
+) noexcept nogil:
+    """Step over a length and its bytes; `shortest` is -1 where null is allowed, else 0. NULL sets `error`."""
+    cdef int32_t length = 0
+    at = get_varint(at, end, &length)
+    if at == NULL:
+        error[0] = RECORDS_BAD_VARINT
+        return NULL
+    if length < shortest or length > end - at:
+        error[0] = RECORDS_BAD_LENGTH
+        return NULL
+    return at + length if length > 0 else at
+
+
+cdef inline int check_tail(const uint8_t *at, const uint8_t *end) noexcept nogil:
+    """Key, value and headers must fill [at, end) exactly; 0 or a RECORDS_ code."""
+    cdef int32_t headers = 0
+    cdef int error = 0
+    at = skip_field(at, end, -1, &error)
+    if at == NULL:
+        return error
+    at = skip_field(at, end, -1, &error)
+    if at == NULL:
+        return error
+    at = get_varint(at, end, &headers)
+    if at == NULL:
+        return RECORDS_BAD_VARINT
+    if headers < 0:
+        return RECORDS_BAD_LENGTH
+    while headers > 0:
+        at = skip_field(at, end, 0, &error)
+        if at == NULL:
+            return error
+        at = skip_field(at, end, -1, &error)
+        if at == NULL:
+            return error
+        headers -= 1
+    return 0 if at == end else RECORDS_BAD_LENGTH
+
+
+cdef int64_t merge_records(
+    const uint8_t *source,
+    size_t n,
+    int32_t count,
+    int64_t timestamp_shift,
+    int32_t first_offset_delta,
+    uint8_t *target,
+    size_t capacity,
+    int64_t *max_timestamp_delta,
+) noexcept nogil:
+    """Re-encode `count` records from `source` (`n` bytes) into `target` (`capacity` bytes, private, no overlap).
+
+    Record i gets its timestamp delta + `timestamp_shift` (source base - target base, ms) and the offset delta
+    `first_offset_delta` + i. The source's own offset deltas must be consecutive; they may start anywhere, as
+    they do in a later chunk of a chain. Returns the bytes written and sets `max_timestamp_delta` to the
+    largest shifted delta; or returns a negative RECORDS_ code: then the target's content is undefined
+    (never beyond `capacity`) and `max_timestamp_delta` untouched.
+    """
+    cdef const uint8_t *end = source + n
+    cdef uint8_t *at = target
+    cdef Front front
+    cdef Py_ssize_t tail, body
+    cdef int64_t delta = 0
+    cdef int64_t latest = INT64_MIN
+    cdef int32_t i
+    cdef int64_t source_offset = 0
+    cdef int error
+    if count < 1:
+        return RECORDS_BAD_COUNT
+    if first_offset_delta < 0 or first_offset_delta > INT32_MAX - count + 1:
+        return RECORDS_BAD_OFFSET
+    for i in range(count):
+        if source == end:
+            return RECORDS_BAD_COUNT
+        error = read_front(source, end, &front)
+        if error != 0:
+            return error
+        if i == 0:
+            source_offset = front.offset_delta
+        if front.offset_delta != source_offset + i or front.offset_delta < 0:
+            return RECORDS_BAD_OFFSET
+        if cyp_add_overflows(front.timestamp_delta, timestamp_shift, &delta):
+            return RECORDS_BAD_TIMESTAMP
+        tail = front.end - front.tail
+        body = 1 + size_of_varlong(delta) + size_of_varint(first_offset_delta + i) + tail
+        if body > INT32_MAX:
+            return RECORDS_BAD_LENGTH
+        if <size_t> (size_of_varint(<int32_t> body) + body) > capacity - <size_t> (at - target):
+            return RECORDS_NO_ROOM
+        at = put_varint(at, <int32_t> body)
+        at[0] = 0
+        at = put_varlong(at + 1, delta)
+        at = put_varint(at, first_offset_delta + i)
+        memcpy(at, front.tail, tail)
+        error = check_tail(at, at + tail)
+        if error != 0:
+            return error
+        at += tail
+        source = front.end
+        if delta > latest:
+            latest = delta
+    if source != end:
+        return RECORDS_BAD_COUNT
+    max_timestamp_delta[0] = latest
+    return at - target
+
+
+cdef int scan_records(
+    const uint8_t *source, size_t n, int32_t count, int64_t *max_timestamp_delta
+) noexcept nogil:
+    """Walk `count` records in `n` bytes with the same checks as `merge_records`, writing nothing.
+
+    Returns 0 and sets `max_timestamp_delta`, or a negative RECORDS_ code. The owner may change the memory
+    afterwards: the result bounds nothing but this walk.
+    """
+    cdef const uint8_t *end = source + n
+    cdef Front front
+    cdef int64_t latest = INT64_MIN
+    cdef int64_t source_offset = 0
+    cdef int32_t i
+    cdef int error
+    if count < 1:
+        return RECORDS_BAD_COUNT
+    for i in range(count):
+        if source == end:
+            return RECORDS_BAD_COUNT
+        error = read_front(source, end, &front)
+        if error != 0:
+            return error
+        if i == 0:
+            source_offset = front.offset_delta
+        if front.offset_delta != source_offset + i or front.offset_delta < 0:
+            return RECORDS_BAD_OFFSET
+        error = check_tail(front.tail, front.end)
+        if error != 0:
+            return error
+        source = front.end
+        if front.timestamp_delta > latest:
+            latest = front.timestamp_delta
+    if source != end:
+        return RECORDS_BAD_COUNT
+    max_timestamp_delta[0] = latest
+    return 0
+
+
+cdef const char* records_error(int64_t code) noexcept nogil:
+    """What a RECORDS_ code means, in words for a log line."""
+    if code == RECORDS_BAD_VARINT:
+        return b"a varint is cut off, too large or longer than need be"
+    if code == RECORDS_BAD_LENGTH:
+        return b"a length leads outside, or the fields do not add up to it"
+    if code == RECORDS_BAD_ATTRIBUTES:
+        return b"a record's attributes are not 0"
+    if code == RECORDS_BAD_OFFSET:
+        return b"offset deltas are not consecutive"
+    if code == RECORDS_BAD_COUNT:
+        return b"the number of records is not the one announced"
+    if code == RECORDS_BAD_TIMESTAMP:
+        return b"a timestamp is out of range"
+    if code == RECORDS_NO_ROOM:
+        return b"the records do not fit"
+    return b"unknown"
+
+
+def merge(source, int32_t count, int64_t timestamp_shift, int32_t first_offset_delta, target):
+    """Python edge of `merge_records`: bytes in, a writable buffer to fill.
+
+    Returns (bytes written, largest shifted timestamp delta in ms). Raises ValueError that says what is wrong.
+    """
+    cdef const uint8_t[::1] read = memoryview(source).cast("B")
+    cdef uint8_t[::1] write = memoryview(target).cast("B")
+    cdef uint8_t nothing = 0
+    cdef int64_t latest = 0
+    cdef int64_t written = merge_records(
+        &read[0] if read.shape[0] else &nothing, read.shape[0], count, timestamp_shift, first_offset_delta,
+        &write[0] if write.shape[0] else &nothing, write.shape[0], &latest,
+    )
+    if written < 0:
+        raise ValueError(records_error(written).decode())
+    return written, latest
+
+
+def scan(source, int32_t count):
+    """Python edge of `scan_records`: the largest timestamp delta in ms. Raises ValueError."""
+    cdef const uint8_t[::1] read = memoryview(source).cast("B")
+    cdef uint8_t nothing = 0
+    cdef int64_t latest = 0
+    cdef int error = scan_records(&read[0] if read.shape[0] else &nothing, read.shape[0], count, &latest)
+    if error != 0:
+        raise ValueError(records_error(error).decode())
+    return latest
