@@ -1,0 +1,146 @@
+"""Fixtures of all tests: real Kafka nodes, topics, producers, and the check that nothing is left after each test."""
+
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support import build
+from support.leftovers import holdings, kill_leftovers, wait_for_nothing_left
+
+from cyproducer.cli.kafka_node import JavaMissingError, KafkaCluster, KafkaDownloadError
+
+CLUSTERS: list[KafkaCluster] = []
+TOPIC_NUMBERS = itertools.count(1)
+REPORTS = pytest.StashKey[dict[str, pytest.TestReport]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "pooled_sockets: a library under the test keeps sockets of its own open (py4j does)"
+    )
+    missing = build.missing_extensions()
+    if missing:
+        raise pytest.UsageError(
+            f"not built: {', '.join(missing)}. Build in place: python setup.py build_ext --inplace "
+            "(CYPRODUCER_BUILD_ONLY=room,room builds, and asks for, these rooms only)"
+        )
+
+
+def pytest_report_header() -> str:
+    return build.describe()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report = yield
+    item.stash.setdefault(REPORTS, {})[report.when] = report
+    return report
+
+
+@pytest.fixture(scope="session")
+def short_tmp() -> Iterator[Path]:
+    """A directory with a short path: sun_path of a UNIX socket is 108 bytes."""
+    path = Path(tempfile.mkdtemp(prefix="cyp-", dir="/tmp"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def runtime_dir(short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The test's own CYPRODUCER_RUNTIME_DIR (mode 0700), in the environment of it and of its children."""
+    path = Path(tempfile.mkdtemp(dir=short_tmp))
+    monkeypatch.setenv("CYPRODUCER_RUNTIME_DIR", str(path))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(request: pytest.FixtureRequest, runtime_dir: Path) -> Iterator[None]:
+    """Fails a test that leaves a process, descriptor, mapping, thread or file; ends what was left, by pid."""
+    before = holdings()
+    sockets = request.node.get_closest_marker("pooled_sockets") is None
+    yield
+    passed = all(report.passed for report in request.node.stash.get(REPORTS, {}).values())
+    found = wait_for_nothing_left(before, runtime_dir, _broker_pids(), sockets, timeout=5.0 if passed else 0.0)
+    kill_leftovers(before, runtime_dir, _broker_pids())
+    for cluster in CLUSTERS:
+        cluster.heal()
+    if passed and found:
+        pytest.fail("left behind by the test:\n  " + "\n  ".join(found), pytrace=False)
+
+
+def _broker_pids() -> set[int]:
+    return {pid for cluster in CLUSTERS for pid in cluster.pids()}
+
+
+def _cluster(nodes: int, directory: Path) -> Iterator[KafkaCluster]:
+    try:
+        cluster = KafkaCluster(nodes, directory)
+    except (JavaMissingError, KafkaDownloadError) as error:
+        pytest.fail(str(error), pytrace=False)
+    with cluster:
+        CLUSTERS.append(cluster)
+        yield cluster
+        CLUSTERS.remove(cluster)
+        cluster.stop(grace=0)
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """One Kafka node for the whole run. A test may kill, pause or restart it: it is whole again for the next."""
+    yield from _cluster(1, tmp_path_factory.mktemp("kafka"))
+
+
+@pytest.fixture(scope="session")
+def kafka3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """Three Kafka nodes (min.insync.replicas=2) for the whole run, started by the first test that wants them."""
+    yield from _cluster(3, tmp_path_factory.mktemp("kafka3"))
+
+
+@pytest.fixture
+def new_topic(request: pytest.FixtureRequest) -> Callable[..., str]:
+    """``new_topic(partitions=1, replication=1, configs=None, cluster=None) -> name``: a topic of its own.
+
+    On ``kafka`` unless a cluster is given.
+    """
+
+    def make(
+        partitions: int = 1,
+        replication: int = 1,
+        configs: dict[str, str] | None = None,
+        cluster: KafkaCluster | None = None,
+    ) -> str:
+        where = cluster if cluster is not None else request.getfixturevalue("kafka")
+        return where.create_topic(f"t{os.getpid()}-{next(TOPIC_NUMBERS)}", partitions, replication, configs)
+
+    return make
+
+
+@pytest.fixture
+def topic(new_topic: Callable[..., str]) -> str:
+    """A topic of its own with three partitions, on ``kafka``."""
+    return new_topic(3)
+
+
+@pytest.fixture
+def make_producer(request: pytest.FixtureRequest) -> Iterator[Callable[..., object]]:
+    """``make_producer(**settings) -> KafkaProducer`` on ``kafka`` whose sender leaves soon after it; closed at the end."""
+    from cyproducer import KafkaProducer
+
+    made = []
+
+    def make(**settings: object) -> KafkaProducer:
+        if "bootstrap_servers" not in settings and "sender" not in settings:
+            settings["bootstrap_servers"] = request.getfixturevalue("kafka").bootstrap_servers
+        settings.setdefault("sender_idle_timeout_ms", 200)
+        producer = KafkaProducer(**settings)
+        made.append(producer)
+        return producer
+
+    yield make
+    for producer in made:
+        producer.close(10)

@@ -1,0 +1,92 @@
+"""Finds what a test left behind: processes, descriptors, mappings, threads of ours, files of the runtime directory."""
+
+import gc
+import os
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from support.process import command_of, is_running, kill9, users_of
+
+# What a sender may leave in its runtime directory: the lock must not be unlinked by others, the log is for people.
+LASTING = (".lock", ".log", ".log.1")
+
+
+@dataclass(slots=True)
+class Holdings:
+    """What this process and its children hold at one moment."""
+
+    children: set[int] = field(default_factory=set)
+    sockets: set[str] = field(default_factory=set)
+    memfds: set[str] = field(default_factory=set)
+    mappings: int = 0
+    threads: set[str] = field(default_factory=set)
+
+
+def holdings() -> Holdings:
+    """Take stock of this process. A descriptor counts by number and target, so that a reused number shows."""
+    held = Holdings()
+    held.children = {p.pid for p in psutil.Process().children(recursive=True) if is_running(p.pid)}
+    for entry in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{entry}")
+        except OSError:
+            continue  # the descriptor of the listing itself
+        if target.startswith("socket:"):
+            held.sockets.add(f"{entry} -> {target}")
+        elif target.startswith("/memfd:cyproducer"):
+            held.memfds.add(f"{entry} -> {target}")
+    held.mappings = Path("/proc/self/maps").read_text().count("/memfd:cyproducer")
+    held.threads = {f"{t.name} {t.ident}" for t in threading.enumerate() if t.name.startswith("cyproducer")}
+    return held
+
+
+def leftovers(before: Holdings, runtime: Path, expected_pids: set[int], sockets: bool = True) -> list[str]:
+    """What is there now, was not there before and is nobody's: one line each."""
+    now = holdings()
+    found = [
+        f"child process {pid}: {_describe(pid)}" for pid in sorted(now.children - before.children - expected_pids)
+    ]
+    users = {p.pid for p in users_of(runtime)} - expected_pids
+    found += [f"process {pid} uses the runtime directory: {_describe(pid)}" for pid in sorted(users)]
+    found += [f"memfd {fd}" for fd in sorted(now.memfds - before.memfds)]
+    found += [f"thread {name}" for name in sorted(now.threads - before.threads)]
+    if now.mappings > before.mappings:
+        found.append(f"{now.mappings - before.mappings} mappings of memfds")
+    if sockets:
+        found += [f"socket {fd}" for fd in sorted(now.sockets - before.sockets)]
+    if runtime.is_dir():
+        found += [f"file {p.name} in the runtime directory" for p in sorted(runtime.rglob("*"))
+                  if not p.is_dir() and not p.name.endswith(LASTING)]
+    return found
+
+
+def wait_for_nothing_left(
+    before: Holdings, runtime: Path, expected_pids: set[int], sockets: bool = True, timeout: float = 5.0
+) -> list[str]:
+    """Leftovers that are still there after ``timeout`` seconds: an idle sender may take its time to exit."""
+    gc.collect()
+    deadline = time.monotonic() + timeout
+    while found := leftovers(before, runtime, expected_pids, sockets):
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.02)
+    return found
+
+
+def kill_leftovers(before: Holdings, runtime: Path, expected_pids: set[int]) -> None:
+    """SIGKILL the processes that ``leftovers`` would name. Two rounds: a supervisor may have forked in between."""
+    for _ in range(2):
+        doomed = holdings().children - before.children | {p.pid for p in users_of(runtime)}
+        for pid in doomed - expected_pids:
+            kill9(pid)
+
+
+def _describe(pid: int) -> str:
+    try:
+        return " ".join(command_of(psutil.Process(pid)))[:300]
+    except psutil.Error:
+        return "gone"

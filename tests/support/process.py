@@ -1,0 +1,150 @@
+"""Run pieces of Python as processes of their own, wait for things, and end what must be ended, by pid."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+
+
+T = TypeVar("T")
+
+
+def wait_until(condition: Callable[[], T], timeout: float = 10.0, what: str = "the condition") -> T:
+    """Poll until ``condition()`` is true and return its value; fails with ``what`` after ``timeout`` seconds."""
+    deadline = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what} did not come true within {timeout:g} s")
+        time.sleep(0.02)
+
+
+def kill9(pid: int, timeout: float = 10.0) -> None:
+    """SIGKILL one process and wait until it is gone (a zombie counts: somebody else reaps it)."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not is_running(pid), timeout, f"the end of process {pid}")
+
+
+def is_running(pid: int) -> bool:
+    """True if the process exists and is not a zombie."""
+    try:
+        return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def script_command(script: str | Path, *arguments: object) -> list[str]:
+    """``sys.executable`` with a script: a Path is run as file, a str is (indented) source text for ``-c``."""
+    source = [str(script)] if isinstance(script, Path) else ["-c", textwrap.dedent(script)]
+    return [sys.executable, "-X", "faulthandler", *source, *map(str, arguments)]
+
+
+def script_environment(changes: Mapping[str, str | None] | None = None) -> dict[str, str]:
+    """This process's environment with ``changes`` (None removes) and this process's import path."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    for name, value in (changes or {}).items():
+        if value is None:
+            environment.pop(name, None)
+        else:
+            environment[name] = value
+    return environment
+
+
+def run_script(
+    script: str | Path,
+    *arguments: object,
+    timeout: float = 60.0,
+    env: Mapping[str, str | None] | None = None,
+    cwd: str | Path | None = None,
+    input: str | None = None,
+    check: bool = True,
+) -> subprocess.CompletedProcess[str]:
+    """Run a script file (Path) or source text (str) to its end; ``stdout`` and ``stderr`` are captured text.
+
+    ``check`` fails the test if the exit status is not 0. At the timeout the process gets SIGABRT, so that
+    faulthandler prints every thread's stack, and the test fails with what it printed.
+    """
+    with start_script(script, *arguments, env=env, cwd=cwd) as process:
+        late = False
+        try:
+            out, err = process.communicate(input, timeout)
+        except subprocess.TimeoutExpired:
+            late = True
+            process.send_signal(signal.SIGABRT)
+            try:
+                out, err = process.communicate(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                out, err = process.communicate()
+    printed = f"--- stdout\n{out}\n--- stderr\n{err}"
+    if late:
+        raise AssertionError(f"the script did not end within {timeout:g} s\n{printed}")
+    if check and process.returncode != 0:
+        raise AssertionError(f"the script ended with status {process.returncode}\n{printed}")
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+@contextlib.contextmanager
+def start_script(
+    script: str | Path,
+    *arguments: object,
+    env: Mapping[str, str | None] | None = None,
+    cwd: str | Path | None = None,
+) -> Iterator["subprocess.Popen[str]"]:
+    """Start a script (as ``run_script``) with pipes for stdin, stdout and stderr; killed at the end of the block."""
+    process = subprocess.Popen(
+        script_command(script, *arguments), env=script_environment(env), cwd=cwd, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+
+
+def senders(runtime_directory: str | Path) -> list[psutil.Process]:
+    """Sender processes (and their supervisors) that use a runtime directory."""
+    return [p for p in users_of(runtime_directory) if any("cyproducer.sender" in word for word in command_of(p))]
+
+
+def users_of(directory: str | Path) -> list[psutil.Process]:
+    """Processes other than this one that name a directory in their command line or initial environment."""
+    wanted = os.fsencode(directory)
+    found = []
+    # Read raw: after every test, psutil's objects for every process of the machine would cost too much.
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit() or int(entry) == os.getpid():
+            continue
+        try:
+            texts = [Path(f"/proc/{entry}/{name}").read_bytes() for name in ("cmdline", "environ")]
+        except OSError:
+            continue  # gone, or another user's
+        if any(wanted in text for text in texts):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found.append(psutil.Process(int(entry)))
+    return found
+
+
+def command_of(process: psutil.Process) -> list[str]:
+    """Command line of a process, empty if it is gone."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
