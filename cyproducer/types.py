@@ -18,7 +18,7 @@ class RecordMetadata(NamedTuple):
     """What the broker said of one record.
 
     `offset` is -1 when it is not known (`acks=0`, or a duplicate that the broker only recognised).
-    `timestamp` is in milliseconds since 1970: the record's own, or the broker's for a topic with LogAppendTime.
+    `timestamp` is in milliseconds since 1970: the record's own, or with LogAppendTime the broker's.
     Serialized sizes are in bytes, -1 for null (`RecordMetadata.java`).
     """
 
@@ -40,7 +40,7 @@ class ArrayMetadata(NamedTuple):
 
     `topic` is the name that all rows went to, or a sequence of names, one a row, if a column gave them.
     `partition` is a 1-D array of int32, `offset` a 1-D array of int64, each with one element a row: NumPy
-    arrays if NumPy is installed, else memoryviews of the same element types. An offset is -1 where it is not known.
+    arrays if NumPy is installed, else memoryviews of the same element types. An unknown offset is -1.
     """
 
     topic: Any
