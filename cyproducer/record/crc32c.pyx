@@ -1,4 +1,4 @@
-"""CRC-32C (Castagnoli) of Kafka's record batches: the implementation is chosen when this module is imported."""
+"""CRC-32C (Castagnoli) of Kafka's record batches; the implementation is chosen at import."""
 
 from libc.stdint cimport uint32_t, uint64_t, uint8_t
 
@@ -59,7 +59,7 @@ def implementation():
 
 
 def use_implementation(str name):
-    """Switch this process to the implementation `name` (for tests). Raises ValueError if it cannot run here."""
+    """Switch this process to the implementation `name`, for tests. ValueError if it cannot run here."""
     for kind in range(CYP_CRC32C_KINDS):
         if cyp_crc32c_names[kind].decode() == name and cyp_crc32c_use(kind) == 0:
             return

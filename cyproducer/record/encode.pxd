@@ -79,7 +79,7 @@ cdef inline Py_ssize_t record_body_size(
     const HeaderView *headers,
     int header_count,
 ) noexcept nogil:
-    """The record's length field: bytes of all that follows it, exact. `headers` may be NULL if there are none."""
+    """The record's length field: exactly the bytes that follow it. `headers` is not read if none."""
     return (
         1
         + size_of_varlong(timestamp_delta)

@@ -103,7 +103,7 @@ cdef int64_t merge_records(
     size_t capacity,
     int64_t *max_timestamp_delta,
 ) noexcept nogil:
-    """Re-encode `count` records from `source` (`n` bytes) into `target` (`capacity` bytes, private, no overlap).
+    """Re-encode `count` records from `source` (`n` bytes) into `target` (`capacity` private bytes).
 
     Record i gets its timestamp delta + `timestamp_shift` (source base - target base, ms) and the offset delta
     `first_offset_delta` + i. The source's own offset deltas must be consecutive; they may start anywhere, as
@@ -225,11 +225,15 @@ def merge(source, int32_t count, int64_t timestamp_shift, int32_t first_offset_d
     cdef const uint8_t[::1] read = memoryview(source).cast("B")
     cdef uint8_t[::1] write = memoryview(target).cast("B")
     cdef uint8_t nothing = 0
+    cdef const uint8_t *source_at = &read[0] if read.shape[0] else &nothing
+    cdef uint8_t *target_at = &write[0] if write.shape[0] else &nothing
     cdef int64_t latest = 0
-    cdef int64_t written = merge_records(
-        &read[0] if read.shape[0] else &nothing, read.shape[0], count, timestamp_shift, first_offset_delta,
-        &write[0] if write.shape[0] else &nothing, write.shape[0], &latest,
-    )
+    cdef int64_t written
+    with nogil:
+        written = merge_records(
+            source_at, read.shape[0], count, timestamp_shift, first_offset_delta,
+            target_at, write.shape[0], &latest,
+        )
     if written < 0:
         raise ValueError(records_error(written).decode())
     return written, latest

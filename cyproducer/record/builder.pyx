@@ -1,0 +1,199 @@
+"""Building a RecordBatch v2 from Python, for tests and tools, with the inline functions of front-ends."""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport free, malloc
+
+from cyproducer.record.crc32c cimport crc32c
+from cyproducer.record.encode cimport HeaderView, put_record, record_body_size, record_size, record_size_bound
+from cyproducer.record.header cimport (
+    ATTRIBUTE_CODEC_MASK,
+    BATCH_HEADER_BYTES,
+    CRC_START,
+    put_batch_header,
+    put_crc,
+)
+from cyproducer.record.varint cimport (
+    VARLONG_MAX_BYTES,
+    get_uvarint,
+    get_varint,
+    get_varlong,
+    put_uvarint,
+    put_varint,
+    put_varlong,
+    size_of_uvarint,
+    size_of_varint,
+    size_of_varlong,
+)
+
+
+cdef inline const uint8_t* bytes_at(bytes data) noexcept:
+    if data is None:
+        return NULL
+    return <const uint8_t *> PyBytes_AS_STRING(data)
+
+
+cdef inline Py_ssize_t bytes_length(bytes data) noexcept:
+    return -1 if data is None else PyBytes_GET_SIZE(data)
+
+
+cdef class RecordBatchBuilder:
+    """Builds one batch in memory that it is given (a writable buffer of bytes) or makes (a size in bytes).
+
+    The memory holds the 61-byte header and the records. Timestamps are in ms.
+    """
+
+    cdef uint8_t[::1] memory
+    cdef Py_ssize_t end                # first free byte
+    cdef readonly int32_t count
+    cdef readonly object base_timestamp
+    cdef readonly object max_timestamp
+
+    def __init__(self, memory):
+        self.memory = memoryview(bytearray(memory) if isinstance(memory, int) else memory).cast("B")
+        if self.memory.shape[0] < BATCH_HEADER_BYTES:
+            raise ValueError(f"a batch takes at least {BATCH_HEADER_BYTES} bytes, not {self.memory.shape[0]}")
+        self.clear()
+
+    def clear(self):
+        """Begin anew in the same memory."""
+        self.end = BATCH_HEADER_BYTES
+        self.count = 0
+        self.base_timestamp = None
+        self.max_timestamp = None
+
+    def append(self, timestamp_ms, bytes key, bytes value, headers=()):
+        """Append a record and return its index in the batch.
+
+        `headers` is an iterable of (str or UTF-8 bytes, bytes or None). Raises BufferError if the memory is
+        full, OverflowError if the timestamp's delta to the first record's leaves int64; the batch is then
+        unchanged.
+        """
+        cdef list keys = []
+        cdef list values = []
+        for name, content in headers:
+            keys.append(name.encode() if isinstance(name, str) else bytes(memoryview(name)))
+            values.append(None if content is None else bytes(memoryview(content)))
+        # int64 is the format's limit for the timestamp itself and for its delta
+        cdef int64_t timestamp = timestamp_ms
+        cdef int64_t delta = timestamp_ms - (timestamp_ms if self.count == 0 else self.base_timestamp)
+        cdef HeaderView *views = NULL
+        if keys:
+            views = <HeaderView *> malloc(len(keys) * sizeof(HeaderView))
+            if views == NULL:
+                raise MemoryError()
+        try:
+            for i in range(len(keys)):
+                views[i].key = bytes_at(<bytes> keys[i])
+                views[i].key_length = <int32_t> bytes_length(<bytes> keys[i])
+                views[i].value = bytes_at(<bytes> values[i])
+                views[i].value_length = <int32_t> bytes_length(<bytes> values[i])
+            header_bytes = sum(map(len, keys)) + sum(map(len, filter(None, values)))
+            self.put(delta, key, value, views, <int> len(keys), header_bytes)
+        finally:
+            free(views)
+        if self.count == 0:
+            self.base_timestamp = self.max_timestamp = timestamp
+        elif timestamp > self.max_timestamp:
+            self.max_timestamp = timestamp
+        self.count += 1
+        return self.count - 1
+
+    cdef int put(
+        self,
+        int64_t delta,
+        bytes key,
+        bytes value,
+        const HeaderView *views,
+        int headers,
+        Py_ssize_t header_bytes,
+    ) except -1:
+        """Encode behind the records, and hold the size functions to what was written."""
+        if header_bytes > INT32_MAX:
+            raise BufferError(f"headers of {header_bytes} bytes, {self.memory.shape[0] - self.end} are left")
+        cdef Py_ssize_t key_length = bytes_length(key)
+        cdef Py_ssize_t value_length = bytes_length(value)
+        cdef Py_ssize_t size = record_size(delta, self.count, key_length, value_length, views, headers)
+        cdef Py_ssize_t body = record_body_size(delta, self.count, key_length, value_length, views, headers)
+        if body > INT32_MAX or size > self.memory.shape[0] - self.end:
+            raise BufferError(f"a record of {size} bytes, {self.memory.shape[0] - self.end} are left")
+        cdef uint8_t *at = &self.memory[0] + self.end
+        cdef Py_ssize_t written = put_record(
+            at, delta, self.count, bytes_at(key), key_length, bytes_at(value), value_length, views, headers
+        ) - at
+        if written != size or size > record_size_bound(key_length, value_length, header_bytes, headers):
+            raise AssertionError(f"record_size {size}, written {written}")
+        self.end += size
+        return 0
+
+    def records(self):
+        """The records without the header."""
+        return bytes(self.memory[BATCH_HEADER_BYTES:self.end])
+
+    def build(
+        self,
+        int64_t producer_id=-1,
+        int16_t producer_epoch=-1,
+        int32_t base_sequence=-1,
+        int16_t attributes=0,
+    ):
+        """The whole batch, header and CRC. ValueError if it is empty or `attributes` names a codec."""
+        if self.count == 0:
+            raise ValueError("a batch has at least one record")
+        if attributes & ATTRIBUTE_CODEC_MASK:
+            raise ValueError(f"attributes {attributes:#x} name a codec, but the records are not compressed")
+        cdef uint8_t *at = &self.memory[0]
+        put_batch_header(
+            at, <int32_t> (self.end - BATCH_HEADER_BYTES), attributes, self.count, self.base_timestamp,
+            self.max_timestamp, producer_id, producer_epoch, base_sequence,
+        )
+        put_crc(at, crc32c(0, at + CRC_START, self.end - CRC_START))
+        return bytes(self.memory[:self.end])
+
+
+cdef object finished(const uint8_t *start, const uint8_t *end, int expected):
+    if end - start != expected:
+        raise AssertionError(f"size {expected}, written {end - start}")
+    return start[:expected]
+
+
+def encode_varint(int32_t v):
+    """Zig-zag LEB128 of an int32 as bytes."""
+    cdef uint8_t at[VARLONG_MAX_BYTES]
+    return finished(at, put_varint(at, v), size_of_varint(v))
+
+
+def encode_varlong(int64_t v):
+    """Zig-zag LEB128 of an int64 as bytes."""
+    cdef uint8_t at[VARLONG_MAX_BYTES]
+    return finished(at, put_varlong(at, v), size_of_varlong(v))
+
+
+def encode_uvarint(uint32_t v):
+    """LEB128 of a uint32 as bytes."""
+    cdef uint8_t at[VARLONG_MAX_BYTES]
+    return finished(at, put_uvarint(at, v), size_of_uvarint(v))
+
+
+def decode_varint(const uint8_t[::1] data):
+    """(int32, bytes read) of the varint that `data` starts with, or None where the reader returns NULL."""
+    cdef int32_t v = 0
+    cdef const uint8_t *start = &data[0] if data.shape[0] else NULL
+    cdef const uint8_t *at = get_varint(start, start + data.shape[0], &v)
+    return None if at == NULL else (v, at - start)
+
+
+def decode_varlong(const uint8_t[::1] data):
+    """As `decode_varint`, for an int64."""
+    cdef int64_t v = 0
+    cdef const uint8_t *start = &data[0] if data.shape[0] else NULL
+    cdef const uint8_t *at = get_varlong(start, start + data.shape[0], &v)
+    return None if at == NULL else (v, at - start)
+
+
+def decode_uvarint(const uint8_t[::1] data):
+    """As `decode_varint`, for a uint32."""
+    cdef uint32_t v = 0
+    cdef const uint8_t *start = &data[0] if data.shape[0] else NULL
+    cdef const uint8_t *at = get_uvarint(start, start + data.shape[0], &v)
+    return None if at == NULL else (v, at - start)
