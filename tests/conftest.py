@@ -1,4 +1,4 @@
-"""Fixtures of all tests: real Kafka nodes, topics, producers, and the check that nothing is left after each test."""
+"""Fixtures of all tests: real Kafka nodes, topics, producers, and the check that a test leaves nothing."""
 
 import itertools
 import os
@@ -65,7 +65,9 @@ def nothing_left(request: pytest.FixtureRequest, runtime_dir: Path) -> Iterator[
     sockets = request.node.get_closest_marker("pooled_sockets") is None
     yield
     passed = all(report.passed for report in request.node.stash.get(REPORTS, {}).values())
-    found = wait_for_nothing_left(before, runtime_dir, _broker_pids(), sockets, timeout=5.0 if passed else 0.0)
+    found = wait_for_nothing_left(
+        before, runtime_dir, _broker_pids(), sockets, timeout=5.0 if passed else 0.0
+    )
     kill_leftovers(before, runtime_dir, _broker_pids())
     for cluster in CLUSTERS:
         cluster.heal()
@@ -91,13 +93,13 @@ def _cluster(nodes: int, directory: Path) -> Iterator[KafkaCluster]:
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    """One Kafka node for the whole run. A test may kill, pause or restart it: it is whole again for the next."""
+    """One Kafka node for the whole run. A test may kill or pause it: it is whole again for the next."""
     yield from _cluster(1, tmp_path_factory.mktemp("kafka"))
 
 
 @pytest.fixture(scope="session")
 def kafka3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    """Three Kafka nodes (min.insync.replicas=2) for the whole run, started by the first test that wants them."""
+    """Three Kafka nodes (min.insync.replicas=2) for the whole run, started by the first test that asks."""
     yield from _cluster(3, tmp_path_factory.mktemp("kafka3"))
 
 
@@ -128,7 +130,10 @@ def topic(new_topic: Callable[..., str]) -> str:
 
 @pytest.fixture
 def make_producer(request: pytest.FixtureRequest) -> Iterator[Callable[..., object]]:
-    """``make_producer(**settings) -> KafkaProducer`` on ``kafka`` whose sender leaves soon after it; closed at the end."""
+    """``make_producer(**settings) -> KafkaProducer``, on ``kafka`` unless told, closed at the end.
+
+    Its sender leaves soon after it (``sender_idle_timeout_ms`` 200), for the check that nothing is left.
+    """
     from cyproducer import KafkaProducer
 
     made = []

@@ -79,7 +79,9 @@ def _entries(lines: Iterable[str]) -> Iterator[str]:
     """Join the lines of one entry: a payload may contain line ends."""
     entry: list[str] = []
     for line in lines:
-        if entry and not line.startswith(("baseOffset:", "| offset:", "Dumping ", "Log starting offset", "Found ")):
+        if entry and not line.startswith(
+            ("baseOffset:", "| offset:", "Dumping ", "Log starting offset", "Found ")
+        ):
             entry.append(line)
             continue
         if entry:
@@ -93,9 +95,15 @@ def _batch(entry: str) -> LogBatch:
     found = BATCH.match(entry)
     if not found:
         raise ValueError(f"DumpLogSegments printed a batch of unknown form: {entry}")
-    numbers = [int(found[i]) for i in range(1, 9)]
     return LogBatch(
-        *numbers,
+        base_offset=int(found[1]),
+        last_offset=int(found[2]),
+        count=int(found[3]),
+        base_sequence=int(found[4]),
+        last_sequence=int(found[5]),
+        producer_id=int(found[6]),
+        epoch=int(found[7]),
+        leader_epoch=int(found[8]),
         transactional=found[9] == "true",
         control=found[10] == "true",
         timestamp_type=found[11],

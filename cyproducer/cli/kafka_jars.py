@@ -1,7 +1,7 @@
 """What a real Kafka node is made of on this machine: a Java runtime and Kafka's jars.
 
-The jars come from Maven's central repository through Apache Ivy, which PySpark brings along, or through Maven,
-and stay in the user's cache directory.
+The jars come from Maven's central repository through Apache Ivy, which PySpark brings along, or through
+Maven, and stay in the user's cache directory.
 """
 
 import contextlib
@@ -82,8 +82,8 @@ def cache_directory() -> Path:
 def kafka_jars() -> Path:
     """Directory that holds the jars of Kafka 4.3.1, fetched on the first call (about 45 MB, half a minute).
 
-    Two processes that call it at once fetch once: the second waits. A fetch that is interrupted leaves nothing
-    that a later call would take for complete. Raises KafkaDownloadError or JavaMissingError.
+    Two processes that call it at once fetch once: the second waits. A fetch that is interrupted leaves
+    nothing that a later call would take for complete. Raises KafkaDownloadError or JavaMissingError.
     """
     target = cache_directory() / f"kafka-{KAFKA_VERSION}"
     if target.is_dir():
@@ -115,20 +115,31 @@ def _fetch(work: Path) -> Path:
         ways.append(("Maven", _maven_command(maven, work, jars)))
     failures = []
     for name, command in ways:
-        print(f"fetching Kafka {KAFKA_VERSION} through {name} (about 45 MB, kept in {work.parent}) ...",
-              file=sys.stderr, flush=True)
-        run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                             errors="replace", stdin=subprocess.DEVNULL)
+        print(
+            f"fetching Kafka {KAFKA_VERSION} through {name} (about 45 MB, kept in {work.parent}) ...",
+            file=sys.stderr,
+            flush=True,
+        )
+        run = subprocess.run(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+        )
         missing = [a for _, a, v, _ in ARTIFACTS if not (jars / f"{a}-{v}.jar").is_file()]
         if run.returncode == 0 and not missing:
             return jars
-        failures.append(f"{name}: exit status {run.returncode}, missing {', '.join(missing) or 'nothing'}: "
-                        + " | ".join(run.stdout.strip().splitlines()[-5:]))
+        failures.append(
+            f"{name}: exit status {run.returncode}, missing {', '.join(missing) or 'nothing'}: "
+            + " | ".join(run.stdout.strip().splitlines()[-5:])
+        )
     raise KafkaDownloadError(
         f"Kafka {KAFKA_VERSION} is not in {work.parent} and could not be fetched: "
         + ("; ".join(failures) or "neither PySpark (whose Ivy does it) nor Maven's mvn is installed")
-        + f". Install one (pip install pyspark, or apt-get install maven) and be online once; or, offline, copy "
-        f"the directory kafka-{KAFKA_VERSION} from the same place on another machine."
+        + ". Install one (pip install pyspark, or apt-get install maven) and be online once; or, offline, "
+        f"copy the directory kafka-{KAFKA_VERSION} from the same place on another machine."
     )
 
 
@@ -150,18 +161,31 @@ def _ivy_command(ivy: Path, work: Path, jars: Path) -> list[str]:
     description = work / "ivy.xml"
     description.write_text(
         '<ivy-module version="2.0"><info organisation="cyproducer" module="kafka-node"/>'
-        f'<configurations><conf name="default"/></configurations><dependencies>{wanted}</dependencies></ivy-module>'
+        '<configurations><conf name="default"/></configurations>'
+        f"<dependencies>{wanted}</dependencies></ivy-module>"
     )
-    return [str(find_java()), "-jar", str(ivy), "-cache", str(work / "ivy"), "-ivy", str(description),
-            "-retrieve", f"{jars}/[artifact]-[revision].[ext]", "-types", "jar", "bundle"]
+    return [
+        str(find_java()),
+        "-jar",
+        str(ivy),
+        "-cache",
+        str(work / "ivy"),
+        "-ivy",
+        str(description),
+        "-retrieve",
+        f"{jars}/[artifact]-[revision].[ext]",
+        "-types",
+        "jar",
+        "bundle",
+    ]
 
 
 def _maven_command(maven: str, work: Path, jars: Path) -> list[str]:
     """The command that resolves ARTIFACTS with Maven."""
     nothing = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
     wanted = "".join(
-        f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version>"
-        f"{'' if whole else nothing}</dependency>"
+        f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
+        f"<version>{version}</version>{'' if whole else nothing}</dependency>"
         for group, artifact, version, whole in ARTIFACTS
     )
     project = work / "pom.xml"
@@ -170,4 +194,12 @@ def _maven_command(maven: str, work: Path, jars: Path) -> list[str]:
         "<groupId>cyproducer</groupId><artifactId>kafka-node</artifactId><version>1</version>"
         f"<dependencies>{wanted}</dependencies></project>"
     )
-    return [maven, "-q", "-B", "-f", str(project), "dependency:copy-dependencies", f"-DoutputDirectory={jars}"]
+    return [
+        maven,
+        "-q",
+        "-B",
+        "-f",
+        str(project),
+        "dependency:copy-dependencies",
+        f"-DoutputDirectory={jars}",
+    ]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """Brokers that are alive (node id -> "host:port"), and leaders and in-sync replicas of the topic asked for."""
+    """Brokers that are alive (node id -> "host:port"), and leaders and in-sync replicas of the topic."""
 
     brokers: dict[int, str]
     error: int
@@ -26,7 +26,7 @@ class _Reader:
         self.at = 0
 
     def number(self, form: str) -> int:
-        (value,) = struct.unpack_from(">" + form, self.data, self.at)
+        value: int = struct.unpack_from(">" + form, self.data, self.at)[0]
         self.at += struct.calcsize(form)
         return value
 
@@ -42,7 +42,7 @@ class _Reader:
 
 
 def ask_metadata(host: str, port: int, topic: str | None = None, timeout: float = 5.0) -> Metadata:
-    """Metadata of one node, with the partitions of ``topic`` if given. Raises OSError if it does not answer."""
+    """Metadata of one node, with the partitions of ``topic`` if given. Raises OSError without an answer."""
     body = struct.pack(">hhih", 3, 1, 1, -1)
     if topic is None:
         body += struct.pack(">i", 0)

@@ -1,11 +1,12 @@
-"""A real Apache Kafka on this machine, for the demo and the tests: one node, or three, started and stopped from Python.
+"""A real Apache Kafka on this machine, for the demo and the tests: one node, or three, run from Python.
 
-Each node is a KRaft broker and controller in one process, listening on 127.0.0.1 at a port that stays its own over
-restarts. ``mock_cluster`` is librdkafka's imitation for a machine without Java.
+Each node is a KRaft broker and controller in one process, listening on 127.0.0.1 at a port that stays its own
+over restarts. ``mock_cluster`` is librdkafka's imitation for a machine without Java.
 """
 
 import base64
 import contextlib
+import functools
 import os
 import random
 import shutil
@@ -24,17 +25,27 @@ from cyproducer.cli.kafka_jars import JavaMissingError, KafkaDownloadError, find
 from cyproducer.cli.kafka_metadata import Metadata, ask_metadata
 
 __all__ = [
-    "JavaMissingError", "KafkaCluster", "KafkaDownloadError", "KafkaNode", "KafkaStartError", "LogBatch", "LogRecord",
-    "find_java", "free_ports", "kafka_jars", "mock_cluster",
+    "JavaMissingError",
+    "KafkaCluster",
+    "KafkaDownloadError",
+    "KafkaNode",
+    "KafkaStartError",
+    "LogBatch",
+    "LogRecord",
+    "find_java",
+    "free_ports",
+    "kafka_jars",
+    "mock_cluster",
 ]
 
 HOST = "127.0.0.1"
-# Little memory, one collector thread, and only the fast compiler: a node lives for minutes on a shared machine.
+# Little memory, one collector thread, and only the fast compiler: a node lives for minutes on a shared
+# machine.
 SMALL_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-XX:-UsePerfData")
 QUIET = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true")
 
-# Becomes the node by exec, after it has asked the kernel to be killed when the starting thread ends, so that a
-# SIGKILL of a test run leaves no broker. The parent is compared since it may have died before the request.
+# Becomes the node by exec, after it has asked the kernel to be killed when the starting thread ends, so that
+# a SIGKILL of a test run leaves no broker. The parent is compared since it may have died before the request.
 LAUNCHER = (
     "import ctypes, os, sys\n"
     "ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)\n"
@@ -50,8 +61,8 @@ class KafkaStartError(RuntimeError):
 def free_ports(count: int) -> list[int]:
     """TCP ports of 127.0.0.1 that nobody listens on now.
 
-    They lie below the kernel's range for outgoing connections, which could otherwise take the port of a node while
-    it is down.
+    They lie below the kernel's range for outgoing connections, which could otherwise take the port of a node
+    while it is down.
     """
     try:
         low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
@@ -107,7 +118,10 @@ class KafkaNode:
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", LAUNCHER, str(os.getpid()), *command],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.data.parent,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.data.parent,
                 start_new_session=True,  # Ctrl-C is for the caller, who then stops the node
             )
         self.paused = False
@@ -132,8 +146,8 @@ class KafkaNode:
 class KafkaCluster:
     """``nodes`` Kafka brokers (1 or 3) as a context manager; entering it returns when all of them answer.
 
-    directory       where data, properties and logs go (made if missing); a temporary one, removed at the end, if None
-    properties      Kafka's own broker settings by name, stronger than ours
+    directory       where data, properties and logs go (made if missing); a temporary one, removed at the end,
+    if None properties      Kafka's own broker settings by name, stronger than ours
     auto_create     ``auto.create.topics.enable``
     num_partitions  partitions of a topic created by itself
     ports           ports for clients, one a node, instead of free ones
@@ -164,7 +178,9 @@ class KafkaCluster:
         self._class_path = str(kafka_jars() / "*")
         self._jvm_options = list(jvm_options)
         self._temporary = directory is None
-        self.directory = Path(tempfile.mkdtemp(prefix="cyproducer-kafka-") if directory is None else directory)
+        self.directory = Path(
+            tempfile.mkdtemp(prefix="cyproducer-kafka-") if directory is None else directory
+        )
         self.directory.mkdir(parents=True, exist_ok=True)
         self._extra = {
             "auto.create.topics.enable": str(auto_create).lower(),
@@ -173,7 +189,8 @@ class KafkaCluster:
         }
         chosen = free_ports(2 * nodes)
         self.nodes = [
-            KafkaNode(i + 1, ports[i] if ports else chosen[i], chosen[nodes + i], self.directory) for i in range(nodes)
+            KafkaNode(i + 1, ports[i] if ports else chosen[i], chosen[nodes + i], self.directory)
+            for i in range(nodes)
         ]
 
     def __enter__(self) -> "KafkaCluster":
@@ -275,18 +292,20 @@ class KafkaCluster:
         configs: Mapping[str, str] | None = None,
         timeout: float = 30.0,
     ) -> str:
-        """Create a topic and wait until every running node knows a leader for each partition. Returns its name.
+        """Create a topic, wait until every running node knows a leader for each partition, return its name.
 
         Through confluent_kafka's admin client, else Kafka's TopicCommand (a JVM: about a second).
         """
         try:
-            from confluent_kafka.admin import AdminClient, NewTopic
+            from confluent_kafka.admin import AdminClient
+            from confluent_kafka.cimpl import NewTopic
         except ImportError:
             self._create_by_tool(name, partitions, replication, configs or {})
         else:
             admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
             wanted = NewTopic(name, partitions, replication, config=dict(configs or {}))
-            admin.create_topics([wanted], operation_timeout=timeout, request_timeout=timeout)[name].result(timeout)
+            created = admin.create_topics([wanted], operation_timeout=timeout, request_timeout=timeout)
+            created[name].result(timeout)
 
         def known(node: KafkaNode) -> bool:
             leaders = self.metadata(name, node.number).leaders
@@ -294,7 +313,7 @@ class KafkaCluster:
 
         for node in self.nodes:
             if node.pid is not None and not node.paused:
-                self._until(lambda node=node: known(node), timeout, node, f"does not know topic {name}")
+                self._until(functools.partial(known, node), timeout, node, f"does not know topic {name}")
         return name
 
     def dump_log(
@@ -302,8 +321,8 @@ class KafkaCluster:
     ) -> list[LogBatch]:
         """All batches of a partition on the disk of its leader (or of ``node``), by Kafka's DumpLogSegments.
 
-        Starts a JVM: about half a second. ``records=True`` fills ``LogBatch.records``. Raises ValueError for a
-        partition that is not there or a damaged segment.
+        Starts a JVM: about half a second. ``records=True`` fills ``LogBatch.records``. Raises ValueError for
+        a partition that is not there or a damaged segment.
         """
         if node is None:
             alive = next(n.number for n in self.nodes if n.pid is not None and not n.paused)
@@ -312,7 +331,9 @@ class KafkaCluster:
         if not segments:
             raise ValueError(f"no log of partition {partition} of topic {topic}")
         wanted = "--print-data-log" if records else "--deep-iteration"
-        tool = self._tool("org.apache.kafka.tools.DumpLogSegments", wanted, "--files", ",".join(map(str, segments)))
+        tool = self._tool(
+            "org.apache.kafka.tools.DumpLogSegments", wanted, "--files", ",".join(map(str, segments))
+        )
         batches = parse_dump(tool.stdout)
         if not records:  # deep iteration, which checks each record, prints them as well
             for batch in batches:
@@ -324,30 +345,55 @@ class KafkaCluster:
 
     def _tool(self, main: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run one of Kafka's command line tools; raises KafkaStartError with what it printed if it fails."""
-        options = (*SMALL_JVM, "-Dfile.encoding=UTF-8", "-Dsun.stdout.encoding=UTF-8", "-Dstdout.encoding=UTF-8")
+        options = (
+            *SMALL_JVM,
+            "-Dfile.encoding=UTF-8",
+            "-Dsun.stdout.encoding=UTF-8",
+            "-Dstdout.encoding=UTF-8",
+        )
         run = subprocess.run(
-            self._command(main, *arguments, options=options), capture_output=True, stdin=subprocess.DEVNULL,
-            encoding="utf-8", errors="replace", timeout=120,
+            self._command(main, *arguments, options=options),
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            encoding="utf-8",
+            errors="replace",
+            timeout=120,
         )
         if run.returncode:
-            raise KafkaStartError(f"{main} failed ({run.returncode}): {(run.stderr + run.stdout).strip()[-1500:]}")
+            raise KafkaStartError(
+                f"{main} failed ({run.returncode}): {(run.stderr + run.stdout).strip()[-1500:]}"
+            )
         return run
 
-    def _create_by_tool(self, name: str, partitions: int, replication: int, configs: Mapping[str, str]) -> None:
+    def _create_by_tool(
+        self, name: str, partitions: int, replication: int, configs: Mapping[str, str]
+    ) -> None:
         settings = [part for item in configs.items() for part in ("--config", "=".join(item))]
         self._tool(
-            "org.apache.kafka.tools.TopicCommand", "--bootstrap-server", self.bootstrap_servers, "--create",
-            "--topic", name, "--partitions", str(partitions), "--replication-factor", str(replication), *settings,
+            "org.apache.kafka.tools.TopicCommand",
+            "--bootstrap-server",
+            self.bootstrap_servers,
+            "--create",
+            "--topic",
+            name,
+            "--partitions",
+            str(partitions),
+            "--replication-factor",
+            str(replication),
+            *settings,
         )
 
     def _format(self) -> None:
         """Write each node's properties and format its storage (a JVM each, side by side)."""
-        # A Kafka Uuid: 22 characters of URL-safe base64, the first not "-", the last with its four spare bits zero.
+        # A Kafka Uuid: 22 characters of URL-safe base64, the first not "-", the last with its four spare bits
+        # zero.
         identity = "k" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:-1] + "A"
         tools = []
         for node in self.nodes:
             node.properties.write_text("".join(f"{k}={v}\n" for k, v in self._properties(node).items()))
-            command = self._command("kafka.tools.StorageTool", "format", "-t", identity, "-c", str(node.properties))
+            command = self._command(
+                "kafka.tools.StorageTool", "format", "-t", identity, "-c", str(node.properties)
+            )
             node.data.mkdir(exist_ok=True)
             with open(node.log, "ab") as log:
                 tools.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
@@ -387,7 +433,9 @@ class KafkaCluster:
     def _await_answer(self, node: KafkaNode, brokers: int) -> None:
         self._until(
             lambda: len(self.metadata(number=node.number).brokers) >= brokers,
-            self.start_timeout, node, f"does not answer with {brokers} brokers",
+            self.start_timeout,
+            node,
+            f"does not answer with {brokers} brokers",
         )
 
     def _until(self, ready: Callable[[], bool], timeout: float, node: KafkaNode, complaint: str) -> None:
@@ -401,7 +449,8 @@ class KafkaCluster:
                 raise KafkaStartError(f"node {node.number} at {node.address} ended:\n{node.log_tail()}")
             if time.monotonic() > deadline:
                 raise KafkaStartError(
-                    f"node {node.number} at {node.address} {complaint} after {timeout:g} s:\n{node.log_tail()}"
+                    f"node {node.number} at {node.address} {complaint} "
+                    f"after {timeout:g} s:\n{node.log_tail()}"
                 )
             time.sleep(0.05)
 
@@ -410,13 +459,15 @@ class KafkaCluster:
 def mock_cluster(brokers: int = 1) -> Iterator[str]:
     """librdkafka's embedded mock cluster as bootstrap list, for a machine without Java.
 
-    Lenient (no CRC check, every topic exists, no TLS or SASL): for a first try and for error injection, never a
-    proof. Lives in this process while the context does. Raises RuntimeError without confluent-kafka.
+    Lenient (no CRC check, every topic exists, no TLS or SASL): for a first try and for error injection, never
+    a proof. Lives in this process while the context does. Raises RuntimeError without confluent-kafka.
     """
     try:
         from confluent_kafka import Producer
     except ImportError:
-        raise RuntimeError("the mock cluster is part of confluent-kafka: pip install confluent-kafka") from None
+        raise RuntimeError(
+            "the mock cluster is part of confluent-kafka: pip install confluent-kafka"
+        ) from None
     owner = Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": brokers, "log_level": 0})
     known = owner.list_topics(timeout=30).brokers.values()
     yield ",".join(f"{broker.host}:{broker.port}" for broker in known)

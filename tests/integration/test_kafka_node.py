@@ -4,6 +4,8 @@ import os
 import socket
 import struct
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -27,7 +29,9 @@ def produce(bootstrap_servers, topic, values, partition=0, **settings):
     """Send values with confluent-kafka and wait for all of them."""
     producer = Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0, **settings})
     for number, value in enumerate(values):
-        producer.produce(topic, value, key=b"k%d" % number, partition=partition, headers=[("h", b"x")], timestamp=1000)
+        producer.produce(
+            topic, value, key=b"k%d" % number, partition=partition, headers=[("h", b"x")], timestamp=1000
+        )
     assert producer.flush(30) == 0
 
 
@@ -83,7 +87,7 @@ def test_topic_configs_reach_the_broker(kafka, new_topic):
 
 
 def test_topic_without_a_client_library(kafka, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "confluent_kafka.admin", None)
+    monkeypatch.setitem(sys.modules, "confluent_kafka.admin", None)
     kafka.create_topic("by-the-tool", 2, configs={"retention.ms": "1000000"})
     assert sorted(kafka.metadata("by-the-tool").leaders) == [0, 1]
 
@@ -188,7 +192,7 @@ def test_mock_cluster_answers_and_ends(monkeypatch):
         assert len(ports) == 2
         produce(bootstrap_servers, "any", [b"a"])
     assert not answers(f"127.0.0.1:{ports[0]}")
-    monkeypatch.setitem(__import__("sys").modules, "confluent_kafka", None)
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     with pytest.raises(RuntimeError, match="pip install confluent-kafka"), mock_cluster():
         pass
 
@@ -196,12 +200,12 @@ def test_mock_cluster_answers_and_ends(monkeypatch):
 def test_old_or_missing_java_is_explained(tmp_path, monkeypatch):
     old = tmp_path / "bin" / "java"
     old.parent.mkdir()
-    old.write_text('#!/bin/sh\necho \'openjdk version "1.8.0_392"\' >&2\n')
+    old.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_392\"' >&2\n")
     old.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert find_java() != old, "PATH has a Java that is new enough"
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(JavaMissingError, match="is version 8.*apt-get install openjdk-17-jre-headless"):
+    with pytest.raises(JavaMissingError, match=r"is version 8.*apt-get install openjdk-17-jre-headless"):
         find_java()
     monkeypatch.delenv("JAVA_HOME")
     with pytest.raises(JavaMissingError, match=r"no java in JAVA_HOME or PATH.*dnf install"):
@@ -224,15 +228,23 @@ def test_failed_fetch_leaves_nothing_and_two_fetch_once(tmp_path, monkeypatch):
     tool.chmod(0o755)
     monkeypatch.setattr(jars_module, "_ivy_jar", lambda: None)
     monkeypatch.setattr(jars_module.shutil, "which", lambda _: str(tool))
-    with pytest.raises(jars_module.KafkaDownloadError, match="Maven: exit status 1.*no route to the repository"):
+    with pytest.raises(
+        jars_module.KafkaDownloadError, match=r"Maven: exit status 1.*no route to the repository"
+    ):
         kafka_jars()
     assert [p.name for p in (tmp_path / "cyproducer").iterdir()] == ["kafka-4.3.1.lock"]
     tool.write_text(FAKE_MAVEN)
-    script = "from cyproducer.cli.kafka_jars import kafka_jars; print(kafka_jars())"
+    script = """
+        import cyproducer.cli.kafka_jars as jars
+        jars._ivy_jar = lambda: None
+        print(jars.kafka_jars())
+    """
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
-    hide = "import sys; sys.modules['pyspark'] = None; import cyproducer.cli.kafka_jars as j; j._ivy_jar = lambda: None; "
     environment = {"PATH": path, "CALLS": str(tmp_path / "calls")}
-    with start_script(hide + script, env=environment) as one, start_script(hide + script, env=environment) as two:
+    with (
+        start_script(script, env=environment) as one,
+        start_script(script, env=environment) as two,
+    ):
         printed = {process.communicate(timeout=60)[0].strip() for process in (one, two)}
     assert printed == {str(tmp_path / "cyproducer" / "kafka-4.3.1")}
     assert (tmp_path / "calls").read_text() == "called\n"
@@ -247,7 +259,7 @@ touch "$out/kafka_2.13-4.3.1.jar" "$out/kafka-tools-4.3.1.jar" "$out/slf4j-simpl
 
 
 def test_free_ports_are_outside_of_the_ephemeral_range():
-    low, high = map(int, open("/proc/sys/net/ipv4/ip_local_port_range").read().split())
+    low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
     ports = free_ports(8)
     assert len(set(ports)) == 8
     assert all(not low <= port <= high for port in ports)
@@ -255,12 +267,15 @@ def test_free_ports_are_outside_of_the_ephemeral_range():
 
 def test_run_script_fails_with_stacks_at_its_timeout():
     with pytest.raises(AssertionError, match=r"(?s)did not end within 1 s.*Current thread.*in stuck"):
-        run_script("""
+        run_script(
+            """
             import time
             def stuck():
                 time.sleep(600)
             stuck()
-        """, timeout=1)
+        """,
+            timeout=1,
+        )
     with pytest.raises(AssertionError, match="status 3"):
         run_script("import sys; sys.exit(3)")
     done = run_script("import sys; print(sys.argv[1], input())", "word", input="line\n")

@@ -30,7 +30,9 @@ def missing_extensions() -> list[str]:
         if rooms and name.split(".")[1] not in rooms:
             continue
         stem = PACKAGE.joinpath(*name.split(".")[1:])
-        if not any(stem.with_name(stem.name + end).is_file() for end in importlib.machinery.EXTENSION_SUFFIXES):
+        if not any(
+            stem.with_name(stem.name + end).is_file() for end in importlib.machinery.EXTENSION_SUFFIXES
+        ):
             missing.append(name)
     return missing
 
@@ -47,4 +49,6 @@ def is_debug() -> bool | None:
 def describe() -> str:
     """One line for the header of a test run."""
     kind = {True: "debug", False: "release", None: "unknown"}[is_debug()]
-    return f"cyproducer {cyproducer.__version__} from {PACKAGE}, {kind} build, Python {sys.version.split()[0]}"
+    return (
+        f"cyproducer {cyproducer.__version__} from {PACKAGE}, {kind} build, Python {sys.version.split()[0]}"
+    )

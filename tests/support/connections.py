@@ -8,13 +8,15 @@ import psutil
 def broker_connections(*ports: int) -> dict[int | None, int]:
     """Established TCP connections to these ports: {pid of the client: how many}.
 
-    Only the client's end is counted (both ends of a loopback connection are in the kernel's table). A pid is None
-    if the process belongs to another user.
+    Only the client's end is counted (both ends of a loopback connection are in the kernel's table). A pid is
+    None if the process belongs to another user.
     """
     found = Counter(
         connection.pid
         for connection in psutil.net_connections("tcp")
-        if connection.status == psutil.CONN_ESTABLISHED and connection.raddr and connection.raddr.port in ports
+        if connection.status == psutil.CONN_ESTABLISHED
+        and connection.raddr
+        and connection.raddr.port in ports
     )
     return dict(found)
 

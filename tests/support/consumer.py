@@ -32,19 +32,29 @@ def read_topic(
 ) -> ReadRecords:
     """Read a topic from its beginning until it holds ``count`` records and its end is reached.
 
-    What lies behind the first ``count`` records is read as well, so that ``len(result) == count`` finds duplicates.
-    Fails with how many there are if fewer than ``count`` arrive within ``timeout`` seconds.
+    What lies behind the first ``count`` records is read as well, so that ``len(result) == count`` finds
+    duplicates. Fails with how many there are if fewer than ``count`` arrive within ``timeout`` seconds.
     """
-    consumer = Consumer({
-        "bootstrap.servers": bootstrap_servers, "group.id": "reader", "enable.auto.commit": False,
-        "enable.partition.eof": True, "isolation.level": isolation, "fetch.wait.max.ms": 50,
-        "fetch.error.backoff.ms": 50, "auto.offset.reset": "error", "log_level": 0,
-    })
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "reader",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": isolation,
+            "fetch.wait.max.ms": 50,
+            "fetch.error.backoff.ms": 50,
+            "auto.offset.reset": "error",
+            "log_level": 0,
+        }
+    )
     try:
         found = consumer.list_topics(topic, timeout=timeout).topics[topic]
         if found.error is not None:
             raise AssertionError(f"topic {topic}: {found.error}")
-        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in found.partitions])
+        consumer.assign(
+            [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in found.partitions]
+        )
         return _read(consumer, set(found.partitions), count, timeout)
     finally:
         consumer.close()

@@ -1,4 +1,4 @@
-"""Finds what a test left behind: processes, descriptors, mappings, threads of ours, files of the runtime directory."""
+"""Finds what a test left behind: processes, descriptors, mappings, threads and files of ours."""
 
 import gc
 import os
@@ -11,7 +11,8 @@ import psutil
 
 from support.process import command_of, is_running, kill9, users_of
 
-# What a sender may leave in its runtime directory: the lock must not be unlinked by others, the log is for people.
+# What a sender may leave in its runtime directory: the lock must not be unlinked by others, the log is for
+# people.
 LASTING = (".lock", ".log", ".log.1")
 
 
@@ -48,7 +49,8 @@ def leftovers(before: Holdings, runtime: Path, expected_pids: set[int], sockets:
     """What is there now, was not there before and is nobody's: one line each."""
     now = holdings()
     found = [
-        f"child process {pid}: {_describe(pid)}" for pid in sorted(now.children - before.children - expected_pids)
+        f"child process {pid}: {_describe(pid)}"
+        for pid in sorted(now.children - before.children - expected_pids)
     ]
     users = {p.pid for p in users_of(runtime)} - expected_pids
     found += [f"process {pid} uses the runtime directory: {_describe(pid)}" for pid in sorted(users)]
@@ -59,8 +61,11 @@ def leftovers(before: Holdings, runtime: Path, expected_pids: set[int], sockets:
     if sockets:
         found += [f"socket {fd}" for fd in sorted(now.sockets - before.sockets)]
     if runtime.is_dir():
-        found += [f"file {p.name} in the runtime directory" for p in sorted(runtime.rglob("*"))
-                  if not p.is_dir() and not p.name.endswith(LASTING)]
+        found += [
+            f"file {p.name} in the runtime directory"
+            for p in sorted(runtime.rglob("*"))
+            if not p.is_dir() and not p.name.endswith(LASTING)
+        ]
     return found
 
 
@@ -78,7 +83,7 @@ def wait_for_nothing_left(
 
 
 def kill_leftovers(before: Holdings, runtime: Path, expected_pids: set[int]) -> None:
-    """SIGKILL the processes that ``leftovers`` would name. Two rounds: a supervisor may have forked in between."""
+    """SIGKILL the processes that ``leftovers`` would name. Twice: a supervisor may fork in between."""
     for _ in range(2):
         doomed = holdings().children - before.children | {p.pid for p in users_of(runtime)}
         for pid in doomed - expected_pids:

@@ -13,12 +13,11 @@ from typing import TypeVar
 
 import psutil
 
-
 T = TypeVar("T")
 
 
 def wait_until(condition: Callable[[], T], timeout: float = 10.0, what: str = "the condition") -> T:
-    """Poll until ``condition()`` is true and return its value; fails with ``what`` after ``timeout`` seconds."""
+    """Poll until ``condition()`` is true and return its value; fails naming ``what`` after ``timeout`` s."""
     deadline = time.monotonic() + timeout
     while True:
         value = condition()
@@ -102,10 +101,15 @@ def start_script(
     env: Mapping[str, str | None] | None = None,
     cwd: str | Path | None = None,
 ) -> Iterator["subprocess.Popen[str]"]:
-    """Start a script (as ``run_script``) with pipes for stdin, stdout and stderr; killed at the end of the block."""
+    """Start a script (as ``run_script``) with all three pipes; killed at the end of the block."""
     process = subprocess.Popen(
-        script_command(script, *arguments), env=script_environment(env), cwd=cwd, text=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        script_command(script, *arguments),
+        env=script_environment(env),
+        cwd=cwd,
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     try:
         yield process
@@ -121,7 +125,9 @@ def start_script(
 
 def senders(runtime_directory: str | Path) -> list[psutil.Process]:
     """Sender processes (and their supervisors) that use a runtime directory."""
-    return [p for p in users_of(runtime_directory) if any("cyproducer.sender" in word for word in command_of(p))]
+    return [
+        p for p in users_of(runtime_directory) if any("cyproducer.sender" in word for word in command_of(p))
+    ]
 
 
 def users_of(directory: str | Path) -> list[psutil.Process]:
