@@ -474,9 +474,17 @@ def test_api_version_is_ignored_with_a_warning(caplog):
 
 # --- secrets ------------------------------------------------------------------------------------------
 
-SECRET = st.text(string.ascii_letters + string.digits + "!$%&/()=?*+~#-_,:;'\"\\é", min_size=6, max_size=40).map(
-    "Zq7".__add__
-)
+PUNCTUATION = "!$%&/()=?*+~#-_,:;'\"\\é"
+CHARACTERS = string.ascii_letters + string.digits + PUNCTUATION
+SECRET = st.text(CHARACTERS, min_size=6, max_size=40).map("Zq7".__add__)
+
+
+def test_no_part_of_a_brokers_credentials_is_printed():
+    for value in ("user:hunt,er2@h:1", ["a:1", "user:hunt,er2@h:1"], "a:1,hunt:er2,x@h"):
+        message = refused(bootstrap_servers=value)
+        assert "credentials" in message
+        assert "hunt" not in message
+        assert "er2" not in message
 
 
 @given(SECRET, st.sampled_from([s.name for s in SETTINGS if not s.name.endswith("*")] + ["unheard_of"]))
