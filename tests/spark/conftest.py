@@ -1,0 +1,97 @@
+"""One Spark session per test module, on the interpreter and the package that the tests run with."""
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.leftovers import holdings, kill_leftovers, wait_for_nothing_left
+
+import cyproducer
+
+try:
+    import pyspark
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+except ImportError as missing:
+    raise pytest.UsageError(
+        f"the Spark tests need PySpark 4.1 or later: pip install 'cyproducer[spark]' ({missing})"
+    ) from None
+
+
+def _importable_in_workers(patch: pytest.MonkeyPatch) -> None:
+    """Spark's Python workers use this interpreter and find the package that is tested, installed or not."""
+    root = str(Path(cyproducer.__file__).parents[1])
+    patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])))
+    patch.setenv("PYSPARK_PYTHON", sys.executable)
+    patch.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
+    patch.setenv("SPARK_HOME", str(Path(pyspark.__file__).parent))
+    patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+
+
+@pytest.fixture(scope="module")
+def spark_runtime(short_tmp: Path) -> Iterator[Path]:
+    """CYPRODUCER_RUNTIME_DIR of a module's Spark workers."""
+    path = Path(tempfile.mkdtemp(dir=short_tmp))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_left(request: pytest.FixtureRequest, spark_runtime: Path) -> Iterator[None]:
+    """As elsewhere, but by module: Spark keeps its Python workers, and they their sender, between tests."""
+    mine = [item for item in request.session.items if item.getparent(pytest.Module) is request.node]
+    if any("kafka" in item.fixturenames for item in mine):
+        # Started before the stock-taking, so that it does not count as left behind.
+        request.getfixturevalue("kafka")
+    before = holdings()
+    yield
+    # py4j keeps sockets of its own open.
+    found = wait_for_nothing_left(before, spark_runtime, set(), sockets=False, timeout=20.0)
+    kill_leftovers(before, spark_runtime, set())
+    if found:
+        pytest.fail("left behind by the module:\n  " + "\n  ".join(found), pytrace=False)
+
+
+@pytest.fixture(scope="module")
+def spark(
+    nothing_left: None, spark_runtime: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSession]:
+    """A session of two threads; its JVM and its Python workers are gone when the module is done."""
+    scratch = tmp_path_factory.mktemp("spark")
+    with pytest.MonkeyPatch.context() as patch:
+        _importable_in_workers(patch)
+        patch.setenv("CYPRODUCER_RUNTIME_DIR", str(spark_runtime))
+        session = (
+            SparkSession.builder.master("local[2]")
+            .appName("cyproducer-tests")
+            .config("spark.ui.enabled", "false")
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.sql.session.timeZone", "Asia/Kolkata")
+            .config("spark.local.dir", str(scratch / "local"))
+            .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+            .config("spark.driver.extraJavaOptions", f"-Djava.io.tmpdir={scratch}")
+            .getOrCreate()
+        )
+        session.sparkContext.setLogLevel("OFF")
+        try:
+            yield session
+        finally:
+            session.stop()
+            _end_jvm()
+
+
+def _end_jvm() -> None:
+    """PySpark keeps its JVM until the interpreter ends; here it ends with the module that started it."""
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(timeout=60)
+    SparkContext._gateway = None
+    SparkContext._jvm = None

@@ -1,0 +1,90 @@
+"""Options of the Spark sink as producer settings: what passes, what is refused, and with which words."""
+
+import pytest
+
+from cyproducer.config import Settings
+from cyproducer.errors import KafkaConfigurationError
+from cyproducer.spark.options import REFUSED, parse_options
+
+BROKERS = {"kafka.bootstrap.servers": "b1:9092,b2"}
+
+
+def refusal(**options):
+    with pytest.raises(KafkaConfigurationError) as caught:
+        parse_options(BROKERS | {name.replace("__", "."): value for name, value in options.items()})
+    return str(caught.value)
+
+
+def test_kafka_options_become_settings_and_text_becomes_numbers():
+    settings, topic = parse_options(BROKERS | {
+        "kafka.linger.ms": "20", "Kafka.Acks": "1", "kafka.enable.idempotence": "false",
+        "kafka.batch_size": "1024", "topic": " events ", "includeHeaders": "True",
+    })
+    assert topic == "events"
+    parsed = Settings.parse(**settings)
+    assert (parsed.linger_ms, parsed.acks, parsed.batch_size) == (20, 1, 1024)
+    assert parsed.enable_idempotence is False
+    assert parsed.bootstrap_servers == ("b1:9092", "b2:9092")
+
+
+def test_what_spark_adds_is_left_alone():
+    extras = {"path": "/x", "checkpointLocation": "/c", "queryName": "q"}
+    assert parse_options(BROKERS | extras) == ({"bootstrap.servers": "b1:9092,b2"}, None)
+
+
+@pytest.mark.parametrize("option", ["sender", "kafka.sender", "Sender"])
+def test_a_sender_stands_in_for_the_brokers(option):
+    assert parse_options({option: "/run/s"}) == ({"sender": "/run/s"}, None)
+
+
+def test_brokers_or_a_sender_are_needed():
+    with pytest.raises(KafkaConfigurationError, match=r"'kafka\.bootstrap\.servers' is missing"):
+        parse_options({"topic": "t"})
+
+
+@pytest.mark.parametrize(
+    ("option", "nearest"),
+    [
+        ("topics", "'topic'"),
+        ("includeheader", "'includeHeaders'"),
+        ("bootstrap__servers", "'kafka.bootstrap.servers'"),
+        ("linger_ms", "'kafka.linger.ms'"),
+        ("kafka__linger__mss", "'linger.ms'"),
+    ],
+)
+def test_an_unknown_option_is_named_with_its_nearest(option, nearest):
+    text = refusal(**{option: "secret-value"})
+    assert f"'{option.replace('__', '.').removeprefix('kafka.')}'" in text
+    assert f"did you mean {nearest}?" in text
+    assert "secret-value" not in text
+
+
+def test_an_option_like_nothing_else_gets_the_list():
+    text = refusal(zzz="1")
+    assert "'zzz' is not an option of the Kafka sink 'cyproducer'. Its options are topic, " in text
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+@pytest.mark.parametrize("separator", [".", "_"])
+def test_settings_without_a_meaning_in_spark_are_refused_with_the_reason(name, separator):
+    text = refusal(**{"kafka." + name.replace(".", separator): "x"})
+    assert f"the option 'kafka.{name}' is not supported by the Spark sink: {REFUSED[name]}" in text
+
+
+@pytest.mark.parametrize("topic", ["", "  ", ".", "..", "a b", "a/b", "ä", "x" * 250])
+def test_an_impossible_topic(topic):
+    assert "the option 'topic' is" in refusal(topic=topic)
+
+
+def test_a_wrong_value_is_named_with_what_is_allowed():
+    text = refusal(kafka__linger__ms="soon")
+    assert "linger.ms='soon'" in text
+    assert "allowed is a number" in text
+
+
+def test_a_contradiction_is_refused():
+    assert "contradicts" in refusal(kafka__acks="1", kafka__enable__idempotence="true")
+
+
+def test_the_same_setting_twice_is_refused():
+    assert "linger.ms" in refusal(kafka__linger__ms="1", kafka__linger_ms="2")
