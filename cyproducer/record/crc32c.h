@@ -26,7 +26,7 @@
 /* Words (8 bytes) of one of the three streams of a block, at most; the table of joins has twice as many. */
 #define CYP_CRC32C_STREAM_WORDS 256
 /* Below this a second and third stream do not pay for joining them. */
-#define CYP_CRC32C_SHORT 216
+#define CYP_CRC32C_SHORT 120
 
 enum { CYP_CRC32C_PORTABLE, CYP_CRC32C_SSE42, CYP_CRC32C_PCLMUL, CYP_CRC32C_ARMV8, CYP_CRC32C_KINDS };
 

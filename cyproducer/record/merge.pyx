@@ -67,6 +67,22 @@ cdef inline const uint8_t* skip_field(
     return at + length if length > 0 else at
 
 
+cdef int check_headers(const uint8_t *at, const uint8_t *end, int32_t count) noexcept nogil:
+    """`count` headers must fill [at, end) exactly; 0 or a RECORDS_ code."""
+    cdef int error = 0
+    if count < 0:
+        return RECORDS_BAD_LENGTH
+    while count > 0:
+        at = skip_field(at, end, 0, &error)
+        if at == NULL:
+            return error
+        at = skip_field(at, end, -1, &error)
+        if at == NULL:
+            return error
+        count -= 1
+    return 0 if at == end else RECORDS_BAD_LENGTH
+
+
 cdef inline int check_tail(const uint8_t *at, const uint8_t *end) noexcept nogil:
     """Key, value and headers must fill [at, end) exactly; 0 or a RECORDS_ code."""
     cdef int32_t headers = 0
@@ -80,17 +96,9 @@ cdef inline int check_tail(const uint8_t *at, const uint8_t *end) noexcept nogil
     at = get_varint(at, end, &headers)
     if at == NULL:
         return RECORDS_BAD_VARINT
-    if headers < 0:
-        return RECORDS_BAD_LENGTH
-    while headers > 0:
-        at = skip_field(at, end, 0, &error)
-        if at == NULL:
-            return error
-        at = skip_field(at, end, -1, &error)
-        if at == NULL:
-            return error
-        headers -= 1
-    return 0 if at == end else RECORDS_BAD_LENGTH
+    if headers == 0 and at == end:
+        return 0
+    return check_headers(at, end, headers)
 
 
 cdef int64_t merge_records(

@@ -216,15 +216,15 @@ def test_memory_that_changes_meanwhile_never_yields_a_malformed_merge(source_mem
     source = twin.encode_records(batch, 0)
     place = source_memory.at_end(len(source))
     place[:] = source
+    target = target_memory.at_end(len(source) + 16 * len(batch))
+    accepted = refused = 0
     child = os.fork()
     if child == 0:
         try:
             flip_for_ever(place, source)
         finally:
             os._exit(1)
-    accepted = refused = 0
     try:
-        target = target_memory.at_end(len(source) + 16 * len(batch))
         # the flips are seen as soon as a merge is refused; before that the child may not run yet
         while accepted < 1500 or refused < 100:
             try:
@@ -236,8 +236,8 @@ def test_memory_that_changes_meanwhile_never_yields_a_malformed_merge(source_mem
             first, found = twin.decode_records(bytes(target[:written]), len(batch))
             assert first == 0
             assert latest == max(record.timestamp_ms for record in found)
-        target.release()
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+        target.release()
         place.release()
