@@ -61,11 +61,11 @@ def merge_topic(old: TopicMetadata | None, answer: Mapping[str, Any]) -> TopicMe
         if old is None or not error_of(error_code).retriable:
             return TopicMetadata(error_code, topic_id)
         return TopicMetadata(error_code, old.topic_id, old.partitions)
-    created_anew = old is None or (topic_id is not None and topic_id != old.topic_id)
-    if topic_id is None and old is not None:
+    known: list[PartitionMetadata] = []
+    if old is not None and topic_id in (None, old.topic_id):
         # In a cluster that is being upgraded, some brokers know no ids; the id that was learned stays.
         topic_id = old.topic_id
-    known = [] if created_anew else old.partitions
+        known = old.partitions
     partitions: list[PartitionMetadata] = []
     for item in answer["partitions"]:
         index = item["partition_index"]

@@ -264,7 +264,7 @@ class Member(NamedTuple):
     """A field of a struct at one version; `present` is false if this version does not carry it."""
 
     name: str
-    type: Type | None
+    type: Type
     default: Any = REQUIRED
     tag: int | None = None
     present: bool = True
@@ -298,9 +298,9 @@ class Struct(Type):
                 values[member.name] = copy.deepcopy(member.default)
         if self.flexible:
             for tag, data in decode_tagged(reader):
-                member = self.tagged.get(tag)
-                if member is not None:
-                    values[member.name] = decode_exactly(member.type, data, member.name)
+                known = self.tagged.get(tag)
+                if known is not None:
+                    values[known.name] = decode_exactly(known.type, data, known.name)
         return values
 
     def encode(self, out: bytearray, value: Any) -> None:

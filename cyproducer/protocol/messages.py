@@ -195,6 +195,9 @@ RESPONSES: dict[int, Message] = {
     for message in (PRODUCE_RESPONSE, METADATA_RESPONSE, API_VERSIONS_RESPONSE, INIT_PRODUCER_ID_RESPONSE)
 }
 
+ABSENT = Type()
+"""The type of a field at a version that does not carry it: it can neither be encoded nor decoded."""
+
 SIMPLE: dict[str, Type] = {
     "int8": INT8, "int16": INT16, "int32": INT32, "int64": INT64, "bool": BOOLEAN, "uuid": UUID,
 }
@@ -221,7 +224,7 @@ def struct_of(fields: Sequence[Field], version: int, flexible: bool) -> Struct:
     members = []
     for field in fields:
         present = field.first <= version <= field.last
-        kind = type_of(field, version, flexible) if present else None
+        kind = type_of(field, version, flexible) if present else ABSENT
         members.append(Member(field.name, kind, field.default, field.tag, present, field.ignorable))
     return Struct(members, flexible)
 

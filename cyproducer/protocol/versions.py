@@ -40,7 +40,7 @@ def negotiate(
     SUPPORTED by default (a producer without idempotence can leave INIT_PRODUCER_ID out). Raises
     UnsupportedVersion, naming the API and both ranges.
     """
-    chosen = {}
+    chosen: dict[int, int] = {}
     for api in SUPPORTED if apis is None else apis:
         key = ApiKey(api)
         ours = SUPPORTED[key]

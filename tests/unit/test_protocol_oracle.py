@@ -8,12 +8,12 @@ import uuid
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from protocol_strategies import body, every
 
 from cyproducer import errors as public_errors
 from cyproducer.protocol.codec import decode_request, decode_response, encode_request, encode_response
 from cyproducer.protocol.errors import ERRORS
 from cyproducer.protocol.messages import REQUESTS, RESPONSES
-from tests.unit.test_protocol_roundtrip import body, every
 
 try:
     import kafka.errors
@@ -27,7 +27,7 @@ FOREIGN = {
     for name, _, _ in every(REQUESTS) + every(RESPONSES)
 }
 CASES = [pytest.param(m, v, id=f"{name}-v{v}") for name, m, v in every(REQUESTS) + every(RESPONSES)]
-RELAXED = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+RELAXED = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def foreign(cls, fields, data, version):

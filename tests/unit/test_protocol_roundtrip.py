@@ -1,10 +1,9 @@
 """Every message and version: what was encoded decodes to the same, and cut or mangled bytes are refused."""
 
-import uuid
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from protocol_strategies import TEXT, body, every
 
 from cyproducer.protocol.codec import (
     decode_request,
@@ -13,50 +12,11 @@ from cyproducer.protocol.codec import (
     encode_response,
     response_size,
 )
-from cyproducer.protocol.fields import REQUIRED, ProtocolError
+from cyproducer.protocol.fields import ProtocolError
 from cyproducer.protocol.messages import REQUESTS, RESPONSES
 
-SIZES = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
-
-
-def values(field, version):
-    """A strategy for the values that `version` can carry in `field`."""
-    kind = field.type
-    if kind.startswith("[]"):
-        item = field._replace(type=kind[2:], nullable=1 << 20)
-        plain = st.lists(values(item, version), max_size=3)
-    elif kind == "struct":
-        plain = body(field.fields, version)
-    elif kind in SIZES:
-        plain = st.integers(-(1 << SIZES[kind]), (1 << SIZES[kind]) - 1)
-    else:
-        plain = {
-            "bool": st.booleans(),
-            "uuid": st.uuids() | st.just(uuid.UUID(int=0)),
-            "string": TEXT,
-            "records": st.binary(max_size=200),
-        }[kind]
-    return st.none() | plain if version >= field.nullable else plain
-
-
-def body(fields, version):
-    """A strategy for whole dicts; what the version does not carry has its default."""
-    members = {}
-    for field in fields:
-        if field.first <= version <= field.last:
-            members[field.name] = values(field, version)
-        elif field.default is not REQUIRED:
-            members[field.name] = st.just(field.default)
-    return st.fixed_dictionaries(members)
-
-
-def every(tables):
-    return [(m.name, m, v) for m in tables.values() for v in range(m.first, m.last + 1)]
-
-
 CASES = [pytest.param(m, v, id=f"{name}-v{v}") for name, m, v in every(REQUESTS) + every(RESPONSES)]
-RELAXED = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+RELAXED = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def encode(message, version, correlation_id, client_id, data):
