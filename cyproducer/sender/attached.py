@@ -1,0 +1,141 @@
+"""A connection to the sender's control socket: who is there, and what it may pass to us."""
+
+import fcntl
+import os
+import select
+import socket
+import struct
+from typing import Any, NamedTuple
+
+from cyproducer.shm import handshake
+
+__all__ = ["AttachRequest", "Peer", "RefusedError", "has_ended", "parse_attach", "topic_name"]
+
+_SO_PEERGROUPS = 59  # socket(7); Python has no name for it
+_GROUPS_MAX = 65536
+_TOPIC_NAME_BYTES_MAX = 249
+SLOTS_MAX = (4 << 30) // 4096
+
+
+class RefusedError(Exception):
+    """An attach is refused; `name` is what the front-end's answer carries."""
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__(text)
+        self.name = name
+
+
+class Peer:
+    """The other end of one connection, from accept to hang-up; a front-end once `attach_id` is not 0."""
+
+    def __init__(self, sock: socket.socket, deadline: float) -> None:
+        self.socket = sock
+        self.fd = sock.fileno()
+        self.pid, self.uid, self.gid = handshake.peer_credentials(sock)
+        self.deadline: float | None = deadline
+        self.attach_id = 0
+        self.pidfd = -1
+        self.app = ""
+        self.orderly = False
+
+    def groups(self) -> set[int]:
+        """The peer's groups when it connected, the supplementary ones too."""
+        try:
+            data = self.socket.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _GROUPS_MAX * 4)
+        except OSError:
+            data = b""
+        return {self.gid, *struct.unpack(f"{len(data) // 4}I", data)}
+
+    def send(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> bool:
+        """Sends without waiting; False if the peer does not take it."""
+        try:
+            handshake.send(self.socket, message, fds)
+        except (OSError, handshake.HandshakeError):
+            return False
+        return True
+
+    def close(self) -> None:
+        """Closes the connection and the pidfd. Again: nothing."""
+        self.socket.close()
+        if self.pidfd >= 0:
+            fd, self.pidfd = self.pidfd, -1
+            os.close(fd)
+
+
+class AttachRequest(NamedTuple):
+    """A front-end's message, checked; the descriptors are still the caller's."""
+
+    layout: int
+    pid: int
+    app: str
+    slots: int
+    settings: dict[str, Any]
+    sender_settings: dict[str, Any]
+    arena_fd: int
+    pidfd: int
+    wake_fd: int
+
+
+def parse_attach(message: dict[str, Any], fds: list[int], peer_pid: int) -> AttachRequest:
+    """Checks what needs no mapping of memory. Raises RefusedError("MALFORMED") with what is wrong."""
+    if len(fds) != 3:
+        raise RefusedError("MALFORMED", f"{len(fds)} descriptors came, 3 are needed")
+    layout, pid, slots = (_integer(message, name) for name in ("layout", "pid", "slots"))
+    if not 0 < slots <= SLOTS_MAX:
+        raise RefusedError("MALFORMED", f"{slots} slots")
+    settings, sender_settings = message.get("settings"), message.get("sender_settings")
+    if not isinstance(settings, dict) or not isinstance(sender_settings, dict):
+        raise RefusedError("MALFORMED", "the settings are missing")
+    app = message.get("app")
+    app = "".join(c for c in app if c.isprintable())[:100] if isinstance(app, str) else ""
+    arena_fd, pidfd, wake_fd = fds
+    _check_pidfd(pidfd, peer_pid)
+    _check_eventfd(wake_fd)
+    return AttachRequest(layout, pid, app or "?", slots, settings, sender_settings, arena_fd, pidfd, wake_fd)
+
+
+def topic_name(message: dict[str, Any]) -> str | None:
+    """The topic that a "want" names, if it can be one."""
+    name = message.get("topic")
+    if isinstance(name, str) and 0 < len(name.encode(errors="replace")) <= _TOPIC_NAME_BYTES_MAX:
+        return name
+    return None
+
+
+def has_ended(pidfd: int) -> bool:
+    """Whether the process of a pidfd is no more (a stopped one is)."""
+    poller = select.poll()
+    poller.register(pidfd, select.POLLIN)
+    return bool(poller.poll(0))
+
+
+def _integer(message: dict[str, Any], name: str) -> int:
+    value = message.get(name)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise RefusedError("MALFORMED", f"{name} is no integer")
+    return value
+
+
+def _check_pidfd(fd: int, peer_pid: int) -> None:
+    """Without a pidfd of its own a front-end that dies with its socket inherited would never end."""
+    found = None
+    with open(f"/proc/self/fdinfo/{fd}") as file:
+        for line in file:
+            name, _, value = line.partition(":")
+            if name == "Pid":
+                found = int(value)
+    if found is None:
+        raise RefusedError("MALFORMED", "the second descriptor is no pidfd")
+    # 0 on either side: another PID namespace, whose numbers mean nothing here; -1: it is dead already.
+    if found > 0 and peer_pid > 0 and found != peer_pid:
+        raise RefusedError(
+            "MALFORMED", f"the pidfd is of process {found}, not of {peer_pid}, which connected"
+        )
+
+
+def _check_eventfd(fd: int) -> None:
+    """Anything else (a pipe) could make the sender wait when it writes."""
+    if os.readlink(f"/proc/self/fd/{fd}") != "anon_inode:[eventfd]":
+        raise RefusedError("MALFORMED", "the third descriptor is no eventfd")
+    flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+    fcntl.fcntl(fd, fcntl.F_SETFL, flags | os.O_NONBLOCK)

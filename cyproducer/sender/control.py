@@ -1,0 +1,444 @@
+"""The sender's control plane: who attaches, who has ended, what is asked, and when it is time to go.
+
+It runs between two native turns of the engine and never waits for anybody: every socket here is non-blocking,
+what a peer does not take is dropped, and what a peer gets wrong costs it its own connection only.
+"""
+
+import errno
+import json
+import logging
+import os
+import socket
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cyproducer.errors import name_for_code
+from cyproducer.observe.ledger import Ledger
+from cyproducer.observe.logfmt import fields
+from cyproducer.sender.attached import Peer, RefusedError, has_ended, parse_attach, topic_name
+from cyproducer.shm import handshake
+from cyproducer.shm.arena import LAYOUT_VERSION
+from cyproducer.shm.rendezvous import public_settings
+
+__all__ = ["DRAIN_S", "Control", "Facts"]
+
+HANDSHAKE_S = 5.0
+#: Less than the 30 s that Kubernetes grants between SIGTERM and SIGKILL.
+DRAIN_S = 25.0
+ACCEPT_PAUSE_S = 0.2
+DELIVERY_POLL_S = 0.05
+WARNING_REPEAT_S = 60.0
+WARNINGS_PER_INTERVAL = 20
+_PENDING_MAX = 256
+_ACCEPTS_PER_TURN = 64
+_MESSAGES_PER_TURN = 32
+_APPS_REMEMBERED = 4096
+
+
+@dataclass
+class Facts:
+    """What a sender is, as its control plane needs it. `idle_timeout_s` None: it stays until it is told."""
+
+    socket: str
+    settings: Mapping[str, Any]
+    idle_timeout_s: float | None
+    allow_uids: Collection[int] = ()
+    allow_gids: Collection[int] = ()
+    drain_s: float = DRAIN_S
+    started_at: float = field(default_factory=time.time)
+
+
+class Control:
+    """Everything about front-ends but their records. `finished` says that the process may end."""
+
+    def __init__(
+        self,
+        engine: Any,
+        listener: socket.socket,
+        facts: Facts,
+        log: logging.Logger,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.engine = engine
+        self.listener = listener
+        self.facts = facts
+        self.log = log
+        self.clock = clock
+        self.ledger = Ledger()
+        self.settings = public_settings(facts.settings)
+        self.idle_timeout_s = facts.idle_timeout_s
+        self.draining = False
+        self.finished = False
+        self.standing_warnings: list[str] = []
+        self._drain_deadline = 0.0
+        self._idle_since: float | None = clock()
+        self._listening_again: float | None = None
+        self._peers: dict[int, Peer] = {}
+        self._pidfds: dict[int, Peer] = {}
+        self._front_ends: dict[int, Peer] = {}
+        self._apps: OrderedDict[int, str] = OrderedDict()
+        engine.watch(listener.fileno())
+
+    # ------------------------------------------------------------------ turns
+
+    def turn(self, ready: Iterable[int]) -> None:
+        """Does what the readable descriptors and the clock ask for."""
+        for fd in ready:
+            if fd == self.listener.fileno():
+                self._accept()
+            elif fd in self._pidfds:
+                # Asked again: the number may have been closed and given to another front-end in this very turn.
+                if has_ended(fd):
+                    self._end(self._pidfds[fd], "its process ended")
+            elif fd in self._peers:
+                peer = self._peers[fd]
+                try:
+                    self._read(peer)
+                except Exception:
+                    self.log.exception("a message of pid %d could not be handled", peer.pid)
+                    self._end(peer, "its message could not be handled")
+        self._collect_failures()
+        self._on_time()
+
+    def timeout_ms(self) -> int:
+        """How long the engine may run before the clock asks for a turn; -1: for ever."""
+        now = self.clock()
+        times = [peer.deadline for peer in self._peers.values() if peer.deadline is not None]
+        if self._listening_again is not None:
+            times.append(self._listening_again)
+        if self.draining:
+            times.append(self._drain_deadline)
+        if not self._front_ends:
+            if self.engine.undelivered():
+                times.append(now + DELIVERY_POLL_S)
+            elif self._idle_since is not None and self.idle_timeout_s is not None:
+                times.append(self._idle_since + self.idle_timeout_s)
+        notice = self.ledger.next_warning_in(time.time())
+        if notice is not None:
+            times.append(now + notice)
+        if not times:
+            return -1
+        # Rounded up: a turn that comes a moment early would only ask for another one.
+        return max(0, int((min(times) - now) * 1000) + 1)
+
+    def _on_time(self) -> None:
+        now = self.clock()
+        for peer in [p for p in self._peers.values() if p.deadline is not None and p.deadline <= now]:
+            self._end(peer, f"it did not finish its handshake within {HANDSHAKE_S:g} s")
+        if self._listening_again is not None and now >= self._listening_again:
+            self._listening_again = None
+            self.engine.watch(self.listener.fileno())
+        for notice in self.ledger.warnings(time.time()):
+            self.log.warning(notice.text, extra={"app": notice.app})
+        self._maybe_finish(now)
+
+    def _maybe_finish(self, now: float) -> None:
+        if self._front_ends or self.engine.undelivered():
+            self._idle_since = None
+            if self.draining and now >= self._drain_deadline:
+                self.log.warning(
+                    "the drain's time is over",
+                    **fields(front_ends=len(self._front_ends), undelivered=self.engine.undelivered()),
+                )
+                self.finished = True
+            return
+        if self._idle_since is None:
+            self._idle_since = now
+        if self.draining:
+            self.finished = True
+        elif self.idle_timeout_s is not None and now >= self._idle_since + self.idle_timeout_s:
+            self._accept()  # who has connected in this moment is not turned away
+            self.finished = not any(peer.deadline is not None for peer in self._peers.values())
+
+    def drain(self, why: str) -> None:
+        """Takes nobody in any more and ends when all is delivered and everybody gone, or at the deadline."""
+        if not self.draining:
+            self.draining = True
+            self._drain_deadline = self.clock() + self.facts.drain_s
+            self.log.info(
+                "draining",
+                **fields(why=why, front_ends=len(self._front_ends), undelivered=self.engine.undelivered()),
+            )
+
+    def close(self) -> None:
+        """Hangs up on everybody; who is still in the listener's queue is told to try again."""
+        self.engine.unwatch(self.listener.fileno())
+        while (accepted := self._accept_one()) is not None:
+            accepted.send({"ok": False, "error": "DRAINING", "message": "the sender is ending"})
+            accepted.close()
+        self.listener.close()
+        for peer in list(self._peers.values()):
+            self._end(peer, "the sender is ending")
+
+    # ------------------------------------------------------------------ connections
+
+    def _accept_one(self) -> Peer | None:
+        try:
+            sock, _ = self.listener.accept()
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                self._pause_listening(error)
+            return None
+        sock.setblocking(False)
+        return Peer(sock, self.clock() + HANDSHAKE_S)
+
+    def _pause_listening(self, error: OSError) -> None:
+        """The connection stays in the queue, which is readable all the time: look away for a moment."""
+        if self._listening_again is None:
+            self.log.warning("no connection can be accepted: %s", error.strerror)
+            self.engine.unwatch(self.listener.fileno())
+        self._listening_again = self.clock() + ACCEPT_PAUSE_S
+
+    def _accept(self) -> None:
+        for _ in range(_ACCEPTS_PER_TURN):
+            peer = self._accept_one()
+            if peer is None:
+                return
+            if not self._may_connect(peer):
+                self.log.warning(
+                    "a connection was refused", **fields(uid=peer.uid, gid=peer.gid, peer=peer.pid)
+                )
+                peer.send(
+                    _refusal(
+                        "REFUSED", f"uid {peer.uid} may not use this sender (see --allow-uid, --allow-gid)"
+                    )
+                )
+                peer.close()
+            elif len(self._peers) - len(self._front_ends) >= _PENDING_MAX:
+                peer.close()
+            else:
+                self._peers[peer.fd] = peer
+                self.engine.watch(peer.fd)
+
+    def _may_connect(self, peer: Peer) -> bool:
+        if self._is_owner(peer) or peer.uid in self.facts.allow_uids:
+            return True
+        return bool(self.facts.allow_gids) and not peer.groups().isdisjoint(self.facts.allow_gids)
+
+    @staticmethod
+    def _is_owner(peer: Peer) -> bool:
+        return peer.uid in (0, os.geteuid())
+
+    def _read(self, peer: Peer) -> None:
+        for _ in range(_MESSAGES_PER_TURN):
+            try:
+                message, fds = handshake.receive(peer.socket)
+            except BlockingIOError:
+                return
+            except (OSError, handshake.HandshakeError) as error:
+                self._end(peer, f"its message is none: {error}")
+                return
+            if message is None:
+                self._end(peer, "it closed" if peer.orderly else "it hung up")
+                return
+            try:
+                self._on_message(peer, message, fds)
+            finally:
+                for fd in fds:
+                    os.close(fd)
+            if peer.fd not in self._peers:
+                return
+
+    def _on_message(self, peer: Peer, message: dict[str, Any], fds: list[int]) -> None:
+        """Whoever takes one of `fds` over removes it from the list."""
+        op = message.get("op")
+        if op == "status":
+            self._answer_status(peer)
+        elif op == "stop":
+            self._answer_stop(peer)
+        elif op == "attach" and not peer.attach_id:
+            self._on_attach(peer, message, fds)
+        elif op == "want" and peer.attach_id:
+            name = topic_name(message)
+            if name is not None:
+                self.engine.want_topic(peer.attach_id, name)
+        elif op == "close" and peer.attach_id:
+            peer.orderly = True
+        else:
+            peer.send(_refusal("MALFORMED", f"unexpected: {str(op)[:40]!r}"))
+            self._end(peer, "it sent something unexpected")
+
+    # ------------------------------------------------------------------ front-ends
+
+    def _on_attach(self, peer: Peer, message: dict[str, Any], fds: list[int]) -> None:
+        try:
+            if self.draining:
+                raise RefusedError("DRAINING", "the sender is ending")
+            if message.get("layout") != LAYOUT_VERSION:
+                raise RefusedError(
+                    "LAYOUT",
+                    f"the sender's memory has layout {LAYOUT_VERSION}, this process has "
+                    f"{str(message.get('layout'))[:20]}; use the same version of cyproducer on both sides",
+                )
+            request = parse_attach(message, fds, peer.pid)
+            self._check_settings(request.sender_settings)
+            peer.pidfd = request.pidfd
+            fds.clear()
+            attach_id, outcomes, wake = self._engine_attach(request)
+        except RefusedError as error:
+            self.log.warning("an attach was refused", **fields(peer=peer.pid, uid=peer.uid, why=error))
+            peer.send(_refusal(error.name, str(error)))
+            self._end(peer, "refused")
+            return
+        peer.attach_id, peer.app, peer.deadline = attach_id, request.app, None
+        peer.pid = peer.pid or request.pid
+        self._front_ends[attach_id] = peer
+        self._remember_app(attach_id, request.app)
+        snapshot = self.engine.snapshot_fd()
+        answer = {"ok": True, "attach_id": attach_id, "sender_pid": os.getpid()}
+        taken = peer.send(answer, (outcomes, snapshot, wake))
+        os.close(outcomes)
+        os.close(snapshot)
+        if not taken:
+            self._end(peer, "it does not take the answer")
+            return
+        self._pidfds[peer.pidfd] = peer
+        self.engine.watch(peer.pidfd)
+        self._ask_for_idle_timeout(request.settings)
+        self.log.info("attached", **fields(attach_id=attach_id, peer=peer.pid, uid=peer.uid, app=peer.app))
+        for text in self.standing_warnings:
+            peer.send({"op": "warning", "message": text})
+
+    def _engine_attach(self, request: Any) -> tuple[int, int, int]:
+        """The engine owns both descriptors from here on, also if it refuses."""
+        try:
+            return self.engine.attach(request.arena_fd, request.slots, request.settings, request.wake_fd)
+        except ValueError as error:
+            raise RefusedError("MALFORMED", str(error)) from None
+        except (OSError, MemoryError) as error:
+            raise RefusedError("REFUSED", f"the sender has no room for another front-end: {error}") from None
+
+    def _check_settings(self, asked: dict[str, Any]) -> None:
+        for name, value in sorted(asked.items()):
+            if name not in self.settings:
+                raise RefusedError("SETTINGS", f"{name} is no setting of the sender")
+            if self.settings[name] != value:
+                raise RefusedError("SETTINGS", f"{name} is {self.settings[name]!r} there and {value!r} here")
+
+    def _ask_for_idle_timeout(self, settings: dict[str, Any]) -> None:
+        asked = settings.get("sender_idle_timeout_ms")
+        if self.idle_timeout_s is not None and isinstance(asked, int) and asked >= 0:
+            self.idle_timeout_s = max(self.idle_timeout_s, asked / 1000)
+
+    def _remember_app(self, attach_id: int, app: str) -> None:
+        """Longer than the front-end lives: its records may fail after it."""
+        self._apps[attach_id] = app
+        while len(self._apps) > max(_APPS_REMEMBERED, 2 * len(self._front_ends)):
+            oldest = next((known for known in self._apps if known not in self._front_ends), None)
+            if oldest is None:
+                return
+            del self._apps[oldest]
+
+    def _end(self, peer: Peer, why: str) -> None:
+        if self._peers.pop(peer.fd, None) is None:
+            return
+        self.engine.unwatch(peer.fd)
+        if self._pidfds.pop(peer.pidfd, None) is not None:
+            self.engine.unwatch(peer.pidfd)
+        if peer.attach_id:
+            del self._front_ends[peer.attach_id]
+            self.engine.detach(peer.attach_id)
+            self.log.info(
+                "detached", **fields(attach_id=peer.attach_id, peer=peer.pid, app=peer.app, why=why)
+            )
+        elif why != "it hung up":
+            self.log.info("a connection was closed", **fields(peer=peer.pid, why=why))
+        peer.close()
+
+    # ------------------------------------------------------------------ failures and warnings
+
+    def _collect_failures(self) -> None:
+        for attach_id, topic, code, records in self.engine.take_failures():
+            app = self._apps.get(attach_id, "?")
+            self.ledger.add(app, topic, name_for_code(code), records, time.time())
+
+    def tell(self, text: str, app: str | None = None) -> None:
+        """Sends a warning to the living front-ends: those of the application if it has any, else all."""
+        peers = [peer for peer in self._front_ends.values() if app is not None and peer.app == app]
+        for peer in peers or list(self._front_ends.values()):
+            peer.send({"op": "warning", "message": text[:4000]})
+
+    # ------------------------------------------------------------------ questions
+
+    def _answer_stop(self, peer: Peer) -> None:
+        if not self._is_owner(peer):
+            peer.send(_refusal("REFUSED", f"uid {peer.uid} may not stop this sender"))
+            return
+        peer.deadline = None  # it waits for our end, which is its answer
+        peer.send({"ok": True})
+        self.drain(f"asked by pid {peer.pid}")
+
+    def _answer_status(self, peer: Peer) -> None:
+        fd = os.memfd_create("cyproducer-status", os.MFD_CLOEXEC)
+        try:
+            with open(os.dup(fd), "wb") as file:
+                file.write(json.dumps(self.status()).encode())
+            peer.send({"ok": True}, (fd,))
+        finally:
+            os.close(fd)
+
+    def status(self) -> dict[str, Any]:
+        """The status as `cyproducer status --json` shows it."""
+        self._collect_failures()
+        stats = self.engine.stats()
+        blank = {
+            "buffer_memory": 0,
+            "buffer_in_use": 0,
+            "records_sent": 0,
+            "oldest_unacked_ms": None,
+            "blocked_ms": 0,
+        }
+        front_ends = [
+            {
+                "attach_id": attach_id,
+                "pid": peer.pid,
+                "uid": peer.uid,
+                "app": peer.app,
+                **blank,
+                **stats["front_ends"].get(attach_id, {}),
+            }
+            for attach_id, peer in sorted(self._front_ends.items())
+        ]
+        return {
+            "socket": self.facts.socket,
+            "cluster_id": stats["cluster_id"],
+            "bootstrap_servers": stats["bootstrap_servers"],
+            "sender_pid": os.getpid(),
+            "supervisor_pid": None,
+            "started_at": self.facts.started_at,
+            "restarts": 0,
+            "front_ends": front_ends,
+            "connections": stats["connections"],
+            "totals": stats["totals"],
+            "ledger": self.ledger.rows(),
+            "last_error": stats["last_error"],
+        }
+
+
+def _refusal(name: str, text: str) -> dict[str, Any]:
+    return {"ok": False, "error": name, "message": text}
+
+
+class FrontEndHandler(logging.Handler):
+    """Brings warnings of the sender's log to the front-ends' logger, each text once a minute, and not too many."""
+
+    def __init__(self, control: Control) -> None:
+        super().__init__(logging.WARNING)
+        self.control = control
+        self._told: dict[str, float] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        extra = getattr(record, "fields", {})
+        if extra:
+            text += " (" + ", ".join(f"{name} {value}" for name, value in extra.items()) + ")"
+        now = self.control.clock()
+        self._told = {known: at for known, at in self._told.items() if now - at < WARNING_REPEAT_S}
+        if text not in self._told and len(self._told) < WARNINGS_PER_INTERVAL:
+            self._told[text] = now
+            self.control.tell(text, getattr(record, "app", None))

@@ -1,0 +1,71 @@
+"""The arena as its owner makes it, the outcomes as a front-end maps them, and the layout's version for Python."""
+
+from libc.stdint cimport uint64_t
+
+from cyproducer.shm.geometry cimport FrontEndGeometry, front_end_geometry
+from cyproducer.shm.layout cimport (
+    CYP_ARENA_BYTES_MAX,
+    CYP_ARENA_BYTES_MIN,
+    CYP_ARENA_MAGIC,
+    CYP_BLOCK_BYTES,
+    CYP_LAYOUT_VERSION,
+    CYP_OUTCOMES_MAGIC,
+    CYP_UNIT_BYTES,
+    cyp_arena_header,
+    cyp_outcomes_header,
+)
+from cyproducer.shm.region cimport Region
+
+
+#: Of layout.h; front-ends and senders of different layouts never meet.
+LAYOUT_VERSION = CYP_LAYOUT_VERSION
+
+
+def create_arena(uint64_t buffer_memory):
+    """A sealed, mapped arena with its header filled in: (Region, slot count).
+
+    `buffer_memory` is in bytes and is rounded up to blocks of 64 KiB. Raises ValueError if it is out of range,
+    OSError if the kernel gives no memory (RLIMIT_AS counts mappings).
+    """
+    cdef FrontEndGeometry geometry
+    cdef Region region
+    cdef cyp_arena_header *header
+    cdef uint64_t size = (buffer_memory + CYP_BLOCK_BYTES - 1) // CYP_BLOCK_BYTES * CYP_BLOCK_BYTES
+    if not front_end_geometry(size, &geometry):
+        raise ValueError(
+            f"buffer_memory must be from {CYP_ARENA_BYTES_MIN} to {CYP_ARENA_BYTES_MAX} bytes, not {buffer_memory}"
+        )
+    region = Region.create("cyproducer-arena", geometry.arena_bytes)
+    header = <cyp_arena_header *>region.base
+    header.slot_count = geometry.slot_count
+    header.ring_entries = geometry.ring_entries
+    header.slots_offset = geometry.slots_offset
+    header.ring_offset = geometry.submit_ring_offset
+    header.chunks_offset = geometry.chunks_offset
+    header.region_bytes = geometry.arena_bytes
+    header.layout_version = CYP_LAYOUT_VERSION
+    header.magic = CYP_ARENA_MAGIC
+    return region, geometry.slot_count
+
+
+def map_outcomes(int fd, uint64_t slot_count):
+    """Maps the outcomes of an arena of `slot_count` slots, read-only. Owns `fd` from here on, also if it raises.
+
+    Raises ValueError for anything that is not an outcomes region of this layout and size.
+    """
+    cdef FrontEndGeometry geometry
+    cdef Region region
+    cdef const cyp_outcomes_header *header
+    cdef bint valid = front_end_geometry(slot_count * CYP_UNIT_BYTES, &geometry)
+    region = Region.attach(fd, geometry.outcomes_bytes if valid else 0, False)
+    header = <const cyp_outcomes_header *>region.base
+    if (
+        header.magic != CYP_OUTCOMES_MAGIC
+        or header.layout_version != CYP_LAYOUT_VERSION
+        or header.slot_count != slot_count
+        or header.ring_entries != geometry.ring_entries
+        or header.sent_offset != geometry.sent_offset
+        or header.ring_offset != geometry.outcome_ring_offset
+    ):
+        raise ValueError("the descriptor holds no outcomes of this layout and size")
+    return region

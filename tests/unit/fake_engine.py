@@ -1,0 +1,114 @@
+"""An engine without a data plane, for tests of the control plane: regions, an epoll, and what was called."""
+
+import os
+import select
+import struct
+from typing import Any
+
+from cyproducer.shm.region import Region
+from cyproducer.shm.snapshot import SnapshotWriter
+
+PAGE = 4096
+
+
+class Engine:
+    """As cyproducer.sender.engine.Engine; `failures` and `pending` are set by the test."""
+
+    def __init__(self, sender_settings: dict[str, Any], log: Any) -> None:
+        self.settings = sender_settings
+        self.log = log
+        self.snapshot = SnapshotWriter()
+        self.epoll = select.epoll()
+        self.front_ends: dict[int, tuple[Region, Region, int, int]] = {}
+        self.wanted: list[tuple[int, str]] = []
+        self.detached: list[int] = []
+        self.failures: list[tuple[int, str, int, int]] = []
+        self.pending = 0
+        self.next_id = 1
+
+    def snapshot_fd(self) -> int:
+        return self.snapshot.region.read_only_descriptor()
+
+    def attach(
+        self, arena_fd: int, slot_count: int, settings: dict[str, Any], wake_fd: int
+    ) -> tuple[int, int, int]:
+        ring = 1
+        while ring < 2 * slot_count:
+            ring <<= 1
+        slots = -(-slot_count * 64 // PAGE) * PAGE
+        size = PAGE + slots + -(-ring * 8 // PAGE) * PAGE + slot_count * PAGE
+        try:
+            arena = Region.attach(arena_fd, size, True)
+        except ValueError:
+            os.close(wake_fd)
+            raise
+        sent = PAGE + -(-slot_count * 4 // PAGE) * PAGE
+        outcomes = Region.create("cyproducer-outcomes", sent + ring * 64)
+        struct.pack_into(
+            "=QIIQQQQQI",
+            outcomes.memory(),
+            0,
+            0x656D6F6374757063,
+            1,
+            slot_count,
+            ring,
+            PAGE,
+            sent,
+            outcomes.size,
+            self.next_id,
+            1,
+        )
+        wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        attach_id, self.next_id = self.next_id, self.next_id + 1
+        self.front_ends[attach_id] = arena, outcomes, wake_fd, wake
+        return attach_id, outcomes.read_only_descriptor(), wake
+
+    def detach(self, attach_id: int) -> None:
+        arena, outcomes, wake_fd, wake = self.front_ends.pop(attach_id)
+        arena.close()
+        outcomes.close()
+        os.close(wake_fd)
+        os.close(wake)
+        self.detached.append(attach_id)
+
+    def want_topic(self, attach_id: int, name: str) -> None:
+        self.wanted.append((attach_id, name))
+
+    def watch(self, fd: int) -> None:
+        self.epoll.register(fd, select.EPOLLIN)
+
+    def unwatch(self, fd: int) -> None:
+        try:
+            self.epoll.unregister(fd)
+        except FileNotFoundError:
+            pass
+
+    def run(self, timeout_ms: int) -> list[int]:
+        return [fd for fd, _ in self.epoll.poll(None if timeout_ms < 0 else timeout_ms / 1000)]
+
+    def undelivered(self) -> int:
+        return self.pending
+
+    def attached(self) -> int:
+        return len(self.front_ends)
+
+    def stats(self) -> dict[str, Any]:
+        totals = dict.fromkeys(("records", "bytes", "batches", "requests", "retries", "errors"), 0)
+        return {
+            "cluster_id": None,
+            "bootstrap_servers": self.settings["bootstrap_servers"],
+            "front_ends": {},
+            "connections": [],
+            "totals": totals,
+            "last_error": None,
+        }
+
+    def take_failures(self) -> list[tuple[int, str, int, int]]:
+        failures, self.failures = self.failures, []
+        return failures
+
+    def close(self) -> None:
+        for attach_id in list(self.front_ends):
+            self.detach(attach_id)
+        self.snapshot.region.close()
+        self.epoll.close()
