@@ -12,8 +12,6 @@ from cyproducer import KafkaProducer, errors
 if TYPE_CHECKING:
     import pyarrow
 
-    from cyproducer.spark.schema import Layout
-
 MAX_OUTSTANDING = 64
 """Batches of a task that may wait for their acknowledgement; their bytes are bounded by ``buffer.memory``."""
 
@@ -51,9 +49,9 @@ def producer_for(settings: dict[str, Any]) -> KafkaProducer:
 
 
 def deliver(
-    producer: KafkaProducer, batches: Iterable[pyarrow.RecordBatch], layout: Layout, topic: str | None
+    producer: KafkaProducer, batches: Iterable[pyarrow.RecordBatch], topic: str | None
 ) -> Delivery:
-    """Send every batch of one task and return when all rows are acknowledged.
+    """Send every batch of one task and return when all rows are acknowledged. `topic` None: by their column.
 
     A full buffer blocks in `send_arrow` (up to ``max.block.ms``): that is the backpressure. The first failed
     row ends the task at once: `DeliveryFailedError` holds the counts and the first error's text.
@@ -65,10 +63,9 @@ def deliver(
         for batch in batches:
             if batch.num_rows == 0:
                 continue
-            ready = layout.for_kafka(batch)
-            future = producer.send_arrow(ready, topic=topic)
             sent += batch.num_rows
-            outstanding.append((future, batch.num_rows, layout.payload_bytes(ready)))
+            future = producer.send_arrow(batch, topic=topic)
+            outstanding.append((future, batch.num_rows, _payload_bytes(batch)))
             while outstanding and (len(outstanding) > MAX_OUTSTANDING or outstanding[0][0].done()):
                 _settle(outstanding, done)
         while outstanding:
@@ -96,3 +93,11 @@ def _settle(outstanding: deque[tuple[Any, int, int]], done: Delivery) -> None:
     done.rows += rows
     done.bytes += size
     outstanding.popleft()
+
+
+def _payload_bytes(batch: pyarrow.RecordBatch) -> int:
+    """Bytes of all keys and values."""
+    import pyarrow.compute as compute
+
+    columns = [batch.column(name) for name in ("value", "key") if name in batch.schema.names]
+    return sum(compute.sum(compute.binary_length(column), min_count=0).as_py() for column in columns)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from cyproducer.spark.options import parse_options
-from cyproducer.spark.schema import Layout, layout_of
+from cyproducer.spark.schema import check_columns
 
 if TYPE_CHECKING:
     import pyarrow
@@ -25,7 +25,6 @@ class Plan:
 
     settings: dict[str, Any] = field(repr=False)
     topic: str | None
-    layout: Layout
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,8 @@ def plan_of(options: dict[str, str], schema: StructType, overwrite: bool) -> Pla
             "cyproducer cannot overwrite a Kafka topic; use mode('append'), in streaming outputMode('append')"
         )
     settings, topic = parse_options(options)
-    return Plan(settings, topic, layout_of(schema, topic))
+    check_columns(schema, topic)
+    return Plan(settings, topic)
 
 
 def write_task(plan: Plan, batches: Iterator[pyarrow.RecordBatch]) -> TaskCommit:
@@ -52,7 +52,7 @@ def write_task(plan: Plan, batches: Iterator[pyarrow.RecordBatch]) -> TaskCommit
     # Imported here: the driver's processes plan, commit and abort without the native modules.
     from cyproducer.spark.delivery import deliver, producer_for
 
-    done = deliver(producer_for(plan.settings), batches, plan.layout, plan.topic)
+    done = deliver(producer_for(plan.settings), batches, plan.topic)
     return TaskCommit(done.rows, done.bytes, done.partitions)
 
 
