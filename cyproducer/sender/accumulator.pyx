@@ -1,0 +1,439 @@
+"""RecordAccumulator: the batches of all front-ends by partition, until they are drained.
+
+The submission rings say what happened, the slot tables are the truth. Everything that a front-end can write
+is read once, checked against private geometry, and kept in private memory; a front-end that breaks the
+protocol is condemned, which costs it its own records at the most.
+"""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, qsort, realloc
+from libc.string cimport memset
+
+from cyproducer.record.merge cimport scan_records
+from cyproducer.shm.atomics cimport cas, load_acquire
+from cyproducer.shm.layout cimport (
+    CYP_FREE,
+    CYP_NONE,
+    CYP_OPEN,
+    CYP_READY,
+    CYP_REVOKED,
+    CYP_SUBMIT_FULL,
+    CYP_SUBMIT_OPEN,
+    CYP_TAKEN,
+    CYP_UNIT_BYTES,
+    CYP_WORD_HEAD,
+    cyp_slot_row,
+)
+from cyproducer.shm.ring cimport submit_generation, submit_kind, submit_slot
+from cyproducer.shm.word cimport (
+    word_bytes,
+    word_continues,
+    word_count,
+    word_generation,
+    word_state,
+    word_with_state,
+)
+from cyproducer.sender.model cimport (
+    BATCH_CLOSED,
+    BATCH_DUE,
+    BATCH_LINGERING,
+    BATCH_NONE,
+    EVENT_CONDEMNED,
+    Batch,
+    Core,
+    FrontEnd,
+    Partition,
+    Queue,
+)
+from cyproducer.sender.outcomes cimport (
+    CODE_INVALID_BATCH,
+    CODE_UNKNOWN_PARTITION,
+    finish,
+    push_event,
+)
+from cyproducer.sender.partitions cimport note_timer, relist
+
+
+cdef enum:
+    SEAL_ATTEMPTS_MAX = 10000       # against a front-end that changes its word for ever
+
+
+cdef void condemn(Core *core, FrontEnd *front_end) noexcept nogil:
+    """The front-end broke the protocol: nothing of it is looked at again; Python detaches it."""
+    if not front_end.condemned:
+        front_end.condemned = True
+        push_event(core, EVENT_CONDEMNED, 0, 0, front_end.attach_id)
+
+
+cdef bint anything_submitted(Core *core) noexcept nogil:
+    """The last look before sleeping."""
+    cdef FrontEnd *front_end = core.front_ends
+    while front_end != NULL:
+        if not front_end.detached and not front_end.condemned:
+            if load_acquire(&front_end.header.submit_tail) != front_end.submit_head:
+                return True
+        front_end = front_end.next
+    return False
+
+
+cdef void accumulate(Core *core) noexcept nogil:
+    """Takes what every front-end has submitted."""
+    cdef FrontEnd *front_end = core.front_ends
+    cdef FrontEnd *following
+    cdef uint64_t tail, entry
+    while front_end != NULL:
+        following = front_end.next
+        if not front_end.detached and not front_end.condemned:
+            tail = load_acquire(&front_end.header.submit_tail)  # pairs with the release in submit_push
+            if tail - front_end.submit_head > front_end.ring_mask + 1:
+                condemn(core, front_end)
+            while front_end.submit_head != tail and not front_end.condemned:
+                entry = front_end.submit_ring[front_end.submit_head & front_end.ring_mask]
+                front_end.submit_head += 1
+                _take_hint(core, front_end, submit_kind(entry), submit_slot(entry), submit_generation(entry))
+            front_end.outcomes_header.submit_head = front_end.submit_head
+        front_end = following
+
+
+cdef void _take_hint(Core *core, FrontEnd *front_end, uint32_t kind, uint32_t slot, uint32_t generation) noexcept nogil:
+    cdef Batch *batch
+    if slot >= front_end.slot_count or (kind != CYP_SUBMIT_OPEN and kind != CYP_SUBMIT_FULL):
+        condemn(core, front_end)
+        return
+    batch = &front_end.batches[slot]
+    if batch.state == BATCH_NONE:
+        batch = _admit(core, front_end, slot, generation)
+        if batch == NULL:
+            return
+    elif batch.generation != generation:
+        return  # of a batch that was completed before its hint was read
+    if kind == CYP_SUBMIT_FULL and (batch.state == BATCH_LINGERING or batch.state == BATCH_DUE):
+        seal(core, batch)
+
+
+cdef Batch *_admit(Core *core, FrontEnd *front_end, uint32_t slot, uint32_t generation) noexcept nogil:
+    """A batch that the sender has not seen yet enters its partition's queue; NULL if there is none."""
+    cdef cyp_slot_row *row = &front_end.rows[slot]
+    cdef uint64_t word = load_acquire(&row.word)  # pairs with the owner's CAS: the row is seen as of the commit
+    cdef uint32_t state = word_state(word)
+    cdef uint32_t topic = row.topic
+    cdef int partition_number = row.partition
+    cdef Batch *batch = &front_end.batches[slot]
+    cdef Queue *queue
+    if word_generation(word) != generation or not word & CYP_WORD_HEAD:
+        return NULL
+    if state != CYP_OPEN and state != CYP_READY:
+        return NULL
+    memset(batch, 0, sizeof(Batch))
+    batch.state = BATCH_LINGERING
+    batch.slot = slot
+    batch.generation = generation
+    batch.open_seq = row.open_seq
+    batch.base_timestamp = row.base_timestamp
+    batch.max_timestamp = row.max_timestamp
+    batch.created_ns = core.now
+    batch.front_end = front_end
+    front_end.live += 1
+    core.live_batches += 1
+    _age_append(front_end, batch)
+    if topic >= core.topic_count or partition_number < 0 or partition_number >= core.topics[topic].partition_count:
+        _linger_append(front_end, batch)
+        seal(core, batch)
+        if batch.state != BATCH_NONE:
+            finish(core, batch, -1, -1, CODE_UNKNOWN_PARTITION)
+        return NULL
+    queue = _queue_for(front_end, core.topics[topic].partitions[partition_number])
+    if queue == NULL:
+        finish(core, batch, -1, -1, CODE_INVALID_BATCH)
+        return NULL
+    _enqueue(queue, batch)
+    _linger_append(front_end, batch)
+    return batch
+
+
+cdef Queue *_queue_for(FrontEnd *front_end, Partition *partition) noexcept nogil:
+    cdef uint32_t index = partition.index, capacity
+    cdef Queue **grown
+    if index >= front_end.queue_capacity:
+        capacity = 2 * (index + 32)
+        grown = <Queue **>realloc(front_end.queues, capacity * sizeof(Queue *))
+        if grown == NULL:
+            return NULL
+        memset(grown + front_end.queue_capacity, 0, (capacity - front_end.queue_capacity) * sizeof(Queue *))
+        front_end.queues = grown
+        front_end.queue_capacity = capacity
+    if front_end.queues[index] == NULL:
+        front_end.queues[index] = <Queue *>calloc(1, sizeof(Queue))
+        if front_end.queues[index] != NULL:
+            front_end.queues[index].front_end = front_end
+            front_end.queues[index].partition = partition
+    return front_end.queues[index]
+
+
+cdef void _ring_insert(Queue *queue) noexcept nogil:
+    """Into the partition's ring, behind all that are in it."""
+    cdef Partition *partition = queue.partition
+    queue.deficit = 0
+    if partition.ring == NULL:
+        queue.next = queue
+        queue.previous = queue
+        partition.ring = queue
+    else:
+        queue.next = partition.ring
+        queue.previous = partition.ring.previous
+        partition.ring.previous.next = queue
+        partition.ring.previous = queue
+    partition.queue_count += 1
+
+
+cdef void _ring_remove(Queue *queue) noexcept nogil:
+    cdef Partition *partition = queue.partition
+    if queue.next == queue:
+        partition.ring = NULL
+    else:
+        queue.previous.next = queue.next
+        queue.next.previous = queue.previous
+        if partition.ring == queue:
+            partition.ring = queue.next
+    queue.next = NULL
+    queue.previous = NULL
+    partition.queue_count -= 1
+
+
+cdef void _enqueue(Queue *queue, Batch *batch) noexcept nogil:
+    batch.queue = queue
+    batch.next = NULL
+    if queue.head == NULL:
+        queue.head = batch
+        _ring_insert(queue)
+    else:
+        queue.tail.next = batch
+        if queue.tail.state == BATCH_LINGERING:
+            _due(queue.tail)  # its successor is there: its owner will not add to it
+    queue.tail = batch
+    queue.length += 1
+    relist(queue.partition)
+
+
+cdef Batch *take_head(Queue *queue) noexcept nogil:
+    """Takes the head, which must be CLOSED, out of its queue."""
+    cdef Batch *batch = queue.head
+    queue.head = batch.next
+    batch.next = NULL
+    queue.length -= 1
+    if queue.head == NULL:
+        queue.tail = NULL
+        _ring_remove(queue)
+    queue.partition.ready -= 1
+    relist(queue.partition)
+    return batch
+
+
+cdef void remove(Queue *queue, Batch *batch) noexcept nogil:
+    """Takes a CLOSED batch out of wherever it stands in its queue."""
+    cdef Batch *before = queue.head
+    if before == batch:
+        take_head(queue)
+        return
+    while before.next != batch:
+        before = before.next
+    before.next = batch.next
+    if queue.tail == batch:
+        queue.tail = before
+    batch.next = NULL
+    queue.length -= 1
+    queue.partition.ready -= 1
+    relist(queue.partition)
+
+
+cdef void put_back(Batch *batch) noexcept nogil:
+    """A batch that was assigned goes back to the front of its queue."""
+    cdef Queue *queue = batch.queue
+    batch.state = BATCH_CLOSED
+    batch.wire = NULL
+    batch.next = queue.head
+    if queue.head == NULL:
+        queue.tail = batch
+        queue.head = batch
+        _ring_insert(queue)
+    queue.head = batch
+    queue.length += 1
+    queue.partition.ready += 1
+    relist(queue.partition)
+
+
+cdef void _age_append(FrontEnd *front_end, Batch *batch) noexcept nogil:
+    batch.age_previous = front_end.age_tail
+    batch.age_next = NULL
+    if front_end.age_tail != NULL:
+        front_end.age_tail.age_next = batch
+    else:
+        front_end.age_head = batch
+    front_end.age_tail = batch
+
+
+cdef void _linger_append(FrontEnd *front_end, Batch *batch) noexcept nogil:
+    batch.linger_previous = front_end.linger_tail
+    batch.linger_next = NULL
+    if front_end.linger_tail != NULL:
+        front_end.linger_tail.linger_next = batch
+    else:
+        front_end.linger_head = batch
+    front_end.linger_tail = batch
+
+
+cdef void _linger_unlink(FrontEnd *front_end, Batch *batch) noexcept nogil:
+    if batch.linger_previous != NULL:
+        batch.linger_previous.linger_next = batch.linger_next
+    else:
+        front_end.linger_head = batch.linger_next
+    if batch.linger_next != NULL:
+        batch.linger_next.linger_previous = batch.linger_previous
+    else:
+        front_end.linger_tail = batch.linger_previous
+
+
+cdef void _due(Batch *batch) noexcept nogil:
+    _linger_unlink(batch.front_end, batch)
+    batch.state = BATCH_DUE
+    batch.queue.partition.ready += 1
+    relist(batch.queue.partition)
+
+
+cdef bint seal(Core *core, Batch *batch) noexcept nogil:
+    """Closes an open batch for good and measures its chain; False if it was malformed and is finished.
+
+    The count and bytes of each chunk are read once and kept privately, so that nothing the front-end
+    stores later changes what is sent.
+    """
+    cdef FrontEnd *front_end = batch.front_end
+    cdef uint32_t slot = batch.slot, chunks = 0, count = 0
+    cdef uint64_t size = 0
+    cdef uint64_t word
+    cdef int64_t max_timestamp = batch.base_timestamp
+    if batch.state == BATCH_LINGERING:
+        _linger_unlink(front_end, batch)
+        if batch.queue != NULL:
+            batch.queue.partition.ready += 1
+    batch.state = BATCH_CLOSED
+    if batch.queue != NULL:
+        relist(batch.queue.partition)
+    while True:
+        word = _seal_chunk(front_end, slot, chunks == 0, batch.generation)
+        chunks += 1
+        size += word_bytes(word)
+        count += word_count(word)
+        if word == 0 or chunks > front_end.slot_count or size > core.max_request_size + 65536:
+            return _malformed(core, batch)
+        if not _chunk_max_timestamp(front_end, batch, slot, word, &max_timestamp):
+            return _malformed(core, batch)
+        front_end.chunk_bytes[slot] = word_bytes(word)
+        front_end.chunk_count[slot] = word_count(word)
+        front_end.chunk_next[slot] = CYP_NONE
+        if not word_continues(word):
+            break
+        front_end.chunk_next[slot] = front_end.rows[slot].next
+        slot = front_end.chunk_next[slot]
+        if slot >= front_end.slot_count:
+            return _malformed(core, batch)
+    batch.count = count
+    batch.bytes = <uint32_t>size
+    batch.max_timestamp = max_timestamp
+    front_end.bytes_live += size
+    if count == 0:
+        return _malformed(core, batch)
+    return True
+
+
+cdef uint64_t _seal_chunk(FrontEnd *front_end, uint32_t slot, bint head, uint32_t generation) noexcept nogil:
+    """The sealed word of a chunk, taking it if it is open; 0 if it is none of a live chain."""
+    cdef uint64_t *word = &front_end.rows[slot].word
+    cdef uint64_t seen
+    cdef uint32_t attempt, state
+    for attempt in range(SEAL_ATTEMPTS_MAX):
+        seen = load_acquire(word)  # pairs with the owner's commit: the records are seen whole
+        state = word_state(seen)
+        if head != ((seen & CYP_WORD_HEAD) != 0) or (head and word_generation(seen) != generation):
+            return 0
+        if word_bytes(seen) > (front_end.slot_count - slot) * <uint64_t>CYP_UNIT_BYTES:
+            return 0
+        if state == CYP_READY or state == CYP_TAKEN:
+            return seen
+        if state != CYP_OPEN:
+            return 0
+        if cas(word, seen, word_with_state(seen, CYP_TAKEN)):
+            return word_with_state(seen, CYP_TAKEN)
+    return 0
+
+
+cdef bint _chunk_max_timestamp(FrontEnd *front_end, Batch *batch, uint32_t slot, uint64_t word, int64_t *maximum) noexcept nogil:
+    """The owner's hint if it is about the records that the word counts; else the records are walked."""
+    cdef cyp_slot_row *row = &front_end.rows[slot]
+    cdef int64_t found = row.max_timestamp, delta = 0
+    if word_count(word) == 0:
+        return True
+    if row.max_count != word_count(word):
+        if scan_records(front_end.chunks + <uint64_t>slot * CYP_UNIT_BYTES, word_bytes(word), word_count(word), &delta) < 0:
+            return False
+        found = batch.base_timestamp + delta
+    if found > maximum[0]:
+        maximum[0] = found
+    return True
+
+
+cdef bint _malformed(Core *core, Batch *batch) noexcept nogil:
+    cdef FrontEnd *front_end = batch.front_end
+    if batch.queue != NULL:
+        remove(batch.queue, batch)
+    condemn(core, front_end)
+    finish(core, batch, -1, -1, CODE_INVALID_BATCH)
+    return False
+
+
+cdef void linger(Core *core) noexcept nogil:
+    """Linger times that are over; notes the next one."""
+    cdef FrontEnd *front_end = core.front_ends
+    cdef Batch *batch
+    while front_end != NULL:
+        batch = front_end.linger_head
+        while batch != NULL and batch.created_ns + front_end.linger_ns <= core.now:
+            _due(batch)
+            batch = front_end.linger_head
+        if batch != NULL:
+            note_timer(core, batch.created_ns + front_end.linger_ns)
+        front_end = front_end.next
+
+
+cdef int _by_open_seq(const void *a, const void *b) noexcept nogil:
+    cdef uint64_t left = (<const uint64_t *>a)[0], right = (<const uint64_t *>b)[0]
+    return (left > right) - (left < right)
+
+
+cdef void scan(Core *core, FrontEnd *front_end) noexcept nogil:
+    """The end of a front-end: everything that it committed is taken, known or not; nothing can be opened any more."""
+    cdef uint32_t slot, found = 0
+    cdef uint64_t word
+    cdef Batch *batch
+    # pairs (open_seq, slot) of batches that were committed but not announced
+    cdef uint64_t *unknown = <uint64_t *>calloc(front_end.slot_count, 2 * sizeof(uint64_t))
+    for slot in range(front_end.slot_count):
+        word = load_acquire(&front_end.rows[slot].word)
+        if word_state(word) == CYP_FREE:
+            cas(&front_end.rows[slot].word, word, word_with_state(word, CYP_REVOKED))
+            continue
+        if not word & CYP_WORD_HEAD or front_end.batches[slot].state != BATCH_NONE or unknown == NULL:
+            continue
+        if word_state(word) == CYP_OPEN and word_count(word) == 0 and not word_continues(word):
+            continue  # opened, nothing committed
+        if word_state(word) == CYP_OPEN or word_state(word) == CYP_READY:
+            unknown[2 * found] = front_end.rows[slot].open_seq
+            unknown[2 * found + 1] = slot
+            found += 1
+    qsort(unknown, found, 2 * sizeof(uint64_t), _by_open_seq)
+    for slot in range(found):
+        word = load_acquire(&front_end.rows[unknown[2 * slot + 1]].word)
+        _admit(core, front_end, <uint32_t>unknown[2 * slot + 1], word_generation(word))
+    free(unknown)
+    while front_end.linger_head != NULL:
+        batch = front_end.linger_head
+        seal(core, batch)

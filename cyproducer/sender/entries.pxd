@@ -1,0 +1,16 @@
+"""Entries: RecordBatches on the wire, their sequences, and what becomes of them."""
+
+from libc.stdint cimport int32_t, int64_t, uint32_t
+
+from cyproducer.sender.model cimport Batch, Core, Partition, Wire
+
+
+cdef Wire *assign(Core *core, Partition *partition, Batch **batches, uint32_t count) noexcept nogil
+cdef bint stamp(Core *core, Wire *wire) noexcept nogil
+cdef void mark_sent(Core *core, Wire *wire) noexcept nogil
+cdef void complete(Core *core, Wire *wire, int64_t base_offset, int64_t append_time) noexcept nogil
+cdef void fail(Core *core, Wire *wire, int32_t error) noexcept nogil
+cdef void retry(Core *core, Wire *wire, int32_t error, bint unsure) noexcept nogil
+cdef void demand_epoch(Core *core, Partition *partition) noexcept nogil
+cdef bint settle_epoch(Core *core, Partition *partition) noexcept nogil
+cdef void drop_hopeless(Core *core, Partition *partition) noexcept nogil

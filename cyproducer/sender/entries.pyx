@@ -1,0 +1,468 @@
+"""Entries: RecordBatches on the wire, their sequences, and what becomes of them.
+
+An entry is persistent (state region): it is filled, then ASSIGNED; SENT words and UNSURE are stored before a
+byte of it may reach the socket; RESOLVED carries the result before any front-end hears of it; the partition's
+acked_end follows; the outcomes; and only then it is free. A successor of a killed sender finds at every point
+enough to go on. `nextSequence` is not stored: it is the largest of acked_end and the ends of the entries.
+
+Sequences are 64-bit and logical here; on the wire they wrap from 2^31 - 1 to 0, as Kafka's do.
+"""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from cyproducer.record.crc32c cimport crc32c
+from cyproducer.record.header cimport put_batch_header, put_crc
+from cyproducer.record.merge cimport merge_records
+from cyproducer.shm.atomics cimport store_release, store_release32
+from cyproducer.shm.layout cimport (
+    CYP_BLOCK_BYTES,
+    CYP_ENTRY_ASSIGNED,
+    CYP_ENTRY_FREE,
+    CYP_ENTRY_RESOLVED,
+    CYP_ENTRY_UNSURE,
+    CYP_NONE,
+    CYP_UNIT_BYTES,
+    cyp_contributor,
+    cyp_entry,
+)
+from cyproducer.sender.model cimport (
+    BATCH_ASSIGNED,
+    BATCH_CLOSED,
+    EVENT_PRODUCER_ID,
+    WIRE_FREE,
+    WIRE_IN_FLIGHT,
+    WIRE_WAITING,
+    Batch,
+    Core,
+    FrontEnd,
+    Partition,
+    Wire,
+)
+from cyproducer.sender.outcomes cimport CODE_OUTCOME_UNKNOWN, finish, push_event
+from cyproducer.sender.partitions cimport relist
+
+
+cdef enum:
+    SEQUENCE_MASK = 0x7fffffff
+    EPOCH_MAX = 32767
+
+
+cdef Wire *assign(Core *core, Partition *partition, Batch **batches, uint32_t count) noexcept nogil:
+    """Makes an entry of closed batches that have left their queues; NULL if it cannot be: put them back.
+
+    With more than one batch the records are re-encoded into a body of our own, with one run of deltas.
+    """
+    cdef uint8_t *body = NULL
+    cdef Wire *wire
+    if core.free_wire_count == 0 or core.free_contributor_count < count:
+        return NULL
+    if count > 1:
+        if core.free_body_count == 0:
+            return NULL
+        core.free_body_count -= 1
+        body = core.bodies + <uint64_t>core.free_bodies[core.free_body_count] * CYP_BLOCK_BYTES
+    wire = _new(core, partition, batches, count, body)
+    if body == NULL:
+        wire.entry.length = batches[0].bytes
+    elif not _merge(core, wire):
+        _unassign(core, wire)
+        _free(core, wire)
+        return NULL
+    _sequence(core, wire)
+    _link_before(partition, wire, NULL)
+    store_release32(&wire.entry.state, CYP_ENTRY_ASSIGNED)  # a successor sees it filled
+    return wire
+
+
+cdef Wire *_new(Core *core, Partition *partition, Batch **batches, uint32_t count, uint8_t *body) noexcept nogil:
+    """Takes a free entry and fills in everything but its length and sequence."""
+    cdef uint32_t index, row, previous_row = CYP_NONE, first = 0
+    cdef cyp_contributor *contributor
+    core.free_wire_count -= 1
+    cdef Wire *wire = &core.wires[core.free_wires[core.free_wire_count]]
+    cdef cyp_entry *entry = wire.entry
+    wire.partition = partition
+    wire.request = NULL
+    wire.body = body
+    wire.contributor_count = count
+    wire.unreported = count
+    wire.retries = batches[0].front_end.retries
+    wire.acks = batches[0].front_end.acks
+    wire.idempotent = batches[0].front_end.idempotent
+    wire.stamped = False
+    wire.sent = False
+    wire.unsure = False
+    wire.state = WIRE_WAITING
+    entry.flags = 0
+    entry.partition = partition.index
+    entry.attempts = 0
+    entry.acks = wire.acks
+    entry.attributes = 0
+    entry.created_ns = core.now
+    entry.base_timestamp = batches[0].base_timestamp
+    entry.max_timestamp = batches[0].max_timestamp
+    entry.body = CYP_NONE if body == NULL else <uint32_t>((body - core.bodies) // CYP_BLOCK_BYTES)
+    entry.contributors = CYP_NONE
+    for index in range(count):
+        core.free_contributor_count -= 1
+        row = core.free_contributors[core.free_contributor_count]
+        contributor = &core.contributors[row]
+        contributor.attach_id = batches[index].front_end.attach_id
+        contributor.slot = batches[index].slot
+        contributor.generation = batches[index].generation
+        contributor.first = first
+        contributor.count = batches[index].count
+        contributor.next = CYP_NONE
+        core.contributor_batches[row] = batches[index]
+        if previous_row == CYP_NONE:
+            entry.contributors = row
+        else:
+            core.contributors[previous_row].next = row
+        previous_row = row
+        first += batches[index].count
+        if batches[index].front_end.retries < wire.retries:
+            wire.retries = batches[index].front_end.retries
+        batches[index].state = BATCH_ASSIGNED
+        batches[index].wire = wire
+    entry.count = first
+    return wire
+
+
+cdef bint _merge(Core *core, Wire *wire) noexcept nogil:
+    """Re-encodes the contributors' records into the body; False if they do not fit or somebody's are malformed."""
+    cdef uint32_t row = wire.entry.contributors, slot, first = 0
+    cdef uint64_t at = 0
+    cdef int64_t written, base = wire.entry.base_timestamp, delta = 0
+    cdef Batch *batch
+    cdef FrontEnd *front_end
+    while row != CYP_NONE:
+        batch = core.contributor_batches[row]
+        front_end = batch.front_end
+        slot = batch.slot
+        while slot != CYP_NONE:
+            written = merge_records(
+                front_end.chunks + <uint64_t>slot * CYP_UNIT_BYTES,
+                front_end.chunk_bytes[slot],
+                front_end.chunk_count[slot],
+                batch.base_timestamp - base,
+                first,
+                wire.body + at,
+                CYP_BLOCK_BYTES - at,
+                &delta,
+            )
+            if written < 0:
+                batch.solo = True  # alone, the broker judges it
+                return False
+            at += written
+            first += front_end.chunk_count[slot]
+            slot = front_end.chunk_next[slot]
+        if batch.max_timestamp > wire.entry.max_timestamp:
+            wire.entry.max_timestamp = batch.max_timestamp
+        row = core.contributors[row].next
+    wire.entry.length = <uint32_t>at
+    core.totals.merged += wire.contributor_count
+    return True
+
+
+cdef void _unassign(Core *core, Wire *wire) noexcept nogil:
+    cdef uint32_t row = wire.entry.contributors
+    while row != CYP_NONE:
+        core.contributor_batches[row].state = BATCH_CLOSED
+        core.contributor_batches[row].wire = NULL
+        row = core.contributors[row].next
+
+
+cdef void _sequence(Core *core, Wire *wire) noexcept nogil:
+    cdef Partition *partition = wire.partition
+    cdef cyp_entry *entry = wire.entry
+    if not wire.idempotent:
+        entry.producer_id = -1
+        entry.producer_epoch = -1
+        entry.base_sequence = 0
+        return
+    if partition.unresolved == 0 and partition.producer_id != core.producer_id:
+        _adopt(partition, core.producer_id, core.producer_epoch)
+    entry.producer_id = partition.producer_id
+    entry.producer_epoch = partition.producer_epoch
+    entry.base_sequence = partition.next_sequence
+    partition.next_sequence += entry.count
+
+
+cdef void _adopt(Partition *partition, int64_t producer_id, int16_t epoch) noexcept nogil:
+    """The partition starts at sequence 0 under another identity; nothing of the old one is unsure."""
+    partition.producer_id = producer_id
+    partition.producer_epoch = epoch
+    partition.next_sequence = 0
+    partition.acknowledged = False
+    partition.row.producer_id = producer_id
+    partition.row.producer_epoch = epoch
+    partition.row.acknowledged = 0
+    store_release(&partition.row.acked_end, 0)
+
+
+cdef void _link_before(Partition *partition, Wire *wire, Wire *following) noexcept nogil:
+    """Into the partition's list of unresolved entries; `following` NULL: as the last."""
+    cdef Wire *before = partition.wire_tail if following == NULL else following.previous
+    wire.next = following
+    wire.previous = before
+    if before != NULL:
+        before.next = wire
+    else:
+        partition.wire_head = wire
+    if following != NULL:
+        following.previous = wire
+    else:
+        partition.wire_tail = wire
+    partition.unresolved += 1
+    partition.waiting += 1
+
+
+cdef void _leave(Core *core, Wire *wire) noexcept nogil:
+    """Out of the partition's list; the entry is free."""
+    cdef Partition *partition = wire.partition
+    if wire.state == WIRE_IN_FLIGHT:
+        partition.in_flight -= 1
+    else:
+        partition.waiting -= 1
+    if wire.previous != NULL:
+        wire.previous.next = wire.next
+    else:
+        partition.wire_head = wire.next
+    if wire.next != NULL:
+        wire.next.previous = wire.previous
+    else:
+        partition.wire_tail = wire.previous
+    partition.unresolved -= 1
+    _free(core, wire)
+    relist(partition)
+
+
+cdef void _free(Core *core, Wire *wire) noexcept nogil:
+    cdef cyp_entry *entry = wire.entry
+    cdef uint32_t row = entry.contributors, following
+    while row != CYP_NONE:
+        following = core.contributors[row].next
+        core.contributor_batches[row] = NULL
+        core.free_contributors[core.free_contributor_count] = row
+        core.free_contributor_count += 1
+        row = following
+    if wire.body != NULL:
+        core.free_bodies[core.free_body_count] = entry.body
+        core.free_body_count += 1
+    wire.state = WIRE_FREE
+    wire.body = NULL
+    wire.request = NULL
+    wire.partition = NULL
+    store_release32(&entry.state, CYP_ENTRY_FREE)
+    core.free_wires[core.free_wire_count] = wire.index
+    core.free_wire_count += 1
+
+
+cdef bint stamp(Core *core, Wire *wire) noexcept nogil:
+    """Writes the batch header with its CRC for the next attempt.
+
+    False if the bytes are not those of the attempt before: the front-end changed what it had committed.
+    """
+    cdef cyp_entry *entry = wire.entry
+    cdef uint32_t crc, slot
+    cdef Batch *batch
+    cdef FrontEnd *front_end
+    put_batch_header(
+        wire.header,
+        entry.length,
+        entry.attributes,
+        entry.count,
+        entry.base_timestamp,
+        entry.max_timestamp,
+        entry.producer_id,
+        entry.producer_epoch,
+        <int32_t>(entry.base_sequence & SEQUENCE_MASK) if entry.producer_id >= 0 else -1,
+    )
+    crc = crc32c(0, wire.header + 21, 40)
+    if wire.body != NULL:
+        crc = crc32c(crc, wire.body, entry.length)
+    else:
+        batch = core.contributor_batches[entry.contributors]
+        front_end = batch.front_end
+        slot = batch.slot
+        while slot != CYP_NONE:
+            crc = crc32c(crc, front_end.chunks + <uint64_t>slot * CYP_UNIT_BYTES, front_end.chunk_bytes[slot])
+            slot = front_end.chunk_next[slot]
+    put_crc(wire.header, crc)
+    if wire.stamped and entry.crc != crc:
+        return False
+    entry.crc = crc
+    wire.stamped = True
+    return True
+
+
+cdef void mark_sent(Core *core, Wire *wire) noexcept nogil:
+    """Before the first byte may leave: from here on the records may be in the log, whatever happens to us."""
+    cdef uint32_t row = wire.entry.contributors
+    cdef Batch *batch
+    while row != CYP_NONE:
+        batch = core.contributor_batches[row]
+        store_release32(&batch.front_end.sent[batch.slot], batch.generation + 1)
+        row = core.contributors[row].next
+    wire.sent = True
+    wire.entry.attempts += 1
+    store_release32(&wire.entry.flags, wire.entry.flags | CYP_ENTRY_UNSURE)
+
+
+cdef void complete(Core *core, Wire *wire, int64_t base_offset, int64_t append_time) noexcept nogil:
+    """The broker has the records; `base_offset` -1: it does not say where."""
+    cdef Partition *partition = wire.partition
+    cdef cyp_entry *entry = wire.entry
+    cdef uint32_t row = entry.contributors
+    cdef int64_t offset
+    entry.base_offset = base_offset
+    entry.append_time = append_time
+    entry.error = 0
+    store_release32(&entry.state, CYP_ENTRY_RESOLVED)  # a successor republishes it and does not send it again
+    if entry.producer_id >= 0:
+        partition.acknowledged = True
+        partition.acknowledged_ns = core.now
+        partition.row.acknowledged = 1
+        store_release(&partition.row.acked_end, entry.base_sequence + entry.count)
+    core.totals.batches += 1
+    while row != CYP_NONE:
+        offset = base_offset + core.contributors[row].first if base_offset >= 0 else -1
+        finish(core, core.contributor_batches[row], offset, append_time, 0)
+        row = core.contributors[row].next
+    _leave(core, wire)
+
+
+cdef void fail(Core *core, Wire *wire, int32_t error) noexcept nogil:
+    """A definite error of the present attempt.
+
+    A merged batch is taken apart and its parts are sent alone, in its place: nobody answers for a batch that
+    he did not fill alone. The gap in the sequences is closed by a new epoch.
+    """
+    cdef Partition *partition = wire.partition
+    cdef cyp_entry *entry = wire.entry
+    cdef uint32_t row = entry.contributors
+    if wire.unsure:
+        error = CODE_OUTCOME_UNKNOWN
+    if wire.idempotent:
+        demand_epoch(core, partition)
+    if wire.body != NULL and not wire.unsure and core.free_wire_count >= wire.contributor_count \
+            and core.free_contributor_count >= wire.contributor_count:
+        _take_apart(core, wire)
+    else:
+        entry.error = error
+        store_release32(&entry.state, CYP_ENTRY_RESOLVED)
+        while row != CYP_NONE:
+            finish(core, core.contributor_batches[row], -1, -1, error)
+            row = core.contributors[row].next
+    _leave(core, wire)
+
+
+cdef void _take_apart(Core *core, Wire *wire) noexcept nogil:
+    """An entry for each contributor, in the place of the merged one; their sequences come with the new epoch."""
+    cdef uint32_t row = wire.entry.contributors
+    cdef Batch *batch
+    cdef Wire *part
+    while row != CYP_NONE:
+        batch = core.contributor_batches[row]
+        if batch.reported:
+            finish(core, batch, -1, -1, CODE_OUTCOME_UNKNOWN)
+        else:
+            batch.solo = True
+            part = _new(core, wire.partition, &batch, 1, NULL)
+            part.entry.length = batch.bytes
+            part.entry.producer_id = wire.entry.producer_id
+            part.entry.producer_epoch = wire.entry.producer_epoch
+            part.entry.base_sequence = wire.entry.base_sequence
+            _link_before(wire.partition, part, wire)
+            store_release32(&part.entry.state, CYP_ENTRY_ASSIGNED)
+        row = core.contributors[row].next
+
+
+cdef void retry(Core *core, Wire *wire, int32_t error, bint unsure) noexcept nogil:
+    """To be sent again, in order; fails with `error` if its retries are used up.
+
+    `unsure`: nobody knows whether the attempt was appended.
+    """
+    cdef Partition *partition = wire.partition
+    if unsure:
+        wire.unsure = True
+    elif not wire.unsure:
+        wire.entry.flags &= ~<uint32_t>CYP_ENTRY_UNSURE
+    if wire.entry.attempts > wire.retries or (wire.unreported == 0 and not wire.idempotent):
+        fail(core, wire, error)
+        return
+    if wire.state == WIRE_IN_FLIGHT:
+        partition.in_flight -= 1
+        partition.waiting += 1
+        wire.state = WIRE_WAITING
+    wire.request = NULL
+    core.totals.retries += 1
+    relist(partition)
+    drop_hopeless(core, partition)
+
+
+cdef void demand_epoch(Core *core, Partition *partition) noexcept nogil:
+    """Stop draining the partition; once nothing of it is in flight or unsure, it goes on in a new epoch."""
+    partition.bumping = True
+
+
+cdef bint settle_epoch(Core *core, Partition *partition) noexcept nogil:
+    """Drain-then-bump: True once the partition may be drained again.
+
+    Nothing may be in flight. An unsure entry is sent again under its old sequence first, until the broker says
+    success or OUT_OF_ORDER. The producer bumps its epoch by itself, as Kafka's idempotent producer does
+    (KIP-360): the broker takes any higher epoch that starts at 0.
+    """
+    cdef Wire *wire = partition.wire_head
+    cdef uint64_t sequence = 0
+    if partition.in_flight:
+        return False
+    while wire != NULL:
+        if wire.unsure:
+            return False
+        wire = wire.next
+    if partition.producer_epoch < EPOCH_MAX:
+        _adopt(partition, partition.producer_id, partition.producer_epoch + 1)
+    elif core.producer_id != partition.producer_id and core.producer_id >= 0:
+        _adopt(partition, core.producer_id, core.producer_epoch)
+    else:
+        if not core.wants_producer_id:
+            core.producer_id = -1
+            core.wants_producer_id = True
+            push_event(core, EVENT_PRODUCER_ID, 0, 0, 0)
+        return False
+    partition.bumping = False
+    wire = partition.wire_head
+    while wire != NULL:
+        if wire.idempotent:
+            wire.entry.producer_id = partition.producer_id
+            wire.entry.producer_epoch = partition.producer_epoch
+            wire.entry.base_sequence = sequence
+            wire.stamped = False
+            wire.sent = False
+            sequence += wire.entry.count
+        wire = wire.next
+    partition.next_sequence = sequence
+    return True
+
+
+cdef void drop_hopeless(Core *core, Partition *partition) noexcept nogil:
+    """Entries that stayed only to leave no gap go when all of the partition are such: their owners were told
+    that the outcome is unknown, and the next one starts a new epoch, which needs no gap closed."""
+    cdef Wire *wire = partition.wire_head
+    cdef uint32_t row
+    if partition.in_flight or wire == NULL:
+        return
+    while wire != NULL:
+        if wire.unreported:
+            return
+        wire = wire.next
+    while partition.wire_head != NULL:
+        wire = partition.wire_head
+        if wire.idempotent:
+            demand_epoch(core, partition)
+        row = wire.entry.contributors
+        while row != CYP_NONE:
+            finish(core, core.contributor_batches[row], -1, -1, CODE_OUTCOME_UNKNOWN)
+            row = core.contributors[row].next
+        _leave(core, wire)

@@ -1,0 +1,6 @@
+"""Delivery timeouts."""
+
+from cyproducer.sender.model cimport Core
+
+
+cdef void expire(Core *core) noexcept nogil

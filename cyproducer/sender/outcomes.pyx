@@ -1,0 +1,157 @@
+"""Outcomes: what a front-end learns of its batches.
+
+A batch gets exactly one RESULT and one RELEASE, in most cases in one entry of the front-end's ring. The ring
+holds two entries per chunk, so that it cannot be full and the sender never waits for a front-end.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdlib cimport realloc
+
+from cyproducer.shm.atomics cimport cas, load_acquire
+from cyproducer.shm.clock cimport eventfd_signal
+from cyproducer.shm.layout cimport CYP_DONE, CYP_OUTCOME_RELEASE, CYP_OUTCOME_RESULT, cyp_outcome
+from cyproducer.shm.ring cimport outcome_publish, outcome_slot
+from cyproducer.shm.wake cimport waiter_needs_wake
+from cyproducer.shm.word cimport word_generation, word_with_state
+from cyproducer.sender.model cimport (
+    BATCH_NONE,
+    FAILURES_MAX,
+    Batch,
+    Core,
+    Event,
+    FrontEnd,
+)
+
+
+cdef void push_event(Core *core, int kind, uint32_t node, int32_t error, uint64_t attach_id) noexcept nogil:
+    """Hands something to Python, which takes the events after this turn."""
+    cdef Event *grown
+    if core.event_count == core.event_capacity:
+        grown = <Event *>realloc(core.events, 2 * (core.event_capacity + 32) * sizeof(Event))
+        if grown == NULL:
+            return  # out of memory: the deadlines of what the event was about still hold
+        core.events = grown
+        core.event_capacity = 2 * (core.event_capacity + 32)
+    cdef Event *event = &core.events[core.event_count]
+    event.kind = kind
+    event.node = node
+    event.error = error
+    event.attach_id = attach_id
+    event.payload = NULL
+    event.payload_length = 0
+    core.event_count += 1
+
+
+cdef void age_unlink(FrontEnd *front_end, Batch *batch) noexcept nogil:
+    """Takes the batch out of the front-end's list of batches without a result."""
+    if batch.age_previous != NULL:
+        batch.age_previous.age_next = batch.age_next
+    else:
+        front_end.age_head = batch.age_next
+    if batch.age_next != NULL:
+        batch.age_next.age_previous = batch.age_previous
+    else:
+        front_end.age_tail = batch.age_previous
+    batch.age_next = NULL
+    batch.age_previous = NULL
+
+
+cdef void report(Core *core, Batch *batch, int32_t error) noexcept nogil:
+    """RESULT alone: an error for a batch whose chunks are still referred to."""
+    batch.reported = True
+    age_unlink(batch.front_end, batch)
+    _note_failure(core, batch, error)
+    _push(batch, CYP_OUTCOME_RESULT, -1, -1, error)
+
+
+cdef void finish(Core *core, Batch *batch, int64_t base_offset, int64_t append_time, int32_t error) noexcept nogil:
+    """The sender is done with the batch; `base_offset` is that of its first record, -1 if unknown."""
+    cdef FrontEnd *front_end = batch.front_end
+    cdef uint64_t *word = &front_end.rows[batch.slot].word
+    cdef uint64_t seen = load_acquire(word)
+    if word_generation(seen) == batch.generation:
+        cas(word, seen, word_with_state(seen, CYP_DONE))  # before the outcome: a successor that finds it looks no further
+    if batch.reported:
+        _push(batch, CYP_OUTCOME_RELEASE, base_offset, append_time, error)
+    else:
+        age_unlink(front_end, batch)
+        if error:
+            _note_failure(core, batch, error)
+        else:
+            core.totals.records += batch.count
+            core.totals.bytes += batch.bytes
+        _push(batch, CYP_OUTCOME_RESULT | CYP_OUTCOME_RELEASE, base_offset, append_time, error)
+    batch.state = BATCH_NONE
+    batch.wire = NULL
+    front_end.live -= 1
+    front_end.bytes_live -= batch.bytes
+    core.live_batches -= 1
+    if front_end.detached and front_end.live == 0:
+        _end(core, front_end)
+
+
+cdef void announce(Core *core) noexcept nogil:
+    """Wakes the front-ends whose waiters sleep and that have outcomes of this turn: one write each."""
+    cdef FrontEnd *front_end = core.front_ends
+    while front_end != NULL:
+        if front_end.has_outcomes:
+            front_end.has_outcomes = False
+            if waiter_needs_wake(&front_end.header.sleeping, &front_end.wake_signalled):
+                eventfd_signal(front_end.wake_fd)
+        front_end = front_end.next
+
+
+cdef void _push(Batch *batch, uint32_t flags, int64_t base_offset, int64_t append_time, int32_t error) noexcept nogil:
+    cdef FrontEnd *front_end = batch.front_end
+    cdef cyp_outcome *outcome
+    if front_end.detached:
+        return
+    outcome = outcome_slot(front_end.outcome_ring, front_end.ring_mask, front_end.outcome_tail)
+    outcome.slot = batch.slot
+    outcome.generation = batch.generation
+    outcome.first = 0
+    outcome.count = batch.count
+    outcome.base_offset = base_offset
+    outcome.append_time = append_time
+    outcome.error = error
+    outcome.flags = flags
+    front_end.outcome_tail += 1
+    outcome_publish(&front_end.outcomes_header.outcome_tail, front_end.outcome_tail)
+    front_end.has_outcomes = True
+
+
+cdef void _note_failure(Core *core, Batch *batch, int32_t error) noexcept nogil:
+    """Adds to the table that Python empties into the ledger."""
+    cdef uint32_t topic = batch.queue.partition.topic.number if batch.queue != NULL else 0xffffffffU
+    cdef uint32_t index
+    core.totals.errors += batch.count
+    for index in range(core.failure_count):
+        if (
+            core.failures[index].attach_id == batch.front_end.attach_id
+            and core.failures[index].topic == topic
+            and core.failures[index].error == error
+        ):
+            core.failures[index].records += batch.count
+            return
+    if core.failure_count == FAILURES_MAX:
+        core.failures[FAILURES_MAX - 1].records += batch.count  # the count stays right, the cause is the last row's
+        return
+    core.failures[core.failure_count].attach_id = batch.front_end.attach_id
+    core.failures[core.failure_count].topic = topic
+    core.failures[core.failure_count].error = error
+    core.failures[core.failure_count].records = batch.count
+    core.failure_count += 1
+
+
+cdef void _end(Core *core, FrontEnd *front_end) noexcept nogil:
+    """Moves a detached front-end to the list that Python unmaps."""
+    if front_end.previous != NULL:
+        front_end.previous.next = front_end.next
+    else:
+        core.front_ends = front_end.next
+    if front_end.next != NULL:
+        front_end.next.previous = front_end.previous
+    core.front_end_count -= 1
+    front_end.previous = NULL
+    front_end.next = core.ended
+    core.ended = front_end
