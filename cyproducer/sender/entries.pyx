@@ -140,6 +140,9 @@ cdef bint _merge(Core *core, Wire *wire) noexcept nogil:
         front_end = batch.front_end
         slot = batch.slot
         while slot != CYP_NONE:
+            if front_end.chunk_count[slot] == 0:  # sealed just after its owner had rolled to it
+                slot = front_end.chunk_next[slot]
+                continue
             written = merge_records(
                 front_end.chunks + <uint64_t>slot * CYP_UNIT_BYTES,
                 front_end.chunk_bytes[slot],

@@ -1,0 +1,287 @@
+"""A connection to a broker: writing, reading, closing.
+
+Requests are written in order and answered in order. Chunks are held until their request is written in full
+and answered, or the connection is closed, whatever becomes of their front-end meanwhile. The sockets are
+closed with a reset (SO_LINGER 0), so that unsent bytes of a dead sender die with it.
+"""
+
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy, memmove
+from posix.uio cimport iovec, writev
+from posix.unistd cimport close, read
+
+from cyproducer.sender.entries cimport complete, fail, mark_sent, retry
+from cyproducer.sender.epoll cimport EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, epoll_update, socket_error
+from cyproducer.sender.model cimport (
+    CLOSE_BY_PEER,
+    CLOSE_PROTOCOL,
+    CLOSE_TIMEOUT,
+    CONNECTION_CLOSED,
+    CONNECTION_CONNECTING,
+    CONNECTION_NEGOTIATING,
+    EVENT_CLOSED,
+    EVENT_CONNECTED,
+    EVENT_RESPONSE,
+    IOV_PER_CALL_MAX,
+    REQUEST_PRODUCE,
+    WIRE_IN_FLIGHT,
+    Core,
+    Event,
+    Node,
+    Request,
+    Wire,
+)
+from cyproducer.sender.outcomes cimport push_event
+from cyproducer.sender.partitions cimport note_timer
+from cyproducer.sender.requests cimport recycle
+from cyproducer.sender.response cimport on_produce_response
+
+
+cdef enum:
+    RESPONSE_BYTES_MAX = 104857600      # a length beyond this is no Kafka broker's
+    READ_BYTES = 65536
+    ERROR_NETWORK = 13                  # NETWORK_EXCEPTION: what Kafka's client calls a broken connection
+    ERROR_REQUEST_TIMED_OUT = 7
+
+
+cdef void enqueue(Node *node, Request *request) noexcept nogil:
+    """Appends a request; flush_out writes it."""
+    if node.out_tail != NULL:
+        node.out_tail.next = request
+    else:
+        node.out_head = request
+    node.out_tail = request
+    node.in_flight += 1
+
+
+cdef void flush_out(Core *core, Node *node) noexcept nogil:
+    """Writes what the socket takes; asks epoll for the rest."""
+    cdef Request *request = node.out_head
+    cdef uint32_t index
+    cdef ssize_t written
+    cdef bint blocked = False
+    while request != NULL and not blocked:
+        if not request.started:
+            request.started = True
+            request.sent_ns = core.now
+            for index in range(request.wire_count):
+                mark_sent(core, request.wires[index])
+        written = writev(
+            node.fd, request.iov + request.iov_at, min(request.iov_count - request.iov_at, <uint32_t>IOV_PER_CALL_MAX)
+        )
+        if written < 0:
+            if errno == EINTR:
+                continue
+            if errno != EAGAIN:
+                close_connection(core, node, errno)
+                return
+            blocked = True
+        elif _advance(request, <uint64_t>written):
+            node.out_head = request.next
+            if node.out_head == NULL:
+                node.out_tail = NULL
+            _written(core, node, request)
+            request = node.out_head
+    if blocked != node.wants_write:
+        node.wants_write = blocked
+        epoll_update(core.epoll_fd, node.fd, node.epoll_tag, EPOLLIN | EPOLLOUT if blocked else EPOLLIN)
+
+
+cdef bint _advance(Request *request, uint64_t written) noexcept nogil:
+    """Moves past `written` bytes; True at the end of the request."""
+    cdef iovec *piece
+    while written:
+        piece = &request.iov[request.iov_at]
+        if written < piece.iov_len:
+            piece.iov_base = <uint8_t *>piece.iov_base + written
+            piece.iov_len -= written
+            return False
+        written -= piece.iov_len
+        request.iov_at += 1
+    return request.iov_at == request.iov_count
+
+
+cdef void _written(Core *core, Node *node, Request *request) noexcept nogil:
+    cdef uint32_t index
+    request.finished = True
+    request.next = NULL
+    core.totals.requests += request.kind == REQUEST_PRODUCE
+    if request.kind == REQUEST_PRODUCE and request.acks == 0:
+        for index in range(request.wire_count):
+            complete(core, request.wires[index], -1, -1)
+        node.in_flight -= 1
+        recycle(core, request)
+        return
+    if node.sent_tail != NULL:
+        node.sent_tail.next = request
+    else:
+        node.sent_head = request
+    node.sent_tail = request
+
+
+cdef void on_socket(Core *core, Node *node, uint32_t events) noexcept nogil:
+    cdef int error
+    if node.state == CONNECTION_CLOSED:
+        return
+    if node.state == CONNECTION_CONNECTING:
+        error = socket_error(node.fd)
+        if error:
+            close_connection(core, node, error)
+        elif events & EPOLLOUT:
+            node.state = CONNECTION_NEGOTIATING
+            epoll_update(core.epoll_fd, node.fd, node.epoll_tag, EPOLLIN)
+            push_event(core, EVENT_CONNECTED, node.index, 0, 0)
+        return
+    if events & (EPOLLIN | EPOLLHUP | EPOLLERR):
+        _read_available(core, node)
+    if node.state != CONNECTION_CLOSED and events & EPOLLOUT:
+        flush_out(core, node)
+
+
+cdef void _read_available(Core *core, Node *node) noexcept nogil:
+    """Reads until the socket is empty; takes every complete response."""
+    cdef ssize_t got
+    cdef void *grown
+    while True:
+        if node.input_capacity - node.input_length < READ_BYTES:
+            grown = realloc(node.input, node.input_capacity + node.input_capacity // 2 + READ_BYTES)
+            if grown == NULL:
+                close_connection(core, node, CLOSE_PROTOCOL)
+                return
+            node.input = <uint8_t *>grown
+            node.input_capacity += node.input_capacity // 2 + READ_BYTES
+        got = read(node.fd, node.input + node.input_length, READ_BYTES)
+        if got == 0:
+            close_connection(core, node, CLOSE_BY_PEER)
+            return
+        if got < 0:
+            if errno == EINTR:
+                continue
+            if errno != EAGAIN:
+                close_connection(core, node, errno)
+            return
+        node.input_length += <uint32_t>got
+        if not _take_responses(core, node):
+            close_connection(core, node, CLOSE_PROTOCOL)
+            return
+        if got < READ_BYTES:
+            return
+
+
+cdef inline uint32_t _get32(const uint8_t *at) noexcept nogil:
+    return <uint32_t>at[0] << 24 | <uint32_t>at[1] << 16 | <uint32_t>at[2] << 8 | at[3]
+
+
+cdef bint _take_responses(Core *core, Node *node) noexcept nogil:
+    """Handles the complete frames at the start of the input; False if the peer does not speak Kafka."""
+    cdef uint32_t at = 0, size
+    cdef Request *request
+    while node.input_length - at >= 4:
+        size = _get32(node.input + at)
+        if size < 4 or size > RESPONSE_BYTES_MAX:
+            return False
+        if node.input_length - at - 4 < size:
+            break
+        request = node.sent_head
+        if request == NULL or <int32_t>_get32(node.input + at + 4) != request.correlation_id:
+            return False
+        node.sent_head = request.next
+        if node.sent_head == NULL:
+            node.sent_tail = NULL
+        node.in_flight -= 1
+        if request.kind == REQUEST_PRODUCE:
+            if not on_produce_response(core, node, request, node.input + at + 8, size - 4):
+                _abandon(core, request)
+                recycle(core, request)
+                return False
+        elif not _hand_to_python(core, node, request, node.input + at + 4, size):
+            recycle(core, request)
+            return False
+        recycle(core, request)
+        at += 4 + size
+    if at:
+        memmove(node.input, node.input + at, node.input_length - at)
+        node.input_length -= at
+    return True
+
+
+cdef bint _hand_to_python(Core *core, Node *node, Request *request, const uint8_t *payload, uint32_t size) noexcept nogil:
+    cdef uint8_t *copy = <uint8_t *>malloc(size)
+    cdef Event *event
+    cdef uint32_t before = core.event_count
+    if copy == NULL:
+        return False
+    memcpy(copy, payload, size)
+    push_event(core, EVENT_RESPONSE, node.index, 0, 0)
+    if core.event_count == before:
+        free(copy)
+        return False
+    event = &core.events[before]
+    event.correlation_id = request.correlation_id
+    event.payload = copy
+    event.payload_length = size
+    return True
+
+
+cdef void _abandon(Core *core, Request *request) noexcept nogil:
+    """The connection is gone: what may have been read by the broker is unsure, what had not begun is not."""
+    cdef uint32_t index
+    cdef Wire *wire
+    for index in range(request.wire_count):
+        wire = request.wires[index]
+        if wire.state != WIRE_IN_FLIGHT or wire.request != request:
+            continue  # the response had answered for it
+        if request.acks == 0 and request.started:
+            fail(core, wire, ERROR_NETWORK)  # at most once: it is not sent again
+        else:
+            wire.partition.retry_at_ns = core.now + core.retry_backoff_ns
+            retry(core, wire, ERROR_NETWORK, request.started)
+
+
+cdef void close_connection(Core *core, Node *node, int32_t reason) noexcept nogil:
+    """`reason`: an errno, or a CloseReason. Every request in flight is to be sent again."""
+    cdef Request *request
+    cdef Request *following
+    if node.state == CONNECTION_CLOSED:
+        return
+    node.state = CONNECTION_CLOSED
+    close(node.fd)
+    node.fd = -1
+    node.wants_write = False
+    node.input_length = 0
+    node.in_flight = 0
+    request = node.sent_head
+    if node.sent_tail != NULL:
+        node.sent_tail.next = node.out_head
+    else:
+        request = node.out_head
+    node.sent_head = NULL
+    node.sent_tail = NULL
+    node.out_head = NULL
+    node.out_tail = NULL
+    while request != NULL:
+        following = request.next
+        _abandon(core, request)
+        recycle(core, request)
+        request = following
+    push_event(core, EVENT_CLOSED, node.index, reason, 0)
+
+
+cdef void check_timeouts(Core *core) noexcept nogil:
+    """A request without an answer for request_timeout_ms costs its connection."""
+    cdef uint32_t index
+    cdef Node *node
+    cdef Request *request
+    for index in range(core.node_count):
+        node = core.nodes[index]
+        if node.state == CONNECTION_CLOSED:
+            continue
+        request = node.sent_head if node.sent_head != NULL else node.out_head
+        if request == NULL or request.sent_ns == 0:
+            continue
+        if request.sent_ns + core.request_timeout_ns <= core.now:
+            close_connection(core, node, CLOSE_TIMEOUT)
+        else:
+            note_timer(core, request.sent_ns + core.request_timeout_ns)

@@ -1,0 +1,8 @@
+"""Sender.sendProducerData: from what is ready to requests."""
+
+from libc.stdint cimport uint64_t
+
+from cyproducer.sender.model cimport Core, Node
+
+
+cdef bint drain(Core *core, Node *node) noexcept nogil

@@ -1,0 +1,260 @@
+"""Sender.sendProducerData: from what is ready to requests.
+
+Fair over partitions: the ready ones of a node are a ring that goes on where the last request stopped (Kafka's
+drainIndex). Fair over front-ends inside one: deficit round robin over their queues, so that one's backlog of
+32 MiB does not stand before another's record. A small request takes along what still lingers, since sending
+it now costs no request more.
+"""
+
+from libc.stdint cimport int16_t, int64_t, uint32_t, uint64_t
+
+from cyproducer.shm.atomics cimport load_relaxed
+from cyproducer.shm.layout cimport CYP_BLOCK_BYTES
+from cyproducer.shm.word cimport word_bytes, word_continues
+from cyproducer.sender.accumulator cimport put_back, seal, take_head
+from cyproducer.sender.connection cimport enqueue
+from cyproducer.sender.entries cimport assign, fail, settle_epoch, stamp
+from cyproducer.sender.model cimport (
+    BATCH_CLOSED,
+    BATCH_LINGERING,
+    CONNECTION_READY,
+    DRAIN_ALL_BELOW_BYTES,
+    EVENT_PRODUCER_ID,
+    MERGE_BELOW_BYTES,
+    UNRESOLVED_MAX,
+    WIRE_IN_FLIGHT,
+    WIRES_PER_REQUEST_MAX,
+    Batch,
+    Core,
+    Node,
+    Partition,
+    Queue,
+    Request,
+    Wire,
+)
+from cyproducer.sender.outcomes cimport CODE_INVALID_BATCH, push_event
+from cyproducer.sender.partitioner cimport drained
+from cyproducer.sender.partitions cimport note_timer
+from cyproducer.sender.requests cimport produce_overhead, produce_request
+
+
+cdef enum:
+    QUANTUM_BYTES = 65536           # of the round robin: a batch of the default size
+    MERGE_MAX = 64                  # front-ends that share one batch
+    # a producer that has been silent for this long may be unknown to the broker (producer.id.expiration.ms)
+    IDLE_NS = 3600 * 1000000000
+
+
+cdef bint drain(Core *core, Node *node) noexcept nogil:
+    """Makes the requests that the node takes now; True if there is one to write."""
+    cdef bint any = False
+    cdef int16_t acks
+    if node.state != CONNECTION_READY:
+        return False
+    if node.muted_until_ns > core.now:
+        note_timer(core, node.muted_until_ns)
+        return False
+    for acks in range(-1, 2):
+        if not core.acks_seen >> (acks + 1) & 1:
+            continue
+        while node.out_head == NULL and node.in_flight < core.max_in_flight and node.ready_count:
+            if not _drain_request(core, node, acks):
+                break
+            any = True
+    return any
+
+
+cdef bint _drain_request(Core *core, Node *node, int16_t acks) noexcept nogil:
+    cdef Wire *wires[WIRES_PER_REQUEST_MAX]
+    cdef uint32_t count = 0
+    cdef uint64_t size = 0
+    cdef Request *request
+    cdef uint32_t index
+    _collect(core, node, acks, wires, &count, &size, False)
+    if count == 0:
+        return False
+    if size < DRAIN_ALL_BELOW_BYTES:
+        _collect(core, node, acks, wires, &count, &size, True)
+    request = produce_request(core, node, wires, count)
+    if request == NULL:
+        return False
+    for index in range(count):
+        wires[index].state = WIRE_IN_FLIGHT
+        wires[index].request = request
+        wires[index].partition.in_flight += 1
+        wires[index].partition.waiting -= 1
+        drained(core, wires[index].partition, wires[index].entry.length)
+    enqueue(node, request)
+    return True
+
+
+cdef void _collect(
+    Core *core, Node *node, int16_t acks, Wire **wires, uint32_t *count, uint64_t *size, bint lingering
+) noexcept nogil:
+    """Walks the ring of ready partitions, or of lingering ones, once around."""
+    cdef uint32_t left = node.lingering_count if lingering else node.ready_count
+    cdef uint64_t room
+    cdef Partition *partition
+    cdef Wire *wire
+    while left and count[0] < WIRES_PER_REQUEST_MAX:
+        left -= 1
+        partition = node.lingering if lingering else node.ready
+        if partition == NULL or size[0] >= (DRAIN_ALL_BELOW_BYTES if lingering else core.max_request_size):
+            return
+        if lingering:
+            node.lingering = partition.next
+        else:
+            node.ready = partition.next
+        room = core.max_request_size - size[0]
+        wire = _next_wire(core, partition, acks, room, count[0] == 0)
+        if wire == NULL:
+            continue
+        if not stamp(core, wire):
+            fail(core, wire, CODE_INVALID_BATCH)  # the front-end changed what it had committed
+            continue
+        wires[count[0]] = wire
+        count[0] += 1
+        size[0] += wire.entry.length + produce_overhead(wire)
+
+
+cdef Wire *_next_wire(Core *core, Partition *partition, int16_t acks, uint64_t room, bint alone) noexcept nogil:
+    """The partition's next wire for a request with `room` bytes; NULL: not now. `alone`: it may exceed the room."""
+    cdef Wire *wire
+    if partition.retry_at_ns > core.now:
+        note_timer(core, partition.retry_at_ns)
+        return NULL
+    if partition.bumping and not settle_epoch(core, partition):
+        return _unsure(partition, acks) if partition.in_flight == 0 else NULL
+    if partition.waiting:
+        # retries go singly and in order: the broker must never see a later sequence first
+        wire = partition.wire_head
+        if partition.in_flight or wire.acks != acks or not _fits(wire, room, alone):
+            return NULL
+        return wire
+    if partition.acknowledged and not partition.unresolved and core.now - partition.acknowledged_ns > IDLE_NS:
+        partition.acknowledged = False
+    return _new_wire(core, partition, acks, room, alone)
+
+
+cdef bint _fits(Wire *wire, uint64_t room, bint alone) noexcept nogil:
+    return alone or wire.entry.length + produce_overhead(wire) <= room
+
+
+cdef Wire *_unsure(Partition *partition, int16_t acks) noexcept nogil:
+    """The first wire whose fate the broker must tell before the epoch can change."""
+    cdef Wire *wire = partition.wire_head
+    while wire != NULL:
+        if wire.unsure and wire.state == WIRE_WAITING:
+            return wire if wire.acks == acks else NULL
+        wire = wire.next
+    return NULL
+
+
+cdef Wire *_new_wire(Core *core, Partition *partition, int16_t acks, uint64_t room, bint alone) noexcept nogil:
+    cdef Batch *batches[MERGE_MAX]
+    cdef uint32_t count = 0, limit
+    cdef uint64_t size
+    cdef bint idempotent
+    cdef Queue *queue = _next_queue(core, partition, acks)
+    cdef Wire *wire
+    if queue == NULL:
+        return NULL
+    idempotent = queue.front_end.idempotent
+    limit = UNRESOLVED_MAX if partition.acknowledged or not idempotent else 1
+    if partition.unresolved >= limit:
+        return NULL
+    if idempotent and core.producer_id < 0:
+        if not core.wants_producer_id:
+            core.wants_producer_id = True
+            push_event(core, EVENT_PRODUCER_ID, 0, 0, 0)
+        return NULL
+    if not _close_head(core, queue):
+        return NULL
+    if not alone and queue.head.bytes + 400 > room:
+        return NULL
+    batches[0] = take_head(queue)
+    queue.deficit -= batches[0].bytes
+    count = 1
+    size = batches[0].bytes
+    if size < MERGE_BELOW_BYTES and not batches[0].solo:
+        _find_company(core, partition, acks, idempotent, batches, &count, size)
+    wire = assign(core, partition, batches, count)
+    if wire == NULL and count > 1:
+        while count > 1:
+            count -= 1
+            put_back(batches[count])
+        wire = assign(core, partition, batches, 1)
+    if wire == NULL:
+        put_back(batches[0])
+    return wire
+
+
+cdef bint _close_head(Core *core, Queue *queue) noexcept nogil:
+    """Seals the queue's head if it is still open; False if there is none any more."""
+    while queue.head != NULL and queue.head.state != BATCH_CLOSED:
+        if seal(core, queue.head):
+            return True
+        # malformed: it has left the queue
+    return queue.head != NULL
+
+
+cdef uint64_t _peek_bytes(Batch *batch) noexcept nogil:
+    """The batch's bytes; of an open one so far. A chain of several chunks is no small batch."""
+    cdef uint64_t word
+    if batch.state == BATCH_CLOSED:
+        return batch.bytes
+    word = load_relaxed(&batch.front_end.rows[batch.slot].word)
+    return CYP_BLOCK_BYTES if word_continues(word) else word_bytes(word)
+
+
+cdef Queue *_next_queue(Core *core, Partition *partition, int16_t acks) noexcept nogil:
+    """The queue whose turn it is. Ready heads before lingering ones; the deficit decides among the ready."""
+    cdef Queue *queue = partition.ring
+    cdef Queue *lingering = NULL
+    cdef uint32_t left, rounds
+    cdef bint some_ready = False
+    if queue == NULL:
+        return NULL
+    for rounds in range(1 + core.max_request_size // QUANTUM_BYTES):
+        left = partition.queue_count
+        while left:
+            left -= 1
+            if queue.front_end.acks == acks:
+                if queue.head.state == BATCH_LINGERING:
+                    if lingering == NULL:
+                        lingering = queue
+                else:
+                    some_ready = True
+                    queue.deficit = min(queue.deficit + QUANTUM_BYTES, <int64_t>core.max_request_size + QUANTUM_BYTES)
+                    if partition.queue_count == 1 or queue.deficit >= <int64_t>queue.head.bytes:
+                        partition.ring = queue.next
+                        return queue
+            queue = queue.next
+        if not some_ready:
+            break
+    return lingering
+
+
+cdef void _find_company(
+    Core *core, Partition *partition, int16_t acks, bint idempotent, Batch **batches, uint32_t *count, uint64_t size
+) noexcept nogil:
+    """Small heads of other front-ends for the same wire batch, up to the size of a body."""
+    cdef Queue *queue = partition.ring
+    cdef Queue *following
+    cdef uint32_t left = partition.queue_count
+    # re-encoding may lengthen each of a record's two deltas: a third of the room is kept for that
+    cdef uint64_t limit = CYP_BLOCK_BYTES * 2 // 3
+    while left and count[0] < MERGE_MAX and queue != NULL:
+        left -= 1
+        following = queue.next
+        if queue.front_end.acks == acks and queue.front_end.idempotent == idempotent \
+                and queue.front_end != batches[0].front_end and not queue.head.solo \
+                and size + _peek_bytes(queue.head) <= limit:
+            if _close_head(core, queue) and size + queue.head.bytes <= limit:
+                size += queue.head.bytes
+                queue.deficit -= queue.head.bytes
+                batches[count[0]] = take_head(queue)
+                count[0] += 1
+        queue = following
+        if partition.ring == NULL:
+            break

@@ -1,0 +1,630 @@
+"""The native loop: clock, submission rings, timers, drain, write, epoll, read, outcomes.
+
+One turn is `nogil` C from end to end. Whatever is rare (attaching, connecting, metadata, producer ids) is
+handed to Python as an event, and Python answers through the methods here.
+"""
+
+import os
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memcpy, memset
+
+from cyproducer.sender.accumulator cimport accumulate, anything_submitted, linger, scan
+from cyproducer.sender.connection cimport check_timeouts, close_connection, enqueue, flush_out, on_socket
+from cyproducer.sender.drain cimport drain
+from cyproducer.sender.epoll cimport (
+    EPOLLET,
+    EPOLLHUP,
+    EPOLLIN,
+    EPOLLOUT,
+    cyp_epoll_event,
+    epoll_add,
+    epoll_collect,
+    epoll_new,
+    epoll_remove,
+)
+from cyproducer.sender.expiry cimport expire
+from cyproducer.sender.model cimport (
+    CLOSE_BY_US,
+    CONNECTION_CLOSED,
+    CONNECTION_CONNECTING,
+    CONNECTION_NEGOTIATING,
+    CONNECTION_READY,
+    FAILURES_MAX,
+    REQUEST_CONTROL,
+    Batch,
+    Core,
+    Event,
+    Failure,
+    FrontEnd,
+    Node,
+    Partition,
+    Queue,
+    Request,
+    Topic,
+    Wire,
+)
+from cyproducer.sender.outcomes cimport announce
+from cyproducer.sender.partitioner cimport choose_sticky
+from cyproducer.sender.partitions cimport delist, relist
+from cyproducer.sender.requests cimport new_request
+from cyproducer.sender.tables cimport core_free, core_new, core_state
+from cyproducer.shm.atomics cimport load_acquire32
+from cyproducer.shm.clock cimport eventfd_signal, monotonic_ns
+from cyproducer.shm.geometry cimport FrontEndGeometry, StateGeometry, front_end_geometry, state_geometry
+from cyproducer.shm.layout cimport (
+    CYP_ARENA_MAGIC,
+    CYP_CONTROL_ATTACHED,
+    CYP_CONTROL_DETACHED,
+    CYP_LAYOUT_VERSION,
+    CYP_OUTCOMES_MAGIC,
+    CYP_PARTITIONS_MAX,
+    CYP_TOPIC_NAME_BYTES,
+    CYP_TOPICS_MAX,
+    CYP_UNIT_BYTES,
+    cyp_arena_header,
+    cyp_outcome,
+    cyp_outcomes_header,
+    cyp_slot_row,
+)
+from cyproducer.shm.region cimport Region
+from cyproducer.shm.snapshot cimport SnapshotWriter
+from cyproducer.shm.wake cimport sender_sleeps, sender_wakes, waiter_needs_wake
+
+
+cdef enum:
+    # what an epoll tag is about: kind in the upper half, index or descriptor in the lower
+    TAG_NODE = 1
+    TAG_FRONT_END = 2
+    TAG_WATCHED = 3
+    TAG_SHIFT = 28
+    TAG_MASK = 0x0fffffff
+    EVENTS_MAX = 256
+
+
+cdef class Loop:
+    """The data plane of one sender.
+
+    settings: sender-side settings (max_request_size, request_timeout_ms, retry_backoff_ms, ...) as numbers.
+    """
+
+    def __cinit__(self, dict settings):
+        cdef StateGeometry geometry
+        self._regions = {}
+        self._watched = {}
+        self._ready = []
+        self.snapshot = SnapshotWriter()
+        state_geometry(&geometry)
+        self.state = Region.create("cyproducer-state", geometry.region_bytes)
+        core_new(&self.core)
+        core_state(&self.core, self.state.base, &geometry)
+        self.core.snapshot = self.snapshot.header
+        self.core.sticky = <int32_t *>(self.snapshot.region.base + self.snapshot.geometry.sticky_offset)
+        self.core.epoll_fd = epoll_new()
+        if self.core.epoll_fd < 0:
+            raise OSError("epoll_create1 failed")
+        self.core.max_request_size = settings["max_request_size"]
+        self.core.max_in_flight = settings["max_in_flight_requests_per_connection"]
+        self.core.request_timeout_ns = int(settings["request_timeout_ms"]) * 1_000_000
+        self.core.retry_backoff_ns = int(settings["retry_backoff_ms"]) * 1_000_000
+        self.core.retry_backoff_max_ns = max(
+            int(settings["retry_backoff_max_ms"]) * 1_000_000, self.core.retry_backoff_ns
+        )
+        self.core.adaptive = settings.get("partitioner_adaptive_partitioning_enable", True)
+        self.core.random = int.from_bytes(os.urandom(8), "little") | 1
+        client_id = settings["client_id"].encode()[:255]
+        memcpy(self.core.client_id, <const char *>client_id, len(client_id))
+        self.core.client_id_bytes = len(client_id)
+
+    # ---------------------------------------------------------------- front-ends
+
+    def attach(self, int arena_fd, uint32_t slot_count, dict settings, int wake_fd):
+        """Maps a front-end's arena; (attach id, its read-only outcomes, its eventfd to wake the sender).
+
+        Owns `arena_fd` and `wake_fd`; the caller owns the two descriptors of the result. Raises ValueError
+        for an arena that is not what the handshake says, OSError where memory or descriptors are short.
+        """
+        cdef FrontEndGeometry geometry
+        cdef FrontEnd *front_end
+        cdef Region arena, outcomes
+        try:
+            if not front_end_geometry(<uint64_t>slot_count * CYP_UNIT_BYTES, &geometry):
+                raise ValueError(f"an arena of {slot_count} slots of {CYP_UNIT_BYTES} bytes")
+        except ValueError:
+            os.close(arena_fd)
+            os.close(wake_fd)
+            raise
+        sender_wake_fd = -1
+        try:
+            arena = Region.attach(arena_fd, geometry.arena_bytes, True)
+            _check_arena(<cyp_arena_header *>arena.base, slot_count)
+            outcomes = Region.create("cyproducer-outcomes", geometry.outcomes_bytes)
+            sender_wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            front_end = <FrontEnd *>calloc(1, sizeof(FrontEnd))
+            if front_end == NULL:
+                raise MemoryError
+            _allocate(front_end, slot_count)
+        except BaseException:
+            os.close(wake_fd)
+            if sender_wake_fd >= 0:
+                os.close(sender_wake_fd)
+            raise
+        arena.close_descriptor()
+        front_end.attach_id = self.core.state_header.next_attach_id
+        self.core.state_header.next_attach_id += 1
+        _lay_out(front_end, &geometry, arena.base, outcomes.base)
+        front_end.wake_fd = wake_fd
+        front_end.sender_wake_fd = sender_wake_fd
+        _configure(front_end, settings)
+        self.core.acks_seen |= 1 << (front_end.acks + 1)
+        front_end.next = self.core.front_ends
+        if front_end.next != NULL:
+            front_end.next.previous = front_end
+        self.core.front_ends = front_end
+        self.core.front_end_count += 1
+        self._regions[front_end.attach_id] = arena, outcomes
+        # edge-triggered and never read: every write of the front-end is an edge
+        epoll_add(self.core.epoll_fd, sender_wake_fd, TAG_FRONT_END << TAG_SHIFT, EPOLLIN | EPOLLET)
+        return front_end.attach_id, outcomes.read_only_descriptor(), os.dup(sender_wake_fd)
+
+    def detach(self, uint64_t attach_id):
+        """The front-end has ended: what it committed is delivered, nothing is opened any more."""
+        cdef FrontEnd *front_end = self._find(attach_id)
+        if front_end == NULL or front_end.detached:
+            return
+        self.core.now = monotonic_ns()
+        if not front_end.condemned:
+            accumulate(&self.core)
+        if not front_end.condemned:
+            scan(&self.core, front_end)
+        front_end.detached = True
+        front_end.outcomes_header.control = CYP_CONTROL_DETACHED
+        epoll_remove(self.core.epoll_fd, front_end.sender_wake_fd)
+        if front_end.live == 0:
+            _unlink_front_end(&self.core, front_end)
+        self._bury()
+
+    def wake_snapshot_waiters(self):
+        """After a publication: wakes the front-ends that wait for metadata."""
+        cdef FrontEnd *front_end = self.core.front_ends
+        while front_end != NULL:
+            if not front_end.detached and waiter_needs_wake(
+                &front_end.header.wants_snapshot, &front_end.snapshot_signalled
+            ):
+                eventfd_signal(front_end.wake_fd)
+            front_end = front_end.next
+
+    def attached(self):
+        """Front-ends that are not detached."""
+        cdef FrontEnd *front_end = self.core.front_ends
+        count = 0
+        while front_end != NULL:
+            count += not front_end.detached
+            front_end = front_end.next
+        return count
+
+    def undelivered(self):
+        """Batches, of living and dead front-ends, whose chunks are still held."""
+        return self.core.live_batches
+
+    # ---------------------------------------------------------------- topics
+
+    def add_topic(self, str name):
+        """The dense number of a topic; partitions come with set_leaders. Raises OverflowError after 16,384."""
+        cdef bytes encoded = name.encode()
+        cdef Topic **grown
+        cdef uint32_t number
+        if len(encoded) >= CYP_TOPIC_NAME_BYTES:
+            raise ValueError(f"the topic's name has {len(encoded)} bytes")
+        for number in range(self.core.topic_count):
+            if self.core.topics[number].name_bytes == len(encoded) and \
+                    self.core.topics[number].name[:len(encoded)] == encoded:
+                return number
+        if self.core.topic_count == CYP_TOPICS_MAX:
+            raise OverflowError(f"{CYP_TOPICS_MAX} topics are the most that one sender knows")
+        grown = <Topic **>realloc(self.core.topics, (self.core.topic_count + 1) * sizeof(Topic *))
+        cdef Topic *topic = <Topic *>calloc(1, sizeof(Topic))
+        if grown == NULL or topic == NULL:
+            raise MemoryError
+        self.core.topics = grown
+        number = self.core.topic_count
+        topic.number = number
+        topic.name_bytes = len(encoded)
+        topic.sticky = -1
+        memcpy(topic.name, <const char *>encoded, len(encoded))
+        memcpy(
+            self.core.state + self.core.state_header.topics_offset + <uint64_t>number * CYP_TOPIC_NAME_BYTES,
+            topic.name,
+            CYP_TOPIC_NAME_BYTES,
+        )
+        self.core.topics[number] = topic
+        self.core.topic_count += 1
+        self.core.state_header.topic_count = self.core.topic_count
+        return number
+
+    def set_leaders(self, uint32_t number, list leaders):
+        """leaders: for each partition the index of the leader's node, -1 unknown. A topic never shrinks here."""
+        cdef Topic *topic = self.core.topics[number]
+        cdef int32_t index, node
+        cdef Partition **grown
+        cdef Partition *partition
+        if len(leaders) > topic.partition_count:
+            grown = <Partition **>realloc(topic.partitions, len(leaders) * sizeof(Partition *))
+            if grown == NULL:
+                raise MemoryError
+            topic.partitions = grown
+            while topic.partition_count < len(leaders):
+                topic.partitions[topic.partition_count] = _new_partition(&self.core, topic, topic.partition_count)
+                topic.partition_count += 1
+        for index in range(topic.partition_count):
+            node = leaders[index] if index < len(leaders) else -1
+            partition = topic.partitions[index]
+            leader = self.core.nodes[node] if node >= 0 else NULL
+            if partition.leader != leader:
+                delist(partition)
+                partition.leader = leader
+                relist(partition)
+        if topic.sticky < 0 or topic.partitions[topic.sticky].leader == NULL:
+            choose_sticky(&self.core, topic)
+
+    # ---------------------------------------------------------------- brokers
+
+    def add_node(self, int32_t broker_id):
+        """A node for a broker (negative id: a bootstrap address); its index."""
+        cdef Node *node = <Node *>calloc(1, sizeof(Node))
+        cdef Node **grown = <Node **>realloc(self.core.nodes, (self.core.node_count + 1) * sizeof(Node *))
+        if node == NULL or grown == NULL:
+            free(node)
+            raise MemoryError
+        self.core.nodes = grown
+        node.id = broker_id
+        node.index = self.core.node_count
+        node.fd = -1
+        node.state = CONNECTION_CLOSED
+        node.epoll_tag = TAG_NODE << TAG_SHIFT | node.index
+        self.core.nodes[node.index] = node
+        self.core.node_count += 1
+        return node.index
+
+    def set_node_id(self, uint32_t index, int32_t broker_id):
+        """A bootstrap address turned out to be this broker: its connection is used on."""
+        self.core.nodes[index].id = broker_id
+
+    def open_connection(self, uint32_t index, int fd):
+        """Takes a connecting non-blocking socket; owns `fd`. EVENT_CONNECTED or EVENT_CLOSED follows."""
+        cdef Node *node = self.core.nodes[index]
+        error = epoll_add(self.core.epoll_fd, fd, node.epoll_tag, EPOLLIN | EPOLLOUT)
+        if error:
+            os.close(fd)
+            raise OSError(error, os.strerror(error))
+        node.fd = fd
+        node.state = CONNECTION_CONNECTING
+        node.wants_write = False
+        node.muted_until_ns = 0
+
+    def connection_ready(self, uint32_t index, int16_t produce_version):
+        """ApiVersions are agreed: batches may go out."""
+        cdef Node *node = self.core.nodes[index]
+        if node.state == CONNECTION_NEGOTIATING:
+            node.produce_version = produce_version
+            node.state = CONNECTION_READY
+
+    def connection_state(self, uint32_t index):
+        """(state, requests in flight): "closed", "connecting", "negotiating" or "ready"."""
+        cdef Node *node = self.core.nodes[index]
+        return ("closed", "connecting", "negotiating", "ready")[node.state], node.in_flight
+
+    def close_node(self, uint32_t index):
+        """Closes the connection; what was in flight is to be sent again."""
+        self.core.now = monotonic_ns()
+        close_connection(&self.core, self.core.nodes[index], CLOSE_BY_US)
+
+    def next_correlation_id(self, uint32_t index):
+        """For a request that Python encodes and sends next."""
+        cdef Node *node = self.core.nodes[index]
+        correlation_id = node.next_correlation_id
+        node.next_correlation_id = (node.next_correlation_id + 1) & 0x7fffffff
+        return correlation_id
+
+    def send(self, uint32_t index, bytes frame, int32_t correlation_id):
+        """Sends a framed request; its response comes as an event. Raises ConnectionError if there is no connection."""
+        cdef Node *node = self.core.nodes[index]
+        cdef Request *request
+        if node.state != CONNECTION_NEGOTIATING and node.state != CONNECTION_READY:
+            raise ConnectionError("not connected")
+        request = new_request(&self.core, <uint32_t>len(frame), 1, 0)
+        if request == NULL:
+            raise MemoryError
+        memcpy(request.bytes, <const uint8_t *>frame, len(frame))
+        request.kind = REQUEST_CONTROL
+        request.acks = 1
+        request.correlation_id = correlation_id
+        request.bytes_length = <uint32_t>len(frame)
+        request.iov[0].iov_base = request.bytes
+        request.iov[0].iov_len = len(frame)
+        request.iov_count = 1
+        request.total = len(frame)
+        self.core.now = monotonic_ns()
+        enqueue(node, request)
+        flush_out(&self.core, node)
+
+    def set_producer_id(self, int64_t producer_id, int16_t epoch):
+        """The answer to EVENT_PRODUCER_ID."""
+        self.core.producer_id = producer_id
+        self.core.producer_epoch = epoch
+        self.core.wants_producer_id = False
+        self.core.state_header.producer_epoch = epoch
+        self.core.state_header.producer_id = producer_id
+
+    # ---------------------------------------------------------------- running
+
+    def watch(self, int fd):
+        """run() returns when `fd` is readable or hung up."""
+        error = epoll_add(self.core.epoll_fd, fd, TAG_WATCHED << TAG_SHIFT | <uint32_t>fd, EPOLLIN)
+        if error:
+            raise OSError(error, os.strerror(error))
+        self._watched[fd] = True
+
+    def unwatch(self, int fd):
+        """Before `fd` is closed."""
+        if self._watched.pop(fd, None):
+            epoll_remove(self.core.epoll_fd, fd)
+
+    def run(self, double timeout_ms):
+        """Turns until there is something for Python, or `timeout_ms` is over: (events, watched descriptors).
+
+        An event is (kind, node index, correlation id, error, attach id, payload or None).
+        """
+        cdef uint64_t deadline = monotonic_ns() + <uint64_t>(max(timeout_ms, 0) * 1e6)
+        self._ready = []
+        while not self._turn(deadline):
+            pass
+        self._bury()
+        return self._take_events(), self._ready
+
+    cdef bint _turn(self, uint64_t deadline_ns) except -1:
+        """One turn; True when Python has something to do or the time is over."""
+        cdef Core *core = &self.core
+        cdef cyp_epoll_event events[EVENTS_MAX]
+        cdef uint32_t index, kind
+        cdef int found
+        cdef bint watched = False
+        cdef uint64_t wait
+        with nogil:
+            core.now = monotonic_ns()
+            core.next_timer_ns = deadline_ns
+            core.totals.turns += 1
+            accumulate(core)
+            linger(core)
+            expire(core)
+            check_timeouts(core)
+            for index in range(core.node_count):
+                while drain(core, core.nodes[index]):
+                    flush_out(core, core.nodes[index])
+            announce(core)
+            wait = 0
+            if core.event_count == 0 and not core.refresh_wanted and core.ended == NULL and core.next_timer_ns > core.now:
+                sender_sleeps(core.snapshot, core.next_timer_ns)
+                if not anything_submitted(core):
+                    wait = core.next_timer_ns - core.now
+                    core.totals.sleeps += 1
+            found = epoll_collect(core.epoll_fd, events, EVENTS_MAX, wait)
+            sender_wakes(core.snapshot)
+            core.now = monotonic_ns()
+            for index in range(<uint32_t>found):
+                kind = events[index].tag >> TAG_SHIFT
+                if kind == TAG_NODE:
+                    on_socket(core, core.nodes[events[index].tag & TAG_MASK], events[index].events)
+                elif kind == TAG_WATCHED:
+                    watched = True
+            announce(core)
+        if watched:
+            for index in range(<uint32_t>found):
+                if events[index].tag >> TAG_SHIFT == TAG_WATCHED:
+                    self._ready.append(events[index].tag & TAG_MASK)
+        return watched or core.event_count > 0 or core.refresh_wanted or core.ended != NULL or core.now >= deadline_ns
+
+    def _take_events(self):
+        cdef Event *event
+        cdef uint32_t index
+        events = []
+        if self.core.refresh_wanted:
+            self.core.refresh_wanted = False
+            events.append(("refresh", 0, 0, 0, 0, None))
+        for index in range(self.core.event_count):
+            event = &self.core.events[index]
+            payload = None
+            if event.payload != NULL:
+                payload = event.payload[:event.payload_length]
+                free(event.payload)
+            kind = ("", "connected", "closed", "response", "refresh", "producer_id", "condemned")[event.kind]
+            events.append((kind, event.node, event.correlation_id, event.error, event.attach_id, payload))
+        self.core.event_count = 0
+        return events
+
+    # ---------------------------------------------------------------- observing
+
+    def take_failures(self):
+        """[(attach id, topic, error code, records)] since the last call."""
+        cdef uint32_t index
+        failures = []
+        for index in range(self.core.failure_count):
+            failure = &self.core.failures[index]
+            topic = ""
+            if failure.topic < self.core.topic_count:
+                topic = self.core.topics[failure.topic].name[:self.core.topics[failure.topic].name_bytes].decode()
+            failures.append((failure.attach_id, topic, failure.error, failure.records))
+        self.core.failure_count = 0
+        return failures
+
+    def totals(self):
+        """Counters since the start: records, bytes, batches, requests, retries, errors, merged, turns, sleeps."""
+        return dict(self.core.totals)
+
+    def front_ends(self):
+        """{attach id: figures} of the attached; what the front-end says of itself is not checked."""
+        cdef FrontEnd *front_end = self.core.front_ends
+        now = monotonic_ns()
+        found = {}
+        while front_end != NULL:
+            oldest = front_end.age_head
+            if not front_end.detached:
+                found[front_end.attach_id] = {
+                    "buffer_memory": <uint64_t>front_end.slot_count * CYP_UNIT_BYTES,
+                    "buffer_in_use": front_end.header.bytes_in_use,
+                    "records_sent": front_end.header.records_sent,
+                    "oldest_unacked_ms": 0 if oldest == NULL else (now - oldest.created_ns) // 1_000_000,
+                    "blocked_ms": front_end.header.blocked_ns // 1_000_000,
+                }
+            front_end = front_end.next
+        return found
+
+    # ---------------------------------------------------------------- the end
+
+    cdef FrontEnd *_find(self, uint64_t attach_id) noexcept:
+        cdef FrontEnd *front_end = self.core.front_ends
+        while front_end != NULL and front_end.attach_id != attach_id:
+            front_end = front_end.next
+        return front_end
+
+    cdef object _bury(self):
+        """Unmaps front-ends that have ended and that nothing refers to."""
+        cdef FrontEnd *front_end
+        while self.core.ended != NULL:
+            front_end = self.core.ended
+            self.core.ended = front_end.next
+            arena, outcomes = self._regions.pop(front_end.attach_id)
+            arena.close()
+            outcomes.close()
+            os.close(front_end.wake_fd)
+            os.close(front_end.sender_wake_fd)
+            _free_front_end(front_end)
+
+    def close(self):
+        """Closes every connection and unmaps everything. Again: nothing."""
+        cdef FrontEnd *front_end
+        cdef uint32_t index
+        if self._closed:
+            return
+        self._closed = True
+        for index in range(self.core.node_count):
+            close_connection(&self.core, self.core.nodes[index], CLOSE_BY_US)
+        self._take_events()
+        while self.core.front_ends != NULL:
+            front_end = self.core.front_ends
+            front_end.outcomes_header.control = CYP_CONTROL_DETACHED
+            _unlink_front_end(&self.core, front_end)
+        self._bury()
+        os.close(self.core.epoll_fd)
+        core_free(&self.core)
+        self.snapshot.region.close()
+        self.state.close()
+
+
+cdef object _check_arena(cyp_arena_header *header, uint32_t slot_count):
+    if header.magic != CYP_ARENA_MAGIC:
+        raise ValueError("the descriptor holds no arena")
+    if header.layout_version != CYP_LAYOUT_VERSION:
+        raise ValueError(f"the arena has layout {header.layout_version}, this sender {CYP_LAYOUT_VERSION}")
+    if header.slot_count != slot_count:
+        raise ValueError(f"the arena has {header.slot_count} slots, {slot_count} were announced")
+
+
+cdef object _allocate(FrontEnd *front_end, uint32_t slot_count):
+    front_end.slot_count = slot_count
+    front_end.batches = <Batch *>calloc(slot_count, sizeof(Batch))
+    front_end.chunk_next = <uint32_t *>calloc(slot_count, sizeof(uint32_t))
+    front_end.chunk_bytes = <uint32_t *>calloc(slot_count, sizeof(uint32_t))
+    front_end.chunk_count = <uint32_t *>calloc(slot_count, sizeof(uint32_t))
+    if front_end.batches == NULL or front_end.chunk_next == NULL \
+            or front_end.chunk_bytes == NULL or front_end.chunk_count == NULL:
+        _free_front_end(front_end)
+        raise MemoryError
+
+
+cdef void _free_front_end(FrontEnd *front_end) noexcept nogil:
+    cdef uint32_t index
+    for index in range(front_end.queue_capacity):
+        free(front_end.queues[index])
+    free(front_end.queues)
+    free(front_end.batches)
+    free(front_end.chunk_next)
+    free(front_end.chunk_bytes)
+    free(front_end.chunk_count)
+    free(front_end)
+
+
+cdef void _lay_out(FrontEnd *front_end, FrontEndGeometry *geometry, uint8_t *arena, uint8_t *outcomes) noexcept nogil:
+    """Private pointers from private geometry; the outcomes' header for the front-end."""
+    cdef cyp_outcomes_header *header = <cyp_outcomes_header *>outcomes
+    front_end.arena = arena
+    front_end.arena_bytes = geometry.arena_bytes
+    front_end.ring_mask = geometry.ring_entries - 1
+    front_end.header = <cyp_arena_header *>arena
+    front_end.rows = <cyp_slot_row *>(arena + geometry.slots_offset)
+    front_end.submit_ring = <uint64_t *>(arena + geometry.submit_ring_offset)
+    front_end.chunks = arena + geometry.chunks_offset
+    front_end.outcomes = outcomes
+    front_end.outcomes_header = header
+    front_end.outcome_ring = <cyp_outcome *>(outcomes + geometry.outcome_ring_offset)
+    front_end.sent = <uint32_t *>(outcomes + geometry.sent_offset)
+    header.layout_version = CYP_LAYOUT_VERSION
+    header.slot_count = geometry.slot_count
+    header.ring_entries = geometry.ring_entries
+    header.sent_offset = geometry.sent_offset
+    header.ring_offset = geometry.outcome_ring_offset
+    header.region_bytes = geometry.outcomes_bytes
+    header.attach_id = front_end.attach_id
+    header.control = CYP_CONTROL_ATTACHED
+    header.magic = CYP_OUTCOMES_MAGIC
+
+
+cdef object _configure(FrontEnd *front_end, dict settings):
+    front_end.acks = settings["acks"]
+    front_end.idempotent = settings["enable_idempotence"]
+    front_end.linger_ns = <int64_t>(settings["linger_ms"] * 1_000_000)
+    front_end.delivery_timeout_ns = <int64_t>(settings["delivery_timeout_ms"] * 1_000_000)
+    front_end.batch_size = settings["batch_size"]
+    front_end.retries = settings["retries"]
+
+
+cdef Partition *_new_partition(Core *core, Topic *topic, int32_t number) except NULL:
+    cdef Partition *partition
+    cdef Partition **grown
+    if core.partition_count == CYP_PARTITIONS_MAX:
+        raise OverflowError(f"{CYP_PARTITIONS_MAX} partitions are the most that one sender knows")
+    partition = <Partition *>calloc(1, sizeof(Partition))
+    grown = <Partition **>realloc(core.partitions, (core.partition_count + 1) * sizeof(Partition *))
+    if partition == NULL or grown == NULL:
+        raise MemoryError
+    core.partitions = grown
+    partition.index = core.partition_count
+    partition.topic = topic
+    partition.number = number
+    partition.producer_id = -1
+    partition.producer_epoch = -1
+    partition.row = &core.partition_rows[partition.index]
+    memset(partition.row, 0, sizeof(partition.row[0]))
+    partition.row.topic = topic.number
+    partition.row.partition = number
+    partition.row.producer_id = -1
+    partition.row.used = 1
+    core.partitions[partition.index] = partition
+    core.partition_count += 1
+    core.state_header.partition_count = core.partition_count
+    return partition
+
+
+cdef void _unlink_front_end(Core *core, FrontEnd *front_end) noexcept nogil:
+    """From the list of the living to that of the ended."""
+    if front_end.previous != NULL:
+        front_end.previous.next = front_end.next
+    else:
+        core.front_ends = front_end.next
+    if front_end.next != NULL:
+        front_end.next.previous = front_end.previous
+    core.front_end_count -= 1
+    front_end.previous = NULL
+    front_end.next = core.ended
+    core.ended = front_end

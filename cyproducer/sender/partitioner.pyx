@@ -1,0 +1,68 @@
+"""The sticky partition of each topic (KIP-794), one for all front-ends of the sender.
+
+Records without a key follow it, so that many slow front-ends fill one batch together. It moves on when a
+batch's worth of bytes was drained to it, to a partition drawn at random among those with a leader; with
+partitioner_adaptive_partitioning_enable the longer a partition's queue, the smaller its chance.
+"""
+
+from libc.stdint cimport int32_t, uint32_t, uint64_t
+
+from cyproducer.shm.atomics cimport store_relaxed_i32
+from cyproducer.sender.model cimport Core, Partition, Topic
+
+
+cdef enum:
+    STICKY_BYTES = 65536            # batch_size's default
+
+
+cdef inline uint64_t _random(Core *core) noexcept nogil:
+    """xorshift64: which partition it is matters to nobody."""
+    core.random ^= core.random << 13
+    core.random ^= core.random >> 7
+    core.random ^= core.random << 17
+    return core.random
+
+
+cdef inline uint32_t _load(Partition *partition) noexcept nogil:
+    return partition.unresolved + partition.ready
+
+
+cdef void choose_sticky(Core *core, Topic *topic) noexcept nogil:
+    """Draws the topic's next sticky partition and publishes it; any partition if none has a leader."""
+    cdef uint32_t longest = 0, number
+    cdef uint64_t total = 0, drawn, weight
+    cdef Partition *partition
+    if topic.partition_count <= 0:
+        return
+    for number in range(<uint32_t>topic.partition_count):
+        partition = topic.partitions[number]
+        if partition.leader != NULL and _load(partition) > longest:
+            longest = _load(partition)
+    for number in range(<uint32_t>topic.partition_count):
+        total += _weight(core, topic.partitions[number], longest)
+    topic.sticky = <int32_t>(_random(core) % <uint64_t>topic.partition_count)
+    if total:
+        drawn = _random(core) % total
+        for number in range(<uint32_t>topic.partition_count):
+            weight = _weight(core, topic.partitions[number], longest)
+            if drawn < weight:
+                topic.sticky = <int32_t>number
+                break
+            drawn -= weight
+    topic.sticky_bytes = 0
+    store_relaxed_i32(&core.sticky[topic.number], topic.sticky)
+
+
+cdef inline uint64_t _weight(Core *core, Partition *partition, uint32_t longest) noexcept nogil:
+    if partition.leader == NULL:
+        return 0
+    return longest + 1 - _load(partition) if core.adaptive else 1
+
+
+cdef void drained(Core *core, Partition *partition, uint64_t size) noexcept nogil:
+    """To be called with every batch that goes out."""
+    cdef Topic *topic = partition.topic
+    if partition.number == topic.sticky:
+        topic.sticky_bytes += size
+        if topic.sticky_bytes >= STICKY_BYTES:
+            choose_sticky(core, topic)

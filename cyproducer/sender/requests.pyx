@@ -1,0 +1,221 @@
+"""Produce requests: framing, without touching the payload.
+
+A request is one buffer of ours (frame, request header, topic names, batch headers) and an iovec that weaves
+it with the front-ends' chunks, so that records go from the memory where send() put them straight to the
+socket. Produce v3 to v12; flexible (compact lengths, tagged fields) from v9.
+"""
+
+from libc.stdint cimport int16_t, int32_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, qsort, realloc
+from libc.string cimport memcpy
+from posix.uio cimport iovec
+
+from cyproducer.record.varint cimport put_uvarint
+from cyproducer.shm.layout cimport CYP_NONE, CYP_UNIT_BYTES
+from cyproducer.sender.model cimport REQUEST_PRODUCE, Batch, Core, FrontEnd, Node, Request, Wire
+
+
+cdef enum:
+    PRODUCE_KEY = 0
+    FLEXIBLE_FROM = 9
+    BATCH_HEADER = 61
+    # frame 4, request header 8 + client id 2 + tags 1, transactional id 2, acks 2, timeout 4, topic count 5, tags 1
+    REQUEST_FIXED = 32
+    # topic name length 3, partition count 5, tags 2; partition 4, records length 5, tags 1
+    WIRE_FIXED = 24
+
+
+cdef uint32_t produce_overhead(Wire *wire) noexcept nogil:
+    """What the wire adds to a request beside its records."""
+    return WIRE_FIXED + BATCH_HEADER + wire.partition.topic.name_bytes
+
+
+cdef Request *new_request(Core *core, uint32_t byte_capacity, uint32_t iov_capacity, uint32_t wire_capacity) noexcept nogil:
+    """An empty request with room; NULL without memory."""
+    cdef Request *request = core.spare_requests
+    cdef void *grown
+    if request != NULL:
+        core.spare_requests = request.next
+    else:
+        request = <Request *>calloc(1, sizeof(Request))
+        if request == NULL:
+            return NULL
+    request.next = NULL
+    if request.bytes_capacity < byte_capacity:
+        grown = realloc(request.bytes, byte_capacity)
+        if grown == NULL:
+            recycle(core, request)
+            return NULL
+        request.bytes = <uint8_t *>grown
+        request.bytes_capacity = byte_capacity
+    if request.iov_capacity < iov_capacity:
+        grown = realloc(request.iov, iov_capacity * sizeof(iovec))
+        if grown == NULL:
+            recycle(core, request)
+            return NULL
+        request.iov = <iovec *>grown
+        request.iov_capacity = iov_capacity
+    grown = realloc(request.wires, (wire_capacity + 1) * sizeof(Wire *))
+    if grown == NULL:
+        recycle(core, request)
+        return NULL
+    request.wires = <Wire **>grown
+    request.finished = False
+    request.started = False
+    request.bytes_length = 0
+    request.iov_count = 0
+    request.iov_at = 0
+    request.wire_count = 0
+    request.total = 0
+    request.sent_ns = 0
+    return request
+
+
+cdef void recycle(Core *core, Request *request) noexcept nogil:
+    """Keeps a request's memory for the next one."""
+    request.next = core.spare_requests
+    core.spare_requests = request
+
+
+cdef int _by_topic(const void *a, const void *b) noexcept nogil:
+    cdef Wire *left = (<Wire **>a)[0]
+    cdef Wire *right = (<Wire **>b)[0]
+    if left.partition.topic.number != right.partition.topic.number:
+        return 1 if left.partition.topic.number > right.partition.topic.number else -1
+    return 1 if left.partition.number > right.partition.number else -1
+
+
+cdef inline uint8_t *_put16(uint8_t *at, int32_t value) noexcept nogil:
+    at[0] = <uint8_t>(value >> 8)
+    at[1] = <uint8_t>value
+    return at + 2
+
+
+cdef inline uint8_t *_put32(uint8_t *at, uint32_t value) noexcept nogil:
+    at[0] = <uint8_t>(value >> 24)
+    at[1] = <uint8_t>(value >> 16)
+    at[2] = <uint8_t>(value >> 8)
+    at[3] = <uint8_t>value
+    return at + 4
+
+
+cdef inline uint8_t *_put_count(uint8_t *at, uint32_t count, bint flexible) noexcept nogil:
+    """The length of an array or of records."""
+    return put_uvarint(at, count + 1) if flexible else _put32(at, count)
+
+
+cdef uint32_t _pieces(Core *core, Wire *wire) noexcept nogil:
+    """iovecs that a wire's records need."""
+    cdef uint32_t pieces = 0, slot
+    cdef Batch *batch
+    if wire.body != NULL:
+        return 1
+    batch = core.contributor_batches[wire.entry.contributors]
+    slot = batch.slot
+    while slot != CYP_NONE:
+        pieces += 1
+        slot = batch.front_end.chunk_next[slot]
+    return pieces
+
+
+cdef Request *produce_request(Core *core, Node *node, Wire **wires, uint32_t count) noexcept nogil:
+    """One request with all the wires (stamped, of one `acks`); NULL without memory. Sorts `wires` by topic."""
+    cdef bint flexible = node.produce_version >= FLEXIBLE_FROM
+    cdef uint32_t index, capacity = REQUEST_FIXED + core.client_id_bytes, pieces = 1, topics = 0, same
+    cdef uint8_t *at
+    cdef uint8_t *piece
+    cdef Request *request
+    qsort(wires, count, sizeof(Wire *), _by_topic)
+    for index in range(count):
+        capacity += produce_overhead(wires[index])
+        pieces += 1 + _pieces(core, wires[index])
+        if index == 0 or wires[index].partition.topic != wires[index - 1].partition.topic:
+            topics += 1
+    request = new_request(core, capacity, pieces, count)
+    if request == NULL:
+        return NULL
+    request.kind = REQUEST_PRODUCE
+    request.version = node.produce_version
+    request.acks = wires[0].acks
+    request.correlation_id = node.next_correlation_id
+    node.next_correlation_id = (node.next_correlation_id + 1) & 0x7fffffff
+    piece = request.bytes
+    at = _put_request_header(core, request, flexible)
+    at = _put_count(at, topics, flexible)
+    for index in range(count):
+        if index == 0 or wires[index].partition.topic != wires[index - 1].partition.topic:
+            if index and flexible:
+                at = put_uvarint(at, 0)  # tags of the topic before
+            same = index + 1
+            while same < count and wires[same].partition.topic == wires[index].partition.topic:
+                same += 1
+            at = _put_topic(at, wires[index], same - index, flexible)
+        at = _put32(at, <uint32_t>wires[index].partition.number)
+        at = _put_count(at, wires[index].entry.length + BATCH_HEADER, flexible)
+        memcpy(at, wires[index].header, BATCH_HEADER)
+        at += BATCH_HEADER
+        _add_piece(request, piece, <uint32_t>(at - piece))
+        piece = at
+        _add_records(core, request, wires[index])
+        if flexible:
+            at = put_uvarint(at, 0)  # tags of the partition
+        request.wires[index] = wires[index]
+    request.wire_count = count
+    if flexible:
+        at = put_uvarint(at, 0)  # tags of the last topic
+        at = put_uvarint(at, 0)  # tags of the request
+    _add_piece(request, piece, <uint32_t>(at - piece))
+    request.bytes_length = <uint32_t>(at - request.bytes)
+    _put32(request.bytes, <uint32_t>(request.total - 4))
+    return request
+
+
+cdef uint8_t *_put_request_header(Core *core, Request *request, bint flexible) noexcept nogil:
+    cdef uint8_t *at = request.bytes + 4  # the frame's length comes last
+    at = _put16(at, PRODUCE_KEY)
+    at = _put16(at, request.version)
+    at = _put32(at, <uint32_t>request.correlation_id)
+    at = _put16(at, core.client_id_bytes)
+    memcpy(at, core.client_id, core.client_id_bytes)
+    at += core.client_id_bytes
+    if flexible:
+        at = put_uvarint(at, 0)  # tags of the header
+        at = put_uvarint(at, 0)  # transactional id: null
+    else:
+        at = _put16(at, -1)
+    at = _put16(at, request.acks)
+    return _put32(at, <uint32_t>(core.request_timeout_ns // 1000000))
+
+
+cdef uint8_t *_put_topic(uint8_t *at, Wire *wire, uint32_t partitions, bint flexible) noexcept nogil:
+    cdef uint32_t name_bytes = wire.partition.topic.name_bytes
+    if flexible:
+        at = put_uvarint(at, name_bytes + 1)
+    else:
+        at = _put16(at, <int32_t>name_bytes)
+    memcpy(at, wire.partition.topic.name, name_bytes)
+    return _put_count(at + name_bytes, partitions, flexible)
+
+
+cdef void _add_piece(Request *request, uint8_t *base, uint32_t length) noexcept nogil:
+    if length == 0:
+        return
+    request.iov[request.iov_count].iov_base = base
+    request.iov[request.iov_count].iov_len = length
+    request.iov_count += 1
+    request.total += length
+
+
+cdef void _add_records(Core *core, Request *request, Wire *wire) noexcept nogil:
+    cdef Batch *batch
+    cdef FrontEnd *front_end
+    cdef uint32_t slot
+    if wire.body != NULL:
+        _add_piece(request, wire.body, wire.entry.length)
+        return
+    batch = core.contributor_batches[wire.entry.contributors]
+    front_end = batch.front_end
+    slot = batch.slot
+    while slot != CYP_NONE:
+        _add_piece(request, front_end.chunks + <uint64_t>slot * CYP_UNIT_BYTES, front_end.chunk_bytes[slot])
+        slot = front_end.chunk_next[slot]

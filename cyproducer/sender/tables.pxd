@@ -1,0 +1,10 @@
+"""The sender's tables: made, laid over the state region, freed."""
+
+from cyproducer.sender.model cimport Core
+from cyproducer.shm.geometry cimport StateGeometry
+from libc.stdint cimport uint8_t
+
+
+cdef object core_new(Core *core)
+cdef void core_state(Core *core, uint8_t *base, StateGeometry *geometry) noexcept
+cdef void core_free(Core *core) noexcept
