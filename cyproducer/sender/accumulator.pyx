@@ -350,7 +350,7 @@ cdef uint64_t _seal_chunk(FrontEnd *front_end, uint32_t slot, bint head, uint32_
     cdef uint64_t *word = &front_end.rows[slot].word
     cdef uint64_t seen
     cdef uint32_t attempt, state
-    for attempt in range(SEAL_ATTEMPTS_MAX):
+    for attempt in range(<uint32_t>SEAL_ATTEMPTS_MAX):
         seen = load_acquire(word)  # pairs with the owner's commit: the records are seen whole
         state = word_state(seen)
         if head != ((seen & CYP_WORD_HEAD) != 0) or (head and word_generation(seen) != generation):

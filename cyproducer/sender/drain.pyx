@@ -23,6 +23,7 @@ from cyproducer.sender.model cimport (
     MERGE_BELOW_BYTES,
     UNRESOLVED_MAX,
     WIRE_IN_FLIGHT,
+    WIRE_WAITING,
     WIRES_PER_REQUEST_MAX,
     Batch,
     Core,
@@ -42,7 +43,7 @@ cdef enum:
     QUANTUM_BYTES = 65536           # of the round robin: a batch of the default size
     MERGE_MAX = 64                  # front-ends that share one batch
     # a producer that has been silent for this long may be unknown to the broker (producer.id.expiration.ms)
-    IDLE_NS = 3600 * 1000000000
+    IDLE_SECONDS = 3600
 
 
 cdef bint drain(Core *core, Node *node) noexcept nogil:
@@ -131,7 +132,7 @@ cdef Wire *_next_wire(Core *core, Partition *partition, int16_t acks, uint64_t r
         if partition.in_flight or wire.acks != acks or not _fits(wire, room, alone):
             return NULL
         return wire
-    if partition.acknowledged and not partition.unresolved and core.now - partition.acknowledged_ns > IDLE_NS:
+    if partition.acknowledged and not partition.unresolved and (core.now - partition.acknowledged_ns) // 1000000000 > IDLE_SECONDS:
         partition.acknowledged = False
     return _new_wire(core, partition, acks, room, alone)
 
