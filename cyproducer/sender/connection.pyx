@@ -247,6 +247,7 @@ cdef void close_connection(Core *core, Node *node, int32_t reason) noexcept nogi
     if node.state == CONNECTION_CLOSED:
         return
     node.state = CONNECTION_CLOSED
+    node.work_reported = False
     close(node.fd)
     node.fd = -1
     node.wants_write = False

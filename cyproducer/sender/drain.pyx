@@ -17,9 +17,11 @@ from cyproducer.sender.entries cimport assign, fail, settle_epoch, stamp
 from cyproducer.sender.model cimport (
     BATCH_CLOSED,
     BATCH_LINGERING,
+    CONNECTION_CLOSED,
     CONNECTION_READY,
     DRAIN_ALL_BELOW_BYTES,
     EVENT_PRODUCER_ID,
+    EVENT_WORK,
     MERGE_BELOW_BYTES,
     UNRESOLVED_MAX,
     WIRE_IN_FLIGHT,
@@ -51,6 +53,9 @@ cdef bint drain(Core *core, Node *node) noexcept nogil:
     cdef bint any = False
     cdef int16_t acks
     if node.state != CONNECTION_READY:
+        if node.state == CONNECTION_CLOSED and not node.work_reported and (node.ready_count or node.lingering_count):
+            node.work_reported = True
+            push_event(core, EVENT_WORK, node.index, 0, 0)
         return False
     if node.muted_until_ns > core.now:
         note_timer(core, node.muted_until_ns)

@@ -438,7 +438,7 @@ cdef class Loop:
             if event.payload != NULL:
                 payload = event.payload[:event.payload_length]
                 free(event.payload)
-            kind = ("", "connected", "closed", "response", "refresh", "producer_id", "condemned")[event.kind]
+            kind = ("", "connected", "closed", "response", "refresh", "producer_id", "condemned", "work")[event.kind]
             events.append((kind, event.node, event.correlation_id, event.error, event.attach_id, payload))
         self.core.event_count = 0
         return events

@@ -232,6 +232,7 @@ ctypedef struct Node:
     uint8_t state
     int fd
     bint wants_write
+    bint work_reported              # EVENT_WORK was pushed since the connection was closed
     uint32_t epoll_tag
     int16_t produce_version
     uint64_t muted_until_ns         # throttled
@@ -257,6 +258,7 @@ cdef enum EventKind:
     EVENT_REFRESH = 4               # metadata is stale
     EVENT_PRODUCER_ID = 5           # a fresh producer id is needed
     EVENT_CONDEMNED = 6             # a front-end broke the protocol
+    EVENT_WORK = 7                  # there is something to send and no connection
 
 
 ctypedef struct Event:

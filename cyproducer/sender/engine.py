@@ -1,0 +1,154 @@
+"""The sender's engine: the native loop and the broker side of its control plane behind one small interface."""
+
+import logging
+import time
+from typing import Any
+
+from cyproducer.sender.brokers import Brokers
+from cyproducer.sender.loop import Loop
+
+__all__ = ["Engine"]
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+class Engine:
+    """What a sender does, apart from who may attach: front-ends in, requests to brokers out.
+
+    sender_settings: the sender-side settings (Settings.sender_settings()).
+    """
+
+    def __init__(self, sender_settings: dict[str, Any], log: logging.Logger) -> None:
+        self._settings = sender_settings
+        self._log = log
+        self._loop = Loop(sender_settings)
+        self._brokers = Brokers(self._loop, sender_settings, log)
+        self._loop.watch(self._brokers.resolver.fd)
+        self._numbers: dict[str, int] = {}
+        self._condemned: list[int] = []
+
+    # ------------------------------------------------------------ front-ends
+
+    def snapshot_fd(self) -> int:
+        """A read-only descriptor of the metadata snapshot; the caller closes it."""
+        descriptor: int = self._loop.snapshot.region.read_only_descriptor()
+        return descriptor
+
+    def attach(self, arena_fd: int, slot_count: int, settings: dict[str, Any], wake_fd: int) -> tuple[int, int, int]:
+        """(attach id, outcomes, eventfd): see Loop.attach."""
+        attached: tuple[int, int, int] = self._loop.attach(arena_fd, slot_count, settings, wake_fd)
+        return attached
+
+    def detach(self, attach_id: int) -> None:
+        """The front-end has ended; what it committed is delivered."""
+        self._loop.detach(attach_id)
+
+    def take_condemned(self) -> list[int]:
+        """Attach ids of front-ends that broke the protocol since the last call; they are detached already."""
+        condemned, self._condemned = self._condemned, []
+        return condemned
+
+    def want_topic(self, attach_id: int, name: str) -> None:
+        """A front-end needs the topic's metadata: it comes with a snapshot."""
+        if name not in self._numbers:
+            self._numbers[name] = self._loop.add_topic(name)
+        if not self._brokers.metadata.want(name, _now_ms()):
+            self._brokers.changed = True  # it is known: a snapshot with it is due
+
+    # ------------------------------------------------------------ running
+
+    def watch(self, fd: int) -> None:
+        self._loop.watch(fd)
+
+    def unwatch(self, fd: int) -> None:
+        self._loop.unwatch(fd)
+
+    def run(self, timeout_ms: int) -> list[int]:
+        """Native turns until a watched descriptor is ready (the result), `timeout_ms` is over (-1: never),
+        or something was done here (the result is empty)."""
+        due = self._brokers.maintain(_now_ms())
+        if self._brokers.changed:
+            self._publish()
+        events, ready = self._loop.run(due if timeout_ms < 0 else min(due, timeout_ms))
+        now = _now_ms()
+        for event in events:
+            if event[0] == "condemned":
+                self._loop.detach(event[4])
+                self._condemned.append(event[4])
+                self._log.warning("front-end %d broke the protocol and is detached", event[4])
+            else:
+                self._brokers.on_event(event, now)
+        if self._brokers.resolver.fd in ready:
+            ready.remove(self._brokers.resolver.fd)
+            self._brokers.resolver.collect()
+        if self._brokers.changed:
+            self._publish()
+        return ready
+
+    def _publish(self) -> None:
+        """A whole new snapshot: topics in use, the brokers' number, the last error."""
+        self._brokers.changed = False
+        metadata = self._brokers.metadata
+        topics = []
+        for name, topic in metadata.topics.items():
+            if name not in self._numbers:
+                self._numbers[name] = self._loop.add_topic(name)
+            leaders = bytes(partition.leader_id >= 0 for partition in topic.partitions)
+            topics.append((self._numbers[name], name, topic.error_code, leaders))
+        brokers = 0 if metadata.bootstrapping else len(metadata.brokers)
+        try:
+            self._loop.snapshot.publish(topics, brokers, metadata.last_error or self._brokers.last_error)
+        except OverflowError as error:
+            self._log.error("metadata not published: %s", error)
+            return
+        self._loop.wake_snapshot_waiters()
+
+    # ------------------------------------------------------------ observing
+
+    def undelivered(self) -> int:
+        """Batches of all front-ends, ended ones included, that are not delivered."""
+        count: int = self._loop.undelivered()
+        return count
+
+    def attached(self) -> int:
+        count: int = self._loop.attached()
+        return count
+
+    def take_failures(self) -> list[tuple[int, str, int, int]]:
+        """[(attach id, topic, error code, records)] since the last call."""
+        failures: list[tuple[int, str, int, int]] = self._loop.take_failures()
+        return failures
+
+    def stats(self) -> dict[str, Any]:
+        """Figures for the status."""
+        connections = []
+        for link in self._brokers.links.values():
+            state, in_flight = self._loop.connection_state(link.index)
+            connections.append(
+                {
+                    "broker_id": link.broker_id,
+                    "host": link.host,
+                    "port": link.port,
+                    "state": state,
+                    "in_flight": in_flight,
+                }
+            )
+        totals = self._loop.totals()
+        return {
+            "cluster_id": self._brokers.metadata.cluster_id,
+            "bootstrap_servers": list(self._settings["bootstrap_servers"]),
+            "front_ends": self._loop.front_ends(),
+            "connections": connections,
+            "totals": {
+                name: totals[name] for name in ("records", "bytes", "batches", "requests", "retries", "errors")
+            },
+            "last_error": self._brokers.metadata.last_error or self._brokers.last_error,
+        }
+
+    def close(self) -> None:
+        """Ends all connections, at once."""
+        self._loop.unwatch(self._brokers.resolver.fd)
+        self._brokers.close()
+        self._loop.close()
