@@ -408,6 +408,8 @@ class Brokers:
             return
         self._producer_id_wanted = False
         self._producer_id_attempts = 0
+        self.last_error = ""
+        self.changed = True
         self._loop.set_producer_id(body["producer_id"], body["producer_epoch"])
         self._log.info("producer id %d, epoch %d", body["producer_id"], body["producer_epoch"])
 

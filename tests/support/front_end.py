@@ -1,0 +1,144 @@
+"""A front-end in plain Python: the contract of shm/layout.h written down a second time, for tests of the sender.
+
+It does not share a line with the producer room: what it writes is laid out by hand, so that a test can also
+write what no honest front-end would.
+"""
+
+import os
+import struct
+
+from cyproducer.record.builder import RecordBatchBuilder
+from cyproducer.shm.arena import create_arena, map_outcomes
+from cyproducer.shm.snapshot import SnapshotReader
+
+FREE, OPEN, SEALED, READY, TAKEN, DONE, REVOKED = range(7)
+HEAD, CONT = 1 << 59, 1 << 58
+SUBMIT_OPEN, SUBMIT_FULL = 1, 2
+RESULT, RELEASE = 1, 2
+UNIT = 4096
+PAGE = 4096
+SETTINGS = {
+    "acks": -1,
+    "enable_idempotence": True,
+    "linger_ms": 0,
+    "delivery_timeout_ms": 30_000,
+    "batch_size": 65_536,
+    "retries": 2**31 - 1,
+}
+
+
+def word(state: int, generation: int, count: int, size: int, flags: int = 0) -> int:
+    return state << 60 | flags | generation << 34 | count << 18 | size
+
+
+class PlainFrontEnd:
+    """One attached front-end of an Engine in the same process.
+
+    `outcomes()` drains the ring: [(slot, generation, count, base_offset, append_time, error, flags)].
+    """
+
+    def __init__(self, engine, slots: int = 256, **settings) -> None:
+        self.arena, self.slot_count = create_arena(slots * UNIT)
+        self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.attach_id, outcomes, self.sender_wake_fd = engine.attach(
+            os.dup(self.arena.fd), self.slot_count, {**SETTINGS, **settings}, os.dup(self.wake_fd)
+        )
+        self.snapshot = SnapshotReader(engine.snapshot_fd())
+        self.outcomes_region = map_outcomes(outcomes, self.slot_count)
+        self.memory = self.arena.memory()
+        self.ring_entries = 1
+        while self.ring_entries < 2 * self.slot_count:
+            self.ring_entries *= 2
+        self.rows_at = PAGE
+        self.ring_at = self.rows_at + self.slot_count * 64 + -(self.slot_count * 64) % PAGE
+        self.chunks_at = self.ring_at + self.ring_entries * 8 + -(self.ring_entries * 8) % PAGE
+        self.outcome_ring_at = PAGE + self.slot_count * 4 + -(self.slot_count * 4) % PAGE
+        self.tail = 0
+        self.outcome_head = 0
+        self.open_seq = 0
+
+    def put(self, form: str, at: int, *values: int) -> None:
+        struct.pack_into("=" + form, self.memory, at, *values)
+
+    def get(self, form: str, at: int) -> int:
+        return struct.unpack_from("=" + form, self.memory, at)[0]
+
+    def row(self, slot: int) -> int:
+        return self.rows_at + slot * 64
+
+    def write_chunk(
+        self, slot: int, records: bytes, count: int, *, topic: int, partition: int, base: int, highest: int,
+        generation: int = 0, state: int = READY, flags: int = HEAD, next_slot: int = 0xFFFFFFFF,
+    ) -> None:
+        """Fills a chunk and its row; the word comes last, as the commit."""
+        self.open_seq += 1
+        at = self.chunks_at + slot * UNIT
+        self.memory[at:at + len(records)] = records
+        self.put("QIiqqII", self.row(slot) + 8, self.open_seq, topic, partition, base, highest, count, next_slot)
+        self.put("Q", self.row(slot), word(state, generation, count, len(records), flags))
+
+    def submit(self, kind: int, slot: int, generation: int = 0) -> None:
+        self.put("Q", self.ring_at + self.tail % self.ring_entries * 8, kind << 60 | generation << 32 | slot)
+        self.tail += 1
+        self.put("Q", 64, self.tail)
+
+    def send(
+        self, slot: int, records: list[tuple], *, topic: int, partition: int, generation: int = 0, seal: bool = True
+    ) -> None:
+        """One chunk with records (timestamp, key, value[, headers]), announced; left open unless `seal`."""
+        builder = RecordBatchBuilder(65_536)
+        for record in records:
+            builder.append(*record)
+        self.write_chunk(
+            slot, builder.records(), len(records), topic=topic, partition=partition, base=builder.base_timestamp,
+            highest=builder.max_timestamp, generation=generation, state=READY if seal else OPEN,
+        )
+        self.submit(SUBMIT_OPEN, slot, generation)
+        if seal:
+            self.submit(SUBMIT_FULL, slot, generation)
+
+    def outcomes(self) -> list[tuple]:
+        memory = self.outcomes_region.memory()
+        (tail,) = struct.unpack_from("=Q", memory, 64)
+        found = []
+        while self.outcome_head < tail:
+            at = self.outcome_ring_at + self.outcome_head % self.ring_entries * 64
+            slot, generation, _, count, base, append_time, error, flags = struct.unpack_from("=IIIIqqiI", memory, at)
+            found.append((slot, generation, count, base, append_time, error, flags))
+            self.outcome_head += 1
+        return found
+
+    def sent_word(self, slot: int) -> int:
+        return struct.unpack_from("=I", self.outcomes_region.memory(), PAGE + slot * 4)[0]
+
+    def close(self) -> None:
+        self.memory.release()
+        self.arena.close()
+        self.outcomes_region.close()
+        self.snapshot.region.close()
+        os.close(self.wake_fd)
+        os.close(self.sender_wake_fd)
+
+
+def topic_number(engine, front_end: PlainFrontEnd, name: str, timeout: float = 10) -> int:
+    """Wants the topic's metadata and waits for it."""
+    import time
+
+    deadline = time.monotonic() + timeout
+    engine.want_topic(front_end.attach_id, name)
+    while time.monotonic() < deadline:
+        engine.run(20)
+        topics = front_end.snapshot.read()[3]
+        if name in topics and topics[name][1] == 0 and topics[name][2]:
+            return topics[name][0]
+    raise TimeoutError(f"no metadata of {name}: {front_end.snapshot.read()}")
+
+
+def run_until(engine, condition, timeout: float = 10) -> None:
+    import time
+
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError("the condition did not come true")
+        engine.run(10)
