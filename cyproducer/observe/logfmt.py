@@ -1,4 +1,4 @@
-"""The sender's log: a line of `key=value` pairs a message, on standard error, which may be a file that rotates."""
+"""The sender's log: a line of `key=value` pairs a message, on standard error or a file that rotates."""
 
 import logging
 import os
@@ -24,7 +24,7 @@ def fields(**values: object) -> dict[str, dict[str, object]]:
 
 def _value(value: object) -> str:
     text = str(value)
-    if _PLAIN.fullmatch(text):
+    if _PLAIN.fullmatch(text) and text.isprintable():
         return text
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in escaped) + '"'

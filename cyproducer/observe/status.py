@@ -33,8 +33,8 @@ def status(path: str | None = None, timeout: float = _ANSWER_S) -> list[dict[str
     A list of `{socket, cluster_id, bootstrap_servers, sender_pid, supervisor_pid, started_at, restarts,
     front_ends: [{attach_id, pid, uid, app, buffer_memory, buffer_in_use, records_sent, oldest_unacked_ms,
     blocked_ms}], connections: [{broker_id, host, port, state, in_flight}], totals: {records, bytes, batches,
-    requests, retries, errors}, ledger: [{app, topic, cause, count, first, last}], last_error}`. Times are seconds since 1970; a
-    sender without a supervisor has `supervisor_pid` None and `restarts` 0.
+    requests, retries, errors}, ledger: [{app, topic, cause, count, first, last}], last_error}`. Times
+    are seconds since 1970; a sender without a supervisor has `supervisor_pid` None and `restarts` 0.
 
     Raises SenderUnavailableError if the sender at `path` does not answer, or one that took the connection
     does not within `timeout` seconds.

@@ -53,6 +53,8 @@ class Attachment:
 
     __slots__ = (
         "__weakref__",
+        "_socket_file",
+        "_wake_file",
         "arena",
         "attach_id",
         "outcomes",
@@ -68,6 +70,8 @@ class Attachment:
         # From _socket: gevent replaces socket.socket by one that hides EAGAIN behind a switch of greenlets.
         self.socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
         self.socket.setblocking(False)
+        self._socket_file = _file_of(self.socket.fileno())
+        self._wake_file = (0, 0)
         self.arena: Region | None = None
         self.outcomes: Region | None = None
         self.snapshot: SnapshotReader | None = None
@@ -88,14 +92,31 @@ class Attachment:
             self.snapshot.region.close()
 
     def _close_descriptors(self) -> None:
-        self.socket.close()
+        if _is_still(self.socket.fileno(), self._socket_file):
+            self.socket.close()
+        else:
+            self.socket.detach()
         for name in ("wake_fd", "sender_wake_fd"):
             fd = getattr(self, name)
             if fd >= 0:
                 setattr(self, name, -1)
-                os.close(fd)
+                if _is_still(fd, self._wake_file):
+                    os.close(fd)
         if self.arena is not None:
             self.arena.close_descriptor()
+
+
+def _file_of(fd: int) -> tuple[int, int]:
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino
+
+
+def _is_still(fd: int, file: tuple[int, int]) -> bool:
+    """Whether the number means the same file: a program that makes itself a daemon closes what it finds."""
+    try:
+        return fd >= 0 and _file_of(fd) == file
+    except OSError:
+        return False
 
 
 _attachments: "weakref.WeakSet[Attachment]" = weakref.WeakSet()
@@ -217,8 +238,8 @@ class _Starter:
             self.candidates = interpreters()
         if not self.candidates:
             raise SenderUnavailableError(
-                f"no interpreter could run the sender ({'; '.join(self.rejected)}); set CYPRODUCER_PYTHON to a "
-                f"Python like this program's ({sys.implementation.cache_tag})"
+                f"no interpreter could run the sender ({'; '.join(self.rejected)}); set CYPRODUCER_PYTHON "
+                f"to a Python like this program's ({sys.implementation.cache_tag})"
             )
         python = self.candidates[0]
         try:
@@ -304,7 +325,7 @@ def _check_listener(sock: Any, path: str, named: bool) -> None:
     _, uid, _ = handshake.peer_credentials(sock)
     if uid not in (os.geteuid(), 0) and not named:
         raise SenderUnavailableError(
-            f"the sender at {path} belongs to uid {uid}, not to the effective uid {os.geteuid()} of this process"
+            f"the sender at {path} belongs to uid {uid}, not to {os.geteuid()}, this process' effective uid"
         )
 
 
@@ -319,7 +340,7 @@ def _kernel_features() -> Iterator[None]:
         if error.errno in (errno.ENOSYS, errno.EINVAL):
             raise UnsupportedPlatformError(f"this system lacks what shared memory needs: {error}") from error
         raise SenderUnavailableError(
-            f"no shared memory or descriptors for {error.strerror or error}; check the limits (ulimit -v, ulimit -n)"
+            f"no shared memory or descriptors: {error}; check the limits (ulimit -v, ulimit -n)"
         ) from error
 
 
@@ -327,6 +348,7 @@ def _say_hello(attachment: Attachment, settings: Settings) -> None:
     with _kernel_features():
         attachment.arena, attachment.slot_count = create_arena(settings.buffer_memory)
         attachment.wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        attachment._wake_file = _file_of(attachment.wake_fd)
         pidfd = os.pidfd_open(os.getpid())
     named = settings.sender is not None
     message = {

@@ -37,6 +37,7 @@ class Peer:
         self.pidfd = -1
         self.app = ""
         self.orderly = False
+        self.awaits_end = False
 
     def groups(self) -> set[int]:
         """The peer's groups when it connected, the supplementary ones too."""

@@ -90,7 +90,7 @@ class Control:
             if fd == self.listener.fileno():
                 self._accept()
             elif fd in self._pidfds:
-                # Asked again: the number may have been closed and given to another front-end in this very turn.
+                # Asked again: in this very turn the number may have been given to another front-end.
                 if has_ended(fd):
                     self._end(self._pidfds[fd], "its process ended")
             elif fd in self._peers:
@@ -163,15 +163,23 @@ class Control:
                 **fields(why=why, front_ends=len(self._front_ends), undelivered=self.engine.undelivered()),
             )
 
-    def close(self) -> None:
-        """Hangs up on everybody; who is still in the listener's queue is told to try again."""
+    def close(self) -> list[Peer]:
+        """Hangs up on everybody; who is still in the listener's queue is told to try again.
+
+        The connections of those who wait for the sender's end are returned open: their hang-up is the news.
+        """
         self.engine.unwatch(self.listener.fileno())
         while (accepted := self._accept_one()) is not None:
             accepted.send({"ok": False, "error": "DRAINING", "message": "the sender is ending"})
             accepted.close()
         self.listener.close()
+        waiting = [peer for peer in self._peers.values() if peer.awaits_end]
+        for peer in waiting:
+            del self._peers[peer.fd]
+            self.engine.unwatch(peer.fd)
         for peer in list(self._peers.values()):
             self._end(peer, "the sender is ending")
+        return waiting
 
     # ------------------------------------------------------------------ connections
 
@@ -199,17 +207,7 @@ class Control:
             peer = self._accept_one()
             if peer is None:
                 return
-            if not self._may_connect(peer):
-                self.log.warning(
-                    "a connection was refused", **fields(uid=peer.uid, gid=peer.gid, peer=peer.pid)
-                )
-                peer.send(
-                    _refusal(
-                        "REFUSED", f"uid {peer.uid} may not use this sender (see --allow-uid, --allow-gid)"
-                    )
-                )
-                peer.close()
-            elif len(self._peers) - len(self._front_ends) >= _PENDING_MAX:
+            if len(self._peers) - len(self._front_ends) >= _PENDING_MAX:
                 peer.close()
             else:
                 self._peers[peer.fd] = peer
@@ -247,7 +245,13 @@ class Control:
     def _on_message(self, peer: Peer, message: dict[str, Any], fds: list[int]) -> None:
         """Whoever takes one of `fds` over removes it from the list."""
         op = message.get("op")
-        if op == "status":
+        if not self._may_connect(peer):
+            # Not before its message was read: closing a socket with unread data drops the answer on its way.
+            self.log.warning("a process was refused", **fields(uid=peer.uid, gid=peer.gid, peer=peer.pid))
+            text = f"uid {peer.uid} may not use this sender (see --allow-uid, --allow-gid)"
+            peer.send(_refusal("REFUSED", text))
+            self._end(peer, "refused")
+        elif op == "status":
             self._answer_status(peer)
         elif op == "stop":
             self._answer_stop(peer)
@@ -292,8 +296,8 @@ class Control:
         snapshot = self.engine.snapshot_fd()
         answer = {"ok": True, "attach_id": attach_id, "sender_pid": os.getpid()}
         taken = peer.send(answer, (outcomes, snapshot, wake))
-        os.close(outcomes)
-        os.close(snapshot)
+        for fd in (outcomes, snapshot, wake):
+            os.close(fd)
         if not taken:
             self._end(peer, "it does not take the answer")
             return
@@ -369,7 +373,7 @@ class Control:
         if not self._is_owner(peer):
             peer.send(_refusal("REFUSED", f"uid {peer.uid} may not stop this sender"))
             return
-        peer.deadline = None  # it waits for our end, which is its answer
+        peer.deadline, peer.awaits_end = None, True
         peer.send({"ok": True})
         self.drain(f"asked by pid {peer.pid}")
 
@@ -425,7 +429,7 @@ def _refusal(name: str, text: str) -> dict[str, Any]:
 
 
 class FrontEndHandler(logging.Handler):
-    """Brings warnings of the sender's log to the front-ends' logger, each text once a minute, and not too many."""
+    """Brings warnings of the sender's log to the front-ends' logger, each text at most once a minute."""
 
     def __init__(self, control: Control) -> None:
         super().__init__(logging.WARNING)

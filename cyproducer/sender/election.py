@@ -41,7 +41,7 @@ class Election:
             time.sleep(_POLL_S)
 
     def listen(self, mode: int = 0o600) -> socket.socket:
-        """Binds the rendezvous' socket, in place of one that a dead sender left, and listens without blocking."""
+        """Binds the socket, in place of one that a dead sender left, and listens without blocking."""
         _unlink(self.rendezvous.socket)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:

@@ -45,8 +45,8 @@ def too_many(directory: str, mine: dict[str, Any]) -> str:
             shown = ", ".join(values[:_SHOWN_VALUES]) + (", ..." if len(values) > _SHOWN_VALUES else "")
             differing.append(f"{name} ({shown})")
     return (
-        f"{len(everyone)} senders of this user serve {', '.join(cluster)}; one would do if their settings were the "
-        f"same. They differ in: {'; '.join(differing) or 'nothing but their sockets'}"
+        f"{len(everyone)} senders of this user serve {', '.join(cluster)}; one would do if their settings "
+        f"were the same. They differ in: {'; '.join(differing) or 'nothing but their sockets'}"
     )
 
 

@@ -3,6 +3,7 @@
 Imported by an interpreter without site-packages: the standard library and cyproducer are all there is.
 """
 
+import contextlib
 import faulthandler
 import json
 import logging
@@ -65,7 +66,7 @@ def _to_null(*fds: int) -> None:
 
 
 def _leave_surroundings() -> None:
-    """Nothing of the process that started this one stays: session, descriptors, directory, limits, priority."""
+    """Nothing of the process that started it stays: session, descriptors, directory, limits, priority."""
     _to_null(0)
     os.closerange(3, _highest_descriptor() + 1)
     os.setsid()  # the spawned half led a session; this one was forked from it
@@ -169,68 +170,47 @@ def serve(
     `report` is called once, with {"ready": pid} or {"lost": pid}. Raises OSError if the socket, its lock or
     the shared memory cannot be made.
     """
+    from cyproducer.observe.logfmt import fields
+    from cyproducer.sender import neighbours
+    from cyproducer.sender.control import Control, Facts, FrontEndHandler
     from cyproducer.sender.election import Election
+    from cyproducer.sender.engine import Engine
 
     election = Election.win(place, _ELECTION_WAIT_S)
     if election is None:
         report({"lost": os.getpid()})
         return False
-    try:
-        _serve_elected(
-            election, identity, settings, log, idle_timeout_s, report, allow_uids, allow_gids, foreground
-        )
-    finally:
-        election.release()
-    return True
-
-
-def _serve_elected(
-    election: Any,
-    identity: dict[str, Any],
-    settings: dict[str, Any],
-    log: logging.Logger,
-    idle_timeout_s: float | None,
-    report: Report,
-    allow_uids: tuple[int, ...],
-    allow_gids: tuple[int, ...],
-    foreground: bool,
-) -> None:
-    from cyproducer.observe.logfmt import fields
-    from cyproducer.sender import neighbours
-    from cyproducer.sender.control import Control, Facts, FrontEndHandler
-    from cyproducer.sender.engine import Engine
-
-    faulthandler.enable(2)
-    place = election.rendezvous
-    signals = _Signals(interrupt=foreground)
-    engine = Engine(settings, log)
-    try:
+    waiting: list[Any] = []
+    with contextlib.ExitStack() as at_end:
+        # Last of all, since the hang-up tells them that everything else is done.
+        at_end.callback(lambda: [peer.close() for peer in waiting])
+        at_end.callback(election.release)
+        faulthandler.enable(2)
+        signals = _Signals(interrupt=foreground)
+        at_end.callback(signals.close)
+        engine = Engine(settings, log)
+        at_end.callback(engine.close)
         # Others reach the socket only where they are meant to; SO_PEERCRED decides either way.
         listener = election.listen(0o666 if allow_uids or allow_gids else 0o600)
-        control = Control(
-            engine, listener, Facts(place.socket, settings, idle_timeout_s, allow_uids, allow_gids), log
-        )
+        at_end.callback(listener.close)
+        facts = Facts(place.socket, settings, idle_timeout_s, allow_uids, allow_gids)
+        control = Control(engine, listener, facts, log)
         handler = FrontEndHandler(control)
         log.addHandler(handler)
-        try:
-            mine = neighbours.describe(place.socket, identity)
-            crowd = neighbours.too_many(os.path.dirname(place.description), mine)
-            if crowd:
-                control.standing_warnings.append(crowd)
-                log.warning("%s", crowd)
-            neighbours.write_description(place.description, mine)
-            log.info("listening", **fields(socket=place.socket, servers=settings.get("bootstrap_servers")))
-            report({"ready": os.getpid()})
-            _run(engine, control, signals, log)
-            election.give_up_names()
-            control.close()
-        finally:
-            log.removeHandler(handler)
-            listener.close()
-    finally:
-        engine.close()
-        signals.close()
-        log.info("ended")
+        at_end.callback(log.removeHandler, handler)
+        mine = neighbours.describe(place.socket, identity)
+        crowd = neighbours.too_many(os.path.dirname(place.description), mine)
+        if crowd:
+            control.standing_warnings.append(crowd)
+            log.warning("%s", crowd)
+        neighbours.write_description(place.description, mine)
+        log.info("listening", **fields(socket=place.socket, servers=settings.get("bootstrap_servers")))
+        report({"ready": os.getpid()})
+        _run(engine, control, signals, log)
+        election.give_up_names()
+        waiting += control.close()
+    log.info("ended")
+    return True
 
 
 def _run(engine: Any, control: Any, signals: _Signals, log: logging.Logger) -> None:

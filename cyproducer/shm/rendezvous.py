@@ -97,7 +97,7 @@ def runtime_directory(environ: Mapping[str, str] | None = None) -> str:
 def _ensure_private(path: str, uid: int, repair: bool) -> str:
     """Makes the directory if it is missing; what is wrong with it, or an empty string."""
     if len(os.fsencode(path)) + 1 + _NAME_LENGTH + len(_SOCKET_SUFFIX) > SOCKET_PATH_BYTES_MAX:
-        return f"the path is too long for a socket in it ({SOCKET_PATH_BYTES_MAX} bytes); use a shorter directory"
+        return f"too long a path for a socket in it ({SOCKET_PATH_BYTES_MAX} bytes); use a shorter directory"
     try:
         try:
             os.mkdir(path, 0o700)
@@ -191,7 +191,7 @@ def _short_name(data: bytes) -> str:
 
 
 def senders_in(directory: str) -> list[dict[str, Any]]:
-    """The descriptions of the senders of a runtime directory; of one that was killed it may still be there."""
+    """The descriptions of the senders of a runtime directory; one that was killed may be among them."""
     found = []
     try:
         names = sorted(os.listdir(directory))

@@ -61,7 +61,7 @@ class Engine:
         wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         attach_id, self.next_id = self.next_id, self.next_id + 1
         self.front_ends[attach_id] = arena, outcomes, wake_fd, wake
-        return attach_id, outcomes.read_only_descriptor(), wake
+        return attach_id, outcomes.read_only_descriptor(), os.dup(wake)
 
     def detach(self, attach_id: int) -> None:
         arena, outcomes, wake_fd, wake = self.front_ends.pop(attach_id)

@@ -99,7 +99,7 @@ def test_killed_winner_is_succeeded(place: Rendezvous) -> None:
 
 
 def test_lock_on_a_file_that_was_unlinked_is_none(place: Rendezvous) -> None:
-    """The holder unlinks the file before its lock ends, so a lock that was waited for may be on a dead file."""
+    """The holder unlinks the file before its lock ends: who opened it before gets a lock on a dead file."""
     first = Election.win(place)
     assert first is not None
     waiting = os.open(place.lock, os.O_RDWR)

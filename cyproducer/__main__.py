@@ -1,0 +1,8 @@
+"""`python -m cyproducer` is the command `cyproducer`."""
+
+import sys
+
+from cyproducer.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

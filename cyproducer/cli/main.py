@@ -1,0 +1,59 @@
+"""The command `cyproducer`: finds the subcommand, and imports only that."""
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from cyproducer import __version__
+from cyproducer.errors import KafkaError
+
+__all__ = ["main"]
+
+_COMMANDS = {
+    "demo": "publish real data from many processes, NumPy and Spark, and check what arrived",
+    "send": "send the lines of standard input",
+    "sender": "run a sender in the foreground, for systemd or a container",
+    "status": "show the senders of this user",
+    "stop": "drain and end a sender of this user",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command of `argv` (default: the process' own) and returns its exit status.
+
+    0: done. 1: it failed; one sentence on standard error says why. 2: wrong usage. 130: interrupted.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    chosen = next((a for a in arguments if not a.startswith("-")), "")
+    parser = argparse.ArgumentParser(
+        prog="cyproducer", description="One Kafka producer for every Python process on a host."
+    )
+    parser.add_argument("--version", action="version", version=f"cyproducer {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, summary in _COMMANDS.items():
+        command = commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+        if name == chosen:
+            module = importlib.import_module(f"cyproducer.cli.{name}")
+            module.add_arguments(command)
+            command.set_defaults(run=module.run)
+    args = parser.parse_args(arguments)
+    try:
+        return int(args.run(args) or 0)
+    except KafkaError as error:
+        print(f"cyproducer {args.command}: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # Whoever read our output has gone. The interpreter would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
+    except OSError as error:
+        print(f"cyproducer {args.command}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

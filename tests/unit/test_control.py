@@ -1,0 +1,590 @@
+"""The control plane around a fake engine: who is let in, what a bad peer costs, and when it ends."""
+
+import array
+import fcntl
+import json
+import logging
+import os
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cyproducer.shm.arena import LAYOUT_VERSION, create_arena
+from fake_engine import Engine
+
+from cyproducer.sender import attached, control, neighbours
+from cyproducer.sender.control import Control, Facts, FrontEndHandler
+from cyproducer.shm import handshake
+
+SETTINGS = {"bootstrap_servers": ["b:9092"], "client_id": "c", "request_timeout_ms": 30000}
+
+
+class Sender:
+    """A control plane in this process, turned by hand, with a clock that only moves when it is told to."""
+
+    def __init__(self, directory: Path, **facts: Any) -> None:
+        self.path = str(directory / "s.sock")
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        listener.setblocking(False)
+        listener.bind(self.path)
+        listener.listen()
+        self.now = 1000.0
+        self.log = logging.getLogger("cyproducer.sender")
+        self.log.setLevel(logging.DEBUG)
+        self.engine = Engine(SETTINGS, self.log)
+        facts = {"idle_timeout_s": 30.0, **facts}
+        self.control = Control(
+            self.engine, listener, Facts(self.path, SETTINGS, **facts), self.log, lambda: self.now
+        )
+        self.handler = FrontEndHandler(self.control)
+        self.log.addHandler(self.handler)
+        self.clients: list[socket.socket] = []
+
+    def turn(self, seconds: float = 0.0) -> None:
+        self.now += seconds
+        for _ in range(3):
+            self.control.turn(self.engine.run(0))
+
+    def connect(self) -> socket.socket:
+        client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        client.settimeout(5)
+        client.connect(self.path)
+        self.clients.append(client)
+        return client
+
+    def ask(
+        self, message: dict[str, Any], fds: list[int] | None = None
+    ) -> tuple[Any, list[int], socket.socket]:
+        client = self.connect()
+        handshake.send(client, message, fds or [])
+        self.turn()
+        answer, received = handshake.receive(client)
+        return answer, received, client
+
+    def attach(self, **changes: Any) -> tuple[Any, socket.socket]:
+        """(answer, socket); the descriptors of the answer are closed."""
+        fds, message = attach_message(**changes)
+        try:
+            answer, received, client = self.ask(message, fds)
+        finally:
+            close_all(fds)
+        close_all(received)
+        return answer, client
+
+    def close(self) -> None:
+        self.log.removeHandler(self.handler)
+        for peer in self.control.close():
+            peer.close()
+        for client in self.clients:
+            client.close()
+        self.engine.close()
+        os.unlink(self.path)
+
+
+def attach_message(**changes: Any) -> tuple[list[int], dict[str, Any]]:
+    arena, slots = create_arena(1 << 20)
+    fds = [os.dup(arena.fd), os.pidfd_open(os.getpid()), os.eventfd(0)]
+    arena.close()
+    message = {
+        "op": "attach",
+        "layout": LAYOUT_VERSION,
+        "pid": os.getpid(),
+        "app": "test",
+        "slots": slots,
+        "settings": {"sender_idle_timeout_ms": 1000},
+        "sender_settings": SETTINGS,
+        "explicit": False,
+        **changes,
+    }
+    return fds, message
+
+
+def close_all(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+@pytest.fixture
+def make(short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Sender]]:
+    made = []
+
+    def make(**facts: Any) -> Sender:
+        made.append(Sender(short_tmp, **facts))
+        return made[-1]
+
+    yield make
+    for sender in made:
+        sender.close()
+
+
+def hung_up(client: socket.socket) -> bool:
+    try:
+        return handshake.receive(client) == (None, [])
+    except ConnectionError:
+        return True
+
+
+def test_attach_want_close(make: Callable[..., Sender]) -> None:
+    sender = make()
+    answer, client = sender.attach()
+    assert answer == {"ok": True, "attach_id": 1, "sender_pid": os.getpid()}
+    handshake.send(client, {"op": "want", "topic": "t"})
+    handshake.send(client, {"op": "want", "topic": "x" * 250})
+    handshake.send(client, {"op": "want", "topic": 5})
+    handshake.send(client, {"op": "close"})
+    sender.turn()
+    assert sender.engine.wanted == [(1, "t")]
+    assert sender.engine.attached() == 1
+    client.close()
+    sender.turn()
+    assert sender.engine.detached == [1]
+    assert not sender.control.finished
+
+
+def test_descriptors_are_given_back(make: Callable[..., Sender]) -> None:
+    sender = make()
+    sender.attach()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        _, client = sender.attach()
+        client.close()
+        sender.turn()
+        sender.attach(slots="none")
+        sender.attach(layout=99)
+    for client in sender.clients[1:]:
+        client.close()
+    sender.turn()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "text"),
+    [
+        ({"layout": 99}, "LAYOUT", "layout 1, this process has 99"),
+        ({"layout": None}, "LAYOUT", "None"),
+        ({"slots": 0}, "MALFORMED", "0 slots"),
+        ({"slots": 1 << 40}, "MALFORMED", "slots"),
+        ({"slots": True}, "MALFORMED", "slots is no integer"),
+        ({"slots": 512}, "MALFORMED", "bytes"),
+        ({"settings": []}, "MALFORMED", "settings"),
+        ({"sender_settings": None}, "MALFORMED", "settings"),
+        ({"pid": "1"}, "MALFORMED", "pid is no integer"),
+        ({"sender_settings": {"client_id": "d"}}, "SETTINGS", "client_id is 'c' there and 'd' here"),
+        ({"sender_settings": {"colour": 1}}, "SETTINGS", "colour"),
+    ],
+)
+def test_wrong_attach_is_refused(
+    make: Callable[..., Sender], changes: dict[str, Any], error: str, text: str
+) -> None:
+    sender = make()
+    answer, client = sender.attach(**changes)
+    assert (answer["ok"], answer["error"]) == (False, error)
+    assert text in answer["message"]
+    assert hung_up(client)
+    assert sender.attach()[0]["ok"]
+
+
+def foreign_descriptors() -> list[tuple[str, Callable[[list[int]], list[int]], str]]:
+    unsealed = lambda: os.memfd_create("unsealed", os.MFD_ALLOW_SEALING)  # noqa: E731
+    null = lambda: os.open("/dev/null", os.O_RDWR)  # noqa: E731
+    return [
+        ("none", lambda fds: [], "0 descriptors"),
+        ("two", lambda fds: fds[:2], "2 descriptors"),
+        ("four", lambda fds: [*fds, fds[0]], "4 descriptors"),
+        ("file as arena", lambda fds: [null(), fds[1], fds[2]], "sealed"),
+        ("unsealed arena", lambda fds: [unsealed(), fds[1], fds[2]], "sealed"),
+        ("file as pidfd", lambda fds: [fds[0], null(), fds[2]], "no pidfd"),
+        ("file as eventfd", lambda fds: [fds[0], fds[1], null()], "no eventfd"),
+        ("pidfd as eventfd", lambda fds: [fds[0], fds[1], fds[1]], "no eventfd"),
+    ]
+
+
+@pytest.mark.parametrize(("replace", "text"), [case[1:] for case in foreign_descriptors()])
+def test_foreign_descriptors_are_refused(make: Callable[..., Sender], replace: Any, text: str) -> None:
+    sender = make()
+    fds, message = attach_message()
+    given = replace(fds)
+    before = len(os.listdir("/proc/self/fd"))
+    answer, received, client = sender.ask(message, given)
+    assert (answer["error"], received) == ("MALFORMED", [])
+    assert text in answer["message"]
+    client.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+    close_all(list({*fds, *given}))
+
+
+def test_pidfd_of_another_process_is_refused(make: Callable[..., Sender]) -> None:
+    sender = make()
+    fds, message = attach_message()
+    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as other:
+        os.close(fds[1])
+        fds[1] = os.pidfd_open(other.pid)
+        answer, _, _ = sender.ask(message, fds)
+        assert f"of process {other.pid}" in answer["message"]
+        other.stdin.close()
+    close_all(fds)
+
+
+def test_blocking_eventfd_is_made_not_to(make: Callable[..., Sender]) -> None:
+    sender = make()
+    fds, message = attach_message()
+    _, received, _ = sender.ask(message, fds)
+    assert fcntl.fcntl(fds[2], fcntl.F_GETFL) & os.O_NONBLOCK
+    close_all(fds + received)
+
+
+@pytest.mark.parametrize(
+    "data", [b"{", b"[]", b"\xff", b'{"op": "dance"}', b'{"op": "want", "topic": "t"}', b"{}"]
+)
+def test_garbage_costs_only_its_own_connection(make: Callable[..., Sender], data: bytes) -> None:
+    sender = make()
+    _, good = sender.attach()
+    bad = sender.connect()
+    bad.send(data)
+    sender.turn()
+    while not hung_up(bad):
+        pass
+    handshake.send(good, {"op": "want", "topic": "t"})
+    sender.turn()
+    assert sender.engine.wanted == [(1, "t")]
+
+
+def test_garbage_of_an_attached_front_end_detaches_it(make: Callable[..., Sender]) -> None:
+    sender = make()
+    _, bad = sender.attach()
+    sender.attach()
+    handshake.send(bad, {"op": "attach"})
+    sender.turn()
+    assert sender.engine.detached == [1]
+
+
+def test_too_many_descriptors_close_the_connection(make: Callable[..., Sender]) -> None:
+    sender = make()
+    client = sender.connect()
+    before = len(os.listdir("/proc/self/fd"))
+    many = array.array("i", [0] * 100)
+    client.sendmsg([b"{}"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, many)])
+    sender.turn()
+    assert hung_up(client)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_slow_handshake_is_ended_and_others_are_served(make: Callable[..., Sender]) -> None:
+    sender = make()
+    slow = [sender.connect() for _ in range(20)]
+    sender.turn()
+    assert sender.attach()[0]["ok"]
+    assert 0 < sender.control.timeout_ms() <= control.HANDSHAKE_S * 1000 + 1
+    sender.turn(control.HANDSHAKE_S + 0.1)
+    assert all(hung_up(client) for client in slow)
+    assert sender.engine.attached() == 1
+    assert sender.control.timeout_ms() == -1
+
+
+def test_number_of_pending_handshakes_is_bounded(
+    make: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "_PENDING_MAX", 4)
+    sender = make()
+    clients = [sender.connect() for _ in range(6)]
+    sender.turn()
+    assert [hung_up(client) for client in clients[4:]] == [True, True]
+    assert len(sender.control._peers) == 4
+
+
+def test_other_users_only_if_allowed(make: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch) -> None:
+    def as_peer(uid: int, gid: int, groups: set[int]) -> None:
+        monkeypatch.setattr(handshake, "peer_credentials", lambda sock: (os.getpid(), uid, gid))
+        monkeypatch.setattr(attached.Peer, "groups", lambda self: {gid, *groups})
+
+    sender = make(allow_uids=(5001,), allow_gids=(6001,))
+    mine = (os.geteuid(), os.getegid(), set())
+    for credentials, allowed in [
+        (mine, True),
+        ((0, 0, set()), True),
+        ((5001, 1, set()), True),
+        ((5002, 1, set()), False),
+        ((5002, 6001, set()), True),
+        ((5002, 1, {6001}), True),
+        ((65534, 65534, set()), False),
+    ]:
+        as_peer(*credentials)
+        answer, _ = sender.attach()
+        assert answer["ok"] is allowed, credentials
+        assert allowed or answer["error"] == "REFUSED"
+    as_peer(5001, 1, set())
+    answer, fds, _ = sender.ask({"op": "status"})
+    close_all(fds)
+    assert answer["ok"]
+    answer, _, _ = sender.ask({"op": "stop"})
+    assert (answer["error"], sender.control.draining) == ("REFUSED", False)
+
+
+def test_peer_groups_are_the_kernels(make: Callable[..., Sender]) -> None:
+    sender = make()
+    sender.connect()
+    sender.turn()
+    (peer,) = sender.control._peers.values()
+    assert peer.groups() == {os.getegid(), *os.getgroups()}
+
+
+def test_end_of_the_process_though_its_socket_is_held(make: Callable[..., Sender]) -> None:
+    """A forked child may hold the socket: no hang-up comes, the pidfd tells."""
+    sender = make()
+    child = subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE)
+    fds, message = attach_message(pid=child.pid)
+    os.close(fds[1])
+    fds[1] = os.pidfd_open(child.pid)
+    original = attached._check_pidfd
+    attached._check_pidfd = lambda fd, pid: None
+    try:
+        _, received, _ = sender.ask(message, fds)
+    finally:
+        attached._check_pidfd = original
+    close_all(fds + received)
+    sender.turn()
+    assert sender.engine.attached() == 1
+    child.stdin.close()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it is a zombie: that is an end too
+    sender.turn()
+    assert sender.engine.detached == [1]
+    child.wait()
+
+
+def test_idle_exit_waits_for_the_largest_timeout_asked_for(make: Callable[..., Sender]) -> None:
+    sender = make(idle_timeout_s=0.5)
+    _, first = sender.attach(settings={"sender_idle_timeout_ms": 7000})
+    _, second = sender.attach(settings={"sender_idle_timeout_ms": 10})
+    first.close()
+    second.close()
+    sender.turn()
+    assert 6900 < sender.control.timeout_ms() <= 7001
+    sender.turn(6.9)
+    assert not sender.control.finished
+    sender.turn(0.2)
+    assert sender.control.finished
+
+
+def test_no_idle_exit_with_a_front_end_or_undelivered_batches(make: Callable[..., Sender]) -> None:
+    sender = make(idle_timeout_s=0.0)
+    sender.connect()
+    sender.turn()
+    assert not sender.control.finished  # somebody is in the middle of a handshake
+    _, client = sender.attach()
+    sender.turn(100)
+    assert not sender.control.finished
+    assert sender.control.timeout_ms() == -1
+    sender.engine.pending = 3
+    client.close()
+    sender.turn(100)
+    assert not sender.control.finished
+    assert 0 < sender.control.timeout_ms() <= 51
+    sender.engine.pending = 0
+    sender.turn()
+    sender.turn(1.1)
+    assert sender.control.finished
+
+
+def test_sender_without_idle_timeout_stays(make: Callable[..., Sender]) -> None:
+    sender = make(idle_timeout_s=None)
+    _, client = sender.attach(settings={"sender_idle_timeout_ms": 0})
+    client.close()
+    sender.turn(1e6)
+    assert not sender.control.finished
+    assert sender.control.timeout_ms() == -1
+
+
+def test_who_connects_in_the_last_moment_is_served(make: Callable[..., Sender]) -> None:
+    sender = make(idle_timeout_s=1.0)
+    sender.connect()  # in the listener's queue
+    sender.now += 1.5
+    sender.control.turn([])
+    assert not sender.control.finished
+
+
+def test_drain_refuses_and_serves_until_all_are_gone(make: Callable[..., Sender]) -> None:
+    sender = make()
+    _, client = sender.attach()
+    sender.engine.pending = 1
+    sender.control.drain("SIGTERM")
+    assert sender.attach()[0]["error"] == "DRAINING"
+    handshake.send(client, {"op": "want", "topic": "t"})
+    sender.turn(1)
+    assert sender.engine.wanted == [(1, "t")]
+    client.close()
+    sender.turn(1)
+    assert not sender.control.finished
+    sender.engine.pending = 0
+    sender.turn()
+    assert sender.control.finished
+
+
+def test_drain_has_a_deadline(make: Callable[..., Sender], caplog: pytest.LogCaptureFixture) -> None:
+    sender = make()
+    sender.attach()
+    sender.control.drain("SIGTERM")
+    assert 0 < sender.control.timeout_ms() <= control.DRAIN_S * 1000 + 1
+    sender.turn(control.DRAIN_S + 0.1)
+    assert sender.control.finished
+
+
+def test_queue_of_an_ending_sender_is_told_to_try_again(make: Callable[..., Sender]) -> None:
+    sender = make()
+    late = sender.connect()
+    sender.control.close()
+    assert handshake.receive(late)[0]["error"] == "DRAINING"
+    sender.control.close = lambda: []  # it is closed
+
+
+def test_stop_drains_and_hangs_up_last(make: Callable[..., Sender]) -> None:
+    sender = make()
+    answer, _, client = sender.ask({"op": "stop"})
+    assert answer == {"ok": True}
+    sender.turn()
+    assert sender.control.finished
+    (peer,) = sender.control.close()
+    sender.control.close = lambda: []
+    client.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        client.recv(10)
+    peer.close()
+    assert client.recv(10) == b""
+
+
+def test_status_has_the_documented_shape(make: Callable[..., Sender]) -> None:
+    sender = make()
+    sender.attach(app="app\n\x00 one" + "x" * 200)
+    sender.engine.failures = [(1, "t", 17, 3)]
+    answer, (fd,), _ = sender.ask({"op": "status"})
+    assert answer == {"ok": True}
+    with open(fd, "rb") as file:
+        file.seek(0)
+        status = json.loads(file.read())
+    assert list(status) == [
+        "socket",
+        "cluster_id",
+        "bootstrap_servers",
+        "sender_pid",
+        "supervisor_pid",
+        "started_at",
+        "restarts",
+        "front_ends",
+        "connections",
+        "totals",
+        "ledger",
+        "last_error",
+    ]
+    assert list(status["front_ends"][0]) == [
+        "attach_id",
+        "pid",
+        "uid",
+        "app",
+        "buffer_memory",
+        "buffer_in_use",
+        "records_sent",
+        "oldest_unacked_ms",
+        "blocked_ms",
+    ]
+    assert list(status["totals"]) == ["records", "bytes", "batches", "requests", "retries", "errors"]
+    (row,) = status["ledger"]
+    assert {**row, "first": 0, "last": 0} == {
+        "app": ("app one" + "x" * 200)[:100],
+        "topic": "t",
+        "cause": "INVALID_TOPIC_EXCEPTION",
+        "count": 3,
+        "first": 0,
+        "last": 0,
+    }
+    assert status["front_ends"][0]["pid"] == os.getpid()
+
+
+def test_failures_warn_the_application_also_after_its_end(make: Callable[..., Sender]) -> None:
+    sender = make()
+    _, gone = sender.attach(app="a")
+    _, same = sender.attach(app="a")
+    _, other = sender.attach(app="b")
+    gone.close()
+    sender.turn()
+    sender.engine.failures = [(1, "t", 10, 1), (1, "t", 10, 4)]
+    sender.turn()
+    assert "5 records of a for topic t failed: MESSAGE_TOO_LARGE" in handshake.receive(same)[0]["message"]
+    other.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        handshake.receive(other)
+
+
+def test_warnings_reach_front_ends_once(make: Callable[..., Sender]) -> None:
+    sender = make()
+    _, client = sender.attach()
+    for _ in range(3):
+        sender.log.warning("no broker at %s", "b:9092", extra={"fields": {"tries": 2}})
+    sender.log.info("not for them")
+    assert handshake.receive(client)[0] == {"op": "warning", "message": "no broker at b:9092 (tries 2)"}
+    client.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        handshake.receive(client)
+    sender.now += 61
+    sender.log.warning("no broker at %s", "b:9092", extra={"fields": {"tries": 2}})
+    assert handshake.receive(client)[0]["op"] == "warning"
+
+
+def test_front_end_that_reads_nothing_holds_nobody_up(make: Callable[..., Sender]) -> None:
+    sender = make()
+    sender.attach()
+    _, reader = sender.attach()
+    for number in range(5000):
+        sender.control.tell(f"{number} " + "x" * 1000)
+        if number == 0:
+            assert handshake.receive(reader)[0]["message"].startswith("0 ")
+    assert sender.engine.attached() == 2
+
+
+def test_listener_pauses_when_descriptors_run_out(
+    make: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sender = make()
+
+    class Full:
+        def fileno(self) -> int:
+            return real.fileno()
+
+        def accept(self) -> Any:
+            raise OSError(24, "Too many open files")
+
+    real, sender.control.listener = sender.control.listener, Full()
+    client = sender.connect()
+    sender.turn()
+    assert sender.engine.run(0) == []  # it does not spin on the queue
+    sender.control.listener = real
+    sender.turn(control.ACCEPT_PAUSE_S + 0.01)
+    handshake.send(client, {"op": "status"})
+    sender.turn()
+    close_all(handshake.receive(client)[1])
+
+
+def test_senders_that_differ_in_a_setting_are_named(tmp_path: Path) -> None:
+    def description(number: int, **identity: Any) -> dict[str, Any]:
+        settings = {"bootstrap_servers": ["b:9092"], "client_id": f"c{number}", "retry_backoff_ms": 100}
+        return neighbours.describe(
+            f"/s{number}", {"pid_namespace": 1, "service": "", "settings": settings, **identity}
+        )
+
+    directory = str(tmp_path)
+    for number in range(3):
+        mine = description(number)
+        assert neighbours.too_many(directory, mine) == ""
+        neighbours.write_description(f"{directory}/{number}.json", mine)
+    warning = neighbours.too_many(directory, description(3))
+    assert warning.startswith("4 senders of this user serve b:9092")
+    assert 'client_id ("c0", "c1", "c2", "c3")' in warning
+    assert "retry_backoff_ms" not in warning
+    elsewhere = description(3)
+    elsewhere["identity"]["settings"]["bootstrap_servers"] = ["other:9092"]
+    assert neighbours.too_many(directory, elsewhere) == ""
+    dead = {**description(0), "start": "1"}
+    neighbours.write_description(f"{directory}/0.json", dead)
+    assert neighbours.too_many(directory, description(3)) == ""
+    assert sorted(os.listdir(directory)) == ["0.json", "1.json", "2.json"]
