@@ -1,0 +1,283 @@
+"""The sender's engine against a real Kafka, driven by a front-end in plain Python: what arrives, and in what batches."""
+
+import logging
+import time
+
+import pytest
+from support.consumer import read_topic
+from support.front_end import (
+    OPEN,
+    SUBMIT_FULL,
+    SUBMIT_OPEN,
+    PlainFrontEnd,
+    run_until,
+    topic_number,
+)
+
+from cyproducer import errors
+from cyproducer.config import Settings
+from cyproducer.record.builder import RecordBatchBuilder
+from cyproducer.sender.engine import Engine
+
+NOW = int(time.time() * 1000)
+
+
+class Rig:
+    """An engine and its plain front-ends, on one broker."""
+
+    def __init__(self, servers: str, **settings) -> None:
+        parsed = Settings.parse(bootstrap_servers=servers, **settings)
+        self.engine = Engine(parsed.sender_settings(), logging.getLogger("engine"))
+        self.front_ends: list[PlainFrontEnd] = []
+        self.got: list[list[tuple]] = []
+
+    def attach(self, **settings) -> PlainFrontEnd:
+        front_end = PlainFrontEnd(self.engine, **settings)
+        self.front_ends.append(front_end)
+        self.got.append([])
+        return front_end
+
+    def outcomes(self, front_end: PlainFrontEnd, count: int, timeout: float = 15) -> list[tuple]:
+        """Runs until the front-end has `count` outcomes more; they are taken."""
+        got = self.got[self.front_ends.index(front_end)]
+
+        def enough() -> bool:
+            got.extend(front_end.outcomes())
+            return len(got) >= count
+
+        run_until(self.engine, enough, timeout)
+        taken, got[:] = got[:count], got[count:]
+        return taken
+
+    def close(self) -> None:
+        self.engine.close()
+        for front_end in self.front_ends:
+            front_end.close()
+
+
+@pytest.fixture
+def rig(kafka):
+    rig = Rig(kafka.bootstrap_servers, request_timeout_ms=2000, retry_backoff_ms=20)
+    yield rig
+    rig.close()
+
+
+def records(*values: bytes, key: bytes | None = None) -> list[tuple]:
+    return [(NOW + index, key, value) for index, value in enumerate(values)]
+
+
+def test_batches_of_one_front_end_arrive_in_order_with_contiguous_sequences(rig, kafka, topic):
+    """Twenty batches of three records each: offsets dense, sequences 0, 3, 6, ..., every CRC valid."""
+    front_end = rig.attach()
+    number = topic_number(rig.engine, front_end, topic)
+    for slot in range(20):
+        front_end.send(slot, records(b"a%d" % slot, b"b", b"c"), topic=number, partition=1)
+    outcomes = rig.outcomes(front_end, 20)
+    assert sorted(outcome[0] for outcome in outcomes) == list(range(20))
+    assert {(outcome[5], outcome[6]) for outcome in outcomes} == {(0, 3)}
+    by_slot = {outcome[0]: outcome[3] for outcome in outcomes}
+    assert [by_slot[slot] for slot in range(20)] == list(range(0, 60, 3))
+    batches = kafka.dump_log(topic, 1)
+    assert all(batch.crc_valid for batch in batches)
+    assert [batch.base_sequence for batch in batches] == [batch.base_offset for batch in batches]
+    assert len({(batch.producer_id, batch.epoch) for batch in batches}) == 1
+
+
+def test_small_batches_of_several_front_ends_become_one(rig, kafka, topic):
+    """Eight front-ends with two records each for one partition: one wire batch, each its own offsets, in its order."""
+    front_ends = [rig.attach(linger_ms=50) for _ in range(8)]
+    number = topic_number(rig.engine, front_ends[0], topic)
+    for index, front_end in enumerate(front_ends):
+        front_end.send(0, records(b"%d-first" % index, b"%d-second" % index, key=b"k%d" % index),
+                       topic=number, partition=0, seal=False)
+    offsets = {}
+    for index, front_end in enumerate(front_ends):
+        [(slot, _, count, base, _, error, flags)] = rig.outcomes(front_end, 1)
+        assert (slot, count, error, flags) == (0, 2, 0, 3)
+        offsets[index] = base
+    assert sorted(offsets.values()) == list(range(0, 16, 2))
+    batches = kafka.dump_log(topic, 0, records=True)
+    assert len(batches) == 1
+    assert batches[0].count == 16
+    assert batches[0].crc_valid
+    values = [record.value for record in batches[0].records]
+    for index, base in offsets.items():
+        assert values[base:base + 2] == [f"{index}-first", f"{index}-second"]
+
+
+def test_an_open_batch_is_sealed_by_the_sender_after_the_linger_time(rig, topic):
+    front_end = rig.attach(linger_ms=30)
+    number = topic_number(rig.engine, front_end, topic)
+    front_end.send(16, records(b"lingers"), topic=number, partition=2, seal=False)
+    [(slot, _, count, base, _, error, flags)] = rig.outcomes(front_end, 1)
+    assert (slot, count, base, error, flags) == (16, 1, 0, 0, 3)
+    assert front_end.sent_word(16) == 1
+
+
+@pytest.mark.parametrize("acks", [1, 0])
+def test_acks_one_and_zero(rig, kafka, topic, acks):
+    front_end = rig.attach(acks=acks, enable_idempotence=False)
+    number = topic_number(rig.engine, front_end, topic)
+    front_end.send(0, records(b"x", b"y"), topic=number, partition=0)
+    [(_, _, count, base, _, error, _)] = rig.outcomes(front_end, 1)
+    assert (count, base, error) == (2, 0 if acks else -1, 0)
+    assert read_topic(kafka.bootstrap_servers, topic, 2).value == [b"x", b"y"]
+    assert kafka.dump_log(topic, 0)[0].producer_id == -1
+
+
+def test_what_was_committed_but_never_announced_is_delivered_when_its_front_end_ends(rig, kafka, topic):
+    """The front-end dies between the commit and the submission ring: the slot table is the truth."""
+    front_end = rig.attach()
+    number = topic_number(rig.engine, front_end, topic)
+    for slot, value in ((5, b"second"), (2, b"third")):
+        builder = RecordBatchBuilder(4096)
+        builder.append(NOW, None, value)
+        front_end.write_chunk(slot, builder.records(), 1, topic=number, partition=0, base=NOW, highest=NOW,
+                              state=OPEN)
+    front_end.open_seq = 0
+    builder = RecordBatchBuilder(4096)
+    builder.append(NOW, None, b"first")
+    front_end.write_chunk(9, builder.records(), 1, topic=number, partition=0, base=NOW, highest=NOW)
+    front_end.put("Q", front_end.row(9) + 8, 0)
+    rig.engine.detach(front_end.attach_id)
+    run_until(rig.engine, lambda: rig.engine.undelivered() == 0)
+    assert rig.engine.attached() == 0
+    assert read_topic(kafka.bootstrap_servers, topic, 3).value == [b"first", b"second", b"third"]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda f: f.submit(7, 0),
+        lambda f: f.submit(SUBMIT_OPEN, f.slot_count),
+        lambda f: f.put("Q", 64, 2**63),
+        lambda f: f.put("Q", f.row(1), 1 << 60 | 1 << 59 | 5 << 18 | 200_000) or f.submit(SUBMIT_FULL, 1),
+    ],
+    ids=["unknown hint", "slot out of range", "tail far ahead", "a word without its records"],
+)
+def test_a_front_end_that_breaks_the_protocol_is_condemned_alone(rig, topic, spoil):
+    honest, hostile = rig.attach(), rig.attach()
+    number = topic_number(rig.engine, honest, topic)
+    spoil(hostile)
+    honest.send(0, records(b"honest"), topic=number, partition=0)
+    [(_, _, _, base, _, error, _)] = rig.outcomes(honest, 1)
+    assert (base, error) == (0, 0)
+    run_until(rig.engine, lambda: rig.engine.attached() == 1)
+    assert rig.engine.take_condemned() == [hostile.attach_id]
+
+
+def test_an_unknown_partition_fails_by_name(rig, topic):
+    front_end = rig.attach()
+    number = topic_number(rig.engine, front_end, topic)
+    front_end.send(0, records(b"x"), topic=number, partition=3)
+    front_end.send(1, records(b"x"), topic=number + 1, partition=0)
+    codes = {outcome[5] for outcome in rig.outcomes(front_end, 2)}
+    assert codes == {errors.UNKNOWN_PARTITION}
+
+
+def test_a_definite_error_fails_its_batch_and_the_next_ones_go_on_in_a_higher_epoch(rig, kafka, new_topic):
+    """A timestamp that the topic refuses, with later batches of the partition on the way."""
+    name = new_topic(1, configs={"message.timestamp.before.max.ms": "3600000"})
+    front_end = rig.attach()
+    number = topic_number(rig.engine, front_end, name)
+    front_end.send(0, records(b"good"), topic=number, partition=0)
+    rig.outcomes(front_end, 1)
+    front_end.send(1, [(NOW - 86_400_000, None, b"too old")], topic=number, partition=0)
+    for slot in range(2, 6):
+        front_end.send(slot, records(b"after %d" % slot), topic=number, partition=0)
+    outcomes = {outcome[0]: outcome for outcome in rig.outcomes(front_end, 5)}
+    assert outcomes[1][5] == 32  # INVALID_TIMESTAMP
+    assert [outcomes[slot][5] for slot in range(2, 6)] == [0] * 4
+    assert [outcomes[slot][3] for slot in range(2, 6)] == [1, 2, 3, 4]
+    assert read_topic(kafka.bootstrap_servers, name, 5).value == [b"good"] + [b"after %d" % slot for slot in range(2, 6)]
+    epochs = [batch.epoch for batch in kafka.dump_log(name, 0)]
+    assert epochs == sorted(epochs)
+    assert epochs[-1] > epochs[0]
+
+
+def test_poison_in_a_merged_batch_fails_for_its_front_end_alone(rig, kafka, new_topic):
+    name = new_topic(1, configs={"message.timestamp.before.max.ms": "3600000"})
+    front_ends = [rig.attach(linger_ms=50) for _ in range(3)]
+    number = topic_number(rig.engine, front_ends[0], name)
+    for index, front_end in enumerate(front_ends):
+        stamp = NOW - 86_400_000 if index == 1 else NOW
+        front_end.send(0, [(stamp, None, b"from %d" % index)], topic=number, partition=0, seal=False)
+    codes = [rig.outcomes(front_end, 1)[0][5] for front_end in front_ends]
+    assert codes == [0, 32, 0]
+    assert sorted(read_topic(kafka.bootstrap_servers, name, 2).value) == [b"from 0", b"from 2"]
+
+
+def test_a_broker_that_restarts_costs_nothing_but_time(rig, kafka, topic):
+    """Batches go on being submitted while the broker is away: all arrive, once, in order."""
+    front_end = rig.attach(delivery_timeout_ms=60_000)
+    number = topic_number(rig.engine, front_end, topic)
+    total = 60
+    for slot in range(total):
+        front_end.send(slot, records(b"%03d" % slot), topic=number, partition=0)
+        if slot == 20:
+            kafka.kill()
+        if slot == 40:
+            kafka.restart(wait=False)
+        rig.engine.run(5)
+    outcomes = rig.outcomes(front_end, total, timeout=40)
+    assert {outcome[5] for outcome in outcomes} == {0}
+    assert read_topic(kafka.bootstrap_servers, topic, total).value == [b"%03d" % slot for slot in range(total)]
+    assert sum(batch.count for batch in kafka.dump_log(topic, 0)) == total
+
+
+def test_delivery_timeout_while_the_broker_hangs(rig, kafka, topic):
+    """What went out is unknown at the deadline and keeps its chunks; what did not is a timeout and is released."""
+    front_end = rig.attach(delivery_timeout_ms=600)
+    number = topic_number(rig.engine, front_end, topic)
+    front_end.send(0, records(b"first"), topic=number, partition=0)
+    rig.outcomes(front_end, 1)
+    kafka.pause()
+    for slot in range(1, 8):
+        front_end.send(slot, records(b"%d" % slot), topic=number, partition=0)
+    outcomes = rig.outcomes(front_end, 7)
+    codes = {outcome[0]: (outcome[5], outcome[6]) for outcome in outcomes}
+    assert codes[1] == (errors.OUTCOME_UNKNOWN, 1)
+    assert codes[7] == (errors.DELIVERY_TIMEOUT, 3)
+    kafka.resume()
+    unknown = [slot for slot, code in codes.items() if code[1] == 1]
+    released = rig.outcomes(front_end, len(unknown), timeout=20)
+    assert sorted(outcome[0] for outcome in released) == sorted(unknown)
+    assert {outcome[6] for outcome in released} == {2}
+    front_end.send(20, records(b"after"), topic=number, partition=0)
+    assert rig.outcomes(front_end, 1)[0][5] == 0
+
+
+def test_a_backlog_of_one_front_end_does_not_stand_before_anothers_record(rig, topic):
+    """Fair inside a partition: with 40 full batches queued by one, the other's comes among the first."""
+    greedy, modest = rig.attach(slots=1024), rig.attach()
+    number = topic_number(rig.engine, greedy, topic)
+    payload = records(*[b"x" * 900] * 60)
+    for slot in range(40):
+        greedy.send(slot * 16, payload, topic=number, partition=0)
+    modest.send(0, records(b"small"), topic=number, partition=0)
+    offset = rig.outcomes(modest, 1)[0][3]
+    rig.outcomes(greedy, 40)
+    assert offset <= 5 * 60
+
+
+def test_a_chain_of_chunks_is_one_batch(rig, kafka, topic):
+    """Head with CONT, tail open: deltas go on along the chain, the sender seals the tail."""
+    front_end = rig.attach(linger_ms=30)
+    number = topic_number(rig.engine, front_end, topic)
+    builder = RecordBatchBuilder(65_536)
+    parts = []
+    for part in range(3):
+        before = len(builder.records())
+        for index in range(3):
+            builder.append(NOW, None, b"%d-%d" % (part, index))
+        parts.append(builder.records()[before:])
+    for part, (slot, following) in enumerate(((0, 4), (4, 16), (16, 0xFFFFFFFF))):
+        front_end.write_chunk(
+            slot, parts[part], 3, topic=number, partition=0, base=NOW, highest=NOW, next_slot=following,
+            state=OPEN if part == 2 else 3, flags=(1 << 59 if part == 0 else 0) | (1 << 58 if part < 2 else 0),
+        )
+    front_end.submit(SUBMIT_OPEN, 0)
+    [(slot, _, count, base, _, error, _)] = rig.outcomes(front_end, 1)
+    assert (slot, count, base, error) == (0, 9, 0, 0)
+    assert len(kafka.dump_log(topic, 0)) == 1
+    assert read_topic(kafka.bootstrap_servers, topic, 9).value == [b"%d-%d" % (p, i) for p in range(3) for i in range(3)]
