@@ -1,0 +1,106 @@
+"""House rules that a machine can check: length, docstrings, no leftovers, no paths of somebody's machine."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TREES = ("cyproducer", "pyspark_cyproducer", "tests", "bench", "examples")
+KINDS = (".py", ".pyi", ".pyx", ".pxd", ".pxi", ".h", ".c")
+TEXTS = ("README.md", "DESIGN.md", "CHANGELOG.md", "tox.ini", "pyproject.toml", "setup.py", ".ci/run")
+MOST_LINES = 600
+MOST_FUNCTION_LINES = 70
+LEFTOVERS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+PATHS = re.compile(r"(?<![\w.~}/-])/(?:home|Users|root|work)/[\w.-]+")
+
+
+def generated(path: Path) -> bool:
+    """Cython's output beside a ``.pyx``."""
+    return path.suffix == ".c" and path.with_suffix(".pyx").exists()
+
+
+def sources() -> list[Path]:
+    trees = [p for tree in TREES for p in sorted(ROOT.glob(f"{tree}*"))]
+    files = [f for tree in trees for f in ([tree] if tree.is_file() else sorted(tree.rglob("*")))]
+    return [f for f in files if f.suffix in KINDS and "build" not in f.parts and not generated(f)]
+
+
+def label(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def everything() -> list[Path]:
+    """Sources and texts, without this file, which has to write down what it looks for."""
+    found = sources() + [ROOT / name for name in TEXTS if (ROOT / name).is_file()]
+    return [path for path in found if path != Path(__file__).resolve()]
+
+
+def begins_with_docstring(path: Path) -> bool:
+    """Does a file say at its beginning what it is: a docstring, in C a comment?"""
+    text = path.read_text()
+    if path.suffix in (".h", ".c"):
+        return text.lstrip().startswith(("/*", "//"))
+    if path.suffix in (".py", ".pyi"):
+        return bool(ast.get_docstring(ast.parse(text)))
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    return bool(lines) and lines[0].lstrip("rRuU").startswith(('"""', "'''"))
+
+
+def long_functions(text: str) -> list[str]:
+    """Functions of Python source that are longer than the rule allows."""
+    return [
+        f"{node.name} has {node.end_lineno - node.lineno + 1} lines"
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.end_lineno - node.lineno + 1 > MOST_FUNCTION_LINES
+    ]
+
+
+def test_files_are_short():
+    long = [
+        f"{label(p)}: {n} lines" for p in sources() if (n := len(p.read_text().splitlines())) > MOST_LINES
+    ]
+    assert not long, "\n".join(long)
+
+
+def test_functions_are_short():
+    found = [
+        f"{label(p)}: {f}" for p in sources() if p.suffix == ".py" for f in long_functions(p.read_text())
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_every_file_says_what_it_is():
+    silent = [label(p) for p in sources() if not begins_with_docstring(p)]
+    assert not silent, "no docstring (comment, in C) at the beginning of:\n" + "\n".join(silent)
+
+
+@pytest.mark.parametrize("pattern", [LEFTOVERS, PATHS], ids=["leftovers", "paths"])
+def test_nothing_is_left_in_the_text(pattern):
+    found = [
+        f"{label(path)}:{number}: {line.strip()[:100]}"
+        for path in everything()
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if pattern.search(line)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_names_of_test_files_differ():
+    """Test modules are imported by their base name, so that a spawned child can import them too."""
+    seen: dict[str, Path] = {}
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        assert path.name not in seen, f"{label(path)} and {label(seen[path.name])} have one name"
+        seen[path.name] = path
+
+
+def test_the_patterns_find_what_they_are_for():
+    assert LEFTOVERS.search("# TODO: later")
+    assert not LEFTOVERS.search("methodology of hackers")
+    for text in ("/home/me/x", "see /root/x", "'/work/x'"):
+        assert PATHS.search(text), text
+    assert not PATHS.search("https://example.org/home/page and ~/work/x and {base}/work/x")
+    assert long_functions("def f():\n" + "    pass\n" * 80)
+    assert not long_functions("def f():\n    pass\n")
