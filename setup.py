@@ -11,6 +11,8 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 DEBUG = os.environ.get("CYPRODUCER_DEBUG", "") not in ("", "0")
+# Neither setuptools nor Cython notices that flags or directives changed: each kind of build has its own place.
+BUILD = f"build/{'debug' if DEBUG else 'release'}"
 ONLY = {room for room in os.environ.get("CYPRODUCER_BUILD_ONLY", "").split(",") if room}
 HEADERS = sorted(str(path) for path in Path("cyproducer").rglob("*.h"))
 
@@ -40,8 +42,10 @@ def extensions() -> list[Extension]:
 
 
 setup(
+    options={"build": {"build_base": BUILD}},
     ext_modules=cythonize(
         extensions(),
+        build_dir=f"{BUILD}/cython",
         nthreads=int(os.environ.get("CYPRODUCER_BUILD_JOBS", "0")),
         compiler_directives={
             "language_level": 3,

@@ -40,10 +40,10 @@ def missing_extensions() -> list[str]:
 def is_debug() -> bool | None:
     """True for a CYPRODUCER_DEBUG=1 build, False for a release build, None if nothing was compiled."""
     try:
-        from cyproducer.shm import BUILD_DEBUG
+        from cyproducer.shm.build import DEBUG
     except ImportError:
         return None
-    return bool(BUILD_DEBUG)
+    return bool(DEBUG)
 
 
 def describe() -> str:
