@@ -1,0 +1,192 @@
+"""asyncio: futures and send_async wait through the event loop's own selector, without a thread."""
+
+import asyncio
+import os
+import threading
+import time
+from typing import Any
+
+from cyproducer.producer import waiting
+
+_descriptors: set[int] = set()
+
+
+def _close_in_child() -> None:
+    for fd in _descriptors:
+        os.close(fd)
+    _descriptors.clear()
+
+
+os.register_at_fork(after_in_child=_close_in_child)
+
+
+class LoopReader:
+    """One event loop's view of a session: duplicates of its descriptors, since several loops may watch them."""
+
+    def __init__(self, session: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        wake, control = (os.dup(fd) for fd in session.descriptors)
+        self.fds = [wake, control]
+        _descriptors.update(self.fds)
+        loop.add_reader(wake, session.on_wake)
+        loop.add_reader(control, session.on_control)
+
+    def close(self) -> None:
+        """Ends the watch, from any thread."""
+        if self.loop.is_closed():
+            self._close_descriptors()
+        elif asyncio._get_running_loop() is self.loop:
+            self._stop()
+        else:
+            try:
+                self.loop.call_soon_threadsafe(self._stop)
+            except RuntimeError:
+                self._close_descriptors()  # closed in the meantime
+
+    def _stop(self) -> None:
+        for fd in self.fds:
+            self.loop.remove_reader(fd)
+        self._close_descriptors()
+
+    def _close_descriptors(self) -> None:
+        fds, self.fds = self.fds, []
+        for fd in fds:
+            if fd in _descriptors:
+                _descriptors.discard(fd)
+                os.close(fd)
+
+
+def _watch(session: Any, loop: asyncio.AbstractEventLoop) -> None:
+    if loop in session.loops:
+        return
+    for closed in [known for known in session.loops if known.is_closed()]:
+        session.loops.pop(closed).close()
+    session.loops[loop] = LoopReader(session, loop)
+
+
+class LoopWaiter:
+    """A coroutine that waits. `notify()` may come from any thread."""
+
+    __slots__ = ("future", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.future: asyncio.Future[None] = loop.create_future()
+
+    def reset(self) -> None:
+        """Another wait begins."""
+        if self.future.done():
+            self.future = self.loop.create_future()
+
+    def notify(self) -> None:
+        if asyncio._get_running_loop() is self.loop:
+            self._resolve()
+        else:
+            try:
+                self.loop.call_soon_threadsafe(self._resolve)
+            except RuntimeError:
+                pass  # the loop is closed, and nobody waits in it
+
+    def _resolve(self) -> None:
+        if not self.future.done():
+            self.future.set_result(None)
+
+    async def wait(self, session: Any, deadline: float | None = None) -> bool:
+        """Until notified; False: `deadline` (time.monotonic()) came first."""
+        if not session.alive:
+            return True
+        _watch(session, self.loop)
+        session.enter_sleep(self)
+        try:
+            if deadline is None:
+                await self.future
+            elif not self.future.done():
+                await asyncio.wait([self.future], timeout=max(0.0, deadline - time.monotonic()))
+            return self.future.done()
+        finally:
+            session.leave_sleep(self)
+
+
+async def wait_batch(batch: Any) -> None:
+    """Until the batch has its outcome."""
+    waiter = LoopWaiter(asyncio.get_running_loop())
+    session = batch.session
+    if batch.add_waiter(waiter):
+        await waiter.wait(session)
+
+
+async def _wait_metadata(session: Any, topic: str, needed: int, deadline: float) -> None:
+    """Until the topic has more than `needed` partitions; at `deadline` it raises why not."""
+    waiter = LoopWaiter(asyncio.get_running_loop())
+    session.metadata_waiters.add(waiter)
+    try:
+        waiting.ask_for(session, topic)
+        while True:
+            waiter.reset()
+            if waiting.metadata_over(session, topic, needed):
+                return
+            if not await waiter.wait(session, deadline):
+                raise waiting.no_metadata(session, topic, needed)
+    finally:
+        session.metadata_waiters.discard(waiter)
+        session.end_metadata_wait()
+
+
+async def _attach(producer: Any, deadline: float) -> None:
+    """Connecting may start a process and wait for it: that is for a thread, which ends with it."""
+    loop = asyncio.get_running_loop()
+    attached: asyncio.Future[None] = loop.create_future()
+
+    def settle(error: BaseException | None) -> None:
+        if attached.done():
+            return
+        if error is None:
+            attached.set_result(None)
+        else:
+            attached.set_exception(error)
+
+    def connect() -> None:
+        error = None
+        try:
+            producer._attach(deadline)
+        except BaseException as raised:
+            error = raised
+        try:
+            loop.call_soon_threadsafe(settle, error)
+        except RuntimeError:
+            pass  # the loop is closed, and nobody waits in it
+
+    threading.Thread(target=connect, name="cyproducer-attach", daemon=True).start()
+    await attached
+
+
+async def send(producer: Any, prepared: Any, max_block_s: float) -> Any:
+    """Sends what KafkaProducer.send_async has prepared; waits with the event loop for whatever is missing."""
+    future = producer._attempt_prepared(prepared, None)
+    if not isinstance(future, int):
+        return future
+    deadline = time.monotonic() + max_block_s
+    turn = LoopWaiter(asyncio.get_running_loop())
+    queue = None
+    try:
+        while isinstance(future, int):
+            session = producer._session
+            if future == waiting.NEED_SESSION:
+                await _attach(producer, deadline)
+            elif future == waiting.NEED_METADATA:
+                await _wait_metadata(session, prepared.topic_name, prepared.wanted_partition, deadline)
+            else:
+                if queue is not session:
+                    waiting.leave_queue(queue, turn)
+                    queue = session
+                turn.reset()
+                waiting.enter_queue(session, turn)
+                started = time.monotonic_ns()
+                woken = await turn.wait(session, deadline)
+                session.blocked_ns += time.monotonic_ns() - started
+                if not woken:
+                    raise waiting.no_memory(session, max_block_s)
+            future = producer._attempt_prepared(prepared, turn)
+        return future
+    finally:
+        waiting.leave_queue(queue, turn)

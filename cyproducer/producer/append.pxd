@@ -1,0 +1,154 @@
+"""The hot leaf: records into an open batch of the arena, without a lock and without Python.
+
+Everything here is for the one writer of the arena: the thread that holds the GIL. No function may be called
+after the GIL was released since the chain was looked up.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from cyproducer.record.encode cimport HeaderView, put_record, record_size, record_size_bound
+from cyproducer.shm.atomics cimport cas
+from cyproducer.shm.clock cimport eventfd_signal, monotonic_ns
+from cyproducer.shm.layout cimport (
+    CYP_SUBMIT_OPEN,
+    CYP_WORD_COUNT_SHIFT,
+    cyp_arena_header,
+    cyp_slot_row,
+    cyp_snapshot_header,
+)
+from cyproducer.shm.ring cimport submit_entry, submit_push
+from cyproducer.shm.wake cimport sender_needs_wake
+from cyproducer.shm.word cimport word_bytes, word_count
+
+
+cdef extern from *:
+    """
+    #include <sys/stat.h>
+    /* Device and inode tell an eventfd from what the program has opened under its number after closing it. */
+    static int cyp_same_file(int fd, uint64_t device, uint64_t inode) {
+        struct stat found;
+        return fstat(fd, &found) == 0 && (uint64_t)found.st_dev == device && (uint64_t)found.st_ino == inode;
+    }
+    """
+    bint same_file "cyp_same_file"(int fd, uint64_t device, uint64_t inode) noexcept nogil
+
+
+ctypedef struct Port:
+    # What an append needs of its session.
+    cyp_arena_header *arena
+    uint64_t *ring                  # submission ring
+    uint64_t ring_mask
+    uint64_t position               # private copy of the ring's tail
+    const cyp_snapshot_header *snapshot
+    uint64_t signalled              # the sender's sleep epoch that was signalled last
+    uint64_t linger_ns
+    uint32_t batch_limit            # bytes of records in one batch
+    int sender_wake_fd
+    uint64_t wake_device            # identity of sender_wake_fd
+    uint64_t wake_inode
+
+
+ctypedef struct Chain:
+    # The open batch of a (topic, partition); its fields describe the tail chunk unless said otherwise.
+    cyp_slot_row *row               # NULL: nothing is open
+    uint8_t *base
+    uint64_t word                   # what row.word was when last looked at: the expected value of the next CAS
+    uint32_t limit                  # bytes of the chunk that may be used; 0: closed, or lost to the sender
+    uint32_t total                  # records of the whole batch
+    int64_t base_timestamp          # of the whole batch
+    int64_t max_timestamp
+    void *batch                     # its Batch, owned by the session's slot table
+    uint64_t deadline_ns            # when the sender is to have seen it: opened + linger
+    uint32_t head                   # slot where the batch starts
+    uint32_t head_generation
+    uint32_t slot
+    uint32_t before                 # bytes in the batch's earlier chunks
+    uint32_t topic                  # the sender's number
+    int32_t partition
+    int chunk_class
+    int learned                     # class that the next batch starts with
+    void *owner                     # its Topic, which outlives it
+    Chain *next_open                # list of the session's open chains
+    Chain *previous_open
+
+
+cdef inline void announce(
+    Port *port, uint32_t kind, uint32_t slot, uint32_t generation, uint64_t deadline_ns
+) noexcept nogil:
+    """Puts a batch on the submission ring and wakes the sender if it sleeps beyond `deadline_ns`."""
+    submit_push(port.ring, port.ring_mask, &port.arena.submit_tail, port.position, submit_entry(kind, slot, generation))
+    port.position += 1
+    if sender_needs_wake(port.snapshot, deadline_ns, &port.signalled):
+        signal_sender(port)
+
+
+cdef inline void signal_sender(Port *port) noexcept nogil:
+    """Writes the sender's eventfd, if the descriptor still is one."""
+    if same_file(port.sender_wake_fd, port.wake_device, port.wake_inode):
+        eventfd_signal(port.sender_wake_fd)
+
+
+cdef inline uint8_t *chain_tail(const Chain *chain) noexcept nogil:
+    """Where the next record goes."""
+    return chain.base + word_bytes(chain.word)
+
+
+cdef inline uint32_t chain_room(const Chain *chain) noexcept nogil:
+    """Bytes left in the open chunk; 0 if nothing is open."""
+    cdef uint32_t used = word_bytes(chain.word)
+    return chain.limit - used if chain.limit > used else 0
+
+
+cdef inline bint commit_records(
+    Port *port, Chain *chain, uint32_t count, uint32_t size, int64_t max_timestamp
+) noexcept nogil:
+    """Publishes `count` records of together `size` bytes that lie at chain_tail; `max_timestamp` is theirs.
+
+    False: the sender has sealed the batch and the records are not in it. They are to be appended again,
+    after Session.make_room.
+    """
+    cdef cyp_slot_row *row = chain.row
+    cdef uint64_t desired = chain.word + (<uint64_t>count << CYP_WORD_COUNT_SHIFT) + size
+    if max_timestamp > chain.max_timestamp:
+        chain.max_timestamp = max_timestamp
+        row.max_timestamp = max_timestamp
+    row.max_count = word_count(desired)
+    # release: pairs with the sender's acquire of the word; the records and the hint are seen with it
+    if not cas(&row.word, chain.word, desired):
+        chain.limit = 0
+        return False
+    chain.word = desired
+    chain.total += count
+    if chain.total == count:
+        announce(port, CYP_SUBMIT_OPEN, chain.head, chain.head_generation, chain.deadline_ns)
+    return True
+
+
+cdef inline bint append_record(
+    Port *port,
+    Chain *chain,
+    int64_t timestamp,
+    const uint8_t *key,
+    Py_ssize_t key_size,
+    const uint8_t *value,
+    Py_ssize_t value_size,
+    const HeaderView *headers,
+    int header_count,
+) noexcept nogil:
+    """Appends one record (sizes -1: null). Its index in chain.batch is then chain.total - 1.
+
+    False: nothing is open, there is no room, or the sender has sealed the batch: Session.make_room, then again.
+    """
+    cdef uint32_t room = chain_room(chain)
+    cdef uint8_t *at
+    cdef uint8_t *end
+    if header_count != 0 or record_size_bound(key_size, value_size, 0, 0) > room:
+        if record_size(
+            timestamp - chain.base_timestamp, <int32_t>chain.total, key_size, value_size, headers, header_count
+        ) > room:
+            return False
+    at = chain_tail(chain)
+    end = put_record(
+        at, timestamp - chain.base_timestamp, <int32_t>chain.total, key, key_size, value, value_size, headers, header_count
+    )
+    return commit_records(port, chain, 1, <uint32_t>(end - at), timestamp)

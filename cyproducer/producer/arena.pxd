@@ -1,0 +1,72 @@
+"""The owner's side of an arena, see arena.pyx."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from cyproducer.producer.append cimport Chain, Port
+from cyproducer.producer.futures cimport Batch
+from cyproducer.producer.topics cimport Topic
+from cyproducer.record.encode cimport HeaderView
+from cyproducer.shm.geometry cimport FrontEndGeometry
+from cyproducer.shm.layout cimport cyp_slot_row
+from cyproducer.shm.pool cimport ChunkPool
+
+
+cdef enum Room:
+    HAVE_ROOM = 0       # go on
+    NEED_MEMORY = 1     # the arena is used up: wait for memory
+    NEED_SESSION = 2    # revoked, the sender is gone, or the topic has changed: look everything up again
+    NEED_BATCH = 3      # the sender has sealed the batch: open a fresh one
+
+
+ctypedef struct SlotInfo:
+    # Private to the owner of the arena: what the sender could not have changed.
+    void *batch                     # heads: the Batch whose outcome is awaited, a reference; else NULL
+    Chain *chain                    # heads: where it is the open batch; else NULL
+    uint32_t generation
+    uint32_t next                   # chunk where the batch goes on; CYP_NONE
+    uint32_t previous_pending       # heads: list of batches without an outcome, oldest first
+    uint32_t next_pending
+    bint waits                      # heads: in that list
+    bint borrowed                   # `batch` is no reference of ours: it goes with its last future
+
+
+cdef class Arena:
+    cdef Port port
+    cdef ChunkPool pool
+    cdef SlotInfo *slots
+    cdef cyp_slot_row *rows
+    cdef uint8_t *chunks
+    cdef const int32_t *sticky
+    cdef uint64_t open_seq
+    cdef uint64_t random
+    cdef FrontEndGeometry geometry
+    cdef Chain *open_chains
+    cdef uint32_t first_pending
+    cdef uint32_t last_pending
+    cdef bint freed                         # memory came back since somebody reset it
+    cdef readonly long long pending         # batches without an outcome
+    cdef readonly long long records         # in batches that are closed
+    cdef readonly long long bytes
+    cdef readonly long long batches
+
+    cdef bint fits_batch(self, Py_ssize_t bound) noexcept
+    cdef int32_t sticky_partition(self, Topic topic) noexcept
+    cdef int lengthen(self, Topic topic, int32_t partition, Py_ssize_t bound, int64_t timestamp, Batch batch) noexcept
+    cdef bint close_chain(self, Chain *chain, bint full) noexcept
+    cdef bint close_full(self, Chain *chain, Py_ssize_t bound) noexcept
+    cdef int write_alone(
+        self, Topic topic, int32_t partition, int64_t timestamp, const uint8_t *key, Py_ssize_t key_size,
+        const uint8_t *value, Py_ssize_t value_size, const HeaderView *headers, int header_count, Batch batch,
+    ) except -1
+
+    cdef int _open(self, Topic topic, Chain *chain, Py_ssize_t bound, int64_t timestamp, Batch batch) noexcept
+    cdef int _roll(self, Chain *chain, Py_ssize_t bound) noexcept
+    cdef uint32_t _alloc(self, int chunk_class, Py_ssize_t least) noexcept
+    cdef void _fill_row(self, uint32_t slot, uint32_t topic, int32_t partition, int64_t base_timestamp) noexcept
+    cdef void _own(self, uint32_t slot, Batch batch, Chain *chain) noexcept
+    cdef void _retire(self, Chain *chain, bint full) noexcept
+    cdef void _unlist(self, Chain *chain) noexcept
+    cdef void _release(self, uint32_t slot) noexcept
+    cdef Batch _disown(self, uint32_t slot)
+    cdef list _take_chunks(self, Py_ssize_t size)
+    cdef bint _publish_alone(self, const uint32_t *slots, Py_ssize_t count, Py_ssize_t size) noexcept

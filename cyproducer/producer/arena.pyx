@@ -1,0 +1,366 @@
+"""The owner's side of an arena: chunks cut, chained, published, and taken back.
+
+Nothing here calls Python between reading a chain and publishing it. The private tables are the truth about
+the arena's chunks; the rows in shared memory are written for the sender, and read back only as the expected
+value of a CAS.
+"""
+
+cimport cython
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.stdlib cimport calloc, free
+
+from cyproducer.producer.append cimport announce
+from cyproducer.producer.scatter cimport Scatter, scatter_record
+from cyproducer.producer.topics cimport pick_partition
+from cyproducer.record.encode cimport record_size
+from cyproducer.shm.atomics cimport cas, load_relaxed_i32, store_relaxed, store_release
+from cyproducer.shm.clock cimport monotonic_ns
+from cyproducer.shm.layout cimport (
+    CYP_FREE,
+    CYP_NONE,
+    CYP_OPEN,
+    CYP_READY,
+    CYP_SUBMIT_FULL,
+    CYP_UNIT_BYTES,
+    CYP_WORD_CONT,
+    CYP_WORD_GENERATION_MASK,
+    CYP_WORD_HEAD,
+)
+from cyproducer.shm.pool cimport class_bytes, class_for
+from cyproducer.shm.word cimport word_bytes, word_make, word_with_state
+
+
+cdef class Arena:
+    """Chunks and batches of one arena; Session adds the sender."""
+
+    def __cinit__(self, *args):
+        self.first_pending = self.last_pending = CYP_NONE
+
+    def __dealloc__(self):
+        cdef uint32_t slot = self.first_pending
+        if self.slots != NULL:
+            while slot != CYP_NONE:  # in a child of fork: the outcomes are the parent's, the references ours
+                if self.slots[slot].batch != NULL and not self.slots[slot].borrowed:
+                    Py_DECREF(<object>self.slots[slot].batch)
+                slot = self.slots[slot].next_pending
+            free(self.slots)
+
+    cdef bint fits_batch(self, Py_ssize_t bound) noexcept:
+        """May a record of at most `bound` bytes share a batch? Else write_alone."""
+        return bound <= <Py_ssize_t>self.port.batch_limit and bound <= <Py_ssize_t>class_bytes(2)
+
+    cdef int32_t sticky_partition(self, Topic topic) noexcept:
+        """Where a record without a key goes."""
+        cdef int32_t partition = topic.own
+        if partition < 0:
+            partition = load_relaxed_i32(&self.sticky[topic.number])
+            if partition < 0 or partition >= topic.partition_count:
+                partition = topic.own = pick_partition(topic, &self.random)
+        return partition
+
+    cdef int lengthen(self, Topic topic, int32_t partition, Py_ssize_t bound, int64_t timestamp, Batch batch) noexcept:
+        """Opens the batch of a partition, or lengthens it, so that a record of at most `bound` bytes fits.
+
+        `batch` is used if one is opened, `timestamp` (ms) is then its base. Needs fits_batch(bound).
+        """
+        cdef Chain *chain = &topic.chains[partition]
+        cdef int status
+        if chain.row != NULL:
+            if chain.limit == 0:
+                self._retire(chain, False)
+            elif not self.close_full(chain, bound):
+                status = self._roll(chain, bound)
+                if status != NEED_BATCH:
+                    return status
+        return self._open(topic, chain, bound, timestamp, batch)
+
+    cdef uint32_t _alloc(self, int chunk_class, Py_ssize_t least) noexcept:
+        """A chunk of the class, or a smaller one that holds `least` bytes; CYP_NONE."""
+        cdef uint32_t slot = self.pool.alloc(chunk_class)
+        if slot != CYP_NONE and <Py_ssize_t>class_bytes(self.pool.chunk_class[slot]) < least:
+            self.pool.free(slot)
+            return CYP_NONE
+        return slot
+
+    cdef void _fill_row(self, uint32_t slot, uint32_t topic, int32_t partition, int64_t base_timestamp) noexcept:
+        """Everything of a row but its word, which publishes it."""
+        cdef cyp_slot_row *row = &self.rows[slot]
+        self.open_seq += 1
+        row.open_seq = self.open_seq
+        row.topic = topic
+        row.partition = partition
+        row.base_timestamp = base_timestamp
+        row.max_timestamp = base_timestamp
+        row.max_count = 0
+        row.next = CYP_NONE
+        row.opened_ns = monotonic_ns()
+        row.chunk_bytes = class_bytes(self.pool.chunk_class[slot])
+        self.slots[slot].next = CYP_NONE
+
+    cdef void _own(self, uint32_t slot, Batch batch, Chain *chain) noexcept:
+        """Notes the batch that starts in `slot` as the youngest without an outcome."""
+        cdef SlotInfo *info = &self.slots[slot]
+        Py_INCREF(batch)
+        info.batch = <void *>batch
+        batch.owner = &info.batch
+        info.chain = chain
+        info.waits = True
+        info.borrowed = False
+        info.next_pending = CYP_NONE
+        info.previous_pending = self.last_pending
+        if self.last_pending == CYP_NONE:
+            self.first_pending = slot
+        else:
+            self.slots[self.last_pending].next_pending = slot
+        self.last_pending = slot
+        self.pending += 1
+        self.batches += 1
+
+    cdef int _open(self, Topic topic, Chain *chain, Py_ssize_t bound, int64_t timestamp, Batch batch) noexcept:
+        cdef int wanted = max(min(chain.learned, class_for(self.port.batch_limit)), class_for(bound))
+        cdef uint32_t slot = self._alloc(wanted, bound)
+        cdef uint32_t generation, size
+        if slot == CYP_NONE:
+            return NEED_MEMORY
+        size = class_bytes(self.pool.chunk_class[slot])
+        generation = self.slots[slot].generation
+        self._fill_row(slot, topic.number, chain.partition, timestamp)
+        chain.word = word_make(CYP_OPEN, CYP_WORD_HEAD, generation, 0, 0)
+        # release: the row is seen with the word; failing means that the sender has revoked this front-end
+        if not cas(&self.rows[slot].word, word_make(CYP_FREE, 0, generation, 0, 0), chain.word):
+            return NEED_SESSION
+        self._own(slot, batch, chain)
+        chain.row = &self.rows[slot]
+        chain.base = self.chunks + <uint64_t>slot * CYP_UNIT_BYTES
+        chain.limit = min(size, self.port.batch_limit)
+        chain.total = 0
+        chain.base_timestamp = timestamp
+        chain.max_timestamp = timestamp
+        chain.batch = <void *>batch
+        chain.deadline_ns = chain.row.opened_ns + self.port.linger_ns
+        chain.head = chain.slot = slot
+        chain.head_generation = generation
+        chain.before = 0
+        chain.topic = topic.number
+        chain.chunk_class = self.pool.chunk_class[slot]
+        chain.previous_open = NULL
+        chain.next_open = self.open_chains
+        if self.open_chains != NULL:
+            self.open_chains.previous_open = chain
+        self.open_chains = chain
+        return HAVE_ROOM
+
+    cdef int _roll(self, Chain *chain, Py_ssize_t bound) noexcept:
+        """Lengthens an open batch by a chunk. NEED_BATCH: the sender has sealed it."""
+        cdef uint32_t left = self.port.batch_limit - chain.before - word_bytes(chain.word)
+        cdef int wanted = max(min(chain.chunk_class + 1, class_for(left)), class_for(bound))
+        cdef uint32_t slot = self._alloc(wanted, bound)
+        cdef uint32_t size, generation
+        cdef uint64_t opened, sealed
+        if slot == CYP_NONE:
+            return NEED_MEMORY
+        size = class_bytes(self.pool.chunk_class[slot])
+        generation = self.slots[slot].generation
+        self._fill_row(slot, chain.topic, chain.partition, chain.base_timestamp)
+        opened = word_make(CYP_OPEN, 0, generation, 0, 0)
+        if not cas(&self.rows[slot].word, word_make(CYP_FREE, 0, generation, 0, 0), opened):
+            return NEED_SESSION
+        chain.row.next = slot
+        self.slots[chain.slot].next = slot
+        sealed = word_with_state(chain.word, CYP_READY) | CYP_WORD_CONT
+        # release: the next chunk's row is seen by whoever follows CONT
+        if not cas(&chain.row.word, chain.word, sealed):
+            self.slots[chain.slot].next = CYP_NONE
+            self.slots[slot].next = CYP_NONE
+            self._release(slot)
+            self._retire(chain, False)
+            return NEED_BATCH
+        chain.before += word_bytes(chain.word)
+        chain.row = &self.rows[slot]
+        chain.base = self.chunks + <uint64_t>slot * CYP_UNIT_BYTES
+        chain.word = opened
+        chain.limit = min(size, self.port.batch_limit - chain.before)
+        chain.max_timestamp = -0x7fffffffffffffff  # the hint is the chunk's own
+        chain.slot = slot
+        chain.chunk_class = self.pool.chunk_class[slot]
+        return HAVE_ROOM
+
+    cdef bint close_chain(self, Chain *chain, bint full) noexcept:
+        """Gives an open batch to the sender. False: the sender had taken it already."""
+        cdef bint closed = False
+        cdef uint32_t head = chain.head
+        if chain.limit != 0 and chain.total == 0:
+            # never announced, so unknown to the sender: back at once
+            self._retire(chain, False)
+            self._disown(head)
+            self._release(head)
+            return True
+        if chain.limit != 0:
+            # release: pairs with the sender's acquire of the word
+            closed = cas(&chain.row.word, chain.word, word_with_state(chain.word, CYP_READY))
+        if closed:
+            announce(&self.port, CYP_SUBMIT_FULL, head, chain.head_generation, 0)
+        self._retire(chain, full and closed)
+        return closed
+
+    cdef bint close_full(self, Chain *chain, Py_ssize_t bound) noexcept:
+        """Closes an open batch that cannot grow by `bound` bytes; a topic's records without a key then go elsewhere."""
+        if chain.limit == 0 or chain.before + word_bytes(chain.word) + bound <= self.port.batch_limit:
+            return False
+        self.close_chain(chain, True)
+        return True
+
+    cdef void _retire(self, Chain *chain, bint full) noexcept:
+        """Forgets an open batch that is complete, and learns from it."""
+        cdef Topic topic = <Topic>chain.owner
+        cdef uint32_t size = chain.before + word_bytes(chain.word)
+        self.slots[chain.head].chain = NULL
+        if chain.total:
+            chain.learned = class_for(size)
+            self.records += chain.total
+            self.bytes += size
+            store_relaxed(&self.port.arena.records_sent, self.records)
+        if full:
+            if chain.partition == topic.own or topic.own < 0 and chain.partition == load_relaxed_i32(
+                &self.sticky[topic.number]
+            ):
+                topic.own = pick_partition(topic, &self.random)
+        elif chain.partition == topic.own:
+            topic.own = -1
+        self._unlist(chain)
+        chain.row = NULL
+        chain.word = 0
+        chain.limit = 0
+        chain.batch = NULL
+
+    cdef void _unlist(self, Chain *chain) noexcept:
+        if chain.previous_open == NULL:
+            self.open_chains = chain.next_open
+        else:
+            chain.previous_open.next_open = chain.next_open
+        if chain.next_open != NULL:
+            chain.next_open.previous_open = chain.previous_open
+        chain.next_open = chain.previous_open = NULL
+
+    cdef Batch _disown(self, uint32_t slot):
+        """The batch that started in `slot` is over, or nobody asks for its outcome any more. None: it was so already."""
+        cdef SlotInfo *info = &self.slots[slot]
+        cdef Batch batch = None
+        info.chain = NULL
+        if not info.waits:
+            return None
+        info.waits = False
+        if info.previous_pending == CYP_NONE:
+            self.first_pending = info.next_pending
+        else:
+            self.slots[info.previous_pending].next_pending = info.next_pending
+        if info.next_pending == CYP_NONE:
+            self.last_pending = info.previous_pending
+        else:
+            self.slots[info.next_pending].previous_pending = info.previous_pending
+        self.pending -= 1
+        if info.batch != NULL:
+            batch = <Batch>info.batch
+            batch.owner = NULL
+            if not info.borrowed:
+                Py_DECREF(batch)
+            info.batch = NULL
+        return batch
+
+    cdef void _release(self, uint32_t slot) noexcept:
+        """Frees the chunks of a batch, from `slot` on. The sender refers to none of them."""
+        cdef SlotInfo *info
+        cdef uint32_t following
+        while slot != CYP_NONE:
+            info = &self.slots[slot]
+            following = info.next
+            info.next = CYP_NONE
+            info.generation = (info.generation + 1) & CYP_WORD_GENERATION_MASK
+            # release: nothing written to the old batch can pass its end
+            store_release(&self.rows[slot].word, word_make(CYP_FREE, 0, info.generation, 0, 0))
+            self.pool.free(slot)
+            slot = following
+        self.freed = True
+
+    cdef list _take_chunks(self, Py_ssize_t size):
+        """Chunks for `size` bytes, the fewest; None, and nothing taken, if there are not enough."""
+        cdef uint32_t slot
+        cdef list taken = []
+        while size > 0:
+            slot = self.pool.alloc(class_for(size))
+            if slot == CYP_NONE:
+                for slot in taken:
+                    self.pool.free(slot)
+                return None
+            taken.append(slot)
+            size -= class_bytes(self.pool.chunk_class[slot])
+        return taken
+
+    cdef int write_alone(
+        self, Topic topic, int32_t partition, int64_t timestamp, const uint8_t *key, Py_ssize_t key_size,
+        const uint8_t *value, Py_ssize_t value_size, const HeaderView *headers, int header_count, Batch batch,
+    ) except -1:
+        """Publishes a batch of one record that fits no other, in chunks of its own."""
+        cdef Py_ssize_t size = record_size(0, 0, key_size, value_size, headers, header_count)
+        cdef Py_ssize_t count, i
+        cdef Scatter out
+        cdef list taken
+        cdef uint32_t *slots
+        cdef bint published
+        taken = self._take_chunks(size)
+        if taken is None:
+            return NEED_MEMORY
+        count = len(taken)
+        slots = <uint32_t *>calloc(count, sizeof(uint32_t))
+        if slots == NULL:
+            for slot in taken:
+                self.pool.free(slot)
+            raise MemoryError
+        if topic.chains[partition].row != NULL:
+            self.close_chain(&topic.chains[partition], True)
+        for i in range(count):
+            slots[i] = taken[i]
+            self._fill_row(slots[i], topic.number, partition, timestamp)
+        out.chunks = self.chunks
+        out.slots = slots
+        out.classes = self.pool.chunk_class
+        out.room = 0
+        scatter_record(&out, key, key_size, value, value_size, headers, header_count)
+        published = self._publish_alone(slots, count, size)
+        if published:
+            self._own(slots[0], batch, NULL)
+            self.records += 1
+            self.bytes += size
+            store_relaxed(&self.port.arena.records_sent, self.records)
+            announce(&self.port, CYP_SUBMIT_FULL, slots[0], self.slots[slots[0]].generation, 0)
+        free(slots)
+        return HAVE_ROOM if published else NEED_SESSION
+
+    cdef bint _publish_alone(self, const uint32_t *slots, Py_ssize_t count, Py_ssize_t size) noexcept:
+        """Stores the words of a written chain, its head's last: that commits it. False: revoked."""
+        cdef Py_ssize_t i
+        cdef uint32_t slot, used, generation
+        cdef uint32_t first = class_bytes(self.pool.chunk_class[slots[0]])
+        cdef uint64_t flags
+        size -= first
+        for i in range(1, count):
+            slot = slots[i]
+            self.rows[slots[i - 1]].next = self.slots[slots[i - 1]].next = slot
+            used = <uint32_t>min(size, class_bytes(self.pool.chunk_class[slot]))
+            size -= used
+            flags = CYP_WORD_CONT if i + 1 < count else 0
+            generation = self.slots[slot].generation
+            if not cas(
+                &self.rows[slot].word, word_make(CYP_FREE, 0, generation, 0, 0),
+                word_make(CYP_READY, flags, generation, 0, used),
+            ):
+                return False
+        slot = slots[0]
+        generation = self.slots[slot].generation
+        self.rows[slot].max_count = 1
+        flags = CYP_WORD_HEAD | (CYP_WORD_CONT if count > 1 else 0)
+        used = <uint32_t>(first if count > 1 else first + size)
+        # release: the whole chain is seen with its head; pairs with the sender's acquire
+        return cas(
+            &self.rows[slot].word, word_make(CYP_FREE, 0, generation, 0, 0), word_make(CYP_READY, flags, generation, 1, used)
+        )

@@ -1,0 +1,110 @@
+"""The callback thread of a session: it starts with the first callback and calls them all, in order.
+
+It is woken at most once a millisecond and then calls everything that is ready under one hold of the GIL:
+being woken for each record would cost more than sending it.
+"""
+
+import os
+import threading
+import time
+from collections import deque
+from typing import Any
+
+from cyproducer.producer.futures import call_back
+from cyproducer.producer.waiters import Waiter, wait_readable
+
+_REST_S = 0.001
+
+
+class Delivery:
+    """Calls the callbacks of finished batches. `poke()` tells it that there is something to do."""
+
+    def __init__(self, session: Any) -> None:
+        self.waiter = Waiter()
+        self.waiter.open()
+        self.identity = _identity(self.waiter.fd)
+        self.session = session
+        self.thread: threading.Thread | None = None
+        self.armed = False
+        self.calling = False
+        self.waiting: deque[Waiter] = deque()
+
+    def start(self) -> None:
+        self.thread = threading.Thread(target=_run, args=(self, self.session), name="cyproducer-callbacks", daemon=True)
+        self.session = None
+        self.thread.start()
+
+    def close(self) -> None:
+        if _identity(self.waiter.fd) == self.identity:
+            self.waiter.close()
+
+    def poke(self) -> None:
+        """Wakes the thread if it sleeps."""
+        if self.armed:
+            self.armed = False
+            if self.waiter.fd >= 0 and _identity(self.waiter.fd) == self.identity:
+                os.eventfd_write(self.waiter.fd, 1)
+
+    def is_current_thread(self) -> bool:
+        return self.thread is threading.current_thread()
+
+
+def _identity(fd: int) -> tuple[int, int]:
+    """What tells an eventfd from a file that the program has opened under its number."""
+    try:
+        status = os.fstat(fd)
+    except OSError:
+        return (-1, -1)
+    return (status.st_dev, status.st_ino)
+
+
+def _run(delivery: Delivery, session: Any) -> None:
+    woken = 0.0
+    try:
+        while True:
+            _call_ready(delivery, session)
+            if session.watched == 0 and (session.orphaned or not session.alive):
+                return
+            rest = woken + _REST_S - time.monotonic()
+            if rest > 0:
+                time.sleep(rest)
+                if session.ready:
+                    continue
+            _sleep(delivery, session)
+            woken = time.monotonic()
+    finally:
+        delivery.close()
+
+
+def _call_ready(delivery: Delivery, session: Any) -> None:
+    delivery.calling = True
+    while session.ready:
+        call_back(session.ready.popleft())
+    delivery.calling = False
+    while delivery.waiting:
+        delivery.waiting.popleft().notify()
+
+
+def _sleep(delivery: Delivery, session: Any) -> None:
+    """Until there are outcomes, or somebody pokes. Outcomes are watched for only while callbacks wait for them."""
+    watching = session.watched > 0 and session.alive
+    if watching:
+        session.enter_sleep(delivery.waiter)
+    try:
+        delivery.armed = True
+        if session.ready or (watching and not session.alive) or (session.watched > 0) != watching:
+            return
+        polled = [delivery.waiter.fd, *(session.descriptors if watching else ())]
+        ready = wait_readable(polled, None)
+        if delivery.waiter.fd in ready:
+            delivery.waiter.clear()
+        if watching and session.alive:
+            wake, control = session.descriptors
+            if control in ready:
+                session.on_control()
+            if wake in ready:
+                session.on_wake()
+    finally:
+        delivery.armed = False
+        if watching:
+            session.leave_sleep(delivery.waiter)

@@ -1,0 +1,164 @@
+"""A record on its way into the arena: every argument of send() checked and turned into pointers and lengths.
+
+All that can call Python happens here, before the open batch is looked at. The object keeps alive what the
+pointers point into, so that send() can wait for memory in between.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from libc.stdlib cimport calloc, free
+
+from cyproducer.record.encode cimport record_size_bound
+from cyproducer.shm.clock cimport realtime_coarse_ms
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(16)
+@cython.auto_pickle(False)
+cdef class Prepared:
+    def __dealloc__(self):
+        if self.key_buffer.obj != NULL:
+            PyBuffer_Release(&self.key_buffer)
+        if self.value_buffer.obj != NULL:
+            PyBuffer_Release(&self.value_buffer)
+        if self.views != NULL and self.views != &self.few[0]:
+            free(self.views)
+
+    @property
+    def topic_name(self):
+        return self.topic
+
+    @property
+    def wanted_partition(self):
+        return self.needed
+
+    cdef int take_headers(self, object headers) except -1:
+        cdef tuple all_headers = headers if type(headers) is tuple else _as_tuple(headers)
+        cdef Py_ssize_t count = len(all_headers), total = 0
+        cdef HeaderView *view
+        cdef object item, name, value
+        cdef Py_ssize_t size = 0
+        self.headers = all_headers
+        self.views = &self.few[0]
+        if count > FEW_HEADERS:
+            self.views = <HeaderView *>calloc(count, sizeof(HeaderView))
+            if self.views == NULL:
+                raise MemoryError
+        for i in range(count):
+            item = all_headers[i]
+            view = &self.views[i]
+            if type(item) is not tuple or len(<tuple>item) != 2:
+                raise TypeError(f"headers[{i}] must be a tuple (str, bytes or None), not {_shown(item)}")
+            name, value = (<tuple>item)[0], (<tuple>item)[1]
+            if not isinstance(name, str):
+                raise TypeError(f"headers[{i}]: the key must be a str, not {type(name).__name__}")
+            view.key = <const uint8_t *>PyUnicode_AsUTF8AndSize(name, &size)
+            view.key_length = <int32_t>size
+            total += size
+            if value is None:
+                view.value_length = -1
+                continue
+            if isinstance(value, bytes):
+                view.value = <const uint8_t *>PyBytes_AS_STRING(value)
+                size = PyBytes_GET_SIZE(value)
+            elif isinstance(value, (bytearray, memoryview)):
+                # a copy: the value of a header is small, and may change while send() waits
+                value = bytes(value)
+                if self.held is None:
+                    self.held = []
+                self.held.append(value)
+                view.value = <const uint8_t *>PyBytes_AS_STRING(value)
+                size = PyBytes_GET_SIZE(value)
+            else:
+                raise TypeError(
+                    f"headers[{i}] ({name!r}): the value must be bytes or None, not {type(value).__name__}; encode it"
+                )
+            if size > 0x7fffffff:
+                raise ValueError(f"headers[{i}]: a value of {size} bytes is too large")
+            view.value_length = <int32_t>size
+            total += size
+        self.header_count = <int>count
+        self.bound = total
+        return 0
+
+
+cdef tuple _as_tuple(object headers):
+    if isinstance(headers, (str, bytes, dict)):
+        raise TypeError(f"headers must be a sequence of (str, bytes or None), not {type(headers).__name__}")
+    try:
+        found = tuple(headers)
+    except TypeError:
+        raise TypeError(
+            f"headers must be a sequence of (str, bytes or None), not {type(headers).__name__}"
+        ) from None
+    return tuple(tuple(item) if isinstance(item, list) else item for item in found) if any(
+        type(item) is not tuple for item in found
+    ) else found
+
+
+cdef object _shown(object item):
+    return f"a {type(item).__name__}" + (f" of {len(item)}" if isinstance(item, tuple) else "")
+
+
+cdef object _take_buffer(Py_buffer *buffer, object data, str what, str serializer):
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise TypeError(
+            f"{what} must be bytes, bytearray, memoryview or None, not {type(data).__name__}; "
+            f"encode it, or set {serializer}"
+        )
+    try:
+        PyObject_GetBuffer(data, buffer, PyBUF_SIMPLE)
+    except BufferError as error:
+        raise TypeError(f"{what}: the memoryview must be contiguous bytes ({error})") from None
+
+
+cdef Prepared prepare(
+    object topic, object value, object key, object headers, object partition, object timestamp_ms, object on_delivery
+):
+    """Raises TypeError or ValueError that names the argument. Serializers have run."""
+    cdef Prepared self = Prepared.__new__(Prepared)
+    cdef Py_ssize_t header_bytes = 0
+    if not isinstance(topic, str):
+        raise TypeError(f"topic must be a str, not {type(topic).__name__}")
+    self.topic = topic if type(topic) is str else str.__str__(topic)
+    self.key, self.value, self.on_delivery = key, value, on_delivery
+    self.key_size = self.value_size = -1
+    if type(value) is bytes:
+        self.value_data = <const uint8_t *>PyBytes_AS_STRING(value)
+        self.value_size = PyBytes_GET_SIZE(value)
+    elif value is not None:
+        _take_buffer(&self.value_buffer, value, "value", "value_serializer")
+        self.value_data, self.value_size = <const uint8_t *>self.value_buffer.buf, self.value_buffer.len
+    if type(key) is bytes:
+        self.key_data = <const uint8_t *>PyBytes_AS_STRING(key)
+        self.key_size = PyBytes_GET_SIZE(key)
+    elif key is not None:
+        _take_buffer(&self.key_buffer, key, "key", "key_serializer")
+        self.key_data, self.key_size = <const uint8_t *>self.key_buffer.buf, self.key_buffer.len
+    if headers is not None:
+        self.take_headers(headers)
+        header_bytes = self.bound
+    self.bound = record_size_bound(self.key_size, self.value_size, header_bytes, self.header_count)
+    self.partition = -1
+    if partition is not None:
+        self.partition = _index(partition, "partition", 0x7fffffff)
+        self.needed = self.partition
+    if timestamp_ms is None:
+        self.timestamp = realtime_coarse_ms()
+    else:
+        self.timestamp = _index(timestamp_ms, "timestamp_ms", 0x7fffffffffffffff)
+    if on_delivery is not None and not callable(on_delivery):
+        raise TypeError(f"on_delivery must be callable, not {type(on_delivery).__name__}")
+    return self
+
+
+cdef object _index(object number, str what, object largest):
+    if isinstance(number, bool) or not hasattr(number, "__index__"):
+        raise TypeError(f"{what} must be an int or None, not {type(number).__name__}")
+    number = number.__index__()
+    if not 0 <= number <= largest:
+        raise ValueError(f"{what} must be from 0 to {largest}, not {number}")
+    return number

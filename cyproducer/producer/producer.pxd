@@ -1,0 +1,28 @@
+"""KafkaProducer, see producer.pyx."""
+
+from libc.stdint cimport int32_t, uint8_t
+
+from cyproducer.producer.prepared cimport Prepared
+from cyproducer.producer.session cimport Session
+
+
+cdef class KafkaProducer:
+    cdef Session session                # never None; one that has ended before the first use
+    cdef readonly object settings
+    cdef object key_serializer
+    cdef object value_serializer
+    cdef object lock                    # one thread attaches
+    cdef object lock_process            # fork_token() of the process that the lock was made in
+    cdef bint plain                     # no serializers
+    cdef bint ignore_keys
+    cdef bint closed
+    cdef bint at_exit                   # known to the exit handler
+    cdef Py_ssize_t max_request
+    cdef double max_block_s
+    cdef object __weakref__
+
+    cdef object configure(self, object settings)
+    cdef object attempt(self, Prepared record, object turn)
+    cdef object send_blocking(self, Prepared record)
+    cdef object serialize(self, object serializer, object topic, object headers, object data, str what)
+    cpdef Session attached(self, object deadline)

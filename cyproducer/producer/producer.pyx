@@ -1,0 +1,442 @@
+"""KafkaProducer: what users call.
+
+send() is two paths. The short one takes exact bytes for a topic that was used last and appends them to an
+open batch; it can call no Python at all. Everything else is prepared first and then attempted as often as it
+takes, with a wait for what was missing in between.
+"""
+
+import atexit
+import logging
+import os
+import platform
+import sys
+import threading
+import time
+import weakref
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t
+
+from cyproducer.producer.append cimport Chain, append_record
+from cyproducer.producer.arena cimport HAVE_ROOM, NEED_SESSION
+from cyproducer.producer.futures cimport Batch, Future, make_future, watch_delivery
+from cyproducer.producer.partitioner cimport key_partition
+from cyproducer.producer.prepared cimport prepare
+from cyproducer.producer.topics cimport Topic
+from cyproducer.shm.clock cimport realtime_coarse_ms
+from cyproducer.shm.region cimport fork_token
+
+from cyproducer import errors
+from cyproducer.config import Settings
+from cyproducer.producer import waiting
+from cyproducer.producer.topics import check_name
+from cyproducer.producer.waiters import Waiter, wait_batches, wait_until
+
+cdef enum:
+    NEED_METADATA = 4
+    BATCH_HEADER_BYTES = 61
+
+_log = logging.getLogger("cyproducer")
+_attached = weakref.WeakSet()
+
+
+def check_platform():
+    """Raises UnsupportedPlatformError, in one sentence, where shared memory cannot work. Leaves nothing behind."""
+    if sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"):
+        raise errors.UnsupportedPlatformError(
+            f"cyproducer needs Linux 5.4 or later on x86-64 or aarch64, this is {sys.platform} on {platform.machine()}"
+        )
+    try:
+        os.close(os.memfd_create("cyproducer-check", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
+        os.close(os.pidfd_open(os.getpid()))
+        fork_token()
+    except (AttributeError, OSError) as error:
+        raise errors.UnsupportedPlatformError(
+            f"cyproducer needs memfd_create, pidfd_open and MADV_WIPEONFORK of Linux 5.4, which fail here: {error}"
+        ) from error
+
+
+cdef class KafkaProducer:
+    """Publishes records to Kafka through the sender process that all producers of this host share.
+
+    Settings are Kafka's, in snake case (`linger_ms=5`) or dotted (`**{"linger.ms": 5}`). Constructing checks
+    them and starts nothing; the first use attaches to the sender, and starts it if there is none. A producer
+    may be shared by threads, and works in the children of a fork; it pickles and copies as its settings.
+    Raises KafkaConfigurationError, UnsupportedPlatformError.
+    """
+
+    def __init__(self, **configs):
+        check_platform()
+        self.configure(Settings.parse(**configs))
+
+    cdef object configure(self, object settings):
+        self.settings = settings
+        self.session = Session(None, None)
+        self.key_serializer, self.value_serializer = settings.key_serializer, settings.value_serializer
+        self.plain = settings.key_serializer is None and settings.value_serializer is None
+        self.ignore_keys = settings.partitioner_ignore_keys
+        self.max_request = settings.max_request_size
+        self.max_block_s = settings.max_block_ms / 1000
+
+    @cython.binding(False)
+    def send(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, on_delivery=None):
+        """Sends a record and returns its future, without waiting for the broker.
+
+        topic         str
+        value, key    bytes, bytearray, contiguous memoryview, None (Kafka's null, which no serializer sees), or
+                      what the serializer takes
+        headers       sequence of (str, bytes or None)
+        partition     int; else the key's hash (as Java's), else the sticky partition
+        timestamp_ms  int, ms since 1970; else now, up to 4 ms stale
+        on_delivery   called once, as on_delivery(error or None, RecordMetadata), on the callback thread
+
+        Blocks up to max_block_ms for the sender, metadata or memory. Raises TypeError, ValueError,
+        InvalidTopicError, TopicAuthorizationFailedError, SerializationError, RecordTooLargeError,
+        KafkaTimeoutError, BufferExhaustedError, SenderUnavailableError, ProducerClosedError; then nothing was queued.
+        """
+        cdef Session session = self.session
+        cdef Topic known
+        cdef Chain *chain
+        cdef Future future
+        cdef const uint8_t *value_data = NULL
+        cdef const uint8_t *key_data = NULL
+        cdef Py_ssize_t value_size = -1, key_size = -1
+        cdef int64_t timestamp, delta
+        cdef int32_t chosen
+        if (
+            self.plain and headers is None and partition is None and timestamp_ms is None and on_delivery is None
+            and session.sentinel[0] == session.token and <PyObject *>topic == <PyObject *>session.cached_name
+            and topic is not None and (type(value) is bytes or value is None) and (type(key) is bytes or key is None)
+        ):
+            known = session.cached_topic
+            if value is not None:
+                value_data, value_size = <const uint8_t *>PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value)
+            if key is not None:
+                key_data, key_size = <const uint8_t *>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)
+            if known.partition_count > 0:
+                if key is None or self.ignore_keys:
+                    chosen = session.sticky_partition(known)
+                else:
+                    chosen = key_partition(key_data, key_size, known.partition_count)
+                chain = &known.chains[chosen]
+                timestamp = realtime_coarse_ms()
+                future = Future.__new__(Future)
+                delta = timestamp - chain.base_timestamp
+                if append_record(&session.port, chain, timestamp, key_data, key_size, value_data, value_size, NULL, 0):
+                    future.batch = <Batch>chain.batch
+                    future.index = chain.total - 1
+                    future.timestamp_delta = <int32_t>delta
+                    future.key_size = <int32_t>key_size
+                    future.value_size = <int32_t>value_size
+                    if delta > 0x7fffffff or delta < -0x7fffffff:
+                        return make_future(future.batch, future.index, timestamp, key_size, value_size)
+                    return future
+        if not self.plain:
+            key = self.serialize(self.key_serializer, topic, headers, key, "key_serializer")
+            value = self.serialize(self.value_serializer, topic, headers, value, "value_serializer")
+        return self.send_blocking(prepare(topic, value, key, headers, partition, timestamp_ms, on_delivery))
+
+    def send_async(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, on_delivery=None):
+        """`send()` for asyncio: `future = await producer.send_async(...)` never blocks the event loop.
+
+        It waits for the sender, metadata and memory with the loop; `await future` then gives the RecordMetadata.
+        """
+        from cyproducer.producer import aio
+
+        if not self.plain:
+            key = self.serialize(self.key_serializer, topic, headers, key, "key_serializer")
+            value = self.serialize(self.value_serializer, topic, headers, value, "value_serializer")
+        record = prepare(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        return aio.send(self, record, self.max_block_s)
+
+    cdef object serialize(self, object serializer, object topic, object headers, object data, str what):
+        """Null stays null: a record without a key has none, and a null value deletes (compacted topics)."""
+        if serializer is None or data is None:
+            return data
+        try:
+            method = getattr(serializer, "serialize", None)
+            made = serializer(data) if method is None else method(topic, headers, data)
+        except Exception as error:
+            raise errors.SerializationError(f"{what} raised {type(error).__name__}: {error}") from error
+        if made is not None and not isinstance(made, (bytes, bytearray, memoryview)):
+            raise errors.SerializationError(f"{what} returned {type(made).__name__}, not bytes or None")
+        return made
+
+    # ---------------------------------------------------------------- attempts
+
+    cdef object attempt(self, Prepared record, object turn):
+        """The future of the record; or what it needs before it can be tried again."""
+        cdef Session session = self.session
+        cdef Topic topic
+        cdef Chain *chain
+        cdef Batch batch
+        cdef Future future
+        cdef int32_t partition
+        cdef int status = 0
+        cdef bint sticky = record.partition < 0 and (record.key_size < 0 or self.ignore_keys)
+        if record.bound + BATCH_HEADER_BYTES > self.max_request:
+            raise errors.RecordTooLargeError(
+                f"topic {record.topic!r}: the record takes up to {record.bound + BATCH_HEADER_BYTES} bytes, "
+                f"max_request_size is {self.max_request}"
+            )
+        if self.closed:
+            raise errors.ProducerClosedError("the producer is closed")
+        if session.sentinel[0] != session.token:
+            return NEED_SESSION
+        if record.on_delivery is not None:
+            session.ensure_delivery()
+        while True:
+            if record.topic is session.cached_name:
+                topic = session.cached_topic
+            else:
+                if record.topic not in session.topics:
+                    check_name(record.topic)
+                topic = session.find_topic(record.topic)
+            if session.sentinel[0] != session.token:
+                return NEED_SESSION
+            if topic is None or record.partition >= topic.partition_count or topic.partition_count == 0:
+                return NEED_METADATA
+            if record.partition >= 0:
+                partition = record.partition
+            elif sticky:
+                partition = session.sticky_partition(topic)
+            else:
+                partition = key_partition(record.key_data, record.key_size, topic.partition_count)
+            if not session.fits_batch(record.bound):
+                batch = session.put_alone(
+                    topic, partition, record.timestamp, record.key_data, record.key_size, record.value_data,
+                    record.value_size, record.views, record.header_count, turn, &status,
+                )
+                if batch is None:
+                    return status
+                future = make_future(batch, 0, record.timestamp, record.key_size, record.value_size)
+                break
+            chain = &topic.chains[partition]
+            if append_record(
+                &session.port, chain, record.timestamp, record.key_data, record.key_size, record.value_data,
+                record.value_size, record.views, record.header_count,
+            ):
+                future = make_future(
+                    <Batch>chain.batch, chain.total - 1, record.timestamp, record.key_size, record.value_size
+                )
+                break
+            if sticky and session.close_full(chain, record.bound):
+                continue  # a full batch: the next one is of another partition
+            status = session.make_room(topic, partition, record.bound, record.timestamp, turn)
+            if status != HAVE_ROOM:
+                return status
+        if record.on_delivery is not None:
+            watch_delivery(future, record.on_delivery)
+        return future
+
+    cdef object send_blocking(self, Prepared record):
+        cdef object future = self.attempt(record, None)
+        if type(future) is Future:
+            return future
+        deadline = time.monotonic() + self.max_block_s
+        turn = Waiter()
+        queue = None
+        try:
+            while type(future) is not Future:
+                session = self.session
+                if future == NEED_SESSION:
+                    self.attached(deadline)
+                elif future == NEED_METADATA:
+                    waiting.wait_metadata(session, record.topic, record.needed, deadline)
+                else:
+                    if queue is not session:
+                        waiting.leave_queue(queue, turn)
+                        queue = session
+                    waiting.wait_memory(session, turn, deadline, self.max_block_s)
+                future = self.attempt(record, turn)
+            return future
+        finally:
+            waiting.leave_queue(queue, turn)
+
+    def _attempt_prepared(self, Prepared record, turn):
+        """For asyncio: see `attempt`."""
+        return self.attempt(record, turn)
+
+    @property
+    def _session(self):
+        return self.session
+
+    def _attach(self, deadline):
+        self.attached(deadline)
+
+    cpdef Session attached(self, object deadline):
+        """The session, attached if it is not; one thread does it, others wait for it up to `deadline`."""
+        if self.closed:
+            raise errors.ProducerClosedError("the producer is closed")
+        if self.session.sentinel[0] == self.session.token:
+            return self.session
+        process = fork_token()
+        if self.lock is None or self.lock_process != process:
+            self.lock, self.lock_process = threading.Lock(), process  # the parent's may be held by a thread of its own
+        lock = self.lock
+        if not lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            raise errors.KafkaTimeoutError(f"another thread was attaching to the sender for {self.max_block_s} s")
+        try:
+            if self.session.sentinel[0] != self.session.token:
+                self._connect(deadline)
+        finally:
+            lock.release()
+        return self.session
+
+    def _connect(self, deadline):
+        from cyproducer.producer import attach
+
+        self.session = Session(None, None)
+        attachment = attach.connect(self.settings, deadline)
+        try:
+            session = Session(attachment, self.settings)
+        except BaseException:
+            attachment.close()
+            raise
+        if self.closed:
+            session.end("the producer is closed")
+            raise errors.ProducerClosedError("the producer was closed by another thread")
+        self.session = session
+        if not self.at_exit:
+            self.at_exit = True
+            _attached.add(self)
+
+    # ---------------------------------------------------------------- the rest of the interface
+
+    def flush(self, timeout=None):
+        """Sends what lingers and waits until everything that was sent before has its outcome.
+
+        Callbacks of those records have run then, unless this is called by one. KafkaTimeoutError after
+        `timeout` seconds; the records are still under way.
+        """
+        if self.closed:
+            raise errors.ProducerClosedError("the producer is closed")
+        deadline = None if timeout is None else time.monotonic() + timeout
+        if not self._finish(deadline):
+            raise errors.KafkaTimeoutError(
+                f"flush: {self.session.pending} batches have no outcome after {timeout} s; they are still under way"
+            )
+
+    def _finish(self, deadline):
+        """flush's work; False: not by `deadline`."""
+        cdef Session session = self.session
+        session.drain()
+        session.seal_all()
+        remaining = None if deadline is None else deadline - time.monotonic()
+        if session.sentinel[0] == session.token and not wait_batches(session.unfinished(), remaining):
+            return False
+        delivery = session.delivery
+        if delivery is None or delivery.is_current_thread() or not (session.ready or delivery.calling):
+            return True
+        waiter = Waiter()
+        delivery.waiting.append(waiter)
+        delivery.poke()
+        return wait_until([], waiter, lambda: waiter.wanted <= 0, deadline)
+
+    def close(self, timeout=None):
+        """Flushes and detaches; again: nothing.
+
+        Records without an outcome after `timeout` seconds get OutcomeUnknownError: the sender goes on
+        delivering them, this process does not learn the result.
+        """
+        if self.closed:
+            return
+        self.closed = True
+        cdef Session session = self.session
+        try:
+            if session.sentinel[0] == session.token:
+                self._finish(None if timeout is None else time.monotonic() + timeout)
+        finally:
+            if session.pending == 0:
+                session.say_goodbye()
+            else:
+                _log.warning("the producer is closed; %d batches have no outcome yet", session.pending)
+            session.end("the producer is closed", errors.OUTCOME_UNKNOWN)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def __del__(self):
+        if self.session is not None and not self.closed:
+            self.closed = True
+            self.session.orphan()
+
+    def partitions_for(self, topic):
+        """The set of the topic's partition numbers. Blocks up to max_block_ms, as send()."""
+        check_name(topic)
+        deadline = time.monotonic() + self.max_block_s
+        while True:
+            session = self.attached(deadline)
+            found = session.topic_leaders(topic)
+            if found:
+                return set(range(len(found)))
+            waiting.wait_metadata(session, topic, 0, deadline)
+
+    def bootstrap_connected(self):
+        """Has the sender reached the cluster? False if none is attached yet; does not wait."""
+        cdef Session session = self.session
+        if session.sentinel[0] != session.token:
+            return False
+        session.refresh_topics(None)
+        return session.brokers > 0
+
+    def metrics(self):
+        """{group: {name: float}}: Java's names where it has them; what this process knows, not the sender."""
+        cdef Session session = self.session
+        session.drain()
+        total = float(self.settings.buffer_memory)
+        alive = session.sentinel[0] == session.token
+        return {
+            "producer-metrics": {
+                "record-send-total": float(session.records + session.open_records),
+                "byte-total": float(session.bytes),
+                "batch-total": float(session.batches),
+                "batch-error-total": float(session.failures),
+                "batches-pending": float(session.pending),
+                "buffer-total-bytes": total,
+                "buffer-available-bytes": float(session.buffer_available) if alive else total,
+                "bufferpool-wait-time-ns-total": float(session.blocked_ns),
+                "waiting-threads": float(len(session.memory_queue)),
+            }
+        }
+
+    def __reduce__(self):
+        return _restore, (type(self), self.settings)
+
+    def __deepcopy__(self, memo):
+        return _restore(type(self), self.settings)
+
+    def __repr__(self):
+        state = "closed" if self.closed else "attached" if self.session.alive else "not attached"
+        return f"<{type(self).__name__} {self.settings!r} {state}>"
+
+
+def _restore(cls, settings):
+    """A producer of pickled settings, not attached."""
+    cdef KafkaProducer producer = cls.__new__(cls)
+    check_platform()
+    producer.configure(settings)
+    return producer
+
+
+def _flush_at_exit():
+    """The longest that an exiting process waits for its own outcomes is exit_flush_timeout_ms."""
+    cdef KafkaProducer producer
+    for producer in list(_attached):
+        if producer.closed or not producer.session.alive:
+            continue
+        producer.session.seal_all()
+        timeout = producer.settings.exit_flush_timeout_ms / 1000
+        if timeout > 0 and not producer._finish(time.monotonic() + timeout):
+            _log.warning(
+                "%d batches have no outcome after exit_flush_timeout_ms=%d; the sender goes on delivering them",
+                producer.session.pending, producer.settings.exit_flush_timeout_ms,
+            )
+
+
+atexit.register(_flush_at_exit)

@@ -1,0 +1,171 @@
+"""How threads wait for outcomes, metadata and memory.
+
+A thread that waits polls the session's eventfd (the sender writes it) and one of its own. Whoever finds the
+session's readable serves everybody: it reads it, says again that somebody sleeps, takes all outcomes, and
+those whose wait is over find their own eventfd written. So nobody depends on the thread that was woken.
+"""
+
+import os
+import time
+from collections import namedtuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from cyproducer import errors
+from cyproducer.producer.futures import batch_of
+from cyproducer.shm.waiting import wait_readable
+
+ALL_COMPLETED = "ALL_COMPLETED"
+FIRST_COMPLETED = "FIRST_COMPLETED"
+FIRST_EXCEPTION = "FIRST_EXCEPTION"
+
+DoneAndNotDone = namedtuple("DoneAndNotDone", "done not_done")
+
+_descriptors: set[int] = set()
+
+
+class Waiter:
+    """One waiting thread. `notify()` is called from whichever thread learns the news; `wanted` calls end the wait."""
+
+    __slots__ = ("fd", "wanted")
+
+    def __init__(self, wanted: int = 1) -> None:
+        self.wanted = wanted
+        self.fd = -1
+
+    def open(self) -> None:
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        _descriptors.add(self.fd)
+
+    def close(self) -> None:
+        fd, self.fd = self.fd, -1
+        if fd in _descriptors:
+            _descriptors.discard(fd)
+            os.close(fd)
+
+    def notify(self) -> None:
+        self.wanted -= 1
+        if self.wanted <= 0 and self.fd >= 0:
+            os.eventfd_write(self.fd, 1)
+
+    def clear(self) -> None:
+        try:
+            os.eventfd_read(self.fd)
+        except BlockingIOError:
+            pass
+
+
+def _close_in_child() -> None:
+    for fd in _descriptors:
+        os.close(fd)
+    _descriptors.clear()
+
+
+os.register_at_fork(after_in_child=_close_in_child)
+
+
+def wait_until(sessions: Iterable[Any], waiter: Waiter, over: Callable[[], bool], deadline: float | None) -> bool:
+    """Waits until `over()` or `deadline` (time.monotonic()); False: the time was over first.
+
+    `waiter` was made known to whatever makes `over()` true. Signals are handled; what they raise comes out.
+    """
+    waiter.open()
+    entered = []
+    try:
+        for session in sessions:
+            session.verify()
+            session.enter_sleep(waiter)
+            entered.append(session)
+        while not over():
+            remaining = None if deadline is None else deadline - time.monotonic()
+            if remaining is not None and remaining <= 0:
+                return False
+            _poll(entered, waiter, remaining)
+        return True
+    finally:
+        for session in entered:
+            session.leave_sleep(waiter)
+        waiter.close()
+
+
+def _poll(sessions: list[Any], waiter: Waiter, timeout: float | None) -> None:
+    polled = [waiter.fd]
+    for session in sessions:
+        if session.alive:
+            polled.extend(session.descriptors)
+    ready = set(wait_readable(polled, timeout))
+    if waiter.fd in ready:
+        waiter.clear()
+    for session in sessions:
+        if session.alive:
+            wake, control = session.descriptors
+            if control in ready:
+                session.on_control()
+            if wake in ready:
+                session.on_wake()
+
+
+def wait_batches(batches: Iterable[Any], timeout: float | None, any_of: bool = False) -> bool:
+    """Waits until all (or any) of the batches have their outcome; False: not within `timeout` seconds."""
+    waiter = Waiter()
+    sessions = []
+    pending = []
+    for batch in batches:
+        session = batch.session
+        if batch.add_waiter(waiter):
+            pending.append(batch)
+            if session not in sessions:
+                sessions.append(session)
+        elif any_of:
+            return True
+    if not pending:
+        return True
+    waiter.wanted = 1 if any_of else len(pending)
+    deadline = None if timeout is None else time.monotonic() + timeout
+    left = list(pending)
+
+    def over() -> bool:
+        if any_of:
+            return any(batch.done for batch in left)
+        while left and left[-1].done:
+            left.pop()
+        return not left
+
+    return wait_until(sessions, waiter, over, deadline)
+
+
+def wait(fs: Iterable[Any], timeout: float | None = None, return_when: str = ALL_COMPLETED) -> DoneAndNotDone:
+    """concurrent.futures.wait for futures of KafkaProducer.send(): (done, not_done), two sets.
+
+    `timeout` in seconds. FIRST_EXCEPTION returns when one has failed or all are done.
+    """
+    if return_when not in (ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION):
+        raise ValueError(f"return_when={return_when!r} is none of ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION")
+    futures = set(fs)
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while True:
+        not_done = {future for future in futures if not future.done()}
+        done = futures - not_done
+        if not not_done or (return_when == FIRST_COMPLETED and done):
+            break
+        if return_when == FIRST_EXCEPTION and any(future.failed() for future in done):
+            break
+        remaining = None if deadline is None else deadline - time.monotonic()
+        if remaining is not None and remaining <= 0:
+            break
+        batches = {id(batch): batch for batch in map(batch_of, not_done)}.values()
+        wait_batches(batches, remaining, any_of=return_when != ALL_COMPLETED)
+    return DoneAndNotDone(done, not_done)
+
+
+def as_completed(fs: Iterable[Any], timeout: float | None = None) -> Iterator[Any]:
+    """Yields each future once, as soon as its outcome is known. Raises KafkaTimeoutError after `timeout` seconds."""
+    pending = set(fs)
+    total = len(pending)
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while pending:
+        done = wait(pending, None if deadline is None else deadline - time.monotonic(), FIRST_COMPLETED).done
+        if not done:
+            raise errors.KafkaTimeoutError(f"{len(pending)} of {total} futures have no outcome within {timeout} s")
+        pending -= done
+        yield from done

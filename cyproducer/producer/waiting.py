@@ -1,0 +1,103 @@
+"""What send() may have to wait for before it can append: a session, a topic's metadata, memory.
+
+The steps that the blocking and the asyncio way share, and the blocking way itself.
+"""
+
+import time
+from typing import Any
+
+from cyproducer import errors
+from cyproducer.producer.waiters import Waiter, wait_until
+
+HAVE_ROOM, NEED_MEMORY, NEED_SESSION, NEED_METADATA = 0, 1, 2, 4
+
+_HOPELESS = (errors.InvalidTopicError.code, errors.TopicAuthorizationFailedError.code)
+
+
+def ask_for(session: Any, topic: str) -> None:
+    """Asks the sender for a topic's metadata, and looks at what is published already."""
+    session.refresh_topics(topic)
+    session.want_topic(topic)
+
+
+def metadata_over(session: Any, topic: str, needed: int) -> bool:
+    """Has the topic more than `needed` partitions now (or has the session ended)? Else the sender will wake us.
+
+    Raises the errors of a topic that waiting cannot mend.
+    """
+    session.sleep_for_metadata()
+    if not session.metadata_is_read:
+        session.refresh_topics(topic)
+    count, error = session.topic_state(topic)
+    if error in _HOPELESS:
+        raise errors.for_code(error, f"topic {topic!r}: {errors.for_code(error).message}")
+    return not session.alive or count > needed
+
+
+def no_metadata(session: Any, topic: str, needed: int) -> errors.KafkaError:
+    """The error for a topic or partition that did not show up in time, with Java's texts and the last answer."""
+    count, error = session.topic_state(topic)
+    limit = session.settings.max_block_ms
+    if count == 0:
+        text = f"Topic {topic} not present in metadata after {limit} ms."
+    else:
+        text = (
+            f"Partition {needed} of topic {topic} with partition count {count} is not present in metadata "
+            f"after {limit} ms."
+        )
+    if error:
+        text += f" The broker's last answer: {errors.name_for_code(error)}, {errors.for_code(error).message}."
+    elif session.last_error:
+        text += f" The sender's last trouble: {session.last_error}."
+    return errors.KafkaTimeoutError(text)
+
+
+def wait_metadata(session: Any, topic: str, needed: int, deadline: float) -> None:
+    """Blocks until the topic has more than `needed` partitions; at `deadline` it raises why not."""
+    waiter = Waiter()
+    session.metadata_waiters.add(waiter)
+    try:
+        ask_for(session, topic)
+        if not wait_until([session], waiter, lambda: metadata_over(session, topic, needed), deadline):
+            raise no_metadata(session, topic, needed)
+    finally:
+        session.metadata_waiters.discard(waiter)
+        session.end_metadata_wait()
+
+
+def enter_queue(session: Any, turn: Any) -> None:
+    """Takes the last place in the queue for memory, unless `turn` has one, and lets the sender have what is open."""
+    session.seal_all()
+    if turn not in session.memory_queue:
+        session.memory_queue.append(turn)
+
+
+def leave_queue(session: Any, turn: Any) -> None:
+    """Gives the place up; whoever is first then looks whether there is memory for him."""
+    if session is None or turn not in session.memory_queue:
+        return
+    session.memory_queue.remove(turn)
+    if session.memory_queue:
+        session.memory_queue[0].notify()
+
+
+def wait_memory(session: Any, turn: Waiter, deadline: float, max_block_s: float) -> None:
+    """Blocks until memory came back and it is `turn`'s turn; BufferExhaustedError at `deadline`."""
+    turn.wanted = 1
+    enter_queue(session, turn)
+    started = time.monotonic_ns()
+    try:
+        if not wait_until([session], turn, lambda: turn.wanted <= 0 or not session.alive, deadline):
+            raise no_memory(session, max_block_s)
+    finally:
+        session.blocked_ns += time.monotonic_ns() - started
+
+
+def no_memory(session: Any, max_block_s: float) -> errors.KafkaError:
+    """The error for memory that did not come back in time."""
+    total = session.settings.buffer_memory
+    return errors.BufferExhaustedError(
+        f"no memory within max_block_ms={round(max_block_s * 1000)}: {total - session.buffer_available} of "
+        f"buffer_memory={total} bytes wait for the broker; nothing was queued. "
+        + (f"The sender's last trouble: {session.last_error}" if session.last_error else "Send less at once, or raise one of them")
+    )
