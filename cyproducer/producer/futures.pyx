@@ -279,7 +279,7 @@ cdef object _add_callback(Future future, int kind, object function):
         batch.callbacks = []
         batch.session.watch_batch()
     elif batch.callbacks:
-        run = batch.callbacks[-1]
+        run = batch.callbacks[len(batch.callbacks) - 1]
         if run.function is function and run.kind == kind:
             run.futures.append(future)
             return

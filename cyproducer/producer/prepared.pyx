@@ -20,10 +20,8 @@ from cyproducer.shm.clock cimport realtime_coarse_ms
 @cython.auto_pickle(False)
 cdef class Prepared:
     def __dealloc__(self):
-        if self.key_buffer.obj != NULL:
-            PyBuffer_Release(&self.key_buffer)
-        if self.value_buffer.obj != NULL:
-            PyBuffer_Release(&self.value_buffer)
+        PyBuffer_Release(&self.key_buffer)  # nothing if it was never taken
+        PyBuffer_Release(&self.value_buffer)
         if self.views != NULL and self.views != &self.few[0]:
             free(self.views)
 

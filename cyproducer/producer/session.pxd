@@ -6,7 +6,8 @@ from cyproducer.producer.arena cimport Arena
 from cyproducer.producer.futures cimport Batch
 from cyproducer.producer.topics cimport Topic
 from cyproducer.record.encode cimport HeaderView
-from cyproducer.shm.layout cimport cyp_outcome, cyp_outcomes_header
+from cyproducer.shm.layout cimport cyp_arena_header, cyp_outcome, cyp_outcomes_header
+from cyproducer.shm.snapshot cimport SnapshotReader
 
 
 cdef class Session(Arena):
@@ -54,6 +55,9 @@ cdef class Session(Arena):
     )
     cpdef int drain(self) except -1
 
+    cdef object _adopt(self, object attachment, object settings)
+    cdef object _open_port(self, cyp_arena_header *arena, SnapshotReader snapshot, object settings)
+    cdef object _update(self, Topic topic, tuple row)
     cdef int _prepare(self, object turn) except -1
     cdef int _apply(self, const cyp_outcome *outcome) except -1
     cdef int _settle(self, uint32_t slot, int32_t error, int64_t base_offset, int64_t append_time) except -1

@@ -204,7 +204,9 @@ cdef class Session(Arena):
     def topic_state(self, str name):
         """(partition count, Kafka's error code) as last read; (0, 0) for a topic that was never seen."""
         cdef Topic topic = self.topics.get(name)
-        return (0, 0) if topic is None else (topic.partition_count, topic.error)
+        if topic is None:
+            return 0, 0
+        return topic.partition_count, topic.error
 
     def topic_leaders(self, str name):
         """One byte a partition: 1 = it has a leader."""

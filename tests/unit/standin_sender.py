@@ -1,0 +1,335 @@
+"""A sender in a thread, for tests of the front-end: the real socket, regions and rings, and no broker.
+
+It reads batches as the sender does (submission ring, slot table, chains), keeps their records in `log`, and
+answers with outcomes. Reading and writing words is plain Python: the GIL makes that atomic against a
+front-end of the same process.
+"""
+
+import os
+import select
+import socket
+import struct
+import threading
+import time
+from dataclasses import dataclass, field
+
+from cyproducer.shm import handshake
+from cyproducer.shm.arena import LAYOUT_VERSION
+from cyproducer.shm.region import Region
+from cyproducer.shm.snapshot import SnapshotWriter, snapshot_bytes
+
+NONE = 0xFFFFFFFF
+FREE, OPEN, READY, TAKEN, DONE = 0, 1, 3, 4, 5
+OUTCOMES_MAGIC = 0x656D6F6374757063
+RESULT, RELEASE = 1, 2
+SNAPSHOT_SLEEP = 128
+
+
+def page_align(size):
+    return -(-size // 4096) * 4096
+
+
+def word_fields(word):
+    """(state, head, cont, generation, count, bytes)"""
+    return word >> 60, word >> 59 & 1, word >> 58 & 1, word >> 34 & 0xFFFFFF, word >> 18 & 0xFFFF, word & 0x3FFFF
+
+
+@dataclass(frozen=True)
+class Received:
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple
+    timestamp: int
+
+
+def varint(data, at):
+    shift = result = 0
+    while True:
+        byte = data[at]
+        at += 1
+        result |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return (result >> 1) ^ -(result & 1), at
+
+
+def nullable(data, at):
+    size, at = varint(data, at)
+    return (None, at) if size < 0 else (bytes(data[at : at + size]), at + size)
+
+
+def decode(data, count, base_timestamp):
+    """The records of a batch; checks that they fill it exactly and that their deltas are right."""
+    at = 0
+    for expected in range(count):
+        length, at = varint(data, at)
+        end = at + length
+        assert data[at] == 0, "attributes"
+        ts_delta, at = varint(data, at + 1)
+        offset_delta, at = varint(data, at)
+        assert offset_delta == expected
+        key, at = nullable(data, at)
+        value, at = nullable(data, at)
+        header_count, at = varint(data, at)
+        headers = []
+        for _ in range(header_count):
+            name, at = nullable(data, at)
+            header, at = nullable(data, at)
+            headers.append((name.decode(), header))
+        assert at == end, (at, end)
+        yield key, value, tuple(headers), base_timestamp + ts_delta
+    assert at == len(data), (at, len(data))
+
+
+@dataclass
+class FrontEnd:
+    sock: object
+    arena: object
+    outcomes: object
+    wake_fd: int
+    pidfd: int
+    memory: memoryview
+    out: memoryview
+    hello: dict
+    ring_entries: int = 0
+    slots_offset: int = 0
+    ring_offset: int = 0
+    chunks_offset: int = 0
+    submit_head: int = 0
+    outcome_tail: int = 0
+    signalled: int = 0
+    waiting: dict = field(default_factory=dict)
+
+    def word(self, slot):
+        return struct.unpack_from("=Q", self.memory, self.slots_offset + 64 * slot)[0]
+
+    def row(self, slot):
+        return struct.unpack_from("=QQIiqqIIQI", self.memory, self.slots_offset + 64 * slot)
+
+    def set_state(self, slot, state):
+        word = self.word(slot) & ((1 << 60) - 1) | state << 60
+        struct.pack_into("=Q", self.memory, self.slots_offset + 64 * slot, word)
+
+
+class StandIn:
+    """`with StandIn(path, topics={"t": 4}) as sender:`; `hold` keeps outcomes back, `error` is their code."""
+
+    def __init__(self, path, topics, *, linger_s=0.005, sticky=None):
+        self.path = str(path)
+        self.topics = dict(topics)
+        self.errors = {}
+        self.linger_s = linger_s
+        self.hold = False
+        self.error = 0
+        self.mark_sent = False
+        self.log = []
+        self.wants = []
+        self.chains = []
+        self.snapshot = SnapshotWriter()
+        self.sticky = dict(sticky or {})
+        self.front_ends = []
+        self.attached = 0
+        self.offsets = {}
+        self.failure = None
+        self.sleep_epoch = 0
+        self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.listener.bind(self.path)
+        self.listener.listen(16)
+        self.stopping = False
+        self.publish()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *exception):
+        self.stopping = True
+        self.nudge()
+        self.thread.join(10)
+        self.hang_up()
+        self.listener.close()
+        os.close(self.wake_fd)
+        self.snapshot.region.close()
+        if exception[0] is None and self.failure is not None:
+            raise self.failure
+
+    def nudge(self):
+        os.eventfd_write(self.wake_fd, 1)
+
+    def publish(self, last_error=""):
+        rows = []
+        for number, (name, count) in enumerate(self.topics.items()):
+            leaders = bytes([1]) * count
+            rows.append((number, name, self.errors.get(name, 0), leaders))
+        self.snapshot.publish(rows, 1, last_error)
+        for number, name in enumerate(self.topics):
+            self.snapshot.set_sticky(number, self.sticky.get(name, 0))
+        for front_end in self.front_ends:
+            os.eventfd_write(front_end.wake_fd, 1)
+
+    def hang_up(self):
+        """The sender is gone."""
+        for front_end in self.front_ends:
+            front_end.sock.close()
+            front_end.memory.release()
+            front_end.out.release()
+            front_end.arena.close()
+            front_end.outcomes.close()
+            os.close(front_end.wake_fd)
+            os.close(front_end.pidfd)
+        self.front_ends = []
+
+    def release(self):
+        self.hold = False
+        self.nudge()
+
+    # ------------------------------------------------------------ the loop
+
+    def _run(self):
+        try:
+            while not self.stopping:
+                self._turn()
+        except BaseException as error:
+            self.failure = error
+            self.hang_up()
+
+    def _turn(self):
+        memory = self.snapshot.region.memory()
+        self.sleep_epoch += 1
+        struct.pack_into("=QQ", memory, SNAPSHOT_SLEEP, self.sleep_epoch << 1 | 1, (1 << 64) - 1)
+        del memory
+        timeout = self._work()
+        fds = [self.listener.fileno(), self.wake_fd] + [f.sock.fileno() for f in self.front_ends]
+        poller = select.poll()
+        for fd in fds:
+            poller.register(fd, select.POLLIN)
+        ready = {fd for fd, _ in poller.poll(timeout)}
+        if self.wake_fd in ready:
+            try:
+                os.eventfd_read(self.wake_fd)
+            except BlockingIOError:
+                pass
+        for front_end in list(self.front_ends):
+            if front_end.sock.fileno() in ready:
+                self._control(front_end)
+        if self.listener.fileno() in ready:
+            self._accept()
+
+    def _accept(self):
+        sock, _ = self.listener.accept()
+        hello, (arena_fd, pidfd, wake_fd) = handshake.receive(sock)
+        assert hello["layout"] == LAYOUT_VERSION
+        size = os.fstat(arena_fd).st_size
+        arena = Region.attach(arena_fd, size, True)
+        memory = arena.memory()
+        _, _, slots, entries, slots_at, ring_at, chunks_at, _ = struct.unpack_from("=QIIQQQQQ", memory, 0)
+        assert slots == hello["slots"]
+        ring_offset = 4096 + page_align(4 * slots)
+        outcomes = Region.create("standin-outcomes", ring_offset + page_align(64 * entries))
+        out = outcomes.memory()
+        struct.pack_into(
+            "=QIIQQQQQI", out, 0, OUTCOMES_MAGIC, LAYOUT_VERSION, slots, entries, 4096, ring_offset, outcomes.size, 1, 1
+        )
+        self.attached += 1
+        front_end = FrontEnd(sock, arena, outcomes, wake_fd, pidfd, memory, out, hello)
+        front_end.ring_entries, front_end.slots_offset = entries, slots_at
+        front_end.ring_offset, front_end.chunks_offset = ring_at, chunks_at
+        fds = [outcomes.read_only_descriptor(), self.snapshot.region.read_only_descriptor(), os.dup(self.wake_fd)]
+        handshake.send(sock, {"ok": True, "attach_id": self.attached, "sender_pid": os.getpid()}, fds)
+        for fd in fds:
+            os.close(fd)
+        sock.setblocking(False)
+        self.front_ends.append(front_end)
+
+    def _control(self, front_end):
+        message, _ = handshake.receive(front_end.sock)
+        if message is None or message["op"] == "close":
+            self._work()
+            front_end.sock.close()
+            front_end.memory.release()
+            front_end.out.release()
+            front_end.arena.close()
+            front_end.outcomes.close()
+            os.close(front_end.wake_fd)
+            os.close(front_end.pidfd)
+            self.front_ends.remove(front_end)
+        elif message["op"] == "want":
+            self.wants.append(message["topic"])
+
+    def _work(self):
+        timeout = None
+        for front_end in self.front_ends:
+            self._submissions(front_end)
+            now = time.monotonic_ns()
+            for slot, (generation, ready) in list(front_end.waiting.items()):
+                due = front_end.row(slot)[8] + self.linger_s * 1e9
+                if not ready and now < due:
+                    left = (due - now) / 1e6 + 1
+                    timeout = left if timeout is None else min(timeout, left)
+                elif not self.hold:
+                    del front_end.waiting[slot]
+                    self._complete(front_end, slot, generation)
+                elif self.mark_sent:
+                    struct.pack_into("=I", front_end.out, 4096 + 4 * slot, generation + 1)
+        return timeout
+
+    def _submissions(self, front_end):
+        (tail,) = struct.unpack_from("=Q", front_end.memory, 64)
+        while front_end.submit_head < tail:
+            at = front_end.ring_offset + 8 * (front_end.submit_head & (front_end.ring_entries - 1))
+            (entry,) = struct.unpack_from("=Q", front_end.memory, at)
+            front_end.submit_head += 1
+            kind, generation, slot = entry >> 60, entry >> 32 & 0xFFFFFF, entry & 0xFFFFFFFF
+            if word_fields(front_end.word(slot))[3] == generation:
+                known = front_end.waiting.get(slot, (generation, False))
+                front_end.waiting[slot] = generation, known[1] or kind == 2
+
+    def _complete(self, front_end, head, generation):
+        row = front_end.row(head)
+        topic, partition = list(self.topics)[row[2]], row[3]
+        data, count, chunks, slot, last_seq = b"", 0, 0, head, 0
+        while True:
+            state, is_head, cont, _, records, size = word_fields(front_end.word(slot))
+            this = front_end.row(slot)
+            assert is_head == (slot == head)
+            assert state in (OPEN, READY), state
+            assert this[1] > last_seq and this[2:4] == row[2:4]
+            assert size <= this[9]
+            last_seq = this[1]
+            if state == OPEN:
+                front_end.set_state(slot, TAKEN)
+            at = front_end.chunks_offset + 4096 * slot
+            data += bytes(front_end.memory[at : at + size])
+            count, chunks = count + records, chunks + 1
+            if this[6] == records and records:
+                assert this[5] >= row[4] or True
+            if not cont:
+                break
+            slot = this[7]
+        self.chains.append((topic, partition, chunks, count, len(data)))
+        base = self.offsets.get((topic, partition), 0)
+        decoded = list(decode(data, count, row[4]))
+        if not self.error:
+            self.offsets[topic, partition] = base + count
+            for index, (key, value, headers, timestamp) in enumerate(decoded):
+                self.log.append(Received(topic, partition, base + index, key, value, headers, timestamp))
+        self.answer(front_end, head, generation, count, -1 if self.error else base, self.error, RESULT | RELEASE)
+
+    def answer(self, front_end, slot, generation, count, base_offset, error, flags):
+        ring = 4096 + page_align(4 * front_end.hello["slots"])
+        at = ring + 64 * (front_end.outcome_tail & (front_end.ring_entries - 1))
+        struct.pack_into("=IIIIqqiI", front_end.out, at, slot, generation, 0, count, base_offset, -1, error, flags)
+        front_end.outcome_tail += 1
+        struct.pack_into("=Q", front_end.out, 64, front_end.outcome_tail)
+        (sleeping,) = struct.unpack_from("=I", front_end.memory, 128)
+        if sleeping & 1 and sleeping != front_end.signalled:
+            front_end.signalled = sleeping
+            os.eventfd_write(front_end.wake_fd, 1)
+
+
+assert snapshot_bytes() > 0
