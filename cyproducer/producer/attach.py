@@ -39,6 +39,10 @@ class _TryAgain(Exception):
     """No sender answered, one may soon; the text says what was seen."""
 
 
+class _Silent(_TryAgain):
+    """Time was over before the answer came. What an earlier attempt saw says more."""
+
+
 class Attachment:
     """What a front-end holds of its sender. The caller closes it; in a forked child it closes itself.
 
@@ -152,21 +156,22 @@ def connect(settings: Settings, deadline: float) -> Attachment:
 
 
 def _connect_to_named(settings: Settings, path: str, deadline: float) -> Attachment:
-    started = time.monotonic()
-    warned = False
+    warn_at = time.monotonic() + _PATIENCE_BEFORE_WARNING_S
+    seen = ""
     for pause in _pauses():
         try:
             return _attach(settings, path, deadline)
-        except _TryAgain as seen:
-            now = time.monotonic()
-            if now >= deadline:
-                raise SenderUnavailableError(
-                    f"no sender at {path} ({seen}); start one with: cyproducer sender --socket {path}"
-                ) from None
-            if not warned and now - started >= _PATIENCE_BEFORE_WARNING_S:
-                warned = True
-                _log.warning("waiting for a sender at %s (%s)", path, seen)
-            wait_readable([], min(pause, deadline - now))
+        except _TryAgain as why:
+            seen = _reason(seen, why)
+        now = time.monotonic()
+        if now >= deadline:
+            raise SenderUnavailableError(
+                f"no sender at {path} ({seen}); start one with: cyproducer sender --socket {path}"
+            )
+        if now >= warn_at:
+            warn_at = deadline
+            _log.warning("waiting for a sender at %s (%s)", path, seen)
+        wait_readable([], min(pause, deadline - now))
     raise AssertionError("unreachable")
 
 
@@ -175,19 +180,25 @@ def _connect_or_start(
 ) -> Attachment:
     """Tries, and if there is none and nobody else is starting one, starts one, and tries on."""
     starter = _Starter(settings, place, description)
+    seen = ""
     try:
         for pause in _pauses():
             try:
                 return _attach(settings, place.socket, deadline)
-            except _TryAgain as seen:
-                starter.step()
-                now = time.monotonic()
-                if now >= deadline:
-                    raise SenderUnavailableError(starter.describe_failure(str(seen))) from None
-                wait_readable(starter.descriptors(), min(pause, deadline - now))
+            except _TryAgain as why:
+                seen = _reason(seen, why)
+            now = time.monotonic()
+            if now >= deadline:
+                raise SenderUnavailableError(starter.describe_failure(seen))
+            starter.step()
+            wait_readable(starter.descriptors(), min(pause, deadline - now))
     finally:
         starter.close()
     raise AssertionError("unreachable")
+
+
+def _reason(former: str, why: _TryAgain) -> str:
+    return former if former and isinstance(why, _Silent) else str(why)
 
 
 def _pauses() -> Iterator[float]:
@@ -382,7 +393,7 @@ def _application_name() -> str:
 def _take_answer(attachment: Attachment, path: str, deadline: float) -> None:
     while True:
         if not wait_readable([attachment.socket.fileno()], deadline - time.monotonic()):
-            raise SenderUnavailableError(f"the sender at {path} took the connection but does not answer")
+            raise _Silent("it took the connection but does not answer")
         try:
             answer, fds = handshake.receive(attachment.socket)
             break

@@ -101,6 +101,7 @@ class Control:
                     self.log.exception("a message of pid %d could not be handled", peer.pid)
                     self._end(peer, "its message could not be handled")
         self._collect_failures()
+        self._let_go_of_condemned()
         self._on_time()
 
     def timeout_ms(self) -> int:
@@ -355,6 +356,14 @@ class Control:
         peer.close()
 
     # ------------------------------------------------------------------ failures and warnings
+
+    def _let_go_of_condemned(self) -> None:
+        for attach_id in self.engine.take_condemned():
+            peer = self._front_ends.get(attach_id)
+            if peer is not None:
+                text = "the sender found this process' shared memory overwritten and has given it up"
+                peer.send({"op": "warning", "message": text})
+                self._end(peer, "its shared memory is not what it should be")
 
     def _collect_failures(self) -> None:
         for attach_id, topic, code, records in self.engine.take_failures():

@@ -24,6 +24,7 @@ class Engine:
         self.detached: list[int] = []
         self.failures: list[tuple[int, str, int, int]] = []
         self.pending = 0
+        self.condemned: list[int] = []
         self.next_id = 1
 
     def snapshot_fd(self) -> int:
@@ -64,6 +65,8 @@ class Engine:
         return attach_id, outcomes.read_only_descriptor(), os.dup(wake)
 
     def detach(self, attach_id: int) -> None:
+        if attach_id not in self.front_ends:
+            return
         arena, outcomes, wake_fd, wake = self.front_ends.pop(attach_id)
         arena.close()
         outcomes.close()
@@ -106,6 +109,12 @@ class Engine:
     def take_failures(self) -> list[tuple[int, str, int, int]]:
         failures, self.failures = self.failures, []
         return failures
+
+    def take_condemned(self) -> list[int]:
+        condemned, self.condemned = self.condemned, []
+        for attach_id in condemned:
+            self.detach(attach_id)
+        return condemned
 
     def close(self) -> None:
         for attach_id in list(self.front_ends):

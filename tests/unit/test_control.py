@@ -261,6 +261,19 @@ def test_garbage_of_an_attached_front_end_detaches_it(make: Callable[..., Sender
     assert sender.engine.detached == [1]
 
 
+def test_front_end_that_the_engine_gave_up_is_told_and_closed(make: Callable[..., Sender]) -> None:
+    sender = make()
+    _, bad = sender.attach()
+    _, good = sender.attach()
+    sender.engine.condemned = [1]
+    sender.turn()
+    assert "overwritten" in handshake.receive(bad)[0]["message"]
+    assert hung_up(bad)
+    handshake.send(good, {"op": "want", "topic": "t"})
+    sender.turn()
+    assert sender.engine.wanted == [(2, "t")]
+
+
 def test_too_many_descriptors_close_the_connection(make: Callable[..., Sender]) -> None:
     sender = make()
     client = sender.connect()
