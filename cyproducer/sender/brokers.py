@@ -24,6 +24,7 @@ __all__ = ["Brokers", "Link"]
 
 CONNECTION_SETUP_TIMEOUT_MS = 10_000        # socket.connection.setup.timeout.ms
 LOOPBACK_SNDBUF = 512 * 1024                # more in flight on loopback costs cache misses and gains nothing
+TOPICS_USED_EVERY_MS = 30_000               # well below metadata.max.idle.ms, after which a topic is forgotten
 CLOSE_REASONS = {
     -1: "the broker closed the connection",
     -2: "no answer within request_timeout_ms",
@@ -83,6 +84,8 @@ class Brokers:
         self._producer_id_asked = False
         self._producer_id_at_ms = 0
         self._producer_id_attempts = 0
+        self._used_at_ms = 0
+        self._now_ms = 0
         self.changed = True                             # a snapshot is due
         self.last_error = ""
 
@@ -190,6 +193,10 @@ class Brokers:
     def maintain(self, now_ms: int) -> int:
         """Does what is due; in how many ms something is due again."""
         self._now_ms = now_ms
+        if now_ms >= self._used_at_ms:
+            self._used_at_ms = now_ms + TOPICS_USED_EVERY_MS
+            for name in self._loop.take_used_topics():
+                self.metadata.want(name, now_ms)
         due = 60_000
         due = min(due, self._maintain_metadata(now_ms))
         due = min(due, self._maintain_producer_id(now_ms))
@@ -201,6 +208,9 @@ class Brokers:
                     self._loop.close_node(link.index)
                 else:
                     due = min(due, link.connect_deadline_ms - now_ms)
+            if link.versions is not None and self._loop.idle_ms(link.index) > self._settings["connections_max_idle_ms"]:
+                self._log.info("broker %s: idle, closed", link.name)
+                self._loop.close_node(link.index)
             if link.wanted and self._is_closed(link):
                 due = min(due, self._connect(link, now_ms))
         return max(due, 1)

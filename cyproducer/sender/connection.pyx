@@ -79,6 +79,7 @@ cdef void flush_out(Core *core, Node *node) noexcept nogil:
                 return
             blocked = True
         elif _advance(request, <uint64_t>written):
+            node.active_ns = core.now
             node.out_head = request.next
             if node.out_head == NULL:
                 node.out_tail = NULL
@@ -163,6 +164,7 @@ cdef void _read_available(Core *core, Node *node) noexcept nogil:
                 close_connection(core, node, errno)
             return
         node.input_length += <uint32_t>got
+        node.active_ns = core.now
         if not _take_responses(core, node):
             close_connection(core, node, CLOSE_PROTOCOL)
             return

@@ -302,6 +302,7 @@ cdef class Loop:
         node.state = CONNECTION_CONNECTING
         node.wants_write = False
         node.muted_until_ns = 0
+        node.active_ns = monotonic_ns()
 
     def connection_ready(self, uint32_t index, int16_t produce_version):
         """ApiVersions are agreed: batches may go out."""
@@ -314,6 +315,23 @@ cdef class Loop:
         """(state, requests in flight): "closed", "connecting", "negotiating" or "ready"."""
         cdef Node *node = self.core.nodes[index]
         return ("closed", "connecting", "negotiating", "ready")[node.state], node.in_flight
+
+    def idle_ms(self, uint32_t index):
+        """For how long nothing went over the connection; 0 while a request is in flight."""
+        cdef Node *node = self.core.nodes[index]
+        if node.in_flight:
+            return 0
+        return (monotonic_ns() - node.active_ns) // 1_000_000
+
+    def take_used_topics(self):
+        """Names of the topics that batches were sent to since the last call."""
+        cdef uint32_t number
+        names = []
+        for number in range(self.core.topic_count):
+            if self.core.topics[number].used:
+                self.core.topics[number].used = False
+                names.append(self.core.topics[number].name[:self.core.topics[number].name_bytes].decode())
+        return names
 
     def close_node(self, uint32_t index):
         """Closes the connection; what was in flight is to be sent again."""

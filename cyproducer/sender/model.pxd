@@ -130,6 +130,7 @@ ctypedef struct Topic:
     Partition **partitions
     int32_t sticky                  # -1: none
     uint64_t sticky_bytes           # drained to it since it was chosen
+    bint used                       # drained to since Python asked last
 
 
 cdef enum PartitionList:
@@ -236,6 +237,7 @@ ctypedef struct Node:
     uint32_t epoll_tag
     int16_t produce_version
     uint64_t muted_until_ns         # throttled
+    uint64_t active_ns              # something was written or read
     int32_t next_correlation_id
     Request *out_head               # to be written, in order
     Request *out_tail

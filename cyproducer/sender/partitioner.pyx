@@ -62,6 +62,7 @@ cdef inline uint64_t _weight(Core *core, Partition *partition, uint32_t longest)
 cdef void drained(Core *core, Partition *partition, uint64_t size) noexcept nogil:
     """To be called with every batch that goes out."""
     cdef Topic *topic = partition.topic
+    topic.used = True
     if partition.number == topic.sticky:
         topic.sticky_bytes += size
         if topic.sticky_bytes >= STICKY_BYTES:
