@@ -5,6 +5,7 @@ import pytest
 from cyproducer.config import Settings
 from cyproducer.errors import KafkaConfigurationError
 from cyproducer.spark.options import REFUSED, parse_options
+from cyproducer.spark.writer import Plan
 
 BROKERS = {"kafka.bootstrap.servers": "b1:9092,b2"}
 
@@ -88,3 +89,8 @@ def test_a_contradiction_is_refused():
 
 def test_the_same_setting_twice_is_refused():
     assert "linger.ms" in refusal(kafka__linger__ms="1", kafka__linger_ms="2")
+
+
+def test_a_plan_shows_no_setting():
+    # Spark prints what it pickles when that fails.
+    assert "hunter2" not in repr(Plan({"sasl.password": "hunter2"}, "t"))
