@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from cyproducer.spark.delivery import deliver, producer_for
 from cyproducer.spark.options import parse_options
 from cyproducer.spark.schema import check_columns
 
@@ -49,9 +50,6 @@ def plan_of(options: dict[str, str], schema: StructType, overwrite: bool) -> Pla
 
 def write_task(plan: Plan, batches: Iterator[pyarrow.RecordBatch]) -> TaskCommit:
     """One task, on an executor: send every row and wait for its acknowledgement."""
-    # Imported here: the driver's processes plan, commit and abort without the native modules.
-    from cyproducer.spark.delivery import deliver, producer_for
-
     done = deliver(producer_for(plan.settings), batches, plan.topic)
     return TaskCommit(done.rows, done.bytes, done.partitions)
 

@@ -1,0 +1,112 @@
+"""One task's delivery to a stand-in for the producer: waiting, bounds, failures, counts, producers kept."""
+
+import array
+
+import pyarrow
+import pytest
+
+from cyproducer import errors
+from cyproducer.spark import delivery
+from cyproducer.spark.delivery import (
+    MAX_OUTSTANDING,
+    MAX_PRODUCERS,
+    DeliveryFailedError,
+    deliver,
+    producer_for,
+)
+from cyproducer.types import ArrayMetadata
+
+
+class Promise:
+    """A future that is resolved when it is asked for its result."""
+
+    def __init__(self, producer, rows):
+        self.producer, self.rows = producer, rows
+
+    def done(self):
+        return False
+
+    def result(self, timeout=None):
+        self.producer.waiting -= 1
+        error = self.producer.failures.pop(0) if self.producer.failures else None
+        if error is not None:
+            raise error
+        numbers = array.array("i", (row % 3 for row in range(self.rows)))
+        return ArrayMetadata("t", memoryview(numbers), memoryview(array.array("q", range(self.rows))))
+
+
+class StandIn:
+    """Takes Arrow batches as a producer does and remembers them."""
+
+    def __init__(self, failures=()):
+        self.failures, self.waiting, self.most, self.sent = list(failures), 0, 0, []
+
+    def send_arrow(self, table, topic=None):
+        self.sent.append((table, topic))
+        self.waiting += 1
+        self.most = max(self.most, self.waiting)
+        return Promise(self, table.num_rows)
+
+
+def batches(*sizes):
+    for size in sizes:
+        keys = [None if row % 2 else "é" for row in range(size)]
+        columns = {"key": pyarrow.array(keys, pyarrow.large_string()), "value": pyarrow.array([b"xy"] * size)}
+        yield pyarrow.RecordBatch.from_pydict(columns)
+
+
+def test_rows_bytes_and_partitions_are_counted():
+    done = deliver(StandIn(), batches(3, 4), "t")
+    assert (done.rows, done.bytes, done.partitions) == (7, 14 + 8, {0: 3, 1: 2, 2: 2})
+
+
+def test_no_rows_send_nothing():
+    producer = StandIn()
+    assert deliver(producer, batches(0, 0), "t").rows == 0
+    assert deliver(producer, iter(()), "t").partitions == {}
+    assert producer.sent == []
+
+
+def test_outstanding_batches_are_bounded_and_none_is_left_unasked():
+    producer = StandIn()
+    assert deliver(producer, batches(*[1] * 300), None).rows == 300
+    assert producer.most == MAX_OUTSTANDING + 1
+    assert producer.waiting == 0
+    assert {topic for _, topic in producer.sent} == {None}
+
+
+def test_a_failed_row_fails_the_task_with_counts_and_the_first_error():
+    producer = StandIn([None, errors.RecordTooLargeError("value of 9 MB"), errors.KafkaError("later")])
+    with pytest.raises(DeliveryFailedError) as caught:
+        deliver(producer, batches(5, 5, 5), "t")
+    text = str(caught.value)
+    assert "of the 15 that this task sent (5 are known to be in Kafka)" in text
+    assert "first error: RecordTooLargeError: value of 9 MB" in text
+
+
+def test_a_failure_stops_a_task_that_has_more_rows():
+    producer = StandIn([errors.KafkaTimeoutError("late")])
+    with pytest.raises(DeliveryFailedError):
+        deliver(producer, batches(*[1] * 1000), "t")
+    assert len(producer.sent) == MAX_OUTSTANDING + 1
+
+
+def test_producers_are_kept_by_settings_and_bounded(monkeypatch):
+    closed = []
+
+    class Made:
+        def __init__(self, **settings):
+            self.settings = settings
+
+        def close(self):
+            closed.append(self.settings["client.id"])
+
+    monkeypatch.setattr(delivery, "KafkaProducer", Made)
+    monkeypatch.setattr(delivery, "_producers", type(delivery._producers)())
+    first = producer_for({"bootstrap.servers": "b:1", "client.id": "0"})
+    for number in range(1, MAX_PRODUCERS):
+        producer_for({"bootstrap.servers": "b:1", "client.id": str(number)})
+    assert producer_for({"client.id": "0", "bootstrap.servers": "b:1"}) is first
+    assert closed == []
+    producer_for({"bootstrap.servers": "b:1", "client.id": "one more"})
+    assert closed == ["1"]
