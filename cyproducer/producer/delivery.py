@@ -4,14 +4,14 @@ It is woken at most once a millisecond and then calls everything that is ready u
 being woken for each record would cost more than sending it.
 """
 
-import os
 import threading
 import time
 from collections import deque
 from typing import Any
 
 from cyproducer.producer.futures import call_back
-from cyproducer.producer.waiters import Waiter, wait_readable
+from cyproducer.producer.waiter import Waiter
+from cyproducer.shm.waiting import wait_readable
 
 _REST_S = 0.001
 
@@ -22,7 +22,6 @@ class Delivery:
     def __init__(self, session: Any) -> None:
         self.waiter = Waiter()
         self.waiter.open()
-        self.identity = _identity(self.waiter.fd)
         self.session = session
         self.thread: threading.Thread | None = None
         self.armed = False
@@ -35,27 +34,16 @@ class Delivery:
         self.thread.start()
 
     def close(self) -> None:
-        if _identity(self.waiter.fd) == self.identity:
-            self.waiter.close()
+        self.waiter.close()
 
     def poke(self) -> None:
         """Wakes the thread if it sleeps."""
         if self.armed:
             self.armed = False
-            if self.waiter.fd >= 0 and _identity(self.waiter.fd) == self.identity:
-                os.eventfd_write(self.waiter.fd, 1)
+            self.waiter.wake()
 
     def is_current_thread(self) -> bool:
         return self.thread is threading.current_thread()
-
-
-def _identity(fd: int) -> tuple[int, int]:
-    """What tells an eventfd from a file that the program has opened under its number."""
-    try:
-        status = os.fstat(fd)
-    except OSError:
-        return (-1, -1)
-    return (status.st_dev, status.st_ino)
 
 
 def _run(delivery: Delivery, session: Any) -> None:

@@ -34,10 +34,11 @@ cdef class Prepared:
         return self.needed
 
     cdef int take_headers(self, object headers) except -1:
-        cdef tuple all_headers = headers if type(headers) is tuple else _as_tuple(headers)
-        cdef Py_ssize_t count = len(all_headers), total = 0
+        cdef tuple all_headers = _as_tuple(headers)
+        cdef Py_ssize_t count = len(all_headers), total = 0, i
         cdef HeaderView *view
-        cdef object item, name, value
+        cdef tuple item
+        cdef object name, value
         cdef Py_ssize_t size = 0
         self.headers = all_headers
         self.views = &self.few[0]
@@ -46,11 +47,11 @@ cdef class Prepared:
             if self.views == NULL:
                 raise MemoryError
         for i in range(count):
-            item = all_headers[i]
             view = &self.views[i]
-            if type(item) is not tuple or len(<tuple>item) != 2:
-                raise TypeError(f"headers[{i}] must be a tuple (str, bytes or None), not {_shown(item)}")
-            name, value = (<tuple>item)[0], (<tuple>item)[1]
+            if type(all_headers[i]) is not tuple or len(<tuple>all_headers[i]) != 2:
+                raise TypeError(f"headers[{i}] must be a tuple (str, bytes or None), not {_shown(all_headers[i])}")
+            item = all_headers[i]
+            name, value = item[0], item[1]
             if not isinstance(name, str):
                 raise TypeError(f"headers[{i}]: the key must be a str, not {type(name).__name__}")
             view.key = <const uint8_t *>PyUnicode_AsUTF8AndSize(name, &size)
@@ -84,17 +85,20 @@ cdef class Prepared:
 
 
 cdef tuple _as_tuple(object headers):
-    if isinstance(headers, (str, bytes, dict)):
+    """A sequence of pairs as a tuple of tuples, which nobody can change while send() waits."""
+    cdef tuple found
+    if type(headers) is tuple:
+        found = headers
+    elif type(headers) is list:
+        found = tuple(<list>headers)
+    elif isinstance(headers, (str, bytes, dict)) or not hasattr(headers, "__iter__"):
         raise TypeError(f"headers must be a sequence of (str, bytes or None), not {type(headers).__name__}")
-    try:
+    else:
         found = tuple(headers)
-    except TypeError:
-        raise TypeError(
-            f"headers must be a sequence of (str, bytes or None), not {type(headers).__name__}"
-        ) from None
-    return tuple(tuple(item) if isinstance(item, list) else item for item in found) if any(
-        type(item) is not tuple for item in found
-    ) else found
+    for item in found:
+        if type(item) is not tuple:
+            return tuple([tuple(item) if isinstance(item, (list, tuple)) else item for item in found])
+    return found
 
 
 cdef object _shown(object item):
@@ -142,7 +146,7 @@ cdef Prepared prepare(
     self.bound = record_size_bound(self.key_size, self.value_size, header_bytes, self.header_count)
     self.partition = -1
     if partition is not None:
-        self.partition = _index(partition, "partition", 0x7fffffff)
+        self.partition = <int32_t>_index(partition, "partition", 0x7fffffff)
         self.needed = self.partition
     if timestamp_ms is None:
         self.timestamp = realtime_coarse_ms()
@@ -153,10 +157,13 @@ cdef Prepared prepare(
     return self
 
 
-cdef object _index(object number, str what, object largest):
-    if isinstance(number, bool) or not hasattr(number, "__index__"):
-        raise TypeError(f"{what} must be an int or None, not {type(number).__name__}")
-    number = number.__index__()
+cdef int64_t _index(object number, str what, int64_t largest) except -1:
+    cdef int64_t found
+    if type(number) is not int:
+        if isinstance(number, bool) or not hasattr(number, "__index__"):
+            raise TypeError(f"{what} must be an int or None, not {type(number).__name__}")
+        number = number.__index__()
     if not 0 <= number <= largest:
         raise ValueError(f"{what} must be from 0 to {largest}, not {number}")
-    return number
+    found = number
+    return found

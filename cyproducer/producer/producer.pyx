@@ -32,7 +32,8 @@ from cyproducer import errors
 from cyproducer.config import Settings
 from cyproducer.producer import waiting
 from cyproducer.producer.topics import check_name
-from cyproducer.producer.waiters import Waiter, wait_batches, wait_until
+from cyproducer.producer.waiter import Waiter
+from cyproducer.producer.waiters import wait_batches, wait_until
 
 cdef enum:
     NEED_METADATA = 4

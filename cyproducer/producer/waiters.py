@@ -5,7 +5,6 @@ session's readable serves everybody: it reads it, says again that somebody sleep
 those whose wait is over find their own eventfd written. So nobody depends on the thread that was woken.
 """
 
-import os
 import time
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator
@@ -13,6 +12,7 @@ from typing import Any
 
 from cyproducer import errors
 from cyproducer.producer.futures import batch_of
+from cyproducer.producer.waiter import Waiter
 from cyproducer.shm.waiting import wait_readable
 
 ALL_COMPLETED = "ALL_COMPLETED"
@@ -20,49 +20,6 @@ FIRST_COMPLETED = "FIRST_COMPLETED"
 FIRST_EXCEPTION = "FIRST_EXCEPTION"
 
 DoneAndNotDone = namedtuple("DoneAndNotDone", "done not_done")
-
-_descriptors: set[int] = set()
-
-
-class Waiter:
-    """One waiting thread. `notify()` is called from whichever thread learns the news; `wanted` calls end the wait."""
-
-    __slots__ = ("fd", "wanted")
-
-    def __init__(self, wanted: int = 1) -> None:
-        self.wanted = wanted
-        self.fd = -1
-
-    def open(self) -> None:
-        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        _descriptors.add(self.fd)
-
-    def close(self) -> None:
-        fd, self.fd = self.fd, -1
-        if fd in _descriptors:
-            _descriptors.discard(fd)
-            os.close(fd)
-
-    def notify(self) -> None:
-        self.wanted -= 1
-        if self.wanted <= 0 and self.fd >= 0:
-            os.eventfd_write(self.fd, 1)
-
-    def clear(self) -> None:
-        try:
-            os.eventfd_read(self.fd)
-        except BlockingIOError:
-            pass
-
-
-def _close_in_child() -> None:
-    for fd in _descriptors:
-        os.close(fd)
-    _descriptors.clear()
-
-
-os.register_at_fork(after_in_child=_close_in_child)
-
 
 def wait_until(sessions: Iterable[Any], waiter: Waiter, over: Callable[[], bool], deadline: float | None) -> bool:
     """Waits until `over()` or `deadline` (time.monotonic()); False: the time was over first.

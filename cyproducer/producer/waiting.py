@@ -7,7 +7,8 @@ import time
 from typing import Any
 
 from cyproducer import errors
-from cyproducer.producer.waiters import Waiter, wait_until
+from cyproducer.producer.waiter import Waiter
+from cyproducer.producer.waiters import wait_until
 
 HAVE_ROOM, NEED_MEMORY, NEED_SESSION, NEED_METADATA = 0, 1, 2, 4
 

@@ -1,0 +1,75 @@
+"""One waiting thread's own eventfd.
+
+Native, so that notify() cannot be interrupted between its steps: it must never write to a descriptor that its
+owner has just closed.
+"""
+
+import os
+
+cimport cython
+from libc.stdint cimport uint64_t
+
+from cyproducer.producer.append cimport same_file
+from cyproducer.shm.clock cimport eventfd_clear, eventfd_signal
+
+cdef extern from "unistd.h" nogil:
+    int close(int fd)
+
+_opened = set()
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class Waiter:
+    """`notify()` is called from whichever thread learns the news; as many calls as `wanted` end the wait."""
+
+    cdef readonly int fd
+    cdef public long wanted
+    cdef uint64_t device
+    cdef uint64_t inode
+
+    def __init__(self, wanted=1):
+        self.wanted = wanted
+        self.fd = -1
+
+    def open(self):
+        """Makes the eventfd, until close()."""
+        fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        status = os.fstat(fd)
+        self.device, self.inode = status.st_dev, status.st_ino
+        self.fd = fd
+        _opened.add(fd)
+
+    def close(self):
+        """Closes it, unless the program has closed it and uses its number, or this is a child of fork."""
+        cdef int fd = self.fd
+        self.fd = -1
+        if fd in _opened:
+            _opened.discard(fd)
+            if same_file(fd, self.device, self.inode):
+                close(fd)
+
+    def notify(self):
+        """One of the things that are waited for has happened."""
+        self.wanted -= 1
+        if self.wanted <= 0:
+            self.wake()
+
+    def wake(self):
+        """Ends the poll of whoever waits."""
+        if self.fd >= 0 and same_file(self.fd, self.device, self.inode):
+            eventfd_signal(self.fd)
+
+    def clear(self):
+        """Takes back what wake() has done."""
+        if self.fd >= 0 and same_file(self.fd, self.device, self.inode):
+            eventfd_clear(self.fd)
+
+
+def _close_in_child():
+    for fd in _opened:
+        close(fd)
+    _opened.clear()
+
+
+os.register_at_fork(after_in_child=_close_in_child)
