@@ -28,6 +28,8 @@ def pytest_configure(config: pytest.Config) -> None:
             f"not built: {', '.join(missing)}. Build in place: python setup.py build_ext --inplace "
             "(CYPRODUCER_BUILD_ONLY=room,room builds, and asks for, these rooms only)"
         )
+    if os.environ.get("CYPRODUCER_EXPECT_DEBUG") and not build.is_debug():
+        raise pytest.UsageError("a debug build was asked for, this is none: build with CYPRODUCER_DEBUG=1")
 
 
 def pytest_report_header() -> str:
