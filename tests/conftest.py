@@ -6,14 +6,16 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from support import build
 from support.leftovers import holdings, kill_leftovers, wait_for_nothing_left
 
-from cyproducer.cli.kafka_node import JavaMissingError, KafkaCluster, KafkaDownloadError
+if TYPE_CHECKING:
+    from cyproducer.cli.kafka_node import KafkaCluster
 
-CLUSTERS: list[KafkaCluster] = []
+CLUSTERS: "list[KafkaCluster]" = []
 TOPIC_NUMBERS = itertools.count(1)
 REPORTS = pytest.StashKey[dict[str, pytest.TestReport]]()
 
@@ -81,7 +83,9 @@ def _broker_pids() -> set[int]:
     return {pid for cluster in CLUSTERS for pid in cluster.pids()}
 
 
-def _cluster(nodes: int, directory: Path) -> Iterator[KafkaCluster]:
+def _cluster(nodes: int, directory: Path) -> "Iterator[KafkaCluster]":
+    from cyproducer.cli.kafka_node import JavaMissingError, KafkaCluster, KafkaDownloadError
+
     try:
         cluster = KafkaCluster(nodes, directory)
     except (JavaMissingError, KafkaDownloadError) as error:
@@ -94,13 +98,13 @@ def _cluster(nodes: int, directory: Path) -> Iterator[KafkaCluster]:
 
 
 @pytest.fixture(scope="session")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[KafkaCluster]":
     """One Kafka node for the whole run. A test may kill or pause it: it is whole again for the next."""
     yield from _cluster(1, tmp_path_factory.mktemp("kafka"))
 
 
 @pytest.fixture(scope="session")
-def kafka3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+def kafka3(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[KafkaCluster]":
     """Three Kafka nodes (min.insync.replicas=2) for the whole run, started by the first test that asks."""
     yield from _cluster(3, tmp_path_factory.mktemp("kafka3"))
 
@@ -116,7 +120,7 @@ def new_topic(request: pytest.FixtureRequest) -> Callable[..., str]:
         partitions: int = 1,
         replication: int = 1,
         configs: dict[str, str] | None = None,
-        cluster: KafkaCluster | None = None,
+        cluster: "KafkaCluster | None" = None,
     ) -> str:
         where = cluster if cluster is not None else request.getfixturevalue("kafka")
         return where.create_topic(f"t{os.getpid()}-{next(TOPIC_NUMBERS)}", partitions, replication, configs)

@@ -1,14 +1,14 @@
 """What the package under test was built as, and whether all of it was built."""
 
 import importlib.machinery
+import importlib.util
 import os
 import sys
 from pathlib import Path
 
-import cyproducer
-
 SOURCE = Path(__file__).resolve().parents[2] / "cyproducer"
-PACKAGE = Path(cyproducer.__file__).resolve().parent
+# Found, not imported: without its extension modules the package cannot be imported, and this is to say so.
+PACKAGE = Path(importlib.util.find_spec("cyproducer").origin).resolve().parent
 
 
 def extension_names() -> list[str]:
@@ -49,6 +49,4 @@ def is_debug() -> bool | None:
 def describe() -> str:
     """One line for the header of a test run."""
     kind = {True: "debug", False: "release", None: "unknown"}[is_debug()]
-    return (
-        f"cyproducer {cyproducer.__version__} from {PACKAGE}, {kind} build, Python {sys.version.split()[0]}"
-    )
+    return f"cyproducer from {PACKAGE}, {kind} build, Python {sys.version.split()[0]}"
