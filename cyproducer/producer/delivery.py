@@ -80,8 +80,9 @@ def _sleep(delivery: Delivery, session: Any) -> None:
         session.enter_sleep(delivery.waiter)
     try:
         delivery.armed = True
-        if session.ready or (watching and not session.alive) or (session.watched > 0) != watching:
-            return
+        changed = (session.watched > 0) != watching
+        if session.ready or changed or not session.alive or (session.orphaned and not watching):
+            return  # whoever changed that found nobody asleep to poke
         polled = [delivery.waiter.fd, *(session.descriptors if watching else ())]
         ready = wait_readable(polled, None)
         if delivery.waiter.fd in ready:

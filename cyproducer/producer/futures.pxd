@@ -28,15 +28,12 @@ cdef class Batch:
 
 
 cdef class Future:
+    # 40 bytes: a cdef method would add the pointer to their table
     cdef Batch batch
     cdef uint32_t index
     cdef int32_t timestamp_delta
     cdef int32_t key_size
     cdef int32_t value_size
-
-    cdef object settle(self, object timeout)
-    cdef object metadata(self)
-    cdef object watch(self, int kind, object function)
 
 
 cdef class Run:
@@ -45,6 +42,7 @@ cdef class Run:
     cdef list futures
 
 
+cdef object metadata_of(Future future)
 cdef Batch make_batch(object session, str topic, int32_t partition, int64_t base_timestamp)
 cdef Future make_future(Batch batch, uint32_t index, int64_t timestamp, Py_ssize_t key_size, Py_ssize_t value_size)
 cdef object watch_delivery(Future future, object function)

@@ -110,44 +110,18 @@ cdef class Future:
     def __init__(self):
         raise TypeError("KafkaProducer.send() makes futures")
 
-    cdef object settle(self, object timeout):
-        """Waits for the outcome."""
-        self.batch.refuse_child()
-        session = self.batch.session
-        session.drain()
-        if not self.batch.done:
-            from cyproducer.producer.waiters import wait_batches
-
-            if not wait_batches([self.batch], timeout):
-                raise errors.KafkaTimeoutError(
-                    f"topic {self.batch.topic!r}, partition {self.batch.partition}: no outcome within {timeout} s; "
-                    "the record is still under way"
-                )
-
-    cdef object metadata(self):
-        cdef Batch batch = self.batch
-        cdef int64_t offset = -1 if batch.error or batch.base_offset < 0 else batch.base_offset + self.index
-        cdef int64_t timestamp = batch.base_timestamp + self.timestamp_delta
-        if batch.append_time >= 0:
-            timestamp = batch.append_time
-        elif self.timestamp_delta == FAR_TIMESTAMP:
-            timestamp = batch.far[self.index]
-        return cyp_record_metadata(
-            <void *>_METADATA, batch.topic, batch.partition, offset, timestamp, self.key_size, self.value_size
-        )
-
     def result(self, timeout=None):
         """The `RecordMetadata`, or raises the record's error."""
         if not self.batch.done:
-            self.settle(timeout)
+            settle(self, timeout)
         if self.batch.error:
             raise self.batch.failure()
-        return self.metadata()
+        return metadata_of(self)
 
     def exception(self, timeout=None):
         """The record's error, or None if it was written."""
         if not self.batch.done:
-            self.settle(timeout)
+            settle(self, timeout)
         return self.batch.failure() if self.batch.error else None
 
     def get(self, timeout=None):
@@ -173,7 +147,7 @@ cdef class Future:
     @property
     def value(self):
         """The `RecordMetadata` of a record that was written, else None."""
-        return self.metadata() if self.done() and not self.batch.error else None
+        return metadata_of(self) if self.done() and not self.batch.error else None
 
     def succeeded(self):
         """Was the record written?"""
@@ -187,28 +161,18 @@ cdef class Future:
         """Is the outcome an error after which sending the record again can succeed?"""
         return self.failed() and bool(self.batch.failure().retriable)
 
-    cdef object watch(self, int kind, object function):
-        if not callable(function):
-            raise TypeError(f"a callback must be callable, not {type(function).__name__}")
-        if not self.batch.done:
-            self.batch.refuse_child()
-        if self.batch.done and self.batch.callbacks is None:
-            _call(kind, function, self)
-        else:
-            _add_callback(self, kind, function)
-
     def add_done_callback(self, function):
         """`function(future)` is called once the outcome is known: on the producer's callback thread, or here if it is."""
-        self.watch(ON_DONE, function)
+        watch(self, ON_DONE, function)
 
     def add_callback(self, function, *args, **kwargs):
         """`function(*args, record, **kwargs)` is called if the record is written. Returns the future."""
-        self.watch(ON_SUCCESS, functools.partial(function, *args, **kwargs) if args or kwargs else function)
+        watch(self, ON_SUCCESS, functools.partial(function, *args, **kwargs) if args or kwargs else function)
         return self
 
     def add_errback(self, function, *args, **kwargs):
         """`function(*args, error, **kwargs)` is called if the record fails. Returns the future."""
-        self.watch(ON_ERROR, functools.partial(function, *args, **kwargs) if args or kwargs else function)
+        watch(self, ON_ERROR, functools.partial(function, *args, **kwargs) if args or kwargs else function)
         return self
 
     def add_both(self, function, *args, **kwargs):
@@ -224,12 +188,51 @@ cdef class Future:
 
     def __repr__(self):
         cdef Batch batch = self.batch
-        state = "pending" if not batch.done else f"error {batch.error}" if batch.error else repr(self.metadata())
+        state = "pending" if not batch.done else f"error {batch.error}" if batch.error else repr(metadata_of(self))
         return f"<Future {batch.topic}-{batch.partition} {state}>"
 
     @property
     def _batch(self):
         return self.batch
+
+
+cdef object settle(Future future, object timeout):
+    """Waits for the outcome."""
+    future.batch.refuse_child()
+    session = future.batch.session
+    session.drain()
+    if not future.batch.done:
+        from cyproducer.producer.waiters import wait_batches
+
+        if not wait_batches([future.batch], timeout):
+            raise errors.KafkaTimeoutError(
+                f"topic {future.batch.topic!r}, partition {future.batch.partition}: no outcome within {timeout} s; "
+                "the record is still under way"
+            )
+
+
+cdef object metadata_of(Future future):
+    cdef Batch batch = future.batch
+    cdef int64_t offset = -1 if batch.error or batch.base_offset < 0 else batch.base_offset + future.index
+    cdef int64_t timestamp = batch.base_timestamp + future.timestamp_delta
+    if batch.append_time >= 0:
+        timestamp = batch.append_time
+    elif future.timestamp_delta == FAR_TIMESTAMP:
+        timestamp = batch.far[future.index]
+    return cyp_record_metadata(
+        <void *>_METADATA, batch.topic, batch.partition, offset, timestamp, future.key_size, future.value_size
+    )
+
+
+cdef object watch(Future future, int kind, object function):
+    if not callable(function):
+        raise TypeError(f"a callback must be callable, not {type(function).__name__}")
+    if not future.batch.done:
+        future.batch.refuse_child()
+    if future.batch.done and future.batch.callbacks is None:
+        _call(kind, function, future)
+    else:
+        _add_callback(future, kind, function)
 
 
 @cython.final
@@ -319,12 +322,12 @@ cdef object _call(int kind, object function, Future future):
     cdef Batch batch = future.batch
     try:
         if kind == ON_DELIVERY:
-            function(batch.failure() if batch.error else None, future.metadata())
+            function(batch.failure() if batch.error else None, metadata_of(future))
         elif kind == ON_DONE:
             function(future)
         elif kind == ON_SUCCESS:
             if not batch.error:
-                function(future.metadata())
+                function(metadata_of(future))
         elif batch.error:
             function(batch.failure())
     except BaseException:

@@ -1,0 +1,321 @@
+"""Callbacks, waiting for many futures, asyncio, fork: against a stand-in sender."""
+
+import asyncio
+import concurrent.futures
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from standin_sender import StandIn
+
+import cyproducer
+from cyproducer import KafkaProducer, errors
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def sender(short_tmp):
+    with StandIn(short_tmp / f"f{time.monotonic_ns()}", {"t": 4, "one": 1}) as standin:
+        yield standin
+
+
+@pytest.fixture
+def producer(sender):
+    with KafkaProducer(sender=sender.path) as made:
+        yield made
+
+
+def callback_threads():
+    return [t for t in threading.enumerate() if t.name == "cyproducer-callbacks"]
+
+
+def test_on_delivery_is_called_once_in_order_on_one_thread(sender, producer):
+    producer.send("one", b"x").result(10)
+    assert not callback_threads()
+    seen = []
+    for number in range(1000):
+        producer.send("one", b"%d" % number, on_delivery=lambda e, r, n=number: seen.append((n, e, r.offset)))
+    assert len(callback_threads()) == 1
+    producer.flush(10)
+    assert seen == [(n, None, n + 1) for n in range(1000)]
+    producer.close()
+    deadline = time.monotonic() + 10
+    while callback_threads() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert not callback_threads()
+
+
+def test_callbacks_of_every_kind(sender, producer):
+    seen = []
+    sender.hold = True
+    good = producer.send("one", b"x")
+    assert good.add_callback(lambda tag, record, more: seen.append((tag, record.offset, more)), "tag", more=1) is good
+    good.add_errback(lambda error: seen.append("never"))
+    good.add_done_callback(lambda future: seen.append(future is good))
+    good.add_both(lambda record: seen.append("both"))
+    sender.release()
+    producer.flush(10)
+    assert seen == [("tag", 0, 1), True, "both"]
+    good.add_done_callback(lambda future: seen.append("late"))
+    assert seen[-1] == "late"
+    sender.error = 10
+    bad = producer.send("one", b"x", on_delivery=lambda e, r: seen.append((type(e), r.topic, r.offset)))
+    bad.add_callback(lambda record: seen.append("never")).add_errback(lambda error: seen.append(error.code))
+    producer.flush(10)
+    assert seen[-2:] == [(errors.RecordTooLargeError, "one", -1), 10]
+
+
+def test_a_callback_added_to_an_older_future_comes_in_the_records_order(sender, producer):
+    seen = []
+    sender.hold = True
+    first = producer.send("one", b"1")
+    producer.send("one", b"2", on_delivery=lambda e, r: seen.append(2))
+    first.add_done_callback(lambda f: seen.append(1))
+    sender.release()
+    producer.flush(10)
+    assert seen == [1, 2]
+
+
+def test_a_callback_that_raises_is_logged_and_the_others_run(sender, producer, caplog):
+    seen = []
+
+    def broken(error, record):
+        raise RuntimeError("boom")
+
+    producer.send("one", b"1", on_delivery=broken)
+    producer.send("one", b"2", on_delivery=lambda e, r: seen.append(r.offset))
+    producer.flush(10)
+    assert seen == [1]
+    assert "boom" in caplog.text and "'one'" in caplog.text
+
+
+def test_sending_and_flushing_in_a_callback(sender, producer):
+    seen = []
+
+    def again(error, record):
+        seen.append(producer.send("one", b"again"))
+        producer.flush(10)
+
+    producer.send("one", b"x", on_delivery=again)
+    producer.flush(10)
+    assert seen[0].result(10).offset == 1
+
+
+def test_wait_and_as_completed(sender, producer):
+    sender.hold = True
+    futures = [producer.send("t", b"x", partition=p) for p in range(4)]
+    assert cyproducer.wait(futures, timeout=0.01) == (set(), set(futures))
+    with pytest.raises(TimeoutError):
+        next(cyproducer.as_completed(futures, timeout=0.01))
+    sender.release()
+    assert set(cyproducer.as_completed(futures, timeout=10)) == set(futures)
+    done, not_done = cyproducer.wait(futures)
+    assert (done, not_done) == (set(futures), set())
+    more = producer.send("t", b"y")
+    assert more in cyproducer.wait([more], 10, return_when=concurrent.futures.FIRST_COMPLETED).done
+    with pytest.raises(TypeError, match="list"):
+        cyproducer.wait([[]])
+
+
+def test_many_threads_wait_for_their_own_futures(sender, producer):
+    failed = []
+
+    def work(number):
+        for _ in range(20):
+            try:
+                producer.send("t", b"x", partition=number % 4).result(20)
+            except Exception as error:
+                failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed and len(sender.log) == 160
+
+
+def test_a_signal_ends_a_wait(sender, producer):
+    sender.hold = True
+    future = producer.send("t", b"x")
+    before = signal.signal(signal.SIGALRM, lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(KeyboardInterrupt):
+            future.result(30)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    sender.release()
+    assert future.result(10).offset == 0
+
+
+def test_futures_are_not_tracked_by_the_garbage_collector(sender, producer):
+    future = producer.send("t", b"x")
+    assert not gc.is_tracked(future)
+    assert sys.getsizeof(future) == 40
+    with pytest.raises(TypeError):
+        type(future)()
+
+
+def test_asyncio_sends_without_a_thread(sender, producer):
+    async def main():
+        first = await (await producer.send_async("t", b"x"))
+        threads = threading.active_count()
+        futures = [await producer.send_async("t", b"%d" % n) for n in range(2000)]
+        records = await asyncio.gather(*(asyncio.ensure_future(_await(f)) for f in futures))
+        assert threading.active_count() == threads
+        return first, records
+
+    first, records = asyncio.run(main())
+    assert first.offset == 0
+    assert len({(r.partition, r.offset) for r in records}) == 2000
+
+
+async def _await(future):
+    return await future
+
+
+def test_asyncio_waits_for_memory_and_metadata_without_blocking_the_loop(sender):
+    late = []
+
+    async def ticker():
+        while True:
+            started = time.monotonic()
+            await asyncio.sleep(0.01)
+            late.append(time.monotonic() - started)
+
+    async def main(producer):
+        ticking = asyncio.ensure_future(ticker())
+        sender.hold = True
+        threading.Timer(0.3, sender.release).start()
+        threading.Timer(0.2, lambda: (sender.topics.update(late=2), sender.publish())).start()
+        showed_up = await producer.send_async("late", b"x")
+        futures = [await producer.send_async("one", b"%04d" % n + bytes(60_000)) for n in range(60)]
+        await showed_up
+        records = [await future for future in futures]
+        ticking.cancel()
+        return records
+
+    with KafkaProducer(sender=sender.path, buffer_memory=1 << 20) as producer:
+        records = asyncio.run(main(producer))
+    assert [r.offset for r in records] == list(range(60))
+    assert [int(r.value[:4]) for r in sender.log if r.topic == "one"] == list(range(60))
+    assert len(late) > 15
+
+
+def test_asyncio_errors_and_cancellation(sender):
+    async def main(producer):
+        with pytest.raises(errors.KafkaTimeoutError, match="not present in metadata after 100 ms"):
+            await producer.send_async("nope", b"")
+        sender.hold = True
+        held = await producer.send_async("t", b"x")
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(_await(held), 0.05)
+        with pytest.raises(errors.BufferExhaustedError):
+            for _ in range(40):
+                await producer.send_async("one", bytes(60_000))
+        sender.release()
+        return await held
+
+    with KafkaProducer(sender=sender.path, buffer_memory=1 << 20, max_block_ms=100) as producer:
+        assert asyncio.run(main(producer)).offset == 0
+
+
+def test_two_loops_in_two_threads(sender, producer):
+    async def main():
+        return [await (await producer.send_async("t", b"x")) for _ in range(50)]
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(lambda _: asyncio.run(main()), range(2)))
+    assert sorted(r.offset for records in results for r in records) == list(range(100))
+
+
+def in_child(function):
+    """What `function` returns in a forked child, as text."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            text = str(function())
+        except BaseException as error:
+            text = f"raised {error!r}"
+        os.write(write, text.encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as stream:
+        text = stream.read()
+    assert os.waitpid(pid, 0)[1] == 0
+    return text
+
+
+def test_fork(sender, producer):
+    done = producer.send("t", b"done", partition=1)
+    producer.flush(10)
+    sender.hold = True
+    pending = producer.send("t", b"pending")
+
+    def child():
+        assert done.result(0).offset == 0
+        with pytest.raises(errors.ForkedFutureError, match="'t'"):
+            pending.result(0)
+        with pytest.raises(errors.ForkedFutureError):
+            pending.done()
+        with pytest.raises(errors.ForkedFutureError):
+            pending.add_done_callback(print)
+        sent = producer.send("t", b"child's", partition=3)
+        producer.flush(10)
+        return sent.result(10).offset
+
+    threading.Timer(0.3, sender.release).start()
+    assert in_child(child) == "0"
+    assert pending.result(10).topic == "t"
+    producer.send("t", b"parent again").result(10)
+    assert {r.value for r in sender.log} == {b"done", b"pending", b"child's", b"parent again"}
+    assert sender.attached == 2
+
+
+def test_a_child_that_ends_leaves_the_parents_session_alone(sender, producer):
+    producer.send("t", b"x").result(10)
+    assert in_child(lambda: "nothing") == "nothing"
+    assert in_child(lambda: producer.close()) == "None"
+    assert producer.send("t", b"y").result(10).offset == 1
+    assert sender.attached == 1
+
+
+def test_exit_without_close_flushes_within_exit_flush_timeout(sender):
+    code = (
+        "import cyproducer, sys\n"
+        "p = cyproducer.KafkaProducer(sender=sys.argv[1], exit_flush_timeout_ms=10000)\n"
+        "for n in range(100): p.send('t', b'%d' % n)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, sender.path], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(sender.log) == 100
+
+
+def test_gevent_greenlets_go_on_while_one_waits(sender):
+    code = (
+        "from gevent import monkey; monkey.patch_all()\n"
+        "import gevent, cyproducer, sys\n"
+        "p = cyproducer.KafkaProducer(sender=sys.argv[1])\n"
+        "f = p.send('t', b'x'); ticks = []; called = []\n"
+        "f.add_done_callback(lambda f: called.append(f.result().offset))\n"
+        "def tick():\n"
+        "    while True: ticks.append(1); gevent.sleep(0.01)\n"
+        "g = gevent.spawn(tick)\n"
+        "w = [gevent.spawn(f.result, 20) for _ in range(3)]\n"
+        "gevent.joinall(w)\n"
+        "p.close()\n"
+        "print([x.value.offset for x in w], len(ticks) > 5, called)\n"
+    )
+    sender.hold = True
+    threading.Timer(2, sender.release).start()
+    done = subprocess.run([sys.executable, "-c", code, sender.path], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "[0, 0, 0] True [0]\n", done.stderr
