@@ -17,9 +17,9 @@ def level_of(text: str | None) -> int:
     return _LEVELS.get((text or "").strip().upper(), logging.INFO)
 
 
-def fields(**values: object) -> dict[str, dict[str, object]]:
+def fields(**values: object) -> dict[str, object]:
     """The `extra` of a log call that adds fields to its line."""
-    return {"extra": {"fields": values}}  # type: ignore[dict-item]
+    return {"fields": values}
 
 
 def _value(value: object) -> str:

@@ -72,7 +72,7 @@ class Attachment:
 
     def __init__(self) -> None:
         # From _socket: gevent replaces socket.socket by one that hides EAGAIN behind a switch of greenlets.
-        self.socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+        self.socket: Any = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
         self.socket.setblocking(False)
         self._socket_file = _file_of(self.socket.fileno())
         self._wake_file = (0, 0)

@@ -14,7 +14,7 @@ import sys
 from typing import Any
 
 from cyproducer.errors import SenderUnavailableError
-from cyproducer.shm.rendezvous import Rendezvous
+from cyproducer.shm.rendezvous import Rendezvous, open_private
 from cyproducer.shm.waiting import wait_readable
 
 __all__ = ["SpawnLock", "Spawned", "interpreters", "spawn_sender"]
@@ -59,7 +59,7 @@ class SpawnLock:
         """Takes the lock if nobody has it. Raises OSError if the file cannot be made."""
         if self.fd >= 0:
             return True
-        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        fd = open_private(self.path, os.O_RDWR)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             same = os.path.samestat(os.fstat(fd), os.stat(self.path, follow_symlinks=False))
@@ -234,9 +234,7 @@ def spawn_sender(python: str, rendezvous: Rendezvous, order: dict[str, Any]) -> 
         os.lseek(stdin, 0, os.SEEK_SET)
         report, stdout = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         opened += [report, stdout]
-        log = os.open(
-            rendezvous.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-        )
+        log = open_private(rendezvous.log, os.O_WRONLY | os.O_APPEND)
         opened.append(log)
         log_size = os.fstat(log).st_size
         pid = os.posix_spawn(

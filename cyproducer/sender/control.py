@@ -142,7 +142,7 @@ class Control:
             if self.draining and now >= self._drain_deadline:
                 self.log.warning(
                     "the drain's time is over",
-                    **fields(front_ends=len(self._front_ends), undelivered=self.engine.undelivered()),
+                    extra=fields(front_ends=len(self._front_ends), undelivered=self.engine.undelivered()),
                 )
                 self.finished = True
             return
@@ -161,7 +161,9 @@ class Control:
             self._drain_deadline = self.clock() + self.facts.drain_s
             self.log.info(
                 "draining",
-                **fields(why=why, front_ends=len(self._front_ends), undelivered=self.engine.undelivered()),
+                extra=fields(
+                    why=why, front_ends=len(self._front_ends), undelivered=self.engine.undelivered()
+                ),
             )
 
     def close(self) -> list[Peer]:
@@ -248,7 +250,7 @@ class Control:
         op = message.get("op")
         if not self._may_connect(peer):
             # Not before its message was read: closing a socket with unread data drops the answer on its way.
-            self.log.warning("a process was refused", **fields(uid=peer.uid, gid=peer.gid, peer=peer.pid))
+            self.log.warning("a process was refused", extra=fields(uid=peer.uid, gid=peer.gid, peer=peer.pid))
             text = f"uid {peer.uid} may not use this sender (see --allow-uid, --allow-gid)"
             peer.send(_refusal("REFUSED", text))
             self._end(peer, "refused")
@@ -261,12 +263,20 @@ class Control:
         elif op == "want" and peer.attach_id:
             name = topic_name(message)
             if name is not None:
-                self.engine.want_topic(peer.attach_id, name)
+                self._want(peer, name)
         elif op == "close" and peer.attach_id:
             peer.orderly = True
         else:
             peer.send(_refusal("MALFORMED", f"unexpected: {str(op)[:40]!r}"))
             self._end(peer, "it sent something unexpected")
+
+    def _want(self, peer: Peer, name: str) -> None:
+        try:
+            self.engine.want_topic(peer.attach_id, name)
+        except (OverflowError, ValueError) as error:
+            self.log.warning(
+                "no metadata for topic %s of %s: %s", name, peer.app, error, extra={"app": peer.app}
+            )
 
     # ------------------------------------------------------------------ front-ends
 
@@ -286,7 +296,7 @@ class Control:
             fds.clear()
             attach_id, outcomes, wake = self._engine_attach(request)
         except RefusedError as error:
-            self.log.warning("an attach was refused", **fields(peer=peer.pid, uid=peer.uid, why=error))
+            self.log.warning("an attach was refused", extra=fields(peer=peer.pid, uid=peer.uid, why=error))
             peer.send(_refusal(error.name, str(error)))
             self._end(peer, "refused")
             return
@@ -305,14 +315,19 @@ class Control:
         self._pidfds[peer.pidfd] = peer
         self.engine.watch(peer.pidfd)
         self._ask_for_idle_timeout(request.settings)
-        self.log.info("attached", **fields(attach_id=attach_id, peer=peer.pid, uid=peer.uid, app=peer.app))
+        self.log.info(
+            "attached", extra=fields(attach_id=attach_id, peer=peer.pid, uid=peer.uid, app=peer.app)
+        )
         for text in self.standing_warnings:
             peer.send({"op": "warning", "message": text})
 
     def _engine_attach(self, request: Any) -> tuple[int, int, int]:
         """The engine owns both descriptors from here on, also if it refuses."""
         try:
-            return self.engine.attach(request.arena_fd, request.slots, request.settings, request.wake_fd)
+            attached: tuple[int, int, int] = self.engine.attach(
+                request.arena_fd, request.slots, request.settings, request.wake_fd
+            )
+            return attached
         except ValueError as error:
             raise RefusedError("MALFORMED", str(error)) from None
         except (OSError, MemoryError) as error:
@@ -349,10 +364,10 @@ class Control:
             del self._front_ends[peer.attach_id]
             self.engine.detach(peer.attach_id)
             self.log.info(
-                "detached", **fields(attach_id=peer.attach_id, peer=peer.pid, app=peer.app, why=why)
+                "detached", extra=fields(attach_id=peer.attach_id, peer=peer.pid, app=peer.app, why=why)
             )
         elif why != "it hung up":
-            self.log.info("a connection was closed", **fields(peer=peer.pid, why=why))
+            self.log.info("a connection was closed", extra=fields(peer=peer.pid, why=why))
         peer.close()
 
     # ------------------------------------------------------------------ failures and warnings

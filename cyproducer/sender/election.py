@@ -9,7 +9,7 @@ import os
 import socket
 import time
 
-from cyproducer.shm.rendezvous import Rendezvous
+from cyproducer.shm.rendezvous import Rendezvous, open_private
 
 __all__ = ["Election"]
 
@@ -74,7 +74,7 @@ class Election:
 def _try_lock(path: str) -> int:
     """A descriptor that holds the lock on the file that `path` names now; -1 if another one holds it."""
     while True:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        fd = open_private(path, os.O_RDWR)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             locked = os.fstat(fd)

@@ -72,12 +72,13 @@ def _leave_surroundings() -> None:
     os.setsid()  # the spawned half led a session; this one was forked from it
     os.chdir("/")
     os.umask(0o077)
-    for attempt in (
+    attempts: tuple[Callable[[], None], ...] = (
         lambda: os.setpriority(os.PRIO_PROCESS, 0, 0),
         lambda: os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0)),
         lambda: os.sched_setaffinity(0, range(_AFFINITY_CPUS_MAX)),
         lambda: _name_process("cyproducer"),
-    ):
+    )
+    for attempt in attempts:
         try:
             attempt()
         except (OSError, ValueError):
@@ -117,19 +118,18 @@ def make_log(path: str | None) -> logging.Logger:
 
 
 class _Signals:
-    """SIGTERM and SIGINT as a readable descriptor, since the engine waits without the interpreter."""
+    """SIGTERM, and a terminal's signals, as a descriptor: the engine waits without the interpreter."""
 
-    def __init__(self, interrupt: bool) -> None:
+    def __init__(self, of_a_terminal: bool) -> None:
         self.reader, self._writer = socket.socketpair()
         self.reader.setblocking(False)
         self._writer.setblocking(False)
         self.received: list[int] = []
         self._former: dict[int, Any] = {}
-        for number in (signal.SIGTERM, signal.SIGINT):
-            heeded = number == signal.SIGTERM or interrupt
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            heeded = number == signal.SIGTERM or of_a_terminal
             handler = self._on_signal if heeded else signal.SIG_IGN
             self._former[number] = signal.signal(number, handler)
-        self._former[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self._former_fd = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
 
     def _on_signal(self, number: int, _frame: Any) -> None:
@@ -186,7 +186,7 @@ def serve(
         at_end.callback(lambda: [peer.close() for peer in waiting])
         at_end.callback(election.release)
         faulthandler.enable(2)
-        signals = _Signals(interrupt=foreground)
+        signals = _Signals(of_a_terminal=foreground)
         at_end.callback(signals.close)
         engine = Engine(settings, log)
         at_end.callback(engine.close)
@@ -204,7 +204,7 @@ def serve(
             control.standing_warnings.append(crowd)
             log.warning("%s", crowd)
         neighbours.write_description(place.description, mine)
-        log.info("listening", **fields(socket=place.socket, servers=settings.get("bootstrap_servers")))
+        log.info("listening", extra=fields(socket=place.socket, servers=settings.get("bootstrap_servers")))
         report({"ready": os.getpid()})
         _run(engine, control, signals, log)
         election.give_up_names()
@@ -225,7 +225,7 @@ def _run(engine: Any, control: Any, signals: _Signals, log: logging.Logger) -> N
             control.drain(signal.Signals(number).name)
         control.turn(ready)
         if heard > 1 and not control.finished:
-            log.warning("a second signal: ending at once", **fields(undelivered=engine.undelivered()))
+            log.warning("a second signal: ending at once", extra=fields(undelivered=engine.undelivered()))
             break
     engine.unwatch(signals.reader.fileno())
 

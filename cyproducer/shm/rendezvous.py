@@ -19,6 +19,7 @@ __all__ = [
     "at_socket",
     "identity",
     "of_sender",
+    "open_private",
     "public_settings",
     "runtime_directory",
     "senders_in",
@@ -117,6 +118,14 @@ def _ensure_private(path: str, uid: int, repair: bool) -> str:
     if not os.access(path, os.W_OK | os.X_OK, effective_ids=True):
         return "it cannot be written; make it writable or use another directory"
     return ""
+
+
+def open_private(path: str, flags: int) -> int:
+    """Opens, or makes, a file of the runtime directory for this user alone, whatever the umask is."""
+    fd = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    if stat.S_IMODE(os.fstat(fd).st_mode) != 0o600:
+        os.fchmod(fd, 0o600)
+    return fd
 
 
 def service_name(cgroup: str) -> str:

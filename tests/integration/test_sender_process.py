@@ -178,6 +178,10 @@ def test_sender_keeps_nothing_of_an_odd_starter(short_tmp: Path, runtime_dir: Pa
         assert "SECRET_OF_THE_APPLICATION" not in environment
         assert "LD_PRELOAD" not in environment
         assert "PYTHONPATH" not in environment
+        mapped = Path(f"/proc/{pid}/maps").read_text()
+        assert "/cyproducer/sender/" in mapped
+        assert "/cyproducer/producer/" not in mapped
+        assert "numpy" not in mapped
         assert "hunter2" not in " ".join(sender.cmdline())
         assert sender.nice() == (0 if os.geteuid() == 0 else 7)
         assert len(sender.cpu_affinity()) == len(os.sched_getaffinity(0))
@@ -192,6 +196,7 @@ def test_sender_keeps_nothing_of_an_odd_starter(short_tmp: Path, runtime_dir: Pa
         assert not int(fields["SigIgn"], 16) & 1 << signal.SIGUSR2 - 1
         assert int(fields["SigIgn"], 16) & 1 << signal.SIGPIPE - 1
         assert int(fields["Umask"], 8) == 0o077
+        assert {path.stat().st_mode & 0o777 for path in runtime_dir.iterdir() if path != gate} == {0o600}
         gate.write_text("x")
         process.wait(10)
     gate.unlink()
