@@ -1,18 +1,34 @@
 """One Kafka producer for every Python process on a host."""
 
+import importlib
 import sys
+from typing import TYPE_CHECKING, Any
 
 from cyproducer import errors
 from cyproducer.types import ArrayMetadata, RecordMetadata, TopicPartition
 
-if sys.platform == "linux":
+if TYPE_CHECKING:
     from cyproducer.producer.producer import KafkaProducer
     from cyproducer.producer.waiters import as_completed, wait
-else:
-    from cyproducer.unsupported import KafkaProducer, as_completed, wait
 
 __all__ = [
     "ArrayMetadata", "KafkaProducer", "RecordMetadata", "TopicPartition", "as_completed", "errors", "wait",
 ]
 
 __version__ = "0.1.0"
+
+# Imported when they are first asked for: the sender and the command line do without the producer room.
+_LATER = {"KafkaProducer": "producer.producer", "as_completed": "producer.waiters", "wait": "producer.waiters"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    room = _LATER[name] if sys.platform == "linux" else "unsupported"
+    value = getattr(importlib.import_module(f"{__name__}.{room}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})
