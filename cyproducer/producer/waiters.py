@@ -6,12 +6,11 @@ those whose wait is over find their own eventfd written. So nobody depends on th
 """
 
 import time
-from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from cyproducer import errors
-from cyproducer.producer.futures import batch_of
+from cyproducer.producer.futures import Future, batch_of
 from cyproducer.producer.waiter import Waiter
 from cyproducer.shm.waiting import wait_readable
 
@@ -19,7 +18,13 @@ ALL_COMPLETED = "ALL_COMPLETED"
 FIRST_COMPLETED = "FIRST_COMPLETED"
 FIRST_EXCEPTION = "FIRST_EXCEPTION"
 
-DoneAndNotDone = namedtuple("DoneAndNotDone", "done not_done")
+
+class DoneAndNotDone(NamedTuple):
+    """What `wait` returns."""
+
+    done: set[Future]
+    not_done: set[Future]
+
 
 def wait_until(sessions: Iterable[Any], waiter: Waiter, over: Callable[[], bool], deadline: float | None) -> bool:
     """Waits until `over()` or `deadline` (time.monotonic()); False: the time was over first.
@@ -91,7 +96,7 @@ def wait_batches(batches: Iterable[Any], timeout: float | None, any_of: bool = F
     return wait_until(sessions, waiter, over, deadline)
 
 
-def wait(fs: Iterable[Any], timeout: float | None = None, return_when: str = ALL_COMPLETED) -> DoneAndNotDone:
+def wait(fs: Iterable[Future], timeout: float | None = None, return_when: str = ALL_COMPLETED) -> DoneAndNotDone:
     """concurrent.futures.wait for futures of KafkaProducer.send(): (done, not_done), two sets.
 
     `timeout` in seconds. FIRST_EXCEPTION returns when one has failed or all are done.
@@ -115,7 +120,7 @@ def wait(fs: Iterable[Any], timeout: float | None = None, return_when: str = ALL
     return DoneAndNotDone(done, not_done)
 
 
-def as_completed(fs: Iterable[Any], timeout: float | None = None) -> Iterator[Any]:
+def as_completed(fs: Iterable[Future], timeout: float | None = None) -> Iterator[Future]:
     """Yields each future once, as soon as its outcome is known. Raises KafkaTimeoutError after `timeout` seconds."""
     pending = set(fs)
     total = len(pending)

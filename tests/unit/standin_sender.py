@@ -13,10 +13,11 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from cyproducer.shm import handshake
 from cyproducer.shm.arena import LAYOUT_VERSION
 from cyproducer.shm.region import Region
 from cyproducer.shm.snapshot import SnapshotWriter, snapshot_bytes
+
+from cyproducer.shm import handshake
 
 NONE = 0xFFFFFFFF
 FREE, OPEN, READY, TAKEN, DONE = 0, 1, 3, 4, 5

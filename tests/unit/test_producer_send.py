@@ -5,13 +5,13 @@ import threading
 import time
 
 import pytest
+from cyproducer.producer.topics import partition_for_key
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from standin_sender import StandIn
 
 import cyproducer
 from cyproducer import KafkaProducer, errors
-from cyproducer.producer.topics import partition_for_key
 
 
 @pytest.fixture

@@ -1,0 +1,81 @@
+"""Types of KafkaProducer."""
+
+import os
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeAlias, overload
+
+from cyproducer.errors import KafkaError
+from cyproducer.producer.futures import Future
+from cyproducer.types import RecordMetadata
+
+Servers: TypeAlias = str | Sequence[str]
+Serializer: TypeAlias = Callable[[Any], bytes | bytearray | memoryview | None] | Any
+Header: TypeAlias = tuple[str, bytes | bytearray | memoryview | None]
+OnDelivery: TypeAlias = Callable[[KafkaError | None, RecordMetadata], object]
+
+def check_platform() -> None: ...
+
+class KafkaProducer:
+    @overload
+    def __init__(
+        self,
+        *,
+        bootstrap_servers: Servers = ...,
+        client_id: str = ...,
+        key_serializer: Serializer | None = ...,
+        value_serializer: Serializer | None = ...,
+        acks: int | str = ...,
+        enable_idempotence: bool = ...,
+        batch_size: int = ...,
+        linger_ms: float = ...,
+        buffer_memory: int = ...,
+        max_block_ms: int = ...,
+        max_request_size: int = ...,
+        delivery_timeout_ms: int = ...,
+        request_timeout_ms: int = ...,
+        retries: int = ...,
+        retry_backoff_ms: int = ...,
+        retry_backoff_max_ms: int = ...,
+        max_in_flight_requests_per_connection: int = ...,
+        metadata_max_age_ms: int = ...,
+        partitioner_ignore_keys: bool = ...,
+        connections_max_idle_ms: int = ...,
+        reconnect_backoff_ms: int = ...,
+        reconnect_backoff_max_ms: int = ...,
+        security_protocol: str = ...,
+        sender: str | os.PathLike[str] | None = ...,
+        sender_idle_timeout_ms: int = ...,
+        exit_flush_timeout_ms: int | None = ...,
+    ) -> None: ...
+    @overload
+    def __init__(self, **configs: Any) -> None: ...
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Iterable[Header] | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Future: ...
+    def send_async(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Iterable[Header] | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Coroutine[Any, Any, Future]: ...
+    def flush(self, timeout: float | None = None) -> None: ...
+    def close(self, timeout: float | None = None) -> None: ...
+    def partitions_for(self, topic: str) -> set[int]: ...
+    def metrics(self) -> dict[str, dict[str, float]]: ...
+    def bootstrap_connected(self) -> bool: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> None: ...
