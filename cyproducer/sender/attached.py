@@ -12,7 +12,7 @@ from cyproducer.shm import handshake
 __all__ = ["AttachRequest", "Peer", "RefusedError", "has_ended", "parse_attach", "topic_name"]
 
 _SO_PEERGROUPS = 59  # socket(7); Python has no name for it
-_GROUPS_MAX = 65536
+_GROUPS_BYTES_MAX = 1024  # the most that Python's getsockopt asks for: 256 groups
 _TOPIC_NAME_BYTES_MAX = 249
 SLOTS_MAX = (4 << 30) // 4096
 
@@ -40,9 +40,9 @@ class Peer:
         self.awaits_end = False
 
     def groups(self) -> set[int]:
-        """The peer's groups when it connected, the supplementary ones too."""
+        """The peer's groups when it connected; of more than 256 supplementary ones none is seen."""
         try:
-            data = self.socket.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _GROUPS_MAX * 4)
+            data = self.socket.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _GROUPS_BYTES_MAX)
         except OSError:
             data = b""
         return {self.gid, *struct.unpack(f"{len(data) // 4}I", data)}

@@ -342,6 +342,8 @@ def test_peer_groups_are_the_kernels(make: Callable[..., Sender]) -> None:
     sender.turn()
     (peer,) = sender.control._peers.values()
     assert peer.groups() == {os.getegid(), *os.getgroups()}
+    supplementary = peer.socket.getsockopt(socket.SOL_SOCKET, attached._SO_PEERGROUPS, attached._GROUPS_BYTES_MAX)
+    assert len(supplementary) == 4 * len(os.getgroups())
 
 
 def test_end_of_the_process_though_its_socket_is_held(make: Callable[..., Sender]) -> None:
