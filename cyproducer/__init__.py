@@ -18,7 +18,9 @@ __all__ = [
 __version__ = "0.1.0"
 
 # Imported when they are first asked for: the sender and the command line do without the producer room.
-_LATER = {"KafkaProducer": "producer.producer", "as_completed": "producer.waiters", "wait": "producer.waiters"}
+_LATER = {
+    "KafkaProducer": "producer.producer", "as_completed": "producer.waiters", "wait": "producer.waiters",
+}
 
 
 def __getattr__(name: str) -> Any:

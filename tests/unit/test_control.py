@@ -15,7 +15,7 @@ import pytest
 from cyproducer.shm.arena import LAYOUT_VERSION, create_arena
 from fake_engine import Engine
 
-from cyproducer.sender import attached, control, neighbours
+from cyproducer.sender import attached, control
 from cyproducer.sender.control import Control, Facts, FrontEndHandler
 from cyproducer.shm import handshake
 
@@ -342,7 +342,8 @@ def test_peer_groups_are_the_kernels(make: Callable[..., Sender]) -> None:
     sender.turn()
     (peer,) = sender.control._peers.values()
     assert peer.groups() == {os.getegid(), *os.getgroups()}
-    supplementary = peer.socket.getsockopt(socket.SOL_SOCKET, attached._SO_PEERGROUPS, attached._GROUPS_BYTES_MAX)
+    size = attached._GROUPS_BYTES_MAX
+    supplementary = peer.socket.getsockopt(socket.SOL_SOCKET, attached._SO_PEERGROUPS, size)
     assert len(supplementary) == 4 * len(os.getgroups())
 
 
@@ -578,28 +579,3 @@ def test_listener_pauses_when_descriptors_run_out(
     handshake.send(client, {"op": "status"})
     sender.turn()
     close_all(handshake.receive(client)[1])
-
-
-def test_senders_that_differ_in_a_setting_are_named(tmp_path: Path) -> None:
-    def description(number: int, **identity: Any) -> dict[str, Any]:
-        settings = {"bootstrap_servers": ["b:9092"], "client_id": f"c{number}", "retry_backoff_ms": 100}
-        return neighbours.describe(
-            f"/s{number}", {"pid_namespace": 1, "service": "", "settings": settings, **identity}
-        )
-
-    directory = str(tmp_path)
-    for number in range(3):
-        mine = description(number)
-        assert neighbours.too_many(directory, mine) == ""
-        neighbours.write_description(f"{directory}/{number}.json", mine)
-    warning = neighbours.too_many(directory, description(3))
-    assert warning.startswith("4 senders of this user serve b:9092")
-    assert 'client_id ("c0", "c1", "c2", "c3")' in warning
-    assert "retry_backoff_ms" not in warning
-    elsewhere = description(3)
-    elsewhere["identity"]["settings"]["bootstrap_servers"] = ["other:9092"]
-    assert neighbours.too_many(directory, elsewhere) == ""
-    dead = {**description(0), "start": "1"}
-    neighbours.write_description(f"{directory}/0.json", dead)
-    assert neighbours.too_many(directory, description(3)) == ""
-    assert sorted(os.listdir(directory)) == ["0.json", "1.json", "2.json"]
