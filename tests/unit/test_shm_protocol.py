@@ -1,0 +1,171 @@
+"""Slot word, rings and their use from two processes."""
+
+import os
+import random
+import signal
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cyproducer.shm.probe import OutcomeRingProbe, SlotProbe, SubmitRingProbe, make_word, split_word
+from cyproducer.shm.region import Region
+
+OPEN, READY, TAKEN = 1, 3, 4
+PAGE = 4096
+
+
+@pytest.fixture
+def region():
+    region = Region.create("cyproducer-test", 64 * PAGE)
+    yield region
+    region.close()
+
+
+def in_child(region: Region, body) -> int:
+    """Runs `body(region of its own)` in a forked child; its pid. The mapping is not inherited, the memfd is."""
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        mine = Region.attach(os.dup(region.fd), region.size, True)
+        body(mine)
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def join(pid: int) -> None:
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+@given(
+    state=st.integers(0, 6), generation=st.integers(0, 2**24 - 1), count=st.integers(0, 9362),
+    size=st.integers(0, 65536), head=st.booleans(), cont=st.booleans(),
+)
+def test_a_slot_word_holds_what_was_put_in(state, generation, count, size, head, cont):
+    word = make_word(state, generation, count, size, head, cont)
+    assert word < 2**64
+    assert split_word(word) == (state, generation, count, size, head, cont)
+
+
+def test_an_append_after_the_seal_fails_and_leaves_the_batch_as_it_was(region):
+    owner, other = SlotProbe(region, 0, PAGE), SlotProbe(region, 0, PAGE)
+    assert owner.open(0)
+    assert owner.append(b"one")
+    assert other.seal(0) == (1, b"one")
+    assert not owner.append(b"two")
+    assert split_word(owner.load()) == (TAKEN, 0, 1, 3, True, False)
+
+
+def test_a_stale_generation_seals_and_opens_nothing(region):
+    owner, late = SlotProbe(region, 0, PAGE), SlotProbe(region, 0, PAGE)
+    assert owner.open(0)
+    owner.append(b"x")
+    assert late.seal(7) is None
+    assert late.seal(0) is not None
+    owner.free(1)
+    assert not owner.open(0)
+    assert owner.open(1)
+    assert late.seal(0) is None
+
+
+def test_two_processes_append_and_seal_without_losing_or_inventing_a_record(region):
+    """The owner counts what its commits said; the sealer's count and bytes are exactly that, 300 times."""
+    rounds = 300
+
+    def own(mine: Region) -> None:
+        slot = SlotProbe(mine, 0, PAGE)
+        tally = mine.memory()
+        for generation in range(rounds):
+            while not slot.open(generation):
+                pass
+            committed = 0
+            while committed < 4000 and slot.append(struct.pack("=IQ", generation, committed)):
+                committed += 1
+            while split_word(slot.load())[0] == OPEN:
+                pass
+            struct.pack_into("=Q", tally, 32 * PAGE + generation * 8, committed)
+            while struct.unpack_from("=Q", tally, 40 * PAGE)[0] <= generation:
+                pass
+            slot.free(generation + 1)
+
+    pid = in_child(region, own)
+    try:
+        slot = SlotProbe(region, 0, PAGE)
+        memory = region.memory()
+        for generation in range(rounds):
+            for _ in range(random.randrange(2000)):
+                pass
+            sealed = None
+            while sealed is None:
+                sealed = slot.seal(generation)
+            count, records = sealed
+            assert records == b"".join(struct.pack("=IQ", generation, index) for index in range(count))
+            while split_word(slot.load())[2] != count:
+                raise AssertionError("the word changed after the seal")
+            struct.pack_into("=Q", memory, 40 * PAGE, generation + 1)
+            while generation + 1 < rounds and split_word(slot.load())[1] == generation:
+                pass
+            assert struct.unpack_from("=Q", memory, 32 * PAGE + generation * 8)[0] == count
+        memory.release()
+    except BaseException:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise
+    join(pid)
+
+
+@given(st.lists(st.one_of(st.none(), st.tuples(st.integers(1, 2), st.integers(0, 2**20), st.integers(0, 2**24 - 1)))),
+       st.integers(0, 2**64 - 1))
+def test_a_submission_ring_gives_what_was_pushed_in_order_from_any_position(steps, start):
+    region = Region.create("cyproducer-test", 4 * PAGE)
+    struct.pack_into("=Q", region.memory(), 0, start)
+    producer = SubmitRingProbe(region, PAGE, 0, 8, start)
+    consumer = SubmitRingProbe(region, PAGE, 0, 8, start)
+    expected = []
+    for step in steps:
+        if step is None or len(expected) == 8:
+            assert consumer.pop() == (expected.pop(0) if expected else None)
+        if step is not None:
+            producer.push(*step)
+            expected.append(step)
+    while expected:
+        assert consumer.pop() == expected.pop(0)
+    assert consumer.pop() is None
+    region.close()
+
+
+@pytest.mark.parametrize("entries", [4, 64, 1024])
+def test_rings_between_two_processes_lose_and_tear_nothing(entries):
+    """Entries there, outcomes back: the credit that keeps the first ring from overflowing."""
+    region = Region.create("cyproducer-test", 64 * PAGE)
+    total = 5000
+
+    def answer(mine: Region) -> None:
+        submitted = SubmitRingProbe(mine, PAGE, 0, entries)
+        outcomes = OutcomeRingProbe(mine, 16 * PAGE, 64, entries)
+        for _ in range(total):
+            entry = None
+            while entry is None:
+                entry = submitted.pop()
+            kind, slot, generation = entry
+            outcomes.push(slot, generation, slot * 2**32 + generation, -kind)
+
+    pid = in_child(region, answer)
+    submitted = SubmitRingProbe(region, PAGE, 0, entries)
+    outcomes = OutcomeRingProbe(region, 16 * PAGE, 64, entries)
+    sent = received = 0
+    while received < total:
+        while sent < total and sent - received < entries:
+            submitted.push(1 + sent % 2, sent, sent * 7 % 2**24)
+            sent += 1
+        outcome = outcomes.pop()
+        if outcome is not None:
+            generation = received * 7 % 2**24
+            assert outcome == (received, generation, received * 2**32 + generation, -(1 + received % 2))
+            received += 1
+    join(pid)
+    region.close()
