@@ -5,7 +5,7 @@ is read once, checked against private geometry, and kept in private memory; a fr
 protocol is condemned, which costs it its own records at the most.
 """
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, qsort, realloc
 from libc.string cimport memset
 
@@ -349,8 +349,8 @@ cdef uint64_t _seal_chunk(FrontEnd *front_end, uint32_t slot, bint head, uint32_
     """The sealed word of a chunk, taking it if it is open; 0 if it is none of a live chain."""
     cdef uint64_t *word = &front_end.rows[slot].word
     cdef uint64_t seen
-    cdef uint32_t attempt, state
-    for attempt in range(<uint32_t>SEAL_ATTEMPTS_MAX):
+    cdef uint32_t _attempt, state
+    for _attempt in range(<uint32_t>SEAL_ATTEMPTS_MAX):
         seen = load_acquire(word)  # pairs with the owner's commit: the records are seen whole
         state = word_state(seen)
         if head != ((seen & CYP_WORD_HEAD) != 0) or (head and word_generation(seen) != generation):
@@ -366,14 +366,18 @@ cdef uint64_t _seal_chunk(FrontEnd *front_end, uint32_t slot, bint head, uint32_
     return 0
 
 
-cdef bint _chunk_max_timestamp(FrontEnd *front_end, Batch *batch, uint32_t slot, uint64_t word, int64_t *maximum) noexcept nogil:
+cdef bint _chunk_max_timestamp(
+    FrontEnd *front_end, Batch *batch, uint32_t slot, uint64_t word, int64_t *maximum
+) noexcept nogil:
     """The owner's hint if it is about the records that the word counts; else the records are walked."""
     cdef cyp_slot_row *row = &front_end.rows[slot]
     cdef int64_t found = row.max_timestamp, delta = 0
+    cdef const uint8_t *chunk
     if word_count(word) == 0:
         return True
     if row.max_count != word_count(word):
-        if scan_records(front_end.chunks + <uint64_t>slot * CYP_UNIT_BYTES, word_bytes(word), word_count(word), &delta) < 0:
+        chunk = front_end.chunks + <uint64_t>slot * CYP_UNIT_BYTES
+        if scan_records(chunk, word_bytes(word), word_count(word), &delta) < 0:
             return False
         found = batch.base_timestamp + delta
     if found > maximum[0]:

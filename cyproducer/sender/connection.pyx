@@ -209,7 +209,9 @@ cdef bint _take_responses(Core *core, Node *node) noexcept nogil:
     return True
 
 
-cdef bint _hand_to_python(Core *core, Node *node, Request *request, const uint8_t *payload, uint32_t size) noexcept nogil:
+cdef bint _hand_to_python(
+    Core *core, Node *node, Request *request, const uint8_t *payload, uint32_t size
+) noexcept nogil:
     cdef uint8_t *copy = <uint8_t *>malloc(size)
     cdef Event *event
     cdef uint32_t before = core.event_count

@@ -137,7 +137,7 @@ cdef Wire *_next_wire(Core *core, Partition *partition, int16_t acks, uint64_t r
         if partition.in_flight or wire.acks != acks or not _fits(wire, room, alone):
             return NULL
         return wire
-    if partition.acknowledged and not partition.unresolved and (core.now - partition.acknowledged_ns) // 1000000000 > IDLE_SECONDS:
+    if not partition.unresolved and core.now - partition.acknowledged_ns > <uint64_t>IDLE_SECONDS * 1000000000:
         partition.acknowledged = False
     return _new_wire(core, partition, acks, room, alone)
 
@@ -217,11 +217,11 @@ cdef Queue *_next_queue(Core *core, Partition *partition, int16_t acks) noexcept
     """The queue whose turn it is. Ready heads before lingering ones; the deficit decides among the ready."""
     cdef Queue *queue = partition.ring
     cdef Queue *lingering = NULL
-    cdef uint32_t left, rounds
+    cdef uint32_t left, _round
     cdef bint some_ready = False
     if queue == NULL:
         return NULL
-    for rounds in range(1 + core.max_request_size // QUANTUM_BYTES):
+    for _round in range(1 + core.max_request_size // QUANTUM_BYTES):
         left = partition.queue_count
         while left:
             left -= 1

@@ -19,5 +19,7 @@ cdef extern from "cyproducer/sender/epoll.h" nogil:
     int epoll_add "cyp_epoll_add"(int epoll_fd, int fd, uint32_t tag, uint32_t events) noexcept
     int epoll_update "cyp_epoll_update"(int epoll_fd, int fd, uint32_t tag, uint32_t events) noexcept
     int epoll_remove "cyp_epoll_remove"(int epoll_fd, int fd) noexcept
-    int epoll_collect "cyp_epoll_collect"(int epoll_fd, cyp_epoll_event *out, int capacity, uint64_t timeout_ns) noexcept
+    int epoll_collect "cyp_epoll_collect"(
+        int epoll_fd, cyp_epoll_event *out, int capacity, uint64_t timeout_ns
+    ) noexcept
     int socket_error "cyp_socket_error"(int fd) noexcept

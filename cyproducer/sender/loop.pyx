@@ -15,7 +15,6 @@ from cyproducer.sender.connection cimport check_timeouts, close_connection, enqu
 from cyproducer.sender.drain cimport drain
 from cyproducer.sender.epoll cimport (
     EPOLLET,
-    EPOLLHUP,
     EPOLLIN,
     EPOLLOUT,
     cyp_epoll_event,
@@ -25,33 +24,30 @@ from cyproducer.sender.epoll cimport (
     epoll_remove,
 )
 from cyproducer.sender.expiry cimport expire
+from cyproducer.sender.invariants cimport check_core
 from cyproducer.sender.model cimport (
     CLOSE_BY_US,
     CONNECTION_CLOSED,
     CONNECTION_CONNECTING,
     CONNECTION_NEGOTIATING,
     CONNECTION_READY,
-    FAILURES_MAX,
     REQUEST_CONTROL,
     Batch,
     Core,
     Event,
-    Failure,
     FrontEnd,
     Node,
     Partition,
-    Queue,
     Request,
     Topic,
-    Wire,
 )
 from cyproducer.sender.outcomes cimport announce
 from cyproducer.sender.partitioner cimport choose_sticky
 from cyproducer.sender.partitions cimport delist, relist
 from cyproducer.sender.requests cimport new_request
 from cyproducer.sender.tables cimport core_free, core_new, core_state
-from cyproducer.shm.atomics cimport load_acquire32
 from cyproducer.shm.clock cimport eventfd_signal, monotonic_ns
+from cyproducer.shm.debug cimport CYPRODUCER_DEBUG
 from cyproducer.shm.geometry cimport FrontEndGeometry, StateGeometry, front_end_geometry, state_geometry
 from cyproducer.shm.layout cimport (
     CYP_ARENA_MAGIC,
@@ -422,7 +418,7 @@ cdef class Loop:
                     flush_out(core, core.nodes[index])
             announce(core)
             wait = 0
-            if core.event_count == 0 and not core.refresh_wanted and core.ended == NULL and core.next_timer_ns > core.now:
+            if not _has_news(core) and core.next_timer_ns > core.now:
                 sender_sleeps(core.snapshot, core.next_timer_ns)
                 if not anything_submitted(core):
                     wait = core.next_timer_ns - core.now
@@ -437,11 +433,13 @@ cdef class Loop:
                 elif kind == TAG_WATCHED:
                     watched = True
             announce(core)
+            if CYPRODUCER_DEBUG:
+                check_core(core)
         if watched:
             for index in range(<uint32_t>found):
                 if events[index].tag >> TAG_SHIFT == TAG_WATCHED:
                     self._ready.append(events[index].tag & TAG_MASK)
-        return watched or core.event_count > 0 or core.refresh_wanted or core.ended != NULL or core.now >= deadline_ns
+        return watched or _has_news(core) or core.now >= deadline_ns
 
     def _take_events(self):
         cdef Event *event
@@ -456,7 +454,7 @@ cdef class Loop:
             if event.payload != NULL:
                 payload = event.payload[:event.payload_length]
                 free(event.payload)
-            kind = ("", "connected", "closed", "response", "refresh", "producer_id", "condemned", "work")[event.kind]
+            kind = ("", "connected", "closed", "response", "producer_id", "condemned", "work")[event.kind]
             events.append((kind, event.node, event.correlation_id, event.error, event.attach_id, payload))
         self.core.event_count = 0
         return events
@@ -538,6 +536,11 @@ cdef class Loop:
         core_free(&self.core)
         self.snapshot.region.close()
         self.state.close()
+
+
+cdef inline bint _has_news(Core *core) noexcept nogil:
+    """Is there something for Python?"""
+    return core.event_count > 0 or core.refresh_wanted or core.ended != NULL
 
 
 cdef object _check_arena(cyp_arena_header *header, uint32_t slot_count):

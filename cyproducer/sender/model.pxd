@@ -257,10 +257,9 @@ cdef enum EventKind:
     EVENT_CONNECTED = 1
     EVENT_CLOSED = 2
     EVENT_RESPONSE = 3
-    EVENT_REFRESH = 4               # metadata is stale
-    EVENT_PRODUCER_ID = 5           # a fresh producer id is needed
-    EVENT_CONDEMNED = 6             # a front-end broke the protocol
-    EVENT_WORK = 7                  # there is something to send and no connection
+    EVENT_PRODUCER_ID = 4           # a fresh producer id is needed
+    EVENT_CONDEMNED = 5             # a front-end broke the protocol
+    EVENT_WORK = 6                  # there is something to send and no connection
 
 
 ctypedef struct Event:

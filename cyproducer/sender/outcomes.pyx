@@ -70,7 +70,8 @@ cdef void finish(Core *core, Batch *batch, int64_t base_offset, int64_t append_t
     cdef uint64_t *word = &front_end.rows[batch.slot].word
     cdef uint64_t seen = load_acquire(word)
     if word_generation(seen) == batch.generation:
-        cas(word, seen, word_with_state(seen, CYP_DONE))  # before the outcome: a successor that finds it looks no further
+        # before the outcome: a successor that finds it looks no further
+        cas(word, seen, word_with_state(seen, CYP_DONE))
     if batch.reported:
         _push(batch, CYP_OUTCOME_RELEASE, base_offset, append_time, error)
     else:

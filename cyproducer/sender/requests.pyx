@@ -5,8 +5,8 @@ it with the front-ends' chunks, so that records go from the memory where send() 
 socket. Produce v3 to v12; flexible (compact lengths, tagged fields) from v9.
 """
 
-from libc.stdint cimport int16_t, int32_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, qsort, realloc
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, qsort, realloc
 from libc.string cimport memcpy
 from posix.uio cimport iovec
 
@@ -30,7 +30,9 @@ cdef uint32_t produce_overhead(Wire *wire) noexcept nogil:
     return WIRE_FIXED + BATCH_HEADER + wire.partition.topic.name_bytes
 
 
-cdef Request *new_request(Core *core, uint32_t byte_capacity, uint32_t iov_capacity, uint32_t wire_capacity) noexcept nogil:
+cdef Request *new_request(
+    Core *core, uint32_t byte_capacity, uint32_t iov_capacity, uint32_t wire_capacity
+) noexcept nogil:
     """An empty request with room; NULL without memory."""
     cdef Request *request = core.spare_requests
     cdef void *grown

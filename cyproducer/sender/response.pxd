@@ -5,4 +5,6 @@ from libc.stdint cimport uint8_t, uint32_t
 from cyproducer.sender.model cimport Core, Node, Request
 
 
-cdef bint on_produce_response(Core *core, Node *node, Request *request, const uint8_t *body, uint32_t size) noexcept nogil
+cdef bint on_produce_response(
+    Core *core, Node *node, Request *request, const uint8_t *body, uint32_t size
+) noexcept nogil

@@ -9,8 +9,7 @@ from libc.string cimport memcmp
 
 from cyproducer.record.varint cimport get_uvarint
 from cyproducer.sender.entries cimport complete, demand_epoch, fail, retry
-from cyproducer.sender.model cimport EVENT_REFRESH, WIRE_IN_FLIGHT, Core, Node, Partition, Request, Wire
-from cyproducer.sender.outcomes cimport push_event
+from cyproducer.sender.model cimport WIRE_IN_FLIGHT, Core, Node, Partition, Request, Wire
 
 
 cdef enum:
@@ -103,8 +102,8 @@ cdef const uint8_t *_get_text(Cursor *cursor, bint flexible, uint32_t *length) n
 
 
 cdef void _skip_tags(Cursor *cursor) noexcept nogil:
-    cdef uint32_t count = _get_compact(cursor), size, index
-    for index in range(count):
+    cdef uint32_t count = _get_compact(cursor), size, _index
+    for _index in range(count):
         _get_compact(cursor)
         size = _get_compact(cursor)
         if cursor.bad or <uint64_t>(cursor.end - cursor.at) < size:
@@ -113,11 +112,13 @@ cdef void _skip_tags(Cursor *cursor) noexcept nogil:
         cursor.at += size
 
 
-cdef bint on_produce_response(Core *core, Node *node, Request *request, const uint8_t *body, uint32_t size) noexcept nogil:
+cdef bint on_produce_response(
+    Core *core, Node *node, Request *request, const uint8_t *body, uint32_t size
+) noexcept nogil:
     """Judges every wire of the request; False if the response is malformed (what it did say counts)."""
     cdef bint flexible = request.version >= FLEXIBLE_FROM
     cdef Cursor cursor
-    cdef uint32_t topics, partitions, topic, partition, name_length, index
+    cdef uint32_t topics, partitions, _topic, _partition, name_length, index
     cdef const uint8_t *name
     cdef int32_t throttle
     cursor.at = body
@@ -126,10 +127,10 @@ cdef bint on_produce_response(Core *core, Node *node, Request *request, const ui
     if flexible:
         _skip_tags(&cursor)  # of the response header
     topics = _get_count(&cursor, flexible)
-    for topic in range(topics):
+    for _topic in range(topics):
         name = _get_text(&cursor, flexible, &name_length)
         partitions = _get_count(&cursor, flexible)
-        for partition in range(partitions):
+        for _partition in range(partitions):
             _take_partition(core, request, &cursor, name, name_length)
             if cursor.bad:
                 return False
@@ -151,19 +152,21 @@ cdef inline bint _is_open(Request *request, Wire *wire) noexcept nogil:
     return wire.state == WIRE_IN_FLIGHT and wire.request == request
 
 
-cdef void _take_partition(Core *core, Request *request, Cursor *cursor, const uint8_t *name, uint32_t name_length) noexcept nogil:
+cdef void _take_partition(
+    Core *core, Request *request, Cursor *cursor, const uint8_t *name, uint32_t name_length
+) noexcept nogil:
     cdef bint flexible = request.version >= FLEXIBLE_FROM
     cdef int32_t number = <int32_t>_get(cursor, 4)
     cdef int16_t error = <int16_t>_get(cursor, 2)
     cdef int64_t base_offset = <int64_t>_get(cursor, 8)
     cdef int64_t append_time = <int64_t>_get(cursor, 8)
-    cdef uint32_t record_errors, index, length
+    cdef uint32_t record_errors, index, _index, length
     cdef Wire *wire
     if request.version >= LOG_START_FROM:
         _get(cursor, 8)
     if request.version >= RECORD_ERRORS_FROM:
         record_errors = _get_count(cursor, flexible)
-        for index in range(record_errors):
+        for _index in range(record_errors):
             _get(cursor, 4)
             _get_text(cursor, flexible, &length)
             if flexible:
@@ -201,7 +204,6 @@ cdef void _back_off(Core *core, Wire *wire) noexcept nogil:
 
 
 cdef void _judge(Core *core, Wire *wire, int16_t error, int64_t base_offset, int64_t append_time) noexcept nogil:
-    cdef Partition *partition = wire.partition
     if error == 0:
         complete(core, wire, base_offset, append_time)
     elif error == ERROR_DUPLICATE_SEQUENCE:

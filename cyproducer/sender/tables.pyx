@@ -8,7 +8,7 @@ is full delays new batches, it loses none.
 from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 
-from cyproducer.sender.model cimport FAILURES_MAX, Batch, Core, Failure, Request, Topic, Wire
+from cyproducer.sender.model cimport FAILURES_MAX, Batch, Core, Failure, Request, Wire
 from cyproducer.shm.geometry cimport StateGeometry
 from cyproducer.shm.layout cimport (
     CYP_BODIES_MAX,

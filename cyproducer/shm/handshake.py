@@ -6,7 +6,8 @@ the rest of one.
     front-end -> sender   {"op": "attach", "layout", "pid", "app", "slots", "settings", "sender_settings"}
                           with descriptors ARENA, PIDFD, WAKE (eventfd that the sender writes)
     sender -> front-end   {"ok": true, "attach_id", "sender_pid", "snapshot_version"}
-                          with descriptors OUTCOMES (read-only), SNAPSHOT (read-only), WAKE (eventfd that the front-end writes)
+                          with descriptors OUTCOMES (read-only), SNAPSHOT (read-only),
+                          WAKE (eventfd that the front-end writes)
                           or {"ok": false, "error": code name, "message"}
     later, front-end      {"op": "want", "topic": name}         its metadata comes with a snapshot
                           {"op": "close"}                       all is acknowledged: detach
@@ -33,7 +34,7 @@ class HandshakeError(Exception):
 
 
 def send(sock: socket.socket, message: dict[str, Any], fds: tuple[int, ...] | list[int] = ()) -> None:
-    """Sends one message, with descriptors. Raises OSError (BlockingIOError if the socket does not block and is full)."""
+    """Sends one message, with descriptors. Raises OSError (BlockingIOError if the socket is full)."""
     data = json.dumps(message, separators=(",", ":")).encode()
     if len(data) > MESSAGE_BYTES_MAX:
         raise HandshakeError(f"a message of {len(data)} bytes, {MESSAGE_BYTES_MAX} are allowed")

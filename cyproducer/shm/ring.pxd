@@ -32,7 +32,9 @@ cdef inline uint32_t submit_slot(uint64_t entry) noexcept nogil:
     return <uint32_t>entry
 
 
-cdef inline void submit_push(uint64_t *ring, uint64_t mask, uint64_t *tail, uint64_t position, uint64_t entry) noexcept nogil:
+cdef inline void submit_push(
+    uint64_t *ring, uint64_t mask, uint64_t *tail, uint64_t position, uint64_t entry
+) noexcept nogil:
     """Publishes `entry` at `position`, the producer's private copy of its tail."""
     ring[position & mask] = entry
     store_release(tail, position + 1)  # pairs with the sender's acquire of submit_tail: the entry is seen whole

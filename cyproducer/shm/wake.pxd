@@ -18,7 +18,9 @@ from cyproducer.shm.atomics cimport (
 from cyproducer.shm.layout cimport cyp_snapshot_header
 
 
-cdef inline bint sender_needs_wake(const cyp_snapshot_header *snapshot, uint64_t deadline_ns, uint64_t *signalled) noexcept nogil:
+cdef inline bint sender_needs_wake(
+    const cyp_snapshot_header *snapshot, uint64_t deadline_ns, uint64_t *signalled
+) noexcept nogil:
     """After a publication that must be seen by `deadline_ns`: must the sender's eventfd be written?
 
     `signalled` is the caller's memory of the last sleep epoch that it has signalled.

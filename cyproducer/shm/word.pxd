@@ -13,7 +13,9 @@ from cyproducer.shm.layout cimport (
 )
 
 
-cdef inline uint64_t word_make(uint32_t state, uint64_t flags, uint32_t generation, uint32_t count, uint32_t size) noexcept nogil:
+cdef inline uint64_t word_make(
+    uint32_t state, uint64_t flags, uint32_t generation, uint32_t count, uint32_t size
+) noexcept nogil:
     """`flags` is any of CYP_WORD_HEAD, CYP_WORD_CONT."""
     return (
         <uint64_t>state << CYP_WORD_STATE_SHIFT

@@ -1,4 +1,4 @@
-"""The sender's engine against a real Kafka, driven by a front-end in plain Python: what arrives, and in what batches."""
+"""The sender's engine against a real Kafka, driven by a front-end in plain Python: what arrives, in what batches."""
 
 import logging
 import time
@@ -175,7 +175,7 @@ def test_an_unknown_partition_fails_by_name(rig, topic):
     assert codes == {errors.UNKNOWN_PARTITION}
 
 
-def test_a_definite_error_fails_its_batch_and_the_next_ones_go_on_in_a_higher_epoch(rig, kafka, new_topic):
+def test_a_definite_error_fails_its_batch_and_the_next_go_on_in_a_higher_epoch(rig, kafka, new_topic):
     """A timestamp that the topic refuses, with later batches of the partition on the way."""
     name = new_topic(1, configs={"message.timestamp.before.max.ms": "3600000"})
     front_end = rig.attach()
@@ -189,7 +189,8 @@ def test_a_definite_error_fails_its_batch_and_the_next_ones_go_on_in_a_higher_ep
     assert outcomes[1][5] == 32  # INVALID_TIMESTAMP
     assert [outcomes[slot][5] for slot in range(2, 6)] == [0] * 4
     assert [outcomes[slot][3] for slot in range(2, 6)] == [1, 2, 3, 4]
-    assert read_topic(kafka.bootstrap_servers, name, 5).value == [b"good"] + [b"after %d" % slot for slot in range(2, 6)]
+    expected = [b"good", *(b"after %d" % slot for slot in range(2, 6))]
+    assert read_topic(kafka.bootstrap_servers, name, 5).value == expected
     epochs = [batch.epoch for batch in kafka.dump_log(name, 0)]
     assert epochs == sorted(epochs)
     assert epochs[-1] > epochs[0]
@@ -280,4 +281,5 @@ def test_a_chain_of_chunks_is_one_batch(rig, kafka, topic):
     [(slot, _, count, base, _, error, _)] = rig.outcomes(front_end, 1)
     assert (slot, count, base, error) == (0, 9, 0, 0)
     assert len(kafka.dump_log(topic, 0)) == 1
-    assert read_topic(kafka.bootstrap_servers, topic, 9).value == [b"%d-%d" % (p, i) for p in range(3) for i in range(3)]
+    expected = [b"%d-%d" % (part, index) for part in range(3) for index in range(3)]
+    assert read_topic(kafka.bootstrap_servers, topic, 9).value == expected

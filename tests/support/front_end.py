@@ -7,9 +7,10 @@ write what no honest front-end would.
 import os
 import struct
 
-from cyproducer.record.builder import RecordBatchBuilder
 from cyproducer.shm.arena import create_arena, map_outcomes
 from cyproducer.shm.snapshot import SnapshotReader
+
+from cyproducer.record.builder import RecordBatchBuilder
 
 FREE, OPEN, SEALED, READY, TAKEN, DONE, REVOKED = range(7)
 HEAD, CONT = 1 << 59, 1 << 58

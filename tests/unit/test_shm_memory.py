@@ -4,14 +4,14 @@ import fcntl
 import os
 
 import pytest
+from cyproducer.shm.pool import ChunkPool
+from cyproducer.shm.region import Region, fork_token
+from cyproducer.shm.snapshot import SnapshotReader, SnapshotWriter, snapshot_bytes
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from cyproducer.shm import handshake
-from cyproducer.shm.pool import ChunkPool
-from cyproducer.shm.region import Region, fork_token
-from cyproducer.shm.snapshot import SnapshotReader, SnapshotWriter, snapshot_bytes
 
 UNITS = 16 * 6
 CLASS_BYTES = (4096, 16384, 65536)

@@ -6,11 +6,10 @@ import signal
 import struct
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from cyproducer.shm.probe import OutcomeRingProbe, SlotProbe, SubmitRingProbe, make_word, split_word
 from cyproducer.shm.region import Region
+from hypothesis import given
+from hypothesis import strategies as st
 
 OPEN, READY, TAKEN = 1, 3, 4
 PAGE = 4096
