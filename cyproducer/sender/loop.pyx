@@ -11,6 +11,14 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
 
 from cyproducer.sender.accumulator cimport accumulate, anything_submitted, linger, scan
+from cyproducer.sender.attaching cimport (
+    allocate,
+    check_arena,
+    configure,
+    end_front_end,
+    free_front_end,
+    lay_out,
+)
 from cyproducer.sender.connection cimport check_timeouts, close_connection, enqueue, flush_out, on_socket
 from cyproducer.sender.drain cimport drain
 from cyproducer.sender.epoll cimport (
@@ -32,7 +40,6 @@ from cyproducer.sender.model cimport (
     CONNECTION_NEGOTIATING,
     CONNECTION_READY,
     REQUEST_CONTROL,
-    Batch,
     Core,
     Event,
     FrontEnd,
@@ -50,19 +57,12 @@ from cyproducer.shm.clock cimport eventfd_signal, monotonic_ns
 from cyproducer.shm.debug cimport CYPRODUCER_DEBUG
 from cyproducer.shm.geometry cimport FrontEndGeometry, StateGeometry, front_end_geometry, state_geometry
 from cyproducer.shm.layout cimport (
-    CYP_ARENA_MAGIC,
-    CYP_CONTROL_ATTACHED,
     CYP_CONTROL_DETACHED,
-    CYP_LAYOUT_VERSION,
-    CYP_OUTCOMES_MAGIC,
     CYP_PARTITIONS_MAX,
     CYP_TOPIC_NAME_BYTES,
     CYP_TOPICS_MAX,
     CYP_UNIT_BYTES,
     cyp_arena_header,
-    cyp_outcome,
-    cyp_outcomes_header,
-    cyp_slot_row,
 )
 from cyproducer.shm.region cimport Region
 from cyproducer.shm.snapshot cimport SnapshotWriter
@@ -134,13 +134,13 @@ cdef class Loop:
         sender_wake_fd = -1
         try:
             arena = Region.attach(arena_fd, geometry.arena_bytes, True)
-            _check_arena(<cyp_arena_header *>arena.base, slot_count)
+            check_arena(<cyp_arena_header *>arena.base, slot_count)
             outcomes = Region.create("cyproducer-outcomes", geometry.outcomes_bytes)
             sender_wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
             front_end = <FrontEnd *>calloc(1, sizeof(FrontEnd))
             if front_end == NULL:
                 raise MemoryError
-            _allocate(front_end, slot_count)
+            allocate(front_end, slot_count)
         except BaseException:
             os.close(wake_fd)
             if sender_wake_fd >= 0:
@@ -149,10 +149,10 @@ cdef class Loop:
         arena.close_descriptor()
         front_end.attach_id = self.core.state_header.next_attach_id
         self.core.state_header.next_attach_id += 1
-        _lay_out(front_end, &geometry, arena.base, outcomes.base)
+        lay_out(front_end, &geometry, arena.base, outcomes.base)
         front_end.wake_fd = wake_fd
         front_end.sender_wake_fd = sender_wake_fd
-        _configure(front_end, settings)
+        configure(front_end, settings)
         self.core.acks_seen |= 1 << (front_end.acks + 1)
         front_end.next = self.core.front_ends
         if front_end.next != NULL:
@@ -178,7 +178,7 @@ cdef class Loop:
         front_end.outcomes_header.control = CYP_CONTROL_DETACHED
         epoll_remove(self.core.epoll_fd, front_end.sender_wake_fd)
         if front_end.live == 0:
-            _unlink_front_end(&self.core, front_end)
+            end_front_end(&self.core, front_end)
         self._bury()
 
     def wake_snapshot_waiters(self):
@@ -515,7 +515,7 @@ cdef class Loop:
             outcomes.close()
             os.close(front_end.wake_fd)
             os.close(front_end.sender_wake_fd)
-            _free_front_end(front_end)
+            free_front_end(front_end)
 
     def close(self):
         """Closes every connection and unmaps everything. Again: nothing."""
@@ -530,7 +530,7 @@ cdef class Loop:
         while self.core.front_ends != NULL:
             front_end = self.core.front_ends
             front_end.outcomes_header.control = CYP_CONTROL_DETACHED
-            _unlink_front_end(&self.core, front_end)
+            end_front_end(&self.core, front_end)
         self._bury()
         os.close(self.core.epoll_fd)
         core_free(&self.core)
@@ -541,73 +541,6 @@ cdef class Loop:
 cdef inline bint _has_news(Core *core) noexcept nogil:
     """Is there something for Python?"""
     return core.event_count > 0 or core.refresh_wanted or core.ended != NULL
-
-
-cdef object _check_arena(cyp_arena_header *header, uint32_t slot_count):
-    if header.magic != CYP_ARENA_MAGIC:
-        raise ValueError("the descriptor holds no arena")
-    if header.layout_version != CYP_LAYOUT_VERSION:
-        raise ValueError(f"the arena has layout {header.layout_version}, this sender {CYP_LAYOUT_VERSION}")
-    if header.slot_count != slot_count:
-        raise ValueError(f"the arena has {header.slot_count} slots, {slot_count} were announced")
-
-
-cdef object _allocate(FrontEnd *front_end, uint32_t slot_count):
-    front_end.slot_count = slot_count
-    front_end.batches = <Batch *>calloc(slot_count, sizeof(Batch))
-    front_end.chunk_next = <uint32_t *>calloc(slot_count, sizeof(uint32_t))
-    front_end.chunk_bytes = <uint32_t *>calloc(slot_count, sizeof(uint32_t))
-    front_end.chunk_count = <uint32_t *>calloc(slot_count, sizeof(uint32_t))
-    if front_end.batches == NULL or front_end.chunk_next == NULL \
-            or front_end.chunk_bytes == NULL or front_end.chunk_count == NULL:
-        _free_front_end(front_end)
-        raise MemoryError
-
-
-cdef void _free_front_end(FrontEnd *front_end) noexcept nogil:
-    cdef uint32_t index
-    for index in range(front_end.queue_capacity):
-        free(front_end.queues[index])
-    free(front_end.queues)
-    free(front_end.batches)
-    free(front_end.chunk_next)
-    free(front_end.chunk_bytes)
-    free(front_end.chunk_count)
-    free(front_end)
-
-
-cdef void _lay_out(FrontEnd *front_end, FrontEndGeometry *geometry, uint8_t *arena, uint8_t *outcomes) noexcept nogil:
-    """Private pointers from private geometry; the outcomes' header for the front-end."""
-    cdef cyp_outcomes_header *header = <cyp_outcomes_header *>outcomes
-    front_end.arena = arena
-    front_end.arena_bytes = geometry.arena_bytes
-    front_end.ring_mask = geometry.ring_entries - 1
-    front_end.header = <cyp_arena_header *>arena
-    front_end.rows = <cyp_slot_row *>(arena + geometry.slots_offset)
-    front_end.submit_ring = <uint64_t *>(arena + geometry.submit_ring_offset)
-    front_end.chunks = arena + geometry.chunks_offset
-    front_end.outcomes = outcomes
-    front_end.outcomes_header = header
-    front_end.outcome_ring = <cyp_outcome *>(outcomes + geometry.outcome_ring_offset)
-    front_end.sent = <uint32_t *>(outcomes + geometry.sent_offset)
-    header.layout_version = CYP_LAYOUT_VERSION
-    header.slot_count = geometry.slot_count
-    header.ring_entries = geometry.ring_entries
-    header.sent_offset = geometry.sent_offset
-    header.ring_offset = geometry.outcome_ring_offset
-    header.region_bytes = geometry.outcomes_bytes
-    header.attach_id = front_end.attach_id
-    header.control = CYP_CONTROL_ATTACHED
-    header.magic = CYP_OUTCOMES_MAGIC
-
-
-cdef object _configure(FrontEnd *front_end, dict settings):
-    front_end.acks = settings["acks"]
-    front_end.idempotent = settings["enable_idempotence"]
-    front_end.linger_ns = <int64_t>(settings["linger_ms"] * 1_000_000)
-    front_end.delivery_timeout_ns = <int64_t>(settings["delivery_timeout_ms"] * 1_000_000)
-    front_end.batch_size = settings["batch_size"]
-    front_end.retries = settings["retries"]
 
 
 cdef Partition *_new_partition(Core *core, Topic *topic, int32_t number) except NULL:
@@ -635,17 +568,3 @@ cdef Partition *_new_partition(Core *core, Topic *topic, int32_t number) except 
     core.partition_count += 1
     core.state_header.partition_count = core.partition_count
     return partition
-
-
-cdef void _unlink_front_end(Core *core, FrontEnd *front_end) noexcept nogil:
-    """From the list of the living to that of the ended."""
-    if front_end.previous != NULL:
-        front_end.previous.next = front_end.next
-    else:
-        core.front_ends = front_end.next
-    if front_end.next != NULL:
-        front_end.next.previous = front_end.previous
-    core.front_end_count -= 1
-    front_end.previous = NULL
-    front_end.next = core.ended
-    core.ended = front_end

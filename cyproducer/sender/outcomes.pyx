@@ -13,6 +13,7 @@ from cyproducer.shm.layout cimport CYP_DONE, CYP_OUTCOME_RELEASE, CYP_OUTCOME_RE
 from cyproducer.shm.ring cimport outcome_publish, outcome_slot
 from cyproducer.shm.wake cimport waiter_needs_wake
 from cyproducer.shm.word cimport word_generation, word_with_state
+from cyproducer.sender.attaching cimport end_front_end
 from cyproducer.sender.model cimport (
     BATCH_NONE,
     FAILURES_MAX,
@@ -88,7 +89,7 @@ cdef void finish(Core *core, Batch *batch, int64_t base_offset, int64_t append_t
     front_end.bytes_live -= batch.bytes
     core.live_batches -= 1
     if front_end.detached and front_end.live == 0:
-        _end(core, front_end)
+        end_front_end(core, front_end)
 
 
 cdef void announce(Core *core) noexcept nogil:
@@ -142,17 +143,3 @@ cdef void _note_failure(Core *core, Batch *batch, int32_t error) noexcept nogil:
     core.failures[core.failure_count].error = error
     core.failures[core.failure_count].records = batch.count
     core.failure_count += 1
-
-
-cdef void _end(Core *core, FrontEnd *front_end) noexcept nogil:
-    """Moves a detached front-end to the list that Python unmaps."""
-    if front_end.previous != NULL:
-        front_end.previous.next = front_end.next
-    else:
-        core.front_ends = front_end.next
-    if front_end.next != NULL:
-        front_end.next.previous = front_end.previous
-    core.front_end_count -= 1
-    front_end.previous = NULL
-    front_end.next = core.ended
-    core.ended = front_end

@@ -1,0 +1,14 @@
+"""A front-end as the sender sees it, see attaching.pyx."""
+
+from cyproducer.sender.model cimport Core, FrontEnd
+from cyproducer.shm.geometry cimport FrontEndGeometry
+from cyproducer.shm.layout cimport cyp_arena_header
+from libc.stdint cimport uint8_t, uint32_t
+
+
+cdef object check_arena(cyp_arena_header *header, uint32_t slot_count)
+cdef object allocate(FrontEnd *front_end, uint32_t slot_count)
+cdef object configure(FrontEnd *front_end, dict settings)
+cdef void free_front_end(FrontEnd *front_end) noexcept nogil
+cdef void lay_out(FrontEnd *front_end, FrontEndGeometry *geometry, uint8_t *arena, uint8_t *outcomes) noexcept nogil
+cdef void end_front_end(Core *core, FrontEnd *front_end) noexcept nogil

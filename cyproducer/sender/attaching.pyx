@@ -1,0 +1,98 @@
+"""A front-end as the sender sees it: its arena checked, its private tables made, laid out, freed."""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+
+from cyproducer.sender.model cimport Batch, Core, FrontEnd
+from cyproducer.shm.geometry cimport FrontEndGeometry
+from cyproducer.shm.layout cimport (
+    CYP_ARENA_MAGIC,
+    CYP_CONTROL_ATTACHED,
+    CYP_LAYOUT_VERSION,
+    CYP_OUTCOMES_MAGIC,
+    cyp_arena_header,
+    cyp_outcome,
+    cyp_outcomes_header,
+    cyp_slot_row,
+)
+
+
+cdef object check_arena(cyp_arena_header *header, uint32_t slot_count):
+    if header.magic != CYP_ARENA_MAGIC:
+        raise ValueError("the descriptor holds no arena")
+    if header.layout_version != CYP_LAYOUT_VERSION:
+        raise ValueError(f"the arena has layout {header.layout_version}, this sender {CYP_LAYOUT_VERSION}")
+    if header.slot_count != slot_count:
+        raise ValueError(f"the arena has {header.slot_count} slots, {slot_count} were announced")
+
+
+cdef object allocate(FrontEnd *front_end, uint32_t slot_count):
+    front_end.slot_count = slot_count
+    front_end.batches = <Batch *>calloc(slot_count, sizeof(Batch))
+    front_end.chunk_next = <uint32_t *>calloc(slot_count, sizeof(uint32_t))
+    front_end.chunk_bytes = <uint32_t *>calloc(slot_count, sizeof(uint32_t))
+    front_end.chunk_count = <uint32_t *>calloc(slot_count, sizeof(uint32_t))
+    if front_end.batches == NULL or front_end.chunk_next == NULL \
+            or front_end.chunk_bytes == NULL or front_end.chunk_count == NULL:
+        free_front_end(front_end)
+        raise MemoryError
+
+
+cdef void free_front_end(FrontEnd *front_end) noexcept nogil:
+    cdef uint32_t index
+    for index in range(front_end.queue_capacity):
+        free(front_end.queues[index])
+    free(front_end.queues)
+    free(front_end.batches)
+    free(front_end.chunk_next)
+    free(front_end.chunk_bytes)
+    free(front_end.chunk_count)
+    free(front_end)
+
+
+cdef void lay_out(FrontEnd *front_end, FrontEndGeometry *geometry, uint8_t *arena, uint8_t *outcomes) noexcept nogil:
+    """Private pointers from private geometry; the outcomes' header for the front-end."""
+    cdef cyp_outcomes_header *header = <cyp_outcomes_header *>outcomes
+    front_end.arena = arena
+    front_end.arena_bytes = geometry.arena_bytes
+    front_end.ring_mask = geometry.ring_entries - 1
+    front_end.header = <cyp_arena_header *>arena
+    front_end.rows = <cyp_slot_row *>(arena + geometry.slots_offset)
+    front_end.submit_ring = <uint64_t *>(arena + geometry.submit_ring_offset)
+    front_end.chunks = arena + geometry.chunks_offset
+    front_end.outcomes = outcomes
+    front_end.outcomes_header = header
+    front_end.outcome_ring = <cyp_outcome *>(outcomes + geometry.outcome_ring_offset)
+    front_end.sent = <uint32_t *>(outcomes + geometry.sent_offset)
+    header.layout_version = CYP_LAYOUT_VERSION
+    header.slot_count = geometry.slot_count
+    header.ring_entries = geometry.ring_entries
+    header.sent_offset = geometry.sent_offset
+    header.ring_offset = geometry.outcome_ring_offset
+    header.region_bytes = geometry.outcomes_bytes
+    header.attach_id = front_end.attach_id
+    header.control = CYP_CONTROL_ATTACHED
+    header.magic = CYP_OUTCOMES_MAGIC
+
+
+cdef object configure(FrontEnd *front_end, dict settings):
+    front_end.acks = settings["acks"]
+    front_end.idempotent = settings["enable_idempotence"]
+    front_end.linger_ns = <int64_t>(settings["linger_ms"] * 1_000_000)
+    front_end.delivery_timeout_ns = <int64_t>(settings["delivery_timeout_ms"] * 1_000_000)
+    front_end.batch_size = settings["batch_size"]
+    front_end.retries = settings["retries"]
+
+
+cdef void end_front_end(Core *core, FrontEnd *front_end) noexcept nogil:
+    """From the list of the living to that of the ended."""
+    if front_end.previous != NULL:
+        front_end.previous.next = front_end.next
+    else:
+        core.front_ends = front_end.next
+    if front_end.next != NULL:
+        front_end.next.previous = front_end.previous
+    core.front_end_count -= 1
+    front_end.previous = NULL
+    front_end.next = core.ended
+    core.ended = front_end
