@@ -81,6 +81,8 @@ cdef bint _drain_request(Core *core, Node *node, int16_t acks) noexcept nogil:
         return False
     if size < DRAIN_ALL_BELOW_BYTES:
         _collect(core, node, acks, wires, &count, &size, True)
+    for index in range(count):
+        wires[index].partition.collected = False
     request = produce_request(core, node, wires, count)
     if request == NULL:
         return False
@@ -111,6 +113,9 @@ cdef void _collect(
             node.lingering = partition.next
         else:
             node.ready = partition.next
+        # A wire that was collected still counts as waiting: the second walk would take it once more.
+        if partition.collected:
+            continue
         room = core.max_request_size - size[0]
         wire = _next_wire(core, partition, acks, room, count[0] == 0)
         if wire == NULL:
@@ -118,6 +123,7 @@ cdef void _collect(
         if not stamp(core, wire):
             fail(core, wire, CODE_INVALID_BATCH)  # the front-end changed what it had committed
             continue
+        partition.collected = True
         wires[count[0]] = wire
         count[0] += 1
         size[0] += wire.entry.length + produce_overhead(wire)

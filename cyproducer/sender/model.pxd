@@ -160,6 +160,7 @@ ctypedef struct Partition:
     bint bumping                    # nothing is drained until its wires are certain; then a new epoch
     uint64_t acknowledged_ns
     uint64_t retry_at_ns            # backing off until
+    bint collected                  # it has its batch in the request being made: a request has one of each
     uint8_t listed                  # LIST_: which ring of its leader it is a member of
     Partition *next
     Partition *previous
