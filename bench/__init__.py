@@ -1,0 +1,1 @@
+"""Measures cyproducer beside confluent-kafka and Spark's own Kafka sink: ``python -m bench --help``."""

@@ -1,0 +1,90 @@
+"""What the machine did: CPU time of processes to the nanosecond, and how to sum up rounds."""
+
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import psutil
+
+_CPUCLOCK_SCHED = 2
+PACKAGES = ("cyproducer", "confluent-kafka", "pyspark", "numpy", "pyarrow", "Cython")
+
+
+def cpu_ns(pid: int) -> int:
+    """CPU time, user and system, of all threads of a process that lives, in ns. ProcessLookupError if not.
+
+    The kernel's clock of another process (clock_getcpuclockid(3) computes the same number): the times in
+    /proc count ticks of 10 ms, too coarse for what a sender uses in one round.
+    """
+    try:
+        return time.clock_gettime_ns((~pid << 3) | _CPUCLOCK_SCHED)
+    except OSError as error:
+        raise ProcessLookupError(f"no CPU clock of process {pid}: {error}") from None
+
+
+def tree_of(pid: int) -> set[int]:
+    """A process and all of its descendants."""
+    try:
+        return {pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))}
+    except psutil.NoSuchProcess:
+        return set()
+
+
+class CpuMeter:
+    """CPU time that processes use from now on; one that starts meanwhile counts from its own beginning.
+
+    What a process used that ended in between is lost: the benchmark's own processes outlive a measurement.
+    """
+
+    def __init__(self, pids: Iterable[int]) -> None:
+        self._started = {pid: cpu_ns(pid) for pid in pids}
+
+    def used(self, pids: Iterable[int] | None = None) -> int:
+        """CPU ns since the start, of the processes of the start and of those named here as well."""
+        total = 0
+        for pid in {*self._started, *(pids or ())}:
+            try:
+                total += cpu_ns(pid) - self._started.get(pid, 0)
+            except ProcessLookupError:
+                continue
+        return total
+
+
+def busy_ns() -> int:
+    """CPU time that the whole machine has been busy, in ns, in steps of 10 ms."""
+    times = psutil.cpu_times()
+    return int((times.user + times.system + times.nice + times.irq + times.softirq + times.steal) * 1e9)
+
+
+def summary(values: Sequence[float]) -> dict[str, float]:
+    """Median, least and greatest."""
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
+def machine() -> dict[str, object]:
+    """What the figures depend on: processor, kernel, interpreter and packages."""
+    model = platform.machine()
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+            break
+    packages = {}
+    for name in PACKAGES:
+        try:
+            packages[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return {
+        "processor": model,
+        "cores": os.cpu_count(),
+        "memory_mib": psutil.virtual_memory().total >> 20,
+        "kernel": platform.release(),
+        "python": sys.version.split()[0],
+        "packages": packages,
+        "load_average": list(os.getloadavg()),
+    }
