@@ -1,4 +1,4 @@
-"""Every array that `send_array` and `send_arrow` take, read as rows; every wrong one, with its message."""
+"""Every array that `send_array` takes, read as rows; every wrong argument, with its message."""
 
 import array
 import ctypes
@@ -10,32 +10,10 @@ import weakref
 import numpy as np
 import pyarrow as pa
 import pytest
-from cyproducer.producer.rows import parse_arrays, parse_table
+from cyproducer.producer.rows import parse_arrays
 from hypothesis import given
 from hypothesis import strategies as st
-
-
-def values_of(values, **more):
-    """The values that would be sent."""
-    return [row[1] for row in parse_arrays("t", values, **more).to_list()]
-
-
-def column_of(name, **arguments):
-    """One column of the rows by its place in Rows.to_list()."""
-    place = {"topic": 0, "value": 1, "key": 2, "headers": 3, "partition": 4, "timestamp": 5}[name]
-    count = arguments.pop("count", 3)
-    return [row[place] for row in parse_arrays("t", [b"v"] * count, **arguments).to_list()]
-
-
-def refusal(kind, values=(b"v", b"v", b"v"), **arguments):
-    """The message of the TypeError or ValueError that the arguments raise."""
-    if isinstance(values, tuple) and len(values) == 3:
-        values = list(values)
-    with pytest.raises(kind) as caught:
-        parse_arrays("t", values, **arguments)
-    assert type(caught.value) is kind
-    return str(caught.value)
-
+from support.columns import column_of, refusal, values_of
 
 # ------------------------------------------------------------------ fixed width
 
@@ -213,78 +191,7 @@ def test_keys():
     assert column_of("key", keys=pa.array(["a", None, "c"])) == [b"a", None, b"c"]
 
 
-# ------------------------------------------------------------------ Arrow
-
-ARROW_TYPES = [
-    pa.binary(),
-    pa.large_binary(),
-    pa.string(),
-    pa.large_string(),
-    pa.binary_view(),
-    pa.string_view(),
-]
-TEXTS = [None, "", "a", "exactly12byt", "more than twelve bytes", None, "z" * 100]
-
-
-@pytest.mark.parametrize("kind", ARROW_TYPES, ids=str)
-def test_arrow_types(kind):
-    whole = pa.array(TEXTS * 3, pa.string()).cast(kind)
-    wanted = [None if text is None else text.encode() for text in TEXTS * 3]
-    assert values_of(whole) == wanted
-    assert values_of(whole[5:18]) == wanted[5:18]
-    assert values_of(whole[2:3]) == wanted[2:3]
-    chunks = pa.chunked_array([whole[:4], whole[4:4], whole[4:9], whole[9:]])
-    assert values_of(chunks) == wanted
-    assert values_of(chunks[3:17]) == wanted[3:17]
-
-
-def test_arrow_fixed_size_and_null():
-    fixed = pa.array([b"ab", None, b"cd", b"ef"], pa.binary(2))
-    assert values_of(fixed) == [b"ab", None, b"cd", b"ef"]
-    assert values_of(fixed[1:3]) == [None, b"cd"]
-    assert values_of(pa.nulls(3)) == [None] * 3
-    assert values_of(pa.array([b"", None], pa.binary(0))) == [b"", None]
-
-
-class OnlyArray:
-    """Something of another library: it speaks the protocol and nothing else."""
-
-    def __init__(self, wrapped):
-        self.wrapped = wrapped
-
-    def __arrow_c_array__(self, requested_schema=None):
-        return self.wrapped.__arrow_c_array__(requested_schema)
-
-
-class OnlyStream:
-    """The same with the stream protocol."""
-
-    def __init__(self, wrapped):
-        self.wrapped = wrapped
-
-    def __arrow_c_stream__(self, requested_schema=None):
-        return self.wrapped.__arrow_c_stream__(requested_schema)
-
-
-def test_foreign_arrow():
-    rows = pa.array([b"a", None, b"c"])
-    assert values_of(OnlyArray(rows)) == [b"a", None, b"c"]
-
-
-def test_arrow_memory_is_released_once_and_only_after_use():
-    pool = pa.system_memory_pool()
-    before = pool.bytes_allocated()
-    rows = pa.array([b"x" * 1000] * 1000, memory_pool=pool)
-    parsed = parse_arrays("t", rows)
-    table = parse_table(pa.table({"value": pa.chunked_array([rows, rows[10:]])}), "t")
-    del rows
-    gc.collect()
-    assert pool.bytes_allocated() > before
-    assert parsed.to_list()[999][1] == b"x" * 1000
-    assert table.to_list()[1989][1] == b"x" * 1000
-    del parsed, table
-    gc.collect()
-    assert pool.bytes_allocated() == before
+# ------------------------------------------------------------------ what is held, what is imported
 
 
 def test_buffers_are_released_after_use():
@@ -301,16 +208,6 @@ def test_buffers_are_released_after_use():
     growing.append(1)
     gc.collect()
     assert owner() is None
-
-
-def test_failing_stream():
-    def batches():
-        yield pa.record_batch({"value": [b"a"]})
-        raise OSError("the disk is gone")
-
-    reader = pa.RecordBatchReader.from_batches(pa.schema({"value": pa.binary()}), batches())
-    with pytest.raises(ValueError, match=r"table: the Arrow stream failed: .*the disk is gone"):
-        parse_table(reader, "t")
 
 
 def test_reading_needs_neither_numpy_nor_pyarrow():
@@ -382,119 +279,6 @@ def test_headers():
         b"\0",
         b"\x04\x04\xc3\xa4\x01\x00\x00",
     ]
-
-
-@pytest.mark.parametrize("large", [False, True])
-def test_headers_of_arrow(large):
-    pair = pa.struct([("key", pa.string()), ("value", pa.binary())])
-    kind = pa.large_list(pair) if large else pa.list_(pair)
-    rows = [
-        [{"key": "a", "value": b"bc"}],
-        None,
-        [],
-        [{"key": "x", "value": None}, {"key": "y", "value": b""}],
-    ]
-    wanted = [b"\x02\x02a\x04bc", b"\0", b"\0", b"\x04\x02x\x01\x02y\x00"]
-    column = pa.array(rows * 2, kind)
-    assert column_of("headers", headers=column, count=8) == wanted * 2
-    chunks = pa.chunked_array([column[1:4], column[4:4], column[3:]])
-    assert column_of("headers", headers=chunks, count=8) == wanted[1:] + wanted[3:] + wanted
-    if not large:
-        as_map = pa.array(
-            [[("a", b"bc")], None, [], [("x", None), ("y", b"")]], pa.map_(pa.string(), pa.binary())
-        )
-        assert column_of("headers", headers=as_map, count=4) == wanted
-
-
-# ------------------------------------------------------------------ tables
-
-
-def test_table():
-    table = pa.table(
-        {
-            "timestamp": pa.array([1_500, None], pa.timestamp("us", "UTC")),
-            "topic": ["x", "y"],
-            "value": [b"1", None],
-            "partition": pa.array([None, 3], pa.int32()),
-            "key": ["k", None],
-            "headers": pa.array(
-                [None, [{"key": "a", "value": b"bc"}]],
-                pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
-            ),
-        }
-    )
-    wanted = [("x", b"1", b"k", b"\0", -1, 1), ("y", None, None, b"\x02\x02a\x04bc", 3, -1)]
-    for source in (
-        table,
-        table.to_batches()[0],
-        table.to_reader(),
-        OnlyStream(table),
-        OnlyArray(table.to_struct_array().chunk(0)),
-    ):
-        assert parse_table(source).to_list() == wanted
-    assert [row[0] for row in parse_table(table, "z").to_list()] == ["z", "z"]
-    assert parse_table(table.slice(1)).to_list() == wanted[1:]
-    assert parse_table(table.to_struct_array().chunk(0)[1:]).to_list() == wanted[1:]
-
-
-def test_many_topics_in_any_order():
-    names = [f"topic-{number % 97}" for number in range(5_000)]
-    table = pa.table({"value": [b"v"] * 5_000, "topic": pa.chunked_array([names[:1_234], names[1_234:]])})
-    rows = parse_table(table)
-    assert len(rows.topics) == 97
-    assert [row[0] for row in rows.to_list()] == names
-
-
-def test_chunks_that_do_not_match():
-    rows = [str(number).encode() for number in range(100)]
-    table = pa.table(
-        {
-            "value": pa.chunked_array([rows[:10], rows[10:11], rows[11:]]),
-            "key": pa.chunked_array([rows[:50], rows[50:]]),
-        }
-    )
-    parsed = parse_table(table, "t")
-    assert [row[1:3] for row in parsed.to_list()] == [(row, row) for row in rows]
-    assert parsed.largest() == (10, 5, 90 * 5 + 10 * 3)
-
-
-def test_wrong_tables():
-    def message(table, topic="t", kind=ValueError):
-        with pytest.raises(kind) as caught:
-            parse_table(table, topic)
-        return str(caught.value)
-
-    assert message([1], kind=TypeError).startswith("table: expected something with __arrow_c_stream__")
-    assert message(pa.array([b"x"]), kind=TypeError).endswith("got Arrow binary")
-    assert message(pa.table({"key": [b"x"]})) == "table: no column 'value'; its columns are ['key']"
-    assert "column 'valu' has no place" in message(pa.table({"valu": [b"x"]}))
-    assert (
-        message(pa.table([[b"x"], [b"y"]], names=["value", "value"]))
-        == "table: column 'value' is there twice"
-    )
-    assert (
-        message(pa.table({"value": [1.5]}), kind=TypeError)
-        == "column 'value': Arrow float64 cannot be read here"
-    )
-    assert "got Arrow int64" in message(pa.table({"value": [1]}), kind=TypeError)
-    assert "neither a column 'topic' nor" in message(pa.table({"value": [b"x"]}), None)
-    null_topic = pa.table({"value": [b"x", b"y"], "topic": ["a", None]})
-    assert message(null_topic, None) == "column 'topic'[1]: null, and no argument topic to take its place"
-    assert "got Arrow string" in message(pa.table({"value": [b"x"], "partition": ["1"]}), kind=TypeError)
-    assert "expected integers, got Arrow timestamp[s]" in message(
-        pa.table({"value": [b"x"], "partition": pa.array([1], pa.timestamp("s"))}), kind=TypeError
-    )
-    null_row = pa.StructArray.from_arrays([pa.array([b"x", b"y"])], ["value"], mask=pa.array([False, True]))
-    assert "row 1 of chunk 0 is null as a whole" in message(null_row)
-    dictionary = pa.table({"value": pa.array([b"x"]).dictionary_encode()})
-    assert "Arrow dictionary cannot be read; decode it" in message(dictionary, kind=TypeError)
-    keyless = pa.array(
-        [[{"key": None, "value": b""}]], pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-    )
-    assert (
-        message(pa.table({"value": [b"x"], "headers": keyless}))
-        == "column 'headers'[0]: a header without a key"
-    )
 
 
 # ------------------------------------------------------------------ wrong arguments
