@@ -9,6 +9,7 @@ import os
 import random
 import socket
 import struct
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,7 @@ __all__ = ["Brokers", "Link"]
 
 CONNECTION_SETUP_TIMEOUT_MS = 10_000        # socket.connection.setup.timeout.ms
 LOOPBACK_SNDBUF = 512 * 1024                # more in flight on loopback costs cache misses and gains nothing
+SAME_ERROR_LOGGED_EVERY_S = 60.0
 TOPICS_USED_EVERY_MS = 30_000               # well below metadata.max.idle.ms, after which a topic is forgotten
 CLOSE_REASONS = {
     -1: "the broker closed the connection",
@@ -52,6 +54,7 @@ class Link:
         self.retry_at_ms = 0
         self.connect_deadline_ms: int | None = None
         self.last_error = ""
+        self.logged_s = 0.0
 
     @property
     def name(self) -> str:
@@ -172,10 +175,14 @@ class Brokers:
         self._maybe_rebootstrap()
 
     def _note_error(self, link: Link, text: str) -> None:
-        link.last_error = text
+        """Kept for status and snapshot; logged once a minute while it stays the same."""
         self.last_error = f"broker {link.name}: {text}"
         self.changed = True
-        self._log.warning("broker %s: %s", link.name, text)
+        now_s = time.monotonic()
+        if link.last_error != text or now_s >= link.logged_s + SAME_ERROR_LOGGED_EVERY_S:
+            link.logged_s = now_s
+            self._log.warning("broker %s: %s", link.name, text)
+        link.last_error = text
 
     def _maybe_rebootstrap(self) -> None:
         """When no broker of the metadata can be reached, the bootstrap servers may know others (KIP-899)."""

@@ -540,7 +540,7 @@ cdef class Loop:
 
 cdef inline bint _has_news(Core *core) noexcept nogil:
     """Is there something for Python?"""
-    return core.event_count > 0 or core.refresh_wanted or core.ended != NULL
+    return core.event_count > 0 or core.refresh_wanted or core.ended != NULL or core.failure_count > 0
 
 
 cdef Partition *_new_partition(Core *core, Topic *topic, int32_t number) except NULL:
