@@ -9,7 +9,8 @@ from cyproducer.errors import UnsupportedPlatformError
 
 def _refuse() -> NoReturn:
     raise UnsupportedPlatformError(
-        f"cyproducer needs Linux 5.4 or later on x86-64 or aarch64, this is {sys.platform} on {platform.machine()}"
+        "cyproducer needs Linux 5.4 or later on x86-64 or aarch64, "
+        f"this is {sys.platform} on {platform.machine()}"
     )
 
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import threading
 import time
+import weakref
 from typing import Any
 
 from cyproducer.producer import waiting
@@ -21,15 +22,19 @@ os.register_at_fork(after_in_child=_close_in_child)
 
 
 class LoopReader:
-    """One event loop's view of a session: duplicates of its descriptors, since several loops may watch them."""
+    """One event loop's view of a session: duplicates of its descriptors, as several loops may watch them.
+
+    The loop must not keep the session alive: its producer may be dropped without close().
+    """
 
     def __init__(self, session: Any, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         wake, control = (os.dup(fd) for fd in session.descriptors)
         self.fds = [wake, control]
         _descriptors.update(self.fds)
-        loop.add_reader(wake, session.on_wake)
-        loop.add_reader(control, session.on_control)
+        alive = weakref.ref(session)
+        loop.add_reader(wake, _serve, alive, "on_wake")
+        loop.add_reader(control, _serve, alive, "on_control")
 
     def close(self) -> None:
         """Ends the watch, from any thread."""
@@ -54,6 +59,12 @@ class LoopReader:
             if fd in _descriptors:
                 _descriptors.discard(fd)
                 os.close(fd)
+
+
+def _serve(alive: "weakref.ref[Any]", method: str) -> None:
+    session = alive()
+    if session is not None:
+        getattr(session, method)()
 
 
 def _watch(session: Any, loop: asyncio.AbstractEventLoop) -> None:
@@ -183,7 +194,7 @@ async def send(producer: Any, prepared: Any, max_block_s: float) -> Any:
                 waiting.enter_queue(session, turn)
                 started = time.monotonic_ns()
                 woken = await turn.wait(session, deadline)
-                session.blocked_ns += time.monotonic_ns() - started
+                session.add_blocked(time.monotonic_ns() - started)
                 if not woken:
                     raise waiting.no_memory(session, max_block_s)
             future = producer._attempt_prepared(prepared, turn)

@@ -52,7 +52,7 @@ ctypedef struct Chain:
     # The open batch of a (topic, partition); its fields describe the tail chunk unless said otherwise.
     cyp_slot_row *row               # NULL: nothing is open
     uint8_t *base
-    uint64_t word                   # what row.word was when last looked at: the expected value of the next CAS
+    uint64_t word                   # what row.word was when last looked at: the next CAS expects it
     uint32_t limit                  # bytes of the chunk that may be used; 0: closed, or lost to the sender
     uint32_t total                  # records of the whole batch
     int64_t base_timestamp          # of the whole batch
@@ -76,7 +76,8 @@ cdef inline void announce(
     Port *port, uint32_t kind, uint32_t slot, uint32_t generation, uint64_t deadline_ns
 ) noexcept nogil:
     """Puts a batch on the submission ring and wakes the sender if it sleeps beyond `deadline_ns`."""
-    submit_push(port.ring, port.ring_mask, &port.arena.submit_tail, port.position, submit_entry(kind, slot, generation))
+    cdef uint64_t entry = submit_entry(kind, slot, generation)
+    submit_push(port.ring, port.ring_mask, &port.arena.submit_tail, port.position, entry)
     port.position += 1
     if sender_needs_wake(port.snapshot, deadline_ns, &port.signalled):
         signal_sender(port)
@@ -137,18 +138,16 @@ cdef inline bint append_record(
 ) noexcept nogil:
     """Appends one record (sizes -1: null). Its index in chain.batch is then chain.total - 1.
 
-    False: nothing is open, there is no room, or the sender has sealed the batch: Session.make_room, then again.
+    False: nothing is open, there is no room, or the sender has sealed the batch; Session.make_room helps.
     """
     cdef uint32_t room = chain_room(chain)
+    cdef int64_t delta = timestamp - chain.base_timestamp
+    cdef int32_t index = <int32_t>chain.total
     cdef uint8_t *at
     cdef uint8_t *end
     if header_count != 0 or record_size_bound(key_size, value_size, 0, 0) > room:
-        if record_size(
-            timestamp - chain.base_timestamp, <int32_t>chain.total, key_size, value_size, headers, header_count
-        ) > room:
+        if record_size(delta, index, key_size, value_size, headers, header_count) > room:
             return False
     at = chain_tail(chain)
-    end = put_record(
-        at, timestamp - chain.base_timestamp, <int32_t>chain.total, key, key_size, value, value_size, headers, header_count
-    )
+    end = put_record(at, delta, index, key, key_size, value, value_size, headers, header_count)
     return commit_records(port, chain, 1, <uint32_t>(end - at), timestamp)

@@ -51,7 +51,9 @@ cdef class Arena:
 
     cdef bint fits_batch(self, Py_ssize_t bound) noexcept
     cdef int32_t sticky_partition(self, Topic topic) noexcept
-    cdef int lengthen(self, Topic topic, int32_t partition, Py_ssize_t bound, int64_t timestamp, Batch batch) noexcept
+    cdef int lengthen(
+        self, Topic topic, int32_t partition, Py_ssize_t bound, int64_t timestamp, Batch batch
+    ) noexcept
     cdef bint close_chain(self, Chain *chain, bint full) noexcept
     cdef bint close_full(self, Chain *chain, Py_ssize_t bound) noexcept
     cdef int write_alone(
@@ -62,7 +64,7 @@ cdef class Arena:
     cdef int _open(self, Topic topic, Chain *chain, Py_ssize_t bound, int64_t timestamp, Batch batch) noexcept
     cdef int _roll(self, Chain *chain, Py_ssize_t bound) noexcept
     cdef uint32_t _alloc(self, int chunk_class, Py_ssize_t least) noexcept
-    cdef void _fill_row(self, uint32_t slot, uint32_t topic, int32_t partition, int64_t base_timestamp) noexcept
+    cdef void _fill_row(self, uint32_t slot, uint32_t topic, int32_t partition, int64_t base) noexcept
     cdef void _own(self, uint32_t slot, Batch batch, Chain *chain) noexcept
     cdef void _retire(self, Chain *chain, bint full) noexcept
     cdef void _unlist(self, Chain *chain) noexcept

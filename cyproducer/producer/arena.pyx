@@ -5,7 +5,6 @@ the arena's chunks; the rows in shared memory are written for the sender, and re
 value of a CAS.
 """
 
-cimport cython
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdlib cimport calloc, free
 
@@ -58,7 +57,9 @@ cdef class Arena:
                 partition = topic.own = pick_partition(topic, &self.random)
         return partition
 
-    cdef int lengthen(self, Topic topic, int32_t partition, Py_ssize_t bound, int64_t timestamp, Batch batch) noexcept:
+    cdef int lengthen(
+        self, Topic topic, int32_t partition, Py_ssize_t bound, int64_t timestamp, Batch batch
+    ) noexcept:
         """Opens the batch of a partition, or lengthens it, so that a record of at most `bound` bytes fits.
 
         `batch` is used if one is opened, `timestamp` (ms) is then its base. Needs fits_batch(bound).
@@ -82,15 +83,15 @@ cdef class Arena:
             return CYP_NONE
         return slot
 
-    cdef void _fill_row(self, uint32_t slot, uint32_t topic, int32_t partition, int64_t base_timestamp) noexcept:
+    cdef void _fill_row(self, uint32_t slot, uint32_t topic, int32_t partition, int64_t base) noexcept:
         """Everything of a row but its word, which publishes it."""
         cdef cyp_slot_row *row = &self.rows[slot]
         self.open_seq += 1
         row.open_seq = self.open_seq
         row.topic = topic
         row.partition = partition
-        row.base_timestamp = base_timestamp
-        row.max_timestamp = base_timestamp
+        row.base_timestamp = base
+        row.max_timestamp = base
         row.max_count = 0
         row.next = CYP_NONE
         row.opened_ns = monotonic_ns()
@@ -116,7 +117,9 @@ cdef class Arena:
         self.pending += 1
         self.batches += 1
 
-    cdef int _open(self, Topic topic, Chain *chain, Py_ssize_t bound, int64_t timestamp, Batch batch) noexcept:
+    cdef int _open(
+        self, Topic topic, Chain *chain, Py_ssize_t bound, int64_t timestamp, Batch batch
+    ) noexcept:
         cdef int wanted = max(min(chain.learned, class_for(self.port.batch_limit)), class_for(bound))
         cdef uint32_t slot = self._alloc(wanted, bound)
         cdef uint32_t generation, size
@@ -204,7 +207,7 @@ cdef class Arena:
         return closed
 
     cdef bint close_full(self, Chain *chain, Py_ssize_t bound) noexcept:
-        """Closes an open batch that cannot grow by `bound` bytes; a topic's records without a key then go elsewhere."""
+        """Closes an open batch that cannot grow by `bound` bytes; the sticky partition is then another one."""
         if chain.limit == 0 or chain.before + word_bytes(chain.word) + bound <= self.port.batch_limit:
             return False
         self.close_chain(chain, True)
@@ -243,7 +246,7 @@ cdef class Arena:
         chain.next_open = chain.previous_open = NULL
 
     cdef Batch _disown(self, uint32_t slot):
-        """The batch that started in `slot` is over, or nobody asks for its outcome any more. None: it was so already."""
+        """Takes a batch off the list of those without an outcome. None: it was off, or nobody asks for it."""
         cdef SlotInfo *info = &self.slots[slot]
         cdef Batch batch = None
         info.chain = NULL
@@ -362,5 +365,7 @@ cdef class Arena:
         used = <uint32_t>(first if count > 1 else first + size)
         # release: the whole chain is seen with its head; pairs with the sender's acquire
         return cas(
-            &self.rows[slot].word, word_make(CYP_FREE, 0, generation, 0, 0), word_make(CYP_READY, flags, generation, 1, used)
+            &self.rows[slot].word,
+            word_make(CYP_FREE, 0, generation, 0, 0),
+            word_make(CYP_READY, flags, generation, 1, used),
         )

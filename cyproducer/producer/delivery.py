@@ -23,13 +23,16 @@ class Delivery:
         self.waiter = Waiter()
         self.waiter.open()
         self.session = session
+        self.ready = session.ready
         self.thread: threading.Thread | None = None
         self.armed = False
         self.calling = False
         self.waiting: deque[Waiter] = deque()
 
     def start(self) -> None:
-        self.thread = threading.Thread(target=_run, args=(self, self.session), name="cyproducer-callbacks", daemon=True)
+        self.thread = threading.Thread(
+            target=_run, args=(self, self.session), name="cyproducer-callbacks", daemon=True
+        )
         self.session = None
         self.thread.start()
 
@@ -41,6 +44,10 @@ class Delivery:
         if self.armed:
             self.armed = False
             self.waiter.wake()
+
+    def is_busy(self) -> bool:
+        """Are there callbacks to be called, or being called? Never in a forked child, where the thread is not."""
+        return self.thread is not None and self.thread.is_alive() and (self.calling or bool(self.ready))
 
     def is_current_thread(self) -> bool:
         return self.thread is threading.current_thread()
@@ -74,7 +81,7 @@ def _call_ready(delivery: Delivery, session: Any) -> None:
 
 
 def _sleep(delivery: Delivery, session: Any) -> None:
-    """Until there are outcomes, or somebody pokes. Outcomes are watched for only while callbacks wait for them."""
+    """Until there are outcomes (watched for only while callbacks wait for them), or somebody pokes."""
     watching = session.watched > 0 and session.alive
     if watching:
         session.enter_sleep(delivery.waiter)

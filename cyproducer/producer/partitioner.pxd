@@ -1,4 +1,4 @@
-"""Kafka's built-in partitioner: murmur2 of the key (Utils.java), and a random choice for the sticky rule (KIP-794)."""
+"""Kafka's built-in partitioner: murmur2 of the key (Utils.java), and chance for the sticky rule (KIP-794)."""
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -31,9 +31,9 @@ cdef inline uint32_t murmur2(const uint8_t *data, Py_ssize_t size) noexcept nogi
     return h
 
 
-cdef inline int32_t key_partition(const uint8_t *key, Py_ssize_t size, int32_t partition_count) noexcept nogil:
+cdef inline int32_t key_partition(const uint8_t *key, Py_ssize_t size, int32_t count) noexcept nogil:
     """The partition of a key that is not null: over all partitions, also those without a leader."""
-    return <int32_t>((murmur2(key, size) & 0x7fffffff) % <uint32_t>partition_count)
+    return <int32_t>((murmur2(key, size) & 0x7fffffff) % <uint32_t>count)
 
 
 cdef inline uint64_t next_random(uint64_t *state) noexcept nogil:

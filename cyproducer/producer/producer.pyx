@@ -108,8 +108,9 @@ cdef class KafkaProducer:
         cdef int32_t chosen
         if (
             self.plain and headers is None and partition is None and timestamp_ms is None and on_delivery is None
-            and session.sentinel[0] == session.token and <PyObject *>topic == <PyObject *>session.cached_name
-            and topic is not None and (type(value) is bytes or value is None) and (type(key) is bytes or key is None)
+            and session.sentinel[0] == session.token
+            and (type(value) is bytes or value is None) and (type(key) is bytes or key is None)
+            and (<PyObject *>topic == <PyObject *>session.cached_name or session.recall(topic))
         ):
             known = session.cached_topic
             if value is not None:
@@ -289,7 +290,7 @@ cdef class KafkaProducer:
     def _connect(self, deadline):
         from cyproducer.producer import attach
 
-        self.session = Session(None, None)
+        self.session = Session(None, None)  # the old one goes, and with it what a child of fork has of the parent's
         attachment = attach.connect(self.settings, deadline)
         try:
             session = Session(attachment, self.settings)
@@ -329,7 +330,7 @@ cdef class KafkaProducer:
         if session.sentinel[0] == session.token and not wait_batches(session.unfinished(), remaining):
             return False
         delivery = session.delivery
-        if delivery is None or delivery.is_current_thread() or not (session.ready or delivery.calling):
+        if delivery is None or not delivery.is_busy() or delivery.is_current_thread():
             return True
         waiter = Waiter()
         delivery.waiting.append(waiter)
@@ -352,7 +353,7 @@ cdef class KafkaProducer:
         finally:
             if session.pending == 0:
                 session.say_goodbye()
-            else:
+            elif session.alive:
                 _log.warning("the producer is closed; %d batches have no outcome yet", session.pending)
             session.end("the producer is closed", errors.OUTCOME_UNKNOWN)
 

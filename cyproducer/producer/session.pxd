@@ -42,16 +42,20 @@ cdef class Session(Arena):
     cdef readonly long long watched         # batches with callbacks and without an outcome
     cdef readonly bint orphaned             # its producer is gone, futures may be left
     cdef readonly long long failures        # batches
-    cdef public long long blocked_ns        # spent waiting for memory
+    cdef readonly long long blocked_ns      # spent waiting for memory
     cdef object __weakref__
 
     # For the bulk loop and producer.pyx. Each runs other parties' code (waiters of outcomes): whatever was
     # read of the session, a topic or a chain before the call is stale after it.
     cdef Topic find_topic(self, str name)
-    cdef int make_room(self, Topic topic, int32_t partition, Py_ssize_t bound, int64_t timestamp, object turn) except -1
+    cdef bint recall(self, object name) noexcept
+    cdef int make_room(
+        self, Topic topic, int32_t partition, Py_ssize_t bound, int64_t timestamp, object turn
+    ) except -1
     cdef Batch put_alone(
         self, Topic topic, int32_t partition, int64_t timestamp, const uint8_t *key, Py_ssize_t key_size,
-        const uint8_t *value, Py_ssize_t value_size, const HeaderView *headers, int header_count, object turn, int *status,
+        const uint8_t *value, Py_ssize_t value_size, const HeaderView *headers, int header_count,
+        object turn, int *status,
     )
     cpdef int drain(self) except -1
 

