@@ -111,6 +111,8 @@ cdef void _collect(
             return
         if lingering:
             node.lingering = partition.next
+            if partition.waiting:
+                continue  # its wire is in this very request: what is left of its queues lingers on
         else:
             node.ready = partition.next
         # A wire that was collected still counts as waiting: the second walk would take it once more.
