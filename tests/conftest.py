@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 from support import build
 from support.leftovers import holdings, kill_leftovers, wait_for_nothing_left
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
 CLUSTERS: "list[KafkaCluster]" = []
 TOPIC_NUMBERS = itertools.count(1)
 REPORTS = pytest.StashKey[dict[str, pytest.TestReport]]()
+
+# pytest --hypothesis-profile=NAME: "fixed" (tox) draws the same few examples each time, "thorough" many others.
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=25)
+hypothesis.settings.register_profile("fixed", deadline=None, max_examples=25, derandomize=True, database=None)
+hypothesis.settings.register_profile("thorough", deadline=None, max_examples=500)
+hypothesis.settings.load_profile("quick")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -72,7 +79,8 @@ def nothing_left(request: pytest.FixtureRequest, runtime_dir: Path) -> Iterator[
     found = wait_for_nothing_left(
         before, runtime_dir, _broker_pids(), sockets, timeout=5.0 if passed else 0.0
     )
-    kill_leftovers(before, runtime_dir, _broker_pids())
+    if found:
+        kill_leftovers(before, runtime_dir, _broker_pids())
     for cluster in CLUSTERS:
         cluster.heal()
     if passed and found:

@@ -1,42 +1,55 @@
-"""The compiler's own view of the Cython: no call without an error contract, which costs about 55 ns each.
+"""The build fails where Cython hints that a call in native code is slow: one without an error contract.
 
-Cython says "performance hint" where a ``nogil`` function must be checked for an exception with the GIL taken.
-Every ``.pyx`` is compiled to C in a temporary directory, with the directives of a release build, and must
-give no such hint.
+A package of one module is built with the project's own ``setup.py``. That the project itself gives no hint needs no
+test here: it would not have been built.
 """
 
+import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-DIRECTIVES = "language_level=3,boundscheck=False,wraparound=False,cdivision=True,initializedcheck=False"
+import pytest
+
+SETUP = Path(__file__).resolve().parents[2] / "setup.py"
+SAMPLE = """cdef void leaf(int x) {contract}nogil:
+    pass
+
+cdef void hot() noexcept nogil:
+    leaf(1)
+"""
 
 
-def hints(sources: Sequence[Path], out: Path, root: Path = ROOT) -> list[str]:
-    """Performance hints that Cython gives for these files; fails if one does not compile."""
-    names = [str(source.relative_to(root)) for source in sources]
-    # One process for all: the .pxd files that they share are read in it once.
-    command = [sys.executable, "-m", "cython", "-X", DIRECTIVES, "-o", str(out), *names]
-    run = subprocess.run(command, capture_output=True, text=True, cwd=root, timeout=600)
-    said = run.stderr + run.stdout
-    assert run.returncode == 0, said
-    return [line for line in said.splitlines() if line.startswith("performance hint")]
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A directory with ``setup.py`` and an empty package ``cyproducer``."""
+    shutil.copy(SETUP, tmp_path)
+    (tmp_path / "cyproducer").mkdir()
+    return tmp_path
 
 
-def test_no_performance_hint(tmp_path):
-    sources = sorted((ROOT / "cyproducer").rglob("*.pyx"))
-    assert sources
-    found = hints(sources, tmp_path)
-    assert not found, "\n".join(found)
-
-
-def test_a_hint_is_found(tmp_path):
-    slow = tmp_path / "slow.pyx"
-    slow.write_text(
-        "cdef void leaf(int x) nogil:\n    pass\n\ncdef void hot() noexcept nogil:\n    leaf(1)\n"
+def translate(package: Path, contract: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    """Runs ``setup.py`` with the sample written to C; nothing is compiled."""
+    (package / "cyproducer" / "sample.pyx").write_text(SAMPLE.format(contract=contract))
+    settings = {"CYPRODUCER_DEBUG": "", "CYPRODUCER_BUILD_ONLY": "", "CYPRODUCER_BUILD_JOBS": "", **settings}
+    command = [sys.executable, "setup.py", "-q", "--version"]
+    return subprocess.run(
+        command, cwd=package, env=os.environ | settings, capture_output=True, text=True, timeout=60
     )
-    found = hints([slow], tmp_path, tmp_path)
-    assert found
-    assert all("slow.pyx" in hint for hint in found)
+
+
+def test_a_hint_ends_the_build_each_time(package):
+    for _ in range(2):
+        run = translate(package, "")
+        assert run.returncode == 1, run.stdout + run.stderr
+        assert "performance hint: cyproducer/sample.pyx" in run.stderr
+        assert "performance hints from Cython (above)" in run.stderr
+    run = translate(package, "noexcept ")
+    assert run.returncode == 0, run.stderr
+
+
+def test_a_debug_build_has_hints_of_its_own(package):
+    run = translate(package, "", CYPRODUCER_DEBUG="1")
+    assert run.returncode == 0, run.stderr
+    assert "performance hint" in run.stderr

@@ -73,9 +73,9 @@ def wait_for_nothing_left(
     before: Holdings, runtime: Path, expected_pids: set[int], sockets: bool = True, timeout: float = 5.0
 ) -> list[str]:
     """Leftovers that are still there after ``timeout`` seconds: an idle sender may take its time to exit."""
-    gc.collect()
     deadline = time.monotonic() + timeout
     while found := leftovers(before, runtime, expected_pids, sockets):
+        gc.collect()
         if time.monotonic() > deadline:
             break
         time.sleep(0.02)

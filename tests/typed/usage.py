@@ -1,0 +1,59 @@
+"""What a typed application writes: never run, only read by mypy in its strict mode (`tox -e lint`)."""
+
+import json
+from typing import assert_type
+
+import cyproducer
+from cyproducer import KafkaProducer, RecordMetadata, TopicPartition, as_completed, errors
+from cyproducer.producer.futures import Future
+
+
+def delivered(error: errors.KafkaError | None, record: RecordMetadata) -> None:
+    if error is not None:
+        print(record.topic_partition, error.code, error.retriable, error.message)
+
+
+def send_one_by_one() -> int:
+    with KafkaProducer(
+        bootstrap_servers=["one:9092", "two:9092"],
+        value_serializer=lambda value: json.dumps(value).encode(),
+        acks="all",
+        linger_ms=5,
+    ) as producer:
+        future = producer.send(
+            "clicks",
+            {"page": 1},
+            key=b"user",
+            headers=[("trace", b"1"), ("empty", None)],
+            partition=0,
+            timestamp_ms=1_700_000_000_000,
+            on_delivery=delivered,
+        )
+        assert_type(future, Future)
+        future.add_done_callback(lambda done: print(done.done()))
+        future.add_callback(print).add_errback(print)
+        assert_type(future.exception(), errors.KafkaError | None)
+        record = future.result(timeout=10)
+        assert_type(record, RecordMetadata)
+        assert_type(record.topic_partition, TopicPartition)
+        assert_type(producer.partitions_for("clicks"), set[int])
+        producer.flush(timeout=1.5)
+        return record.offset
+
+
+def send_many(lines: list[bytes]) -> list[int]:
+    producer = KafkaProducer(**{"bootstrap.servers": "one:9092", "linger.ms": 5})
+    futures = [producer.send("lines", line) for line in lines]
+    done, late = cyproducer.wait(futures, timeout=5)
+    assert_type(late, set[Future])
+    try:
+        return [future.result().offset for future in as_completed(done)]
+    except errors.KafkaTimeoutError as error:
+        raise SystemExit(error.message) from error
+    finally:
+        producer.close(timeout=10)
+
+
+async def send_from_a_loop(producer: KafkaProducer) -> RecordMetadata:
+    future = await producer.send_async("clicks", b"value")
+    return await future
