@@ -73,8 +73,8 @@ def deliver(
     except errors.KafkaError as error:
         raise DeliveryFailedError(
             f"a row was not acknowledged, of the {sent} that this task sent ({done.rows} are known to be in "
-            f"Kafka); first error: {type(error).__name__}: {error}. Delivery is at least once: a repeated "
-            "task sends all of its rows again"
+            f"Kafka); first error: {type(error).__name__}: {error.message}. Delivery is at least once: "
+            "a repeated task sends all of its rows again"
         ) from error
     return done
 
