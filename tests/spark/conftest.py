@@ -65,7 +65,7 @@ def spark(
     with pytest.MonkeyPatch.context() as patch:
         _importable_in_workers(patch)
         patch.setenv("CYPRODUCER_RUNTIME_DIR", str(spark_runtime))
-        session = (
+        builder = (
             SparkSession.builder.master("local[2]")
             .appName("cyproducer-tests")
             .config("spark.ui.enabled", "false")
@@ -75,13 +75,13 @@ def spark(
             .config("spark.local.dir", str(scratch / "local"))
             .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
             .config("spark.driver.extraJavaOptions", f"-Djava.io.tmpdir={scratch}")
-            .getOrCreate()
         )
-        session.sparkContext.setLogLevel("OFF")
         try:
+            session = builder.getOrCreate()
+            session.sparkContext.setLogLevel("OFF")
             yield session
-        finally:
             session.stop()
+        finally:
             _end_jvm()
 
 
