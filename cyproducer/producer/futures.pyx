@@ -162,7 +162,7 @@ cdef class Future:
         return self.failed() and bool(self.batch.failure().retriable)
 
     def add_done_callback(self, function):
-        """`function(future)` is called once the outcome is known: on the producer's callback thread, or here if it is."""
+        """`function(future)` is called when the outcome is known: on the producer's callback thread, or here."""
         watch(self, ON_DONE, function)
 
     def add_callback(self, function, *args, **kwargs):

@@ -140,7 +140,9 @@ cdef class KafkaProducer:
             value = self.serialize(self.value_serializer, topic, headers, value, "value_serializer")
         return self.send_blocking(prepare(topic, value, key, headers, partition, timestamp_ms, on_delivery))
 
-    def send_async(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, on_delivery=None):
+    def send_async(
+        self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, on_delivery=None
+    ):
         """`send()` for asyncio: `future = await producer.send_async(...)` never blocks the event loop.
 
         It waits for the sender, metadata and memory with the loop; `await future` then gives the RecordMetadata.

@@ -571,4 +571,3 @@ cdef class Session(Arena):
             slot = self.slots[slot].next_pending
         if self.delivery is not None:
             self.delivery.poke()
-

@@ -36,7 +36,13 @@ def read(kafka, topic, count):
 def test_every_record_arrives_as_it_was_sent(make_producer, topic, kafka):
     producer = make_producer()
     futures = [
-        producer.send(topic, b"%d" % n, key=b"k%d" % (n % 100), headers=[("n", b"%d" % n)], timestamp_ms=1_700_000_000_000 + n)
+        producer.send(
+            topic,
+            b"%d" % n,
+            key=b"k%d" % (n % 100),
+            headers=[("n", b"%d" % n)],
+            timestamp_ms=1_700_000_000_000 + n,
+        )
         for n in range(COUNT)
     ]
     producer.flush(60)
@@ -84,7 +90,7 @@ def test_memory_smaller_than_what_is_sent(make_producer, topic, kafka):
 def test_callbacks(make_producer, topic):
     producer = make_producer()
     seen = []
-    for n in range(5000):
+    for _ in range(5000):
         producer.send(topic, b"x", partition=1, on_delivery=lambda error, record: seen.append((error, record.offset)))
     producer.flush(60)
     assert seen == [(None, n) for n in range(5000)]

@@ -185,8 +185,6 @@ def test_serializers(sender):
 
 
 def test_a_serializer_that_sends_itself(sender):
-    made = None
-
     def nested(value):
         made.send("t", b"inner") if value == "outer" else None
         return value if isinstance(value, bytes) else value.encode()
