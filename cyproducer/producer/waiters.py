@@ -26,7 +26,9 @@ class DoneAndNotDone(NamedTuple):
     not_done: set[Future]
 
 
-def wait_until(sessions: Iterable[Any], waiter: Waiter, over: Callable[[], bool], deadline: float | None) -> bool:
+def wait_until(
+    sessions: Iterable[Any], waiter: Waiter, over: Callable[[], bool], deadline: float | None
+) -> bool:
     """Waits until `over()` or `deadline` (time.monotonic()); False: the time was over first.
 
     `waiter` was made known to whatever makes `over()` true. Signals are handled; what they raise comes out.

@@ -32,7 +32,8 @@ def page_align(size):
 
 def word_fields(word):
     """(state, head, cont, generation, count, bytes)"""
-    return word >> 60, word >> 59 & 1, word >> 58 & 1, word >> 34 & 0xFFFFFF, word >> 18 & 0xFFFF, word & 0x3FFFF
+    flags = word >> 59 & 1, word >> 58 & 1
+    return word >> 60, *flags, word >> 34 & 0xFFFFFF, word >> 18 & 0xFFFF, word & 0x3FFFF
 
 
 @dataclass(frozen=True)
@@ -234,13 +235,15 @@ class StandIn:
         outcomes = Region.create("standin-outcomes", ring_offset + page_align(64 * entries))
         out = outcomes.memory()
         struct.pack_into(
-            "=QIIQQQQQI", out, 0, OUTCOMES_MAGIC, LAYOUT_VERSION, slots, entries, 4096, ring_offset, outcomes.size, 1, 1
+            "=QIIQQQQQI", out, 0,
+            OUTCOMES_MAGIC, LAYOUT_VERSION, slots, entries, 4096, ring_offset, outcomes.size, 1, 1,
         )
         self.attached += 1
         front_end = FrontEnd(sock, arena, outcomes, wake_fd, pidfd, memory, out, hello)
         front_end.ring_entries, front_end.slots_offset = entries, slots_at
         front_end.ring_offset, front_end.chunks_offset = ring_at, chunks_at
-        fds = [outcomes.read_only_descriptor(), self.snapshot.region.read_only_descriptor(), os.dup(self.wake_fd)]
+        fds = [outcomes.read_only_descriptor(), self.snapshot.region.read_only_descriptor()]
+        fds.append(os.dup(self.wake_fd))
         self.front_ends.append(front_end)
         handshake.send(sock, {"ok": True, "attach_id": self.attached, "sender_pid": os.getpid()}, fds)
         for fd in fds:
@@ -317,12 +320,14 @@ class StandIn:
             self.offsets[topic, partition] = base + count
             for index, (key, value, headers, timestamp) in enumerate(decoded):
                 self.log.append(Received(topic, partition, base + index, key, value, headers, timestamp))
-        self.answer(front_end, head, generation, count, -1 if self.error else base, self.error, RESULT | RELEASE)
+        base = -1 if self.error else base
+        self.answer(front_end, head, generation, count, base, self.error, RESULT | RELEASE)
 
     def answer(self, front_end, slot, generation, count, base_offset, error, flags):
         ring = 4096 + page_align(4 * front_end.hello["slots"])
         at = ring + 64 * (front_end.outcome_tail & (front_end.ring_entries - 1))
-        struct.pack_into("=IIIIqqiI", front_end.out, at, slot, generation, 0, count, base_offset, -1, error, flags)
+        entry = slot, generation, 0, count, base_offset, -1, error, flags
+        struct.pack_into("=IIIIqqiI", front_end.out, at, *entry)
         front_end.outcome_tail += 1
         struct.pack_into("=Q", front_end.out, 64, front_end.outcome_tail)
         (sleeping,) = struct.unpack_from("=I", front_end.memory, 128)

@@ -32,6 +32,12 @@ def producer(sender):
         yield made
 
 
+def run(code, *arguments):
+    """Runs code in another interpreter."""
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
 def callback_threads():
     return [t for t in threading.enumerate() if t.name == "cyproducer-callbacks"]
 
@@ -56,7 +62,8 @@ def test_callbacks_of_every_kind(sender, producer):
     seen = []
     sender.hold = True
     good = producer.send("one", b"x")
-    assert good.add_callback(lambda tag, record, more: seen.append((tag, record.offset, more)), "tag", more=1) is good
+    added = good.add_callback(lambda tag, record, more: seen.append((tag, record.offset, more)), "tag", more=1)
+    assert added is good
     good.add_errback(lambda error: seen.append("never"))
     good.add_done_callback(lambda future: seen.append(future is good))
     good.add_both(lambda record: seen.append("both"))
@@ -218,9 +225,12 @@ def test_asyncio_errors_and_cancellation(sender):
         held = await producer.send_async("t", b"x")
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(_await(held), 0.05)
-        with pytest.raises(errors.BufferExhaustedError):
+        async def fill():
             for _ in range(40):
                 await producer.send_async("one", bytes(60_000))
+
+        with pytest.raises(errors.BufferExhaustedError):
+            await fill()
         sender.release()
         return await held
 
@@ -295,7 +305,7 @@ def test_exit_without_close_flushes_within_exit_flush_timeout(sender):
         "p = cyproducer.KafkaProducer(sender=sys.argv[1], exit_flush_timeout_ms=10000)\n"
         "for n in range(100): p.send('t', b'%d' % n)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, sender.path], capture_output=True, text=True, timeout=60)
+    done = run(code, sender.path)
     assert (done.returncode, done.stderr) == (0, "")
     assert len(sender.log) == 100
 
@@ -317,5 +327,5 @@ def test_gevent_greenlets_go_on_while_one_waits(sender):
     )
     sender.hold = True
     threading.Timer(2, sender.release).start()
-    done = subprocess.run([sys.executable, "-c", code, sender.path], capture_output=True, text=True, timeout=60)
+    done = run(code, sender.path)
     assert done.stdout == "[0, 0, 0] True [0]\n", done.stderr

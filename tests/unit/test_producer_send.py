@@ -42,7 +42,8 @@ def test_record_arrives_and_future_resolves(sender, producer):
         "t", partition_for_key(b"key", 4), 0, 1234, 3, 5
     )
     assert isinstance(record, cyproducer.RecordMetadata)
-    assert future.done() and future.is_done and future.succeeded() and not future.failed() and not future.cancelled()
+    assert (future.done(), future.is_done, future.succeeded()) == (True, True, True)
+    assert (future.failed(), future.cancelled()) == (False, False)
     assert future.exception() is None and future.get() == record == future.value and not future.retriable()
     (received,) = sender.log
     assert (received.key, received.value, received.timestamp) == (b"key", b"value", 1234)
@@ -171,12 +172,12 @@ def test_serializers(sender):
     def broken(value):
         raise RuntimeError("no")
 
-    with KafkaProducer(sender=sender.path, value_serializer=lambda v: v.encode(), key_serializer=str.encode) as made:
+    with KafkaProducer(sender=sender.path, value_serializer=str.encode, key_serializer=str.encode) as made:
         made.send("t", "ä", key="k").result(10)
         made.send("t", None).result(10)
     assert [(r.key, r.value) for r in sender.log] == [(b"k", "ä".encode()), (None, None)]
     with KafkaProducer(sender=sender.path, value_serializer=broken) as made:
-        with pytest.raises(errors.SerializationError, match="value_serializer raised RuntimeError: no") as raised:
+        with pytest.raises(errors.SerializationError, match=r"value_serializer raised Runtime.*: no") as raised:
             made.send("t", "x")
         assert isinstance(raised.value.__cause__, RuntimeError)
     with KafkaProducer(sender=sender.path, key_serializer=lambda k: 5) as made:
@@ -186,7 +187,8 @@ def test_serializers(sender):
 
 def test_a_serializer_that_sends_itself(sender):
     def nested(value):
-        made.send("t", b"inner") if value == "outer" else None
+        if value == "outer":
+            made.send("t", b"inner")
         return value if isinstance(value, bytes) else value.encode()
 
     with KafkaProducer(sender=sender.path, value_serializer=nested) as made:
@@ -234,7 +236,7 @@ def test_unknown_topic_and_partition_have_javas_texts(sender):
     sender.topics["gone"] = 0
     sender.publish()
     with KafkaProducer(sender=sender.path, max_block_ms=50) as made:
-        with pytest.raises(errors.KafkaTimeoutError, match=r"^Topic nope not present in metadata after 50 ms\."):
+        with pytest.raises(errors.KafkaTimeoutError, match=r"^Topic nope not present in metadata after 50 ms"):
             made.send("nope", b"")
         with pytest.raises(errors.KafkaTimeoutError, match="UNKNOWN_TOPIC_OR_PARTITION"):
             made.send("gone", b"")
