@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from support.process import command_of, is_running, kill9, users_of
+from support.process import all_pids, command_of, is_running, kill9, users_of
 
 # What a sender may leave in its runtime directory: the lock must not be unlinked by others, the log is for
 # people.
@@ -18,9 +18,9 @@ LASTING = (".lock", ".log", ".log.1")
 
 @dataclass(slots=True)
 class Holdings:
-    """What this process and its children hold at one moment."""
+    """What this process holds at one moment, and which processes the machine has."""
 
-    children: set[int] = field(default_factory=set)
+    processes: set[int] = field(default_factory=set)
     sockets: set[str] = field(default_factory=set)
     memfds: set[str] = field(default_factory=set)
     mappings: int = 0
@@ -30,7 +30,7 @@ class Holdings:
 def holdings() -> Holdings:
     """Take stock of this process. A descriptor counts by number and target, so that a reused number shows."""
     held = Holdings()
-    held.children = {p.pid for p in psutil.Process().children(recursive=True) if is_running(p.pid)}
+    held.processes = all_pids()
     for entry in os.listdir("/proc/self/fd"):
         try:
             target = os.readlink(f"/proc/self/fd/{entry}")
@@ -48,12 +48,11 @@ def holdings() -> Holdings:
 def leftovers(before: Holdings, runtime: Path, expected_pids: set[int], sockets: bool = True) -> list[str]:
     """What is there now, was not there before and is nobody's: one line each."""
     now = holdings()
-    found = [
-        f"child process {pid}: {_describe(pid)}"
-        for pid in sorted(now.children - before.children - expected_pids)
-    ]
-    users = {p.pid for p in users_of(runtime)} - expected_pids
-    found += [f"process {pid} uses the runtime directory: {_describe(pid)}" for pid in sorted(users)]
+    # Only processes that began since: what all others are is not worth a look after every test.
+    fresh = now.processes - before.processes - expected_pids
+    found = [f"child process {pid}: {_describe(pid)}" for pid in sorted(_our_children(fresh))]
+    users = sorted(p.pid for p in users_of(runtime, fresh))
+    found += [f"process {pid} uses the runtime directory: {_describe(pid)}" for pid in users]
     found += [f"memfd {fd}" for fd in sorted(now.memfds - before.memfds)]
     found += [f"thread {name}" for name in sorted(now.threads - before.threads)]
     if now.mappings > before.mappings:
@@ -85,9 +84,21 @@ def wait_for_nothing_left(
 def kill_leftovers(before: Holdings, runtime: Path, expected_pids: set[int]) -> None:
     """SIGKILL the processes that ``leftovers`` would name. Twice: a supervisor may fork in between."""
     for _ in range(2):
-        doomed = holdings().children - before.children | {p.pid for p in users_of(runtime)}
-        for pid in doomed - expected_pids:
+        fresh = all_pids() - before.processes - expected_pids
+        for pid in _our_children(fresh) | {p.pid for p in users_of(runtime, fresh)}:
             kill9(pid)
+
+
+def _our_children(pids: set[int]) -> set[int]:
+    """Those of the processes that run and descend from this one."""
+    return {pid for pid in pids if is_running(pid) and _is_our_descendant(pid)}
+
+
+def _is_our_descendant(pid: int) -> bool:
+    try:
+        return os.getpid() in (parent.pid for parent in psutil.Process(pid).parents())
+    except psutil.Error:
+        return False
 
 
 def _describe(pid: int) -> str:

@@ -130,21 +130,27 @@ def senders(runtime_directory: str | Path) -> list[psutil.Process]:
     ]
 
 
-def users_of(directory: str | Path) -> list[psutil.Process]:
-    """Processes other than this one that name a directory in their command line or initial environment."""
+def all_pids() -> set[int]:
+    """Every process of the machine, zombies as well."""
+    return {int(entry) for entry in os.listdir("/proc") if entry.isdigit()}
+
+
+def users_of(directory: str | Path, among: set[int] | None = None) -> list[psutil.Process]:
+    """Processes other than this one that name a directory in their command line or initial environment.
+
+    Of ``among``, else of all processes of the machine.
+    """
     wanted = os.fsencode(directory)
     found = []
-    # Read raw: after every test, psutil's objects for every process of the machine would cost too much.
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit() or int(entry) == os.getpid():
-            continue
+    # Read raw: psutil's objects for every process of the machine would cost too much.
+    for pid in (all_pids() if among is None else among) - {os.getpid()}:
         try:
-            texts = [Path(f"/proc/{entry}/{name}").read_bytes() for name in ("cmdline", "environ")]
+            texts = [Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "environ")]
         except OSError:
             continue  # gone, or another user's
         if any(wanted in text for text in texts):
             with contextlib.suppress(psutil.NoSuchProcess):
-                found.append(psutil.Process(int(entry)))
+                found.append(psutil.Process(pid))
     return found
 
 
