@@ -37,7 +37,7 @@ from cyproducer.sender.model cimport (
 )
 from cyproducer.sender.outcomes cimport CODE_INVALID_BATCH, push_event
 from cyproducer.sender.partitioner cimport drained
-from cyproducer.sender.partitions cimport note_timer
+from cyproducer.sender.partitions cimport note_timer, relist
 from cyproducer.sender.requests cimport produce_overhead, produce_request
 
 
@@ -91,6 +91,7 @@ cdef bint _drain_request(Core *core, Node *node, int16_t acks) noexcept nogil:
         wires[index].request = request
         wires[index].partition.in_flight += 1
         wires[index].partition.waiting -= 1
+        relist(wires[index].partition)
         drained(core, wires[index].partition, wires[index].entry.length)
     enqueue(node, request)
     return True
@@ -111,8 +112,6 @@ cdef void _collect(
             return
         if lingering:
             node.lingering = partition.next
-            if partition.waiting:
-                continue  # its wire is in this very request: what is left of its queues lingers on
         else:
             node.ready = partition.next
         # A wire that was collected still counts as waiting: the second walk would take it once more.
