@@ -1,6 +1,7 @@
 """asyncio: futures and send_async wait through the event loop's own selector, without a thread."""
 
 import asyncio
+import copy
 import os
 import threading
 import time
@@ -9,10 +10,17 @@ from typing import Any
 
 from cyproducer.producer import waiting
 
+_SAME_DEADLINE_S = 0.1
+
 _descriptors: set[int] = set()
+_connecting: "dict[int, _Connecting]" = {}
+_connecting_lock = threading.Lock()
 
 
 def _close_in_child() -> None:
+    global _connecting_lock
+    _connecting_lock = threading.Lock()
+    _connecting.clear()  # their threads are the parent's
     for fd in _descriptors:
         os.close(fd)
     _descriptors.clear()
@@ -143,31 +151,55 @@ async def _wait_metadata(session: Any, topic: str, needed: int, deadline: float)
         session.end_metadata_wait()
 
 
+class _Connecting:
+    """One thread that attaches a producer, for all coroutines that wait for it."""
+
+    __slots__ = ("deadline", "producer", "waiting")
+
+    def __init__(self, producer: Any, deadline: float) -> None:
+        self.producer = producer
+        self.deadline = deadline
+        self.waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None], float]] = []
+
+    def run(self) -> None:
+        error: BaseException | None = None
+        try:
+            self.producer._attach(self.deadline)
+        except BaseException as raised:
+            error = raised
+        with _connecting_lock:
+            _connecting.pop(id(self.producer), None)
+        for loop, attached, deadline in self.waiting:
+            # Who has much more time than this attempt had tries again.
+            given = copy.copy(error) if deadline - self.deadline < _SAME_DEADLINE_S else None
+            try:
+                loop.call_soon_threadsafe(_settle, attached, given)
+            except RuntimeError:
+                pass  # the loop is closed, and nobody waits in it
+
+
+def _settle(attached: "asyncio.Future[None]", error: BaseException | None) -> None:
+    if attached.done():
+        return
+    if error is None:
+        attached.set_result(None)
+    else:
+        attached.set_exception(error)
+
+
 async def _attach(producer: Any, deadline: float) -> None:
     """Connecting may start a process and wait for it: that is for a thread, which ends with it."""
     loop = asyncio.get_running_loop()
     attached: asyncio.Future[None] = loop.create_future()
-
-    def settle(error: BaseException | None) -> None:
-        if attached.done():
-            return
-        if error is None:
-            attached.set_result(None)
+    with _connecting_lock:
+        connecting = _connecting.get(id(producer))
+        if connecting is not None:
+            connecting.waiting.append((loop, attached, deadline))
         else:
-            attached.set_exception(error)
-
-    def connect() -> None:
-        error = None
-        try:
-            producer._attach(deadline)
-        except BaseException as raised:
-            error = raised
-        try:
-            loop.call_soon_threadsafe(settle, error)
-        except RuntimeError:
-            pass  # the loop is closed, and nobody waits in it
-
-    threading.Thread(target=connect, name="cyproducer-attach", daemon=True).start()
+            connecting = _Connecting(producer, deadline)
+            connecting.waiting.append((loop, attached, deadline))
+            threading.Thread(target=connecting.run, name="cyproducer-attach", daemon=True).start()
+            _connecting[id(producer)] = connecting
     await attached
 
 

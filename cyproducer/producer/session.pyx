@@ -200,12 +200,17 @@ cdef class Session(Arena):
         """Reads the metadata that the sender has published; `name` is wanted from it from now on."""
         if self.sentinel[0] != self.token:
             return
+        former = self.seen_version
         self.seen_version, self.brokers, self.last_error, found = self.attachment.snapshot.read()
         if name is not None and name not in self.topics and name in found:
             self.topics[name] = make_topic(name)
         for known, topic in list(self.topics.items()):
             if known in found:
                 self._update(topic, found[known])
+        if self.seen_version != former:
+            # whoever reads it first: after this, on_wake has nothing to say about this version
+            for waiter in list(self.metadata_waiters):
+                waiter.notify()
 
     cdef object _update(self, Topic topic, tuple row):
         cdef int32_t count, i

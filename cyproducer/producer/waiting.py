@@ -27,9 +27,11 @@ def metadata_over(session: Any, topic: str, needed: int) -> bool:
     Raises the errors of a topic that waiting cannot mend.
     """
     session.sleep_for_metadata()
-    if not session.metadata_is_read:
-        session.refresh_topics(topic)
     count, error = session.topic_state(topic)
+    if count == 0 or not session.metadata_is_read:
+        # Also what was read already: somebody else did, who did not look for this topic.
+        session.refresh_topics(topic)
+        count, error = session.topic_state(topic)
     if error in _HOPELESS:
         raise errors.for_code(error, f"topic {topic!r}: {errors.for_code(error).message}")
     return not session.alive or count > needed
