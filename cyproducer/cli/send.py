@@ -1,0 +1,284 @@
+"""``cyproducer send TOPIC < lines``: every line of standard input becomes a record."""
+
+import argparse
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Iterator
+from typing import IO, Any, TextIO
+
+from cyproducer import KafkaProducer
+from cyproducer.cli.sender import read_config
+from cyproducer.config import SETTINGS
+from cyproducer.errors import (
+    InvalidTopicError,
+    KafkaConfigurationError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProducerClosedError,
+    RecordTooLargeError,
+    SenderUnavailableError,
+    TopicAuthorizationFailedError,
+)
+
+__all__ = ["add_arguments", "run"]
+
+# Records whose outcome nobody has looked at yet: memory is bounded by this and by buffer_memory.
+OUTSTANDING_MAX = 50_000
+PROGRESS_INTERVAL_S = 0.5
+INTERRUPTED = 130
+# These concern every further line as well, so reading on makes no sense.
+_FINAL = (
+    InvalidTopicError, KafkaConfigurationError, KafkaTimeoutError, ProducerClosedError, SenderUnavailableError,
+    TopicAuthorizationFailedError,
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the options."""
+    parser.add_argument("topic", metavar="TOPIC", help="where the lines go")
+    parser.add_argument(
+        "--bootstrap-servers", metavar="HOST:PORT,...", help="brokers; default: localhost:9092"
+    )
+    parser.add_argument(
+        "--key-separator",
+        metavar="S",
+        help="what stands before the first S of a line is the key; a line without S has none",
+    )
+    parser.add_argument("--partition", metavar="N", type=int, help="send to this partition only")
+    parser.add_argument(
+        "--header", metavar="K=V", action="append", default=[], help="a header of each record, repeatable"
+    )
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        help="settings of the producer, name=value a line, secrets among them; its mode has to be 0600",
+    )
+    parser.add_argument(
+        "--set",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="a setting of the producer (no secret) by Kafka's name, as linger.ms=50; repeatable",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Sends standard input. 0: every line was acknowledged. 1: some were not. 130: interrupted."""
+    separator = None if args.key_separator is None else _bytes(args.key_separator)
+    if separator == b"":
+        raise KafkaConfigurationError("--key-separator: an empty text separates nothing")
+    settings = _settings(args)
+    headers = [_header(text) for text in args.header]
+    producer = KafkaProducer(**settings)
+    lines = Lines(sys.stdin.buffer, settings_limit(settings), separator)
+    sending = Sending(producer, args.topic, args.partition, headers or None, sys.stderr)
+    return sending.run(lines)
+
+
+def settings_limit(settings: dict[str, Any]) -> int:
+    """Bytes of the longest record that the settings allow."""
+    given = settings.get("max.request.size")
+    default: int = next(setting.default for setting in SETTINGS if setting.name == "max_request_size")
+    return default if given is None else int(given)
+
+
+def _settings(args: argparse.Namespace) -> dict[str, Any]:
+    """By Kafka's own names, under which text is taken for a number."""
+    settings = {} if args.config is None else read_config(args.config)
+    secret = tuple(setting.name.rstrip("*") for setting in SETTINGS if setting.secret)
+    for text in args.set:
+        name, found, value = text.partition("=")
+        name = name.strip()
+        if not found or not name:
+            raise KafkaConfigurationError("--set: write NAME=VALUE, as linger.ms=50")
+        if name.replace(".", "_").startswith(secret):
+            raise KafkaConfigurationError(
+                f"--set {name}: others see a command line; what is secret belongs in a file: --config FILE"
+            )
+        settings[name.replace("_", ".")] = value.strip()
+    if args.bootstrap_servers is not None:
+        settings["bootstrap.servers"] = args.bootstrap_servers
+    elif "bootstrap.servers" not in settings and "sender" not in settings:
+        settings["bootstrap.servers"] = "localhost:9092"
+    return settings
+
+
+def _bytes(text: str) -> bytes:
+    """An argument as the bytes that were typed."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _header(text: str) -> tuple[str, bytes]:
+    name, found, value = text.partition("=")
+    if not found or not name:
+        raise KafkaConfigurationError(f"--header {text}: write name=value")
+    return name, _bytes(value)
+
+
+class Lines:
+    """(key, value) of each line of a binary stream, without its end.
+
+    A line that is longer than `limit` is read past and comes as None: it fits no record.
+    """
+
+    def __init__(self, stream: IO[bytes], limit: int, separator: bytes | None) -> None:
+        self._stream = stream
+        self._limit = limit
+        self._separator = separator
+
+    def __iter__(self) -> Iterator[tuple[bytes | None, bytes] | None]:
+        separator = self._separator
+        while line := self._stream.readline(self._limit + 1):
+            if line.endswith(b"\n"):
+                line = line[:-1]
+            elif len(line) > self._limit:
+                while line and not line.endswith(b"\n"):
+                    line = self._stream.readline(65536)
+                yield None
+                continue
+            if separator is None:
+                yield None, line
+                continue
+            key, found, value = line.partition(separator)
+            yield (key, value) if found else (None, line)
+
+
+class Sending:
+    """One run: hands lines to the producer, and looks at the outcome of each."""
+
+    def __init__(
+        self,
+        producer: KafkaProducer,
+        topic: str,
+        partition: int | None,
+        headers: list[tuple[str, bytes]] | None,
+        messages: TextIO,
+    ) -> None:
+        self.producer = producer
+        self.topic = topic
+        self.partition = partition
+        self.headers = headers
+        self.messages = messages
+        self.terminal = messages.isatty()
+        self.read = 0
+        self.bytes = 0
+        self.acknowledged = 0
+        self.failures: Counter[str] = Counter()
+        self.first: dict[str, str] = {}
+        self._waiting: deque[Any] = deque()
+        self._began = time.monotonic()
+        self._next_progress = self._began
+
+    def run(self, lines: Lines) -> int:
+        """Send all lines and wait for their outcomes; returns the exit status."""
+        interrupted = False
+        try:
+            self._send_all(lines)
+            self._settle()
+        except KeyboardInterrupt:
+            interrupted = True
+            self._finish_interrupted()
+        except _FINAL as error:
+            self._note(error)
+            self._settle()
+        finally:
+            # Whoever interrupts the wait for outcomes does not want a second one in close().
+            self.producer.close(0 if interrupted else None)
+        self._end_progress()
+        self._summary()
+        if interrupted:
+            return INTERRUPTED
+        return 1 if self.failures else 0
+
+    def _send_all(self, lines: Lines) -> None:
+        send, waiting, topic = self.producer.send, self._waiting, self.topic
+        for line in lines:
+            self.read += 1
+            if line is None:
+                self._note(RecordTooLargeError(f"line {self.read} is longer than max.request.size"))
+                continue
+            key, value = line
+            try:
+                waiting.append(send(topic, value, key, self.headers, self.partition))
+            except _FINAL:
+                raise
+            except KafkaError as error:
+                self._note(error)
+                continue
+            self.bytes += len(value) + len(key or b"")
+            if len(waiting) > OUTSTANDING_MAX or not self.read & 0xFF:
+                self._collect(OUTSTANDING_MAX)
+                self._progress()
+
+    def _collect(self, leave: int) -> None:
+        """Take outcomes that are there, oldest first; wait for them while more than `leave` are not."""
+        waiting = self._waiting
+        while waiting and (len(waiting) > leave or waiting[0].done()):
+            error = waiting[0].exception()
+            waiting.popleft()
+            if error is None:
+                self.acknowledged += 1
+            else:
+                self._note(error)
+
+    def _settle(self) -> None:
+        """Wait for all outcomes."""
+        while self._waiting:
+            # Flushed in pieces of time, so that the progress goes on.
+            try:
+                self.producer.flush(PROGRESS_INTERVAL_S if self.terminal else None)
+            except KafkaTimeoutError:
+                self._collect(len(self._waiting))
+            else:
+                self._collect(0)
+            self._progress()
+
+    def _finish_interrupted(self) -> None:
+        """After Ctrl-C: what was accepted is still sent, unless a second one comes."""
+        self._end_progress()
+        print(
+            f"cyproducer send: interrupted after {self.read} lines; waiting for {len(self._waiting)} records "
+            "that were accepted (Ctrl-C again: do not wait)",
+            file=self.messages, flush=True,
+        )
+        try:
+            self._settle()
+        except KeyboardInterrupt:
+            print(
+                f"cyproducer send: not waiting for {len(self._waiting)} records; the sender goes on with them",
+                file=self.messages,
+            )
+
+    def _note(self, error: BaseException) -> None:
+        name = type(error).__name__
+        self.failures[name] += 1
+        self.first.setdefault(name, str(error))
+
+    def _progress(self) -> None:
+        now = time.monotonic()
+        if self.terminal and now >= self._next_progress:
+            self._next_progress = now + PROGRESS_INTERVAL_S
+            rate = self.read / max(now - self._began, 0.001)
+            self.messages.write(
+                f"\r{self.read} lines, {self.bytes / 1e6:.1f} MB, {self.acknowledged} acknowledged, "
+                f"{rate:.0f} lines/s\x1b[K"
+            )
+            self.messages.flush()
+
+    def _end_progress(self) -> None:
+        if self.terminal:
+            self._next_progress = 0.0
+            self._progress()
+            print(file=self.messages)
+
+    def _summary(self) -> None:
+        if not self.failures:
+            return
+        print(
+            f"cyproducer send: {self.acknowledged} of {self.read} lines were acknowledged; "
+            f"{self.failures.total()} errors:",
+            file=self.messages,
+        )
+        for name, count in self.failures.most_common():
+            print(f"  {count} x {name}: {self.first[name]}", file=self.messages)
