@@ -47,10 +47,10 @@ def encode_body(out: bytearray, message: Message, version: int, body: Mapping[st
         raise error.inside(label(message, version)) from None
 
 
-def decode_body(message: Message, version: int, reader: Reader) -> dict[str, Any]:
-    """The body that takes up the rest of the reader's bytes."""
+def decode_body(message: Message, version: int, reader: Reader, exact: bool = True) -> dict[str, Any]:
+    """The body that takes up the rest of the reader's bytes, all of them if `exact`."""
     return decode_exactly(
-        schema(message.name, version), reader.data, label(message, version), reader.position
+        schema(message.name, version), reader.data, label(message, version), reader.position, exact
     )
 
 
@@ -102,8 +102,10 @@ def encode_response(api_key: int, api_version: int, correlation_id: int, body: M
     return framed(out)
 
 
-def decode_response(api_key: int, api_version: int, payload: bytes) -> tuple[int, dict[str, Any]]:
-    """(correlation_id, body) of a response without its size. All of the bytes must be used up."""
+def decode_response(
+    api_key: int, api_version: int, payload: bytes, exact: bool = True
+) -> tuple[int, dict[str, Any]]:
+    """(correlation_id, body) of a response without its size. All of the bytes must be used up, if `exact`."""
     message = table_of(RESPONSES, api_key, api_version)
     reader = Reader(payload)
     try:
@@ -112,7 +114,7 @@ def decode_response(api_key: int, api_version: int, payload: bytes) -> tuple[int
             decode_tagged(reader)
     except ProtocolError as error:
         raise error.inside("response header") from None
-    return correlation_id, decode_body(message, api_version, reader)
+    return correlation_id, decode_body(message, api_version, reader, exact)
 
 
 def not_kafka(first: bytes) -> ProtocolError:

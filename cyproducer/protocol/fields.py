@@ -360,12 +360,12 @@ def decode_tagged(reader: Reader) -> list[tuple[int, bytes]]:
     return fields
 
 
-def decode_exactly(kind: Type, data: bytes, name: str, position: int = 0) -> Any:
-    """Decode one value that must use up `data` from `position` on; errors carry `name`."""
+def decode_exactly(kind: Type, data: bytes, name: str, position: int = 0, exact: bool = True) -> Any:
+    """Decode one value that must use up `data` from `position` on (if `exact`); errors carry `name`."""
     reader = Reader(data, position)
     try:
         value = kind.decode(reader)
-        if reader.left:
+        if exact and reader.left:
             raise ProtocolError(f"{reader.left} bytes left over")
     except ProtocolError as error:
         raise error.inside(name) from None
