@@ -2,9 +2,9 @@
 
 NumPy is not imported: arrays are read through the buffer protocol (PEP 3118), masks and units of time
 through their attributes. Nothing is copied but masks, rows that are not contiguous in themselves, and offsets
-that are not the machine's int32 or int64. A value of a fixed-width dtype is the element's bytes as they lie in
-memory, all `itemsize` of them: an `S` element keeps the NUL bytes it is padded with, which NumPy itself hides
-when it makes an object of the element. For values without them give `list(array)` or an Arrow array.
+that are not the machine's int32 or int64. A value of a fixed-width dtype is the element's bytes as they lie
+in memory, all `itemsize` of them: an `S` element keeps the NUL bytes it is padded with, which NumPy itself
+hides when it makes an object of the element. For values without them give `list(array)` or an Arrow array.
 """
 
 cimport cython
@@ -412,7 +412,7 @@ cdef Py_ssize_t _read_mask(
 
 
 cdef Column column_of_pair(object data, object offsets, str name):
-    """`data` is any contiguous buffer, row i of it is offsets[i] to offsets[i + 1]: n + 1 offsets for n rows."""
+    """`data` is any contiguous buffer, row i of it is offsets[i] to offsets[i + 1]: n + 1 for n rows."""
     cdef Column column = Column(name, "bytes", True), numbers
     cdef _Buffer buffer
     cdef Py_ssize_t bad

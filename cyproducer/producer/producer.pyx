@@ -155,6 +155,39 @@ cdef class KafkaProducer:
         record = prepare(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         return aio.send(self, record, self.max_block_s)
 
+    def send_array(self, topic, values, keys=None, partition=None, timestamps_ms=None, headers=None):
+        """Sends the rows of arrays, in order; returns one future for all, whose result is an `ArrayMetadata`.
+
+        values, keys   a 1-D array of a fixed-width dtype (an element's bytes as they lie in memory, all of
+                       them: `S` with its padding), a 2-D array of uint8 (a row a record), a (data, offsets)
+                       pair, a list of bytes and None, or an Arrow array or stream of a binary or string type.
+                       Masked, null: Kafka's null. Serializers do not run. `keys` may be None
+        partition      int for all rows, or an integer or null a row; else the key's hash, else the sticky one
+        timestamps_ms  int for all rows, or integers (ms since 1970), datetime64 or Arrow timestamps, floored
+                       to ms; null, NaT: now
+        headers        a list of (str, bytes or None) for all rows, a list of such lists, or Arrow's
+                       list<struct<key: string, value: binary>>
+
+        All arguments, sizes and partitions are checked before the first row is queued. Blocks, each time up to
+        max_block_ms, for the sender, metadata or memory. If that raises, the rows queued before are delivered:
+        the error says how many, and its `queued` is their future. Raises what `send()` raises.
+        """
+        from cyproducer.producer import bulk
+
+        return bulk.send_array(self, topic, values, keys, partition, timestamps_ms, headers)
+
+    def send_arrow(self, table, topic=None):
+        """Sends the rows of an Arrow table, record batch or stream (no pyarrow needed), like `send_array`.
+
+        Columns, found by name: `value` (binary or string), and if there: `key` (the same), `headers`
+        (list<struct<key: string, value: binary>>), `partition` (integer), `timestamp` (a timestamp of any
+        unit, or integer ms), `topic` (string), which the argument `topic` stands before. Another column raises
+        ValueError.
+        """
+        from cyproducer.producer import bulk
+
+        return bulk.send_arrow(self, table, topic)
+
     cdef object serialize(self, object serializer, object topic, object headers, object data, str what):
         """Null stays null: a record without a key has none, and a null value deletes (compacted topics)."""
         if serializer is None or data is None:

@@ -64,8 +64,12 @@ cdef class Rows:
         cdef Py_ssize_t headers = segment_get(cursor.headers, row - cursor.headers.start, &data)
         return max(value, 0) + max(key, 0) + max(headers, 1)
 
+    def bound(self):
+        """At least the bytes of the largest row's key, value and headers."""
+        return max(self.value.longest(), 0) + max(self.key.longest(), 0) + max(self.headers.longest(), 1)
+
     def largest(self):
-        """(row, bytes of its key, value and headers) of the largest row, and bytes of all; (-1, -1, 0): none."""
+        """(row, bytes of key, value and headers) of the largest row, and bytes of all; (-1, -1, 0): none."""
         cdef Py_ssize_t row = 0, at = -1, size, most = -1, total = 0
         cdef Cursor cursor
         with nogil:
@@ -80,20 +84,20 @@ cdef class Rows:
                 row = cursor.end
         return at, most, total
 
-    def partition_range(self):
-        """(row, partition) of the largest explicit partition; (-1, -1) if there is none."""
-        cdef Py_ssize_t row, at = -1
-        cdef int32_t most = self.partition
+    def partitions_needed(self):
+        """For each topic, the largest partition that its rows name, at least 0."""
+        cdef Py_ssize_t row, topic = 0
+        cdef list needed = [max(self.partition, 0)] * len(self.topics)
+        cdef Memory memory = Memory(len(self.topics) * sizeof(int32_t))
+        cdef int32_t *most = <int32_t *> memory.data
         if self.partitions == NULL:
-            if most >= 0 and self.rows:
-                at = 0
-            return at, most
+            return needed
         with nogil:
             for row in range(self.rows):
-                if self.partitions[row] > most:
-                    most = self.partitions[row]
-                    at = row
-        return at, most
+                if self.topic_of != NULL:
+                    topic = self.topic_of[row]
+                most[topic] = max(most[topic], self.partitions[row])
+        return [most[topic] for topic in range(len(self.topics))]
 
     def to_list(self):
         """Tuples (topic, value, key, header section, partition, timestamp), for tests."""
@@ -498,7 +502,7 @@ cdef int _set_topics(Rows rows, Column column) except -1:
 cdef Py_ssize_t _number_topics(
     Column column, int32_t *numbers, int32_t *table, Py_ssize_t *firsts, Py_ssize_t most, Py_ssize_t *bad
 ) noexcept nogil:
-    """How many distinct names there are. `table`: 4 * `most` zeros, a power of two; an open hash of number + 1.
+    """How many distinct names there are. `table`: 4 * `most` zeros, a power of two: a hash of number + 1.
 
     -1: row `bad` is null; -2: there are more than `most`.
     """

@@ -289,7 +289,8 @@ class StandIn:
             (entry,) = struct.unpack_from("=Q", front_end.memory, at)
             front_end.submit_head += 1
             kind, generation, slot = entry >> 60, entry >> 32 & 0xFFFFFF, entry & 0xFFFFFFFF
-            if word_fields(front_end.word(slot))[3] == generation:
+            state, _, _, current, _, _ = word_fields(front_end.word(slot))
+            if current == generation and state != DONE:
                 known = front_end.waiting.get(slot, (generation, False))
                 front_end.waiting[slot] = generation, known[1] or kind == 2
 
@@ -320,6 +321,7 @@ class StandIn:
             self.offsets[topic, partition] = base + count
             for index, (key, value, headers, timestamp) in enumerate(decoded):
                 self.log.append(Received(topic, partition, base + index, key, value, headers, timestamp))
+        front_end.set_state(head, DONE)  # a FULL that is still in the ring is of a batch that is known
         base = -1 if self.error else base
         self.answer(front_end, head, generation, count, base, self.error, RESULT | RELEASE)
 

@@ -1,0 +1,465 @@
+"""`send_array` and `send_arrow`: rows are encoded from their columns straight into open batches.
+
+The loop runs in slices of about 64 KiB that call no Python: it holds the GIL (appends are single-file), stops
+whenever it needs the interpreter, and in between signals are handled and, once a millisecond, the GIL is
+offered to other threads. What it read of the session is stale whenever anything else may have run: a new
+epoch makes it look everything up again.
+
+Rows go out in order, as with `send()` in a loop. Everything that can be known beforehand (types, sizes,
+topics, partitions) is checked before the first row is queued. If memory or the sender fails later, the rows
+queued so far stay queued and are delivered; the error says how many, and its `queued` is their future.
+"""
+
+import time
+
+cimport cython
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+
+from cyproducer.producer.append cimport Chain, chain_room, chain_tail, commit_records
+from cyproducer.producer.arena cimport HAVE_ROOM, NEED_MEMORY, NEED_SESSION
+from cyproducer.producer.bulk_future cimport BulkFuture, Extent, make_bulk_future
+from cyproducer.producer.columns cimport segment_get
+from cyproducer.producer.futures cimport Batch
+from cyproducer.producer.partitioner cimport key_partition
+from cyproducer.producer.rows cimport Cursor, Rows, rows_of_arrays, rows_of_table
+from cyproducer.producer.topics cimport Topic
+from cyproducer.record.encode cimport (
+    RECORD_OVERHEAD_BOUND, HeaderView, put_bytes, put_record_front, record_body_size,
+)
+from cyproducer.record.varint cimport get_varint, size_of_varint
+from cyproducer.shm.clock cimport monotonic_ns, realtime_coarse_ms
+
+from cyproducer import errors
+from cyproducer.producer import waiting
+from cyproducer.producer.topics import check_name
+from cyproducer.producer.waiters import Waiter, wait_batches
+
+cdef Py_ssize_t SLICE_BYTES = 65536
+cdef uint64_t OFFER_NS = 1000000
+cdef uint64_t WINDOW_BYTES = 1048576        # per broker: more outstanding is slower, the caches are too small
+cdef double WINDOW_PATIENCE = 0.005         # seconds
+cdef Py_ssize_t BATCH_HEADER_BYTES = 61
+
+
+def send_array(producer, topic, values, keys=None, partition=None, timestamps_ms=None, headers=None):
+    """`KafkaProducer.send_array`."""
+    check_name(topic)
+    return _send(producer, rows_of_arrays(topic, values, keys, partition, timestamps_ms, headers))
+
+
+def send_arrow(producer, table, topic=None):
+    """`KafkaProducer.send_arrow`."""
+    if topic is not None:
+        check_name(topic)
+    rows = rows_of_table(table, topic)
+    if topic is None:
+        for name in (<Rows>rows).topics:
+            check_name(name)
+    return _send(producer, rows)
+
+
+cdef BulkFuture _send(object producer, Rows rows):
+    cdef Bulk bulk = Bulk.__new__(Bulk)
+    bulk.producer = producer
+    bulk.settings = producer.settings
+    bulk.rows = rows
+    bulk.future = make_bulk_future(rows)
+    bulk.ignore_keys = bulk.settings.partitioner_ignore_keys
+    if rows.rows == 0:
+        return bulk.future
+    bulk._check_sizes()
+    try:
+        bulk._find_topics()
+        bulk._run()
+    except errors.KafkaError as error:
+        bulk.future.rows = bulk.row
+        error.queued = bulk.future
+        if bulk.row:
+            error.message += f" ({bulk.row} of {rows.rows} rows were queued before, and will be delivered)"
+            error.args = (error.message,)
+        raise
+    finally:
+        waiting.leave_queue(bulk.session, bulk.turn)
+    bulk.future.rows = rows.rows
+    return bulk.future
+
+
+@cython.final
+cdef class Bulk:
+    """One call under way."""
+
+    def __dealloc__(self):
+        free(self.targets)
+
+    # ---------------------------------------------------------------- before anything is queued
+
+    cdef int _check_sizes(self) except -1:
+        cdef Py_ssize_t limit = self.settings.max_request_size
+        cdef Py_ssize_t overhead = BATCH_HEADER_BYTES + RECORD_OVERHEAD_BOUND
+        if self.rows.bound() + overhead <= limit:
+            return 0
+        row, size, _ = self.rows.largest()
+        size += overhead
+        if size > limit:
+            raise errors.RecordTooLargeError(
+                f"row {row}: a record of up to {size} bytes with its overhead is larger than "
+                f"max_request_size={limit}; nothing was queued"
+            )
+        return 0
+
+    cdef int _find_topics(self) except -1:
+        """Waits for the metadata of every topic; the partition counts found hold for the whole call."""
+        cdef Topic topic
+        cdef Py_ssize_t at
+        deadline = time.monotonic() + self.settings.max_block_ms / 1000
+        needed = self.rows.partitions_needed()
+        counts = []
+        for at, name in enumerate(self.rows.topics):
+            while True:
+                if self.session is None or not self.session.alive:
+                    self._attach(deadline)
+                topic = self.session.find_topic(name)
+                if topic is not None and topic.partition_count > needed[at]:
+                    break
+                waiting.wait_metadata(self.session, name, needed[at], deadline)
+            counts.append(topic.partition_count)
+        self.future.set_lanes(counts)
+        self.targets = <Target *>calloc(len(counts), sizeof(Target))
+        if self.targets == NULL:
+            raise MemoryError
+        for at in range(len(counts)):
+            self.targets[at].partition_count = counts[at]
+            self.targets[at].lane_base = self.future.lane_base[at]
+        self.epoch = 1
+        self.window = WINDOW_BYTES * <uint64_t>max(1, self.session.brokers)
+        self.window_check = self.window
+        return 0
+
+    # ---------------------------------------------------------------- the loop
+
+    cdef int _run(self) except -1:
+        cdef Stop stop
+        while self.row < self.rows.rows:
+            if not self.session.alive:
+                self._wait(NEED_SESSION)
+            self.now = realtime_coarse_ms()
+            stop = self._encode()
+            if stop == BIND:
+                self._bind()
+                continue
+            self.epoch += 1
+            if stop == NO_ROOM:
+                self._make_room()
+            elif stop == NEW_BATCH:
+                self._note_batch()
+            self._between_slices()
+        return 0
+
+    cdef Stop _encode(self) noexcept nogil:
+        """Encodes and publishes rows until the slice is over or Python is needed. The GIL is held."""
+        cdef Target *target
+        cdef int32_t topic = 0
+        cdef Stop stop
+        cdef uint64_t end = self.encoded + SLICE_BYTES
+        while self.row < self.rows.rows and self.encoded < end:
+            if self.row >= self.cursor.end:
+                self.rows.seek(self.row, &self.cursor)
+            if self.rows.topic_of != NULL:
+                topic = self.rows.topic_of[self.row]
+            target = &self.targets[topic]
+            self.topic = topic
+            if target.epoch != self.epoch:
+                return BIND
+            stop = self._encode_run(target, topic)
+            if stop != SLICE_DONE:
+                return stop
+        return SLICE_DONE
+
+    cdef Stop _encode_run(self, const Target *target, int32_t topic) noexcept nogil:
+        """Rows from the present one on that go to one partition and fit its open chunk, with one commit."""
+        cdef const Cursor *cursor = &self.cursor
+        cdef const uint8_t *key = NULL
+        cdef const uint8_t *value = NULL
+        cdef const uint8_t *headers = NULL
+        cdef Py_ssize_t key_size = -1, value_size, header_size, body, row = self.row
+        cdef int32_t partition = self._partition_of(target, row, &key, &key_size)
+        cdef Chain *chain = &target.chains[partition]
+        cdef int32_t index = <int32_t>chain.total
+        cdef uint8_t *start = chain_tail(chain)
+        cdef uint8_t *end = start + chain_room(chain)
+        cdef uint8_t *at = start
+        cdef int64_t timestamp, newest = INT64_MIN
+        cdef Stop stop = SLICE_DONE
+        self.partition = partition
+        if chain.limit != 0 and not self._knows_batch(target.lane_base + partition, chain):
+            return NEW_BATCH
+        while True:
+            value_size = segment_get(cursor.value, row - cursor.value.start, &value)
+            header_size = segment_get(cursor.headers, row - cursor.headers.start, &headers)
+            timestamp = self.rows.timestamp if self.rows.timestamps == NULL else self.rows.timestamps[row]
+            if timestamp < 0:
+                timestamp = self.now
+            # record_body_size counts a byte for the number of headers, 0; a header section has its own
+            body = record_body_size(timestamp - chain.base_timestamp, index, key_size, value_size, NULL, 0)
+            if header_size > 0:
+                body += header_size - 1
+            if at + body + size_of_varint(<int32_t>body) > end:
+                self.bound = (
+                    RECORD_OVERHEAD_BOUND + max(key_size, 0) + max(value_size, 0) + max(header_size, 0)
+                )
+                stop = NO_ROOM
+                break
+            at = put_record_front(
+                at, body, timestamp - chain.base_timestamp, index, key, key_size, value, value_size
+            )
+            if header_size > 0:
+                at = put_bytes(at, headers, header_size)
+            else:
+                at[0] = 0
+                at += 1
+            newest = max(newest, timestamp)
+            index += 1
+            row += 1
+            if row >= cursor.end or (self.rows.topic_of != NULL and self.rows.topic_of[row] != topic):
+                break
+            if self._partition_of(target, row, &key, &key_size) != partition:
+                break
+        if row > self.row and not self._publish(target, chain, row, at - start, newest):
+            self.bound = RECORD_OVERHEAD_BOUND + self.rows.row_size(cursor, self.row)
+            return NO_ROOM
+        return stop
+
+    cdef bint _publish(
+        self, const Target *target, Chain *chain, Py_ssize_t end, Py_ssize_t size, int64_t newest
+    ) noexcept nogil:
+        """Commits the rows before `end`, which are `size` bytes; False: the sender has sealed the batch."""
+        cdef Extent *extent
+        cdef Py_ssize_t row
+        cdef uint32_t count = <uint32_t>(end - self.row)
+        if not commit_records(self.port, chain, count, <uint32_t>size, newest):
+            return False
+        extent = &self.future.extents[self.future.lanes[target.lane_base + self.partition].last]
+        extent.count += count
+        extent.size += <uint32_t>size
+        for row in range(self.row, end):
+            self.rows.partitions[row] = self.partition
+        self.row = end
+        self.encoded += size
+        return True
+
+    cdef bint _knows_batch(self, int32_t lane, const Chain *chain) noexcept nogil:
+        """Do the lane's rows so far end where the next record of the open batch goes?"""
+        cdef int32_t last = self.future.lanes[lane].last
+        cdef const Extent *extent
+        if last < 0:
+            return False
+        extent = &self.future.extents[last]
+        return extent.batch == chain.batch and extent.first + extent.count == chain.total
+
+    cdef int32_t _partition_of(
+        self, const Target *target, Py_ssize_t row, const uint8_t **key, Py_ssize_t *key_size
+    ) noexcept nogil:
+        """The partition of a row, and its key. One by key is noted at once, a sticky one when it is used."""
+        cdef int32_t partition = self.rows.partitions[row]
+        key_size[0] = segment_get(self.cursor.key, row - self.cursor.key.start, key)
+        if partition >= 0:
+            return partition
+        if key_size[0] < 0 or self.ignore_keys:
+            return target.sticky
+        partition = key_partition(key[0], key_size[0], target.partition_count)
+        self.rows.partitions[row] = partition
+        return partition
+
+    # ---------------------------------------------------------------- what needs the interpreter
+
+    cdef int _bind(self) except -1:
+        """Looks the topic of the present row up. Nothing else runs between this and the loop."""
+        cdef Target *target = &self.targets[self.topic]
+        cdef Topic topic = self.session.topics.get(self.rows.topics[self.topic])
+        if topic is None or topic.allocated < target.partition_count:
+            self.partition = target.partition_count - 1
+            self._wait(NEED_SESSION)
+            return 0
+        target.sticky = self.session.sticky_partition(topic) % target.partition_count
+        target.chains = topic.chains
+        target.epoch = self.epoch
+        return 0
+
+    cdef int _note_batch(self) except -1:
+        """The future gets to know the open batch that the present row goes to."""
+        cdef Topic topic = self.session.topics[self.rows.topics[self.topic]]
+        cdef Chain *chain = &topic.chains[self.partition]
+        if chain.limit != 0:
+            self.future.add_extent(
+                self.targets[self.topic].lane_base + self.partition, <Batch>chain.batch, chain.total
+            )
+        return 0
+
+    cdef int _make_room(self) except -1:
+        """Closes, lengthens or opens the batch of the present row, or sends that alone; waits if need be."""
+        cdef Topic topic = self.session.topics[self.rows.topics[self.topic]]
+        cdef Chain *chain = &topic.chains[self.partition]
+        cdef int status
+        if self.encoded >= self.window_check:
+            return self._limit_outstanding()
+        if not self.session.fits_batch(self.bound):
+            return self._send_alone(topic)
+        if self.rows.partitions[self.row] < 0 and chain.row != NULL:
+            # a full batch moves the sticky partition on, and so may one that the sender has sealed
+            if chain.limit == 0:
+                self.session.close_chain(chain, False)
+                return 0
+            if self.session.close_full(chain, self.bound):
+                return 0
+        status = self.session.make_room(topic, self.partition, self.bound, self._timestamp(), self.turn)
+        return self._had(status)
+
+    cdef int64_t _timestamp(self) noexcept:
+        cdef int64_t timestamp = self.rows.timestamp
+        if self.rows.timestamps != NULL:
+            timestamp = self.rows.timestamps[self.row]
+        return self.now if timestamp < 0 else timestamp
+
+    cdef int _had(self, int status) except -1:
+        """After asking for memory: goes on, or waits for what is missing."""
+        if status != HAVE_ROOM:
+            return self._wait(status)
+        self.deadline = None
+        if self.turn is not None:
+            waiting.leave_queue(self.session, self.turn)
+            self.turn = None
+        return 0
+
+    cdef int _send_alone(self, Topic topic) except -1:
+        """Sends the present row in a batch of its own, because it fits no shared one."""
+        cdef const uint8_t *key = NULL
+        cdef const uint8_t *value = NULL
+        cdef const uint8_t *section = NULL
+        cdef Py_ssize_t row = self.row, key_size, value_size, section_size
+        cdef HeaderView *views = NULL
+        cdef int count = 0, status = HAVE_ROOM
+        cdef Batch batch
+        cdef Extent *extent
+        self.rows.seek(row, &self.cursor)
+        key_size = segment_get(self.cursor.key, row - self.cursor.key.start, &key)
+        value_size = segment_get(self.cursor.value, row - self.cursor.value.start, &value)
+        section_size = segment_get(self.cursor.headers, row - self.cursor.headers.start, &section)
+        try:
+            if section_size > 1:
+                views = _read_headers(section, section_size, &count)
+            batch = self.session.put_alone(
+                topic, self.partition, self._timestamp(), key, key_size, value, value_size, views, count,
+                self.turn, &status,
+            )
+        finally:
+            free(views)
+        if status == HAVE_ROOM:
+            self.future.add_extent(self.targets[self.topic].lane_base + self.partition, batch, 0)
+            extent = &self.future.extents[self.future.extent_count - 1]
+            extent.count = 1
+            extent.size = <uint32_t>self.bound
+            self.rows.partitions[row] = self.partition
+            self.encoded += self.bound
+            self.row += 1
+        return self._had(status)
+
+    cdef int _wait(self, int status) except -1:
+        """Waits for memory, for a sender, or for a topic that has lost partitions, up to max_block_ms."""
+        cdef double max_block_s = self.settings.max_block_ms / 1000
+        if self.deadline is None:
+            self.deadline = time.monotonic() + max_block_s
+        if status == NEED_MEMORY:
+            if self.turn is None:
+                self.turn = Waiter()
+            waiting.wait_memory(self.session, self.turn, self.deadline, max_block_s)
+        elif self.session.alive:
+            waiting.wait_metadata(self.session, self.rows.topics[self.topic], self.partition, self.deadline)
+        else:
+            waiting.leave_queue(self.session, self.turn)
+            self._attach(self.deadline)
+        self.epoch += 1
+        return 0
+
+    cdef int _attach(self, object deadline) except -1:
+        self.producer._attach(deadline)
+        self.session = self.producer._session
+        self.port = &self.session.port
+        return 0
+
+    cdef int _between_slices(self) except -1:
+        """Signals are handled; once a millisecond another thread may have the GIL."""
+        cdef uint64_t now
+        PyErr_CheckSignals()
+        now = monotonic_ns()
+        if now - self.offered_ns > OFFER_NS:
+            with nogil:
+                pass
+            self.offered_ns = monotonic_ns()
+        return 0
+
+    # ---------------------------------------------------------------- outstanding bytes
+
+    cdef int _limit_outstanding(self) except -1:
+        """Waits while more than the window is closed and not acknowledged, then until it is half of it.
+
+        A window that sees no outcome for WINDOW_PATIENCE is doubled: then it is the broker's latency that
+        needs more, and `buffer_memory` is the limit.
+        """
+        cdef Py_ssize_t middle = 0
+        cdef uint64_t outstanding, before
+        self.session.drain()
+        outstanding = self._outstanding(&middle)
+        while outstanding >= self.window:
+            if not wait_batches([<Batch>self.future.extents[middle].batch], WINDOW_PATIENCE):
+                before = outstanding
+                outstanding = self._outstanding(&middle)
+                if outstanding >= before:
+                    self.window *= 2
+            outstanding = self._outstanding(&middle)
+        self.window_check = self.encoded + (self.window - outstanding)
+        return 0
+
+    cdef uint64_t _outstanding(self, Py_ssize_t *middle) noexcept:
+        """Bytes in closed batches without an outcome; with that of `middle`, half the window is free."""
+        cdef const Extent *extents = self.future.extents
+        cdef Py_ssize_t at, count = self.future.extent_count
+        cdef uint64_t total = 0, passed = 0
+        while self.oldest < count and (<Batch>extents[self.oldest].batch).done:
+            self.oldest += 1
+        for at in range(self.oldest, count):
+            # the last extent of a lane is taken for an open batch
+            if extents[at].next >= 0 and not (<Batch>extents[at].batch).done:
+                total += extents[at].size
+        for at in range(self.oldest, count):
+            if extents[at].next >= 0 and not (<Batch>extents[at].batch).done:
+                passed += extents[at].size
+                if total - passed <= self.window // 2:
+                    middle[0] = at
+                    break
+        return total
+
+
+cdef HeaderView *_read_headers(const uint8_t *section, Py_ssize_t size, int *count) except? NULL:
+    """The headers of a section that `rows` has encoded; to be freed. NULL if there are none."""
+    cdef const uint8_t *at = section
+    cdef const uint8_t *end = section + size
+    cdef HeaderView *views
+    cdef int32_t found = 0, length = 0, i
+    at = get_varint(at, end, &found)
+    if found == 0:
+        return NULL
+    views = <HeaderView *>malloc(found * sizeof(HeaderView))
+    if views == NULL:
+        raise MemoryError
+    for i in range(found):
+        at = get_varint(at, end, &length)
+        views[i].key = at
+        views[i].key_length = length
+        at = get_varint(at + length, end, &length)
+        views[i].value = at
+        views[i].value_length = length
+        at += max(length, 0)
+    count[0] = found
+    return views
