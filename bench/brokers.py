@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sysconfig
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -41,18 +42,29 @@ class KafkaBroker:
 
         self.bootstrap = bootstrap
         self.pid = pid
-        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
 
     def create_topic(self, name: str, partitions: int) -> None:
         """Create a topic and wait until all of its partitions have a leader."""
+        from confluent_kafka import KafkaException
         from confluent_kafka.admin import NewTopic
 
         self._admin.create_topics([NewTopic(name, partitions, 1)], operation_timeout=30)[name].result(30)
-        for _ in range(200):
-            topic = self._admin.list_topics(name, timeout=10).topics[name]
-            if len(topic.partitions) == partitions and all(p.leader >= 0 for p in topic.partitions.values()):
-                return
-        raise RuntimeError(f"topic {name} has no leaders")
+        deadline = time.monotonic() + 30
+        while True:
+            # Metadata names a leader before that leader knows of it, and refuses with NOT_LEADER: ask it itself.
+            try:
+                if self._partitions(name) == partitions and self.records(name) == 0:
+                    return
+            except KafkaException:
+                if time.monotonic() > deadline:
+                    raise
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"topic {name} has no leaders")
+            time.sleep(0.05)
+
+    def _partitions(self, name: str) -> int:
+        return len(self._admin.list_topics(name, timeout=10).topics[name].partitions)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic: the disk shall not fill up over the rounds."""

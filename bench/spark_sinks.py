@@ -46,13 +46,13 @@ def _measure(
     """One sink once. LostError if the topic has fewer rows than were written (Spark may repeat some)."""
     held = broker.records(topic)
     clients = CpuMeter(tree_of(spark.pid))
-    senders = CpuMeter(sender_pids())
+    senders = CpuMeter(sender_pids() if sink == "cyproducer" else [])
     brokers = CpuMeter([broker.pid] if broker.pid is not None else [])
     busy = busy_ns()
     say(spark, f'{{"sink": "{sink}", "bootstrap": "{broker.bootstrap}", "topic": "{topic}"}}')
     answer = hear(spark, "Spark")
     client, broker_cpu, busy = clients.used(tree_of(spark.pid)), brokers.used(), busy_ns() - busy
-    sender = senders.used(sender_pids())
+    sender = senders.used(sender_pids() if sink == "cyproducer" else [])
     arrived = broker.records(topic) - held
     if arrived < rows:
         raise LostError(f"spark {sink}: {rows} rows were written, the topic grew by {arrived}")
