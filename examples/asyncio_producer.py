@@ -1,0 +1,26 @@
+"""Publish from asyncio without ever blocking the loop: ``python asyncio_producer.py localhost:9092 topic``."""
+
+import asyncio
+import sys
+
+from cyproducer import KafkaProducer
+
+RECORDS = 10_000
+
+
+async def publish(producer: KafkaProducer, topic: str, number: int) -> int:
+    """`send_async` waits for metadata and memory with the loop, and its future for the outcome."""
+    future = await producer.send_async(topic, key=b"%d" % (number % 10), value=b"%d" % number)
+    record = await future
+    return record.offset
+
+
+async def main(brokers: str, topic: str) -> None:
+    """Ten thousand records at once, each of them awaited."""
+    producer = KafkaProducer(bootstrap_servers=brokers)
+    offsets = await asyncio.gather(*(publish(producer, topic, number) for number in range(RECORDS)))
+    print(f"{len(offsets)} records written")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,38 @@
+"""What can go wrong and where it is said: ``python errors_handled.py localhost:9092 topic``."""
+
+import sys
+
+from cyproducer import KafkaProducer, RecordMetadata, errors
+
+
+def delivered(error: errors.KafkaError | None, record: RecordMetadata) -> None:
+    """Called once for each record, on a thread of its own."""
+    if error is None:
+        print(f"offset {record.offset} of partition {record.partition}")
+    elif error.retriable:
+        print(f"sending again may help: {error}")
+    else:
+        print(f"lost: {error}")
+
+
+def main(brokers: str, topic: str) -> None:
+    """What send() raises was not queued; everything later is the future's and the callback's."""
+    with KafkaProducer(bootstrap_servers=brokers, max_block_ms=5000) as producer:
+        try:
+            producer.send(topic, value=b"x" * 2_000_000)
+        except errors.RecordTooLargeError as error:
+            print(f"refused: {error}")
+        try:
+            producer.send(topic, value={"not": "bytes"})
+        except TypeError as error:
+            print(f"refused: {error}")
+        try:
+            producer.send(topic, value=b"accepted", on_delivery=delivered)
+        except errors.BufferExhaustedError as error:
+            print(f"the broker does not keep up: {error}")
+        except errors.KafkaTimeoutError as error:
+            print(f"no such topic, or no broker: {error}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

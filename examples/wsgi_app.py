@@ -1,0 +1,45 @@
+"""A web application that publishes what it is sent: the producer is made at import, before the server forks.
+
+    KAFKA=localhost:9092 gunicorn --preload --workers 4 --chdir examples wsgi_app:application
+    KAFKA=localhost:9092 gunicorn --preload --workers 4 --worker-class gevent --chdir examples wsgi_app:application
+    KAFKA=localhost:9092 uwsgi --http-socket :8000 --master --processes 4 --chdir examples --module wsgi_app
+
+All workers share one sender process, so the broker sees one connection however many workers there are.
+"""
+
+import json
+import os
+import sys
+
+from cyproducer import KafkaProducer, errors
+
+TOPIC = os.environ.get("TOPIC", "events")
+
+# Made once, in the master: constructing starts nothing, and each worker attaches when it first sends.
+producer = KafkaProducer(bootstrap_servers=os.environ.get("KAFKA", "localhost:9092"))
+
+
+def application(environ, start_response):
+    """POST /event publishes the body and does not wait; POST /order waits for its offset; GET / says who answers."""
+    path = environ["PATH_INFO"]
+    answer = {"pid": os.getpid(), "executable": sys.executable}
+    status = "200 OK"
+    try:
+        if path == "/event":
+            producer.send(TOPIC, body_of(environ))
+            status = "202 Accepted"
+        elif path == "/order":
+            record = producer.send(TOPIC, body_of(environ)).result(timeout=30)
+            answer |= {"partition": record.partition, "offset": record.offset}
+            status = "201 Created"
+    except errors.KafkaError as error:
+        answer["error"] = str(error)
+        status = "503 Service Unavailable"
+    body = json.dumps(answer).encode()
+    start_response(status, [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
+    return [body]
+
+
+def body_of(environ) -> bytes:
+    """The request's body."""
+    return environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))

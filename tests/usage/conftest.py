@@ -1,0 +1,44 @@
+"""Fixtures of the tests that use cyproducer as applications do."""
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.consumer import ReadRecords, read_topic
+from support.process import run_script, senders, wait_until
+
+from cyproducer.cli.kafka_node import KafkaCluster
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+@pytest.fixture
+def retired_senders(nothing_left: None, runtime_dir: Path) -> Iterator[None]:
+    """Applications run with the default idle timeout; their sender is told to end when the test is over."""
+    yield
+    for sender in senders(runtime_dir):
+        sender.send_signal(signal.SIGTERM)
+    wait_until(lambda: not senders(runtime_dir), 10, "the end of the sender after SIGTERM")
+
+
+@pytest.fixture
+def run_example(kafka: KafkaCluster, retired_senders: None) -> Callable[..., str]:
+    """``run_example(name, *arguments) -> what it printed``: a file of ``examples/``, with the broker's address."""
+
+    def run(name: str, *arguments: object) -> str:
+        return run_script(EXAMPLES / name, kafka.bootstrap_servers, *arguments).stdout
+
+    return run
+
+
+@pytest.fixture
+def arrived(kafka: KafkaCluster) -> Callable[..., ReadRecords]:
+    """``arrived(topic, count)``: exactly so many records are in the topic; a foreign consumer has read them."""
+
+    def read(topic: str, count: int, timeout: float = 30.0) -> ReadRecords:
+        records = read_topic(kafka.bootstrap_servers, topic, count, timeout)
+        assert len(records) == count, f"{len(records)} records arrived, {count} were sent"
+        return records
+
+    return read

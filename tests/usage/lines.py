@@ -1,0 +1,16 @@
+"""Reads what a running script prints."""
+
+import os
+import subprocess
+
+
+def expect(process: "subprocess.Popen[str]", line: str) -> None:
+    """The script's next line is this one; else the test fails with what the script wrote to stderr so far."""
+    found = process.stdout.readline()
+    if found != line + "\n":
+        os.set_blocking(process.stderr.fileno(), False)
+        try:
+            errors = os.read(process.stderr.fileno(), 1 << 16).decode()
+        except BlockingIOError:
+            errors = ""
+        raise AssertionError(f"{line!r} was expected, {found!r} was printed\n{errors}")

@@ -1,0 +1,90 @@
+"""A producer that is only imported starts no process, opens nothing and makes no file."""
+
+import copy
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from support.process import senders, start_script
+
+from cyproducer import KafkaProducer
+from cyproducer.cli.kafka_node import free_ports
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+IMPORTS = """
+    import sys
+    sys.path.insert(0, sys.argv[1])
+    import wsgi_app
+    print("imported", wsgi_app.producer, flush=True)
+    sys.stdin.readline()
+"""
+
+COLLECTS = """
+    import sys
+    import pytest
+    class Hold:
+        def pytest_collection_finish(self, session):
+            print("collected", len(session.items), flush=True)
+            sys.stdin.readline()
+    sys.exit(pytest.main(["--collect-only", "-qq", "-s", "-p", "no:cacheprovider", sys.argv[1]], plugins=[Hold()]))
+"""
+
+
+def assert_nothing_started(pid: int, runtime_dir: Path) -> None:
+    """What the kernel says of a process from outside."""
+    process = psutil.Process(pid)
+    assert process.children(recursive=True) == []
+    assert process.net_connections("all") == []
+    assert process.num_threads() == 1
+    targets = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
+    assert [t for t in targets if t.startswith(("socket:", "/memfd:", "anon_inode:"))] == []
+    assert "/memfd:cyproducer" not in Path(f"/proc/{pid}/maps").read_text()
+    assert senders(runtime_dir) == []
+    assert list(runtime_dir.iterdir()) == []
+
+
+def test_an_imported_producer_starts_nothing(runtime_dir: Path) -> None:
+    servers = f"127.0.0.1:{free_ports(1)[0]}"
+    with start_script(IMPORTS, EXAMPLES, env={"KAFKA": servers}) as process:
+        line = process.stdout.readline()
+        assert line.startswith("imported"), process.stderr.read()
+        assert "not attached" in line
+        assert_nothing_started(process.pid, runtime_dir)
+        out, err = process.communicate("\n", timeout=30)
+        assert (process.returncode, out, err) == (0, "", "")
+    assert list(runtime_dir.iterdir()) == []
+
+
+def test_collecting_tests_around_a_producer_starts_nothing(runtime_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "test_application.py").write_text(
+        '"""A test module as users write them."""\n'
+        "from cyproducer import KafkaProducer\n"
+        f'producer = KafkaProducer(bootstrap_servers="127.0.0.1:{free_ports(1)[0]}")\n'
+        "def test_something():\n"
+        '    producer.send("topic", b"value")\n'
+    )
+    with start_script(COLLECTS, tmp_path, cwd=tmp_path) as process:
+        while (line := process.stdout.readline()) != "collected 1\n":
+            assert line, process.stderr.read()
+        assert_nothing_started(process.pid, runtime_dir)
+        process.communicate("\n", timeout=30)
+        assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [KafkaProducer.close, copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))],
+    ids=["closed", "copied", "pickled"],
+)
+def test_a_producer_that_was_never_used_leaves_no_trace(
+    runtime_dir: Path, ending: Callable[[KafkaProducer], object]
+) -> None:
+    producer = KafkaProducer(bootstrap_servers=f"127.0.0.1:{free_ports(1)[0]}")
+    producer.flush(1)
+    ending(producer)
+    assert not producer.bootstrap_connected()
+    assert list(runtime_dir.iterdir()) == []

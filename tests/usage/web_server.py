@@ -1,0 +1,130 @@
+"""Runs a web server around examples/wsgi_app.py, and asks it things."""
+
+import contextlib
+import http.client
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psutil
+from support.connections import broker_connections, ports_of
+from support.process import script_environment, wait_until
+
+from cyproducer.cli.kafka_node import free_ports
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+class WebServer:
+    """A running server: its master's process, and the port that it listens on."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
+        self.process = process
+        self.port = port
+        self.log = log
+
+    def ask(self, path: str, body: bytes | None = None, timeout: float = 60.0) -> tuple[int, dict[str, Any]]:
+        """Status and JSON of one request; a body makes it a POST."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        with contextlib.closing(connection):
+            connection.request("GET" if body is None else "POST", path, body)
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read())
+
+    def ask_many(self, path: str, bodies: list[bytes], clients: int = 8) -> list[tuple[int, dict[str, Any]]]:
+        """One POST a body, from several threads."""
+        with ThreadPoolExecutor(clients) as pool:
+            return list(pool.map(lambda body: self.ask(path, body), bodies))
+
+    def answers(self) -> bool:
+        """Does the application run? Fails if the server has ended."""
+        assert self.process.poll() is None, self.log.read_text()
+        try:
+            return self.ask("/", timeout=5)[0] == 200
+        except OSError:
+            return False
+
+    def family(self) -> set[int]:
+        """Process ids of the master and its workers."""
+        return {self.process.pid, *(p.pid for p in psutil.Process(self.process.pid).children(recursive=True))}
+
+    def terminate(self) -> int:
+        """SIGTERM to the master; its exit status, with all workers gone."""
+        family = self.family()
+        self.process.send_signal(signal.SIGTERM)
+        status = self.process.wait(30)
+        assert not [pid for pid in family if psutil.pid_exists(pid)]
+        return status
+
+
+@contextlib.contextmanager
+def web_server(command: list[str], servers: str, topic: str, log: Path) -> Iterator[WebServer]:
+    """The server of a command, in which PORT stands for its port, once it answers; killed if it is still there."""
+    port = free_ports(1)[0]
+    arguments = [word.replace("PORT", str(port)) for word in command]
+    environment = script_environment({"KAFKA": servers, "TOPIC": topic})
+    with open(log, "wb") as file:
+        process = subprocess.Popen(
+            arguments, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file
+        )
+    server = WebServer(process, port, log)
+    try:
+        wait_until(server.answers, 30, "an answer of the web server")
+        yield server
+    finally:
+        if process.poll() is None:
+            for pid in sorted(server.family()):
+                with contextlib.suppress(ProcessLookupError):
+                    psutil.Process(pid).kill()
+        process.wait()
+
+
+class ConnectionWatch:
+    """Samples, while it is entered, which processes other than this one hold connections to the broker."""
+
+    def __init__(self, servers: str, known: set[int]) -> None:
+        self._ports = ports_of(servers)
+        self._known = known
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.samples: list[dict[int | None, int]] = []
+
+    def now(self) -> dict[int | None, int]:
+        """{pid: connections} at this moment."""
+        held = broker_connections(*self._ports)
+        return {pid: count for pid, count in held.items() if pid not in self._known}
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.1):
+            self.samples.append(self.now())
+
+    def __enter__(self) -> "ConnectionWatch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def gunicorn(*options: object) -> list[str]:
+    """gunicorn around the example, loaded before it forks."""
+    return [
+        sys.executable, "-m", "gunicorn", "--preload", "--bind", "127.0.0.1:PORT", "--no-control-socket",
+        "--chdir", str(EXAMPLES), *map(str, options), "wsgi_app:application",
+    ]  # fmt: skip
+
+
+def uwsgi(*options: object) -> list[str]:
+    """uWSGI around the example, loaded before it forks."""
+    return [
+        str(Path(sys.executable).with_name("uwsgi")), "--http-socket", "127.0.0.1:PORT", "--master",
+        "--die-on-term", "--need-app", "--virtualenv", sys.prefix, "--chdir", str(EXAMPLES), "--module",
+        "wsgi_app", *map(str, options),
+    ]  # fmt: skip
