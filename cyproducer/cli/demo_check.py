@@ -1,0 +1,239 @@
+"""Reads everything back with confluent-kafka's consumer, and compares it with what was sent."""
+
+import hashlib
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from cyproducer.cli.demo_arrays import Row
+from cyproducer.cli.demo_input import SourceFile, identifiers_by_words
+from cyproducer.cli.demo_workers import Placed
+
+# Without a record for so long, reading is over: what is missing then is a difference.
+SILENCE_S = 30.0
+_FETCH = 5000
+
+
+class Check(Protocol):
+    """What one topic should hold. `records` and `bytes` (of keys and values) count what came."""
+
+    records: int
+    bytes: int
+
+    def take(self, message: Any) -> None:
+        """Compare a message, in the order of its partition."""
+
+    def finish(self) -> None:
+        """Compare what is only known at the end."""
+
+    differences: list[str]
+
+
+class _Counting:
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.records = 0
+        self.bytes = 0
+        self.differences: list[str] = []
+
+    def differ(self, text: str) -> None:
+        self.differences.append(f"{self.topic}: {text}")
+
+
+class _Lines:
+    """What has come of one file."""
+
+    __slots__ = ("file", "hasher", "next", "offset_sum", "partition")
+
+    def __init__(self, file: SourceFile) -> None:
+        self.file = file
+        self.next = 1
+        self.hasher = hashlib.blake2b(digest_size=16)
+        self.offset_sum = 0
+        self.partition = -1
+
+
+class LinesCheck(_Counting):
+    """Every line of every file: in order, with header and timestamp, the same content, the promised offsets."""
+
+    def __init__(self, topic: str, files: Iterable[SourceFile], placed: dict[bytes, Placed]) -> None:
+        super().__init__(topic)
+        self._files = {file.key: _Lines(file) for file in files}
+        self._placed = placed
+
+    def take(self, message: Any) -> None:
+        """A line: the next of its file."""
+        key, value = message.key(), message.value()
+        self.records += 1
+        self.bytes += len(key or b"") + len(value or b"")
+        came = self._files.get(key)
+        if came is None or value is None:
+            self.differ(f"a record with the unknown key {key!r}, or without value")
+            return
+        number = came.next
+        if message.headers() != [("line", b"%d" % number)]:
+            self.differ(f"{came.file.name}: headers {message.headers()} where line {number} was expected")
+        if message.timestamp()[1] != came.file.first_timestamp + number - 1:
+            self.differ(f"{came.file.name}, line {number}: timestamp {message.timestamp()[1]}")
+        came.next = number + 1
+        came.hasher.update(value)
+        came.offset_sum += message.offset()
+        came.partition = message.partition()
+
+    def finish(self) -> None:
+        """Counts, content and offsets of each file."""
+        for key, came in self._files.items():
+            name = came.file.name
+            if came.next - 1 != came.file.lines:
+                self.differ(f"{name}: {came.next - 1} of {came.file.lines} lines came")
+            elif came.hasher.digest() != came.file.digest:
+                self.differ(f"{name}: the content is another")
+            promised = self._placed.get(key)
+            if promised is not None and (came.partition, came.offset_sum) != (
+                promised.partition,
+                promised.offset_sum,
+            ):
+                self.differ(f"{name}: the futures promised other offsets")
+
+
+class SequenceCheck(_Counting):
+    """Known rows: of each key these, in this order, at the place that the future promised (if it did)."""
+
+    def __init__(self, topic: str, rows: Iterable[Row]) -> None:
+        super().__init__(topic)
+        self._expected: dict[bytes, list[Row]] = {}
+        for row in rows:
+            self._expected.setdefault(row.key, []).append(row)
+        self._came: Counter[bytes] = Counter()
+
+    def take(self, message: Any) -> None:
+        """A record: the next of its key."""
+        key, value = message.key(), message.value()
+        self.records += 1
+        self.bytes += len(key or b"") + len(value or b"")
+        rows = self._expected.get(key, [])
+        number = self._came[key]
+        self._came[key] += 1
+        if number >= len(rows):
+            self.differ(f"a record too many with the key {key!r}: {value!r:.100}")
+            return
+        row = rows[number]
+        if value != row.value:
+            self.differ(f"key {key!r}, record {number + 1}: {value!r:.100} instead of {row.value!r:.100}")
+        if tuple(message.headers() or ()) != row.headers:
+            self.differ(f"key {key!r}, record {number + 1}: headers {message.headers()}")
+        if message.timestamp()[1] != row.timestamp:
+            self.differ(f"key {key!r}, record {number + 1}: timestamp {message.timestamp()[1]}")
+        if row.place != (-1, -1) and row.place != (message.partition(), message.offset()):
+            self.differ(f"key {key!r}, record {number + 1}: the future promised {row.place}")
+
+    def finish(self) -> None:
+        """What did not come."""
+        for key, rows in self._expected.items():
+            if self._came[key] < len(rows):
+                self.differ(f"key {key!r}: {self._came[key]} of {len(rows)} records came")
+
+
+class IdentifiersCheck(_Counting):
+    """What Spark counted, file by file in the order of the identifiers, against a count by other means.
+
+    `timestamps`: those of the records, by key.
+    """
+
+    def __init__(
+        self, topic: str, job: str, files: Iterable[SourceFile], timestamps: dict[bytes, int]
+    ) -> None:
+        super().__init__(topic)
+        self._headers = [("job", job.encode())]
+        self._expected = {file.key: sorted(identifiers_by_words(file.read()).items()) for file in files}
+        self._timestamps = timestamps
+        self._came: Counter[bytes] = Counter()
+
+    def take(self, message: Any) -> None:
+        """An identifier with its count: the next of its file."""
+        key, value = message.key(), message.value()
+        self.records += 1
+        self.bytes += len(key or b"") + len(value or b"")
+        rows = self._expected.get(key, [])
+        number = self._came[key]
+        self._came[key] += 1
+        if number >= len(rows):
+            self.differ(f"a record too many with the key {key!r}: {value!r:.100}")
+            return
+        word, count = rows[number]
+        try:
+            said = json.loads(value)
+        except (ValueError, TypeError):
+            said = None
+        if said != {"identifier": word.decode(), "count": count}:
+            self.differ(f"key {key!r}, record {number + 1}: {value!r:.100}, expected {word!r}: {count}")
+        if message.headers() != self._headers:
+            self.differ(f"key {key!r}, record {number + 1}: headers {message.headers()}")
+        if message.timestamp()[1] != self._timestamps[key]:
+            self.differ(f"key {key!r}, record {number + 1}: timestamp {message.timestamp()[1]}")
+
+    def finish(self) -> None:
+        """What did not come."""
+        for key, rows in self._expected.items():
+            if self._came[key] < len(rows):
+                self.differ(f"key {key!r}: {self._came[key]} of {len(rows)} records came")
+
+
+def read_back(servers: str, checks: dict[str, Check], tick: Callable[[int], None]) -> None:
+    """Give every record of the topics in `checks` to its check, until the end of each partition.
+
+    Calls `tick` with the number of records several times a second.
+    """
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "cyproducer-demo-check",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+            "fetch.wait.max.ms": 50,
+            "queued.max.messages.kbytes": 65536,
+            "check.crcs": True,
+            "log_level": 0,
+        }
+    )
+    try:
+        left: dict[tuple[str, int], int] = {}
+        for topic in checks:
+            for partition in consumer.list_topics(topic, timeout=30).topics[topic].partitions:
+                low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
+                if high > low:
+                    left[topic, partition] = high
+        consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in left])
+        _read(consumer, checks, left, tick)
+    finally:
+        consumer.close()
+    for check in checks.values():
+        check.finish()
+
+
+def _read(
+    consumer: Any,
+    checks: dict[str, Check],
+    left: dict[tuple[str, int], int],
+    tick: Callable[[int], None],
+) -> None:
+    read = 0
+    deadline = time.monotonic() + SILENCE_S
+    while left and time.monotonic() < deadline:
+        messages = consumer.consume(_FETCH, 0.2)
+        for message in messages:
+            if message.error() is not None:
+                continue
+            place = (message.topic(), message.partition())
+            checks[place[0]].take(message)
+            if message.offset() + 1 >= left.get(place, 0):
+                left.pop(place, None)
+        if messages:
+            read += len(messages)
+            deadline = time.monotonic() + SILENCE_S
+        tick(read)

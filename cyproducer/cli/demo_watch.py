@@ -1,0 +1,126 @@
+"""Looks at the run from outside: which processes are connected to the broker, and which senders there are."""
+
+import os
+import threading
+from collections import Counter
+from typing import Any
+
+from cyproducer.errors import KafkaError
+from cyproducer.observe.status import status
+
+INTERVAL_S = 1.0
+# A connection that is being replaced is there twice for a moment, which is no second connection.
+RECHECK_S = 0.3
+
+Address = tuple[str, int]
+
+
+class Watch:
+    """A thread that takes samples while the demo sends.
+
+    addresses  of the brokers
+    own        process ids whose connections are the broker's or the demo's own business
+    """
+
+    def __init__(self, addresses: set[Address], own: frozenset[int]) -> None:
+        self.addresses = addresses
+        self.own = own
+        self.senders: set[int] = set()
+        self.sockets: set[str] = set()
+        self.sender_connections = 0
+        self.connections_per_broker = 0
+        self.other_clients: Counter[str] = Counter()
+        self.front_ends = 0
+        self.totals: dict[str, int] = {}
+        self.trouble = ""
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="demo-watch", daemon=True)
+
+    def __enter__(self) -> "Watch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.wait(INTERVAL_S):
+            try:
+                self.sample()
+            except (OSError, KafkaError) as error:
+                self.trouble = f"{type(error).__name__}: {error}"
+
+    def sample(self) -> None:
+        """Look once: senders by their status, connections by the kernel's table."""
+        found = status()
+        for sender in found:
+            self.senders.add(sender["sender_pid"])
+            self.sockets.add(sender["socket"])
+            self.front_ends = max(self.front_ends, len(sender["front_ends"]))
+        if found:
+            self.totals = {
+                name: sum(sender["totals"][name] for sender in found) for name in found[0]["totals"]
+            }
+        counted = self._connections()
+        if self._most(counted) > max(1, self.connections_per_broker):
+            self._ended.wait(RECHECK_S)
+            again = self._connections()
+            counted = {pid: counted[pid] & again.get(pid, Counter()) for pid in counted}
+        mine = [places for pid, places in counted.items() if pid in self.senders]
+        self.sender_connections = max(self.sender_connections, sum(map(Counter.total, mine)))
+        self.connections_per_broker = max(self.connections_per_broker, self._most(counted))
+        for pid, places in counted.items():
+            if pid not in self.senders:
+                name = f"{_command(pid)} ({pid})"
+                self.other_clients[name] = max(self.other_clients[name], places.total())
+
+    def _most(self, counted: dict[int, Counter[Address]]) -> int:
+        """The most connections of the senders to one broker."""
+        total: Counter[Address] = Counter()
+        for pid, places in counted.items():
+            if pid in self.senders:
+                total += places
+        return max(total.values(), default=0)
+
+    def _connections(self) -> dict[int, Counter[Address]]:
+        """Established connections to the brokers of the senders, this process and its descendants."""
+        import psutil
+
+        watched = set(self.senders) | {os.getpid()}
+        watched |= {child.pid for child in psutil.Process().children(recursive=True)}
+        watched -= self.own
+        found: dict[int, Counter[Address]] = {}
+        for entry in psutil.net_connections("tcp"):
+            if entry.pid not in watched or entry.status != psutil.CONN_ESTABLISHED or not entry.raddr:
+                continue
+            place = (entry.raddr.ip.removeprefix("::ffff:"), entry.raddr.port)
+            if place in self.addresses:
+                found.setdefault(entry.pid, Counter())[place] += 1
+        return found
+
+    def complaints(self) -> list[str]:
+        """What was seen that should not be: one line each."""
+        found = []
+        if len(self.senders) != 1:
+            found.append(f"{len(self.senders)} senders were seen, one was expected ({self.trouble or 'by status'})")
+        if self.connections_per_broker != 1:
+            found.append(f"the sender had {self.connections_per_broker} connections to one broker, not 1")
+        for name, count in self.other_clients.items():
+            found.append(f"{name} had {count} connections to the broker, not 0")
+        return found
+
+
+def _command(pid: int) -> str:
+    import psutil
+
+    try:
+        return str(psutil.Process(pid).name())
+    except psutil.Error:
+        return "a process"
+
+
+def last_totals() -> dict[str, int]:
+    """Totals of the one sender now; empty if it cannot be asked."""
+    found: list[dict[str, Any]] = status()
+    return dict(found[0]["totals"]) if found else {}
