@@ -304,7 +304,8 @@ cdef bint seal(Core *core, Batch *batch) noexcept nogil:
     """Closes an open batch for good and measures its chain; False if it was malformed and is finished.
 
     The count and bytes of each chunk are read once and kept privately, so that nothing the front-end
-    stores later changes what is sent.
+    stores later changes what is sent; a chunk is held until its batch is released, so that no other chain
+    that leads to it does.
     """
     cdef FrontEnd *front_end = batch.front_end
     cdef uint32_t slot = batch.slot, chunks = 0, count = 0
@@ -319,6 +320,8 @@ cdef bint seal(Core *core, Batch *batch) noexcept nogil:
     if batch.queue != NULL:
         relist(batch.queue.partition)
     while True:
+        if front_end.chunk_held[slot]:
+            return _malformed(core, batch)
         word = _seal_chunk(front_end, slot, chunks == 0, batch.generation)
         chunks += 1
         size += word_bytes(word)
@@ -327,6 +330,8 @@ cdef bint seal(Core *core, Batch *batch) noexcept nogil:
             return _malformed(core, batch)
         if not _chunk_max_timestamp(front_end, batch, slot, word, &max_timestamp):
             return _malformed(core, batch)
+        front_end.chunk_held[slot] = 1
+        batch.chunks = chunks
         front_end.chunk_bytes[slot] = word_bytes(word)
         front_end.chunk_count[slot] = word_count(word)
         front_end.chunk_next[slot] = CYP_NONE

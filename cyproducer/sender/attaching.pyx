@@ -32,7 +32,8 @@ cdef object allocate(FrontEnd *front_end, uint32_t slot_count):
     front_end.chunk_next = <uint32_t *>calloc(slot_count, sizeof(uint32_t))
     front_end.chunk_bytes = <uint32_t *>calloc(slot_count, sizeof(uint32_t))
     front_end.chunk_count = <uint32_t *>calloc(slot_count, sizeof(uint32_t))
-    if front_end.batches == NULL or front_end.chunk_next == NULL \
+    front_end.chunk_held = <uint8_t *>calloc(slot_count, sizeof(uint8_t))
+    if front_end.chunk_held == NULL or front_end.batches == NULL or front_end.chunk_next == NULL \
             or front_end.chunk_bytes == NULL or front_end.chunk_count == NULL:
         free_front_end(front_end)
         raise MemoryError
@@ -47,6 +48,7 @@ cdef void free_front_end(FrontEnd *front_end) noexcept nogil:
     free(front_end.chunk_next)
     free(front_end.chunk_bytes)
     free(front_end.chunk_count)
+    free(front_end.chunk_held)
     free(front_end)
 
 
@@ -77,7 +79,8 @@ cdef void lay_out(FrontEnd *front_end, FrontEndGeometry *geometry, uint8_t *aren
 
 cdef object configure(FrontEnd *front_end, dict settings):
     front_end.acks = settings["acks"]
-    front_end.idempotent = settings["enable_idempotence"]
+    # without an acknowledgement from all there is no sequence to rely on
+    front_end.idempotent = settings["enable_idempotence"] and front_end.acks == -1
     front_end.linger_ns = <int64_t>(settings["linger_ms"] * 1_000_000)
     front_end.delivery_timeout_ns = <int64_t>(settings["delivery_timeout_ms"] * 1_000_000)
     front_end.batch_size = settings["batch_size"]

@@ -4,6 +4,7 @@ The loop asks through events; every answer goes back to it as a call. One connec
 connection is used on if it turns out to lead to a broker of the metadata, and closed otherwise.
 """
 
+import contextlib
 import logging
 import os
 import random
@@ -120,6 +121,8 @@ class Brokers:
             handler(link, payload)
         except ProtocolError as error:
             self._note_error(link, str(error))
+            link.retry_at_ms = now_ms + self._backoff.delay_ms(link.failures)
+            link.failures += 1
             self._loop.close_node(link.index)
 
     def _on_connected(self, link: Link) -> None:
@@ -171,7 +174,7 @@ class Brokers:
         self.metadata.request_update()
         if was_ready or not link.addresses:
             link.retry_at_ms = now_ms + self._backoff.delay_ms(link.failures)
-            link.failures += 1
+            link.failures += not was_ready  # a connection that breaks is no broker that cannot be reached
         self._maybe_rebootstrap()
 
     def _note_error(self, link: Link, text: str) -> None:
@@ -188,7 +191,8 @@ class Brokers:
         """When no broker of the metadata can be reached, the bootstrap servers may know others (KIP-899)."""
         if self.metadata.bootstrapping:
             return
-        if all(link.failures for link in self.links.values()) and self.links:
+        known = [self.links[broker_id] for broker_id in self.metadata.brokers if broker_id in self.links]
+        if known and all(link.failures for link in known):
             change = self.metadata.rebootstrap()
             self._log.warning("no known broker can be reached: asking the bootstrap servers again")
             for link in self.links.values():
@@ -252,7 +256,11 @@ class Brokers:
         return 60_000
 
     def _least_loaded(self, api: ApiKey = ApiKey.METADATA) -> Link | None:
-        ready = [link for link in self.links.values() if link.versions is not None and api in link.versions]
+        ready = [
+            link for link in self.links.values()
+            if link.versions is not None and api in link.versions
+            and self._loop.connection_state(link.index)[0] == "ready"  # it may have closed since the last event
+        ]
         if not ready:
             return None
         return min(ready, key=lambda link: self._loop.connection_state(link.index)[1])
@@ -356,7 +364,8 @@ class Brokers:
 
     def _send(self, link: Link, correlation_id: int, frame: bytes, then: Callable[[Link, bytes], None]) -> None:
         self._pending[link.index, correlation_id] = then
-        self._loop.send(link.index, frame, correlation_id)
+        with contextlib.suppress(ConnectionError):  # its "closed" is on the way, and ends what is pending
+            self._loop.send(link.index, frame, correlation_id)
 
     def _send_metadata(self, link: Link, now_ms: int) -> None:
         self._metadata_link = link
@@ -407,7 +416,8 @@ class Brokers:
                 continue
             leaders = []
             for partition in topic.partitions:
-                link = self.links.get(partition.leader_id)
+                # -1 is no leader here, and the first bootstrap address there
+                link = self.links.get(partition.leader_id) if partition.leader_id >= 0 else None
                 leaders.append(-1 if link is None else link.index)
             self._loop.set_leaders(self._loop.add_topic(name), leaders)
 

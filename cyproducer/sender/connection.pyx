@@ -12,7 +12,7 @@ from libc.string cimport memcpy, memmove
 from posix.uio cimport iovec, writev
 from posix.unistd cimport close, read
 
-from cyproducer.sender.entries cimport complete, fail, mark_sent, retry
+from cyproducer.sender.entries cimport complete, give_up, mark_sent, retry
 from cyproducer.sender.epoll cimport EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, epoll_update, socket_error
 from cyproducer.sender.model cimport (
     CLOSE_BY_PEER,
@@ -238,7 +238,7 @@ cdef void _abandon(Core *core, Request *request) noexcept nogil:
         if wire.state != WIRE_IN_FLIGHT or wire.request != request:
             continue  # the response had answered for it
         if request.acks == 0 and request.started:
-            fail(core, wire, ERROR_NETWORK)  # at most once: it is not sent again
+            give_up(core, wire, ERROR_NETWORK)  # at most once: it is not sent again
         else:
             wire.partition.retry_at_ns = core.now + core.retry_backoff_ns
             retry(core, wire, ERROR_NETWORK, request.started)

@@ -6,14 +6,14 @@ drainIndex). Fair over front-ends inside one: deficit round robin over their que
 it now costs no request more.
 """
 
-from libc.stdint cimport int16_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from cyproducer.shm.atomics cimport load_relaxed
 from cyproducer.shm.layout cimport CYP_BLOCK_BYTES
 from cyproducer.shm.word cimport word_bytes, word_continues
-from cyproducer.sender.accumulator cimport put_back, seal, take_head
+from cyproducer.sender.accumulator cimport condemn, put_back, seal, take_head
 from cyproducer.sender.connection cimport enqueue
-from cyproducer.sender.entries cimport assign, fail, settle_epoch, stamp
+from cyproducer.sender.entries cimport any_idempotent, assign, give_up, settle_epoch, stamp
 from cyproducer.sender.model cimport (
     BATCH_CLOSED,
     BATCH_LINGERING,
@@ -29,6 +29,7 @@ from cyproducer.sender.model cimport (
     WIRES_PER_REQUEST_MAX,
     Batch,
     Core,
+    FrontEnd,
     Node,
     Partition,
     Queue,
@@ -50,8 +51,8 @@ cdef enum:
 
 cdef bint drain(Core *core, Node *node) noexcept nogil:
     """Makes the requests that the node takes now; True if there is one to write."""
-    cdef bint any = False
     cdef int16_t acks
+    cdef uint32_t step
     if node.state != CONNECTION_READY:
         if node.state == CONNECTION_CLOSED and not node.work_reported and (node.ready_count or node.lingering_count):
             node.work_reported = True
@@ -60,14 +61,14 @@ cdef bint drain(Core *core, Node *node) noexcept nogil:
     if node.muted_until_ns > core.now:
         note_timer(core, node.muted_until_ns)
         return False
-    for acks in range(-1, 2):
-        if not core.acks_seen >> (acks + 1) & 1:
-            continue
-        while node.out_head == NULL and node.in_flight < core.max_in_flight and node.ready_count:
-            if not _drain_request(core, node, acks):
-                break
-            any = True
-    return any
+    for step in range(3):
+        if node.out_head != NULL or node.in_flight >= core.max_in_flight or not node.ready_count:
+            break
+        acks = <int16_t>((node.acks_turn + step) % 3) - 1
+        if core.acks_seen >> (acks + 1) & 1 and _drain_request(core, node, acks):
+            node.acks_turn = <uint8_t>((node.acks_turn + step + 1) % 3)  # a backlog of one kind lets the others by
+            return True
+    return False
 
 
 cdef bint _drain_request(Core *core, Node *node, int16_t acks) noexcept nogil:
@@ -85,6 +86,8 @@ cdef bint _drain_request(Core *core, Node *node, int16_t acks) noexcept nogil:
         wires[index].partition.collected = False
     request = produce_request(core, node, wires, count)
     if request == NULL:
+        for index in range(count):
+            relist(wires[index].partition)
         return False
     for index in range(count):
         wires[index].state = WIRE_IN_FLIGHT
@@ -105,6 +108,7 @@ cdef void _collect(
     cdef uint64_t room
     cdef Partition *partition
     cdef Wire *wire
+    cdef FrontEnd *front_end
     while left and count[0] < WIRES_PER_REQUEST_MAX:
         left -= 1
         partition = node.lingering if lingering else node.ready
@@ -121,8 +125,11 @@ cdef void _collect(
         wire = _next_wire(core, partition, acks, room, count[0] == 0)
         if wire == NULL:
             continue
-        if not stamp(core, wire):
-            fail(core, wire, CODE_INVALID_BATCH)  # the front-end changed what it had committed
+        if not stamp(core, wire):  # the front-end changed what it had committed
+            front_end = core.contributor_batches[wire.entry.contributors].front_end
+            if not front_end.detached:
+                condemn(core, front_end)
+            give_up(core, wire, CODE_INVALID_BATCH)
             continue
         partition.collected = True
         wires[count[0]] = wire
@@ -144,7 +151,8 @@ cdef Wire *_next_wire(Core *core, Partition *partition, int16_t acks, uint64_t r
         if partition.in_flight or wire.acks != acks or not _fits(wire, room, alone):
             return NULL
         return wire
-    if not partition.unresolved and core.now - partition.acknowledged_ns > <uint64_t>IDLE_SECONDS * 1000000000:
+    if partition.acknowledged and core.now - partition.acknowledged_ns > <uint64_t>IDLE_SECONDS * 1000000000 \
+            and not any_idempotent(partition):
         partition.acknowledged = False
     return _new_wire(core, partition, acks, room, alone)
 
@@ -165,7 +173,7 @@ cdef Wire *_unsure(Partition *partition, int16_t acks) noexcept nogil:
 
 cdef Wire *_new_wire(Core *core, Partition *partition, int16_t acks, uint64_t room, bint alone) noexcept nogil:
     cdef Batch *batches[MERGE_MAX]
-    cdef uint32_t count = 0, limit
+    cdef uint32_t count = 0
     cdef uint64_t size
     cdef bint idempotent
     cdef Queue *queue = _next_queue(core, partition, acks)
@@ -173,9 +181,10 @@ cdef Wire *_new_wire(Core *core, Partition *partition, int16_t acks, uint64_t ro
     if queue == NULL:
         return NULL
     idempotent = queue.front_end.idempotent
-    limit = UNRESOLVED_MAX if partition.acknowledged or not idempotent else 1
-    if partition.unresolved >= limit:
+    if partition.unresolved >= UNRESOLVED_MAX:
         return NULL
+    if idempotent and not partition.acknowledged and any_idempotent(partition):
+        return NULL  # one until the broker has answered for this producer id and epoch
     if idempotent and core.producer_id < 0:
         if not core.wants_producer_id:
             core.wants_producer_id = True
@@ -190,7 +199,7 @@ cdef Wire *_new_wire(Core *core, Partition *partition, int16_t acks, uint64_t ro
     count = 1
     size = batches[0].bytes
     if size < MERGE_BELOW_BYTES and not batches[0].solo:
-        _find_company(core, partition, acks, idempotent, batches, &count, size)
+        _find_company(core, partition, batches, &count, size, room)
     wire = assign(core, partition, batches, count)
     if wire == NULL and count > 1:
         while count > 1:
@@ -239,7 +248,9 @@ cdef Queue *_next_queue(Core *core, Partition *partition, int16_t acks) noexcept
                 else:
                     some_ready = True
                     queue.deficit = min(queue.deficit + QUANTUM_BYTES, <int64_t>core.max_request_size + QUANTUM_BYTES)
-                    if partition.queue_count == 1 or queue.deficit >= <int64_t>queue.head.bytes:
+                    if partition.queue_count == 1:
+                        queue.deficit = <int64_t>queue.head.bytes  # alone it runs up no debt
+                    if queue.deficit >= <int64_t>queue.head.bytes:
                         partition.ring = queue.next
                         return queue
             queue = queue.next
@@ -249,19 +260,21 @@ cdef Queue *_next_queue(Core *core, Partition *partition, int16_t acks) noexcept
 
 
 cdef void _find_company(
-    Core *core, Partition *partition, int16_t acks, bint idempotent, Batch **batches, uint32_t *count, uint64_t size
+    Core *core, Partition *partition, Batch **batches, uint32_t *count, uint64_t size, uint64_t room
 ) noexcept nogil:
-    """Small heads of other front-ends for the same wire batch, up to the size of a body."""
+    """Small heads of other front-ends for the same wire batch, up to the size of a body and the request's room."""
     cdef Queue *queue = partition.ring
     cdef Queue *following
     cdef uint32_t left = partition.queue_count
     # re-encoding may lengthen each of a record's two deltas: a third of the room is kept for that
-    cdef uint64_t limit = CYP_BLOCK_BYTES * 2 // 3
+    cdef uint64_t limit = min(<uint64_t>CYP_BLOCK_BYTES, room) * 2 // 3
+    cdef FrontEnd *first = batches[0].front_end
     while left and count[0] < MERGE_MAX and queue != NULL:
         left -= 1
         following = queue.next
-        if queue.front_end.acks == acks and queue.front_end.idempotent == idempotent \
-                and queue.front_end != batches[0].front_end and not queue.head.solo \
+        if queue.front_end != first and queue.front_end.acks == first.acks \
+                and queue.front_end.idempotent == first.idempotent and queue.front_end.retries == first.retries \
+                and not queue.head.solo \
                 and size + _peek_bytes(queue.head) <= limit:
             if _close_head(core, queue) and size + queue.head.bytes <= limit:
                 size += queue.head.bytes

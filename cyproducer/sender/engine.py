@@ -112,6 +112,11 @@ class Engine:
         count: int = self._loop.undelivered()
         return count
 
+    def tables_in_use(self) -> dict[str, int]:
+        """See Loop.tables_in_use."""
+        rows: dict[str, int] = self._loop.tables_in_use()
+        return rows
+
     def attached(self) -> int:
         count: int = self._loop.attached()
         return count

@@ -9,6 +9,8 @@ cdef Wire *assign(Core *core, Partition *partition, Batch **batches, uint32_t co
 cdef bint stamp(Core *core, Wire *wire) noexcept nogil
 cdef void mark_sent(Core *core, Wire *wire) noexcept nogil
 cdef void complete(Core *core, Wire *wire, int64_t base_offset, int64_t append_time) noexcept nogil
+cdef bint any_idempotent(Partition *partition) noexcept nogil
+cdef void give_up(Core *core, Wire *wire, int32_t error) noexcept nogil
 cdef void fail(Core *core, Wire *wire, int32_t error) noexcept nogil
 cdef void retry(Core *core, Wire *wire, int32_t error, bint unsure) noexcept nogil
 cdef void demand_epoch(Core *core, Partition *partition) noexcept nogil

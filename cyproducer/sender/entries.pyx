@@ -175,6 +175,16 @@ cdef void _unassign(Core *core, Wire *wire) noexcept nogil:
         row = core.contributors[row].next
 
 
+cdef bint any_idempotent(Partition *partition) noexcept nogil:
+    """Has the partition an unresolved entry with a sequence?"""
+    cdef Wire *wire = partition.wire_head
+    while wire != NULL:
+        if wire.idempotent:
+            return True
+        wire = wire.next
+    return False
+
+
 cdef void _sequence(Core *core, Wire *wire) noexcept nogil:
     cdef Partition *partition = wire.partition
     cdef cyp_entry *entry = wire.entry
@@ -183,7 +193,7 @@ cdef void _sequence(Core *core, Wire *wire) noexcept nogil:
         entry.producer_epoch = -1
         entry.base_sequence = 0
         return
-    if partition.unresolved == 0 and partition.producer_id != core.producer_id:
+    if partition.producer_id != core.producer_id and not any_idempotent(partition):
         _adopt(partition, core.producer_id, core.producer_epoch)
     entry.producer_id = partition.producer_id
     entry.producer_epoch = partition.producer_epoch
@@ -336,28 +346,49 @@ cdef void complete(Core *core, Wire *wire, int64_t base_offset, int64_t append_t
 
 
 cdef void fail(Core *core, Wire *wire, int32_t error) noexcept nogil:
-    """A definite error of the present attempt.
+    """The broker refuses the records: a definite error of the present attempt.
 
     A merged batch is taken apart and its parts are sent alone, in its place: nobody answers for a batch that
     he did not fill alone. The gap in the sequences is closed by a new epoch.
     """
-    cdef Partition *partition = wire.partition
+    if wire.body == NULL or wire.unsure or wire.unreported == 0:
+        give_up(core, wire, error)
+        return
+    if wire.idempotent:
+        demand_epoch(core, wire.partition)
+    if core.free_wire_count >= wire.contributor_count and core.free_contributor_count >= wire.contributor_count:
+        _take_apart(core, wire)
+        _leave(core, wire)
+    else:
+        # no room for its parts: it is refused once more, later
+        wire.partition.retry_at_ns = core.now + core.retry_backoff_ns
+        _wait(wire)
+
+
+cdef void give_up(Core *core, Wire *wire, int32_t error) noexcept nogil:
+    """The entry ends, for all of its contributors: with `error`, or as unknown if an attempt was unsure."""
     cdef cyp_entry *entry = wire.entry
     cdef uint32_t row = entry.contributors
     if wire.unsure:
         error = CODE_OUTCOME_UNKNOWN
     if wire.idempotent:
-        demand_epoch(core, partition)
-    if wire.body != NULL and not wire.unsure and core.free_wire_count >= wire.contributor_count \
-            and core.free_contributor_count >= wire.contributor_count:
-        _take_apart(core, wire)
-    else:
-        entry.error = error
-        store_release32(&entry.state, CYP_ENTRY_RESOLVED)
-        while row != CYP_NONE:
-            finish(core, core.contributor_batches[row], -1, -1, error)
-            row = core.contributors[row].next
+        demand_epoch(core, wire.partition)
+    entry.error = error
+    store_release32(&entry.state, CYP_ENTRY_RESOLVED)
+    while row != CYP_NONE:
+        finish(core, core.contributor_batches[row], -1, -1, error)
+        row = core.contributors[row].next
     _leave(core, wire)
+
+
+cdef void _wait(Wire *wire) noexcept nogil:
+    """An entry that was in flight is to be sent again."""
+    if wire.state == WIRE_IN_FLIGHT:
+        wire.partition.in_flight -= 1
+        wire.partition.waiting += 1
+        wire.state = WIRE_WAITING
+    wire.request = NULL
+    relist(wire.partition)
 
 
 cdef void _take_apart(Core *core, Wire *wire) noexcept nogil:
@@ -392,15 +423,10 @@ cdef void retry(Core *core, Wire *wire, int32_t error, bint unsure) noexcept nog
     elif not wire.unsure:
         wire.entry.flags &= ~<uint32_t>CYP_ENTRY_UNSURE
     if wire.entry.attempts > wire.retries or (wire.unreported == 0 and not wire.idempotent):
-        fail(core, wire, error)
+        give_up(core, wire, error)
         return
-    if wire.state == WIRE_IN_FLIGHT:
-        partition.in_flight -= 1
-        partition.waiting += 1
-        wire.state = WIRE_WAITING
-    wire.request = NULL
+    _wait(wire)
     core.totals.retries += 1
-    relist(partition)
     drop_hopeless(core, partition)
 
 
@@ -450,22 +476,20 @@ cdef bint settle_epoch(Core *core, Partition *partition) noexcept nogil:
 
 
 cdef void drop_hopeless(Core *core, Partition *partition) noexcept nogil:
-    """Entries that stayed only to leave no gap go when all of the partition are such: their owners were told
-    that the outcome is unknown, and the next one starts a new epoch, which needs no gap closed."""
+    """Entries that all of their owners have given up go, if they leave no gap behind.
+
+    Without idempotence at once. Others stay until the broker has answered, but when all of the partition are
+    such they go too: the next one starts a new epoch, which needs no gap closed.
+    """
     cdef Wire *wire = partition.wire_head
-    cdef uint32_t row
-    if partition.in_flight or wire == NULL:
-        return
+    cdef Wire *following
+    cdef bint hopeless = partition.in_flight == 0
     while wire != NULL:
+        following = wire.next
         if wire.unreported:
-            return
-        wire = wire.next
-    while partition.wire_head != NULL:
-        wire = partition.wire_head
-        if wire.idempotent:
-            demand_epoch(core, partition)
-        row = wire.entry.contributors
-        while row != CYP_NONE:
-            finish(core, core.contributor_batches[row], -1, -1, CODE_OUTCOME_UNKNOWN)
-            row = core.contributors[row].next
-        _leave(core, wire)
+            hopeless = False
+        elif not wire.idempotent and wire.state == WIRE_WAITING:
+            give_up(core, wire, CODE_OUTCOME_UNKNOWN)
+        wire = following
+    while hopeless and partition.wire_head != NULL:
+        give_up(core, partition.wire_head, CODE_OUTCOME_UNKNOWN)

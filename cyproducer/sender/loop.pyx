@@ -57,7 +57,10 @@ from cyproducer.shm.clock cimport eventfd_signal, monotonic_ns
 from cyproducer.shm.debug cimport CYPRODUCER_DEBUG
 from cyproducer.shm.geometry cimport FrontEndGeometry, StateGeometry, front_end_geometry, state_geometry
 from cyproducer.shm.layout cimport (
+    CYP_BODIES_MAX,
+    CYP_CONTRIBUTORS_MAX,
     CYP_CONTROL_DETACHED,
+    CYP_ENTRIES_MAX,
     CYP_PARTITIONS_MAX,
     CYP_TOPIC_NAME_BYTES,
     CYP_TOPICS_MAX,
@@ -203,6 +206,14 @@ cdef class Loop:
     def undelivered(self):
         """Batches, of living and dead front-ends, whose chunks are still held."""
         return self.core.live_batches
+
+    def tables_in_use(self):
+        """Rows in use: {"entries": ..., "contributors": ..., "bodies": ...}; a full table delays new batches."""
+        return {
+            "entries": CYP_ENTRIES_MAX - self.core.free_wire_count,
+            "contributors": CYP_CONTRIBUTORS_MAX - self.core.free_contributor_count,
+            "bodies": CYP_BODIES_MAX - self.core.free_body_count,
+        }
 
     # ---------------------------------------------------------------- topics
 

@@ -51,6 +51,7 @@ ctypedef struct Batch:
     uint32_t generation
     uint32_t count
     uint32_t bytes
+    uint32_t chunks                 # of its chain, held since it was sealed
     uint64_t open_seq
     uint64_t created_ns             # by the sender's clock
     int64_t base_timestamp
@@ -110,6 +111,7 @@ ctypedef struct FrontEnd:
     uint32_t *chunk_next            # by slot, copied when a chain is sealed
     uint32_t *chunk_bytes
     uint32_t *chunk_count
+    uint8_t *chunk_held             # 1: measured for a batch that is not released
     Queue **queues                  # by partition index; NULL until used
     uint32_t queue_capacity
     uint32_t live                   # batches that are not released
@@ -245,6 +247,7 @@ ctypedef struct Node:
     Request *sent_head              # written, waiting for their responses, in order
     Request *sent_tail
     uint32_t in_flight              # requests that count for max_in_flight_requests_per_connection
+    uint8_t acks_turn               # whose turn the next request is: acks + 1
     uint8_t *input
     uint32_t input_length
     uint32_t input_capacity

@@ -70,6 +70,7 @@ cdef void finish(Core *core, Batch *batch, int64_t base_offset, int64_t append_t
     cdef FrontEnd *front_end = batch.front_end
     cdef uint64_t *word = &front_end.rows[batch.slot].word
     cdef uint64_t seen = load_acquire(word)
+    cdef uint32_t slot = batch.slot
     if word_generation(seen) == batch.generation:
         # before the outcome: a successor that finds it looks no further
         cas(word, seen, word_with_state(seen, CYP_DONE))
@@ -83,6 +84,10 @@ cdef void finish(Core *core, Batch *batch, int64_t base_offset, int64_t append_t
             core.totals.records += batch.count
             core.totals.bytes += batch.bytes
         _push(batch, CYP_OUTCOME_RESULT | CYP_OUTCOME_RELEASE, base_offset, append_time, error)
+    while batch.chunks:
+        batch.chunks -= 1
+        front_end.chunk_held[slot] = 0
+        slot = front_end.chunk_next[slot]
     batch.state = BATCH_NONE
     batch.wire = NULL
     front_end.live -= 1

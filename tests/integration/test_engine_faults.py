@@ -1,0 +1,582 @@
+"""The engine against a cluster of pretence that fails on command: nothing lost, doubled, reordered or leaked.
+
+After every sequence of faults each front-end's records are in the log once and in order, or have their error.
+"""
+
+import logging
+import time
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.front_end import CONT, HEAD, OPEN, READY, SUBMIT_FULL, PlainFrontEnd, run_until, topic_number
+from support.scripted_broker import (
+    NOT_ENOUGH_REPLICAS,
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    NOT_LEADER,
+    OUT_OF_ORDER,
+    REQUEST_TIMED_OUT,
+    Fault,
+    ScriptedBroker,
+)
+
+from cyproducer import errors
+from cyproducer.config import Settings
+from cyproducer.record.builder import RecordBatchBuilder
+from cyproducer.sender.engine import Engine
+
+NOW = int(time.time() * 1000)
+FAST = {
+    "request_timeout_ms": 300, "retry_backoff_ms": 5, "retry_backoff_max_ms": 20,
+    "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 20,
+}
+INVALID_RECORD, DUPLICATE_SEQUENCE, UNKNOWN_PRODUCER_ID = 87, 46, 59
+DEFINITE = {INVALID_RECORD, errors.DELIVERY_TIMEOUT, errors.INVALID_BATCH}
+
+
+class Rig:
+    """An engine on a scripted broker, its front-ends, and what they sent and heard."""
+
+    def __init__(self, broker: ScriptedBroker, **overrides) -> None:
+        self.broker = broker
+        parsed = Settings.parse(bootstrap_servers=broker.bootstrap_servers, **{**FAST, **overrides})
+        self.engine = Engine(parsed.sender_settings(), logging.getLogger("engine"))
+        self.front_ends: list[PlainFrontEnd] = []
+        self.sent: list[list[tuple[int, list[bytes]]]] = []     # by front-end and slot: (partition, values)
+        self.heard: list[dict[int, tuple]] = []                 # by front-end and slot: (offset, error)
+        self.released: list[set[int]] = []
+        self.number = -1
+
+    def attach(self, **settings) -> int:
+        front_end = PlainFrontEnd(self.engine, **settings)
+        self.front_ends.append(front_end)
+        self.sent.append([])
+        self.heard.append({})
+        self.released.append(set())
+        if self.number < 0:
+            self.number = topic_number(self.engine, front_end, self.broker.topic)
+        return len(self.front_ends) - 1
+
+    def send(self, index: int, partition: int, records: int = 2, seal: bool = True, size: int = 0) -> None:
+        slot = len(self.sent[index])
+        values = [b"%d/%d/%d" % (index, slot, number) + b"x" * size for number in range(records)]
+        self.sent[index].append((partition, values))
+        self.front_ends[index].send(
+            slot, [(NOW, None, value) for value in values], topic=self.number, partition=partition, seal=seal
+        )
+
+    def listen(self) -> None:
+        self.engine.take_failures()
+        for index, front_end in enumerate(self.front_ends):
+            for slot, _, _, offset, _, error, flags in front_end.outcomes():
+                if flags & 1:
+                    assert slot not in self.heard[index], f"two results of {index}/{slot}"
+                    self.heard[index][slot] = (offset, error)
+                if flags & 2:
+                    assert slot in self.heard[index], f"{index}/{slot} is released without a result"
+                    assert slot not in self.released[index], f"two releases of {index}/{slot}"
+                    self.released[index].add(slot)
+
+    def settle(self, timeout: float = 15) -> None:
+        def done() -> bool:
+            self.listen()
+            return self.engine.undelivered() == 0 and all(
+                len(released) == len(sent) for released, sent in zip(self.released, self.sent, strict=True)
+            )
+
+        run_until(self.engine, done, timeout)
+
+    def errors(self, index: int) -> list[int]:
+        return [self.heard[index][slot][1] for slot in range(len(self.sent[index]))]
+
+    def check(self, *, exactly: bool = True) -> None:
+        """The log against what each front-end heard. `exactly`: no record twice and none out of order."""
+        assert self.broker.complaints == []
+        assert self.engine.undelivered() == 0
+        assert set(self.engine.tables_in_use().values()) == {0}
+        for partition in range(len(self.broker.partitions)):
+            log = self.broker.values(partition)
+            assert not exactly or len(set(log)) == len(log), "a record is twice in the log"
+            for index, sent in enumerate(self.sent):
+                expected = [v for slot, (where, values) in enumerate(sent) if where == partition
+                            for v in values if self._may_be_there(index, slot, values, log)]
+                found = [value for value in log if value.startswith(b"%d/" % index)]
+                if exactly:
+                    assert found == expected
+
+    def _may_be_there(self, index: int, slot: int, values: list[bytes], log: list[bytes]) -> bool:
+        offset, error = self.heard[index][slot]
+        present = [value in log for value in values]
+        if error == 0:
+            assert all(present), f"{index}/{slot} was acknowledged and is not in the log"
+            if offset >= 0:
+                assert log[offset:offset + len(values)] == values, f"{index}/{slot} is not at its offset"
+        elif error in DEFINITE:
+            assert not any(present), f"{index}/{slot} failed with {error} and is in the log"
+        return all(present)
+
+    def close(self) -> None:
+        self.engine.close()
+        for front_end in self.front_ends:
+            front_end.close()
+
+
+@pytest.fixture
+def broker():
+    with ScriptedBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def rig(broker):
+    rig = Rig(broker)
+    yield rig
+    rig.close()
+
+
+def stream(rig: Rig, front_ends: int = 2, batches: int = 12, partitions: int = 3, seal: bool = True, **settings) -> None:
+    """Every front-end sends to the partitions in turn, while the engine runs; then all is awaited and checked."""
+    first = len(rig.front_ends)
+    for _ in range(front_ends):
+        rig.attach(**settings)
+    for number in range(batches):
+        for index in range(first, first + front_ends):
+            rig.send(index, number % partitions, seal=seal)
+        rig.engine.run(1)
+    rig.settle()
+
+
+FAULTS = {
+    "retriable errors": [Fault(code=code) for code in (NOT_ENOUGH_REPLICAS, 2, 3, 5, 56, 89)],
+    "appended, then an error": [Fault(code=REQUEST_TIMED_OUT, after_append=True),
+                                Fault(code=NOT_ENOUGH_REPLICAS_AFTER_APPEND, after_append=True)] * 3,
+    "one partition of several": [Fault(code=NOT_ENOUGH_REPLICAS, partitions=(0,))] * 5,
+    "closed before": [Fault(close="before")] * 3,
+    "closed after": [Fault(close="after")] * 3,
+    "closed before and after in turn": [Fault(close="before"), Fault(close="after"), Fault(), Fault(close="after")],
+    "half an answer": [Fault(partial=7), Fault(partial=3), Fault(partial=20)],
+    "answers in pieces": [Fault(split=1)] * 6,
+    "late answers": [Fault(delay=0.03)] * 4,
+    "throttled": [Fault(throttle_ms=30)] * 3,
+    "hangs, appended": [Fault(hang="appended")],
+    "hangs, lost": [Fault(hang="lost")],
+    "the leader moves": [Fault(), Fault(move=True), Fault(), Fault(move=True), Fault(move=True)],
+    "the leader moves after a hang": [Fault(hang="lost"), Fault(move=True)],
+    "an answer leaves partitions out": [Fault(omit=True, partitions=(1,))] * 3,
+    "sequence errors": [Fault(code=OUT_OF_ORDER), Fault(), Fault(code=UNKNOWN_PRODUCER_ID)],
+    "out of order after an unsure attempt": [Fault(close="before"), Fault(code=OUT_OF_ORDER)],
+    "a definite error": [Fault(), Fault(code=INVALID_RECORD, partitions=(0,)), Fault()],
+    "a definite error after an unsure attempt": [Fault(), Fault(code=REQUEST_TIMED_OUT), Fault(code=INVALID_RECORD)],
+    "the broker forgets its producers": [Fault(), Fault(), Fault(forget=True)],
+}
+
+
+@pytest.mark.parametrize("faults", FAULTS.values(), ids=FAULTS.keys())
+@pytest.mark.parametrize("merging", [False, True], ids=["alone", "merged"])
+def test_after_a_fault_every_record_is_there_once_or_has_its_error(rig, broker, faults, merging):
+    broker.faults.extend(faults)
+    stream(rig, front_ends=4 if merging else 1, linger_ms=5 if merging else 0, seal=not merging)
+    rig.check()
+    assert not broker.faults, "the faults were not met"
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    faults=st.lists(st.one_of(
+        st.sampled_from([fault for faults in FAULTS.values() for fault in faults if not fault.forget]),
+        st.builds(Fault, code=st.sampled_from([0, NOT_LEADER, OUT_OF_ORDER, REQUEST_TIMED_OUT, INVALID_RECORD]),
+                  partitions=st.sampled_from([None, (0,), (1, 2)]), move=st.booleans()),
+    ), max_size=12),
+    front_ends=st.integers(1, 4),
+    linger_ms=st.sampled_from([0, 3]),
+)
+def test_any_sequence_of_faults(faults, front_ends, linger_ms):
+    with ScriptedBroker() as broker:
+        broker.faults.extend(faults)
+        rig = Rig(broker)
+        try:
+            stream(rig, front_ends, batches=10, linger_ms=linger_ms)
+            rig.check()
+        finally:
+            rig.close()
+
+
+def test_a_duplicate_whose_offset_the_broker_forgot(rig, broker):
+    rig.attach()
+    broker.faults.extend([Fault(close="after"), Fault(code=DUPLICATE_SEQUENCE)])
+    rig.send(0, 0)
+    rig.send(0, 0)
+    rig.settle()
+    rig.check()
+    assert [rig.heard[0][slot] for slot in range(2)] == [(-1, 0), (2, 0)]
+
+
+# ---------------------------------------------------------------- acks and idempotence mixed
+
+
+def test_acks_of_all_kinds_in_one_partition(rig, broker):
+    """acks=0, 1 and all, idempotent and not, share a partition: each has its outcomes; acks=0 is sent once."""
+    rig.attach()
+    rig.attach(acks=1, enable_idempotence=False)
+    rig.attach(acks=0, enable_idempotence=False)
+    rig.attach(acks=-1, enable_idempotence=False)
+    for _ in range(20):
+        for index in range(4):
+            rig.send(index, 0)
+        rig.engine.run(1)
+    rig.settle()
+    rig.check()
+    assert {error for index in range(4) for error in rig.errors(index)} == {0}
+    assert set(broker.acks_seen) == {-1, 0, 1}
+
+
+def test_what_was_sent_with_acks_zero_is_not_sent_again_when_its_connection_breaks(rig, broker):
+    """Four front-ends with acks=0 share a batch that is larger than the socket takes at once."""
+    settings = {"acks": 0, "enable_idempotence": False, "linger_ms": 5}
+    for _ in range(4):
+        rig.attach(**settings)
+    for index in range(4):
+        rig.send(index, 0, seal=False)
+    rig.settle()
+    broker.drop_connections()
+    for index in range(4):
+        rig.send(index, 0, seal=False)
+    rig.settle()
+    assert len(set(broker.values(0))) == len(broker.values(0))
+
+
+def test_a_first_idempotent_batch_is_not_starved_by_others_without_idempotence(rig, broker):
+    """Answers are slow and a neighbour keeps the partition busy: the limit of one is about idempotent batches."""
+    neighbour = rig.attach(acks=-1, enable_idempotence=False)
+    late = rig.attach()
+    broker.faults.extend([Fault(delay=0.01)] * 200)
+    for _ in range(20):
+        rig.send(neighbour, 0)
+        rig.engine.run(2)
+    rig.send(late, 0)
+    for _ in range(200):
+        rig.send(neighbour, 0)
+        rig.engine.run(2)
+        rig.listen()
+        if rig.heard[late]:
+            break
+    assert rig.heard[late][0][1] == 0
+    with broker.lock:
+        broker.faults.clear()
+    rig.settle()
+    rig.check(exactly=False)
+
+
+def test_acks_one_is_served_beside_a_backlog_of_acks_all(rig, broker):
+    for _ in range(3):
+        rig.attach(slots=256)
+    modest = rig.attach(acks=1, enable_idempotence=False)
+    broker.faults.extend([Fault(delay=0.005)] * 1000)
+    for _ in range(60):
+        for index in range(3):
+            rig.send(index, index, records=1, size=3000)
+    rig.send(modest, 1)
+    run_until(rig.engine, lambda: rig.listen() or bool(rig.heard[modest]), 15)
+    assert sum(len(heard) for heard in rig.heard) < 100
+    with broker.lock:
+        broker.faults.clear()
+    rig.settle()
+
+
+# ---------------------------------------------------------------- limits
+
+
+@pytest.mark.parametrize("unsure", [False, True])
+def test_retries_run_out(rig, broker, unsure):
+    """Three attempts and no more, merged or not; unsure ones end as unknown."""
+    index = rig.attach(retries=2)
+    broker.faults.extend([Fault(code=NOT_ENOUGH_REPLICAS_AFTER_APPEND if unsure else NOT_ENOUGH_REPLICAS)] * 3)
+    rig.send(index, 0)
+    rig.settle()
+    assert rig.errors(index) == [errors.OUTCOME_UNKNOWN if unsure else NOT_ENOUGH_REPLICAS]
+    assert broker.produce_requests == 3
+    rig.send(index, 0)
+    rig.settle()
+    assert rig.errors(index)[1] == 0
+
+
+def test_retries_of_a_merged_batch_run_out_for_all(rig, broker):
+    for _ in range(3):
+        rig.attach(retries=1, linger_ms=20)
+    broker.faults.extend([Fault(code=NOT_ENOUGH_REPLICAS)] * 2)
+    for index in range(3):
+        rig.send(index, 0, seal=False)
+    rig.settle()
+    assert [rig.errors(index) for index in range(3)] == [[NOT_ENOUGH_REPLICAS]] * 3
+    assert broker.produce_requests == 2
+    rig.check()
+
+
+def test_front_ends_with_different_retries_do_not_share_a_batch(rig, broker):
+    rig.attach(retries=0, linger_ms=20)
+    rig.attach(retries=5, linger_ms=20)
+    broker.faults.extend([Fault(code=NOT_ENOUGH_REPLICAS)])
+    for index in range(2):
+        rig.send(index, 0, seal=False)
+    rig.settle()
+    assert rig.errors(1) == [0]
+    rig.check()
+
+
+def test_the_last_epoch_is_followed_by_another_producer_id():
+    with ScriptedBroker(producer_epoch=32766) as broker:
+        rig = Rig(broker)
+        try:
+            rig.attach()
+            for _ in range(4):
+                broker.faults.extend([Fault(), Fault(code=INVALID_RECORD)])
+                rig.send(0, 0)
+                rig.settle()
+                rig.send(0, 0)
+                rig.send(0, 0)
+                rig.settle()
+            rig.check()
+            assert rig.errors(0) == [0, INVALID_RECORD, 0] * 4
+            assert broker.producer_ids >= 2
+        finally:
+            rig.close()
+
+
+def test_sequences_wrap_after_two_to_the_31():
+    """Chunks whose words claim 65,535 records bring the sequence to its end soon; a retry lies across the wrap."""
+    with ScriptedBroker(keep_values=False) as broker:
+        rig = Rig(broker)
+        try:
+            front_end = rig.front_ends[rig.attach()]
+            builder = RecordBatchBuilder(4096)
+            builder.append(NOW, None, b"x")
+            chunks, total, generation = 255, 0, 0
+            while total < 2**31 + 4 * chunks * 65535:
+                for slot in range(chunks):
+                    last = slot == chunks - 1
+                    flags = (0 if slot else HEAD) | (0 if last else CONT)
+                    front_end.write_chunk(
+                        slot, builder.records(), 65535, topic=rig.number, partition=0, base=NOW, highest=NOW,
+                        generation=generation, flags=flags, next_slot=0xFFFFFFFF if last else slot + 1,
+                    )
+                total += chunks * 65535
+                generation += 1
+                if generation >= 128:
+                    broker.faults.append(Fault(close="after"))
+                front_end.submit(SUBMIT_FULL, 0, generation - 1)
+                outcomes: list[tuple] = []
+                run_until(rig.engine, lambda: outcomes.extend(front_end.outcomes()) or bool(outcomes))
+                assert [outcome[5] for outcome in outcomes] == [0]
+            assert broker.complaints == []
+            assert broker.partitions[0].end == total
+            sequences = [batch[2] for batch in broker.partitions[0].batches]
+            assert sequences == [number * chunks * 65535 % 2**31 for number in range(len(sequences))]
+        finally:
+            rig.close()
+
+
+# ---------------------------------------------------------------- time and leaders
+
+
+def test_a_partition_without_leader_waits_and_goes_on(rig, broker):
+    rig.attach()
+    broker.without_leader = 4
+    broker.faults.append(Fault(code=NOT_LEADER))
+    for _ in range(6):
+        rig.send(0, 0)
+        rig.engine.run(1)
+    rig.settle()
+    rig.check()
+    assert set(rig.errors(0)) == {0}
+
+
+def test_nothing_is_sent_to_the_bootstrap_address_for_a_partition_without_leader():
+    """The bootstrap address leads to no broker of the metadata, as behind a load balancer."""
+    with ScriptedBroker() as broker:
+        rig = Rig(broker)
+        rig.close()
+        parsed = Settings.parse(bootstrap_servers=f"localhost:{broker.ports[0]}", **FAST)
+        rig.engine = Engine(parsed.sender_settings(), logging.getLogger("engine"))
+        try:
+            rig.attach()
+            rig.send(0, 0)
+            rig.settle()
+            with broker.lock:
+                broker.without_leader = 1000
+                broker.faults.append(Fault(code=NOT_LEADER))
+                before = broker.produce_requests
+            rig.send(0, 0)
+            deadline = time.monotonic() + 0.3
+            run_until(rig.engine, lambda: time.monotonic() > deadline)
+            assert broker.produce_requests <= before + 2  # until the metadata said so
+            broker.without_leader = 0
+            rig.settle()
+            rig.check()
+        finally:
+            rig.close()
+
+
+def test_batches_that_expire_while_they_are_assigned(rig, broker):
+    """The broker hangs beyond the delivery timeout; a neighbour's batches of the same partition go on after it."""
+    rig.attach(delivery_timeout_ms=150)
+    rig.attach()
+    rig.send(0, 0)
+    rig.settle()
+    broker.faults.append(Fault(hang="appended"))
+    for _ in range(8):
+        rig.send(0, 0)
+        rig.send(1, 0)
+        rig.engine.run(1)
+    rig.settle()
+    rig.check()
+    assert set(rig.errors(1)) == {0}
+    assert set(rig.errors(0)) <= {0, errors.OUTCOME_UNKNOWN, errors.DELIVERY_TIMEOUT}
+
+
+def test_everything_expires_and_the_next_batch_begins_an_epoch(rig, broker):
+    rig.attach(delivery_timeout_ms=100)
+    rig.send(0, 0)
+    rig.settle()
+    broker.faults.extend([Fault(hang="lost")] * 3)
+    for _ in range(8):
+        rig.send(0, 0)
+    rig.settle()
+    assert set(rig.errors(0)[1:]) <= {errors.OUTCOME_UNKNOWN, errors.DELIVERY_TIMEOUT}
+    with broker.lock:
+        broker.faults.clear()
+    rig.send(0, 0)
+    rig.settle()
+    assert rig.errors(0)[-1] == 0
+    rig.check()
+
+
+def test_an_expired_batch_that_need_not_fill_a_gap_is_not_sent_again(rig, broker):
+    """Without idempotence nothing depends on it: it waits behind a backing off neighbour and goes."""
+    rig.attach(acks=1, enable_idempotence=False, delivery_timeout_ms=100)
+    rig.attach(acks=1, enable_idempotence=False)
+    with broker.lock:
+        broker.without_leader = 40
+        broker.faults.extend([Fault(code=NOT_LEADER)] * 2)
+    rig.send(0, 0)
+    rig.engine.run(1)
+    rig.send(1, 0)
+    run_until(rig.engine, lambda: rig.listen() or bool(rig.heard[0]), 10)
+    if broker.without_leader:
+        broker.without_leader = 0
+    rig.settle()
+    rig.check(exactly=False)
+    assert rig.heard[0][0][1] in (errors.DELIVERY_TIMEOUT, NOT_LEADER, errors.OUTCOME_UNKNOWN)
+    assert not any(value.startswith(b"0/") for value in broker.values(0))
+
+
+def test_partitions_that_are_added_are_used(rig, broker):
+    rig.attach()
+    rig.send(0, 2)
+    rig.settle()
+    broker.grow(6)
+    broker.faults.append(Fault(code=NOT_LEADER))
+    rig.send(0, 2)
+    deadline = time.monotonic() + 10
+    front_end = rig.front_ends[0]
+    while len(front_end.snapshot.read()[3][broker.topic][2]) < 6:
+        assert time.monotonic() < deadline
+        rig.engine.run(5)
+    for partition in range(6):
+        rig.send(0, partition)
+    rig.settle()
+    rig.check()
+    assert set(rig.errors(0)) == {0}
+
+
+def test_a_front_end_that_ends_in_mid_flight_is_delivered(rig, broker):
+    for _ in range(3):
+        rig.attach(linger_ms=3)
+    broker.faults.extend([Fault(close="after"), Fault(code=NOT_ENOUGH_REPLICAS), Fault(close="before")])
+    for _ in range(6):
+        for index in range(3):
+            rig.send(index, 0, seal=index != 1)
+    rig.engine.run(1)
+    rig.engine.detach(rig.front_ends[1].attach_id)
+    for index in (0, 2):
+        rig.send(index, 0)
+    run_until(rig.engine, lambda: rig.listen() or rig.engine.undelivered() == 0, 15)
+    log = broker.values(0)
+    assert len(log) == len(set(log)) == 2 * (7 + 6 + 7)
+    for index in range(3):
+        mine = [value for value in log if value.startswith(b"%d/" % index)]
+        assert mine == [value for _, values in rig.sent[index] for value in values]
+    assert rig.engine.attached() == 2
+    assert set(rig.engine.tables_in_use().values()) == {0}
+
+
+# ---------------------------------------------------------------- front-ends that break the protocol
+
+
+def test_two_batches_that_share_a_chunk(rig, broker):
+    """The second would change the first one's measures while it waits: the front-end is condemned, others go on."""
+    rig.attach()
+    hostile = rig.front_ends[rig.attach()]
+    rig.send(0, 0)
+    rig.settle()
+    builder = RecordBatchBuilder(4096)
+    builder.append(NOW, None, b"hostile")
+    records = builder.records()
+    row = {"topic": rig.number, "partition": 1, "base": NOW, "highest": NOW}
+    broker.faults.extend([Fault(delay=0.1), Fault(code=NOT_ENOUGH_REPLICAS)])
+    hostile.write_chunk(0, records, 1, **row, flags=HEAD | CONT, next_slot=5)
+    hostile.write_chunk(5, records, 1, **row, flags=CONT, next_slot=7)
+    hostile.write_chunk(7, records, 1, **row, flags=0)
+    hostile.submit(SUBMIT_FULL, 0)
+    rig.engine.run(1)
+    hostile.write_chunk(7, records, 1, **row, flags=HEAD | CONT, next_slot=5)
+    hostile.submit(SUBMIT_FULL, 7)
+    rig.send(0, 1)
+    run_until(rig.engine, lambda: rig.engine.undelivered() == 0 and rig.engine.attached() == 1)
+    assert rig.engine.take_condemned() == [hostile.attach_id]
+    assert broker.complaints == []
+    assert rig.front_ends[0].outcomes()[-1][5] == 0
+
+
+def test_a_front_end_that_changes_what_it_committed(rig, broker):
+    """Between two attempts: it gets its error and is condemned; the neighbour is served."""
+    rig.attach()
+    hostile_index = rig.attach()
+    hostile = rig.front_ends[hostile_index]
+    broker.faults.append(Fault(code=NOT_ENOUGH_REPLICAS, delay=0.05))
+    rig.send(hostile_index, 0)
+    run_until(rig.engine, lambda: broker.produce_requests == 1)
+    at = hostile.chunks_at + 8
+    hostile.memory[at] ^= 0xFF
+    rig.send(0, 0)
+    run_until(rig.engine, lambda: rig.engine.undelivered() == 0)
+    rig.listen()
+    assert rig.errors(0) == [0]
+    assert rig.errors(hostile_index) == [errors.INVALID_BATCH]
+    assert rig.engine.take_condemned() == [hostile.attach_id]
+
+
+def test_acks_zero_with_idempotence_counts_as_without(rig, broker):
+    """No answer, no acknowledgement: such a front-end's sequences would break its neighbours'."""
+    rig.attach(acks=0, enable_idempotence=True)
+    rig.attach()
+    for _ in range(5):
+        rig.send(0, 0)
+        rig.send(1, 0)
+    rig.settle()
+    rig.check()
+    assert {batch[0] for batch in broker.partitions[0].batches} == {-1, 1001}
+
+
+def test_an_open_chunk_of_a_hostile_front_end_does_not_hold_the_sender(rig, broker):
+    """A chain that leads back into itself ends in a condemnation."""
+    hostile = rig.front_ends[rig.attach()]
+    builder = RecordBatchBuilder(4096)
+    builder.append(NOW, None, b"x")
+    row = {"topic": rig.number, "partition": 0, "base": NOW, "highest": NOW}
+    hostile.write_chunk(0, builder.records(), 1, **row, flags=HEAD | CONT, next_slot=1)
+    hostile.write_chunk(1, b"", 0, **row, flags=CONT, next_slot=2, state=READY)
+    hostile.write_chunk(2, b"", 0, **row, flags=CONT, next_slot=1, state=OPEN)
+    hostile.submit(SUBMIT_FULL, 0)
+    run_until(rig.engine, lambda: rig.engine.attached() == 0)
+    assert rig.engine.take_condemned() == [hostile.attach_id]
+    assert rig.engine.undelivered() == 0
