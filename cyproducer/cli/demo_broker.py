@@ -138,7 +138,8 @@ def _create(servers: str, names: list[str]) -> None:
 
 
 def _delete(servers: str, names: list[str]) -> None:
-    deleted = _admin(servers).delete_topics(names, operation_timeout=_ADMIN_TIMEOUT_S)
+    admin = _admin(servers)  # without a name it would end before its requests
+    deleted = admin.delete_topics(names, operation_timeout=_ADMIN_TIMEOUT_S)
     for future in deleted.values():
         with contextlib.suppress(Exception):
             future.result(_ADMIN_TIMEOUT_S + 5)

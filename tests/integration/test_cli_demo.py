@@ -89,16 +89,15 @@ def topics_of(kafka: KafkaCluster) -> set[str]:
 
 @pytest.mark.timeout(200)
 def test_arrays_and_workers(kafka: KafkaCluster, tree: Path, scratch: Path) -> None:
-    before = topics_of(kafka)
     done = demo(
         scratch, "--bootstrap-servers", kafka.bootstrap_servers, "--no-spark", "--input", str(tree)
     )
     assert_all_arrived(done)
-    assert row_of(done.stdout, "lines: send() in 4 processes")[5] == "26,017"
+    assert row_of(done.stdout, "lines: send() in 4 processes")[5] == "26,016"
     for topic in ("files", "heads", "texts"):
         assert " 7 " in " ".join(row_of(done.stdout, f"{topic}: "))
     assert "1 files (no text)" in done.stdout
-    assert topics_of(kafka) == before
+    assert [name for name in topics_of(kafka) if name.startswith("cyproducer-demo")] == []
     assert list(scratch.iterdir()) == []
 
 
