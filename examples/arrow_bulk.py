@@ -33,7 +33,8 @@ def main(bootstrap_servers: str, topic: str) -> None:
 
         # A single column, of any library that speaks Arrow's protocol, goes out with send_array.
         written = producer.send_array(topic, table["value"].slice(0, 100)).result(timeout=60)
-        print(f"{len(written.offset)} values without key, {int((written.offset >= 0).sum())} with a known offset")
+        known = sum(offset >= 0 for offset in written.offset)
+        print(f"{len(written.offset)} values without key, {known} with a known offset")
 
 
 if __name__ == "__main__":

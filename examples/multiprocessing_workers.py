@@ -23,8 +23,8 @@ def main(brokers: str, topic: str, method: str) -> None:
     """Send from the parent before, while and after its workers do."""
     producer = KafkaProducer(bootstrap_servers=brokers)
     producer.send(topic, key=b"parent", value=b"0").result(timeout=30)
-    context = multiprocessing.get_context(method)
-    workers = [context.Process(target=work, args=(producer, topic, i)) for i in range(WORKERS)]
+    multiprocessing.set_start_method(method)
+    workers = [multiprocessing.Process(target=work, args=(producer, topic, i)) for i in range(WORKERS)]
     for process in workers:
         process.start()
     for number in range(1, RECORDS):

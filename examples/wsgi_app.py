@@ -10,6 +10,8 @@ All workers share one sender process, so the broker sees one connection however 
 import json
 import os
 import sys
+from collections.abc import Iterable
+from wsgiref.types import StartResponse, WSGIEnvironment
 
 from cyproducer import KafkaProducer, errors
 
@@ -19,7 +21,7 @@ TOPIC = os.environ.get("TOPIC", "events")
 producer = KafkaProducer(bootstrap_servers=os.environ.get("KAFKA", "localhost:9092"))
 
 
-def application(environ, start_response):
+def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
     """POST /event publishes the body and does not wait; POST /order waits for its offset; GET / says who answers."""
     path = environ["PATH_INFO"]
     answer = {"pid": os.getpid(), "executable": sys.executable}
@@ -40,6 +42,6 @@ def application(environ, start_response):
     return [body]
 
 
-def body_of(environ) -> bytes:
+def body_of(environ: WSGIEnvironment) -> bytes:
     """The request's body."""
-    return environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+    return bytes(environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0)))

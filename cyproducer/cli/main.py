@@ -40,7 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             command.set_defaults(run=module.run)
     args = parser.parse_args(arguments)
     try:
-        return int(args.run(args) or 0)
+        status = int(args.run(args) or 0)
+        sys.stdout.flush()
+        return status
     except KafkaError as error:
         print(f"cyproducer {args.command}: {error}", file=sys.stderr)
         return 1

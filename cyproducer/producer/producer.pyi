@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias, overload
 
 from cyproducer.errors import KafkaError
+from cyproducer.producer.bulk_future import BulkFuture
 from cyproducer.producer.futures import Future
 from cyproducer.types import RecordMetadata
 
@@ -70,6 +71,16 @@ class KafkaProducer:
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Coroutine[Any, Any, Future]: ...
+    def send_array(
+        self,
+        topic: str,
+        values: Any,
+        keys: Any = None,
+        partition: Any = None,
+        timestamps_ms: Any = None,
+        headers: Iterable[Header] | Iterable[Iterable[Header] | None] | Any = None,
+    ) -> BulkFuture: ...
+    def send_arrow(self, table: Any, topic: str | None = None) -> BulkFuture: ...
     def flush(self, timeout: float | None = None) -> None: ...
     def close(self, timeout: float | None = None) -> None: ...
     def partitions_for(self, topic: str) -> set[int]: ...

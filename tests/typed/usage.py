@@ -4,7 +4,8 @@ import json
 from typing import assert_type
 
 import cyproducer
-from cyproducer import KafkaProducer, RecordMetadata, TopicPartition, as_completed, errors
+from cyproducer import ArrayMetadata, KafkaProducer, RecordMetadata, TopicPartition, as_completed, errors
+from cyproducer.producer.bulk_future import BulkFuture
 from cyproducer.producer.futures import Future
 
 
@@ -52,6 +53,15 @@ def send_many(lines: list[bytes]) -> list[int]:
         raise SystemExit(error.message) from error
     finally:
         producer.close(timeout=10)
+
+
+def send_columns(producer: KafkaProducer, column: memoryview) -> int:
+    future = producer.send_array("columns", column, keys=[b"a", None], partition=0, headers=[("trace", b"1")])
+    assert_type(future, BulkFuture)
+    written = future.result(timeout=5)
+    assert_type(written, ArrayMetadata)
+    assert_type(producer.send_arrow(object(), topic="columns").succeeded(), bool)
+    return len(written.offset)
 
 
 async def send_from_a_loop(producer: KafkaProducer) -> RecordMetadata:
