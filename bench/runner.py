@@ -77,13 +77,15 @@ def own_senders() -> Iterator[None]:
     try:
         yield
     finally:
-        for sender in status():
-            stop(sender["socket"], 10)
-        if before is None:
-            del os.environ["CYPRODUCER_RUNTIME_DIR"]
-        else:
-            os.environ["CYPRODUCER_RUNTIME_DIR"] = before
-        shutil.rmtree(directory, ignore_errors=True)
+        try:
+            for sender in status():
+                stop(sender["socket"], 10)
+        finally:
+            if before is None:
+                del os.environ["CYPRODUCER_RUNTIME_DIR"]
+            else:
+                os.environ["CYPRODUCER_RUNTIME_DIR"] = before
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 def sender_pids() -> list[int]:
