@@ -134,7 +134,9 @@ def rig(broker):
     rig.close()
 
 
-def stream(rig: Rig, front_ends: int = 2, batches: int = 12, partitions: int = 3, seal: bool = True, **settings) -> None:
+def stream(
+    rig: Rig, front_ends: int = 2, batches: int = 12, partitions: int = 3, seal: bool = True, **settings
+) -> None:
     """Every front-end sends to the partitions in turn, while the engine runs; then all is awaited and checked."""
     first = len(rig.front_ends)
     for _ in range(front_ends):
@@ -365,7 +367,7 @@ def test_sequences_wrap_after_two_to_the_31():
                     broker.faults.append(Fault(close="after"))
                 front_end.submit(SUBMIT_FULL, 0, generation - 1)
                 outcomes: list[tuple] = []
-                run_until(rig.engine, lambda: outcomes.extend(front_end.outcomes()) or bool(outcomes))
+                run_until(rig.engine, lambda got=outcomes: got.extend(front_end.outcomes()) or bool(got))
                 assert [outcome[5] for outcome in outcomes] == [0]
             assert broker.complaints == []
             assert broker.partitions[0].end == total

@@ -161,7 +161,7 @@ def test_threads(make_producer, topic, kafka):
 
 
 def test_unknown_partition_and_metadata(make_producer, topic):
-    producer = make_producer(max_block_ms=1000)
+    producer = make_producer(max_block_ms=4000)  # starting a sender counts
     assert producer.partitions_for(topic) == {0, 1, 2}
     assert producer.bootstrap_connected()
     with pytest.raises(errors.KafkaTimeoutError, match=f"Partition 3 of topic {topic} with partition count 3 is not"):
