@@ -134,6 +134,12 @@ def rig(broker):
     rig.close()
 
 
+def next_outcomes(engine: Engine, front_end: PlainFrontEnd) -> list[tuple]:
+    found: list[tuple] = []
+    run_until(engine, lambda: found.extend(front_end.outcomes()) or bool(found))
+    return found
+
+
 def stream(
     rig: Rig, front_ends: int = 2, batches: int = 12, partitions: int = 3, seal: bool = True, **settings
 ) -> None:
@@ -366,9 +372,7 @@ def test_sequences_wrap_after_two_to_the_31():
                 if generation >= 128:
                     broker.faults.append(Fault(close="after"))
                 front_end.submit(SUBMIT_FULL, 0, generation - 1)
-                outcomes: list[tuple] = []
-                run_until(rig.engine, lambda got=outcomes: got.extend(front_end.outcomes()) or bool(got))
-                assert [outcome[5] for outcome in outcomes] == [0]
+                assert [outcome[5] for outcome in next_outcomes(rig.engine, front_end)] == [0]
             assert broker.complaints == []
             assert broker.partitions[0].end == total
             sequences = [batch[2] for batch in broker.partitions[0].batches]
@@ -394,11 +398,8 @@ def test_a_partition_without_leader_waits_and_goes_on(rig, broker):
 
 def test_nothing_is_sent_to_the_bootstrap_address_for_a_partition_without_leader():
     """The bootstrap address leads to no broker of the metadata, as behind a load balancer."""
-    with ScriptedBroker() as broker:
+    with ScriptedBroker(partitions=1, bootstrap_apart=True) as broker:
         rig = Rig(broker)
-        rig.close()
-        parsed = Settings.parse(bootstrap_servers=f"localhost:{broker.ports[0]}", **FAST)
-        rig.engine = Engine(parsed.sender_settings(), logging.getLogger("engine"))
         try:
             rig.attach()
             rig.send(0, 0)
@@ -408,10 +409,55 @@ def test_nothing_is_sent_to_the_bootstrap_address_for_a_partition_without_leader
                 broker.faults.append(Fault(code=NOT_LEADER))
                 before = broker.produce_requests
             rig.send(0, 0)
-            deadline = time.monotonic() + 0.3
-            run_until(rig.engine, lambda: time.monotonic() > deadline)
+            while broker.without_leader > 997:
+                rig.engine.run(5)
+            for _ in range(20):
+                rig.engine.run(5)
             assert broker.produce_requests <= before + 2  # until the metadata said so
+            assert broker.complaints == []
             broker.without_leader = 0
+            rig.settle()
+            rig.check()
+        finally:
+            rig.close()
+
+
+def test_what_speaks_no_kafka_is_asked_with_pauses():
+    """A peer whose ApiVersions answer is nonsense gets a connection per backoff, not one per turn."""
+    with ScriptedBroker() as broker:
+        rig = Rig(broker, reconnect_backoff_ms=100, reconnect_backoff_max_ms=100)
+        try:
+            rig.attach()
+            with broker.lock:
+                broker.nonsense = True
+                before = broker.accepted
+            broker.drop_connections()
+            rig.send(0, 0)
+            rig.send(0, 1)
+            until = time.monotonic() + 0.5
+            while time.monotonic() < until:
+                rig.engine.run(5)
+            assert broker.accepted - before <= 20
+            with broker.lock:
+                broker.nonsense = False
+            rig.settle()
+            rig.check()
+        finally:
+            rig.close()
+
+
+@pytest.mark.parametrize("refusal", [False, True], ids=["closed", "an older version is asked for, and closed"])
+def test_a_broker_that_closes_after_its_first_answer(refusal):
+    """The answer and the end of the connection come together: neither the sender ends nor a batch is lost."""
+    with ScriptedBroker() as broker:
+        rig = Rig(broker)
+        try:
+            rig.attach()
+            with broker.lock:
+                broker.close_after_versions, broker.refuse_versions = 6, refusal
+            broker.drop_connections()
+            for slot in range(6):
+                rig.send(0, slot % 3)
             rig.settle()
             rig.check()
         finally:

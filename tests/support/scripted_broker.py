@@ -89,13 +89,15 @@ class _Connection:
 class ScriptedBroker:
     """`nodes` brokers (ids from 1) with one topic; use as a context manager.
 
+    `bootstrap_apart`: the bootstrap address is that of none of them and serves metadata alone.
+
     `faults` is a queue: a Produce request takes the first that fits. Everything public may be read while it
     runs under `lock`, and after the end without.
     """
 
     def __init__(
         self, topic: str = "t", partitions: int = 3, nodes: int = 2, *, producer_epoch: int = 0,
-        keep_values: bool = True,
+        keep_values: bool = True, bootstrap_apart: bool = False,
     ) -> None:
         self.topic = topic
         self.partitions = [Partition(leader=1 + index % nodes) for index in range(partitions)]
@@ -106,23 +108,28 @@ class ScriptedBroker:
         self.producer_epoch = producer_epoch
         self.producer_ids = 0
         self.without_leader = 0         # so many metadata answers name no leader
+        self.nonsense = False           # ApiVersions is answered with what is no answer
+        self.close_after_versions = 0   # so many ApiVersions answers are the last bytes of their connection
+        self.refuse_versions = False    # and say UNSUPPORTED_VERSION
+        self.accepted = 0               # connections
         self.lock = threading.Lock()
         self._keep_values = keep_values
         self._selector = selectors.DefaultSelector()
         self._connections: list[_Connection] = []
         self._listeners = []
-        for node in range(1, nodes + 1):
+        for node in range(1, nodes + 1 + bootstrap_apart):
             listener = socket.create_server(("127.0.0.1", 0))
             listener.setblocking(False)
             self._selector.register(listener, selectors.EVENT_READ, node)
             self._listeners.append(listener)
-        self.ports = [listener.getsockname()[1] for listener in self._listeners]
+        self.ports = [listener.getsockname()[1] for listener in self._listeners[:nodes]]
+        self._bootstrap_port = self._listeners[-1 if bootstrap_apart else 0].getsockname()[1]
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="scripted-broker", daemon=True)
 
     @property
     def bootstrap_servers(self) -> str:
-        return f"127.0.0.1:{self.ports[0]}"
+        return f"127.0.0.1:{self._bootstrap_port}"
 
     def __enter__(self) -> "ScriptedBroker":
         self._thread.start()
@@ -178,6 +185,7 @@ class ScriptedBroker:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection = _Connection(sock, node)
+        self.accepted += 1
         self._connections.append(connection)
         self._selector.register(sock, selectors.EVENT_READ, connection)
 
@@ -244,6 +252,17 @@ class ScriptedBroker:
             return True
         if api == PRODUCE:
             return self._produce(connection, version, correlation_id, body)
+        if api == API_VERSIONS and self.nonsense:
+            self._put(connection, b"\0\0\0\x09HTTP/1.1 ")
+            return True
+        if api == API_VERSIONS and self.close_after_versions:
+            self.close_after_versions -= 1
+            answer = _api_versions(body)
+            if self.refuse_versions:
+                version, answer["error_code"] = 0, 35
+            self._put(connection, encode_response(api, version, correlation_id, answer))
+            self._put(connection, None)
+            return True
         answer = {METADATA: self._metadata, API_VERSIONS: _api_versions, INIT_PRODUCER_ID: self._producer_id}[api]
         self._put(connection, encode_response(api, version, correlation_id, answer(body)))
         return True
@@ -287,6 +306,8 @@ class ScriptedBroker:
     def _produce(self, connection: _Connection, version: int, correlation_id: int, body: dict) -> bool:
         self.produce_requests += 1
         self.acks_seen.append(body["acks"])
+        if connection.node > len(self.ports):
+            self.complaints.append("a batch came to the bootstrap address")
         fault = self._take_fault(connection.node)
         if fault.move:
             self._move()
