@@ -257,18 +257,14 @@ def test_a_first_idempotent_batch_is_not_starved_by_others_without_idempotence(r
     """Answers are slow and a neighbour keeps the partition busy: the limit of one is about idempotent batches."""
     neighbour = rig.attach(acks=-1, enable_idempotence=False)
     late = rig.attach()
-    broker.faults.extend([Fault(delay=0.01)] * 200)
-    for _ in range(20):
-        rig.send(neighbour, 0)
-        rig.engine.run(2)
-    rig.send(late, 0)
+    broker.faults.extend([Fault(delay=0.01)] * 300)
     for _ in range(200):
         rig.send(neighbour, 0)
-        rig.engine.run(2)
-        rig.listen()
-        if rig.heard[late]:
-            break
-    assert rig.heard[late][0][1] == 0
+    run_until(rig.engine, lambda: rig.listen() or len(rig.heard[neighbour]) > 10)
+    rig.send(late, 0)
+    run_until(rig.engine, lambda: rig.listen() or bool(rig.heard[late]))
+    assert rig.errors(late) == [0]
+    assert len(rig.heard[neighbour]) < 100
     with broker.lock:
         broker.faults.clear()
     rig.settle()
@@ -280,12 +276,13 @@ def test_acks_one_is_served_beside_a_backlog_of_acks_all(rig, broker):
         rig.attach(slots=256)
     modest = rig.attach(acks=1, enable_idempotence=False)
     broker.faults.extend([Fault(delay=0.005)] * 1000)
-    for _ in range(60):
+    for _ in range(100):
         for index in range(3):
-            rig.send(index, index, records=1, size=3000)
-    rig.send(modest, 1)
-    run_until(rig.engine, lambda: rig.listen() or bool(rig.heard[modest]), 15)
-    assert sum(len(heard) for heard in rig.heard) < 100
+            rig.send(index, 0, records=1, size=3000)
+    run_until(rig.engine, lambda: rig.listen() or sum(len(heard) for heard in rig.heard) > 50)
+    rig.send(modest, 0)
+    run_until(rig.engine, lambda: rig.listen() or bool(rig.heard[modest]))
+    assert sum(len(heard) for heard in rig.heard) < 200
     with broker.lock:
         broker.faults.clear()
     rig.settle()
@@ -437,7 +434,7 @@ def test_what_speaks_no_kafka_is_asked_with_pauses():
             until = time.monotonic() + 0.5
             while time.monotonic() < until:
                 rig.engine.run(5)
-            assert broker.accepted - before <= 20
+            assert before < broker.accepted <= before + 24  # two brokers, 100 ms less a fifth apart
             with broker.lock:
                 broker.nonsense = False
             rig.settle()

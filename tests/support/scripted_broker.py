@@ -253,7 +253,7 @@ class ScriptedBroker:
         if api == PRODUCE:
             return self._produce(connection, version, correlation_id, body)
         if api == API_VERSIONS and self.nonsense:
-            self._put(connection, b"\0\0\0\x09HTTP/1.1 ")
+            self._put(connection, b"\0\0\0\x09" + correlation_id.to_bytes(4, "big") + b"\0\0\0\0\x7f")
             return True
         if api == API_VERSIONS and self.close_after_versions:
             self.close_after_versions -= 1
