@@ -543,6 +543,8 @@ cdef class Loop:
             front_end.outcomes_header.control = CYP_CONTROL_DETACHED
             end_front_end(&self.core, front_end)
         self._bury()
+        if CYPRODUCER_DEBUG:
+            assert not self._regions and not self.core.front_end_count, "every front-end is unmapped at the end"
         os.close(self.core.epoll_fd)
         core_free(&self.core)
         self.snapshot.region.close()

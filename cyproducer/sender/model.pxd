@@ -343,6 +343,7 @@ ctypedef struct Core:
     uint32_t *free_bodies
     uint32_t free_body_count
     Request *spare_requests
+    uint32_t requests_made          # all that exist; each is with a connection or spare
     # producer identity
     int64_t producer_id
     int16_t producer_epoch

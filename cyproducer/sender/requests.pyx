@@ -42,6 +42,7 @@ cdef Request *new_request(
         request = <Request *>calloc(1, sizeof(Request))
         if request == NULL:
             return NULL
+        core.requests_made += 1
     request.next = NULL
     if request.bytes_capacity < byte_capacity:
         grown = realloc(request.bytes, byte_capacity)

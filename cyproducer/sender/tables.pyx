@@ -9,6 +9,7 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 
 from cyproducer.sender.model cimport FAILURES_MAX, Batch, Core, Failure, Request, Wire
+from cyproducer.shm.debug cimport CYPRODUCER_DEBUG, check
 from cyproducer.shm.geometry cimport StateGeometry
 from cyproducer.shm.layout cimport (
     CYP_BODIES_MAX,
@@ -92,6 +93,9 @@ cdef void core_free(Core *core) noexcept:
         free(request.iov)
         free(request.wires)
         free(request)
+        core.requests_made -= 1
+    if CYPRODUCER_DEBUG:
+        check(core.requests_made == 0, b"every request came back from its connection")
     free(core.topics)
     free(core.partitions)
     free(core.nodes)
