@@ -68,7 +68,8 @@ cdef void _check_front_end(FrontEnd *front_end) noexcept nogil:
     cdef uint64_t size = 0
     while batch != NULL:
         check(batch.state == BATCH_LINGERING, b"only LINGERING batches are in the linger list")
-        check(batch.linger_next == NULL or batch.linger_next.linger_previous == batch, b"the linger list is doubly linked")
+        check(batch.linger_next == NULL or batch.linger_next.linger_previous == batch,
+              b"the linger list is doubly linked")
         lingering += 1
         batch = batch.linger_next
     for slot in range(front_end.slot_count):

@@ -1,0 +1,125 @@
+"""An engine on a scripted broker: who sent what, who heard what, and whether the log agrees."""
+
+import logging
+import time
+
+from cyproducer import errors
+from cyproducer.config import Settings
+from cyproducer.sender.engine import Engine
+from support.front_end import PlainFrontEnd, run_until, topic_number
+from support.scripted_broker import ScriptedBroker
+
+NOW = int(time.time() * 1000)
+FAST = {
+    "request_timeout_ms": 300, "retry_backoff_ms": 5, "retry_backoff_max_ms": 20,
+    "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 20,
+}
+INVALID_RECORD = 87
+DEFINITE = {INVALID_RECORD, errors.DELIVERY_TIMEOUT, errors.INVALID_BATCH}
+
+
+class Rig:
+    """An engine on a scripted broker, its front-ends, and what they sent and heard."""
+
+    def __init__(self, broker: ScriptedBroker, **overrides) -> None:
+        self.broker = broker
+        parsed = Settings.parse(bootstrap_servers=broker.bootstrap_servers, **{**FAST, **overrides})
+        self.engine = Engine(parsed.sender_settings(), logging.getLogger("engine"))
+        self.front_ends: list[PlainFrontEnd] = []
+        self.sent: list[list[tuple[int, list[bytes]]]] = []     # by front-end and slot: (partition, values)
+        self.heard: list[dict[int, tuple]] = []                 # by front-end and slot: (offset, error)
+        self.released: list[set[int]] = []
+        self.number = -1
+
+    def attach(self, **settings) -> int:
+        front_end = PlainFrontEnd(self.engine, **settings)
+        self.front_ends.append(front_end)
+        self.sent.append([])
+        self.heard.append({})
+        self.released.append(set())
+        if self.number < 0:
+            self.number = topic_number(self.engine, front_end, self.broker.topic)
+        return len(self.front_ends) - 1
+
+    def send(self, index: int, partition: int, records: int = 2, seal: bool = True, size: int = 0) -> None:
+        slot = len(self.sent[index])
+        values = [b"%d/%d/%d" % (index, slot, number) + b"x" * size for number in range(records)]
+        self.sent[index].append((partition, values))
+        self.front_ends[index].send(
+            slot, [(NOW, None, value) for value in values], topic=self.number, partition=partition, seal=seal
+        )
+
+    def listen(self) -> None:
+        self.engine.take_failures()
+        for index, front_end in enumerate(self.front_ends):
+            for slot, _, _, offset, _, error, flags in front_end.outcomes():
+                if flags & 1:
+                    assert slot not in self.heard[index], f"two results of {index}/{slot}"
+                    self.heard[index][slot] = (offset, error)
+                if flags & 2:
+                    assert slot in self.heard[index], f"{index}/{slot} is released without a result"
+                    assert slot not in self.released[index], f"two releases of {index}/{slot}"
+                    self.released[index].add(slot)
+
+    def settle(self, timeout: float = 15) -> None:
+        def done() -> bool:
+            self.listen()
+            return self.engine.undelivered() == 0 and all(
+                len(released) == len(sent) for released, sent in zip(self.released, self.sent, strict=True)
+            )
+
+        run_until(self.engine, done, timeout)
+
+    def errors(self, index: int) -> list[int]:
+        return [self.heard[index][slot][1] for slot in range(len(self.sent[index]))]
+
+    def check(self, *, exactly: bool = True) -> None:
+        """The log against what each front-end heard. `exactly`: no record twice and none out of order."""
+        assert self.broker.complaints == []
+        assert self.engine.undelivered() == 0
+        assert set(self.engine.tables_in_use().values()) == {0}
+        for partition in range(len(self.broker.partitions)):
+            log = self.broker.values(partition)
+            assert not exactly or len(set(log)) == len(log), "a record is twice in the log"
+            for index, sent in enumerate(self.sent):
+                expected = [v for slot, (where, values) in enumerate(sent) if where == partition
+                            for v in values if self._may_be_there(index, slot, values, log)]
+                found = [value for value in log if value.startswith(b"%d/" % index)]
+                if exactly:
+                    assert found == expected
+
+    def _may_be_there(self, index: int, slot: int, values: list[bytes], log: list[bytes]) -> bool:
+        offset, error = self.heard[index][slot]
+        present = [value in log for value in values]
+        if error == 0:
+            assert all(present), f"{index}/{slot} was acknowledged and is not in the log"
+            if offset >= 0:
+                assert log[offset:offset + len(values)] == values, f"{index}/{slot} is not at its offset"
+        elif error in DEFINITE:
+            assert not any(present), f"{index}/{slot} failed with {error} and is in the log"
+        return all(present)
+
+    def close(self) -> None:
+        self.engine.close()
+        for front_end in self.front_ends:
+            front_end.close()
+
+
+def next_outcomes(engine: Engine, front_end: PlainFrontEnd) -> list[tuple]:
+    found: list[tuple] = []
+    run_until(engine, lambda: found.extend(front_end.outcomes()) or bool(found))
+    return found
+
+
+def stream(
+    rig: Rig, front_ends: int = 2, batches: int = 12, partitions: int = 3, seal: bool = True, **settings
+) -> None:
+    """Every front-end sends to the partitions in turn, while the engine runs; then all is awaited and checked."""
+    first = len(rig.front_ends)
+    for _ in range(front_ends):
+        rig.attach(**settings)
+    for number in range(batches):
+        for index in range(first, first + front_ends):
+            rig.send(index, number % partitions, seal=seal)
+        rig.engine.run(1)
+    rig.settle()
