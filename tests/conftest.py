@@ -31,6 +31,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "pooled_sockets: a library under the test keeps sockets of its own open (py4j does)"
     )
+    directory = Path(tempfile.mkdtemp(prefix="cyp-bench-"))
+    config.add_cleanup(lambda: shutil.rmtree(directory, ignore_errors=True))
+    build.make_bench_importable(directory)
     missing = build.missing_extensions()
     if missing:
         raise pytest.UsageError(

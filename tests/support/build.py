@@ -3,6 +3,7 @@
 import importlib.machinery
 import importlib.util
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -35,6 +36,13 @@ def missing_extensions() -> list[str]:
         ):
             missing.append(name)
     return missing
+
+
+def make_bench_importable(directory: Path) -> None:
+    """``bench`` is not installed, and with the source tree on the path its unbuilt ``cyproducer`` would be found."""
+    if importlib.util.find_spec("bench") is None:
+        shutil.copytree(SOURCE.parent / "bench", directory / "bench", ignore=shutil.ignore_patterns("__pycache__"))
+        sys.path.append(str(directory))
 
 
 def is_debug() -> bool | None:

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from support.process import script_environment
 
+import bench
 from bench.__main__ import pairs
 from bench.brokers import NullBroker
 from bench.measure import CpuMeter, cpu_ns
@@ -20,7 +22,6 @@ from bench.runner import Measurement, share
 from cyproducer.protocol.codec import encode_request
 from cyproducer.record.twin import Record, encode_batch
 
-ROOT = Path(__file__).resolve().parents[2]
 NOW = 1_700_000_000_000
 
 
@@ -127,7 +128,7 @@ def test_the_command_compares_and_writes_json(tmp_path):
     run = subprocess.run(
         [sys.executable, "-m", "bench", "--broker", "null", "--rounds", "2", "--messages", "20000", "--warmup",
          "1000", "--only", "send,produce,send_result,produce_callback", "--json", target],
-        cwd=ROOT, capture_output=True, text=True, timeout=100,
+        cwd=Path(bench.__file__).parents[1], env=script_environment(), capture_output=True, text=True, timeout=100,
     )
     assert run.returncode == 0, run.stderr
     made = json.loads(target.read_text())
