@@ -1,6 +1,7 @@
 """One Spark session per test module, on the interpreter and the package that the tests run with."""
 
 import os
+import runpy
 import shutil
 import sys
 import tempfile
@@ -11,6 +12,7 @@ import pytest
 from support.leftovers import holdings, kill_leftovers, wait_for_nothing_left
 
 import cyproducer
+from cyproducer.observe.status import status, stop
 
 try:
     import pyspark
@@ -60,13 +62,13 @@ def nothing_left(request: pytest.FixtureRequest, spark_runtime: Path) -> Iterato
 def spark(
     nothing_left: None, spark_runtime: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SparkSession]:
-    """A session of two threads; its JVM and its Python workers are gone when the module is done."""
+    """A session of two threads. It repeats a failed task once; JVM and workers end with the module."""
     scratch = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as patch:
         _importable_in_workers(patch)
         patch.setenv("CYPRODUCER_RUNTIME_DIR", str(spark_runtime))
         builder = (
-            SparkSession.builder.master("local[2]")
+            SparkSession.builder.master("local[2, 2]")
             .appName("cyproducer-tests")
             .config("spark.ui.enabled", "false")
             .config("spark.driver.host", "127.0.0.1")
@@ -83,6 +85,41 @@ def spark(
             session.stop()
         finally:
             _end_jvm()
+
+
+@pytest.fixture
+def save(kafka):
+    """``save(frame, topic=None, **options)`` with options as keyword arguments, dots written as ``__``."""
+
+    def run(frame, topic=None, **options):
+        writer = frame.write.format("cyproducer").mode("append")
+        writer = writer.option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+        # Below the test's own limit: a row that is stuck fails by name, and the session stays usable.
+        writer = writer.option("kafka.delivery.timeout.ms", 20_000).option("kafka.request.timeout.ms", 10_000)
+        writer = writer.option("kafka.sender.idle.timeout.ms", 500)
+        if topic is not None:
+            writer = writer.option("topic", topic)
+        for name, value in options.items():
+            writer = writer.option(name.replace("__", "."), value)
+        writer.save()
+
+    return run
+
+
+@pytest.fixture
+def example(spark, monkeypatch):
+    """``example(name)``: ``main()`` of a script in ``examples/``, which takes part in the module's session."""
+
+    def load(name):
+        monkeypatch.setattr(SparkSession, "stop", lambda session: None)
+        return runpy.run_path(str(Path(__file__).parents[2] / "examples" / f"{name}.py"))["main"]
+
+    before = {sender["socket"] for sender in status()}
+    yield load
+    # An example's sender stays for the default time when idle, longer than the module waits.
+    for sender in status():
+        if sender["socket"] not in before:
+            stop(sender["socket"], 30)
 
 
 def _end_jvm() -> None:

@@ -1,5 +1,6 @@
 """``df.write.format("cyproducer")`` into a real Kafka, read back by another client."""
 
+import json
 import os
 import time
 from collections import Counter
@@ -19,31 +20,11 @@ HEADERS = (
 )
 
 
-@pytest.fixture
-def save(kafka):
-    """``save(frame, topic=None, **options)`` with options as keyword arguments, dots written as ``__``."""
-
-    def run(frame, topic=None, **options):
-        writer = frame.write.format("cyproducer").mode("append")
-        writer = writer.option("kafka.bootstrap.servers", kafka.bootstrap_servers)
-        # Below the test's own limit: a row that is stuck fails by name, and the session stays usable.
-        writer = writer.option("kafka.delivery.timeout.ms", 20_000).option("kafka.request.timeout.ms", 10_000)
-        writer = writer.option("kafka.sender.idle.timeout.ms", 500)
-        if topic is not None:
-            writer = writer.option("topic", topic)
-        for name, value in options.items():
-            writer = writer.option(name.replace("__", "."), value)
-        writer.save()
-
-    return run
-
-
 def numbers(spark, rows, partitions, columns):
     return spark.range(0, rows, 1, partitions).selectExpr(*columns)
 
 
-@pytest.mark.parametrize("kind", ["STRING", "BINARY"])
-@pytest.mark.parametrize("partitions", [2, 200])
+@pytest.mark.parametrize(("partitions", "kind"), [(2, "STRING"), (2, "BINARY"), (200, "STRING")])
 def test_every_row_arrives_once(spark, kafka, topic, save, partitions, kind):
     text = "concat('värde ', id)"
     save(numbers(spark, 20_000, partitions, [f"CAST({text} AS {kind}) AS value"]), topic)
@@ -207,3 +188,13 @@ def test_two_jobs_share_one_sender_and_its_connection(spark, kafka, topic, save,
     assert found[0] == found[1] != set()
     assert [list(counts.values()) for counts in connected] == [[1], [1]]
     assert connected[0].keys() == connected[1].keys() <= found[0]
+
+
+def test_the_example(kafka, topic, example, capsys):
+    example("spark_batch")(kafka.bootstrap_servers, topic)
+    assert capsys.readouterr().out == f"100000 rows written to {topic}\n"
+    read = read_topic(kafka.bootstrap_servers, topic, 100_000)
+    rows = [json.loads(value) for value in read.value]
+    assert sorted(row["id"] for row in rows) == list(range(100_000))
+    assert all(row["square"] == row["id"] ** 2 for row in rows)
+    assert all(key == b"%d" % (row["id"] % 10) for key, row in zip(read.key, rows, strict=True))
