@@ -1,6 +1,7 @@
 """``df.writeStream.format("cyproducer")`` into a real Kafka: micro-batches, restarts, a failure."""
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
@@ -83,7 +84,7 @@ def test_a_micro_batch_that_failed_is_sent_again_after_a_restart(kafka, new_topi
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[
         ConfigEntry("max.message.bytes", "1000000", incremental_operation=AlterConfigOpType.SET)
     ])
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
     admin.incremental_alter_configs([resource])[resource].result(30)
     start(topic)
     # At least once: lines of the attempt that failed may be there twice, and none is missing.
@@ -93,3 +94,27 @@ def test_a_micro_batch_that_failed_is_sent_again_after_a_restart(kafka, new_topi
 def test_a_query_without_files_writes_nothing(kafka, topic, start, tmp_path):
     start(topic)
     assert len(read_topic(kafka.bootstrap_servers, topic, 0)) == 0
+
+
+def test_the_example(spark, kafka, topic, example, tmp_path):
+    (tmp_path / "in").mkdir()
+    places = (str(tmp_path / "in"), str(tmp_path / "checkpoint"))
+
+    def feed_and_read():
+        try:
+            for count, name in enumerate(("one", "two"), 1):
+                put(tmp_path, name, [f"{name} {line}" for line in range(100)])
+                read = read_topic(kafka.bootstrap_servers, topic, 100 * count, timeout=100)
+            return read
+        finally:
+            for query in spark.streams.active:
+                query.stop()
+
+    with ThreadPoolExecutor(1) as threads:
+        # The example stays in this thread: Spark finds Python data sources only where its session is active.
+        reading = threads.submit(feed_and_read)
+        example("spark_streaming")(kafka.bootstrap_servers, topic, *places)
+        read = reading.result()
+    expected = {(name, f"{name} {line}") for name in ("one", "two") for line in range(100)}
+    assert {(key.decode(), value.decode()) for key, value in zip(read.key, read.value, strict=True)} == expected
+    assert all(headers == [("source", b"spark")] for headers in read.headers)
