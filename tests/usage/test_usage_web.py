@@ -19,9 +19,6 @@ from cyproducer.cli.kafka_node import KafkaCluster
 
 REQUESTS = 400
 WORKERS = 4
-# A worker that is forked while the master gets SIGTERM can miss it, since gunicorn installs a worker's handlers after
-# the fork; the master kills it when this time is over (30 s by default).
-GRACE = ("--graceful-timeout", 5)
 
 if importlib.util.find_spec("gunicorn") is None or importlib.util.find_spec("gevent") is None:
     raise pytest.UsageError("these tests need gunicorn, gevent and uWSGI: pip install 'cyproducer[usage]'")
@@ -39,8 +36,8 @@ def test_nothing_is_attached_before_the_first_request(
 @pytest.mark.parametrize(
     "command",
     [
-        gunicorn("-w", WORKERS, "--max-requests", 40, "--max-requests-jitter", 10, *GRACE),
-        gunicorn("-w", WORKERS, "-k", "gevent", "--max-requests", 40, "--max-requests-jitter", 10, *GRACE),
+        gunicorn("-w", WORKERS, "--max-requests", 40, "--max-requests-jitter", 10),
+        gunicorn("-w", WORKERS, "-k", "gevent", "--max-requests", 40, "--max-requests-jitter", 10),
         uwsgi(
             "--processes",
             WORKERS,

@@ -115,9 +115,14 @@ class ConnectionWatch:
 
 
 def gunicorn(*options: object) -> list[str]:
-    """gunicorn around the example, loaded before it forks."""
+    """gunicorn around the example, loaded before it forks.
+
+    A worker that is forked just before SIGTERM can miss it, since gunicorn installs a worker's handlers after
+    the fork; the master kills it when the graceful timeout is over (30 s by default).
+    """
     return [
         sys.executable, "-m", "gunicorn", "--preload", "--bind", "127.0.0.1:PORT", "--no-control-socket",
+        "--graceful-timeout", "5",
         "--chdir", str(EXAMPLES), *map(str, options), "wsgi_app:application",
     ]  # fmt: skip
 
