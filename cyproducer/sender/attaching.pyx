@@ -55,14 +55,11 @@ cdef void free_front_end(FrontEnd *front_end) noexcept nogil:
 cdef void lay_out(FrontEnd *front_end, FrontEndGeometry *geometry, uint8_t *arena, uint8_t *outcomes) noexcept nogil:
     """Private pointers from private geometry; the outcomes' header for the front-end."""
     cdef cyp_outcomes_header *header = <cyp_outcomes_header *>outcomes
-    front_end.arena = arena
-    front_end.arena_bytes = geometry.arena_bytes
     front_end.ring_mask = geometry.ring_entries - 1
     front_end.header = <cyp_arena_header *>arena
     front_end.rows = <cyp_slot_row *>(arena + geometry.slots_offset)
     front_end.submit_ring = <uint64_t *>(arena + geometry.submit_ring_offset)
     front_end.chunks = arena + geometry.chunks_offset
-    front_end.outcomes = outcomes
     front_end.outcomes_header = header
     front_end.outcome_ring = <cyp_outcome *>(outcomes + geometry.outcome_ring_offset)
     front_end.sent = <uint32_t *>(outcomes + geometry.sent_offset)
@@ -83,7 +80,6 @@ cdef object configure(FrontEnd *front_end, dict settings):
     front_end.idempotent = settings["enable_idempotence"] and front_end.acks == -1
     front_end.linger_ns = <int64_t>(settings["linger_ms"] * 1_000_000)
     front_end.delivery_timeout_ns = <int64_t>(settings["delivery_timeout_ms"] * 1_000_000)
-    front_end.batch_size = settings["batch_size"]
     front_end.retries = settings["retries"]
 
 

@@ -82,13 +82,10 @@ ctypedef struct FrontEnd:
     uint64_t attach_id
     uint32_t slot_count
     uint64_t ring_mask
-    uint8_t *arena
-    uint64_t arena_bytes
     cyp_arena_header *header
     cyp_slot_row *rows
     uint64_t *submit_ring
     uint8_t *chunks
-    uint8_t *outcomes
     cyp_outcomes_header *outcomes_header
     cyp_outcome *outcome_ring
     uint32_t *sent
@@ -105,7 +102,6 @@ ctypedef struct FrontEnd:
     bint idempotent
     int64_t linger_ns
     int64_t delivery_timeout_ns
-    uint32_t batch_size
     uint32_t retries
     Batch *batches                  # by head slot
     uint32_t *chunk_next            # by slot, copied when a chain is sealed
