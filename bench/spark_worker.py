@@ -23,7 +23,10 @@ def session() -> Any:
 
     # Spark's Python workers start without the current directory on their path.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    # By name: a path with blanks breaks the shell command by which Spark checks for an interpreter.
+    directory, name = os.path.split(sys.executable)
+    os.environ["PATH"] = os.pathsep.join([directory, os.environ.get("PATH", os.defpath)])
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = name
     os.environ["SPARK_HOME"] = os.path.dirname(pyspark.__file__)
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     return (

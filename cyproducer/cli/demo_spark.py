@@ -80,9 +80,12 @@ class SparkPart:
         """Start Spark, which takes some ten seconds; does not wait."""
         environment = dict(os.environ)
         environment["JAVA_HOME"] = str(self._java.resolve().parent.parent)
+        interpreter = Path(sys.executable)
         environment.update(
-            PYSPARK_PYTHON=sys.executable,
-            PYSPARK_DRIVER_PYTHON=sys.executable,
+            # By name: a path with blanks breaks the shell command by which Spark checks for an interpreter.
+            PYSPARK_PYTHON=interpreter.name,
+            PYSPARK_DRIVER_PYTHON=interpreter.name,
+            PATH=os.pathsep.join([str(interpreter.parent), os.environ.get("PATH", os.defpath)]),
             SPARK_LOCAL_IP="127.0.0.1",
             PYTHONPATH=_python_path(),
         )

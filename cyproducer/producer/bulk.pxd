@@ -35,6 +35,7 @@ cdef class Bulk:
     cdef Target *targets            # one for each topic of the rows
     cdef uint64_t epoch             # counts whatever may have changed the session: bound pointers are stale
     cdef bint ignore_keys
+    cdef bint plain                 # Rows.is_plain
     cdef Py_ssize_t row             # the next one; all before it are queued
     cdef Cursor cursor
     cdef int64_t now                # ms
@@ -50,10 +51,11 @@ cdef class Bulk:
     cdef object deadline            # of the present wait, or None
 
     cdef int _check_sizes(self) except -1
-    cdef int _find_topics(self) except -1
+    cdef int _find_topics(self, list needed) except -1
     cdef int _run(self) except -1
     cdef Stop _encode(self) noexcept nogil
     cdef Stop _encode_run(self, const Target *target, int32_t topic) noexcept nogil
+    cdef Stop _encode_plain_run(self, const Target *target) noexcept nogil
     cdef bint _publish(
         self, const Target *target, Chain *chain, Py_ssize_t end, Py_ssize_t size, int64_t newest
     ) noexcept nogil

@@ -20,13 +20,13 @@ from libc.stdlib cimport calloc, free, malloc
 from cyproducer.producer.append cimport Chain, chain_room, chain_tail, commit_records
 from cyproducer.producer.arena cimport HAVE_ROOM, NEED_MEMORY, NEED_SESSION
 from cyproducer.producer.bulk_future cimport BulkFuture, Extent, make_bulk_future
-from cyproducer.producer.columns cimport segment_get
+from cyproducer.producer.columns cimport SEGMENT_FIXED, Segment, segment_get
 from cyproducer.producer.futures cimport Batch
 from cyproducer.producer.partitioner cimport key_partition
 from cyproducer.producer.rows cimport Cursor, Rows, rows_of_arrays, rows_of_table
 from cyproducer.producer.topics cimport Topic
 from cyproducer.record.encode cimport (
-    RECORD_OVERHEAD_BOUND, HeaderView, put_bytes, put_record_front, record_body_size,
+    RECORD_OVERHEAD_BOUND, HeaderView, put_bytes, put_equal_records, put_record_front, record_body_size,
 )
 from cyproducer.record.varint cimport get_varint, size_of_varint
 from cyproducer.shm.clock cimport monotonic_ns, realtime_coarse_ms
@@ -65,13 +65,15 @@ cdef BulkFuture _send(object producer, Rows rows):
     bulk.producer = producer
     bulk.settings = producer.settings
     bulk.rows = rows
+    bulk.plain = rows.is_plain()
+    needed = rows.partitions_needed()
     bulk.future = make_bulk_future(rows)
     bulk.ignore_keys = bulk.settings.partitioner_ignore_keys
     if rows.rows == 0:
         return bulk.future
     bulk._check_sizes()
     try:
-        bulk._find_topics()
+        bulk._find_topics(needed)
         bulk._run()
     except errors.KafkaError as error:
         bulk.future.rows = bulk.row
@@ -109,12 +111,14 @@ cdef class Bulk:
             )
         return 0
 
-    cdef int _find_topics(self) except -1:
-        """Waits for the metadata of every topic; the partition counts found hold for the whole call."""
+    cdef int _find_topics(self, list needed) except -1:
+        """Waits for the metadata of every topic, with the partition that its rows need (a number for each).
+
+        The partition counts found hold for the whole call.
+        """
         cdef Topic topic
         cdef Py_ssize_t at
         deadline = time.monotonic() + self.settings.max_block_ms / 1000
-        needed = self.rows.partitions_needed()
         counts = []
         for at, name in enumerate(self.rows.topics):
             while True:
@@ -172,7 +176,7 @@ cdef class Bulk:
             self.topic = topic
             if target.epoch != self.epoch:
                 return BIND
-            stop = self._encode_run(target, topic)
+            stop = self._encode_plain_run(target) if self.plain else self._encode_run(target, topic)
             if stop != SLICE_DONE:
                 return stop
         return SLICE_DONE
@@ -231,12 +235,50 @@ cdef class Bulk:
             return NO_ROOM
         return stop
 
+    cdef Stop _encode_plain_run(self, const Target *target) noexcept nogil:
+        """`_encode_run` for plain rows: all up to the segment's end go where the present one goes."""
+        cdef Segment values = self.cursor.value[0]
+        cdef const uint8_t *value = NULL
+        cdef Py_ssize_t value_size = values.width, body, row = self.row, last = self.cursor.end
+        cdef int32_t partition = self.rows.partition if self.rows.partition >= 0 else target.sticky
+        cdef Chain *chain = &target.chains[partition]
+        cdef int32_t index = <int32_t>chain.total
+        cdef uint8_t *start = chain_tail(chain)
+        cdef uint8_t *end = start + chain_room(chain)
+        cdef uint8_t *at = start
+        cdef int64_t timestamp = self.rows.timestamp if self.rows.timestamp >= 0 else self.now
+        cdef int64_t delta = timestamp - chain.base_timestamp
+        self.partition = partition
+        if chain.limit != 0 and not self._knows_batch(target.lane_base + partition, chain):
+            return NEW_BATCH
+        if values.kind == SEGMENT_FIXED and not values.nullable:
+            value = values.data + (row - values.start) * values.stride
+            row += put_equal_records(&at, end, delta, index, value, values.stride, values.width, last - row)
+        else:
+            while row < last:
+                value_size = segment_get(&values, row - values.start, &value)
+                body = record_body_size(delta, index, -1, value_size, NULL, 0)
+                if at + body + size_of_varint(<int32_t>body) > end:
+                    break
+                at = put_record_front(at, body, delta, index, NULL, -1, value, value_size)
+                at[0] = 0
+                at += 1
+                index += 1
+                row += 1
+        self.bound = RECORD_OVERHEAD_BOUND + max(value_size, 0)
+        if row > self.row and not self._publish(target, chain, row, at - start, timestamp):
+            self.bound = RECORD_OVERHEAD_BOUND + self.rows.row_size(&self.cursor, self.row)
+            return NO_ROOM
+        return SLICE_DONE if row == last else NO_ROOM
+
     cdef bint _publish(
         self, const Target *target, Chain *chain, Py_ssize_t end, Py_ssize_t size, int64_t newest
     ) noexcept nogil:
         """Commits the rows before `end`, which are `size` bytes; False: the sender has sealed the batch."""
         cdef Extent *extent
         cdef Py_ssize_t row
+        cdef int32_t *partitions = self.rows.partitions
+        cdef int32_t partition = self.partition
         cdef uint32_t count = <uint32_t>(end - self.row)
         if not commit_records(self.port, chain, count, <uint32_t>size, newest):
             return False
@@ -244,7 +286,7 @@ cdef class Bulk:
         extent.count += count
         extent.size += <uint32_t>size
         for row in range(self.row, end):
-            self.rows.partitions[row] = self.partition
+            partitions[row] = partition
         self.row = end
         self.encoded += size
         return True

@@ -106,7 +106,7 @@ cdef class BulkFuture:
             if batch is None:
                 return 0
             remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not wait_batches([batch], remaining):
+            if not wait_batches(self.batches[self._settled:], remaining):
                 raise errors.KafkaTimeoutError(
                     f"topic {batch.topic!r}: {self._count(False)} of {self.rows} rows have no outcome "
                     f"within {timeout} s; they are still under way"
@@ -154,19 +154,33 @@ cdef class BulkFuture:
 
     cdef void _fill_offsets(self, int64_t *offsets, uint32_t *used) noexcept:
         """The rows of a lane are those of its extents in order. `used`: a zero for each extent."""
-        cdef Py_ssize_t row
-        cdef int32_t lane, at
+        cdef const int32_t *partitions = self.partitions
+        cdef const int32_t *topic_of = self.topic_of
+        cdef Py_ssize_t row = 0, first, end
+        cdef int32_t topic = 0, partition, lane, at
         cdef Extent *extent
-        cdef int64_t base
-        for row in range(self.rows):
-            lane = self.lane_base[0 if self.topic_of == NULL else self.topic_of[row]] + self.partitions[row]
+        cdef int64_t offset
+        cdef bint known
+        while row < self.rows:
+            partition = partitions[row]
+            if topic_of != NULL:
+                topic = topic_of[row]
+            lane = self.lane_base[topic] + partition
             at = self.lanes[lane].first
             while used[at] == self.extents[at].count:  # moves the lane's start on: it is not needed any more
                 at = self.lanes[lane].first = self.extents[at].next
             extent = &self.extents[at]
-            base = (<Batch>extent.batch).base_offset
-            offsets[row] = -1 if base < 0 else base + extent.first + used[at]
-            used[at] += 1
+            offset = (<Batch>extent.batch).base_offset
+            known = offset >= 0
+            if known:
+                offset += extent.first + used[at]
+            first = row
+            end = min(self.rows, row + <Py_ssize_t>(extent.count - used[at]))
+            while row < end and partitions[row] == partition and (topic_of == NULL or topic_of[row] == topic):
+                offsets[row] = offset
+                offset += known
+                row += 1
+            used[at] += <uint32_t>(row - first)
 
     # ---------------------------------------------------------------- what users call
 

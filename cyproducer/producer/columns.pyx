@@ -137,6 +137,8 @@ cdef class Column:
         cdef const uint8_t *data = NULL
         for at in range(self.segment_count):
             segment = &self.segments[at]
+            if segment.kind == SEGMENT_NULL:
+                continue
             if segment.kind == SEGMENT_FIXED:
                 most = max(most, segment.width)
                 continue

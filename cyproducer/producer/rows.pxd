@@ -25,6 +25,7 @@ cdef class Rows:
     cdef readonly list topics
     cdef list _keep
 
+    cdef bint is_plain(self) noexcept
     cdef int seek(self, Py_ssize_t row, Cursor *cursor) noexcept nogil
     cdef Py_ssize_t row_size(self, const Cursor *cursor, Py_ssize_t row) noexcept nogil
 

@@ -10,6 +10,7 @@ from libc.string cimport memcmp
 
 from cyproducer.producer.arrow cimport ArrowData, Piece, arrow_data, arrow_data_or_none
 from cyproducer.producer.columns cimport (
+    SEGMENT_NULL,
     SEGMENT_OFFSETS64,
     Column,
     Memory,
@@ -55,6 +56,17 @@ cdef class Rows:
             min(cursor.key.start + cursor.key.rows, cursor.headers.start + cursor.headers.rows),
         )
         return 0
+
+    cdef bint is_plain(self) noexcept:
+        """Are there only values: no key, header or topic column, and one partition and timestamp for all?"""
+        cdef Py_ssize_t at
+        for at in range(self.key.segment_count):
+            if self.key.segments[at].kind != SEGMENT_NULL:
+                return False
+        for at in range(self.headers.segment_count):
+            if self.headers.segments[at].kind != SEGMENT_NULL:
+                return False
+        return self.topic_of == NULL and self.partitions == NULL and self.timestamps == NULL
 
     cdef Py_ssize_t row_size(self, const Cursor *cursor, Py_ssize_t row) noexcept nogil:
         """Bytes of the row's key, value and header section."""

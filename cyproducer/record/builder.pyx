@@ -5,7 +5,14 @@ from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 
 from cyproducer.record.crc32c cimport crc32c
-from cyproducer.record.encode cimport HeaderView, put_record, record_body_size, record_size, record_size_bound
+from cyproducer.record.encode cimport (
+    HeaderView,
+    put_equal_records,
+    put_record,
+    record_body_size,
+    record_size,
+    record_size_bound,
+)
 from cyproducer.record.header cimport (
     ATTRIBUTE_CODEC_MASK,
     BATCH_HEADER_BYTES,
@@ -98,6 +105,31 @@ cdef class RecordBatchBuilder:
             self.max_timestamp = timestamp
         self.count += 1
         return self.count - 1
+
+    def append_equal(self, timestamp_ms, const uint8_t[:, :] values):
+        """Append a record of each row of `values`, uint8 of shape (rows, bytes), without keys and headers.
+
+        Stops when the memory is full; returns how many were appended. An empty batch takes `timestamp_ms` as
+        its base.
+        """
+        cdef int64_t timestamp = timestamp_ms
+        cdef int64_t delta = timestamp_ms - (timestamp_ms if self.count == 0 else self.base_timestamp)
+        cdef const uint8_t *first = &values[0, 0] if values.shape[0] and values.shape[1] else NULL
+        cdef uint8_t *start = &self.memory[0]
+        cdef uint8_t *at = start + self.end
+        cdef Py_ssize_t count
+        if values.strides[1] != 1 and values.shape[1] > 1:
+            raise ValueError("the bytes of a value lie side by side")
+        count = put_equal_records(
+            &at, start + self.memory.shape[0], delta, self.count, first, values.strides[0], values.shape[1],
+            values.shape[0],
+        )
+        self.end = at - start
+        if count:
+            self.base_timestamp = timestamp if self.count == 0 else self.base_timestamp
+            self.max_timestamp = max(timestamp, timestamp if self.count == 0 else self.max_timestamp)
+        self.count += <int32_t> count
+        return count
 
     cdef int put(
         self,

@@ -159,6 +159,47 @@ cdef inline uint8_t* put_record_plain(
     return at + 1
 
 
+cdef inline Py_ssize_t put_equal_records(
+    uint8_t **at,
+    const uint8_t *end,
+    int64_t timestamp_delta,
+    int32_t offset_delta,
+    const uint8_t *value,
+    Py_ssize_t stride,
+    Py_ssize_t value_length,
+    Py_ssize_t count,
+) noexcept nogil:
+    """Write up to `count` records of one timestamp and of values `stride` apart, all of one length >= 0, without
+    key and headers: as many as fit before `end`. Returns how many; `at` is then the byte behind them.
+    """
+    cdef uint8_t front[32]   # 3 to 16 bytes: length, attributes and timestamp delta: the same as long as the size is
+    cdef uint8_t middle[32]  # 2 to 6 bytes: null key and value length
+    cdef uint8_t *to = at[0]
+    cdef uint8_t *to_front
+    cdef Py_ssize_t written = 0, step, body, front_length, middle_length, i
+    middle_length = put_varint(put_nullable(middle, NULL, -1), <int32_t> value_length) - middle
+    while written < count:
+        body = record_body_size(timestamp_delta, offset_delta, -1, value_length, NULL, 0)
+        # zigzag doubles the index, so its varint grows at 64, 8192, ...
+        step = (<Py_ssize_t> 64 << 7 * (size_of_varint(offset_delta) - 1)) - offset_delta
+        step = min(step, count - written, (end - to) // (size_of_varint(<int32_t> body) + body))
+        if step <= 0:
+            break
+        to_front = put_varint(front, <int32_t> body)
+        to_front[0] = 0
+        front_length = put_varlong(to_front + 1, timestamp_delta) - front
+        for i in range(step):
+            to = put_varint(put_bytes(to, front, front_length), offset_delta)
+            to = put_bytes(put_bytes(to, middle, middle_length), value, value_length)
+            to[0] = 0
+            to += 1
+            offset_delta += 1
+            value += stride
+        written += step
+    at[0] = to
+    return written
+
+
 cdef inline uint8_t* put_record(
     uint8_t *at,
     int64_t timestamp_delta,

@@ -6,3 +6,4 @@ from cyproducer.sender.model cimport Core, Node
 
 
 cdef bint drain(Core *core, Node *node) noexcept nogil
+cdef bint saturated(Core *core) noexcept nogil

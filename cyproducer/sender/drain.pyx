@@ -71,6 +71,20 @@ cdef bint drain(Core *core, Node *node) noexcept nogil:
     return False
 
 
+cdef bint saturated(Core *core) noexcept nogil:
+    """Has every broker as much as it takes? Then no batch can go out before one of the sockets is ready."""
+    cdef uint32_t index, full = 0
+    cdef Node *node
+    for index in range(core.node_count):
+        node = core.nodes[index]
+        if not node.used or (node.id < 0 and node.state == CONNECTION_CLOSED):
+            continue
+        if node.state != CONNECTION_READY or (node.out_head == NULL and node.in_flight < core.max_in_flight):
+            return False
+        full += 1
+    return full > 0
+
+
 cdef bint _drain_request(Core *core, Node *node, int16_t acks) noexcept nogil:
     cdef Wire *wires[WIRES_PER_REQUEST_MAX]
     cdef uint32_t count = 0

@@ -20,7 +20,7 @@ from cyproducer.sender.attaching cimport (
     lay_out,
 )
 from cyproducer.sender.connection cimport check_timeouts, close_connection, enqueue, flush_out, on_socket
-from cyproducer.sender.drain cimport drain
+from cyproducer.sender.drain cimport drain, saturated
 from cyproducer.sender.epoll cimport (
     EPOLLET,
     EPOLLIN,
@@ -50,7 +50,7 @@ from cyproducer.sender.model cimport (
 )
 from cyproducer.sender.outcomes cimport announce
 from cyproducer.sender.partitioner cimport choose_sticky
-from cyproducer.sender.partitions cimport delist, relist
+from cyproducer.sender.partitions cimport delist, note_timer, relist
 from cyproducer.sender.requests cimport new_request
 from cyproducer.sender.tables cimport core_free, core_new, core_state
 from cyproducer.shm.clock cimport eventfd_signal, monotonic_ns
@@ -80,6 +80,7 @@ cdef enum:
     TAG_SHIFT = 28
     TAG_MASK = 0x0fffffff
     EVENTS_MAX = 256
+    SATURATED_NS = 100000000    # a sender whose brokers take no more looks at the rings this often
 
 
 cdef class Loop:
@@ -430,7 +431,12 @@ cdef class Loop:
             announce(core)
             wait = 0
             if not _has_news(core) and core.next_timer_ns > core.now:
-                sender_sleeps(core.snapshot, core.next_timer_ns)
+                if saturated(core):
+                    # nobody needs to wake us for a batch; their delivery timeouts begin soon all the same
+                    note_timer(core, core.now + SATURATED_NS)
+                    sender_sleeps(core.snapshot, 0)
+                else:
+                    sender_sleeps(core.snapshot, core.next_timer_ns)
                 if not anything_submitted(core):
                     wait = core.next_timer_ns - core.now
                     core.totals.sleeps += 1

@@ -189,7 +189,7 @@ typedef struct {
     uint64_t reserved[2];
     alignas(CYP_CACHE_LINE) uint64_t published;     /* version << 1 | index of the buffer that is immutable now */
     alignas(CYP_CACHE_LINE) uint64_t sleep;         /* epoch << 1 | sleeping */
-    uint64_t next_wake_ns;                          /* CLOCK_MONOTONIC; when a sleeping sender wakes by itself */
+    uint64_t next_wake_ns;                          /* CLOCK_MONOTONIC; when a sleeping sender wakes; 0: it wants no wake-up */
 } cyp_snapshot_header;
 _Static_assert(offsetof(cyp_snapshot_header, published) == 64, "");
 _Static_assert(offsetof(cyp_snapshot_header, sleep) == 128, "");

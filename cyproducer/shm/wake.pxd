@@ -30,13 +30,16 @@ cdef inline bint sender_needs_wake(
     if not sleep & 1 or sleep == signalled[0]:
         return False
     if deadline_ns >= load_relaxed(&snapshot.next_wake_ns):
-        return False  # it wakes by itself in time
+        return False  # it wakes by itself in time, or has no use for a wake-up
     signalled[0] = sleep
     return True
 
 
 cdef inline void sender_sleeps(cyp_snapshot_header *snapshot, uint64_t next_wake_ns) noexcept nogil:
-    """The sender is about to sleep; it must look at every reason to stay awake after this."""
+    """The sender is about to sleep; it must look at every reason to stay awake after this.
+
+    `next_wake_ns` 0: nobody is to wake it.
+    """
     store_relaxed(&snapshot.next_wake_ns, next_wake_ns)
     store_release(&snapshot.sleep, ((load_relaxed(&snapshot.sleep) >> 1) + 1) << 1 | 1)  # next_wake_ns is seen with it
     fence_seq_cst()  # pairs with the fence in sender_needs_wake

@@ -28,8 +28,11 @@ def _importable_in_workers(patch: pytest.MonkeyPatch) -> None:
     """Spark's Python workers use this interpreter and find the package that is tested, installed or not."""
     root = str(Path(cyproducer.__file__).parents[1])
     patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])))
-    patch.setenv("PYSPARK_PYTHON", sys.executable)
-    patch.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
+    # By name: a path with blanks breaks the shell command by which Spark checks for an interpreter.
+    interpreter = Path(sys.executable)
+    patch.setenv("PATH", os.pathsep.join([str(interpreter.parent), os.environ.get("PATH", os.defpath)]))
+    patch.setenv("PYSPARK_PYTHON", interpreter.name)
+    patch.setenv("PYSPARK_DRIVER_PYTHON", interpreter.name)
     patch.setenv("SPARK_HOME", str(Path(pyspark.__file__).parent))
     patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
 

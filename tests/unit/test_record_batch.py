@@ -3,6 +3,7 @@
 import gzip
 import struct
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -90,6 +91,38 @@ def test_every_size_of_key_and_value_around_the_copies_and_varints():
 def test_many_records_use_longer_offset_deltas():
     batch = [Record(10 * (i % 7), None, b"v") for i in range(20_000)]
     assert fill(batch).build() == twin.encode_batch(batch)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(records, max_size=3), st.integers(0, 200), st.sampled_from([0, 1, 5, 16, 17, 63, 64, 100, 8192]),
+    st.sampled_from([-5, 0, 3, 2**40]), st.integers(0, 2000),
+)
+def test_rows_of_one_length_equal_the_twins(before, rows, width, later, size_missing):
+    base = before[0].timestamp_ms if before else 1_700_000_000_000
+    timestamp = min(base + later, 2**62)
+    data = np.arange(rows * width * 2, dtype=np.uint32).astype(np.uint8).reshape(rows, width * 2)[:, :width]
+    expected = [*before, *(Record(timestamp, None, row.tobytes()) for row in data)]
+    whole = fill(expected).records()
+    builder = fill(before, 61 + max(len(fill(before).records()), len(whole) - size_missing))
+    count = builder.append_equal(timestamp, data)
+    assert builder.count == len(before) + count
+    assert builder.records() == fill(expected[: builder.count]).records() == whole[: len(builder.records())]
+    if size_missing == 0:
+        assert count == rows
+    elif count < rows:
+        room = len(whole) - size_missing - len(builder.records())
+        assert len(twin.encode_record(expected[builder.count], base, builder.count)) > room
+    if builder.count:
+        assert builder.max_timestamp == max(r.timestamp_ms for r in expected[: builder.count])
+
+
+def test_rows_of_one_length_go_on_where_the_offset_deltas_grow():
+    rows = np.zeros((20_000, 3), np.uint8)
+    builder = RecordBatchBuilder(1 << 21)
+    for start in range(0, 20_000, 777):
+        assert builder.append_equal(9, rows[start : start + 777]) == len(rows[start : start + 777])
+    assert builder.build() == twin.encode_batch([Record(9, None, bytes(3))] * 20_000)
 
 
 def test_the_memory_is_the_callers_and_is_not_left():
