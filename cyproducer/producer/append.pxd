@@ -46,6 +46,9 @@ ctypedef struct Port:
     int sender_wake_fd
     uint64_t wake_device            # identity of sender_wake_fd
     uint64_t wake_inode
+    bint holds_wakes                # announcements are in a row: one wake-up at its end, by release_wakes
+    bint owes_wake
+    uint64_t owed_ns                # the earliest deadline among them
 
 
 ctypedef struct Chain:
@@ -79,8 +82,21 @@ cdef inline void announce(
     cdef uint64_t entry = submit_entry(kind, slot, generation)
     submit_push(port.ring, port.ring_mask, &port.arena.submit_tail, port.position, entry)
     port.position += 1
-    if sender_needs_wake(port.snapshot, deadline_ns, &port.signalled):
+    if port.holds_wakes:
+        if not port.owes_wake or deadline_ns < port.owed_ns:
+            port.owed_ns = deadline_ns
+        port.owes_wake = True
+    elif sender_needs_wake(port.snapshot, deadline_ns, &port.signalled):
         signal_sender(port)
+
+
+cdef inline void release_wakes(Port *port) noexcept nogil:
+    """Ends a row of announcements: wakes the sender if one of them would have."""
+    port.holds_wakes = False
+    if port.owes_wake:
+        port.owes_wake = False
+        if sender_needs_wake(port.snapshot, port.owed_ns, &port.signalled):
+            signal_sender(port)
 
 
 cdef inline void signal_sender(Port *port) noexcept nogil:

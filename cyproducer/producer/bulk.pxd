@@ -43,6 +43,7 @@ cdef class Bulk:
     cdef int32_t partition
     cdef Py_ssize_t bound
     cdef uint64_t offered_ns        # when the GIL was offered last
+    cdef uint64_t hold_end          # `encoded` up to which wake-ups of the sender are held back
     cdef uint64_t encoded           # bytes
     cdef Py_ssize_t oldest          # extent: all before it have an outcome
     cdef uint64_t window            # bytes that may be outstanding
@@ -72,5 +73,6 @@ cdef class Bulk:
     cdef int _wait(self, int status) except -1
     cdef int _attach(self, object deadline) except -1
     cdef int _between_slices(self) except -1
+    cdef void _release_wakes(self) noexcept
     cdef int _limit_outstanding(self) except -1
     cdef uint64_t _outstanding(self, Py_ssize_t *middle) noexcept

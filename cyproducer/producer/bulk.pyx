@@ -17,7 +17,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 
-from cyproducer.producer.append cimport Chain, chain_room, chain_tail, commit_records
+from cyproducer.producer.append cimport Chain, chain_room, chain_tail, commit_records, release_wakes
 from cyproducer.producer.arena cimport HAVE_ROOM, NEED_MEMORY, NEED_SESSION
 from cyproducer.producer.bulk_future cimport BulkFuture, Extent, make_bulk_future
 from cyproducer.producer.columns cimport SEGMENT_FIXED, Segment, segment_get
@@ -37,8 +37,11 @@ from cyproducer.producer.topics import check_name
 from cyproducer.producer.waiters import Waiter, wait_batches
 
 cdef Py_ssize_t SLICE_BYTES = 65536
+cdef uint64_t HOLD_BYTES = 262144           # that the sender is woken for at once
 cdef uint64_t OFFER_NS = 1000000
-cdef uint64_t WINDOW_BYTES = 1048576        # per broker: more outstanding is slower, the caches are too small
+cdef uint64_t WINDOW_BYTES = 2097152        # per broker: more outstanding is slower, the caches are too small
+cdef uint64_t SLOW_WINDOW_BYTES = 8388608   # of a broker that is slower than memory: fewer and longer waits
+cdef uint64_t SLOW_WAIT_NS = 2000000        # half a window takes longer than this there
 cdef double WINDOW_PATIENCE = 0.005         # seconds
 cdef Py_ssize_t BATCH_HEADER_BYTES = 61
 
@@ -83,6 +86,7 @@ cdef BulkFuture _send(object producer, Rows rows):
             error.args = (error.message,)
         raise
     finally:
+        bulk._release_wakes()
         waiting.leave_queue(bulk.session, bulk.turn)
     bulk.future.rows = rows.rows
     return bulk.future
@@ -137,7 +141,9 @@ cdef class Bulk:
             self.targets[at].partition_count = counts[at]
             self.targets[at].lane_base = self.future.lane_base[at]
         self.epoch = 1
-        self.window = WINDOW_BYTES * <uint64_t>max(1, self.session.brokers)
+        self.window = self.session.bulk_window
+        if self.window == 0:
+            self.window = WINDOW_BYTES * <uint64_t>max(1, self.session.brokers)
         self.window_check = self.window
         return 0
 
@@ -149,6 +155,7 @@ cdef class Bulk:
             if not self.session.alive:
                 self._wait(NEED_SESSION)
             self.now = realtime_coarse_ms()
+            self.port.holds_wakes = self.encoded < self.hold_end
             stop = self._encode()
             if stop == BIND:
                 self._bind()
@@ -410,6 +417,7 @@ cdef class Bulk:
     cdef int _wait(self, int status) except -1:
         """Waits for memory, for a sender, or for a topic that has lost partitions, up to max_block_ms."""
         cdef double max_block_s = self.settings.max_block_ms / 1000
+        self._release_wakes()
         if self.deadline is None:
             self.deadline = time.monotonic() + max_block_s
         if status == NEED_MEMORY:
@@ -434,23 +442,36 @@ cdef class Bulk:
         """Signals are handled; once a millisecond another thread may have the GIL."""
         cdef uint64_t now
         PyErr_CheckSignals()
+        if self.encoded >= self.hold_end:
+            self._release_wakes()
         now = monotonic_ns()
         if now - self.offered_ns > OFFER_NS:
+            self._release_wakes()
             with nogil:
                 pass
             self.offered_ns = monotonic_ns()
         return 0
+
+    cdef void _release_wakes(self) noexcept:
+        """Before anything that may take long: the sender hears of what was queued."""
+        if self.session is not None and self.session.alive:
+            release_wakes(self.port)
+        self.hold_end = self.encoded + HOLD_BYTES
 
     # ---------------------------------------------------------------- outstanding bytes
 
     cdef int _limit_outstanding(self) except -1:
         """Waits while more than the window is closed and not acknowledged, then until it is half of it.
 
-        A window that sees no outcome for WINDOW_PATIENCE is doubled: then it is the broker's latency that
-        needs more, and `buffer_memory` is the limit.
+        Where that takes longer than SLOW_WAIT_NS the window is doubled, up to SLOW_WINDOW_BYTES per broker: the
+        waits cost more than the caches then. A window that sees no outcome for WINDOW_PATIENCE is doubled
+        without end: it is the broker's latency that needs more, and `buffer_memory` is the limit. The next call
+        begins with the window that this one has found; short waits shrink it again.
         """
         cdef Py_ssize_t middle = 0
-        cdef uint64_t outstanding, before
+        cdef uint64_t outstanding, before, took, began = monotonic_ns()
+        cdef uint64_t most = SLOW_WINDOW_BYTES * <uint64_t>max(1, self.session.brokers)
+        self._release_wakes()
         self.session.drain()
         outstanding = self._outstanding(&middle)
         while outstanding >= self.window:
@@ -460,6 +481,12 @@ cdef class Bulk:
                 if outstanding >= before:
                     self.window *= 2
             outstanding = self._outstanding(&middle)
+        took = monotonic_ns() - began
+        if took > SLOW_WAIT_NS and self.window < most:
+            self.window *= 2
+        elif took < SLOW_WAIT_NS // 8 and self.window > most // 4:
+            self.window //= 2
+        self.session.bulk_window = self.window
         self.window_check = self.encoded + (self.window - outstanding)
         return 0
 

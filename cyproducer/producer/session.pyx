@@ -15,7 +15,7 @@ from cpython.ref cimport Py_DECREF
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdlib cimport calloc
 
-from cyproducer.producer.append cimport Chain, Port, same_file
+from cyproducer.producer.append cimport Chain, Port, release_wakes, same_file
 from cyproducer.producer.arena cimport HAVE_ROOM, NEED_MEMORY, NEED_SESSION, SlotInfo
 from cyproducer.producer.futures cimport make_batch
 from cyproducer.producer.topics cimport make_topic
@@ -445,6 +445,7 @@ cdef class Session(Arena):
         if self.sentinel[0] != self.token:
             return
         if self.sleepers:
+            release_wakes(&self.port)
             self.epoch += 2
             waiter_sleeps(&self.port.arena.sleeping, self.epoch | 1)
         self.drain()
