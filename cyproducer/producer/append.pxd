@@ -9,6 +9,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from cyproducer.record.encode cimport HeaderView, put_record, record_size, record_size_bound
 from cyproducer.shm.atomics cimport cas
 from cyproducer.shm.clock cimport eventfd_signal, monotonic_ns
+from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.layout cimport (
     CYP_SUBMIT_OPEN,
     CYP_WORD_COUNT_SHIFT,
@@ -81,6 +82,7 @@ cdef inline void announce(
     """Puts a batch on the submission ring and wakes the sender if it sleeps beyond `deadline_ns`."""
     cdef uint64_t entry = submit_entry(kind, slot, generation)
     submit_push(port.ring, port.ring_mask, &port.arena.submit_tail, port.position, entry)
+    CRASHPOINT(b"submit.pushed")
     port.position += 1
     if port.holds_wakes:
         if not port.owes_wake or deadline_ns < port.owed_ns:
@@ -103,6 +105,7 @@ cdef inline void signal_sender(Port *port) noexcept nogil:
     """Writes the sender's eventfd, if the descriptor still is one."""
     if same_file(port.sender_wake_fd, port.wake_device, port.wake_inode):
         eventfd_signal(port.sender_wake_fd)
+        CRASHPOINT(b"submit.signalled")
 
 
 cdef inline uint8_t *chain_tail(const Chain *chain) noexcept nogil:
@@ -130,10 +133,13 @@ cdef inline bint commit_records(
         chain.max_timestamp = max_timestamp
         row.max_timestamp = max_timestamp
     row.max_count = word_count(desired)
+    CRASHPOINT(b"commit.hinted")
     # release: pairs with the sender's acquire of the word; the records and the hint are seen with it
     if not cas(&row.word, chain.word, desired):
         chain.limit = 0
+        CRASHPOINT(b"commit.refused")
         return False
+    CRASHPOINT(b"commit.published")
     chain.word = desired
     chain.total += count
     if chain.total == count:
@@ -166,4 +172,5 @@ cdef inline bint append_record(
             return False
     at = chain_tail(chain)
     end = put_record(at, delta, index, key, key_size, value, value_size, headers, header_count)
+    CRASHPOINT(b"append.encoded")
     return commit_records(port, chain, 1, <uint32_t>(end - at), timestamp)

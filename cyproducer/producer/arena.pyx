@@ -14,6 +14,7 @@ from cyproducer.producer.topics cimport pick_partition
 from cyproducer.record.encode cimport record_size
 from cyproducer.shm.atomics cimport cas, load_relaxed_i32, store_relaxed, store_release
 from cyproducer.shm.clock cimport monotonic_ns
+from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.layout cimport (
     CYP_FREE,
     CYP_NONE,
@@ -128,10 +129,12 @@ cdef class Arena:
         size = class_bytes(self.pool.chunk_class[slot])
         generation = self.slots[slot].generation
         self._fill_row(slot, topic.number, chain.partition, timestamp)
+        CRASHPOINT(b"append.row-filled")
         chain.word = word_make(CYP_OPEN, CYP_WORD_HEAD, generation, 0, 0)
         # release: the row is seen with the word; failing means that the sender has revoked this front-end
         if not cas(&self.rows[slot].word, word_make(CYP_FREE, 0, generation, 0, 0), chain.word):
             return NEED_SESSION
+        CRASHPOINT(b"append.opened")
         self._own(slot, batch, chain)
         chain.row = &self.rows[slot]
         chain.base = self.chunks + <uint64_t>slot * CYP_UNIT_BYTES
@@ -168,6 +171,7 @@ cdef class Arena:
         opened = word_make(CYP_OPEN, 0, generation, 0, 0)
         if not cas(&self.rows[slot].word, word_make(CYP_FREE, 0, generation, 0, 0), opened):
             return NEED_SESSION
+        CRASHPOINT(b"append.chunk-opened")
         chain.row.next = slot
         self.slots[chain.slot].next = slot
         sealed = word_with_state(chain.word, CYP_READY) | CYP_WORD_CONT
@@ -175,9 +179,11 @@ cdef class Arena:
         if not cas(&chain.row.word, chain.word, sealed):
             self.slots[chain.slot].next = CYP_NONE
             self.slots[slot].next = CYP_NONE
+            CRASHPOINT(b"append.chunk-refused")
             self._release(slot)
             self._retire(chain, False)
             return NEED_BATCH
+        CRASHPOINT(b"append.chunk-linked")
         chain.before += word_bytes(chain.word)
         chain.row = &self.rows[slot]
         chain.base = self.chunks + <uint64_t>slot * CYP_UNIT_BYTES
@@ -202,6 +208,7 @@ cdef class Arena:
             # release: pairs with the sender's acquire of the word
             closed = cas(&chain.row.word, chain.word, word_with_state(chain.word, CYP_READY))
         if closed:
+            CRASHPOINT(b"seal.closed")
             announce(&self.port, CYP_SUBMIT_FULL, head, chain.head_generation, 0)
         self._retire(chain, full and closed)
         return closed
@@ -281,6 +288,7 @@ cdef class Arena:
             info.generation = (info.generation + 1) & CYP_WORD_GENERATION_MASK
             # release: nothing written to the old batch can pass its end
             store_release(&self.rows[slot].word, word_make(CYP_FREE, 0, info.generation, 0, 0))
+            CRASHPOINT(b"outcome.freed")
             self.pool.free(slot)
             slot = following
         self.freed = True
@@ -329,8 +337,10 @@ cdef class Arena:
         out.classes = self.pool.chunk_class
         out.room = 0
         scatter_record(&out, key, key_size, value, value_size, headers, header_count)
+        CRASHPOINT(b"append.scattered")
         published = self._publish_alone(slots, count, size)
         if published:
+            CRASHPOINT(b"commit.alone")
             self._own(slots[0], batch, NULL)
             self.records += 1
             self.bytes += size
@@ -358,6 +368,7 @@ cdef class Arena:
                 word_make(CYP_READY, flags, generation, 0, used),
             ):
                 return False
+        CRASHPOINT(b"commit.tail-published")
         slot = slots[0]
         generation = self.slots[slot].generation
         self.rows[slot].max_count = 1

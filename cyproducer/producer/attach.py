@@ -21,6 +21,7 @@ from cyproducer.errors import KafkaConfigurationError, SenderUnavailableError, U
 from cyproducer.producer.spawn import Spawned, SpawnLock, interpreters, spawn_sender
 from cyproducer.shm import handshake, rendezvous
 from cyproducer.shm.arena import LAYOUT_VERSION, create_arena, map_outcomes
+from cyproducer.shm.crash import DEBUG, crashpoint
 from cyproducer.shm.region import Region
 from cyproducer.shm.rendezvous import Rendezvous, RendezvousError
 from cyproducer.shm.snapshot import SnapshotReader
@@ -314,6 +315,8 @@ def _attach(settings: Settings, path: str, deadline: float) -> Attachment:
     try:
         _connect_socket(attachment.socket, path)
         _check_listener(attachment.socket, path, settings.sender is not None)
+        if DEBUG:
+            crashpoint("attach.connected")
         _say_hello(attachment, settings)
         _take_answer(attachment, path, deadline)
         return attachment
@@ -383,6 +386,8 @@ def _say_hello(attachment: Attachment, settings: Settings) -> None:
     finally:
         os.close(pidfd)
     attachment.arena.close_descriptor()
+    if DEBUG:
+        crashpoint("attach.said-hello")
 
 
 def _application_name() -> str:
@@ -411,6 +416,8 @@ def _take_answer(attachment: Attachment, path: str, deadline: float) -> None:
         for fd in fds:
             os.close(fd)
         _refused(answer, path)
+    if DEBUG:
+        crashpoint("attach.answer-came")
     _take_descriptors(attachment, answer, fds, path)
 
 
@@ -426,6 +433,8 @@ def _take_descriptors(attachment: Attachment, answer: dict[str, Any], fds: list[
         attachment.sender_wake_fd = rest.pop(0)
         attachment.outcomes.close_descriptor()
         attachment.snapshot.region.close_descriptor()
+        if DEBUG:
+            crashpoint("attach.regions-mapped")
     except (KeyError, TypeError, ValueError) as error:
         raise SenderUnavailableError(f"the sender at {path} gave a wrong answer: {error}") from error
     finally:

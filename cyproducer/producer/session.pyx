@@ -27,6 +27,7 @@ from cyproducer.shm.atomics cimport (
     store_release32,
 )
 from cyproducer.shm.clock cimport eventfd_clear, monotonic_ns
+from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.geometry cimport front_end_geometry
 from cyproducer.shm.layout cimport (
     CYP_CONTROL_DETACHED,
@@ -351,6 +352,7 @@ cdef class Session(Arena):
         store_relaxed(
             &self.port.arena.bytes_in_use, <uint64_t>self.geometry.slot_count * CYP_UNIT_BYTES - self.pool.free_bytes
         )
+        CRASHPOINT(b"outcome.drained")
         self._tell()
         return <int>count
 
@@ -363,10 +365,12 @@ cdef class Session(Arena):
         if info.chain != NULL and outcome.flags & (CYP_OUTCOME_RESULT | CYP_OUTCOME_RELEASE):
             # the sender has sealed and completed what is open here: writing on would be into freed memory
             self._retire(info.chain, False)
+        CRASHPOINT(b"outcome.read")
         if outcome.flags & CYP_OUTCOME_RESULT:
             self._settle(slot, outcome.error, outcome.base_offset, outcome.append_time)
         if outcome.flags & CYP_OUTCOME_RELEASE:
             self._settle(slot, errors.OUTCOME_UNKNOWN, -1, -1)
+            CRASHPOINT(b"outcome.settled")
             self._release(slot)
         return 0
 

@@ -14,6 +14,7 @@ import sys
 from typing import Any
 
 from cyproducer.errors import SenderUnavailableError
+from cyproducer.shm.crash import DEBUG, crashpoint
 from cyproducer.shm.rendezvous import Rendezvous, open_private
 from cyproducer.shm.waiting import wait_readable
 
@@ -73,6 +74,8 @@ class SpawnLock:
             return False
         self.fd = fd
         SpawnLock._held.add(self)
+        if DEBUG:
+            crashpoint("attach.spawn-lock-taken")
         return True
 
     def release(self) -> None:
@@ -247,6 +250,8 @@ def spawn_sender(python: str, rendezvous: Rendezvous, order: dict[str, Any]) -> 
             file_actions=_file_actions(stdin, stdout, log),
         )
         opened.remove(report)
+        if DEBUG:
+            crashpoint("attach.sender-spawned")
         return Spawned(pid, report, rendezvous.log, log_size, python)
     finally:
         for fd in opened:

@@ -11,6 +11,7 @@ from libc.string cimport memset
 
 from cyproducer.record.merge cimport scan_records
 from cyproducer.shm.atomics cimport cas, load_acquire
+from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.layout cimport (
     CYP_FREE,
     CYP_NONE,
@@ -91,6 +92,7 @@ cdef void accumulate(Core *core) noexcept nogil:
                 entry = front_end.submit_ring[front_end.submit_head & front_end.ring_mask]
                 front_end.submit_head += 1
                 _take_hint(core, front_end, submit_kind(entry), submit_slot(entry), submit_generation(entry))
+                CRASHPOINT(b"accumulate.hint-taken")
             front_end.outcomes_header.submit_head = front_end.submit_head
         front_end = following
 
@@ -148,6 +150,7 @@ cdef Batch *_admit(Core *core, FrontEnd *front_end, uint32_t slot, uint32_t gene
         return NULL
     _enqueue(queue, batch)
     _linger_append(front_end, batch)
+    CRASHPOINT(b"accumulate.admitted")
     return batch
 
 
@@ -345,6 +348,7 @@ cdef bint seal(Core *core, Batch *batch) noexcept nogil:
     batch.bytes = <uint32_t>size
     batch.max_timestamp = max_timestamp
     front_end.bytes_live += size
+    CRASHPOINT(b"seal.measured")
     if count == 0:
         return _malformed(core, batch)
     return True
@@ -367,6 +371,7 @@ cdef uint64_t _seal_chunk(FrontEnd *front_end, uint32_t slot, bint head, uint32_
         if state != CYP_OPEN:
             return 0
         if cas(word, seen, word_with_state(seen, CYP_TAKEN)):
+            CRASHPOINT(b"seal.taken")
             return word_with_state(seen, CYP_TAKEN)
     return 0
 
@@ -429,6 +434,7 @@ cdef void scan(Core *core, FrontEnd *front_end) noexcept nogil:
         word = load_acquire(&front_end.rows[slot].word)
         if word_state(word) == CYP_FREE:
             cas(&front_end.rows[slot].word, word, word_with_state(word, CYP_REVOKED))
+            CRASHPOINT(b"reclaim.slot-revoked")
             continue
         if not word & CYP_WORD_HEAD or front_end.batches[slot].state != BATCH_NONE or unknown == NULL:
             continue
@@ -438,6 +444,7 @@ cdef void scan(Core *core, FrontEnd *front_end) noexcept nogil:
             unknown[2 * found] = front_end.rows[slot].open_seq
             unknown[2 * found + 1] = slot
             found += 1
+    CRASHPOINT(b"reclaim.scanned")
     qsort(unknown, found, 2 * sizeof(uint64_t), _by_open_seq)
     for slot in range(found):
         word = load_acquire(&front_end.rows[unknown[2 * slot + 1]].word)

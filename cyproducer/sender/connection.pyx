@@ -37,6 +37,7 @@ from cyproducer.sender.outcomes cimport push_event
 from cyproducer.sender.partitions cimport note_timer
 from cyproducer.sender.requests cimport recycle
 from cyproducer.sender.response cimport on_produce_response
+from cyproducer.shm.crash cimport CRASHPOINT
 
 
 cdef enum:
@@ -77,8 +78,10 @@ cdef void flush_out(Core *core, Node *node) noexcept nogil:
             if errno != EAGAIN:
                 close_connection(core, node, errno)
                 return
+            CRASHPOINT(b"write.blocked")
             blocked = True
         elif _advance(request, <uint64_t>written):
+            CRASHPOINT(b"write.whole")
             node.active_ns = core.now
             node.out_head = request.next
             if node.out_head == NULL:
@@ -164,6 +167,7 @@ cdef void _read_available(Core *core, Node *node) noexcept nogil:
                 close_connection(core, node, errno)
             return
         node.input_length += <uint32_t>got
+        CRASHPOINT(b"read.arrived")
         node.active_ns = core.now
         if not _take_responses(core, node):
             close_connection(core, node, CLOSE_PROTOCOL)
@@ -193,6 +197,7 @@ cdef bint _take_responses(Core *core, Node *node) noexcept nogil:
         if node.sent_head == NULL:
             node.sent_tail = NULL
         node.in_flight -= 1
+        CRASHPOINT(b"read.framed")
         if request.kind == REQUEST_PRODUCE:
             if not on_produce_response(core, node, request, node.input + at + 8, size - 4):
                 _abandon(core, request)
@@ -201,6 +206,7 @@ cdef bint _take_responses(Core *core, Node *node) noexcept nogil:
         elif not _hand_to_python(core, node, request, node.input + at + 4, size):
             recycle(core, request)
             return False
+        CRASHPOINT(b"read.judged")
         recycle(core, request)
         at += 4 + size
     if at:
@@ -269,6 +275,7 @@ cdef void close_connection(Core *core, Node *node, int32_t reason) noexcept nogi
     while request != NULL:
         following = request.next
         _abandon(core, request)
+        CRASHPOINT(b"read.abandoned")
         recycle(core, request)
         request = following
     push_event(core, EVENT_CLOSED, node.index, reason, 0)

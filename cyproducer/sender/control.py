@@ -21,6 +21,7 @@ from cyproducer.observe.logfmt import fields
 from cyproducer.sender.attached import Peer, RefusedError, has_ended, parse_attach, topic_name
 from cyproducer.shm import handshake
 from cyproducer.shm.arena import LAYOUT_VERSION
+from cyproducer.shm.crash import DEBUG, crashpoint
 from cyproducer.shm.rendezvous import public_settings
 
 __all__ = ["DRAIN_S", "Control", "Facts"]
@@ -294,6 +295,8 @@ class Control:
             self._check_settings(request.sender_settings)
             peer.pidfd = request.pidfd
             fds.clear()
+            if DEBUG:
+                crashpoint("attach.request-read")
             attach_id, outcomes, wake = self._engine_attach(request)
         except RefusedError as error:
             self.log.warning("an attach was refused", extra=fields(peer=peer.pid, uid=peer.uid, why=error))
@@ -306,7 +309,11 @@ class Control:
         self._remember_app(attach_id, request.app)
         snapshot = self.engine.snapshot_fd()
         answer = {"ok": True, "attach_id": attach_id, "sender_pid": os.getpid()}
+        if DEBUG:
+            crashpoint("attach.before-answer")
         taken = peer.send(answer, (outcomes, snapshot, wake))
+        if DEBUG:
+            crashpoint("attach.answered")
         for fd in (outcomes, snapshot, wake):
             os.close(fd)
         if not taken:
@@ -361,8 +368,12 @@ class Control:
         if self._pidfds.pop(peer.pidfd, None) is not None:
             self.engine.unwatch(peer.pidfd)
         if peer.attach_id:
+            if DEBUG:
+                crashpoint("reclaim.noticed")
             del self._front_ends[peer.attach_id]
             self.engine.detach(peer.attach_id)
+            if DEBUG:
+                crashpoint("reclaim.detached")
             self.log.info(
                 "detached", extra=fields(attach_id=peer.attach_id, peer=peer.pid, app=peer.app, why=why)
             )

@@ -9,6 +9,7 @@ it now costs no request more.
 from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from cyproducer.shm.atomics cimport load_relaxed
+from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.layout cimport CYP_BLOCK_BYTES
 from cyproducer.shm.word cimport word_bytes, word_continues
 from cyproducer.sender.accumulator cimport condemn, put_back, seal, take_head
@@ -111,6 +112,7 @@ cdef bint _drain_request(Core *core, Node *node, int16_t acks) noexcept nogil:
         relist(wires[index].partition)
         drained(core, wires[index].partition, wires[index].entry.length)
     enqueue(node, request)
+    CRASHPOINT(b"drain.queued")
     return True
 
 
@@ -210,11 +212,13 @@ cdef Wire *_new_wire(Core *core, Partition *partition, int16_t acks, uint64_t ro
         return NULL
     batches[0] = take_head(queue)
     queue.deficit -= batches[0].bytes
+    CRASHPOINT(b"drain.head-taken")
     count = 1
     size = batches[0].bytes
     if size < MERGE_BELOW_BYTES and not batches[0].solo:
         _find_company(core, partition, batches, &count, size, room)
     wire = assign(core, partition, batches, count)
+    CRASHPOINT(b"drain.assigned")
     if wire == NULL and count > 1:
         while count > 1:
             count -= 1

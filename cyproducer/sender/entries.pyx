@@ -14,6 +14,7 @@ from cyproducer.record.crc32c cimport crc32c
 from cyproducer.record.header cimport put_batch_header, put_crc
 from cyproducer.record.merge cimport merge_records
 from cyproducer.shm.atomics cimport store_release, store_release32
+from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.layout cimport (
     CYP_BLOCK_BYTES,
     CYP_ENTRY_ASSIGNED,
@@ -62,6 +63,7 @@ cdef Wire *assign(Core *core, Partition *partition, Batch **batches, uint32_t co
         core.free_body_count -= 1
         body = core.bodies + <uint64_t>core.free_bodies[core.free_body_count] * CYP_BLOCK_BYTES
     wire = _new(core, partition, batches, count, body)
+    CRASHPOINT(b"build.filled")
     if body == NULL:
         wire.entry.length = batches[0].bytes
     elif not _merge(core, wire):
@@ -70,7 +72,9 @@ cdef Wire *assign(Core *core, Partition *partition, Batch **batches, uint32_t co
         return NULL
     _sequence(core, wire)
     _link_before(partition, wire, NULL)
+    CRASHPOINT(b"build.sequenced")
     store_release32(&wire.entry.state, CYP_ENTRY_ASSIGNED)  # a successor sees it filled
+    CRASHPOINT(b"build.assigned")
     return wire
 
 
@@ -163,6 +167,7 @@ cdef bint _merge(Core *core, Wire *wire) noexcept nogil:
             wire.entry.max_timestamp = batch.max_timestamp
         row = core.contributors[row].next
     wire.entry.length = <uint32_t>at
+    CRASHPOINT(b"build.merged")
     core.totals.merged += wire.contributor_count
     return True
 
@@ -262,11 +267,13 @@ cdef void _free(Core *core, Wire *wire) noexcept nogil:
     if wire.body != NULL:
         core.free_bodies[core.free_body_count] = entry.body
         core.free_body_count += 1
+    CRASHPOINT(b"complete.unlisted")
     wire.state = WIRE_FREE
     wire.body = NULL
     wire.request = NULL
     wire.partition = NULL
     store_release32(&entry.state, CYP_ENTRY_FREE)
+    CRASHPOINT(b"complete.freed")
     core.free_wires[core.free_wire_count] = wire.index
     core.free_wire_count += 1
 
@@ -305,6 +312,7 @@ cdef bint stamp(Core *core, Wire *wire) noexcept nogil:
     if wire.stamped and entry.crc != crc:
         return False
     entry.crc = crc
+    CRASHPOINT(b"build.stamped")
     wire.stamped = True
     return True
 
@@ -317,9 +325,11 @@ cdef void mark_sent(Core *core, Wire *wire) noexcept nogil:
         batch = core.contributor_batches[row]
         store_release32(&batch.front_end.sent[batch.slot], batch.generation + 1)
         row = core.contributors[row].next
+    CRASHPOINT(b"write.sent-said")
     wire.sent = True
     wire.entry.attempts += 1
     store_release32(&wire.entry.flags, wire.entry.flags | CYP_ENTRY_UNSURE)
+    CRASHPOINT(b"write.unsure")
 
 
 cdef void complete(Core *core, Wire *wire, int64_t base_offset, int64_t append_time) noexcept nogil:
@@ -332,15 +342,18 @@ cdef void complete(Core *core, Wire *wire, int64_t base_offset, int64_t append_t
     entry.append_time = append_time
     entry.error = 0
     store_release32(&entry.state, CYP_ENTRY_RESOLVED)  # a successor republishes it and does not send it again
+    CRASHPOINT(b"complete.resolved")
     if entry.producer_id >= 0:
         partition.acknowledged = True
         partition.acknowledged_ns = core.now
         partition.row.acknowledged = 1
         store_release(&partition.row.acked_end, entry.base_sequence + entry.count)
+        CRASHPOINT(b"complete.acked")
     core.totals.batches += 1
     while row != CYP_NONE:
         offset = base_offset + core.contributors[row].first if base_offset >= 0 else -1
         finish(core, core.contributor_batches[row], offset, append_time, 0)
+        CRASHPOINT(b"complete.one-finished")
         row = core.contributors[row].next
     _leave(core, wire)
 

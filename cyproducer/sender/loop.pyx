@@ -54,6 +54,7 @@ from cyproducer.sender.partitions cimport delist, note_timer, relist
 from cyproducer.sender.requests cimport new_request
 from cyproducer.sender.tables cimport core_free, core_new, core_state
 from cyproducer.shm.clock cimport eventfd_signal, monotonic_ns
+from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.debug cimport CYPRODUCER_DEBUG
 from cyproducer.shm.geometry cimport FrontEndGeometry, StateGeometry, front_end_geometry, state_geometry
 from cyproducer.shm.layout cimport (
@@ -138,6 +139,7 @@ cdef class Loop:
         sender_wake_fd = -1
         try:
             arena = Region.attach(arena_fd, geometry.arena_bytes, True)
+            CRASHPOINT(b"attach.arena-mapped")
             check_arena(<cyp_arena_header *>arena.base, slot_count)
             outcomes = Region.create("cyproducer-outcomes", geometry.outcomes_bytes)
             sender_wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -164,6 +166,7 @@ cdef class Loop:
         self.core.front_ends = front_end
         self.core.front_end_count += 1
         self._regions[front_end.attach_id] = arena, outcomes
+        CRASHPOINT(b"attach.listed")
         # edge-triggered and never read: every write of the front-end is an edge
         epoll_add(self.core.epoll_fd, sender_wake_fd, TAG_FRONT_END << TAG_SHIFT, EPOLLIN | EPOLLET)
         return front_end.attach_id, outcomes.read_only_descriptor(), os.dup(sender_wake_fd)
@@ -176,8 +179,10 @@ cdef class Loop:
         self.core.now = monotonic_ns()
         if not front_end.condemned:
             accumulate(&self.core)
+        CRASHPOINT(b"reclaim.accumulated")
         if not front_end.condemned:
             scan(&self.core, front_end)
+        CRASHPOINT(b"reclaim.sealed")
         front_end.detached = True
         front_end.outcomes_header.control = CYP_CONTROL_DETACHED
         epoll_remove(self.core.epoll_fd, front_end.sender_wake_fd)
@@ -248,6 +253,7 @@ cdef class Loop:
         )
         self.core.topics[number] = topic
         self.core.topic_count += 1
+        CRASHPOINT(b"attach.topic-named")
         self.core.state_header.topic_count = self.core.topic_count
         return number
 
@@ -380,6 +386,7 @@ cdef class Loop:
         self.core.producer_id = producer_id
         self.core.producer_epoch = epoch
         self.core.wants_producer_id = False
+        CRASHPOINT(b"attach.identity-came")
         self.core.state_header.producer_epoch = epoch
         self.core.state_header.producer_id = producer_id
 
@@ -533,6 +540,7 @@ cdef class Loop:
             os.close(front_end.wake_fd)
             os.close(front_end.sender_wake_fd)
             free_front_end(front_end)
+            CRASHPOINT(b"reclaim.unmapped")
 
     def close(self):
         """Closes every connection and unmaps everything. Again: nothing."""
@@ -585,5 +593,6 @@ cdef Partition *_new_partition(Core *core, Topic *topic, int32_t number) except 
     partition.row.used = 1
     core.partitions[partition.index] = partition
     core.partition_count += 1
+    CRASHPOINT(b"attach.partition-filled")
     core.state_header.partition_count = core.partition_count
     return partition

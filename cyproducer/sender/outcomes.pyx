@@ -9,6 +9,7 @@ from libc.stdlib cimport realloc
 
 from cyproducer.shm.atomics cimport cas, load_acquire
 from cyproducer.shm.clock cimport eventfd_signal
+from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.layout cimport CYP_DONE, CYP_OUTCOME_RELEASE, CYP_OUTCOME_RESULT, cyp_outcome
 from cyproducer.shm.ring cimport outcome_publish, outcome_slot
 from cyproducer.shm.wake cimport waiter_needs_wake
@@ -74,6 +75,7 @@ cdef void finish(Core *core, Batch *batch, int64_t base_offset, int64_t append_t
     if word_generation(seen) == batch.generation:
         # before the outcome: a successor that finds it looks no further
         cas(word, seen, word_with_state(seen, CYP_DONE))
+        CRASHPOINT(b"complete.slot-done")
     if batch.reported:
         _push(batch, CYP_OUTCOME_RELEASE, base_offset, append_time, error)
     else:
@@ -104,6 +106,7 @@ cdef void announce(Core *core) noexcept nogil:
         if front_end.has_outcomes:
             front_end.has_outcomes = False
             if waiter_needs_wake(&front_end.header.sleeping, &front_end.wake_signalled):
+                CRASHPOINT(b"complete.before-wake")
                 eventfd_signal(front_end.wake_fd)
         front_end = front_end.next
 
@@ -122,8 +125,10 @@ cdef void _push(Batch *batch, uint32_t flags, int64_t base_offset, int64_t appen
     outcome.append_time = append_time
     outcome.error = error
     outcome.flags = flags
+    CRASHPOINT(b"complete.outcome-filled")
     front_end.outcome_tail += 1
     outcome_publish(&front_end.outcomes_header.outcome_tail, front_end.outcome_tail)
+    CRASHPOINT(b"complete.outcome-published")
     front_end.has_outcomes = True
 
 

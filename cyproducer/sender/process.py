@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from cyproducer.shm.crash import DEBUG, crashpoint, set_role
 from cyproducer.shm.rendezvous import Rendezvous
 
 __all__ = ["main", "serve"]
@@ -176,10 +177,13 @@ def serve(
     from cyproducer.sender.election import Election
     from cyproducer.sender.engine import Engine
 
+    set_role("sender")
     election = Election.win(place, _ELECTION_WAIT_S)
     if election is None:
         report({"lost": os.getpid()})
         return False
+    if DEBUG:
+        crashpoint("attach.elected")
     waiting: list[Any] = []
     with contextlib.ExitStack() as at_end:
         # Last of all, since the hang-up tells them that everything else is done.
@@ -205,6 +209,8 @@ def serve(
             log.warning("%s", crowd)
         neighbours.write_description(place.description, mine)
         log.info("listening", extra=fields(socket=place.socket, servers=settings.get("bootstrap_servers")))
+        if DEBUG:
+            crashpoint("attach.listening")
         report({"ready": os.getpid()})
         _run(engine, control, signals, log)
         election.give_up_names()

@@ -11,6 +11,7 @@ from libc.string cimport memcpy
 from posix.uio cimport iovec
 
 from cyproducer.record.varint cimport put_uvarint
+from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.layout cimport CYP_NONE, CYP_UNIT_BYTES
 from cyproducer.sender.model cimport REQUEST_PRODUCE, Batch, Core, FrontEnd, Node, Request, Wire
 
@@ -170,6 +171,7 @@ cdef Request *produce_request(Core *core, Node *node, Wire **wires, uint32_t cou
     _add_piece(request, piece, <uint32_t>(at - piece))
     request.bytes_length = <uint32_t>(at - request.bytes)
     _put32(request.bytes, <uint32_t>(request.total - 4))
+    CRASHPOINT(b"build.framed")
     return request
 
 
