@@ -3,12 +3,14 @@
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
 from cyproducer.sender.model cimport Batch, Core, Partition, Wire
+from cyproducer.shm.layout cimport cyp_entry
 
 
 cdef Wire *assign(Core *core, Partition *partition, Batch **batches, uint32_t count) noexcept nogil
 cdef bint stamp(Core *core, Wire *wire) noexcept nogil
 cdef void mark_sent(Core *core, Wire *wire) noexcept nogil
 cdef void complete(Core *core, Wire *wire, int64_t base_offset, int64_t append_time) noexcept nogil
+cdef void note_acked(Partition *partition, cyp_entry *entry) noexcept nogil
 cdef bint any_idempotent(Partition *partition) noexcept nogil
 cdef void give_up(Core *core, Wire *wire, int32_t error) noexcept nogil
 cdef void fail(Core *core, Wire *wire, int32_t error) noexcept nogil

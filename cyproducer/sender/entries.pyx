@@ -3,7 +3,8 @@
 An entry is persistent (state region): it is filled, then ASSIGNED; SENT words and UNSURE are stored before a
 byte of it may reach the socket; RESOLVED carries the result before any front-end hears of it; the partition's
 acked_end follows; the outcomes; and only then it is free. A successor of a killed sender finds at every point
-enough to go on. `nextSequence` is not stored: it is the largest of acked_end and the ends of the entries.
+enough to go on (adopt.pyx). `nextSequence` is not stored: it is the largest of acked_end and the ends of the
+entries. That the epoch must be raised is stored before the entry that demands it may go.
 
 Sequences are 64-bit and logical here; on the wire they wrap from 2^31 - 1 to 0, as Kafka's do.
 """
@@ -19,12 +20,16 @@ from cyproducer.shm.layout cimport (
     CYP_BLOCK_BYTES,
     CYP_ENTRY_ASSIGNED,
     CYP_ENTRY_FREE,
+    CYP_ENTRY_ORDER_STEP,
+    CYP_ENTRY_PREPARED,
     CYP_ENTRY_RESOLVED,
+    CYP_ENTRY_SPLIT,
     CYP_ENTRY_UNSURE,
     CYP_NONE,
     CYP_UNIT_BYTES,
     cyp_contributor,
     cyp_entry,
+    cyp_identity,
 )
 from cyproducer.sender.model cimport (
     BATCH_ASSIGNED,
@@ -101,6 +106,9 @@ cdef Wire *_new(Core *core, Partition *partition, Batch **batches, uint32_t coun
     entry.partition = partition.index
     entry.attempts = 0
     entry.acks = wire.acks
+    entry.order = core.next_order
+    entry.parent = CYP_NONE
+    core.next_order += CYP_ENTRY_ORDER_STEP
     entry.attributes = 0
     entry.created_ns = core.now
     entry.base_timestamp = batches[0].base_timestamp
@@ -116,6 +124,7 @@ cdef Wire *_new(Core *core, Partition *partition, Batch **batches, uint32_t coun
         contributor.generation = batches[index].generation
         contributor.first = first
         contributor.count = batches[index].count
+        contributor.flags = 0
         contributor.next = CYP_NONE
         core.contributor_batches[row] = batches[index]
         if previous_row == CYP_NONE:
@@ -199,23 +208,29 @@ cdef void _sequence(Core *core, Wire *wire) noexcept nogil:
         entry.base_sequence = 0
         return
     if partition.producer_id != core.producer_id and not any_idempotent(partition):
-        _adopt(partition, core.producer_id, core.producer_epoch)
+        _begin_epoch(partition, core.producer_id, core.producer_epoch)
     entry.producer_id = partition.producer_id
     entry.producer_epoch = partition.producer_epoch
     entry.base_sequence = partition.next_sequence
     partition.next_sequence += entry.count
 
 
-cdef void _adopt(Partition *partition, int64_t producer_id, int16_t epoch) noexcept nogil:
+cdef void _begin_epoch(Partition *partition, int64_t producer_id, int16_t epoch) noexcept nogil:
     """The partition starts at sequence 0 under another identity; nothing of the old one is unsure."""
+    cdef uint32_t spare = partition.row.current ^ 1
+    cdef cyp_identity *identity = &partition.row.identity[spare]
     partition.producer_id = producer_id
     partition.producer_epoch = epoch
     partition.next_sequence = 0
     partition.acknowledged = False
-    partition.row.producer_id = producer_id
-    partition.row.producer_epoch = epoch
-    partition.row.acknowledged = 0
-    store_release(&partition.row.acked_end, 0)
+    partition.bumping = False
+    identity.producer_id = producer_id
+    identity.producer_epoch = epoch
+    identity.acked_end = 0
+    identity.bumping = 0
+    CRASHPOINT(b"epoch.filled")
+    store_release32(&partition.row.current, spare)  # a successor sees the old identity or the whole new one
+    CRASHPOINT(b"epoch.in-force")
 
 
 cdef void _link_before(Partition *partition, Wire *wire, Wire *following) noexcept nogil:
@@ -346,8 +361,7 @@ cdef void complete(Core *core, Wire *wire, int64_t base_offset, int64_t append_t
     if entry.producer_id >= 0:
         partition.acknowledged = True
         partition.acknowledged_ns = core.now
-        partition.row.acknowledged = 1
-        store_release(&partition.row.acked_end, entry.base_sequence + entry.count)
+        note_acked(partition, entry)
         CRASHPOINT(b"complete.acked")
     core.totals.batches += 1
     while row != CYP_NONE:
@@ -356,6 +370,15 @@ cdef void complete(Core *core, Wire *wire, int64_t base_offset, int64_t append_t
         CRASHPOINT(b"complete.one-finished")
         row = core.contributors[row].next
     _leave(core, wire)
+
+
+cdef void note_acked(Partition *partition, cyp_entry *entry) noexcept nogil:
+    """The broker has the sequences up to the entry's end; an entry that comes again later ends before that."""
+    cdef cyp_identity *identity = &partition.row.identity[partition.row.current]
+    cdef uint64_t end = entry.base_sequence + entry.count
+    if entry.producer_id == identity.producer_id and entry.producer_epoch == identity.producer_epoch \
+            and end > identity.acked_end:
+        store_release(&identity.acked_end, end)
 
 
 cdef void fail(Core *core, Wire *wire, int32_t error) noexcept nogil:
@@ -388,6 +411,7 @@ cdef void give_up(Core *core, Wire *wire, int32_t error) noexcept nogil:
         demand_epoch(core, wire.partition)
     entry.error = error
     store_release32(&entry.state, CYP_ENTRY_RESOLVED)
+    CRASHPOINT(b"complete.given-up")
     while row != CYP_NONE:
         finish(core, core.contributor_batches[row], -1, -1, error)
         row = core.contributors[row].next
@@ -406,22 +430,44 @@ cdef void _wait(Wire *wire) noexcept nogil:
 
 cdef void _take_apart(Core *core, Wire *wire) noexcept nogil:
     """An entry for each contributor, in the place of the merged one; their sequences come with the new epoch."""
-    cdef uint32_t row = wire.entry.contributors
+    cdef uint32_t row = wire.entry.contributors, number = 0
     cdef Batch *batch
     cdef Wire *part
     while row != CYP_NONE:
         batch = core.contributor_batches[row]
-        if batch.reported:
-            finish(core, batch, -1, -1, CODE_OUTCOME_UNKNOWN)
-        else:
+        if not batch.reported:
             batch.solo = True
             part = _new(core, wire.partition, &batch, 1, NULL)
             part.entry.length = batch.bytes
             part.entry.producer_id = wire.entry.producer_id
             part.entry.producer_epoch = wire.entry.producer_epoch
-            part.entry.base_sequence = wire.entry.base_sequence
+            part.entry.base_sequence = wire.entry.base_sequence + core.contributors[row].first
+            part.entry.order = wire.entry.order + number
+            part.entry.parent = wire.index
+            number += 1
             _link_before(wire.partition, part, wire)
-            store_release32(&part.entry.state, CYP_ENTRY_ASSIGNED)
+            store_release32(&part.entry.state, CYP_ENTRY_PREPARED)
+            CRASHPOINT(b"split.part-prepared")
+        row = core.contributors[row].next
+    store_release32(&wire.entry.state, CYP_ENTRY_SPLIT)  # from here on a successor sees the parts instead
+    CRASHPOINT(b"split.committed")
+    part = wire
+    while number:
+        number -= 1
+        part = part.previous
+        store_release32(&part.entry.state, CYP_ENTRY_ASSIGNED)
+        CRASHPOINT(b"split.part-assigned")
+    release_reported(core, wire)
+
+
+cdef void release_reported(Core *core, Wire *wire) noexcept nogil:
+    """Of a merged entry that is SPLIT: who has had his result gets his chunks back."""
+    cdef uint32_t row = wire.entry.contributors
+    cdef Batch *batch
+    while row != CYP_NONE:
+        batch = core.contributor_batches[row]
+        if batch.reported:
+            finish(core, batch, -1, -1, CODE_OUTCOME_UNKNOWN)
         row = core.contributors[row].next
 
 
@@ -446,6 +492,8 @@ cdef void retry(Core *core, Wire *wire, int32_t error, bint unsure) noexcept nog
 cdef void demand_epoch(Core *core, Partition *partition) noexcept nogil:
     """Stop draining the partition; once nothing of it is in flight or unsure, it goes on in a new epoch."""
     partition.bumping = True
+    store_release32(&partition.row.identity[partition.row.current].bumping, 1)
+    CRASHPOINT(b"epoch.demanded")
 
 
 cdef bint settle_epoch(Core *core, Partition *partition) noexcept nogil:
@@ -464,22 +512,23 @@ cdef bint settle_epoch(Core *core, Partition *partition) noexcept nogil:
             return False
         wire = wire.next
     if partition.producer_epoch < EPOCH_MAX:
-        _adopt(partition, partition.producer_id, partition.producer_epoch + 1)
+        _begin_epoch(partition, partition.producer_id, partition.producer_epoch + 1)
     elif core.producer_id != partition.producer_id and core.producer_id >= 0:
-        _adopt(partition, core.producer_id, core.producer_epoch)
+        _begin_epoch(partition, core.producer_id, core.producer_epoch)
     else:
         if not core.wants_producer_id:
             core.producer_id = -1
             core.wants_producer_id = True
             push_event(core, EVENT_PRODUCER_ID, 0, 0, 0)
         return False
-    partition.bumping = False
+    # a successor that finds only some of them renumbered raises the epoch once more
     wire = partition.wire_head
     while wire != NULL:
         if wire.idempotent:
-            wire.entry.producer_id = partition.producer_id
+            store_release(&wire.entry.base_sequence, sequence)
             wire.entry.producer_epoch = partition.producer_epoch
-            wire.entry.base_sequence = sequence
+            store_release(<uint64_t *>&wire.entry.producer_id, <uint64_t>partition.producer_id)
+            CRASHPOINT(b"epoch.one-renumbered")
             wire.stamped = False
             wire.sent = False
             sequence += wire.entry.count

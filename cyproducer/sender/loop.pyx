@@ -53,6 +53,7 @@ from cyproducer.sender.partitioner cimport choose_sticky
 from cyproducer.sender.partitions cimport delist, note_timer, relist
 from cyproducer.sender.requests cimport new_request
 from cyproducer.sender.tables cimport core_free, core_new, core_state
+from cyproducer.shm.atomics cimport store_release, store_release32
 from cyproducer.shm.clock cimport eventfd_signal, monotonic_ns
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.debug cimport CYPRODUCER_DEBUG
@@ -254,7 +255,7 @@ cdef class Loop:
         self.core.topics[number] = topic
         self.core.topic_count += 1
         CRASHPOINT(b"attach.topic-named")
-        self.core.state_header.topic_count = self.core.topic_count
+        store_release32(&self.core.state_header.topic_count, self.core.topic_count)  # with its whole name
         return number
 
     def set_leaders(self, uint32_t number, list leaders):
@@ -387,8 +388,10 @@ cdef class Loop:
         self.core.producer_epoch = epoch
         self.core.wants_producer_id = False
         CRASHPOINT(b"attach.identity-came")
+        # -1 in between: a successor never sees one's epoch with the other's id
+        store_release(<uint64_t *>&self.core.state_header.producer_id, <uint64_t>-1)
         self.core.state_header.producer_epoch = epoch
-        self.core.state_header.producer_id = producer_id
+        store_release(<uint64_t *>&self.core.state_header.producer_id, <uint64_t>producer_id)
 
     # ---------------------------------------------------------------- running
 
@@ -589,10 +592,10 @@ cdef Partition *_new_partition(Core *core, Topic *topic, int32_t number) except 
     memset(partition.row, 0, sizeof(partition.row[0]))
     partition.row.topic = topic.number
     partition.row.partition = number
-    partition.row.producer_id = -1
-    partition.row.used = 1
+    partition.row.identity[0].producer_id = -1
+    partition.row.identity[0].producer_epoch = -1
     core.partitions[partition.index] = partition
     core.partition_count += 1
     CRASHPOINT(b"attach.partition-filled")
-    core.state_header.partition_count = core.partition_count
+    store_release32(&core.state_header.partition_count, core.partition_count)  # a successor sees a whole row
     return partition

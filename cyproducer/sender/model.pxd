@@ -344,6 +344,7 @@ ctypedef struct Core:
     int64_t producer_id
     int16_t producer_epoch
     bint wants_producer_id
+    uint64_t next_order             # of the next entry
     # what Python takes
     Event *events
     uint32_t event_count

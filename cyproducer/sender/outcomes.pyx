@@ -1,16 +1,24 @@
 """Outcomes: what a front-end learns of its batches.
 
 A batch gets exactly one RESULT and one RELEASE, in most cases in one entry of the front-end's ring. The ring
-holds two entries per chunk, so that it cannot be full and the sender never waits for a front-end.
+holds two entries per chunk, so that it cannot be full and the sender never waits for a front-end. The ring is
+also what a successor of a killed sender knows of the results that were published: the slot word becomes DONE
+after them.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport realloc
 
-from cyproducer.shm.atomics cimport cas, load_acquire
+from cyproducer.shm.atomics cimport cas, load_acquire, store_release32
 from cyproducer.shm.clock cimport eventfd_signal
 from cyproducer.shm.crash cimport CRASHPOINT
-from cyproducer.shm.layout cimport CYP_DONE, CYP_OUTCOME_RELEASE, CYP_OUTCOME_RESULT, cyp_outcome
+from cyproducer.shm.layout cimport (
+    CYP_CONTRIBUTOR_REPORTED,
+    CYP_DONE,
+    CYP_OUTCOME_RELEASE,
+    CYP_OUTCOME_RESULT,
+    cyp_outcome,
+)
 from cyproducer.shm.ring cimport outcome_publish, outcome_slot
 from cyproducer.shm.wake cimport waiter_needs_wake
 from cyproducer.shm.word cimport word_generation, word_with_state
@@ -59,11 +67,17 @@ cdef void age_unlink(FrontEnd *front_end, Batch *batch) noexcept nogil:
 
 
 cdef void report(Core *core, Batch *batch, int32_t error) noexcept nogil:
-    """RESULT alone: an error for a batch whose chunks are still referred to."""
+    """RESULT alone: an error for an assigned batch, whose chunks are still referred to."""
+    cdef uint32_t row = batch.wire.entry.contributors
     batch.reported = True
     age_unlink(batch.front_end, batch)
     _note_failure(core, batch, error)
     _push(batch, CYP_OUTCOME_RESULT, -1, -1, error)
+    CRASHPOINT(b"expire.reported")
+    while core.contributor_batches[row] != batch:
+        row = core.contributors[row].next
+    # after the outcome: killed in between, a successor finds that in the ring, later this
+    store_release32(&core.contributors[row].flags, CYP_CONTRIBUTOR_REPORTED)
 
 
 cdef void finish(Core *core, Batch *batch, int64_t base_offset, int64_t append_time, int32_t error) noexcept nogil:
@@ -72,10 +86,6 @@ cdef void finish(Core *core, Batch *batch, int64_t base_offset, int64_t append_t
     cdef uint64_t *word = &front_end.rows[batch.slot].word
     cdef uint64_t seen = load_acquire(word)
     cdef uint32_t slot = batch.slot
-    if word_generation(seen) == batch.generation:
-        # before the outcome: a successor that finds it looks no further
-        cas(word, seen, word_with_state(seen, CYP_DONE))
-        CRASHPOINT(b"complete.slot-done")
     if batch.reported:
         _push(batch, CYP_OUTCOME_RELEASE, base_offset, append_time, error)
     else:
@@ -86,6 +96,11 @@ cdef void finish(Core *core, Batch *batch, int64_t base_offset, int64_t append_t
             core.totals.records += batch.count
             core.totals.bytes += batch.bytes
         _push(batch, CYP_OUTCOME_RESULT | CYP_OUTCOME_RELEASE, base_offset, append_time, error)
+    if word_generation(seen) == batch.generation:
+        # after the outcome, or a sender killed in between would leave its front-end without one; fails if the
+        # owner has freed the chunk already
+        cas(word, seen, word_with_state(seen, CYP_DONE))
+        CRASHPOINT(b"complete.slot-done")
     while batch.chunks:
         batch.chunks -= 1
         front_end.chunk_held[slot] = 0

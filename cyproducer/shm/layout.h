@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CYP_LAYOUT_VERSION 1u
+#define CYP_LAYOUT_VERSION 2u
 #define CYP_ARENA_MAGIC 0x616e657261707963ull    /* "cyparena" */
 #define CYP_OUTCOMES_MAGIC 0x656d6f6374757063ull
 #define CYP_SNAPSHOT_MAGIC 0x70616e7370796373ull
@@ -200,7 +200,9 @@ _Static_assert(sizeof(cyp_snapshot_header) <= CYP_PAGE_BYTES, "the header has th
  *
  * Order of stores for an entry (each a release; only the death of the process is survived, not of the host):
  * fill -> ASSIGNED -> SENT words and UNSURE -> write to the socket -> response -> RESOLVED with its result
- * -> the partition's acked_end -> outcomes published -> FREE. */
+ * -> the partition's acked_end -> outcomes published -> slot words DONE -> FREE.
+ * A merged entry that is taken apart: its parts PREPARED -> SPLIT, which commits them all -> parts ASSIGNED
+ * -> FREE. PREPARED parts of an entry that is not SPLIT never were. */
 #define CYP_ENTRIES_MAX 8192u
 #define CYP_CONTRIBUTORS_MAX 65536u
 #define CYP_PARTITIONS_MAX 65536u
@@ -211,8 +213,11 @@ enum cyp_entry_state {
     CYP_ENTRY_FREE = 0,
     CYP_ENTRY_ASSIGNED = 1,
     CYP_ENTRY_RESOLVED = 2,
+    CYP_ENTRY_PREPARED = 3,
+    CYP_ENTRY_SPLIT = 4,
 };
 #define CYP_ENTRY_UNSURE 1u                      /* an attempt went out whose answer is not known */
+#define CYP_ENTRY_ORDER_STEP 256u                /* between two entries: room for the parts of the first */
 
 typedef struct {
     alignas(CYP_CACHE_LINE) uint32_t state;
@@ -236,7 +241,9 @@ typedef struct {
     int32_t error;              /* result, from here on: valid in RESOLVED */
     int64_t base_offset;
     int64_t append_time;
-    uint64_t reserved_tail[2];
+    uint64_t order;             /* among the entries of a partition, with a sequence or without */
+    uint32_t parent;            /* of a PREPARED one: the entry that it is a part of */
+    uint32_t reserved_tail[3];
 } cyp_entry;
 _Static_assert(sizeof(cyp_entry) == 128, "two cache lines");
 _Static_assert(offsetof(cyp_entry, producer_id) == 16, "");
@@ -247,6 +254,9 @@ _Static_assert(offsetof(cyp_entry, attempts) == 72, "");
 _Static_assert(offsetof(cyp_entry, error) == 84, "");
 _Static_assert(offsetof(cyp_entry, base_offset) == 88, "");
 _Static_assert(offsetof(cyp_entry, append_time) == 96, "");
+_Static_assert(offsetof(cyp_entry, order) == 104, "");
+
+#define CYP_CONTRIBUTOR_REPORTED 1u              /* its RESULT was published; RELEASE is owed */
 
 typedef struct {
     uint64_t attach_id;
@@ -255,20 +265,29 @@ typedef struct {
     uint32_t first;             /* of its records inside the entry */
     uint32_t count;
     uint32_t next;              /* CYP_NONE ends the list */
-    uint32_t reserved;
+    uint32_t flags;
 } cyp_contributor;
 _Static_assert(sizeof(cyp_contributor) == 32, "half a cache line");
+
+/* As which producer a partition is written. The one that is not in force is filled, then `current` is stored:
+ * nobody ever sees half a change of epoch. */
+typedef struct {
+    int64_t producer_id;        /* -1: none yet */
+    uint64_t acked_end;         /* logical sequence after the last acknowledged record of this epoch; only rises */
+    int16_t producer_epoch;
+    int16_t reserved;
+    uint32_t bumping;           /* 1: the next records go out in a higher epoch */
+} cyp_identity;
+_Static_assert(sizeof(cyp_identity) == 24, "two of them and a header are a cache line");
 
 typedef struct {
     uint32_t topic;
     int32_t partition;
-    uint64_t acked_end;         /* logical sequence after the last acknowledged record of this epoch */
-    int64_t producer_id;
-    int16_t producer_epoch;
-    int16_t acknowledged;       /* 1: the broker has answered for this (producer id, epoch) */
-    uint32_t used;
+    uint32_t current;           /* index of the identity in force */
+    uint32_t reserved;
+    cyp_identity identity[2];
 } cyp_partition_row;
-_Static_assert(sizeof(cyp_partition_row) == 32, "half a cache line");
+_Static_assert(sizeof(cyp_partition_row) == 64, "one cache line");
 
 typedef struct {
     uint64_t magic;
@@ -286,9 +305,15 @@ typedef struct {
     uint64_t contributors_offset;
     uint64_t bodies_offset;
     uint64_t region_bytes;
+    alignas(CYP_CACHE_LINE) uint64_t tick;          /* rises with every turn of the loop */
+    uint64_t pending;           /* 0: the sender may sleep for ever; else it turns at least once a second */
+    uint64_t breadcrumb_attach; /* whose memory is being handled; 0: nobody's */
+    uint32_t breadcrumb_slot;
 } cyp_state_header;
 _Static_assert(sizeof(cyp_state_header) <= CYP_PAGE_BYTES, "the header has the first page");
 _Static_assert(offsetof(cyp_state_header, producer_id) == 32, "");
 _Static_assert(offsetof(cyp_state_header, region_bytes) == 88, "");
+_Static_assert(offsetof(cyp_state_header, tick) == 128, "vitals.py reads it there");
+_Static_assert(offsetof(cyp_state_header, breadcrumb_slot) == 152, "");
 
 #endif

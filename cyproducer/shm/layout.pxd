@@ -128,7 +128,11 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         CYP_ENTRY_FREE
         CYP_ENTRY_ASSIGNED
         CYP_ENTRY_RESOLVED
+        CYP_ENTRY_PREPARED
+        CYP_ENTRY_SPLIT
         CYP_ENTRY_UNSURE
+        CYP_ENTRY_ORDER_STEP
+        CYP_CONTRIBUTOR_REPORTED
 
     ctypedef struct cyp_entry:
         uint32_t state
@@ -151,6 +155,8 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         int32_t error
         int64_t base_offset
         int64_t append_time
+        uint64_t order
+        uint32_t parent
 
     ctypedef struct cyp_contributor:
         uint64_t attach_id
@@ -159,15 +165,19 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         uint32_t first
         uint32_t count
         uint32_t next
+        uint32_t flags
+
+    ctypedef struct cyp_identity:
+        int64_t producer_id
+        uint64_t acked_end
+        int16_t producer_epoch
+        uint32_t bumping
 
     ctypedef struct cyp_partition_row:
         uint32_t topic
         int32_t partition
-        uint64_t acked_end
-        int64_t producer_id
-        int16_t producer_epoch
-        int16_t acknowledged
-        uint32_t used
+        uint32_t current
+        cyp_identity identity[2]
 
     ctypedef struct cyp_state_header:
         uint64_t magic
@@ -183,3 +193,7 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         uint64_t contributors_offset
         uint64_t bodies_offset
         uint64_t region_bytes
+        uint64_t tick
+        uint64_t pending
+        uint64_t breadcrumb_attach
+        uint32_t breadcrumb_slot

@@ -5,6 +5,7 @@ import select
 import struct
 from typing import Any
 
+from cyproducer.shm.arena import LAYOUT_VERSION
 from cyproducer.shm.region import Region
 from cyproducer.shm.snapshot import SnapshotWriter
 
@@ -50,7 +51,7 @@ class Engine:
             outcomes.memory(),
             0,
             0x656D6F6374757063,
-            1,
+            LAYOUT_VERSION,
             slot_count,
             ring,
             PAGE,

@@ -163,7 +163,7 @@ def test_descriptors_are_given_back(make: Callable[..., Sender]) -> None:
 @pytest.mark.parametrize(
     ("changes", "error", "text"),
     [
-        ({"layout": 99}, "LAYOUT", "layout 1, this process has 99"),
+        ({"layout": 99}, "LAYOUT", f"layout {LAYOUT_VERSION}, this process has 99"),
         ({"layout": None}, "LAYOUT", "None"),
         ({"slots": 0}, "MALFORMED", "0 slots"),
         ({"slots": 1 << 40}, "MALFORMED", "slots"),
