@@ -8,7 +8,7 @@ import os
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
 from cyproducer.sender.accumulator cimport accumulate, anything_submitted, linger, scan
 from cyproducer.sender.attaching cimport (
@@ -53,7 +53,8 @@ from cyproducer.sender.partitioner cimport choose_sticky
 from cyproducer.sender.partitions cimport delist, note_timer, relist
 from cyproducer.sender.requests cimport new_request
 from cyproducer.sender.tables cimport core_free, core_new, core_state
-from cyproducer.shm.atomics cimport store_release, store_release32
+from cyproducer.sender.topics cimport append_partition, append_topic
+from cyproducer.shm.atomics cimport store_release
 from cyproducer.shm.clock cimport eventfd_signal, monotonic_ns
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.debug cimport CYPRODUCER_DEBUG
@@ -63,9 +64,6 @@ from cyproducer.shm.layout cimport (
     CYP_CONTRIBUTORS_MAX,
     CYP_CONTROL_DETACHED,
     CYP_ENTRIES_MAX,
-    CYP_PARTITIONS_MAX,
-    CYP_TOPIC_NAME_BYTES,
-    CYP_TOPICS_MAX,
     CYP_UNIT_BYTES,
     cyp_arena_header,
 )
@@ -227,51 +225,21 @@ cdef class Loop:
     def add_topic(self, str name):
         """The dense number of a topic; partitions come with set_leaders. Raises OverflowError after 16,384."""
         cdef bytes encoded = name.encode()
-        cdef Topic **grown
         cdef uint32_t number
-        if len(encoded) >= CYP_TOPIC_NAME_BYTES:
-            raise ValueError(f"the topic's name has {len(encoded)} bytes")
         for number in range(self.core.topic_count):
             if self.core.topics[number].name_bytes == len(encoded) and \
                     self.core.topics[number].name[:len(encoded)] == encoded:
                 return number
-        if self.core.topic_count == CYP_TOPICS_MAX:
-            raise OverflowError(f"{CYP_TOPICS_MAX} topics are the most that one sender knows")
-        grown = <Topic **>realloc(self.core.topics, (self.core.topic_count + 1) * sizeof(Topic *))
-        cdef Topic *topic = <Topic *>calloc(1, sizeof(Topic))
-        if grown == NULL or topic == NULL:
-            raise MemoryError
-        self.core.topics = grown
-        number = self.core.topic_count
-        topic.number = number
-        topic.name_bytes = len(encoded)
-        topic.sticky = -1
-        memcpy(topic.name, <const char *>encoded, len(encoded))
-        memcpy(
-            self.core.state + self.core.state_header.topics_offset + <uint64_t>number * CYP_TOPIC_NAME_BYTES,
-            topic.name,
-            CYP_TOPIC_NAME_BYTES,
-        )
-        self.core.topics[number] = topic
-        self.core.topic_count += 1
-        CRASHPOINT(b"attach.topic-named")
-        store_release32(&self.core.state_header.topic_count, self.core.topic_count)  # with its whole name
-        return number
+        return append_topic(&self.core, encoded).number
 
     def set_leaders(self, uint32_t number, list leaders):
         """leaders: for each partition the index of the leader's node, -1 unknown. A topic never shrinks here."""
         cdef Topic *topic = self.core.topics[number]
         cdef int32_t index, node
-        cdef Partition **grown
         cdef Partition *partition
-        if len(leaders) > topic.partition_count:
-            grown = <Partition **>realloc(topic.partitions, len(leaders) * sizeof(Partition *))
-            if grown == NULL:
-                raise MemoryError
-            topic.partitions = grown
-            while topic.partition_count < len(leaders):
-                topic.partitions[topic.partition_count] = _new_partition(&self.core, topic, topic.partition_count)
-                topic.partition_count += 1
+        while topic.partition_count < len(leaders):
+            append_partition(&self.core, topic)
+        topic.unled = False
         for index in range(topic.partition_count):
             node = leaders[index] if index < len(leaders) else -1
             partition = topic.partitions[index]
@@ -571,31 +539,3 @@ cdef class Loop:
 cdef inline bint _has_news(Core *core) noexcept nogil:
     """Is there something for Python?"""
     return core.event_count > 0 or core.refresh_wanted or core.ended != NULL or core.failure_count > 0
-
-
-cdef Partition *_new_partition(Core *core, Topic *topic, int32_t number) except NULL:
-    cdef Partition *partition
-    cdef Partition **grown
-    if core.partition_count == CYP_PARTITIONS_MAX:
-        raise OverflowError(f"{CYP_PARTITIONS_MAX} partitions are the most that one sender knows")
-    partition = <Partition *>calloc(1, sizeof(Partition))
-    grown = <Partition **>realloc(core.partitions, (core.partition_count + 1) * sizeof(Partition *))
-    if partition == NULL or grown == NULL:
-        raise MemoryError
-    core.partitions = grown
-    partition.index = core.partition_count
-    partition.topic = topic
-    partition.number = number
-    partition.producer_id = -1
-    partition.producer_epoch = -1
-    partition.row = &core.partition_rows[partition.index]
-    memset(partition.row, 0, sizeof(partition.row[0]))
-    partition.row.topic = topic.number
-    partition.row.partition = number
-    partition.row.identity[0].producer_id = -1
-    partition.row.identity[0].producer_epoch = -1
-    core.partitions[partition.index] = partition
-    core.partition_count += 1
-    CRASHPOINT(b"attach.partition-filled")
-    store_release32(&core.state_header.partition_count, core.partition_count)  # a successor sees a whole row
-    return partition

@@ -129,6 +129,7 @@ ctypedef struct Topic:
     int32_t sticky                  # -1: none
     uint64_t sticky_bytes           # drained to it since it was chosen
     bint used                       # drained to since Python asked last
+    bint unled                      # of a former sender: its leaders were not looked for yet
 
 
 cdef enum PartitionList:

@@ -1,0 +1,128 @@
+"""Topics and partitions of the sender: numbered densely, append-only, kept in the state region.
+
+A front-end puts a topic's number into its slot rows, so a successor of the sender uses the same numbers.
+"""
+
+from libc.stdint cimport int32_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memcpy, memset, strnlen
+
+from cyproducer.sender.model cimport Core, Partition, Topic
+from cyproducer.shm.atomics cimport store_release32
+from cyproducer.shm.crash cimport CRASHPOINT
+from cyproducer.shm.layout cimport (
+    CYP_PARTITIONS_MAX,
+    CYP_TOPIC_NAME_BYTES,
+    CYP_TOPICS_MAX,
+    cyp_identity,
+    cyp_partition_row,
+)
+
+
+cdef inline char *_persistent_name(Core *core, uint32_t number) noexcept:
+    return <char *>core.state + core.state_header.topics_offset + <uint64_t>number * CYP_TOPIC_NAME_BYTES
+
+
+cdef Topic *append_topic(Core *core, bytes name) except NULL:
+    """A topic that the sender does not know yet. Raises OverflowError after 16,384, ValueError for a long name."""
+    cdef Topic *topic
+    if len(name) >= CYP_TOPIC_NAME_BYTES:
+        raise ValueError(f"the topic's name has {len(name)} bytes")
+    if core.topic_count == CYP_TOPICS_MAX:
+        raise OverflowError(f"{CYP_TOPICS_MAX} topics are the most that one sender knows")
+    topic = _new_topic(core)
+    topic.name_bytes = <uint32_t>len(name)
+    memcpy(topic.name, <const char *>name, len(name))
+    memcpy(_persistent_name(core, topic.number), topic.name, CYP_TOPIC_NAME_BYTES)
+    CRASHPOINT(b"attach.topic-named")
+    store_release32(&core.state_header.topic_count, core.topic_count)  # a successor sees it with its whole name
+    return topic
+
+
+cdef Topic *restore_topic(Core *core, uint32_t number) except NULL:
+    """The topic of that number as a former sender has stored it; `number` is the next one."""
+    cdef Topic *topic = _new_topic(core)
+    memcpy(topic.name, _persistent_name(core, number), CYP_TOPIC_NAME_BYTES - 1)
+    topic.name_bytes = <uint32_t>strnlen(topic.name, CYP_TOPIC_NAME_BYTES - 1)
+    topic.unled = True
+    return topic
+
+
+cdef Topic *_new_topic(Core *core) except NULL:
+    cdef Topic **grown = <Topic **>realloc(core.topics, (core.topic_count + 1) * sizeof(Topic *))
+    cdef Topic *topic
+    if grown == NULL:
+        raise MemoryError
+    core.topics = grown
+    topic = <Topic *>calloc(1, sizeof(Topic))
+    if topic == NULL:
+        raise MemoryError
+    topic.number = core.topic_count
+    topic.sticky = -1
+    core.topics[topic.number] = topic
+    core.topic_count += 1
+    return topic
+
+
+cdef Partition *append_partition(Core *core, Topic *topic) except NULL:
+    """The topic's next partition. Raises OverflowError if all topics together have 65,536."""
+    cdef Partition *partition
+    cdef cyp_partition_row *row
+    if core.partition_count == CYP_PARTITIONS_MAX:
+        raise OverflowError(f"{CYP_PARTITIONS_MAX} partitions are the most that one sender knows")
+    partition = _new_partition(core, topic)
+    row = partition.row
+    memset(row, 0, sizeof(row[0]))
+    row.topic = topic.number
+    row.partition = partition.number
+    row.identity[0].producer_id = -1
+    row.identity[0].producer_epoch = -1
+    CRASHPOINT(b"attach.partition-filled")
+    store_release32(&core.state_header.partition_count, core.partition_count)  # a successor sees a whole row
+    return partition
+
+
+cdef Partition *restore_partition(Core *core, uint32_t index) except NULL:
+    """The partition of that row as a former sender has stored it; `index` is the next one.
+
+    Raises ValueError for a row that no sender writes.
+    """
+    cdef cyp_partition_row *row = &core.partition_rows[index]
+    cdef cyp_identity *identity
+    cdef Partition *partition
+    if row.topic >= core.topic_count or row.partition != core.topics[row.topic].partition_count or row.current > 1:
+        raise ValueError(f"row {index} of the partition table is none")
+    identity = &row.identity[row.current]
+    partition = _new_partition(core, core.topics[row.topic])
+    partition.producer_id = identity.producer_id
+    partition.producer_epoch = identity.producer_epoch
+    partition.next_sequence = identity.acked_end
+    partition.bumping = identity.bumping != 0
+    return partition
+
+
+cdef Partition *_new_partition(Core *core, Topic *topic) except NULL:
+    cdef Partition **grown = <Partition **>realloc(core.partitions, (core.partition_count + 1) * sizeof(Partition *))
+    cdef Partition **of_topic
+    cdef Partition *partition
+    if grown == NULL:
+        raise MemoryError
+    core.partitions = grown
+    of_topic = <Partition **>realloc(topic.partitions, (topic.partition_count + 1) * sizeof(Partition *))
+    if of_topic == NULL:
+        raise MemoryError
+    topic.partitions = of_topic
+    partition = <Partition *>calloc(1, sizeof(Partition))
+    if partition == NULL:
+        raise MemoryError
+    partition.index = core.partition_count
+    partition.topic = topic
+    partition.number = topic.partition_count
+    partition.producer_id = -1
+    partition.producer_epoch = -1
+    partition.row = &core.partition_rows[partition.index]
+    core.partitions[partition.index] = partition
+    core.partition_count += 1
+    topic.partitions[topic.partition_count] = partition
+    topic.partition_count += 1
+    return partition
