@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from cyproducer.cli.kafka_jars import cache_directory
 from cyproducer.cli.kafka_node import KafkaCluster
+from cyproducer.cli.maven_jars import cache_directory
 
 HOST = "127.0.0.1"
 SOURCE = Path(__file__).with_name("null_broker.c")

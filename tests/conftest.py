@@ -95,11 +95,11 @@ def _broker_pids() -> set[int]:
 
 
 def _cluster(nodes: int, directory: Path) -> "Iterator[KafkaCluster]":
-    from cyproducer.cli.kafka_node import JavaMissingError, KafkaCluster, KafkaDownloadError
+    from cyproducer.cli.kafka_node import DownloadError, JavaMissingError, KafkaCluster
 
     try:
         cluster = KafkaCluster(nodes, directory)
-    except (JavaMissingError, KafkaDownloadError) as error:
+    except (JavaMissingError, DownloadError) as error:
         pytest.fail(str(error), pytrace=False)
     with cluster:
         CLUSTERS.append(cluster)

@@ -35,7 +35,7 @@ from cyproducer.cli.demo_show import Display, size
 from cyproducer.cli.demo_spark import SparkError, SparkPart, files_for_stream, quoted, spark_missing
 from cyproducer.cli.demo_watch import Watch, last_totals
 from cyproducer.cli.demo_workers import WORKERS, LinesSent, WorkerError, run_workers
-from cyproducer.cli.kafka_node import JavaMissingError, KafkaDownloadError, KafkaStartError, find_java
+from cyproducer.cli.kafka_node import DownloadError, JavaMissingError, KafkaStartError, find_java
 from cyproducer.errors import KafkaError
 from cyproducer.observe.status import stop
 
@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
         with contextlib.ExitStack() as stack:
             return _Demo(args, display, stack).run()
     except (
-        BrokerError, InputError, JavaMissingError, KafkaDownloadError, KafkaError, KafkaStartError, SparkError,
+        BrokerError, InputError, JavaMissingError, DownloadError, KafkaError, KafkaStartError, SparkError,
         WorkerError,
     ) as error:
         display.end()

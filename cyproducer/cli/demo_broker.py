@@ -43,7 +43,7 @@ class Broker:
 def open_broker(given: str | None, port: int | None, say: Callable[[str], None]) -> Iterator[Broker]:
     """The broker that was given, else a Kafka node, else (without Java) the mock cluster; ended at the exit.
 
-    Raises BrokerError, KafkaDownloadError, KafkaStartError.
+    Raises BrokerError, DownloadError, KafkaStartError.
     """
     if given is not None:
         yield Broker("given", given, f"the broker at {given}, which is used as it is")

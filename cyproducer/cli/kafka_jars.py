@@ -1,205 +1,23 @@
-"""What a real Kafka node is made of on this machine: a Java runtime and Kafka's jars.
+"""Kafka's own jars, of which a real node on this machine is made."""
 
-The jars come from Maven's central repository through Apache Ivy, which PySpark brings along, or through
-Maven, and stay in the user's cache directory.
-"""
-
-import contextlib
-import fcntl
-import os
-import re
-import shutil
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
-KAFKA_VERSION = "4.3.1"
-JAVA_MINIMUM = 17
+from cyproducer.cli.maven_jars import Artifact, cached_jars
 
-# (group, artifact, version, with what it depends on)
+KAFKA_VERSION = "4.3.1"
+
 ARTIFACTS = (
-    ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION, True),
+    Artifact("org.apache.kafka", "kafka_2.13", KAFKA_VERSION, whole=True),
     # DumpLogSegments and TopicCommand; their dependencies are already those of the broker.
-    ("org.apache.kafka", "kafka-tools", KAFKA_VERSION, False),
+    Artifact("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
     # The broker brings slf4j-api 1.7 without a binding, and would be silent.
-    ("org.slf4j", "slf4j-simple", "1.7.36", False),
+    Artifact("org.slf4j", "slf4j-simple", "1.7.36"),
 )
 
 
-class JavaMissingError(RuntimeError):
-    """There is no Java runtime that is new enough; the message says what to install."""
-
-
-class KafkaDownloadError(RuntimeError):
-    """Kafka's jars are neither cached nor could they be fetched; the message says what to do."""
-
-
-def java_version(java: Path) -> int | None:
-    """Major version of a ``java`` executable (8 for "1.8.0"), None if it does not run."""
-    try:
-        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
-    return int(found[1]) if found else None
-
-
-def find_java() -> Path:
-    """The ``java`` executable of ``JAVA_HOME``, else of ``PATH``, whose version is at least 17.
-
-    Raises JavaMissingError that names what was found instead and what to install.
-    """
-    candidates = []
-    if home := os.environ.get("JAVA_HOME"):
-        candidates.append(Path(home) / "bin" / "java")
-    if on_path := shutil.which("java"):
-        candidates.append(Path(on_path))
-    seen = []
-    for java in candidates:
-        version = java_version(java)
-        if version is not None and version >= JAVA_MINIMUM:
-            return java
-        seen.append(f"{java} is version {version}" if version else f"{java} does not run")
-    raise JavaMissingError(
-        f"a real Kafka needs a Java runtime of version {JAVA_MINIMUM} or later "
-        f"({'; '.join(seen) or 'no java in JAVA_HOME or PATH'}). "
-        "Debian, Ubuntu: apt-get install openjdk-17-jre-headless. "
-        "Fedora: dnf install java-latest-openjdk-headless. "
-        "Or set JAVA_HOME to one that is already there."
-    )
-
-
-def cache_directory() -> Path:
-    """The user's cache directory of this package (not created)."""
-    # XDG Base Directory specification: a relative path is invalid and to be ignored.
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "cyproducer"
-
-
 def kafka_jars() -> Path:
-    """Directory that holds the jars of Kafka 4.3.1, fetched on the first call (about 45 MB, half a minute).
+    """Directory that holds the jars of Kafka 4.3.1, fetched on the first call (half a minute).
 
-    Two processes that call it at once fetch once: the second waits. A fetch that is interrupted leaves
-    nothing that a later call would take for complete. Raises KafkaDownloadError or JavaMissingError.
+    Raises as cached_jars does.
     """
-    target = cache_directory() / f"kafka-{KAFKA_VERSION}"
-    if target.is_dir():
-        return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(target.with_name(target.name + ".lock")):
-        if not target.is_dir():
-            with tempfile.TemporaryDirectory(prefix=target.name + ".", dir=target.parent) as work:
-                _fetch(Path(work)).rename(target)
-    return target
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive ``flock`` on a file; the kernel drops it with the process."""
-    with open(path, "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def _fetch(work: Path) -> Path:
-    """Fetch all jars into a directory below ``work`` and return it."""
-    jars = work / "jars"
-    jars.mkdir()
-    ways = []
-    if ivy := _ivy_jar():
-        ways.append(("Ivy of PySpark", _ivy_command(ivy, work, jars)))
-    if maven := shutil.which("mvn"):
-        ways.append(("Maven", _maven_command(maven, work, jars)))
-    failures = []
-    for name, command in ways:
-        print(
-            f"fetching Kafka {KAFKA_VERSION} through {name} (about 45 MB, kept in {work.parent}) ...",
-            file=sys.stderr,
-            flush=True,
-        )
-        run = subprocess.run(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            stdin=subprocess.DEVNULL,
-        )
-        missing = [a for _, a, v, _ in ARTIFACTS if not (jars / f"{a}-{v}.jar").is_file()]
-        if run.returncode == 0 and not missing:
-            return jars
-        failures.append(
-            f"{name}: exit status {run.returncode}, missing {', '.join(missing) or 'nothing'}: "
-            + " | ".join(run.stdout.strip().splitlines()[-5:])
-        )
-    raise KafkaDownloadError(
-        f"Kafka {KAFKA_VERSION} is not in {work.parent} and could not be fetched: "
-        + ("; ".join(failures) or "neither PySpark (whose Ivy does it) nor Maven's mvn is installed")
-        + ". Install one (pip install pyspark, or apt-get install maven) and be online once; or, offline, "
-        f"copy the directory kafka-{KAFKA_VERSION} from the same place on another machine."
-    )
-
-
-def _ivy_jar() -> Path | None:
-    """Ivy's jar inside an installed PySpark (which is not imported)."""
-    spec = find_spec("pyspark")
-    places = spec.submodule_search_locations if spec else None
-    found = sorted(Path(places[0]).glob("jars/ivy-*.jar")) if places else []
-    return found[-1] if found else None
-
-
-def _ivy_command(ivy: Path, work: Path, jars: Path) -> list[str]:
-    """The command that resolves ARTIFACTS with Ivy, its own cache kept below ``work``."""
-    wanted = "".join(
-        f'<dependency org="{group}" name="{artifact}" rev="{version}" '
-        + ('conf="default->default"/>' if whole else 'conf="default->master" transitive="false"/>')
-        for group, artifact, version, whole in ARTIFACTS
-    )
-    description = work / "ivy.xml"
-    description.write_text(
-        '<ivy-module version="2.0"><info organisation="cyproducer" module="kafka-node"/>'
-        '<configurations><conf name="default"/></configurations>'
-        f"<dependencies>{wanted}</dependencies></ivy-module>"
-    )
-    return [
-        str(find_java()),
-        "-jar",
-        str(ivy),
-        "-cache",
-        str(work / "ivy"),
-        "-ivy",
-        str(description),
-        "-retrieve",
-        f"{jars}/[artifact]-[revision].[ext]",
-        "-types",
-        "jar",
-        "bundle",
-    ]
-
-
-def _maven_command(maven: str, work: Path, jars: Path) -> list[str]:
-    """The command that resolves ARTIFACTS with Maven."""
-    nothing = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
-    wanted = "".join(
-        f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
-        f"<version>{version}</version>{'' if whole else nothing}</dependency>"
-        for group, artifact, version, whole in ARTIFACTS
-    )
-    project = work / "pom.xml"
-    project.write_text(
-        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
-        "<groupId>cyproducer</groupId><artifactId>kafka-node</artifactId><version>1</version>"
-        f"<dependencies>{wanted}</dependencies></project>"
-    )
-    return [
-        maven,
-        "-q",
-        "-B",
-        "-f",
-        str(project),
-        "dependency:copy-dependencies",
-        f"-DoutputDirectory={jars}",
-    ]
+    return cached_jars(f"kafka-{KAFKA_VERSION}", f"Kafka {KAFKA_VERSION} (about 45 MB)", ARTIFACTS)

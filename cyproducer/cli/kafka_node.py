@@ -21,13 +21,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from cyproducer.cli.kafka_dump import LogBatch, LogRecord, parse_dump
-from cyproducer.cli.kafka_jars import JavaMissingError, KafkaDownloadError, find_java, kafka_jars
+from cyproducer.cli.kafka_jars import kafka_jars
 from cyproducer.cli.kafka_metadata import Metadata, ask_metadata
+from cyproducer.cli.maven_jars import DownloadError, JavaMissingError, find_java
 
 __all__ = [
+    "DownloadError",
     "JavaMissingError",
     "KafkaCluster",
-    "KafkaDownloadError",
     "KafkaNode",
     "KafkaStartError",
     "LogBatch",
@@ -154,7 +155,7 @@ class KafkaCluster:
     start_timeout   seconds until all must answer
 
     Start it from a thread that lives as long as the nodes shall: the kernel kills them when that thread ends.
-    Raises JavaMissingError, KafkaDownloadError, KafkaStartError.
+    Raises JavaMissingError, DownloadError, KafkaStartError.
     """
 
     def __init__(

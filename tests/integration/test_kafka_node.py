@@ -13,7 +13,7 @@ from support.connections import broker_connections, ports_of
 from support.consumer import read_topic
 from support.process import is_running, run_script, start_script, wait_until
 
-from cyproducer.cli import kafka_jars as jars_module
+from cyproducer.cli import maven_jars as jars_module
 from cyproducer.cli.kafka_node import (
     JavaMissingError,
     KafkaCluster,
@@ -60,7 +60,7 @@ def test_reader_reads_past_the_count(kafka, topic):
 
 
 def test_dump_log_has_batches_and_records(kafka, topic):
-    produce(kafka.bootstrap_servers, topic, [b"line\none", b"| two", None], **{"enable.idempotence": True})
+    produce(kafka.bootstrap_servers, topic, [b"line\none", b"| two", None], **{"enable.idempotence": True, "linger.ms": 500})
     (batch,) = kafka.dump_log(topic, 0)
     assert (batch.base_offset, batch.last_offset, batch.count, batch.base_sequence) == (0, 2, 3, 0)
     assert batch.producer_id >= 0
@@ -216,7 +216,7 @@ def test_offline_without_cache_is_explained(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(jars_module, "_ivy_jar", lambda: None)
     monkeypatch.setattr(jars_module.shutil, "which", lambda _: None)
-    with pytest.raises(jars_module.KafkaDownloadError, match="pip install pyspark, or apt-get install maven"):
+    with pytest.raises(jars_module.DownloadError, match="pip install pyspark, or apt-get install maven"):
         kafka_jars()
     assert [p.name for p in (tmp_path / "cyproducer").iterdir()] == ["kafka-4.3.1.lock"]
 
@@ -229,15 +229,16 @@ def test_failed_fetch_leaves_nothing_and_two_fetch_once(tmp_path, monkeypatch):
     monkeypatch.setattr(jars_module, "_ivy_jar", lambda: None)
     monkeypatch.setattr(jars_module.shutil, "which", lambda _: str(tool))
     with pytest.raises(
-        jars_module.KafkaDownloadError, match=r"Maven: exit status 1.*no route to the repository"
+        jars_module.DownloadError, match=r"Maven: exit status 1.*no route to the repository"
     ):
         kafka_jars()
     assert [p.name for p in (tmp_path / "cyproducer").iterdir()] == ["kafka-4.3.1.lock"]
     tool.write_text(FAKE_MAVEN)
     script = """
-        import cyproducer.cli.kafka_jars as jars
+        import cyproducer.cli.maven_jars as jars
+        from cyproducer.cli.kafka_jars import kafka_jars
         jars._ivy_jar = lambda: None
-        print(jars.kafka_jars())
+        print(kafka_jars())
     """
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
     environment = {"PATH": path, "CALLS": str(tmp_path / "calls")}
