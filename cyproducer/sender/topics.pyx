@@ -3,9 +3,9 @@
 A front-end puts a topic's number into its slot rows, so a successor of the sender uses the same numbers.
 """
 
-from libc.stdint cimport int32_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcpy, memset, strnlen
+from libc.stdint cimport uint32_t, uint64_t
+from libc.stdlib cimport calloc, realloc
+from libc.string cimport memcpy, memset
 
 from cyproducer.sender.model cimport Core, Partition, Topic
 from cyproducer.shm.atomics cimport store_release32
@@ -43,7 +43,8 @@ cdef Topic *restore_topic(Core *core, uint32_t number) except NULL:
     """The topic of that number as a former sender has stored it; `number` is the next one."""
     cdef Topic *topic = _new_topic(core)
     memcpy(topic.name, _persistent_name(core, number), CYP_TOPIC_NAME_BYTES - 1)
-    topic.name_bytes = <uint32_t>strnlen(topic.name, CYP_TOPIC_NAME_BYTES - 1)
+    while topic.name[topic.name_bytes]:
+        topic.name_bytes += 1
     topic.unled = True
     return topic
 
