@@ -1,4 +1,4 @@
-"""A sender in the foreground, in this process: what `cyproducer sender` runs, for systemd or a container."""
+"""A sender in the foreground, under this process: what `cyproducer sender` runs, for systemd or a container."""
 
 import os
 import resource
@@ -16,18 +16,24 @@ def run_sender(
     socket: str | None = None,
     allow_uids: Iterable[int] = (),
     allow_gids: Iterable[int] = (),
+    replace: bool = False,
 ) -> None:
     """Serves front-ends until SIGTERM or SIGINT, which drain; a second signal ends at once.
+
+    This process becomes the supervisor, the sender is forked from it, and again if it dies: nothing that was
+    sent is lost, doubled or reordered by that. With `replace` a sender that serves there already is replaced
+    in the same way, by this build if it has the same memory layout; with none there it is as without.
 
     `settings` are sender-side ones by their names (`bootstrap_servers` is needed). With `socket` it listens
     there, for producers with `sender=` of that path; without, where producers of these settings look by
     themselves. Other users may attach if their uid or a gid is named; the directory has to let them in. It
     stays without front-ends as well, unless `sender_idle_timeout_ms` is given.
 
-    Raises KafkaConfigurationError for a wrong setting or path, SenderUnavailableError when another process
-    serves there already, OSError when the socket or the shared memory cannot be made.
+    Raises KafkaConfigurationError for a wrong setting or path, or a sender of other settings or layout that is
+    to be replaced, SenderUnavailableError when another process serves there already, OSError when the
+    socket, the shared memory or a process cannot be made.
     """
-    from cyproducer.sender import process
+    from cyproducer.sender import process, surroundings
     from cyproducer.shm import rendezvous
     from cyproducer.shm.arena import LAYOUT_VERSION
 
@@ -41,7 +47,7 @@ def run_sender(
         place = _place(rendezvous, identity, socket)
     except rendezvous.RendezvousError as error:
         raise KafkaConfigurationError(str(error)) from None
-    process.raise_limit(resource.RLIMIT_NOFILE)
+    surroundings.raise_limit(resource.RLIMIT_NOFILE)
     elected = process.serve(
         place,
         identity,
@@ -52,6 +58,7 @@ def run_sender(
         allow_uids=tuple(allow_uids),
         allow_gids=tuple(allow_gids),
         foreground=True,
+        replace=replace,
     )
     if not elected:
         raise SenderUnavailableError(f"another sender serves {place.socket} already")

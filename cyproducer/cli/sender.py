@@ -50,6 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a group that may attach",
     )
+    parser.add_argument(
+        "--replace",
+        action="store_true",
+        help="take over from the sender that serves there, with all that is under way: an upgrade",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -64,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         settings[name] = value
     if args.bootstrap_servers is not None:
         settings["bootstrap.servers"] = args.bootstrap_servers
-    run_sender(settings, args.socket, args.allow_uid, args.allow_gid)
+    run_sender(settings, args.socket, args.allow_uid, args.allow_gid, args.replace)
     return 0
 
 

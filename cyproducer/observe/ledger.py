@@ -49,6 +49,13 @@ class Ledger:
         row.last = now
         self._untold = True
 
+    def restore(self, row: dict[str, Any]) -> None:
+        """Takes a row of another ledger's `rows()` over; it was told there."""
+        kept = _Row(row["first"])
+        kept.count = kept.told = row["count"]
+        kept.last = kept.told_at = row["last"]
+        self._rows[row["app"], row["topic"], row["cause"]] = kept
+
     def rows(self) -> list[dict[str, Any]]:
         """Every row as `{app, topic, cause, count, first, last}`, the latest failure first."""
         ordered = sorted(self._rows.items(), key=lambda item: -item[1].last)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from cyproducer.shm import handshake
 
-__all__ = ["AttachRequest", "Peer", "RefusedError", "has_ended", "parse_attach", "topic_name"]
+__all__ = ["AttachRequest", "Peer", "RefusedError", "has_ended", "parse_attach", "read_only", "topic_name"]
 
 _SO_PEERGROUPS = 59  # socket(7); Python has no name for it
 _GROUPS_BYTES_MAX = 1024  # the most that Python's getsockopt asks for: 256 groups
@@ -28,14 +28,15 @@ class RefusedError(Exception):
 class Peer:
     """The other end of one connection, from accept to hang-up; a front-end once `attach_id` is not 0."""
 
-    def __init__(self, sock: socket.socket, deadline: float) -> None:
+    def __init__(self, sock: socket.socket, deadline: float | None) -> None:
         self.socket = sock
         self.fd = sock.fileno()
         self.pid, self.uid, self.gid = handshake.peer_credentials(sock)
-        self.deadline: float | None = deadline
+        self.deadline = deadline
         self.attach_id = 0
         self.pidfd = -1
         self.app = ""
+        self.meta: dict[str, Any] = {}
         self.orderly = False
         self.awaits_end = False
 
@@ -54,6 +55,13 @@ class Peer:
         except (OSError, handshake.HandshakeError):
             return False
         return True
+
+    def hang_up(self) -> None:
+        """Ends the connection for all who hold it, the supervisor too."""
+        try:
+            self.socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # the other side has ended it
 
     def close(self) -> None:
         """Closes the connection and the pidfd. Again: nothing."""
@@ -108,6 +116,11 @@ def has_ended(pidfd: int) -> bool:
     poller = select.poll()
     poller.register(pidfd, select.POLLIN)
     return bool(poller.poll(0))
+
+
+def read_only(fd: int) -> int:
+    """Another descriptor of a memfd of ours that cannot be mapped writable; the caller owns it."""
+    return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _integer(message: dict[str, Any], name: str) -> int:

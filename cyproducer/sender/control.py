@@ -18,7 +18,9 @@ from typing import Any
 from cyproducer.errors import name_for_code
 from cyproducer.observe.ledger import Ledger
 from cyproducer.observe.logfmt import fields
-from cyproducer.sender.attached import Peer, RefusedError, has_ended, parse_attach, topic_name
+from cyproducer.sender import replace
+from cyproducer.sender.attached import Peer, RefusedError, has_ended, parse_attach, read_only, topic_name
+from cyproducer.sender.custody import CONTROL, PIDFD, Custody, Held, Line, hang_up
 from cyproducer.shm import handshake
 from cyproducer.shm.arena import LAYOUT_VERSION
 from cyproducer.shm.crash import DEBUG, crashpoint
@@ -31,8 +33,6 @@ HANDSHAKE_S = 5.0
 DRAIN_S = 25.0
 ACCEPT_PAUSE_S = 0.2
 DELIVERY_POLL_S = 0.05
-WARNING_REPEAT_S = 60.0
-WARNINGS_PER_INTERVAL = 20
 _PENDING_MAX = 256
 _ACCEPTS_PER_TURN = 64
 _MESSAGES_PER_TURN = 32
@@ -50,6 +50,7 @@ class Facts:
     allow_gids: Collection[int] = ()
     drain_s: float = DRAIN_S
     started_at: float = field(default_factory=time.time)
+    restarts: int = 0
 
 
 class Control:
@@ -62,8 +63,10 @@ class Control:
         facts: Facts,
         log: logging.Logger,
         clock: Callable[[], float] = time.monotonic,
+        line: Line | None = None,
     ) -> None:
         self.engine = engine
+        self.line = line if line is not None else Line()
         self.listener = listener
         self.facts = facts
         self.log = log
@@ -80,6 +83,7 @@ class Control:
         self._peers: dict[int, Peer] = {}
         self._pidfds: dict[int, Peer] = {}
         self._front_ends: dict[int, Peer] = {}
+        self._ended: dict[int, dict[str, Any]] = {}  # what their attach said; their batches are still delivered
         self._apps: OrderedDict[int, str] = OrderedDict()
         engine.watch(listener.fileno())
 
@@ -103,6 +107,7 @@ class Control:
                     self._end(peer, "its message could not be handled")
         self._collect_failures()
         self._let_go_of_condemned()
+        self._tell_of_the_gone()
         self._on_time()
 
     def timeout_ms(self) -> int:
@@ -155,11 +160,12 @@ class Control:
             self._accept()  # who has connected in this moment is not turned away
             self.finished = not any(peer.deadline is not None for peer in self._peers.values())
 
-    def drain(self, why: str) -> None:
+    def drain(self, why: str, until: float | None = None) -> None:
         """Takes nobody in any more and ends when all is delivered and everybody gone, or at the deadline."""
         if not self.draining:
             self.draining = True
-            self._drain_deadline = self.clock() + self.facts.drain_s
+            self._drain_deadline = self.clock() + self.facts.drain_s if until is None else until
+            self.line.tell({"op": "draining", "why": why, "until": self._drain_deadline})
             self.log.info(
                 "draining",
                 extra=fields(
@@ -214,8 +220,11 @@ class Control:
             if len(self._peers) - len(self._front_ends) >= _PENDING_MAX:
                 peer.close()
             else:
-                self._peers[peer.fd] = peer
-                self.engine.watch(peer.fd)
+                self._add_peer(peer)
+
+    def _add_peer(self, peer: Peer) -> None:
+        self._peers[peer.fd] = peer
+        self.engine.watch(peer.fd)
 
     def _may_connect(self, peer: Peer) -> bool:
         if self._is_owner(peer) or peer.uid in self.facts.allow_uids:
@@ -228,6 +237,8 @@ class Control:
 
     def _read(self, peer: Peer) -> None:
         for _ in range(_MESSAGES_PER_TURN):
+            if peer.attach_id:
+                self._heed_want(peer)
             try:
                 message, fds = handshake.receive(peer.socket)
             except BlockingIOError:
@@ -261,17 +272,22 @@ class Control:
             self._answer_stop(peer)
         elif op == "attach" and not peer.attach_id:
             self._on_attach(peer, message, fds)
+        elif op == "replace":
+            self._on_replace(peer, message)
         elif op == "want" and peer.attach_id:
-            name = topic_name(message)
-            if name is not None:
-                self._want(peer, name)
+            pass  # heeded before it was taken from the socket
         elif op == "close" and peer.attach_id:
             peer.orderly = True
         else:
             peer.send(_refusal("MALFORMED", f"unexpected: {str(op)[:40]!r}"))
             self._end(peer, "it sent something unexpected")
 
-    def _want(self, peer: Peer, name: str) -> None:
+    def _heed_want(self, peer: Peer) -> None:
+        """Before it is taken from the socket: a successor finds it there, or the topic in the state region."""
+        message = handshake.peek(peer.socket)
+        name = topic_name(message) if message is not None and message.get("op") == "want" else None
+        if name is None:
+            return
         try:
             self.engine.want_topic(peer.attach_id, name)
         except (OverflowError, ValueError) as error:
@@ -298,6 +314,13 @@ class Control:
             if DEBUG:
                 crashpoint("attach.request-read")
             attach_id, outcomes, wake = self._engine_attach(request)
+            peer.meta = {
+                "app": request.app,
+                "pid": peer.pid or request.pid,
+                "slots": request.slots,
+                "settings": request.settings,
+            }
+            self._give_into_custody(peer, attach_id, (outcomes, wake))
         except RefusedError as error:
             self.log.warning("an attach was refused", extra=fields(peer=peer.pid, uid=peer.uid, why=error))
             peer.send(_refusal(error.name, str(error)))
@@ -307,17 +330,7 @@ class Control:
         peer.pid = peer.pid or request.pid
         self._front_ends[attach_id] = peer
         self._remember_app(attach_id, request.app)
-        snapshot = self.engine.snapshot_fd()
-        answer = {"ok": True, "attach_id": attach_id, "sender_pid": os.getpid()}
-        if DEBUG:
-            crashpoint("attach.before-answer")
-        taken = peer.send(answer, (outcomes, snapshot, wake))
-        if DEBUG:
-            crashpoint("attach.answered")
-        for fd in (outcomes, snapshot, wake):
-            os.close(fd)
-        if not taken:
-            self._end(peer, "it does not take the answer")
+        if not self._answer_attach(peer, outcomes, wake):
             return
         self._pidfds[peer.pidfd] = peer
         self.engine.watch(peer.pidfd)
@@ -327,6 +340,33 @@ class Control:
         )
         for text in self.standing_warnings:
             peer.send({"op": "warning", "message": text})
+
+    def _give_into_custody(self, peer: Peer, attach_id: int, opened: tuple[int, int]) -> None:
+        """Before the front-end hears that it is attached: a successor has to know of it."""
+        message = {"op": "hold", "attach_id": attach_id, "meta": peer.meta}
+        if self.line.give(message, (peer.fd, peer.pidfd, *self.engine.descriptors(attach_id))):
+            return
+        self.engine.detach(attach_id)
+        for fd in opened:
+            os.close(fd)
+        raise RefusedError("REFUSED", "the sender's supervisor takes nothing at the moment")
+
+    def _answer_attach(self, peer: Peer, outcomes: int, wake: int) -> bool:
+        """Sends the descriptors, which it owns. False: the front-end does not take them and is gone."""
+        snapshot = self.engine.snapshot_fd()
+        answer = {"ok": True, "attach_id": peer.attach_id, "sender_pid": os.getpid()}
+        if DEBUG:
+            crashpoint("attach.before-answer")
+        taken = peer.send(answer, (outcomes, snapshot, wake))
+        if DEBUG:
+            crashpoint("attach.answered")
+        for fd in (outcomes, snapshot, wake):
+            os.close(fd)
+        if taken:
+            self.line.tell({"op": "answered", "attach_id": peer.attach_id})
+        else:
+            self._end(peer, "it does not take the answer")
+        return taken
 
     def _engine_attach(self, request: Any) -> tuple[int, int, int]:
         """The engine owns both descriptors from here on, also if it refuses."""
@@ -349,8 +389,10 @@ class Control:
 
     def _ask_for_idle_timeout(self, settings: dict[str, Any]) -> None:
         asked = settings.get("sender_idle_timeout_ms")
-        if self.idle_timeout_s is not None and isinstance(asked, int) and asked >= 0:
-            self.idle_timeout_s = max(self.idle_timeout_s, asked / 1000)
+        if self.idle_timeout_s is None or not isinstance(asked, int) or asked / 1000 <= self.idle_timeout_s:
+            return
+        self.idle_timeout_s = asked / 1000
+        self.line.tell({"op": "idle", "timeout_s": self.idle_timeout_s})
 
     def _remember_app(self, attach_id: int, app: str) -> None:
         """Longer than the front-end lives: its records may fail after it."""
@@ -371,7 +413,10 @@ class Control:
             if DEBUG:
                 crashpoint("reclaim.noticed")
             del self._front_ends[peer.attach_id]
+            self._ended[peer.attach_id] = peer.meta
+            self.line.tell({"op": "ended", "attach_id": peer.attach_id})
             self.engine.detach(peer.attach_id)
+            peer.hang_up()
             if DEBUG:
                 crashpoint("reclaim.detached")
             self.log.info(
@@ -380,6 +425,81 @@ class Control:
         elif why != "it hung up":
             self.log.info("a connection was closed", extra=fields(peer=peer.pid, why=why))
         peer.close()
+
+    # ------------------------------------------------------------------ predecessors and successors
+
+    def adopt(self, custody: Custody, refused: Collection[int]) -> None:
+        """Takes over the front-ends of a sender that has ended; the engine has them already, but `refused`."""
+        self.ledger = custody.ledger
+        for held in custody.held.values():
+            self._remember_app(held.attach_id, held.meta["app"])
+            if held.attach_id in refused:
+                self.log.error("a front-end cannot be taken over", extra=fields(app=held.meta["app"]))
+                hang_up(held.take(CONTROL))
+                self.line.tell({"op": "drop", "attach_id": held.attach_id})
+            elif held.ended:
+                self._ended[held.attach_id] = held.meta
+            else:
+                self._adopt_front_end(held)
+            held.close()
+        for fd in custody.waiting:
+            peer = Peer(socket.socket(fileno=fd), None)
+            peer.awaits_end = True
+            self._add_peer(peer)
+        custody.held, custody.waiting = {}, []
+        if custody.draining:
+            self.drain(custody.draining, custody.drain_until)
+
+    def _adopt_front_end(self, held: Held) -> None:
+        peer = Peer(socket.socket(fileno=held.take(CONTROL)), None)
+        peer.socket.setblocking(False)
+        peer.attach_id, peer.app, peer.meta = held.attach_id, held.meta["app"], held.meta
+        peer.pid, peer.pidfd = held.meta["pid"], held.take(PIDFD)
+        self._add_peer(peer)
+        self._front_ends[peer.attach_id] = peer
+        self._pidfds[peer.pidfd] = peer
+        self.engine.watch(peer.pidfd)
+        if not held.answered:
+            # Perhaps it is: then the front-end has two answers, and passes over the second one.
+            _, outcomes, _, wake = self.engine.descriptors(peer.attach_id)
+            self._answer_attach(peer, read_only(outcomes), os.dup(wake))
+
+    def custody(self) -> Custody:
+        """In a forked child that is to be the supervisor: all that it has to hold, which is its own from here on.
+
+        Descriptors that only the sender needs are forgotten, to be closed by their numbers.
+        """
+        custody = Custody(self.idle_timeout_s, self.facts.started_at, self.facts.restarts)
+        custody.ledger = self.ledger
+        custody.regions = list(self.engine.regions())
+        for attach_id, peer in self._front_ends.items():
+            fds = [peer.fd, peer.pidfd, *self.engine.descriptors(attach_id)]
+            held = custody.held[attach_id] = Held(attach_id, peer.meta, fds)
+            held.answered = True
+        for attach_id, meta in self._ended.items():
+            held = Held(attach_id, meta, [-1, -1, *self.engine.descriptors(attach_id)])
+            held.answered = held.ended = True
+            custody.held[attach_id] = held
+        custody.waiting = [peer.fd for peer in self._peers.values() if peer.awaits_end]
+        if self.draining:
+            custody.draining, custody.drain_until = "its predecessor drained", self._drain_deadline
+        for peer in self._peers.values():
+            peer.socket.detach()
+            peer.pidfd = -1
+        return custody
+
+    def _on_replace(self, peer: Peer, message: dict[str, Any]) -> None:
+        """Another build wants to take over: it is passed on to the supervisor, which ends this process."""
+        refusal = replace.why_not(message, self.settings)
+        if not self._is_owner(peer):
+            refusal = "REFUSED", f"uid {peer.uid} may not replace this sender"
+        elif refusal is None and (self.draining or self.line.supervisor_pid is None):
+            refusal = "DRAINING", "not at this moment"
+        elif refusal is None and not self.line.give({"op": "replace", "pid": peer.pid}, (peer.fd,)):
+            refusal = "DRAINING", "the supervisor does not answer"
+        if refusal is not None:
+            peer.send(_refusal(*refusal))
+        self._end(peer, "it asked to take over")
 
     # ------------------------------------------------------------------ failures and warnings
 
@@ -391,10 +511,21 @@ class Control:
                 peer.send({"op": "warning", "message": text})
                 self._end(peer, "its shared memory is not what it should be")
 
+    def _tell_of_the_gone(self) -> None:
+        for attach_id in self.engine.take_gone():
+            self._ended.pop(attach_id, None)
+            self.line.tell({"op": "drop", "attach_id": attach_id})
+        self.line.flush()
+
     def _collect_failures(self) -> None:
-        for attach_id, topic, code, records in self.engine.take_failures():
-            app = self._apps.get(attach_id, "?")
-            self.ledger.add(app, topic, name_for_code(code), records, time.time())
+        rows = [
+            (self._apps.get(attach_id, "?"), topic, name_for_code(code), records, time.time())
+            for attach_id, topic, code, records in self.engine.take_failures()
+        ]
+        for row in rows:
+            self.ledger.add(*row)
+        if rows:
+            self.line.tell({"op": "failures", "rows": rows})
 
     def tell(self, text: str, app: str | None = None) -> None:
         """Sends a warning to the living front-ends: those of the application if it has any, else all."""
@@ -409,6 +540,7 @@ class Control:
             peer.send(_refusal("REFUSED", f"uid {peer.uid} may not stop this sender"))
             return
         peer.deadline, peer.awaits_end = None, True
+        self.line.give({"op": "waiting"}, (peer.fd,))
         peer.send({"ok": True})
         self.drain(f"asked by pid {peer.pid}")
 
@@ -448,9 +580,9 @@ class Control:
             "cluster_id": stats["cluster_id"],
             "bootstrap_servers": stats["bootstrap_servers"],
             "sender_pid": os.getpid(),
-            "supervisor_pid": None,
+            "supervisor_pid": self.line.supervisor_pid,
             "started_at": self.facts.started_at,
-            "restarts": 0,
+            "restarts": self.facts.restarts,
             "front_ends": front_ends,
             "connections": stats["connections"],
             "totals": stats["totals"],
@@ -461,23 +593,3 @@ class Control:
 
 def _refusal(name: str, text: str) -> dict[str, Any]:
     return {"ok": False, "error": name, "message": text}
-
-
-class FrontEndHandler(logging.Handler):
-    """Brings warnings of the sender's log to the front-ends' logger, each text at most once a minute."""
-
-    def __init__(self, control: Control) -> None:
-        super().__init__(logging.WARNING)
-        self.control = control
-        self._told: dict[str, float] = {}
-
-    def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
-        extra = getattr(record, "fields", {})
-        if extra:
-            text += " (" + ", ".join(f"{name} {value}" for name, value in extra.items()) + ")"
-        now = self.control.clock()
-        self._told = {known: at for known, at in self._told.items() if now - at < WARNING_REPEAT_S}
-        if text not in self._told and len(self._told) < WARNINGS_PER_INTERVAL:
-            self._told[text] = now
-            self.control.tell(text, getattr(record, "app", None))

@@ -18,7 +18,10 @@ _POLL_S = 0.005
 
 
 class Election:
-    """The lock on a rendezvous, won. Whoever holds it owns the socket's path and the files beside it."""
+    """The lock on a rendezvous, won. Whoever holds it owns the socket's path and the files beside it.
+
+    The open file description is locked: the supervisor and its sender, forked from one another, hold it both.
+    """
 
     def __init__(self, rendezvous: Rendezvous, lock_fd: int) -> None:
         self.rendezvous = rendezvous
@@ -62,13 +65,18 @@ class Election:
         _unlink(self.rendezvous.socket)
         _unlink(self.rendezvous.description)
 
+    def forget(self) -> None:
+        """Another process holds the lock as well, and goes on. Again: nothing."""
+        if self.lock_fd >= 0:
+            fd, self.lock_fd = self.lock_fd, -1
+            os.close(fd)
+
     def release(self) -> None:
         """Unlinks what is left and ends the lock. Again: nothing."""
         if self.lock_fd >= 0:
             self.give_up_names()
             _unlink(self.rendezvous.lock)  # before the lock ends: after that the name may be somebody else's
-            fd, self.lock_fd = self.lock_fd, -1
-            os.close(fd)
+            self.forget()
 
 
 def _try_lock(path: str) -> int:

@@ -4,6 +4,7 @@ import json
 import os
 from typing import Any
 
+from cyproducer.sender.surroundings import start_time
 from cyproducer.shm.rendezvous import senders_in
 
 __all__ = ["describe", "too_many", "write_description"]
@@ -14,7 +15,7 @@ _SHOWN_VALUES = 4
 
 def describe(socket: str, identity: dict[str, Any]) -> dict[str, Any]:
     """What this process tells of itself in its description file. `identity` holds no secrets."""
-    return {"socket": socket, "pid": os.getpid(), "start": _start_time(os.getpid()), "identity": identity}
+    return {"socket": socket, "pid": os.getpid(), "start": start_time(os.getpid()), "identity": identity}
 
 
 def write_description(path: str, description: dict[str, Any]) -> None:
@@ -67,13 +68,4 @@ def _lives(other: dict[str, Any], mine: dict[str, Any]) -> bool:
     if other["identity"].get("pid_namespace") != mine["identity"].get("pid_namespace"):
         return True
     pid = other.get("pid")
-    return isinstance(pid, int) and _start_time(pid) == other.get("start") != ""
-
-
-def _start_time(pid: int) -> str:
-    """Of a process, in clock ticks since boot: with it a pid that was used again is told apart."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
+    return isinstance(pid, int) and start_time(pid) == other.get("start") != ""

@@ -22,7 +22,7 @@ import socket
 import struct
 from typing import Any
 
-__all__ = ["MESSAGE_BYTES_MAX", "HandshakeError", "peer_credentials", "receive", "send"]
+__all__ = ["MESSAGE_BYTES_MAX", "HandshakeError", "peek", "peer_credentials", "receive", "send"]
 
 MESSAGE_BYTES_MAX = 1 << 20
 DESCRIPTORS_MAX = 8
@@ -74,6 +74,15 @@ def receive(sock: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
         for fd in fds:
             os.close(fd)
         raise
+
+
+def peek(sock: socket.socket) -> dict[str, Any] | None:
+    """The next message of a non-blocking socket, which stays there; None if there is none, or it is none."""
+    try:
+        message = json.loads(sock.recv(MESSAGE_BYTES_MAX, socket.MSG_PEEK))
+    except (OSError, ValueError):
+        return None
+    return message if isinstance(message, dict) else None
 
 
 def peer_credentials(sock: socket.socket) -> tuple[int, int, int]:

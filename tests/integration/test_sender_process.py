@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
-from support.process import is_running, kill9, run_script, senders, start_script, wait_until
+from support.process import is_running, kill9, kill_senders, run_script, sender_processes, start_script, wait_until
 
 from cyproducer.config import Settings
 from cyproducer.errors import KafkaConfigurationError, SenderUnavailableError
@@ -71,7 +71,8 @@ def test_second_front_end_finds_the_first_ones_sender(
     first, second = connect(), connect()
     assert first.sender_pid == second.sender_pid
     assert first.attach_id != second.attach_id
-    assert [p.pid for p in senders(runtime_dir)] == [first.sender_pid]
+    supervisor = psutil.Process(first.sender_pid).ppid()
+    assert {p.pid for p in sender_processes(runtime_dir)} == {first.sender_pid, supervisor}
     assert [f["pid"] for f in front_ends()] == [os.getpid()] * 2
 
 
@@ -81,6 +82,7 @@ def test_sender_ends_when_idle_and_leaves_nothing_but_its_log(
     attachment = connect()
     attachment.close()
     end_of(attachment.sender_pid)
+    wait_until(lambda: not sender_processes(runtime_dir), what="the end of the supervisor")
     assert [path.suffix for path in runtime_dir.iterdir()] == [".log"]
 
 
@@ -234,9 +236,11 @@ def test_handler_that_reaps_every_child_sees_only_status_0() -> None:
     run_script(script)
 
 
-def test_killed_sender_is_replaced_at_the_next_attach(connect: Callable[..., Attachment]) -> None:
+def test_killed_sender_and_supervisor_are_replaced_at_the_next_attach(
+    connect: Callable[..., Attachment], runtime_dir: Path
+) -> None:
     first = connect()
-    kill9(first.sender_pid)
+    kill_senders(runtime_dir)
     assert handshake.receive(first.socket) == (None, [])
     second = connect()
     assert second.sender_pid != first.sender_pid
@@ -539,7 +543,7 @@ def test_named_sender_is_never_started(connect: Callable[..., Attachment], runti
         SenderUnavailableError, match=f"no sender at {path} .*cyproducer sender --socket {path}"
     ):
         connect(seconds=0.2, sender=path)
-    assert senders(runtime_dir) == []
+    assert sender_processes(runtime_dir) == []
     assert list(runtime_dir.iterdir()) == []
 
 
@@ -551,7 +555,7 @@ def test_named_sender_may_come_later(connect: Callable[..., Attachment], runtime
     command = [sys.executable, "-m", "cyproducer", "sender", "--bootstrap-servers", NOWHERE, "--socket", path]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     waiting.join()
-    assert found[0].sender_pid == process.pid
+    assert psutil.Process(found[0].sender_pid).ppid() == process.pid
     found[0].close()
     process.terminate()
     assert process.wait(20) == 0

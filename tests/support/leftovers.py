@@ -1,7 +1,9 @@
 """Finds what a test left behind: processes, descriptors, mappings, threads and files of ours."""
 
+import contextlib
 import gc
 import os
+import signal
 import threading
 import time
 from dataclasses import dataclass, field
@@ -82,10 +84,17 @@ def wait_for_nothing_left(
 
 
 def kill_leftovers(before: Holdings, runtime: Path, expected_pids: set[int]) -> None:
-    """SIGKILL the processes that ``leftovers`` would name. Twice: a supervisor may fork in between."""
+    """SIGKILL the processes that ``leftovers`` would name.
+
+    All are stopped before: of a sender and its supervisor the one that is left would start the other again.
+    """
     for _ in range(2):
         fresh = all_pids() - before.processes - expected_pids
-        for pid in _our_children(fresh) | {p.pid for p in users_of(runtime, fresh)}:
+        found = _our_children(fresh) | {p.pid for p in users_of(runtime, fresh)}
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+        for pid in found:
             kill9(pid)
 
 

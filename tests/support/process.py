@@ -123,11 +123,40 @@ def start_script(
                     stream.close()
 
 
-def senders(runtime_directory: str | Path) -> list[psutil.Process]:
-    """Sender processes (and their supervisors) that use a runtime directory."""
+def sender_processes(runtime_directory: str | Path) -> list[psutil.Process]:
+    """Senders that were started for producers of a runtime directory, and their supervisors."""
     return [
         p for p in users_of(runtime_directory) if any("cyproducer.sender" in word for word in command_of(p))
     ]
+
+
+def senders(runtime_directory: str | Path) -> list[psutil.Process]:
+    """Those of the `sender_processes` that are senders."""
+    return [p for p in sender_processes(runtime_directory) if name_of(p) == "cyp-sender"]
+
+
+def supervisors(runtime_directory: str | Path) -> list[psutil.Process]:
+    """Those of the `sender_processes` that are supervisors."""
+    return [p for p in sender_processes(runtime_directory) if name_of(p) == "cyp-supervisor"]
+
+
+def name_of(process: psutil.Process) -> str:
+    """What the process calls itself; empty if it is gone."""
+    try:
+        return Path(f"/proc/{process.pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def kill_senders(runtime_directory: str | Path) -> None:
+    """SIGKILL to senders and supervisors in the same instant: none is left that would start another."""
+    found = sender_processes(runtime_directory)
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for process in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, number)
+    for process in found:
+        wait_until(lambda pid=process.pid: not is_running(pid), what=f"the end of process {process.pid}")
 
 
 def all_pids() -> set[int]:

@@ -26,6 +26,7 @@ class Engine:
         self.failures: list[tuple[int, str, int, int]] = []
         self.pending = 0
         self.condemned: list[int] = []
+        self.gone: list[int] = []
         self.next_id = 1
 
     def snapshot_fd(self) -> int:
@@ -74,6 +75,15 @@ class Engine:
         os.close(wake_fd)
         os.close(wake)
         self.detached.append(attach_id)
+        self.gone.append(attach_id)
+
+    def descriptors(self, attach_id: int) -> tuple[int, int, int, int]:
+        arena, outcomes, wake_fd, wake = self.front_ends[attach_id]
+        return arena.fd, outcomes.fd, wake_fd, wake
+
+    def take_gone(self) -> list[int]:
+        gone, self.gone = self.gone, []
+        return gone
 
     def want_topic(self, attach_id: int, name: str) -> None:
         self.wanted.append((attach_id, name))

@@ -16,7 +16,8 @@ from cyproducer.shm.arena import LAYOUT_VERSION, create_arena
 from fake_engine import Engine
 
 from cyproducer.sender import attached, control
-from cyproducer.sender.control import Control, Facts, FrontEndHandler
+from cyproducer.sender.control import Control, Facts
+from cyproducer.sender.relay import FrontEndHandler
 from cyproducer.shm import handshake
 
 SETTINGS = {"bootstrap_servers": ["b:9092"], "client_id": "c", "request_timeout_ms": 30000}

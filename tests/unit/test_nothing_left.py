@@ -8,7 +8,7 @@ import threading
 
 import pytest
 from support.leftovers import holdings, kill_leftovers, leftovers, wait_for_nothing_left
-from support.process import is_running, senders
+from support.process import is_running, sender_processes
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_daemon_of_the_runtime_directory_is_found_and_ended(before, runtime_dir)
         [sys.executable, "-c", starter, source], capture_output=True, text=True, check=True
     ).stdout
     pid = int(printed)
-    assert [p.pid for p in senders(runtime_dir)] == [pid]
+    assert [p.pid for p in sender_processes(runtime_dir)] == [pid]
     assert f"process {pid} uses the runtime directory" in found(before, runtime_dir)
     kill_leftovers(before, runtime_dir, set())
     assert not is_running(pid)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.consumer import ReadRecords, read_topic
-from support.process import run_script, senders, wait_until
+from support.process import run_script, sender_processes, senders, wait_until
 
 from cyproducer.cli.kafka_node import KafkaCluster
 
@@ -19,7 +19,7 @@ def retired_senders(nothing_left: None, runtime_dir: Path) -> Iterator[None]:
     yield
     for sender in senders(runtime_dir):
         sender.send_signal(signal.SIGTERM)
-    wait_until(lambda: not senders(runtime_dir), 10, "the end of the sender after SIGTERM")
+    wait_until(lambda: not sender_processes(runtime_dir), 10, "the end of the sender after SIGTERM")
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from numbered import numbers_by_key
 from support.consumer import ReadRecords
-from support.process import run_script, script_environment, senders, wait_until
+from support.process import run_script, script_environment, sender_processes, wait_until
 
 from cyproducer import errors
 from cyproducer.cli.kafka_node import KafkaCluster, free_ports
@@ -156,7 +156,7 @@ def test_an_explicit_sender_with_other_settings_is_refused(
             same = make_producer(sender=str(path), request_timeout_ms=30_000)
             same.send(topic, b"value").result(30)
             same.close()
-            assert [p.pid for p in senders(runtime_dir)] == []
+            assert [p.pid for p in sender_processes(runtime_dir)] == []
         finally:
             process.send_signal(signal.SIGTERM)
             _, log = process.communicate(timeout=30)
@@ -171,7 +171,7 @@ def test_no_sender_at_the_given_socket(make_producer: Callable[..., Any], runtim
         producer.send("topic", b"value")
     for word in [str(path), "cyproducer sender --socket"]:
         assert word in str(caught.value)
-    assert senders(runtime_dir) == []
+    assert sender_processes(runtime_dir) == []
 
 
 @pytest.mark.parametrize(

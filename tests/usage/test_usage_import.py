@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.process import senders, start_script
+from support.process import sender_processes, start_script
 
 from cyproducer import KafkaProducer
 from cyproducer.cli.kafka_node import free_ports
@@ -43,7 +43,7 @@ def assert_nothing_started(pid: int, runtime_dir: Path) -> None:
     targets = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
     assert [t for t in targets if t.startswith(("socket:", "/memfd:", "anon_inode:"))] == []
     assert "/memfd:cyproducer" not in Path(f"/proc/{pid}/maps").read_text()
-    assert senders(runtime_dir) == []
+    assert sender_processes(runtime_dir) == []
     assert list(runtime_dir.iterdir()) == []
 
 

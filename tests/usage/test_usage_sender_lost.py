@@ -8,18 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from support.consumer import read_topic
-from support.process import kill9, senders, wait_until
+from support.process import kill_senders, wait_until
 
 from cyproducer import as_completed, errors
 from cyproducer.cli.kafka_node import KafkaCluster
-
-
-def kill_senders(runtime_dir: Path) -> None:
-    """SIGKILL to whatever serves a runtime directory."""
-    found = senders(runtime_dir)
-    assert found
-    for process in found:
-        kill9(process.pid)
 
 
 def test_every_outstanding_future_ends_and_the_next_send_works(

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 from support.consumer import ReadRecords
-from support.process import senders, wait_until
+from support.process import sender_processes, senders, wait_until
 from web_server import ConnectionWatch, WebServer, gunicorn, uwsgi, web_server
 
 from cyproducer.cli.kafka_node import KafkaCluster
@@ -28,7 +28,7 @@ def test_nothing_is_attached_before_the_first_request(
     kafka: KafkaCluster, topic: str, runtime_dir: Path, tmp_path: Path
 ) -> None:
     with web_server(gunicorn("-w", 2), kafka.bootstrap_servers, topic, tmp_path / "log") as server:
-        assert senders(runtime_dir) == []
+        assert sender_processes(runtime_dir) == []
         assert list(runtime_dir.iterdir()) == []
         assert server.terminate() == 0
 
