@@ -16,21 +16,21 @@ from cyproducer.record.header cimport put_batch_header, put_crc
 from cyproducer.record.merge cimport merge_records
 from cyproducer.shm.atomics cimport store_release, store_release32
 from cyproducer.shm.crash cimport CRASHPOINT
+from cyproducer.shm.entry cimport entry_enter, entry_resolve, entry_sure, entry_unsure
 from cyproducer.shm.layout cimport (
     CYP_BLOCK_BYTES,
     CYP_ENTRY_ASSIGNED,
     CYP_ENTRY_FREE,
     CYP_ENTRY_ORDER_STEP,
     CYP_ENTRY_PREPARED,
-    CYP_ENTRY_RESOLVED,
     CYP_ENTRY_SPLIT,
-    CYP_ENTRY_UNSURE,
     CYP_NONE,
     CYP_UNIT_BYTES,
     cyp_contributor,
     cyp_entry,
     cyp_identity,
 )
+from cyproducer.shm.slot cimport sent_mark
 from cyproducer.sender.model cimport (
     BATCH_ASSIGNED,
     BATCH_CLOSED,
@@ -78,7 +78,7 @@ cdef Wire *assign(Core *core, Partition *partition, Batch **batches, uint32_t co
     _sequence(core, wire)
     _link_before(partition, wire, NULL)
     CRASHPOINT(b"build.sequenced")
-    store_release32(&wire.entry.state, CYP_ENTRY_ASSIGNED)  # a successor sees it filled
+    entry_enter(wire.entry, CYP_ENTRY_ASSIGNED)  # a successor sees it filled
     CRASHPOINT(b"build.assigned")
     return wire
 
@@ -287,7 +287,7 @@ cdef void _free(Core *core, Wire *wire) noexcept nogil:
     wire.body = NULL
     wire.request = NULL
     wire.partition = NULL
-    store_release32(&entry.state, CYP_ENTRY_FREE)
+    entry_enter(entry, CYP_ENTRY_FREE)
     CRASHPOINT(b"complete.freed")
     core.free_wires[core.free_wire_count] = wire.index
     core.free_wire_count += 1
@@ -338,12 +338,11 @@ cdef void mark_sent(Core *core, Wire *wire) noexcept nogil:
     cdef Batch *batch
     while row != CYP_NONE:
         batch = core.contributor_batches[row]
-        store_release32(&batch.front_end.sent[batch.slot], batch.generation + 1)
+        sent_mark(&batch.front_end.sent[batch.slot], batch.generation)
         row = core.contributors[row].next
     CRASHPOINT(b"write.sent-said")
     wire.sent = True
-    wire.entry.attempts += 1
-    store_release32(&wire.entry.flags, wire.entry.flags | CYP_ENTRY_UNSURE)
+    entry_unsure(wire.entry)
     CRASHPOINT(b"write.unsure")
 
 
@@ -353,10 +352,7 @@ cdef void complete(Core *core, Wire *wire, int64_t base_offset, int64_t append_t
     cdef cyp_entry *entry = wire.entry
     cdef uint32_t row = entry.contributors
     cdef int64_t offset
-    entry.base_offset = base_offset
-    entry.append_time = append_time
-    entry.error = 0
-    store_release32(&entry.state, CYP_ENTRY_RESOLVED)  # a successor republishes it and does not send it again
+    entry_resolve(entry, 0, base_offset, append_time)
     CRASHPOINT(b"complete.resolved")
     if entry.producer_id >= 0:
         partition.acknowledged = True
@@ -409,8 +405,7 @@ cdef void give_up(Core *core, Wire *wire, int32_t error) noexcept nogil:
         error = CODE_OUTCOME_UNKNOWN
     if wire.idempotent:
         demand_epoch(core, wire.partition)
-    entry.error = error
-    store_release32(&entry.state, CYP_ENTRY_RESOLVED)
+    entry_resolve(entry, error, -1, -1)
     CRASHPOINT(b"complete.given-up")
     while row != CYP_NONE:
         finish(core, core.contributor_batches[row], -1, -1, error)
@@ -446,16 +441,16 @@ cdef void _take_apart(Core *core, Wire *wire) noexcept nogil:
             part.entry.parent = wire.index
             number += 1
             _link_before(wire.partition, part, wire)
-            store_release32(&part.entry.state, CYP_ENTRY_PREPARED)
+            entry_enter(part.entry, CYP_ENTRY_PREPARED)
             CRASHPOINT(b"split.part-prepared")
         row = core.contributors[row].next
-    store_release32(&wire.entry.state, CYP_ENTRY_SPLIT)  # from here on a successor sees the parts instead
+    entry_enter(wire.entry, CYP_ENTRY_SPLIT)  # from here on a successor sees the parts instead
     CRASHPOINT(b"split.committed")
     part = wire
     while number:
         number -= 1
         part = part.previous
-        store_release32(&part.entry.state, CYP_ENTRY_ASSIGNED)
+        entry_enter(part.entry, CYP_ENTRY_ASSIGNED)
         CRASHPOINT(b"split.part-assigned")
     release_reported(core, wire)
 
@@ -480,7 +475,7 @@ cdef void retry(Core *core, Wire *wire, int32_t error, bint unsure) noexcept nog
     if unsure:
         wire.unsure = True
     elif not wire.unsure:
-        wire.entry.flags &= ~<uint32_t>CYP_ENTRY_UNSURE
+        entry_sure(wire.entry)
     if wire.entry.attempts > wire.retries or (wire.unreported == 0 and not wire.idempotent):
         give_up(core, wire, error)
         return
