@@ -11,6 +11,7 @@ cdef void linger(Core *core) noexcept nogil
 cdef bint seal(Core *core, Batch *batch) noexcept nogil
 cdef Batch *take_head(Queue *queue) noexcept nogil
 cdef void put_back(Batch *batch) noexcept nogil
+cdef void move_queue(Queue *queue, Partition *lane) noexcept nogil
 cdef void remove(Queue *queue, Batch *batch) noexcept nogil
 cdef void scan(Core *core, FrontEnd *front_end) noexcept nogil
 cdef void condemn(Core *core, FrontEnd *front_end) noexcept nogil

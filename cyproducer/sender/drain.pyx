@@ -8,25 +8,25 @@ it now costs no request more.
 
 from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t, uint64_t
 
+from cyproducer.shm.atomics cimport load_relaxed
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.layout cimport CYP_BLOCK_BYTES
-from cyproducer.shm.slot cimport slot_glance
 from cyproducer.shm.word cimport word_bytes, word_continues
-from cyproducer.sender.accumulator cimport condemn, put_back, seal, take_head
+from cyproducer.sender.accumulator cimport put_back, seal, take_head
 from cyproducer.sender.connection cimport enqueue
-from cyproducer.sender.entries cimport any_idempotent, assign, give_up, settle_epoch, stamp
+from cyproducer.sender.entries cimport any_idempotent, assign, stamp
+from cyproducer.sender.epoch cimport next_to_settle, settle_epoch, want_producer_id
 from cyproducer.sender.model cimport (
     BATCH_CLOSED,
     BATCH_LINGERING,
     CONNECTION_CLOSED,
     CONNECTION_READY,
     DRAIN_ALL_BELOW_BYTES,
-    EVENT_PRODUCER_ID,
     EVENT_WORK,
     MERGE_BELOW_BYTES,
+    MERGE_MAX,
     UNRESOLVED_MAX,
     WIRE_IN_FLIGHT,
-    WIRE_WAITING,
     WIRES_PER_REQUEST_MAX,
     Batch,
     Core,
@@ -37,15 +37,16 @@ from cyproducer.sender.model cimport (
     Request,
     Wire,
 )
-from cyproducer.sender.outcomes cimport CODE_INVALID_BATCH, push_event
+from cyproducer.sender.outcomes cimport push_event
 from cyproducer.sender.partitioner cimport drained
-from cyproducer.sender.partitions cimport note_timer, relist
+from cyproducer.sender.partitions cimport lane_producer_id, note_timer, relist
+from cyproducer.sender.penalty cimport banish
+from cyproducer.sender.poison cimport reject_changed
 from cyproducer.sender.requests cimport produce_overhead, produce_request
 
 
 cdef enum:
     QUANTUM_BYTES = 65536           # of the round robin: a batch of the default size
-    MERGE_MAX = 64                  # front-ends that share one batch
     # a producer that has been silent for this long may be unknown to the broker (producer.id.expiration.ms)
     IDLE_SECONDS = 3600
 
@@ -124,7 +125,6 @@ cdef void _collect(
     cdef uint64_t room
     cdef Partition *partition
     cdef Wire *wire
-    cdef FrontEnd *front_end
     while left and count[0] < WIRES_PER_REQUEST_MAX:
         left -= 1
         partition = node.lingering if lingering else node.ready
@@ -137,17 +137,22 @@ cdef void _collect(
         # A wire that was collected still counts as waiting: the second walk would take it once more.
         if partition.collected:
             continue
+        if partition.twin != NULL and partition.twin.collected:
+            partition.owed = True
+            continue
         room = core.max_request_size - size[0]
-        wire = _next_wire(core, partition, acks, room, count[0] == 0)
+        wire = NULL
+        if partition.twin != NULL and partition.twin.owed:
+            partition.twin.owed = False
+            wire = _next_wire(core, partition.twin, acks, room, count[0] == 0)
+        if wire == NULL:
+            wire = _next_wire(core, partition, acks, room, count[0] == 0)
         if wire == NULL:
             continue
-        if not stamp(core, wire):  # the front-end changed what it had committed
-            front_end = core.contributor_batches[wire.entry.contributors].front_end
-            if not front_end.detached:
-                condemn(core, front_end)
-            give_up(core, wire, CODE_INVALID_BATCH)
+        if not stamp(core, wire):
+            reject_changed(core, wire)
             continue
-        partition.collected = True
+        wire.partition.collected = True
         wires[count[0]] = wire
         count[0] += 1
         size[0] += wire.entry.length + produce_overhead(wire)
@@ -159,8 +164,11 @@ cdef Wire *_next_wire(Core *core, Partition *partition, int16_t acks, uint64_t r
     if partition.retry_at_ns > core.now:
         note_timer(core, partition.retry_at_ns)
         return NULL
+    if partition.suspects:
+        banish(core, partition)
     if partition.bumping and not settle_epoch(core, partition):
-        return _unsure(partition, acks) if partition.in_flight == 0 else NULL
+        wire = next_to_settle(partition) if partition.in_flight == 0 else NULL
+        return wire if wire != NULL and wire.acks == acks and _fits(wire, room, alone) else NULL
     if partition.waiting:
         # retries go singly and in order: the broker must never see a later sequence first
         wire = partition.wire_head
@@ -177,16 +185,6 @@ cdef bint _fits(Wire *wire, uint64_t room, bint alone) noexcept nogil:
     return alone or wire.entry.length + produce_overhead(wire) <= room
 
 
-cdef Wire *_unsure(Partition *partition, int16_t acks) noexcept nogil:
-    """The first wire whose fate the broker must tell before the epoch can change."""
-    cdef Wire *wire = partition.wire_head
-    while wire != NULL:
-        if wire.unsure and wire.state == WIRE_WAITING:
-            return wire if wire.acks == acks else NULL
-        wire = wire.next
-    return NULL
-
-
 cdef Wire *_new_wire(Core *core, Partition *partition, int16_t acks, uint64_t room, bint alone) noexcept nogil:
     cdef Batch *batches[MERGE_MAX]
     cdef uint32_t count = 0
@@ -197,14 +195,12 @@ cdef Wire *_new_wire(Core *core, Partition *partition, int16_t acks, uint64_t ro
     if queue == NULL:
         return NULL
     idempotent = queue.front_end.idempotent
-    if partition.unresolved >= UNRESOLVED_MAX:
+    if partition.unresolved >= (1 if partition.penalty else UNRESOLVED_MAX):
         return NULL
     if idempotent and not partition.acknowledged and any_idempotent(partition):
         return NULL  # one until the broker has answered for this producer id and epoch
-    if idempotent and core.producer_id < 0:
-        if not core.wants_producer_id:
-            core.wants_producer_id = True
-            push_event(core, EVENT_PRODUCER_ID, 0, 0, 0)
+    if idempotent and lane_producer_id(core, partition) < 0:
+        want_producer_id(core, partition)
         return NULL
     if not _close_head(core, queue):
         return NULL
@@ -215,7 +211,7 @@ cdef Wire *_new_wire(Core *core, Partition *partition, int16_t acks, uint64_t ro
     CRASHPOINT(b"drain.head-taken")
     count = 1
     size = batches[0].bytes
-    if size < MERGE_BELOW_BYTES and not batches[0].solo:
+    if size < MERGE_BELOW_BYTES and not batches[0].solo and not partition.penalty:
         _find_company(core, partition, batches, &count, size, room)
     wire = assign(core, partition, batches, count)
     CRASHPOINT(b"drain.assigned")
@@ -243,7 +239,7 @@ cdef uint64_t _peek_bytes(Batch *batch) noexcept nogil:
     cdef uint64_t word
     if batch.state == BATCH_CLOSED:
         return batch.bytes
-    word = slot_glance(&batch.front_end.rows[batch.slot])
+    word = load_relaxed(&batch.front_end.rows[batch.slot].word)
     return CYP_BLOCK_BYTES if word_continues(word) else word_bytes(word)
 
 
@@ -259,7 +255,7 @@ cdef Queue *_next_queue(Core *core, Partition *partition, int16_t acks) noexcept
         left = partition.queue_count
         while left:
             left -= 1
-            if queue.front_end.acks == acks:
+            if queue.front_end.acks == acks and (partition.penalty or not queue.offender):
                 if queue.head.state == BATCH_LINGERING:
                     if lingering == NULL:
                         lingering = queue
@@ -286,13 +282,15 @@ cdef void _find_company(
     cdef uint32_t left = partition.queue_count
     # re-encoding may lengthen each of a record's two deltas: a third of the room is kept for that
     cdef uint64_t limit = min(<uint64_t>CYP_BLOCK_BYTES, room) * 2 // 3
+    if partition.merge_max:
+        limit = min(limit, <uint64_t>partition.merge_max)
     cdef FrontEnd *first = batches[0].front_end
     while left and count[0] < MERGE_MAX and queue != NULL:
         left -= 1
         following = queue.next
         if queue.front_end != first and queue.front_end.acks == first.acks \
                 and queue.front_end.idempotent == first.idempotent and queue.front_end.retries == first.retries \
-                and not queue.head.solo \
+                and not queue.head.solo and not queue.offender \
                 and size + _peek_bytes(queue.head) <= limit:
             if _close_head(core, queue) and size + queue.head.bytes <= limit:
                 size += queue.head.bytes

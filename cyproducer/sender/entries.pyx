@@ -10,31 +10,30 @@ Sequences are 64-bit and logical here; on the wire they wrap from 2^31 - 1 to 0,
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free
 
-from cyproducer.record.crc32c cimport crc32c
-from cyproducer.record.header cimport put_batch_header, put_crc
+from cyproducer.record.crc32c cimport crc32c, crc32c_combine
+from cyproducer.record.header cimport BATCH_HEADER_BYTES, CRC_START, put_batch_header, put_crc
 from cyproducer.record.merge cimport merge_records
 from cyproducer.shm.atomics cimport store_release, store_release32
 from cyproducer.shm.crash cimport CRASHPOINT
-from cyproducer.shm.entry cimport entry_enter, entry_resolve, entry_sure, entry_unsure
 from cyproducer.shm.layout cimport (
     CYP_BLOCK_BYTES,
     CYP_ENTRY_ASSIGNED,
     CYP_ENTRY_FREE,
     CYP_ENTRY_ORDER_STEP,
-    CYP_ENTRY_PREPARED,
-    CYP_ENTRY_SPLIT,
+    CYP_ENTRY_RESOLVED,
+    CYP_ENTRY_UNSURE,
     CYP_NONE,
     CYP_UNIT_BYTES,
     cyp_contributor,
     cyp_entry,
     cyp_identity,
 )
-from cyproducer.shm.slot cimport sent_mark
 from cyproducer.sender.model cimport (
+    AHEAD_NOT,
     BATCH_ASSIGNED,
     BATCH_CLOSED,
-    EVENT_PRODUCER_ID,
     WIRE_FREE,
     WIRE_IN_FLIGHT,
     WIRE_WAITING,
@@ -42,15 +41,16 @@ from cyproducer.sender.model cimport (
     Core,
     FrontEnd,
     Partition,
+    Queue,
     Wire,
 )
-from cyproducer.sender.outcomes cimport CODE_OUTCOME_UNKNOWN, finish, push_event
-from cyproducer.sender.partitions cimport relist
+from cyproducer.sender.outcomes cimport CODE_OUTCOME_UNKNOWN, finish
+from cyproducer.sender.partitions cimport lane_producer_epoch, lane_producer_id, relist
+from cyproducer.sender.penalty cimport serve
 
 
 cdef enum:
     SEQUENCE_MASK = 0x7fffffff
-    EPOCH_MAX = 32767
 
 
 cdef Wire *assign(Core *core, Partition *partition, Batch **batches, uint32_t count) noexcept nogil:
@@ -65,9 +65,8 @@ cdef Wire *assign(Core *core, Partition *partition, Batch **batches, uint32_t co
     if count > 1:
         if core.free_body_count == 0:
             return NULL
-        core.free_body_count -= 1
-        body = core.bodies + <uint64_t>core.free_bodies[core.free_body_count] * CYP_BLOCK_BYTES
-    wire = _new(core, partition, batches, count, body)
+        body = take_body(core)
+    wire = new_wire(core, partition, batches, count, body)
     CRASHPOINT(b"build.filled")
     if body == NULL:
         wire.entry.length = batches[0].bytes
@@ -76,14 +75,20 @@ cdef Wire *assign(Core *core, Partition *partition, Batch **batches, uint32_t co
         _free(core, wire)
         return NULL
     _sequence(core, wire)
-    _link_before(partition, wire, NULL)
+    link_before(partition, wire, NULL)
     CRASHPOINT(b"build.sequenced")
-    entry_enter(wire.entry, CYP_ENTRY_ASSIGNED)  # a successor sees it filled
+    store_release32(&wire.entry.state, CYP_ENTRY_ASSIGNED)  # a successor sees it filled
     CRASHPOINT(b"build.assigned")
     return wire
 
 
-cdef Wire *_new(Core *core, Partition *partition, Batch **batches, uint32_t count, uint8_t *body) noexcept nogil:
+cdef uint8_t *take_body(Core *core) noexcept nogil:
+    """64 KiB of the state region; there must be one."""
+    core.free_body_count -= 1
+    return core.bodies + <uint64_t>core.free_bodies[core.free_body_count] * CYP_BLOCK_BYTES
+
+
+cdef Wire *new_wire(Core *core, Partition *partition, Batch **batches, uint32_t count, uint8_t *body) noexcept nogil:
     """Takes a free entry and fills in everything but its length and sequence."""
     cdef uint32_t index, row, previous_row = CYP_NONE, first = 0
     cdef cyp_contributor *contributor
@@ -93,6 +98,8 @@ cdef Wire *_new(Core *core, Partition *partition, Batch **batches, uint32_t coun
     wire.partition = partition
     wire.request = NULL
     wire.body = body
+    wire.copy = NULL
+    wire.corrupt = 0
     wire.contributor_count = count
     wire.unreported = count
     wire.retries = batches[0].front_end.retries
@@ -101,6 +108,8 @@ cdef Wire *_new(Core *core, Partition *partition, Batch **batches, uint32_t coun
     wire.stamped = False
     wire.sent = False
     wire.unsure = False
+    wire.heir = False
+    wire.ahead = AHEAD_NOT
     wire.state = WIRE_WAITING
     entry.flags = 0
     entry.partition = partition.index
@@ -207,15 +216,15 @@ cdef void _sequence(Core *core, Wire *wire) noexcept nogil:
         entry.producer_epoch = -1
         entry.base_sequence = 0
         return
-    if partition.producer_id != core.producer_id and not any_idempotent(partition):
-        _begin_epoch(partition, core.producer_id, core.producer_epoch)
+    if partition.producer_id != lane_producer_id(core, partition) and not any_idempotent(partition):
+        begin_epoch(partition, lane_producer_id(core, partition), lane_producer_epoch(core, partition))
     entry.producer_id = partition.producer_id
     entry.producer_epoch = partition.producer_epoch
     entry.base_sequence = partition.next_sequence
     partition.next_sequence += entry.count
 
 
-cdef void _begin_epoch(Partition *partition, int64_t producer_id, int16_t epoch) noexcept nogil:
+cdef void begin_epoch(Partition *partition, int64_t producer_id, int16_t epoch) noexcept nogil:
     """The partition starts at sequence 0 under another identity; nothing of the old one is unsure."""
     cdef uint32_t spare = partition.row.current ^ 1
     cdef cyp_identity *identity = &partition.row.identity[spare]
@@ -224,6 +233,7 @@ cdef void _begin_epoch(Partition *partition, int64_t producer_id, int16_t epoch)
     partition.next_sequence = 0
     partition.acknowledged = False
     partition.bumping = False
+    partition.murky = False
     identity.producer_id = producer_id
     identity.producer_epoch = epoch
     identity.acked_end = 0
@@ -233,7 +243,7 @@ cdef void _begin_epoch(Partition *partition, int64_t producer_id, int16_t epoch)
     CRASHPOINT(b"epoch.in-force")
 
 
-cdef void _link_before(Partition *partition, Wire *wire, Wire *following) noexcept nogil:
+cdef void link_before(Partition *partition, Wire *wire, Wire *following) noexcept nogil:
     """Into the partition's list of unresolved entries; `following` NULL: as the last."""
     cdef Wire *before = partition.wire_tail if following == NULL else following.previous
     wire.next = following
@@ -250,7 +260,7 @@ cdef void _link_before(Partition *partition, Wire *wire, Wire *following) noexce
     partition.waiting += 1
 
 
-cdef void _leave(Core *core, Wire *wire) noexcept nogil:
+cdef void leave(Core *core, Wire *wire) noexcept nogil:
     """Out of the partition's list; the entry is free."""
     cdef Partition *partition = wire.partition
     if wire.state == WIRE_IN_FLIGHT:
@@ -283,25 +293,49 @@ cdef void _free(Core *core, Wire *wire) noexcept nogil:
         core.free_bodies[core.free_body_count] = entry.body
         core.free_body_count += 1
     CRASHPOINT(b"complete.unlisted")
+    free(wire.copy)
     wire.state = WIRE_FREE
     wire.body = NULL
+    wire.copy = NULL
     wire.request = NULL
     wire.partition = NULL
-    entry_enter(entry, CYP_ENTRY_FREE)
+    store_release32(&entry.state, CYP_ENTRY_FREE)
     CRASHPOINT(b"complete.freed")
     core.free_wires[core.free_wire_count] = wire.index
     core.free_wire_count += 1
 
 
+cdef uint32_t records_crc(Core *core, Wire *wire) noexcept nogil:
+    """CRC-32C of the wire's records as they lie in memory now."""
+    cdef uint32_t crc = 0, slot
+    cdef Batch *batch
+    cdef FrontEnd *front_end
+    if wire.body != NULL:
+        return crc32c(0, wire.body, wire.entry.length)
+    if wire.copy != NULL:
+        return crc32c(0, wire.copy, wire.entry.length)
+    batch = core.contributor_batches[wire.entry.contributors]
+    front_end = batch.front_end
+    slot = batch.slot
+    while slot != CYP_NONE:
+        crc = crc32c(crc, front_end.chunks + <uint64_t>slot * CYP_UNIT_BYTES, front_end.chunk_bytes[slot])
+        slot = front_end.chunk_next[slot]
+    return crc
+
+
 cdef bint stamp(Core *core, Wire *wire) noexcept nogil:
     """Writes the batch header with its CRC for the next attempt.
 
-    False if the bytes are not those of the attempt before: the front-end changed what it had committed.
+    False if the records are not those of the attempt before: the front-end changed what it had committed. That
+    is found in a new epoch too, since what is kept and compared is the CRC of the records without the header.
     """
     cdef cyp_entry *entry = wire.entry
-    cdef uint32_t crc, slot
-    cdef Batch *batch
-    cdef FrontEnd *front_end
+    cdef uint32_t crc = records_crc(core, wire)
+    if wire.stamped and entry.crc != crc:
+        return False
+    entry.crc = crc
+    CRASHPOINT(b"build.stamped")
+    wire.stamped = True
     put_batch_header(
         wire.header,
         entry.length,
@@ -313,22 +347,8 @@ cdef bint stamp(Core *core, Wire *wire) noexcept nogil:
         entry.producer_epoch,
         <int32_t>(entry.base_sequence & SEQUENCE_MASK) if entry.producer_id >= 0 else -1,
     )
-    crc = crc32c(0, wire.header + 21, 40)
-    if wire.body != NULL:
-        crc = crc32c(crc, wire.body, entry.length)
-    else:
-        batch = core.contributor_batches[entry.contributors]
-        front_end = batch.front_end
-        slot = batch.slot
-        while slot != CYP_NONE:
-            crc = crc32c(crc, front_end.chunks + <uint64_t>slot * CYP_UNIT_BYTES, front_end.chunk_bytes[slot])
-            slot = front_end.chunk_next[slot]
+    crc = crc32c_combine(crc32c(0, wire.header + CRC_START, BATCH_HEADER_BYTES - CRC_START), crc, entry.length)
     put_crc(wire.header, crc)
-    if wire.stamped and entry.crc != crc:
-        return False
-    entry.crc = crc
-    CRASHPOINT(b"build.stamped")
-    wire.stamped = True
     return True
 
 
@@ -338,12 +358,22 @@ cdef void mark_sent(Core *core, Wire *wire) noexcept nogil:
     cdef Batch *batch
     while row != CYP_NONE:
         batch = core.contributor_batches[row]
-        sent_mark(&batch.front_end.sent[batch.slot], batch.generation)
+        if batch != NULL:
+            store_release32(&batch.front_end.sent[batch.slot], batch.generation + 1)
         row = core.contributors[row].next
     CRASHPOINT(b"write.sent-said")
     wire.sent = True
-    entry_unsure(wire.entry)
+    wire.entry.attempts += 1
+    store_release32(&wire.entry.flags, wire.entry.flags | CYP_ENTRY_UNSURE)
     CRASHPOINT(b"write.unsure")
+
+
+cdef void let_go(Core *core, uint32_t row, int64_t base_offset, int64_t append_time, int32_t error) noexcept nogil:
+    """Finishes the batch of a contributor, which is of no entry any more."""
+    cdef Batch *batch = core.contributor_batches[row]
+    if batch != NULL:
+        core.contributor_batches[row] = NULL
+        finish(core, batch, base_offset, append_time, error)
 
 
 cdef void complete(Core *core, Wire *wire, int64_t base_offset, int64_t append_time) noexcept nogil:
@@ -352,7 +382,11 @@ cdef void complete(Core *core, Wire *wire, int64_t base_offset, int64_t append_t
     cdef cyp_entry *entry = wire.entry
     cdef uint32_t row = entry.contributors
     cdef int64_t offset
-    entry_resolve(entry, 0, base_offset, append_time)
+    cdef Queue *queue = NULL
+    entry.base_offset = base_offset
+    entry.append_time = append_time
+    entry.error = 0
+    store_release32(&entry.state, CYP_ENTRY_RESOLVED)  # a successor republishes it and does not send it again
     CRASHPOINT(b"complete.resolved")
     if entry.producer_id >= 0:
         partition.acknowledged = True
@@ -360,12 +394,16 @@ cdef void complete(Core *core, Wire *wire, int64_t base_offset, int64_t append_t
         note_acked(partition, entry)
         CRASHPOINT(b"complete.acked")
     core.totals.batches += 1
+    if partition.penalty and core.contributor_batches[row] != NULL:
+        queue = core.contributor_batches[row].queue
     while row != CYP_NONE:
         offset = base_offset + core.contributors[row].first if base_offset >= 0 else -1
-        finish(core, core.contributor_batches[row], offset, append_time, 0)
+        let_go(core, row, offset, append_time, 0)
         CRASHPOINT(b"complete.one-finished")
         row = core.contributors[row].next
-    _leave(core, wire)
+    leave(core, wire)
+    if queue != NULL:
+        serve(queue)
 
 
 cdef void note_acked(Partition *partition, cyp_entry *entry) noexcept nogil:
@@ -377,26 +415,6 @@ cdef void note_acked(Partition *partition, cyp_entry *entry) noexcept nogil:
         store_release(&identity.acked_end, end)
 
 
-cdef void fail(Core *core, Wire *wire, int32_t error) noexcept nogil:
-    """The broker refuses the records: a definite error of the present attempt.
-
-    A merged batch is taken apart and its parts are sent alone, in its place: nobody answers for a batch that
-    he did not fill alone. The gap in the sequences is closed by a new epoch.
-    """
-    if wire.body == NULL or wire.unsure or wire.unreported == 0:
-        give_up(core, wire, error)
-        return
-    if wire.idempotent:
-        demand_epoch(core, wire.partition)
-    if core.free_wire_count >= wire.contributor_count and core.free_contributor_count >= wire.contributor_count:
-        _take_apart(core, wire)
-        _leave(core, wire)
-    else:
-        # no room for its parts: it is refused once more, later
-        wire.partition.retry_at_ns = core.now + core.retry_backoff_ns
-        _wait(wire)
-
-
 cdef void give_up(Core *core, Wire *wire, int32_t error) noexcept nogil:
     """The entry ends, for all of its contributors: with `error`, or as unknown if an attempt was unsure."""
     cdef cyp_entry *entry = wire.entry
@@ -404,16 +422,18 @@ cdef void give_up(Core *core, Wire *wire, int32_t error) noexcept nogil:
     if wire.unsure:
         error = CODE_OUTCOME_UNKNOWN
     if wire.idempotent:
-        demand_epoch(core, wire.partition)
-    entry_resolve(entry, error, -1, -1)
+        demand_epoch(wire.partition)
+        wire.partition.murky |= wire.unsure
+    entry.error = error
+    store_release32(&entry.state, CYP_ENTRY_RESOLVED)
     CRASHPOINT(b"complete.given-up")
     while row != CYP_NONE:
-        finish(core, core.contributor_batches[row], -1, -1, error)
+        let_go(core, row, -1, -1, error)
         row = core.contributors[row].next
-    _leave(core, wire)
+    leave(core, wire)
 
 
-cdef void _wait(Wire *wire) noexcept nogil:
+cdef void wait(Wire *wire) noexcept nogil:
     """An entry that was in flight is to be sent again."""
     if wire.state == WIRE_IN_FLIGHT:
         wire.partition.in_flight -= 1
@@ -421,49 +441,6 @@ cdef void _wait(Wire *wire) noexcept nogil:
         wire.state = WIRE_WAITING
     wire.request = NULL
     relist(wire.partition)
-
-
-cdef void _take_apart(Core *core, Wire *wire) noexcept nogil:
-    """An entry for each contributor, in the place of the merged one; their sequences come with the new epoch."""
-    cdef uint32_t row = wire.entry.contributors, number = 0
-    cdef Batch *batch
-    cdef Wire *part
-    while row != CYP_NONE:
-        batch = core.contributor_batches[row]
-        if not batch.reported:
-            batch.solo = True
-            part = _new(core, wire.partition, &batch, 1, NULL)
-            part.entry.length = batch.bytes
-            part.entry.producer_id = wire.entry.producer_id
-            part.entry.producer_epoch = wire.entry.producer_epoch
-            part.entry.base_sequence = wire.entry.base_sequence + core.contributors[row].first
-            part.entry.order = wire.entry.order + number
-            part.entry.parent = wire.index
-            number += 1
-            _link_before(wire.partition, part, wire)
-            entry_enter(part.entry, CYP_ENTRY_PREPARED)
-            CRASHPOINT(b"split.part-prepared")
-        row = core.contributors[row].next
-    entry_enter(wire.entry, CYP_ENTRY_SPLIT)  # from here on a successor sees the parts instead
-    CRASHPOINT(b"split.committed")
-    part = wire
-    while number:
-        number -= 1
-        part = part.previous
-        entry_enter(part.entry, CYP_ENTRY_ASSIGNED)
-        CRASHPOINT(b"split.part-assigned")
-    release_reported(core, wire)
-
-
-cdef void release_reported(Core *core, Wire *wire) noexcept nogil:
-    """Of a merged entry that is SPLIT: who has had his result gets his chunks back."""
-    cdef uint32_t row = wire.entry.contributors
-    cdef Batch *batch
-    while row != CYP_NONE:
-        batch = core.contributor_batches[row]
-        if batch.reported:
-            finish(core, batch, -1, -1, CODE_OUTCOME_UNKNOWN)
-        row = core.contributors[row].next
 
 
 cdef void retry(Core *core, Wire *wire, int32_t error, bint unsure) noexcept nogil:
@@ -475,61 +452,20 @@ cdef void retry(Core *core, Wire *wire, int32_t error, bint unsure) noexcept nog
     if unsure:
         wire.unsure = True
     elif not wire.unsure:
-        entry_sure(wire.entry)
+        wire.entry.flags &= ~<uint32_t>CYP_ENTRY_UNSURE
     if wire.entry.attempts > wire.retries or (wire.unreported == 0 and not wire.idempotent):
         give_up(core, wire, error)
         return
-    _wait(wire)
+    wait(wire)
     core.totals.retries += 1
     drop_hopeless(core, partition)
 
 
-cdef void demand_epoch(Core *core, Partition *partition) noexcept nogil:
+cdef void demand_epoch(Partition *partition) noexcept nogil:
     """Stop draining the partition; once nothing of it is in flight or unsure, it goes on in a new epoch."""
     partition.bumping = True
     store_release32(&partition.row.identity[partition.row.current].bumping, 1)
     CRASHPOINT(b"epoch.demanded")
-
-
-cdef bint settle_epoch(Core *core, Partition *partition) noexcept nogil:
-    """Drain-then-bump: True once the partition may be drained again.
-
-    Nothing may be in flight. An unsure entry is sent again under its old sequence first, until the broker says
-    success or OUT_OF_ORDER. The producer bumps its epoch by itself, as Kafka's idempotent producer does
-    (KIP-360): the broker takes any higher epoch that starts at 0.
-    """
-    cdef Wire *wire = partition.wire_head
-    cdef uint64_t sequence = 0
-    if partition.in_flight:
-        return False
-    while wire != NULL:
-        if wire.unsure:
-            return False
-        wire = wire.next
-    if partition.producer_epoch < EPOCH_MAX:
-        _begin_epoch(partition, partition.producer_id, partition.producer_epoch + 1)
-    elif core.producer_id != partition.producer_id and core.producer_id >= 0:
-        _begin_epoch(partition, core.producer_id, core.producer_epoch)
-    else:
-        if not core.wants_producer_id:
-            core.producer_id = -1
-            core.wants_producer_id = True
-            push_event(core, EVENT_PRODUCER_ID, 0, 0, 0)
-        return False
-    # a successor that finds only some of them renumbered raises the epoch once more
-    wire = partition.wire_head
-    while wire != NULL:
-        if wire.idempotent:
-            store_release(&wire.entry.base_sequence, sequence)
-            wire.entry.producer_epoch = partition.producer_epoch
-            store_release(<uint64_t *>&wire.entry.producer_id, <uint64_t>partition.producer_id)
-            CRASHPOINT(b"epoch.one-renumbered")
-            wire.stamped = False
-            wire.sent = False
-            sequence += wire.entry.count
-        wire = wire.next
-    partition.next_sequence = sequence
-    return True
 
 
 cdef void drop_hopeless(Core *core, Partition *partition) noexcept nogil:

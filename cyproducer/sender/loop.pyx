@@ -39,6 +39,7 @@ from cyproducer.sender.model cimport (
     CONNECTION_CONNECTING,
     CONNECTION_NEGOTIATING,
     CONNECTION_READY,
+    EVENT_PRODUCER_ID,
     REQUEST_CONTROL,
     Core,
     Event,
@@ -48,7 +49,7 @@ from cyproducer.sender.model cimport (
     Request,
     Topic,
 )
-from cyproducer.sender.outcomes cimport announce
+from cyproducer.sender.outcomes cimport announce, push_event
 from cyproducer.sender.partitioner cimport choose_sticky
 from cyproducer.sender.partitions cimport delist, note_timer, relist
 from cyproducer.sender.requests cimport new_request
@@ -244,10 +245,11 @@ cdef class Loop:
             node = leaders[index] if index < len(leaders) else -1
             partition = topic.partitions[index]
             leader = self.core.nodes[node] if node >= 0 else NULL
-            if partition.leader != leader:
+            while partition != NULL and partition.leader != leader:  # of both lanes
                 delist(partition)
                 partition.leader = leader
                 relist(partition)
+                partition = partition.twin
         if topic.sticky < 0 or topic.partitions[topic.sticky].leader == NULL:
             choose_sticky(&self.core, topic)
 
@@ -351,7 +353,12 @@ cdef class Loop:
         flush_out(&self.core, node)
 
     def set_producer_id(self, int64_t producer_id, int16_t epoch):
-        """The answer to EVENT_PRODUCER_ID."""
+        """The answer to EVENT_PRODUCER_ID: for the ordinary lanes, or else for the penalty lanes."""
+        if self.core.wants_penalty_id and not self.core.wants_producer_id:
+            self.core.penalty_producer_id = producer_id
+            self.core.penalty_producer_epoch = epoch
+            self.core.wants_penalty_id = False
+            return
         self.core.producer_id = producer_id
         self.core.producer_epoch = epoch
         self.core.wants_producer_id = False
@@ -360,6 +367,8 @@ cdef class Loop:
         store_release(<uint64_t *>&self.core.state_header.producer_id, <uint64_t>-1)
         self.core.state_header.producer_epoch = epoch
         store_release(<uint64_t *>&self.core.state_header.producer_id, <uint64_t>producer_id)
+        if self.core.wants_penalty_id:
+            push_event(&self.core, EVENT_PRODUCER_ID, 0, 0, 0)  # one answer is for one lane
 
     # ---------------------------------------------------------------- running
 

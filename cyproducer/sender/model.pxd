@@ -30,6 +30,7 @@ cdef enum:
     WIRES_PER_REQUEST_MAX = 512
     MERGE_BELOW_BYTES = 32768       # a head batch smaller than this looks for company
     DRAIN_ALL_BELOW_BYTES = 65536   # a request smaller than this also takes what still lingers
+    MERGE_MAX = 64                  # front-ends that share one batch
     FAILURES_MAX = 1024             # rows of the failure table between two collections
     IOV_PER_CALL_MAX = 1024         # Linux's IOV_MAX
 
@@ -47,6 +48,7 @@ ctypedef struct Batch:
     uint8_t state
     bint reported                   # RESULT was published; RELEASE is still owed
     bint solo                       # never merged again: a merged batch with it was refused
+    bint accused                    # leaves its merged batch: the broker named one of its records, or an offender's
     uint32_t slot                   # head of the chain; Batch is FrontEnd.batches[slot]
     uint32_t generation
     uint32_t count
@@ -74,6 +76,9 @@ ctypedef struct Queue:
     Batch *tail
     uint32_t length
     int64_t deficit                 # bytes; deficit round robin over the queues of a partition
+    bint offender                   # its records were refused: it belongs into the penalty lane
+    uint32_t sentence               # batches that must be accepted there until it may leave
+    uint32_t to_serve               # of them, still
     Queue *next                     # ring of the partition's queues that are not empty
     Queue *previous
 
@@ -138,8 +143,14 @@ cdef enum PartitionList:
     LIST_READY = 2
 
 
+# One lane of a partition: the ordinary one, or that of front-ends whose records were refused. Each has a row,
+# queues, wires, sequences and a producer id of its own; a request carries a batch of one of the two.
 ctypedef struct Partition:
     uint32_t index                  # row of the partition table
+    bint penalty                    # unmerged, one in flight, under the other producer id
+    Partition *twin                 # the other lane; NULL: there is none
+    bint owed                       # its twin was preferred in a request: now it comes first
+    bint suspects                   # an offender's queue is in the ring and is to leave for the penalty lane
     Topic *topic
     int32_t number
     cyp_partition_row *row
@@ -157,6 +168,8 @@ ctypedef struct Partition:
     int16_t producer_epoch
     bint acknowledged               # the broker has answered for (producer_id, producer_epoch)
     bint bumping                    # nothing is drained until its wires are certain; then a new epoch
+    bint murky                      # the broker may have more of this epoch than acked_end says
+    uint32_t merge_max              # bytes of a merged batch; 0: no limit is known
     uint64_t acknowledged_ns
     uint64_t retry_at_ns            # backing off until
     bint collected                  # it has its batch in the request being made: a request has one of each
@@ -172,6 +185,13 @@ cdef enum WireState:
     WIRE_IN_FLIGHT = 2
 
 
+# Sent before an unsure later one although the broker has refused its sequence.
+cdef enum WireAhead:
+    AHEAD_NOT = 0
+    AHEAD_SENT = 1
+    AHEAD_REFUSED = 2
+
+
 ctypedef struct Wire:
     uint8_t state
     uint32_t index                  # its persistent entry
@@ -180,14 +200,18 @@ ctypedef struct Wire:
     Request *request
     uint8_t header[61]
     uint8_t *body                   # NULL: the chunks of the only contributor
+    uint8_t *copy                   # of the chunks, private: the broker found them corrupt; NULL: none
+    uint32_t corrupt                # attempts that were answered CORRUPT_MESSAGE
     uint32_t contributor_count
     uint32_t unreported             # contributors whose result is still open
     uint32_t retries
     int16_t acks
     bint idempotent
-    bint stamped                    # entry.crc is that of the bytes as they went out
+    bint stamped                    # entry.crc is that of the records as they went out
     bint sent                       # an attempt has gone out under the present sequence
     bint unsure                     # an attempt before the present one may have been appended
+    bint heir                       # unsure as part of a larger batch, under the same first sequence
+    uint8_t ahead                   # WireAhead
     Wire *next
     Wire *previous
 
@@ -345,6 +369,9 @@ ctypedef struct Core:
     int64_t producer_id
     int16_t producer_epoch
     bint wants_producer_id
+    int64_t penalty_producer_id     # of all penalty lanes
+    int16_t penalty_producer_epoch
+    bint wants_penalty_id
     uint64_t next_order             # of the next entry
     # what Python takes
     Event *events

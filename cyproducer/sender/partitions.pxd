@@ -8,13 +8,21 @@ from cyproducer.sender.model cimport (
     Node,
     Partition,
 )
-from libc.stdint cimport uint8_t, uint64_t
+from libc.stdint cimport int16_t, int64_t, uint8_t, uint64_t
 
 
 cdef inline void note_timer(Core *core, uint64_t at_ns) noexcept nogil:
     """The loop must not sleep beyond `at_ns`."""
     if at_ns < core.next_timer_ns:
         core.next_timer_ns = at_ns
+
+
+cdef inline int64_t lane_producer_id(Core *core, Partition *partition) noexcept nogil:
+    return core.penalty_producer_id if partition.penalty else core.producer_id
+
+
+cdef inline int16_t lane_producer_epoch(Core *core, Partition *partition) noexcept nogil:
+    return core.penalty_producer_epoch if partition.penalty else core.producer_epoch
 
 
 cdef inline Partition *_unlink(Partition *head, Partition *partition) noexcept nogil:

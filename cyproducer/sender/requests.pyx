@@ -112,7 +112,7 @@ cdef uint32_t _pieces(Core *core, Wire *wire) noexcept nogil:
     """iovecs that a wire's records need."""
     cdef uint32_t pieces = 0, slot
     cdef Batch *batch
-    if wire.body != NULL:
+    if wire.body != NULL or wire.copy != NULL:
         return 1
     batch = core.contributor_batches[wire.entry.contributors]
     slot = batch.slot
@@ -215,8 +215,8 @@ cdef void _add_records(Core *core, Request *request, Wire *wire) noexcept nogil:
     cdef Batch *batch
     cdef FrontEnd *front_end
     cdef uint32_t slot
-    if wire.body != NULL:
-        _add_piece(request, wire.body, wire.entry.length)
+    if wire.body != NULL or wire.copy != NULL:
+        _add_piece(request, wire.body if wire.body != NULL else wire.copy, wire.entry.length)
         return
     batch = core.contributor_batches[wire.entry.contributors]
     front_end = batch.front_end

@@ -8,14 +8,25 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
 from cyproducer.record.varint cimport get_uvarint
-from cyproducer.sender.entries cimport complete, demand_epoch, fail, retry
-from cyproducer.sender.model cimport WIRE_IN_FLIGHT, Core, Node, Partition, Request, Wire
+from cyproducer.sender.entries cimport complete, demand_epoch, give_up, retry
+from cyproducer.sender.model cimport (
+    AHEAD_REFUSED,
+    AHEAD_SENT,
+    WIRE_IN_FLIGHT,
+    Core,
+    Node,
+    Partition,
+    Request,
+    Wire,
+)
+from cyproducer.sender.poison cimport accuse, acquit, fail, reject_changed, verify
 
 
 cdef enum:
     FLEXIBLE_FROM = 9
     LOG_START_FROM = 5
     RECORD_ERRORS_FROM = 8
+    CORRUPT_MAX = 3                 # answers CORRUPT_MESSAGE to bytes that are what they were
     ERROR_CORRUPT_MESSAGE = 2
     ERROR_UNKNOWN_TOPIC_OR_PARTITION = 3
     ERROR_LEADER_NOT_AVAILABLE = 5
@@ -160,14 +171,17 @@ cdef void _take_partition(
     cdef int16_t error = <int16_t>_get(cursor, 2)
     cdef int64_t base_offset = <int64_t>_get(cursor, 8)
     cdef int64_t append_time = <int64_t>_get(cursor, 8)
-    cdef uint32_t record_errors, index, _index, length
-    cdef Wire *wire
+    cdef uint32_t record_errors, record, _index, length
+    cdef Wire *wire = _find(request, number, name, name_length)
+    cdef bint accusing = wire != NULL and wire.body != NULL and _is_definite(wire, error)
     if request.version >= LOG_START_FROM:
         _get(cursor, 8)
     if request.version >= RECORD_ERRORS_FROM:
         record_errors = _get_count(cursor, flexible)
         for _index in range(record_errors):
-            _get(cursor, 4)
+            record = <uint32_t>_get(cursor, 4)
+            if accusing and not cursor.bad:
+                accuse(core, wire, record)
             _get_text(cursor, flexible, &length)
             if flexible:
                 _skip_tags(cursor)
@@ -175,7 +189,16 @@ cdef void _take_partition(
     if flexible:
         _skip_tags(cursor)
     if cursor.bad:
-        return
+        if accusing:
+            acquit(core, wire)
+    elif wire != NULL:
+        _judge(core, wire, error, base_offset, append_time)
+
+
+cdef Wire *_find(Request *request, int32_t number, const uint8_t *name, uint32_t name_length) noexcept nogil:
+    """The wire that a part of the response is about; NULL: none that waits for it."""
+    cdef uint32_t index
+    cdef Wire *wire
     for index in range(request.wire_count):
         wire = request.wires[index]
         if (
@@ -184,8 +207,8 @@ cdef void _take_partition(
             and wire.partition.topic.name_bytes == name_length
             and memcmp(wire.partition.topic.name, name, name_length) == 0
         ):
-            _judge(core, wire, error, base_offset, append_time)
-            return
+            return wire
+    return NULL
 
 
 cdef void _back_off(Core *core, Wire *wire) noexcept nogil:
@@ -208,6 +231,8 @@ cdef void _judge(Core *core, Wire *wire, int16_t error, int64_t base_offset, int
         complete(core, wire, base_offset, append_time)
     elif error == ERROR_DUPLICATE_SEQUENCE:
         complete(core, wire, -1, -1)  # appended by an earlier attempt; the broker forgot where
+    elif error == ERROR_CORRUPT_MESSAGE:
+        _judge_corrupt(core, wire)
     elif _is_retriable(error):
         if _is_stale_metadata(error):
             core.refresh_wanted = True
@@ -220,15 +245,46 @@ cdef void _judge(Core *core, Wire *wire, int16_t error, int64_t base_offset, int
         fail(core, wire, error)
 
 
+cdef void _judge_corrupt(Core *core, Wire *wire) noexcept nogil:
+    """Kafka retries these; brokers before 2.4 say it of a null key in a compacted topic too."""
+    if not verify(core, wire):
+        reject_changed(core, wire)
+    elif wire.corrupt > CORRUPT_MAX:
+        fail(core, wire, ERROR_CORRUPT_MESSAGE)
+    else:
+        _back_off(core, wire)
+        retry(core, wire, ERROR_CORRUPT_MESSAGE, False)
+
+
 cdef void _judge_sequence(Core *core, Wire *wire, int16_t error) noexcept nogil:
-    """The broker refuses the sequence: it did not append this attempt, nor an earlier one of this batch."""
+    """The broker refuses the sequence: it did not append this attempt, nor an earlier one of this batch.
+
+    Of an earlier one it says nothing where that was a larger batch, or where the broker looks no further than
+    the epoch.
+    """
     cdef Partition *partition = wire.partition
+    if wire.unsure and (wire.heir or error == ERROR_INVALID_PRODUCER_EPOCH):
+        give_up(core, wire, error)
+        return
     wire.unsure = False
+    if wire.ahead == AHEAD_SENT:
+        wire.ahead = AHEAD_REFUSED
+    if wire.entry.base_sequence == 0:
+        _back_off(core, wire)  # nothing can be missing before the first one of an epoch
     if wire != partition.wire_head and not partition.bumping:
         retry(core, wire, error, False)  # an earlier batch is to be sent again first
         return
-    demand_epoch(core, partition)
+    demand_epoch(partition)
     retry(core, wire, error, False)
+
+
+cdef inline bint _is_definite(Wire *wire, int16_t error) noexcept nogil:
+    return (
+        error != 0
+        and error != ERROR_DUPLICATE_SEQUENCE
+        and not _is_retriable(error)
+        and not (wire.idempotent and _is_sequence_error(error))
+    )
 
 
 cdef inline bint _is_sequence_error(int16_t error) noexcept nogil:

@@ -48,6 +48,8 @@ cdef object core_new(Core *core):
     core.free_body_count = CYP_BODIES_MAX
     core.producer_id = -1
     core.producer_epoch = -1
+    core.penalty_producer_id = -1
+    core.penalty_producer_epoch = -1
 
 
 cdef void core_state(Core *core, uint8_t *base, StateGeometry *geometry) noexcept:

@@ -217,6 +217,7 @@ enum cyp_entry_state {
     CYP_ENTRY_SPLIT = 4,
 };
 #define CYP_ENTRY_UNSURE 1u                      /* an attempt went out whose answer is not known */
+#define CYP_ENTRY_HEIR 2u                        /* UNSURE as part of a larger one: if out of order, it is unknown */
 #define CYP_ENTRY_ORDER_STEP 256u                /* between two entries: room for the parts of the first */
 
 typedef struct {
@@ -230,7 +231,7 @@ typedef struct {
     int64_t max_timestamp;
     uint64_t created_ns;
     uint32_t length;            /* bytes of records */
-    uint32_t crc;
+    uint32_t crc;               /* CRC-32C of the records alone; valid once there was an attempt */
     int16_t producer_epoch;
     int16_t attributes;
     int16_t acks;
@@ -280,11 +281,15 @@ typedef struct {
 } cyp_identity;
 _Static_assert(sizeof(cyp_identity) == 24, "two of them and a header are a cache line");
 
+#define CYP_LANE_ORDINARY 0u
+#define CYP_LANE_PENALTY 1u                      /* of front-ends whose records were refused; another producer id */
+
+/* One row per partition, and one more for its penalty lane if there is one. */
 typedef struct {
     uint32_t topic;
     int32_t partition;
     uint32_t current;           /* index of the identity in force */
-    uint32_t reserved;
+    uint32_t lane;              /* CYP_LANE_ */
     cyp_identity identity[2];
 } cyp_partition_row;
 _Static_assert(sizeof(cyp_partition_row) == 64, "one cache line");

@@ -131,6 +131,9 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         CYP_ENTRY_PREPARED
         CYP_ENTRY_SPLIT
         CYP_ENTRY_UNSURE
+        CYP_ENTRY_HEIR
+        CYP_LANE_ORDINARY
+        CYP_LANE_PENALTY
         CYP_ENTRY_ORDER_STEP
         CYP_CONTRIBUTOR_REPORTED
 
@@ -177,6 +180,7 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         uint32_t topic
         int32_t partition
         uint32_t current
+        uint32_t lane
         cyp_identity identity[2]
 
     ctypedef struct cyp_state_header:

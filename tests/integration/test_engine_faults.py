@@ -8,9 +8,10 @@ import time
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.fault_rig import INVALID_RECORD, NOW, Rig, next_outcomes, stream
+from support.fault_rig import NOW, Rig, next_outcomes, stream
 from support.front_end import CONT, HEAD, OPEN, READY, SUBMIT_FULL, run_until
 from support.scripted_broker import (
+    INVALID_RECORD,
     NOT_ENOUGH_REPLICAS,
     NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     NOT_LEADER,

@@ -5,17 +5,18 @@ import time
 
 from cyproducer import errors
 from cyproducer.config import Settings
+from cyproducer.record.twin import Record
 from cyproducer.sender.engine import Engine
 from support.front_end import PlainFrontEnd, run_until, topic_number
-from support.scripted_broker import ScriptedBroker
+from support.scripted_broker import CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, ScriptedBroker
 
 NOW = int(time.time() * 1000)
 FAST = {
     "request_timeout_ms": 300, "retry_backoff_ms": 5, "retry_backoff_max_ms": 20,
     "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 20,
 }
-INVALID_RECORD = 87
-DEFINITE = {INVALID_RECORD, errors.DELIVERY_TIMEOUT, errors.INVALID_BATCH}
+POISON = b"!"
+DEFINITE = {INVALID_RECORD, MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, errors.DELIVERY_TIMEOUT, errors.INVALID_BATCH}
 
 
 class Rig:
@@ -41,9 +42,15 @@ class Rig:
             self.number = topic_number(self.engine, front_end, self.broker.topic)
         return len(self.front_ends) - 1
 
-    def send(self, index: int, partition: int, records: int = 2, seal: bool = True, size: int = 0) -> None:
+    def send(
+        self, index: int, partition: int, records: int = 2, seal: bool = True, size: int = 0, poison: bool = False
+    ) -> None:
+        """One batch in the next slot; `poison`: its last record is one that the broker refuses."""
         slot = len(self.sent[index])
         values = [b"%d/%d/%d" % (index, slot, number) + b"x" * size for number in range(records)]
+        if poison:
+            values[-1] += POISON
+            self.broker.refuses = _is_poison
         self.sent[index].append((partition, values))
         self.front_ends[index].send(
             slot, [(NOW, None, value) for value in values], topic=self.number, partition=partition, seal=seal
@@ -103,6 +110,10 @@ class Rig:
         self.engine.close()
         for front_end in self.front_ends:
             front_end.close()
+
+
+def _is_poison(record: Record) -> bool:
+    return record.value is not None and record.value.endswith(POISON)
 
 
 def next_outcomes(engine: Engine, front_end: PlainFrontEnd) -> list[tuple]:

@@ -2,8 +2,8 @@
 
 It keeps what it "appended" by Kafka's rules for idempotent producers (ProducerStateManager): per partition and
 producer id the epoch, the next sequence and the last five batches. A duplicate of those is answered with its
-offset, a gap with OUT_OF_ORDER_SEQUENCE_NUMBER, an old epoch with INVALID_PRODUCER_EPOCH. What no honest
-producer sends (a bad CRC, two batches of a partition in one request) is a complaint; tests want none.
+offset, a gap with OUT_OF_ORDER_SEQUENCE_NUMBER, an old epoch with INVALID_PRODUCER_EPOCH. Records that it is told
+to refuse are found before their batch's sequence is looked at, as LogValidator does. What no honest producer sends (a bad CRC, two batches of a partition in one request) is a complaint; tests want none.
 """
 
 import selectors
@@ -12,16 +12,18 @@ import struct
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cyproducer.protocol.codec import decode_request, encode_response
 from cyproducer.protocol.messages import REQUESTS
 from cyproducer.record.crc32c import crc32c
-from cyproducer.record.twin import decode_records
+from cyproducer.record.twin import Record, decode_records
 
 PRODUCE, METADATA, API_VERSIONS, INIT_PRODUCER_ID = 0, 3, 18, 22
 CORRUPT_MESSAGE, UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, NOT_LEADER, REQUEST_TIMED_OUT = 2, 3, 5, 6, 7
 NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS_AFTER_APPEND, OUT_OF_ORDER, INVALID_EPOCH = 19, 20, 45, 47
+MESSAGE_TOO_LARGE, INVALID_RECORD = 10, 87
 SEQUENCE_ERRORS = (OUT_OF_ORDER, INVALID_EPOCH, 59)
 HEADER = struct.Struct(">qiibIhiqqqhii")
 REMEMBERED = 5  # batches of a producer and partition
@@ -92,12 +94,12 @@ class ScriptedBroker:
     `bootstrap_apart`: the bootstrap address is that of none of them and serves metadata alone.
 
     `faults` is a queue: a Produce request takes the first that fits. Everything public may be read while it
-    runs under `lock`, and after the end without.
+    runs under `lock`, and after the end without. `produce_version`: the highest that it speaks.
     """
 
     def __init__(
         self, topic: str = "t", partitions: int = 3, nodes: int = 2, *, producer_epoch: int = 0,
-        keep_values: bool = True, bootstrap_apart: bool = False,
+        keep_values: bool = True, bootstrap_apart: bool = False, produce_version: int = 12,
     ) -> None:
         self.topic = topic
         self.partitions = [Partition(leader=1 + index % nodes) for index in range(partitions)]
@@ -112,6 +114,13 @@ class ScriptedBroker:
         self.close_after_versions = 0   # so many ApiVersions answers are the last bytes of their connection
         self.refuse_versions = False    # and say UNSUPPORTED_VERSION
         self.accepted = 0               # connections
+        self.refuses: Callable[[Record], bool] | None = None    # records that spoil their batch
+        self.refusal = INVALID_RECORD
+        self.names_records = True       # record_errors say which
+        self.refused = 0                # batches
+        self.largest = 1 << 30          # bytes of a batch
+        self.expects_corruption = False # a wrong CRC is answered and no complaint
+        self._produce_version = produce_version
         self.lock = threading.Lock()
         self._keep_values = keep_values
         self._selector = selectors.DefaultSelector()
@@ -257,13 +266,13 @@ class ScriptedBroker:
             return True
         if api == API_VERSIONS and self.close_after_versions:
             self.close_after_versions -= 1
-            answer = _api_versions(body)
+            answer = self._versions(body)
             if self.refuse_versions:
                 version, answer["error_code"] = 0, 35
             self._put(connection, encode_response(api, version, correlation_id, answer))
             self._put(connection, None)
             return True
-        answer = {METADATA: self._metadata, API_VERSIONS: _api_versions, INIT_PRODUCER_ID: self._producer_id}[api]
+        answer = {METADATA: self._metadata, API_VERSIONS: self._versions, INIT_PRODUCER_ID: self._producer_id}[api]
         self._put(connection, encode_response(api, version, correlation_id, answer(body)))
         return True
 
@@ -285,6 +294,14 @@ class ScriptedBroker:
         ]
         brokers = [{"node_id": 1 + index, "host": "127.0.0.1", "port": port} for index, port in enumerate(self.ports)]
         return {"brokers": brokers, "cluster_id": "scripted", "controller_id": 1, "topics": topics}
+
+    def _versions(self, body: dict) -> dict:
+        highest = {PRODUCE: self._produce_version}
+        keys = [
+            {"api_key": key, "min_version": m.first, "max_version": highest.get(key, m.last)}
+            for key, m in sorted(REQUESTS.items())
+        ]
+        return {"error_code": 0, "api_keys": keys}
 
     def _producer_id(self, body: dict) -> dict:
         self.producer_ids += 1
@@ -326,9 +343,12 @@ class ScriptedBroker:
                 if (topic["name"], item["index"]) in seen:
                     self.complaints.append(f"partition {item['index']} is twice in a request")
                 seen.add((topic["name"], item["index"]))
-                code, offset = self._judge(connection.node, topic["name"], item, fault, body["acks"])
+                code, offset = self._judge(connection.node, topic["name"], item, fault)
                 if not (fault.omit and _concerns(fault, item["index"])):
-                    answers.append({"index": item["index"], "error_code": code, "base_offset": offset})
+                    answers.append({
+                        "index": item["index"], "error_code": code, "base_offset": offset,
+                        "record_errors": self._record_errors(item["records"]) if code == self.refusal else [],
+                    })
             topics.append({"name": topic["name"], "partition_responses": answers})
         if fault.close == "after":
             self._put(connection, None)
@@ -352,7 +372,17 @@ class ScriptedBroker:
             self._put(connection, response, fault.delay)
         return True
 
-    def _judge(self, node: int, topic: str, item: dict, fault: Fault, acks: int) -> tuple[int, int]:
+    def _bad_records(self, records: bytes) -> list[int]:
+        if self.refuses is None:
+            return []
+        decoded = decode_records(records[61:], HEADER.unpack_from(records)[-1])[1]
+        return [index for index, record in enumerate(decoded) if self.refuses(record)]
+
+    def _record_errors(self, records: bytes) -> list[dict]:
+        bad = self._bad_records(records) if self.names_records else []
+        return [{"batch_index": index, "batch_index_error_message": f"no {index}"} for index in bad]
+
+    def _judge(self, node: int, topic: str, item: dict, fault: Fault) -> tuple[int, int]:
         if topic != self.topic or not 0 <= item["index"] < len(self.partitions):
             return UNKNOWN_TOPIC, -1
         partition = self.partitions[item["index"]]
@@ -363,6 +393,9 @@ class ScriptedBroker:
             concerned = False  # a broker looks for duplicates first, and so does not lie about what it has
         if fault.hang == "lost" or (concerned and fault.code and not fault.after_append):
             return fault.code, -1
+        if len(item["records"]) > self.largest or self._bad_records(item["records"]):
+            self.refused += 1
+            return MESSAGE_TOO_LARGE if len(item["records"]) > self.largest else self.refusal, -1
         code, offset = self._append(partition, item["records"])
         return (fault.code, -1) if concerned and fault.code else (code, offset)
 
@@ -381,7 +414,8 @@ class ScriptedBroker:
             self.complaints.append(f"batch header {header} of {len(records)} bytes")
             return CORRUPT_MESSAGE, -1
         if crc32c(records[21:]) != crc:
-            self.complaints.append("CRC")
+            if not self.expects_corruption:
+                self.complaints.append("CRC")
             return CORRUPT_MESSAGE, -1
         if pid >= 0:
             code, offset = self._sequence(partition, pid, epoch, sequence, count)
@@ -420,7 +454,3 @@ class ScriptedBroker:
 def _concerns(fault: Fault, partition: int) -> bool:
     return fault.partitions is None or partition in fault.partitions
 
-
-def _api_versions(body: dict) -> dict:
-    keys = [{"api_key": key, "min_version": m.first, "max_version": m.last} for key, m in sorted(REQUESTS.items())]
-    return {"error_code": 0, "api_keys": keys}
