@@ -60,7 +60,8 @@ def test_reader_reads_past_the_count(kafka, topic):
 
 
 def test_dump_log_has_batches_and_records(kafka, topic):
-    produce(kafka.bootstrap_servers, topic, [b"line\none", b"| two", None], **{"enable.idempotence": True, "linger.ms": 500})
+    together = {"enable.idempotence": True, "linger.ms": 500}
+    produce(kafka.bootstrap_servers, topic, [b"line\none", b"| two", None], **together)
     (batch,) = kafka.dump_log(topic, 0)
     assert (batch.base_offset, batch.last_offset, batch.count, batch.base_sequence) == (0, 2, 3, 0)
     assert batch.producer_id >= 0

@@ -1,5 +1,6 @@
 """One Spark session per test module, on the interpreter and the package that the tests run with."""
 
+import contextlib
 import os
 import runpy
 import shutil
@@ -12,6 +13,7 @@ import pytest
 from support.leftovers import holdings, kill_leftovers, wait_for_nothing_left
 
 import cyproducer
+from cyproducer.errors import SenderUnavailableError
 from cyproducer.observe.status import status, stop
 
 try:
@@ -45,8 +47,16 @@ def spark_runtime(short_tmp: Path) -> Iterator[Path]:
     shutil.rmtree(path, ignore_errors=True)
 
 
+@pytest.fixture(scope="module")
+def staying() -> list[str]:
+    """Sockets of senders that stay for the default time when idle: ended with the module, after Spark's workers."""
+    return []
+
+
 @pytest.fixture(scope="module", autouse=True)
-def nothing_left(request: pytest.FixtureRequest, spark_runtime: Path) -> Iterator[None]:
+def nothing_left(
+    request: pytest.FixtureRequest, spark_runtime: Path, staying: list[str]
+) -> Iterator[None]:
     """As elsewhere, but by module: Spark keeps its Python workers, and they their sender, between tests."""
     mine = [item for item in request.session.items if item.getparent(pytest.Module) is request.node]
     if any("kafka" in item.fixturenames for item in mine):
@@ -54,6 +64,9 @@ def nothing_left(request: pytest.FixtureRequest, spark_runtime: Path) -> Iterato
         request.getfixturevalue("kafka")
     before = holdings()
     yield
+    for socket in staying:
+        with contextlib.suppress(SenderUnavailableError):  # it has ended by itself
+            stop(socket, 30)
     # py4j keeps sockets of its own open.
     found = wait_for_nothing_left(before, spark_runtime, set(), sockets=False, timeout=20.0)
     kill_leftovers(before, spark_runtime, set())
@@ -110,7 +123,7 @@ def save(kafka):
 
 
 @pytest.fixture
-def example(spark, monkeypatch):
+def example(spark, staying, monkeypatch):
     """``example(name)``: ``main()`` of a script in ``examples/``, which takes part in the module's session."""
 
     def load(name):
@@ -119,10 +132,7 @@ def example(spark, monkeypatch):
 
     before = {sender["socket"] for sender in status()}
     yield load
-    # An example's sender stays for the default time when idle, longer than the module waits.
-    for sender in status():
-        if sender["socket"] not in before:
-            stop(sender["socket"], 30)
+    staying += {sender["socket"] for sender in status()} - before
 
 
 def _end_jvm() -> None:

@@ -1,5 +1,6 @@
 """Spark jobs and the sender process: one that was started on purpose, and one that is killed under a job."""
 
+import contextlib
 import itertools
 import subprocess
 import sys
@@ -56,7 +57,10 @@ def failed_tasks(spark) -> Callable[[str], int]:
 
 @pytest.fixture
 def foreground(kafka, short_tmp, spark_runtime) -> Iterator[Path]:
-    """The socket of a sender that was started at a shell; it gets SIGTERM at the end."""
+    """The socket of a sender that was started at a shell; it gets SIGTERM at the end, and a second one.
+
+    Spark's workers stay attached, and the first signal would let them, for as long as a drain may take.
+    """
     socket = Path(tempfile.mkdtemp(dir=short_tmp)) / "s.sock"
     command = [sys.executable, "-m", "cyproducer", "sender", "--socket", str(socket)]
     command += ["--bootstrap-servers", kafka.bootstrap_servers]
@@ -66,6 +70,9 @@ def foreground(kafka, short_tmp, spark_runtime) -> Iterator[Path]:
         assert process.poll() is None, process.stderr.read()
         yield socket
     finally:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=1)
         process.terminate()
         process.communicate(timeout=30)
 
