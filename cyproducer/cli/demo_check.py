@@ -5,7 +5,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from cyproducer.cli.demo_arrays import Row
 from cyproducer.cli.demo_input import SourceFile, identifiers_by_words
@@ -14,6 +14,8 @@ from cyproducer.cli.demo_workers import Placed
 # Without a record for so long, reading is over: what is missing then is a difference.
 SILENCE_S = 30.0
 _FETCH = 5000
+
+Expected = TypeVar("Expected")
 
 
 class Check(Protocol):
@@ -98,36 +100,25 @@ class LinesCheck(_Counting):
                 self.differ(f"{name}: the futures promised other offsets")
 
 
-class SequenceCheck(_Counting):
-    """Known rows: of each key these, in this order, at the place that the future promised (if it did)."""
+class _InOrder(_Counting, Generic[Expected]):
+    """Of each key these rows, in this order."""
 
-    def __init__(self, topic: str, rows: Iterable[Row]) -> None:
+    def __init__(self, topic: str, expected: dict[bytes, list[Expected]]) -> None:
         super().__init__(topic)
-        self._expected: dict[bytes, list[Row]] = {}
-        for row in rows:
-            self._expected.setdefault(row.key, []).append(row)
+        self._expected = expected
         self._came: Counter[bytes] = Counter()
 
-    def take(self, message: Any) -> None:
-        """A record: the next of its key."""
+    def _next(self, message: Any) -> Expected | None:
+        """What the message should be, by its key; None: there should be no more."""
         key, value = message.key(), message.value()
         self.records += 1
         self.bytes += len(key or b"") + len(value or b"")
         rows = self._expected.get(key, [])
-        number = self._came[key]
         self._came[key] += 1
-        if number >= len(rows):
+        if self._came[key] > len(rows):
             self.differ(f"a record too many with the key {key!r}: {value!r:.100}")
-            return
-        row = rows[number]
-        if value != row.value:
-            self.differ(f"key {key!r}, record {number + 1}: {value!r:.100} instead of {row.value!r:.100}")
-        if tuple(message.headers() or ()) != row.headers:
-            self.differ(f"key {key!r}, record {number + 1}: headers {message.headers()}")
-        if message.timestamp()[1] != row.timestamp:
-            self.differ(f"key {key!r}, record {number + 1}: timestamp {message.timestamp()[1]}")
-        if row.place != (-1, -1) and row.place != (message.partition(), message.offset()):
-            self.differ(f"key {key!r}, record {number + 1}: the future promised {row.place}")
+            return None
+        return rows[self._came[key] - 1]
 
     def finish(self) -> None:
         """What did not come."""
@@ -136,7 +127,32 @@ class SequenceCheck(_Counting):
                 self.differ(f"key {key!r}: {self._came[key]} of {len(rows)} records came")
 
 
-class IdentifiersCheck(_Counting):
+class SequenceCheck(_InOrder[Row]):
+    """Known rows: of each key these, in this order, at the place that the future promised (if it did)."""
+
+    def __init__(self, topic: str, rows: Iterable[Row]) -> None:
+        expected: dict[bytes, list[Row]] = {}
+        for row in rows:
+            expected.setdefault(row.key, []).append(row)
+        super().__init__(topic, expected)
+
+    def take(self, message: Any) -> None:
+        """A record: the next of its key."""
+        row = self._next(message)
+        if row is None:
+            return
+        key, value, number = message.key(), message.value(), self._came[message.key()]
+        if value != row.value:
+            self.differ(f"key {key!r}, record {number}: {value!r:.100} instead of {row.value!r:.100}")
+        if tuple(message.headers() or ()) != row.headers:
+            self.differ(f"key {key!r}, record {number}: headers {message.headers()}")
+        if message.timestamp()[1] != row.timestamp:
+            self.differ(f"key {key!r}, record {number}: timestamp {message.timestamp()[1]}")
+        if row.place != (-1, -1) and row.place != (message.partition(), message.offset()):
+            self.differ(f"key {key!r}, record {number}: the future promised {row.place}")
+
+
+class IdentifiersCheck(_InOrder[tuple[bytes, int]]):
     """What Spark counted, file by file in the order of the identifiers, against a count by other means.
 
     `timestamps`: those of the records, by key.
@@ -145,40 +161,29 @@ class IdentifiersCheck(_Counting):
     def __init__(
         self, topic: str, job: str, files: Iterable[SourceFile], timestamps: dict[bytes, int]
     ) -> None:
-        super().__init__(topic)
+        super().__init__(
+            topic, {file.key: sorted(identifiers_by_words(file.read()).items()) for file in files}
+        )
         self._headers = [("job", job.encode())]
-        self._expected = {file.key: sorted(identifiers_by_words(file.read()).items()) for file in files}
         self._timestamps = timestamps
-        self._came: Counter[bytes] = Counter()
 
     def take(self, message: Any) -> None:
         """An identifier with its count: the next of its file."""
-        key, value = message.key(), message.value()
-        self.records += 1
-        self.bytes += len(key or b"") + len(value or b"")
-        rows = self._expected.get(key, [])
-        number = self._came[key]
-        self._came[key] += 1
-        if number >= len(rows):
-            self.differ(f"a record too many with the key {key!r}: {value!r:.100}")
+        row = self._next(message)
+        if row is None:
             return
-        word, count = rows[number]
+        key, value, number = message.key(), message.value(), self._came[message.key()]
+        word, count = row
         try:
             said = json.loads(value)
         except (ValueError, TypeError):
             said = None
         if said != {"identifier": word.decode(), "count": count}:
-            self.differ(f"key {key!r}, record {number + 1}: {value!r:.100}, expected {word!r}: {count}")
+            self.differ(f"key {key!r}, record {number}: {value!r:.100}, expected {word!r}: {count}")
         if message.headers() != self._headers:
-            self.differ(f"key {key!r}, record {number + 1}: headers {message.headers()}")
+            self.differ(f"key {key!r}, record {number}: headers {message.headers()}")
         if message.timestamp()[1] != self._timestamps[key]:
-            self.differ(f"key {key!r}, record {number + 1}: timestamp {message.timestamp()[1]}")
-
-    def finish(self) -> None:
-        """What did not come."""
-        for key, rows in self._expected.items():
-            if self._came[key] < len(rows):
-                self.differ(f"key {key!r}: {self._came[key]} of {len(rows)} records came")
+            self.differ(f"key {key!r}, record {number}: timestamp {message.timestamp()[1]}")
 
 
 def read_back(servers: str, checks: dict[str, Check], tick: Callable[[int], None]) -> None:

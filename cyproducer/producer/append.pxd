@@ -7,19 +7,13 @@ after the GIL was released since the chain was looked up.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from cyproducer.record.encode cimport HeaderView, put_record, record_size, record_size_bound
-from cyproducer.shm.atomics cimport cas
 from cyproducer.shm.clock cimport eventfd_signal, monotonic_ns
 from cyproducer.shm.crash cimport CRASHPOINT
-from cyproducer.shm.layout cimport (
-    CYP_SUBMIT_OPEN,
-    CYP_WORD_COUNT_SHIFT,
-    cyp_arena_header,
-    cyp_slot_row,
-    cyp_snapshot_header,
-)
+from cyproducer.shm.layout cimport CYP_SUBMIT_OPEN, cyp_arena_header, cyp_slot_row, cyp_snapshot_header
 from cyproducer.shm.ring cimport submit_entry, submit_push
+from cyproducer.shm.slot cimport slot_commit, slot_hint
 from cyproducer.shm.wake cimport sender_needs_wake
-from cyproducer.shm.word cimport word_bytes, word_count
+from cyproducer.shm.word cimport word_bytes, word_count, word_with_records
 
 
 cdef extern from *:
@@ -128,14 +122,13 @@ cdef inline bint commit_records(
     after Session.make_room.
     """
     cdef cyp_slot_row *row = chain.row
-    cdef uint64_t desired = chain.word + (<uint64_t>count << CYP_WORD_COUNT_SHIFT) + size
-    if max_timestamp > chain.max_timestamp:
+    cdef uint64_t desired = word_with_records(chain.word, count, size)
+    cdef bint raised = max_timestamp > chain.max_timestamp
+    if raised:
         chain.max_timestamp = max_timestamp
-        row.max_timestamp = max_timestamp
-    row.max_count = word_count(desired)
+    slot_hint(row, word_count(desired), max_timestamp, raised)
     CRASHPOINT(b"commit.hinted")
-    # release: pairs with the sender's acquire of the word; the records and the hint are seen with it
-    if not cas(&row.word, chain.word, desired):
+    if not slot_commit(row, chain.word, desired):
         chain.limit = 0
         CRASHPOINT(b"commit.refused")
         return False

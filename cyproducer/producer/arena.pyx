@@ -12,22 +12,21 @@ from cyproducer.producer.append cimport announce
 from cyproducer.producer.scatter cimport Scatter, scatter_record
 from cyproducer.producer.topics cimport pick_partition
 from cyproducer.record.encode cimport record_size
-from cyproducer.shm.atomics cimport cas, load_relaxed_i32, store_relaxed, store_release
+from cyproducer.shm.atomics cimport load_relaxed_i32, store_relaxed
 from cyproducer.shm.clock cimport monotonic_ns
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.layout cimport (
-    CYP_FREE,
     CYP_NONE,
     CYP_OPEN,
     CYP_READY,
     CYP_SUBMIT_FULL,
     CYP_UNIT_BYTES,
     CYP_WORD_CONT,
-    CYP_WORD_GENERATION_MASK,
     CYP_WORD_HEAD,
 )
 from cyproducer.shm.pool cimport class_bytes, class_for
-from cyproducer.shm.word cimport word_bytes, word_make, word_with_state
+from cyproducer.shm.slot cimport slot_close, slot_free, slot_open, slot_roll
+from cyproducer.shm.word cimport next_generation, word_bytes, word_make
 
 
 cdef class Arena:
@@ -131,8 +130,7 @@ cdef class Arena:
         self._fill_row(slot, topic.number, chain.partition, timestamp)
         CRASHPOINT(b"append.row-filled")
         chain.word = word_make(CYP_OPEN, CYP_WORD_HEAD, generation, 0, 0)
-        # release: the row is seen with the word; failing means that the sender has revoked this front-end
-        if not cas(&self.rows[slot].word, word_make(CYP_FREE, 0, generation, 0, 0), chain.word):
+        if not slot_open(&self.rows[slot], generation, chain.word):
             return NEED_SESSION
         CRASHPOINT(b"append.opened")
         self._own(slot, batch, chain)
@@ -162,21 +160,18 @@ cdef class Arena:
         cdef int wanted = max(min(chain.chunk_class + 1, class_for(left)), class_for(bound))
         cdef uint32_t slot = self._alloc(wanted, bound)
         cdef uint32_t size, generation
-        cdef uint64_t opened, sealed
+        cdef uint64_t opened
         if slot == CYP_NONE:
             return NEED_MEMORY
         size = class_bytes(self.pool.chunk_class[slot])
         generation = self.slots[slot].generation
         self._fill_row(slot, chain.topic, chain.partition, chain.base_timestamp)
         opened = word_make(CYP_OPEN, 0, generation, 0, 0)
-        if not cas(&self.rows[slot].word, word_make(CYP_FREE, 0, generation, 0, 0), opened):
+        if not slot_open(&self.rows[slot], generation, opened):
             return NEED_SESSION
         CRASHPOINT(b"append.chunk-opened")
-        chain.row.next = slot
         self.slots[chain.slot].next = slot
-        sealed = word_with_state(chain.word, CYP_READY) | CYP_WORD_CONT
-        # release: the next chunk's row is seen by whoever follows CONT
-        if not cas(&chain.row.word, chain.word, sealed):
+        if not slot_roll(chain.row, chain.word, slot):
             self.slots[chain.slot].next = CYP_NONE
             self.slots[slot].next = CYP_NONE
             CRASHPOINT(b"append.chunk-refused")
@@ -205,8 +200,7 @@ cdef class Arena:
             self._release(head)
             return True
         if chain.limit != 0:
-            # release: pairs with the sender's acquire of the word
-            closed = cas(&chain.row.word, chain.word, word_with_state(chain.word, CYP_READY))
+            closed = slot_close(chain.row, chain.word)
         if closed:
             CRASHPOINT(b"seal.closed")
             announce(&self.port, CYP_SUBMIT_FULL, head, chain.head_generation, 0)
@@ -285,9 +279,8 @@ cdef class Arena:
             info = &self.slots[slot]
             following = info.next
             info.next = CYP_NONE
-            info.generation = (info.generation + 1) & CYP_WORD_GENERATION_MASK
-            # release: nothing written to the old batch can pass its end
-            store_release(&self.rows[slot].word, word_make(CYP_FREE, 0, info.generation, 0, 0))
+            info.generation = next_generation(info.generation)
+            slot_free(&self.rows[slot], info.generation)
             CRASHPOINT(b"outcome.freed")
             self.pool.free(slot)
             slot = following
@@ -363,10 +356,7 @@ cdef class Arena:
             size -= used
             flags = CYP_WORD_CONT if i + 1 < count else 0
             generation = self.slots[slot].generation
-            if not cas(
-                &self.rows[slot].word, word_make(CYP_FREE, 0, generation, 0, 0),
-                word_make(CYP_READY, flags, generation, 0, used),
-            ):
+            if not slot_open(&self.rows[slot], generation, word_make(CYP_READY, flags, generation, 0, used)):
                 return False
         CRASHPOINT(b"commit.tail-published")
         slot = slots[0]
@@ -374,9 +364,5 @@ cdef class Arena:
         self.rows[slot].max_count = 1
         flags = CYP_WORD_HEAD | (CYP_WORD_CONT if count > 1 else 0)
         used = <uint32_t>(first if count > 1 else first + size)
-        # release: the whole chain is seen with its head; pairs with the sender's acquire
-        return cas(
-            &self.rows[slot].word,
-            word_make(CYP_FREE, 0, generation, 0, 0),
-            word_make(CYP_READY, flags, generation, 1, used),
-        )
+        # the whole chain is seen with its head
+        return slot_open(&self.rows[slot], generation, word_make(CYP_READY, flags, generation, 1, used))

@@ -22,9 +22,7 @@ from cyproducer.producer.topics cimport make_topic
 from cyproducer.shm.atomics cimport (
     load_acquire,
     load_acquire32,
-    load_relaxed32,
     store_relaxed,
-    store_release32,
 )
 from cyproducer.shm.clock cimport eventfd_clear, monotonic_ns
 from cyproducer.shm.crash cimport CRASHPOINT
@@ -36,13 +34,15 @@ from cyproducer.shm.layout cimport (
     CYP_OUTCOME_RESULT,
     CYP_UNIT_BYTES,
     cyp_arena_header,
+    cyp_outcome,
     cyp_slot_row,
 )
 from cyproducer.shm.pool cimport ChunkPool
 from cyproducer.shm.region cimport Region, fork_page, fork_token
-from cyproducer.shm.ring cimport outcome_available
+from cyproducer.shm.ring cimport outcome_available, outcome_is_current, outcome_take
+from cyproducer.shm.slot cimport sent_is
 from cyproducer.shm.snapshot cimport SnapshotReader
-from cyproducer.shm.wake cimport waiter_sleeps
+from cyproducer.shm.wake cimport waiter_sleeps, waiter_wakes
 
 from cyproducer import errors
 from cyproducer.shm import handshake
@@ -271,7 +271,7 @@ cdef class Session(Arena):
     def end_metadata_wait(self):
         """Nobody waits for metadata any more, if so."""
         if self.sentinel[0] == self.token and not self.metadata_waiters:
-            store_release32(&self.port.arena.wants_snapshot, self.snapshot_epoch)
+            waiter_wakes(&self.port.arena.wants_snapshot, self.snapshot_epoch)
 
     # ---------------------------------------------------------------- room for records
 
@@ -340,14 +340,16 @@ cdef class Session(Arena):
     cpdef int drain(self) except -1:
         """Takes the outcomes that are there, frees their memory, tells who waits. Returns how many."""
         cdef uint64_t count, _i
+        cdef cyp_outcome outcome
         if self.sentinel[0] != self.token:
             return 0
         count = outcome_available(&self.outcomes.outcome_tail, self.outcome_head)
         if count == 0:
             return 0
         for _i in range(count):
+            outcome_take(self.outcome_ring, self.port.ring_mask, self.outcome_head, &outcome)
             self.outcome_head += 1
-            self._apply(&self.outcome_ring[(self.outcome_head - 1) & self.port.ring_mask])
+            self._apply(&outcome)
         store_relaxed(&self.port.arena.outcome_head, self.outcome_head)
         store_relaxed(
             &self.port.arena.bytes_in_use, <uint64_t>self.geometry.slot_count * CYP_UNIT_BYTES - self.pool.free_bytes
@@ -359,7 +361,7 @@ cdef class Session(Arena):
     cdef int _apply(self, const cyp_outcome *outcome) except -1:
         cdef uint32_t slot = outcome.slot
         cdef SlotInfo *info
-        if slot >= self.geometry.slot_count or outcome.generation != self.slots[slot].generation:
+        if slot >= self.geometry.slot_count or not outcome_is_current(outcome, self.slots[slot].generation):
             return 0  # of a batch that is long gone: the sender may publish an outcome twice
         info = &self.slots[slot]
         if info.chain != NULL and outcome.flags & (CYP_OUTCOME_RESULT | CYP_OUTCOME_RELEASE):
@@ -442,7 +444,7 @@ cdef class Session(Arena):
         self.waiters.discard(waiter)
         self.sleepers -= 1
         if self.sleepers == 0 and self.sentinel[0] == self.token:
-            store_release32(&self.port.arena.sleeping, self.epoch)
+            waiter_wakes(&self.port.arena.sleeping, self.epoch)
 
     def rearm(self):
         """Says that somebody sleeps, in a new epoch, and then looks for outcomes."""
@@ -518,7 +520,7 @@ cdef class Session(Arena):
 
         `error` is their code; 0: by whether they may have gone out, SENDER_LOST or SENDER_UNAVAILABLE.
         """
-        cdef uint32_t slot, word
+        cdef uint32_t slot
         cdef int32_t code
         if self.sentinel[0] != self.token:
             return
@@ -529,10 +531,9 @@ cdef class Session(Arena):
             _log.warning("%s; %d batches have no outcome yet", reason, self.pending)
         while self.first_pending != CYP_NONE:
             slot = self.first_pending
-            word = load_relaxed32(&self.sent[slot])
             code = error
             if code == 0:
-                sent = word == self.slots[slot].generation + 1
+                sent = sent_is(&self.sent[slot], self.slots[slot].generation)
                 code = errors.SENDER_LOST if sent else errors.SENDER_UNAVAILABLE
             self._settle(slot, code, -1, -1)
         while self.open_chains != NULL:

@@ -10,30 +10,19 @@ from libc.stdlib cimport calloc, free, qsort, realloc
 from libc.string cimport memset
 
 from cyproducer.record.merge cimport scan_records
-from cyproducer.shm.atomics cimport cas, load_acquire
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.layout cimport (
-    CYP_FREE,
     CYP_NONE,
-    CYP_OPEN,
-    CYP_READY,
     CYP_REVOKED,
     CYP_SUBMIT_FULL,
     CYP_SUBMIT_OPEN,
     CYP_TAKEN,
     CYP_UNIT_BYTES,
-    CYP_WORD_HEAD,
     cyp_slot_row,
 )
-from cyproducer.shm.ring cimport submit_generation, submit_kind, submit_slot
-from cyproducer.shm.word cimport (
-    word_bytes,
-    word_continues,
-    word_count,
-    word_generation,
-    word_state,
-    word_with_state,
-)
+from cyproducer.shm.ring cimport submit_generation, submit_kind, submit_slot, submit_tail, submit_take
+from cyproducer.shm.slot cimport slot_hinted, slot_next, slot_peek, slot_revoke, slot_seal, word_is_live
+from cyproducer.shm.word cimport word_bytes, word_continues, word_count, word_generation, word_state
 from cyproducer.sender.model cimport (
     BATCH_CLOSED,
     BATCH_DUE,
@@ -55,10 +44,6 @@ from cyproducer.sender.outcomes cimport (
 from cyproducer.sender.partitions cimport note_timer, relist
 
 
-cdef enum:
-    SEAL_ATTEMPTS_MAX = 10000       # against a front-end that changes its word for ever
-
-
 cdef void condemn(Core *core, FrontEnd *front_end) noexcept nogil:
     """The front-end broke the protocol: nothing of it is looked at again; Python detaches it."""
     if not front_end.condemned:
@@ -71,7 +56,7 @@ cdef bint anything_submitted(Core *core) noexcept nogil:
     cdef FrontEnd *front_end = core.front_ends
     while front_end != NULL:
         if not front_end.detached and not front_end.condemned:
-            if load_acquire(&front_end.header.submit_tail) != front_end.submit_head:
+            if submit_tail(&front_end.header.submit_tail) != front_end.submit_head:
                 return True
         front_end = front_end.next
     return False
@@ -85,11 +70,11 @@ cdef void accumulate(Core *core) noexcept nogil:
     while front_end != NULL:
         following = front_end.next
         if not front_end.detached and not front_end.condemned:
-            tail = load_acquire(&front_end.header.submit_tail)  # pairs with the release in submit_push
+            tail = submit_tail(&front_end.header.submit_tail)
             if tail - front_end.submit_head > front_end.ring_mask + 1:
                 condemn(core, front_end)
             while front_end.submit_head != tail and not front_end.condemned:
-                entry = front_end.submit_ring[front_end.submit_head & front_end.ring_mask]
+                entry = submit_take(front_end.submit_ring, front_end.ring_mask, front_end.submit_head)
                 front_end.submit_head += 1
                 _take_hint(core, front_end, submit_kind(entry), submit_slot(entry), submit_generation(entry))
                 CRASHPOINT(b"accumulate.hint-taken")
@@ -116,15 +101,12 @@ cdef void _take_hint(Core *core, FrontEnd *front_end, uint32_t kind, uint32_t sl
 cdef Batch *_admit(Core *core, FrontEnd *front_end, uint32_t slot, uint32_t generation) noexcept nogil:
     """A batch that the sender has not seen yet enters its partition's queue; NULL if there is none."""
     cdef cyp_slot_row *row = &front_end.rows[slot]
-    cdef uint64_t word = load_acquire(&row.word)  # pairs with the owner's CAS: the row is seen as of the commit
-    cdef uint32_t state = word_state(word)
+    cdef uint64_t word = slot_peek(row)
     cdef uint32_t topic = row.topic
     cdef int partition_number = row.partition
     cdef Batch *batch = &front_end.batches[slot]
     cdef Queue *queue
-    if word_generation(word) != generation or not word & CYP_WORD_HEAD:
-        return NULL
-    if state != CYP_OPEN and state != CYP_READY:
+    if not word_is_live(word, generation):
         return NULL
     memset(batch, 0, sizeof(Batch))
     batch.state = BATCH_LINGERING
@@ -334,7 +316,7 @@ cdef bint seal(Core *core, Batch *batch) noexcept nogil:
     cdef FrontEnd *front_end = batch.front_end
     cdef uint32_t slot = batch.slot, chunks = 0, count = 0
     cdef uint64_t size = 0
-    cdef uint64_t word
+    cdef uint64_t word, room
     cdef int64_t max_timestamp = batch.base_timestamp
     if batch.state == BATCH_LINGERING:
         _linger_unlink(front_end, batch)
@@ -346,7 +328,10 @@ cdef bint seal(Core *core, Batch *batch) noexcept nogil:
     while True:
         if front_end.chunk_held[slot]:
             return _malformed(core, batch)
-        word = _seal_chunk(front_end, slot, chunks == 0, batch.generation)
+        room = (front_end.slot_count - slot) * <uint64_t>CYP_UNIT_BYTES
+        word = slot_seal(&front_end.rows[slot], chunks == 0, batch.generation, room)
+        if word_state(word) == CYP_TAKEN:
+            CRASHPOINT(b"seal.taken")
         chunks += 1
         size += word_bytes(word)
         count += word_count(word)
@@ -361,7 +346,7 @@ cdef bint seal(Core *core, Batch *batch) noexcept nogil:
         front_end.chunk_next[slot] = CYP_NONE
         if not word_continues(word):
             break
-        front_end.chunk_next[slot] = front_end.rows[slot].next
+        front_end.chunk_next[slot] = slot_next(&front_end.rows[slot])
         slot = front_end.chunk_next[slot]
         if slot >= front_end.slot_count:
             return _malformed(core, batch)
@@ -375,38 +360,15 @@ cdef bint seal(Core *core, Batch *batch) noexcept nogil:
     return True
 
 
-cdef uint64_t _seal_chunk(FrontEnd *front_end, uint32_t slot, bint head, uint32_t generation) noexcept nogil:
-    """The sealed word of a chunk, taking it if it is open; 0 if it is none of a live chain."""
-    cdef uint64_t *word = &front_end.rows[slot].word
-    cdef uint64_t seen
-    cdef uint32_t _attempt, state
-    for _attempt in range(<uint32_t>SEAL_ATTEMPTS_MAX):
-        seen = load_acquire(word)  # pairs with the owner's commit: the records are seen whole
-        state = word_state(seen)
-        if head != ((seen & CYP_WORD_HEAD) != 0) or (head and word_generation(seen) != generation):
-            return 0
-        if word_bytes(seen) > (front_end.slot_count - slot) * <uint64_t>CYP_UNIT_BYTES:
-            return 0
-        if state == CYP_READY or state == CYP_TAKEN:
-            return seen
-        if state != CYP_OPEN:
-            return 0
-        if cas(word, seen, word_with_state(seen, CYP_TAKEN)):
-            CRASHPOINT(b"seal.taken")
-            return word_with_state(seen, CYP_TAKEN)
-    return 0
-
-
 cdef bint _chunk_max_timestamp(
     FrontEnd *front_end, Batch *batch, uint32_t slot, uint64_t word, int64_t *maximum
 ) noexcept nogil:
     """The owner's hint if it is about the records that the word counts; else the records are walked."""
-    cdef cyp_slot_row *row = &front_end.rows[slot]
-    cdef int64_t found = row.max_timestamp, delta = 0
+    cdef int64_t found = 0, delta = 0
     cdef const uint8_t *chunk
     if word_count(word) == 0:
         return True
-    if row.max_count != word_count(word):
+    if not slot_hinted(&front_end.rows[slot], word, &found):
         chunk = front_end.chunks + <uint64_t>slot * CYP_UNIT_BYTES
         if scan_records(chunk, word_bytes(word), word_count(word), &delta) < 0:
             return False
@@ -452,23 +414,19 @@ cdef void scan(Core *core, FrontEnd *front_end) noexcept nogil:
     # pairs (open_seq, slot) of batches that were committed but not announced
     cdef uint64_t *unknown = <uint64_t *>calloc(front_end.slot_count, 2 * sizeof(uint64_t))
     for slot in range(front_end.slot_count):
-        word = load_acquire(&front_end.rows[slot].word)
-        if word_state(word) == CYP_FREE:
-            cas(&front_end.rows[slot].word, word, word_with_state(word, CYP_REVOKED))
+        word = slot_revoke(&front_end.rows[slot])
+        if word_state(word) == CYP_REVOKED:
             CRASHPOINT(b"reclaim.slot-revoked")
+        if front_end.batches[slot].state != BATCH_NONE or unknown == NULL:
             continue
-        if not word & CYP_WORD_HEAD or front_end.batches[slot].state != BATCH_NONE or unknown == NULL:
-            continue
-        if word_state(word) == CYP_OPEN and word_count(word) == 0 and not word_continues(word):
-            continue  # opened, nothing committed
-        if word_state(word) == CYP_OPEN or word_state(word) == CYP_READY:
+        if word_is_live(word, word_generation(word)):
             unknown[2 * found] = front_end.rows[slot].open_seq
             unknown[2 * found + 1] = slot
             found += 1
     CRASHPOINT(b"reclaim.scanned")
     qsort(unknown, found, 2 * sizeof(uint64_t), _by_open_seq)
     for slot in range(found):
-        word = load_acquire(&front_end.rows[unknown[2 * slot + 1]].word)
+        word = slot_peek(&front_end.rows[unknown[2 * slot + 1]])
         _admit(core, front_end, <uint32_t>unknown[2 * slot + 1], word_generation(word))
     free(unknown)
     while front_end.linger_head != NULL:

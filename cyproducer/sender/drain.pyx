@@ -8,9 +8,9 @@ it now costs no request more.
 
 from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t, uint64_t
 
-from cyproducer.shm.atomics cimport load_relaxed
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.layout cimport CYP_BLOCK_BYTES
+from cyproducer.shm.slot cimport slot_glance
 from cyproducer.shm.word cimport word_bytes, word_continues
 from cyproducer.sender.accumulator cimport put_back, seal, take_head
 from cyproducer.sender.connection cimport enqueue
@@ -239,7 +239,7 @@ cdef uint64_t _peek_bytes(Batch *batch) noexcept nogil:
     cdef uint64_t word
     if batch.state == BATCH_CLOSED:
         return batch.bytes
-    word = load_relaxed(&batch.front_end.rows[batch.slot].word)
+    word = slot_glance(&batch.front_end.rows[batch.slot])
     return CYP_BLOCK_BYTES if word_continues(word) else word_bytes(word)
 
 

@@ -17,19 +17,19 @@ from cyproducer.record.header cimport BATCH_HEADER_BYTES, CRC_START, put_batch_h
 from cyproducer.record.merge cimport merge_records
 from cyproducer.shm.atomics cimport store_release, store_release32
 from cyproducer.shm.crash cimport CRASHPOINT
+from cyproducer.shm.entry cimport entry_enter, entry_resolve, entry_sure, entry_unsure
 from cyproducer.shm.layout cimport (
     CYP_BLOCK_BYTES,
     CYP_ENTRY_ASSIGNED,
     CYP_ENTRY_FREE,
     CYP_ENTRY_ORDER_STEP,
-    CYP_ENTRY_RESOLVED,
-    CYP_ENTRY_UNSURE,
     CYP_NONE,
     CYP_UNIT_BYTES,
     cyp_contributor,
     cyp_entry,
     cyp_identity,
 )
+from cyproducer.shm.slot cimport sent_mark
 from cyproducer.sender.model cimport (
     AHEAD_NOT,
     BATCH_ASSIGNED,
@@ -77,7 +77,7 @@ cdef Wire *assign(Core *core, Partition *partition, Batch **batches, uint32_t co
     _sequence(core, wire)
     link_before(partition, wire, NULL)
     CRASHPOINT(b"build.sequenced")
-    store_release32(&wire.entry.state, CYP_ENTRY_ASSIGNED)  # a successor sees it filled
+    entry_enter(wire.entry, CYP_ENTRY_ASSIGNED)  # a successor sees it filled
     CRASHPOINT(b"build.assigned")
     return wire
 
@@ -299,7 +299,7 @@ cdef void _free(Core *core, Wire *wire) noexcept nogil:
     wire.copy = NULL
     wire.request = NULL
     wire.partition = NULL
-    store_release32(&entry.state, CYP_ENTRY_FREE)
+    entry_enter(entry, CYP_ENTRY_FREE)
     CRASHPOINT(b"complete.freed")
     core.free_wires[core.free_wire_count] = wire.index
     core.free_wire_count += 1
@@ -359,12 +359,11 @@ cdef void mark_sent(Core *core, Wire *wire) noexcept nogil:
     while row != CYP_NONE:
         batch = core.contributor_batches[row]
         if batch != NULL:
-            store_release32(&batch.front_end.sent[batch.slot], batch.generation + 1)
+            sent_mark(&batch.front_end.sent[batch.slot], batch.generation)
         row = core.contributors[row].next
     CRASHPOINT(b"write.sent-said")
     wire.sent = True
-    wire.entry.attempts += 1
-    store_release32(&wire.entry.flags, wire.entry.flags | CYP_ENTRY_UNSURE)
+    entry_unsure(wire.entry)
     CRASHPOINT(b"write.unsure")
 
 
@@ -383,10 +382,7 @@ cdef void complete(Core *core, Wire *wire, int64_t base_offset, int64_t append_t
     cdef uint32_t row = entry.contributors
     cdef int64_t offset
     cdef Queue *queue = NULL
-    entry.base_offset = base_offset
-    entry.append_time = append_time
-    entry.error = 0
-    store_release32(&entry.state, CYP_ENTRY_RESOLVED)  # a successor republishes it and does not send it again
+    entry_resolve(entry, 0, base_offset, append_time)
     CRASHPOINT(b"complete.resolved")
     if entry.producer_id >= 0:
         partition.acknowledged = True
@@ -424,8 +420,7 @@ cdef void give_up(Core *core, Wire *wire, int32_t error) noexcept nogil:
     if wire.idempotent:
         demand_epoch(wire.partition)
         wire.partition.murky |= wire.unsure
-    entry.error = error
-    store_release32(&entry.state, CYP_ENTRY_RESOLVED)
+    entry_resolve(entry, error, -1, -1)
     CRASHPOINT(b"complete.given-up")
     while row != CYP_NONE:
         let_go(core, row, -1, -1, error)
@@ -452,7 +447,7 @@ cdef void retry(Core *core, Wire *wire, int32_t error, bint unsure) noexcept nog
     if unsure:
         wire.unsure = True
     elif not wire.unsure:
-        wire.entry.flags &= ~<uint32_t>CYP_ENTRY_UNSURE
+        entry_sure(wire.entry)
     if wire.entry.attempts > wire.retries or (wire.unreported == 0 and not wire.idempotent):
         give_up(core, wire, error)
         return

@@ -9,19 +9,13 @@ after them.
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport realloc
 
-from cyproducer.shm.atomics cimport cas, load_acquire, store_release32
+from cyproducer.shm.atomics cimport store_release32
 from cyproducer.shm.clock cimport eventfd_signal
 from cyproducer.shm.crash cimport CRASHPOINT
-from cyproducer.shm.layout cimport (
-    CYP_CONTRIBUTOR_REPORTED,
-    CYP_DONE,
-    CYP_OUTCOME_RELEASE,
-    CYP_OUTCOME_RESULT,
-    cyp_outcome,
-)
-from cyproducer.shm.ring cimport outcome_publish, outcome_slot
+from cyproducer.shm.layout cimport CYP_CONTRIBUTOR_REPORTED, CYP_OUTCOME_RELEASE, CYP_OUTCOME_RESULT, cyp_outcome
+from cyproducer.shm.ring cimport outcome_publish, outcome_put
+from cyproducer.shm.slot cimport slot_done
 from cyproducer.shm.wake cimport waiter_needs_wake
-from cyproducer.shm.word cimport word_generation, word_with_state
 from cyproducer.sender.attaching cimport end_front_end
 from cyproducer.sender.model cimport (
     BATCH_NONE,
@@ -83,8 +77,6 @@ cdef void report(Core *core, Batch *batch, int32_t error) noexcept nogil:
 cdef void finish(Core *core, Batch *batch, int64_t base_offset, int64_t append_time, int32_t error) noexcept nogil:
     """The sender is done with the batch; `base_offset` is that of its first record, -1 if unknown."""
     cdef FrontEnd *front_end = batch.front_end
-    cdef uint64_t *word = &front_end.rows[batch.slot].word
-    cdef uint64_t seen = load_acquire(word)
     cdef uint32_t slot = batch.slot
     if batch.reported:
         _push(batch, CYP_OUTCOME_RELEASE, base_offset, append_time, error)
@@ -96,11 +88,9 @@ cdef void finish(Core *core, Batch *batch, int64_t base_offset, int64_t append_t
             core.totals.records += batch.count
             core.totals.bytes += batch.bytes
         _push(batch, CYP_OUTCOME_RESULT | CYP_OUTCOME_RELEASE, base_offset, append_time, error)
-    if word_generation(seen) == batch.generation:
-        # after the outcome, or a sender killed in between would leave its front-end without one; fails if the
-        # owner has freed the chunk already
-        cas(word, seen, word_with_state(seen, CYP_DONE))
-        CRASHPOINT(b"complete.slot-done")
+    # after the outcome, or a sender killed in between would leave its front-end without one
+    slot_done(&front_end.rows[slot], batch.generation)
+    CRASHPOINT(b"complete.slot-done")
     while batch.chunks:
         batch.chunks -= 1
         front_end.chunk_held[slot] = 0
@@ -128,10 +118,9 @@ cdef void announce(Core *core) noexcept nogil:
 
 cdef void _push(Batch *batch, uint32_t flags, int64_t base_offset, int64_t append_time, int32_t error) noexcept nogil:
     cdef FrontEnd *front_end = batch.front_end
-    cdef cyp_outcome *outcome
+    cdef cyp_outcome outcome
     if front_end.detached:
         return
-    outcome = outcome_slot(front_end.outcome_ring, front_end.ring_mask, front_end.outcome_tail)
     outcome.slot = batch.slot
     outcome.generation = batch.generation
     outcome.first = 0
@@ -140,6 +129,7 @@ cdef void _push(Batch *batch, uint32_t flags, int64_t base_offset, int64_t appen
     outcome.append_time = append_time
     outcome.error = error
     outcome.flags = flags
+    outcome_put(front_end.outcome_ring, front_end.ring_mask, front_end.outcome_tail, &outcome)
     CRASHPOINT(b"complete.outcome-filled")
     front_end.outcome_tail += 1
     outcome_publish(&front_end.outcomes_header.outcome_tail, front_end.outcome_tail)

@@ -5,19 +5,29 @@ Positions and offsets are bytes into a Region; nothing here is on a path that a 
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from cyproducer.shm.atomics cimport cas, load_acquire, store_release
-from cyproducer.shm.layout cimport CYP_OPEN, CYP_TAKEN, CYP_WORD_CONT, CYP_WORD_HEAD, cyp_outcome
+from cyproducer.shm.layout cimport (
+    CYP_OPEN,
+    CYP_WORD_BYTES_MASK,
+    CYP_WORD_CONT,
+    CYP_WORD_HEAD,
+    cyp_outcome,
+    cyp_slot_row,
+)
 from cyproducer.shm.region cimport Region
 from cyproducer.shm.ring cimport (
     outcome_available,
     outcome_publish,
-    outcome_slot,
+    outcome_put,
+    outcome_take,
     submit_entry,
     submit_generation,
     submit_kind,
     submit_push,
     submit_slot,
+    submit_tail,
+    submit_take,
 )
+from cyproducer.shm.slot cimport slot_commit, slot_free, slot_open, slot_peek, slot_seal
 from cyproducer.shm.word cimport (
     word_bytes,
     word_continues,
@@ -25,8 +35,7 @@ from cyproducer.shm.word cimport (
     word_generation,
     word_make,
     word_state,
-    word_with_record,
-    word_with_state,
+    word_with_records,
 )
 
 
@@ -44,51 +53,48 @@ def split_word(uint64_t word):
 
 
 cdef class SlotProbe:
-    """One slot word and its chunk: `word_at` and `chunk_at` in the region.
+    """One slot row and its chunk: `row_at` and `chunk_at` in the region.
 
     Both sides of the commit protocol, each on its own view: the owner appends, anyone seals.
     """
 
     cdef Region region
-    cdef uint64_t *word
+    cdef cyp_slot_row *row
     cdef uint8_t *chunk
     cdef uint64_t expected
 
-    def __cinit__(self, Region region, uint64_t word_at, uint64_t chunk_at):
+    def __cinit__(self, Region region, uint64_t row_at, uint64_t chunk_at):
         self.region = region
-        self.word = <uint64_t *>(region.base + word_at)
+        self.row = <cyp_slot_row *>(region.base + row_at)
         self.chunk = region.base + chunk_at
 
     def open(self, uint32_t generation):
         """FREE -> OPEN by the owner; False if it is not FREE with this generation."""
         self.expected = word_make(CYP_OPEN, CYP_WORD_HEAD, generation, 0, 0)
-        return cas(self.word, word_make(0, 0, generation, 0, 0), self.expected)
+        return slot_open(self.row, generation, self.expected)
 
     def append(self, const uint8_t[::1] record):
         """The owner writes behind the committed tail and commits; False if somebody has sealed."""
         cdef uint32_t at = word_bytes(self.expected), index
         for index in range(<uint32_t>record.shape[0]):
             self.chunk[at + index] = record[index]
-        if not cas(self.word, self.expected, word_with_record(self.expected, <uint32_t>record.shape[0])):
+        cdef uint64_t desired = word_with_records(self.expected, 1, <uint32_t>record.shape[0])
+        if not slot_commit(self.row, self.expected, desired):
             return False
-        self.expected = word_with_record(self.expected, <uint32_t>record.shape[0])
+        self.expected = desired
         return True
 
     def seal(self, uint32_t generation):
-        """OPEN -> TAKEN by anyone, with the expected generation: (count, bytes of records), None if it is not open."""
-        cdef uint64_t seen = load_acquire(self.word)
-        while word_state(seen) == CYP_OPEN and word_generation(seen) == generation:
-            if cas(self.word, seen, word_with_state(seen, CYP_TAKEN)):
-                return word_count(seen), self.chunk[:word_bytes(seen)]
-            seen = load_acquire(self.word)
-        return None
+        """Seals it by anyone, with the expected generation: (count, bytes of records), None if it is no live batch."""
+        cdef uint64_t sealed = slot_seal(self.row, True, generation, CYP_WORD_BYTES_MASK)
+        return (word_count(sealed), self.chunk[:word_bytes(sealed)]) if sealed else None
 
     def free(self, uint32_t generation):
         """The owner frees the slot; `generation` is the next one."""
-        store_release(self.word, word_make(0, 0, generation, 0, 0))
+        slot_free(self.row, generation)
 
     def load(self):
-        return load_acquire(self.word)
+        return slot_peek(self.row)
 
 
 cdef class SubmitRingProbe:
@@ -117,9 +123,9 @@ cdef class SubmitRingProbe:
     def pop(self):
         """By its consumer: (kind, slot, generation), None if it is empty."""
         cdef uint64_t entry
-        if load_acquire(self.tail) == self.position:
+        if submit_tail(self.tail) == self.position:
             return None
-        entry = self.ring[self.position & self.mask]
+        entry = submit_take(self.ring, self.mask, self.position)
         self.position += 1
         return submit_kind(entry), submit_slot(entry), submit_generation(entry)
 
@@ -143,19 +149,24 @@ cdef class OutcomeRingProbe:
         self.position = position
 
     def push(self, uint32_t slot, uint32_t generation, long long base_offset, int error):
-        cdef cyp_outcome *outcome = outcome_slot(self.ring, self.mask, self.position)
+        cdef cyp_outcome outcome
+        outcome.first = 0
+        outcome.count = 0
+        outcome.append_time = -1
+        outcome.flags = 0
         outcome.slot = slot
         outcome.generation = generation
         outcome.base_offset = base_offset
         outcome.error = error
+        outcome_put(self.ring, self.mask, self.position, &outcome)
         self.position += 1
         outcome_publish(self.tail, self.position)
 
     def pop(self):
         """(slot, generation, base_offset, error), None if it is empty."""
-        cdef cyp_outcome *outcome
+        cdef cyp_outcome outcome
         if outcome_available(self.tail, self.position) == 0:
             return None
-        outcome = outcome_slot(self.ring, self.mask, self.position)
+        outcome_take(self.ring, self.mask, self.position, &outcome)
         self.position += 1
         return outcome.slot, outcome.generation, outcome.base_offset, outcome.error

@@ -1,0 +1,53 @@
+"""The command line: kills and stops at random, and what became of every record."""
+
+import argparse
+import os
+import random
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from chaos.monkey import ACTIONS
+from chaos.run import Plan, run
+from cyproducer.cli.kafka_node import KafkaCluster
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.chaos", description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument("--kills", type=int, default=50, help="SIGKILLs; stops come on top")
+    parser.add_argument("--seed", type=int, default=None, help="of the schedule; drawn and told if not given")
+    parser.add_argument("--minutes", type=float, default=None, help="for the kills; 1.5 s each if not given")
+    parser.add_argument("--rate", type=float, default=300, help="records a second of each of the 8 front-ends")
+    parser.add_argument(
+        "--only", action="append", choices=sorted(ACTIONS), help="only this action, or these; may be repeated"
+    )
+    parser.add_argument("--keep", metavar="DIR", help="where journals and logs stay; removed if clean and not given")
+    return parser.parse_args()
+
+
+def main() -> int:
+    chosen = arguments()
+    seed = random.SystemRandom().randrange(10**6) if chosen.seed is None else chosen.seed
+    seconds = chosen.kills * 1.5 if chosen.minutes is None else chosen.minutes * 60
+    actions = {name: weight for name, weight in ACTIONS.items() if not chosen.only or name in chosen.only}
+    directory = Path(chosen.keep or tempfile.mkdtemp(prefix="cyp-chaos-"))
+    runtime = tempfile.mkdtemp(prefix="cyp-")
+    os.environ["CYPRODUCER_RUNTIME_DIR"] = runtime
+    print(f"seed {seed}, {chosen.kills} kills in about {seconds:.0f} s, in {directory}", file=sys.stderr)
+    with KafkaCluster(3) as cluster:
+        result = run(Plan(chosen.kills, seed, seconds, chosen.rate, actions), cluster, directory / "run", True)
+    print(result.text())
+    for log in Path(runtime).glob("*.log*"):
+        shutil.copy(log, directory)
+    shutil.rmtree(runtime, ignore_errors=True)
+    (directory / "report.txt").write_text(result.text() + "\n")
+    events = "".join(f"{e.time / 1e9:.3f} {e.action} {e.pid} {e.what}\n" for e in result.monkey.events)
+    (directory / "events.txt").write_text(events)
+    if result.clean and not chosen.keep:
+        shutil.rmtree(directory, ignore_errors=True)
+    else:
+        print(f"journals, logs and events are in {directory}", file=sys.stderr)
+    return 0 if result.clean else 1

@@ -1,0 +1,216 @@
+"""One front-end of a chaos run: sends records of all sorts and journals what it was promised.
+
+Every record has an intent line before `send()` and an accepted (or refused) line after it; every outcome has a
+line. A bulk call is one intent and one acceptance for all of its rows.
+"""
+
+import ctypes
+import os
+import random
+import signal
+import sys
+import time
+from collections import deque
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from chaos import journal
+from chaos.records import value_of
+
+FINISH_S = 120.0
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass
+class Order:
+    """What a front-end is to do; travels as JSON.
+
+    rate      records a second, about
+    limit     records after which it leaves (to a master: about so many for a worker that it recycles); 0: none
+    ending    how it leaves then: "close", "exit" (sys.exit without close) or "_exit"
+    callbacks outcomes by on_delivery instead of by futures
+    sizes     of the values: {bytes: weight}
+    """
+
+    settings: dict[str, Any]
+    topic: str
+    partitions: int
+    directory: str
+    slot: int
+    life: int
+    seed: int
+    rate: float = 400.0
+    limit: int = 1500
+    ending: str = "close"
+    callbacks: bool = False
+    bulk: bool = True
+    sizes: dict[str, int] = field(default_factory=lambda: {"100": 100, "3000": 6, "70000": 1})
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def die_with_parent(parent: int) -> None:
+    """SIGKILL when the parent's thread ends, so that a run that is killed leaves nothing."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+class FrontEnd:
+    """A producer and its journal. `run` returns when it was told to stop or its limit is reached."""
+
+    def __init__(self, order: Order, producer: Any) -> None:
+        self.order = order
+        self.producer = producer
+        self.random = random.Random(f"{order.seed} {order.slot} {order.life}")
+        path = Path(order.directory) / journal.name_of(order.slot, order.life)
+        self.journal = journal.Writer(path)
+        self.incarnation = journal.incarnation_of(path)
+        self.sizes = [int(size) for size in order.sizes]
+        self.weights = list(order.sizes.values())
+        self.sent = 0
+        self.told_to_stop = False
+        self.outstanding = 0
+        self.futures: deque[tuple[int, Any]] = deque()
+        self.arrays: deque[tuple[int, int, Any]] = deque()
+
+    def stop(self, *_: Any) -> None:
+        self.told_to_stop = True
+
+    def run(self) -> None:
+        self._attach()
+        began = time.monotonic()
+        while not self.told_to_stop and not 0 < self.order.limit <= self.sent:
+            burst = self.random.choice((1, 1, 5, 20, 100))
+            if self.order.bulk and self.random.random() < 0.05:
+                self._send_array(burst * 4)
+            else:
+                for _ in range(burst):
+                    self._send()
+            self._collect()
+            ahead = self.sent / self.order.rate - (time.monotonic() - began)
+            if ahead > 0:
+                time.sleep(min(ahead, 0.2))
+            elif ahead < -1:
+                began = time.monotonic() - self.sent / self.order.rate  # it was stopped or blocked: no catching up
+
+    def finish(self) -> None:
+        """Leaves as the order says; "close" with every outcome journaled."""
+        if self.order.ending == "close" or self.told_to_stop:
+            self.producer.flush(FINISH_S)
+            self._collect()
+            self.producer.close(FINISH_S)
+            self._collect()
+            self.journal.put(journal.END, self.sent, flags=journal.CLOSED)
+            return
+        self._collect()
+        self.journal.put(journal.END, self.sent)
+        if self.order.ending == "_exit":
+            os._exit(0)
+
+    def _attach(self) -> None:
+        before = time.monotonic_ns()
+        self.producer._attach(time.monotonic() + self.producer_patience())
+        self.journal.put(journal.ATTACHED, 0, time.monotonic_ns() - before)
+
+    def producer_patience(self) -> float:
+        return float(self.order.settings.get("max_block_ms", 60_000)) / 1000
+
+    def _where(self) -> dict[str, Any]:
+        kind = self.random.random()
+        if kind < 0.6:
+            return {"partition": self.random.randrange(self.order.partitions)}
+        if kind < 0.8:
+            return {"key": b"%d" % self.random.randrange(1000)}
+        return {}
+
+    def _value(self, number: int) -> bytes:
+        (size,) = self.random.choices(self.sizes, self.weights)
+        return value_of(self.incarnation, number, self.random.randrange(size + 1))
+
+    def _send(self) -> None:
+        number = self.sent
+        value = self._value(number)
+        where = self._where()
+        if self.order.callbacks:
+            where["on_delivery"] = self._callback(number)
+        self.sent += 1
+        self.journal.put(journal.INTENT, number, 1)
+        try:
+            future = self.producer.send(self.order.topic, value, **where)
+        except Exception as error:
+            self._refused(number, 1, error)
+            return
+        self.journal.put(journal.ACCEPTED, number, 1)
+        if not self.order.callbacks:
+            self.futures.append((number, future))
+
+    def _send_array(self, count: int) -> None:
+        number = self.sent
+        values = [value_of(self.incarnation, number + i, self.random.randrange(200)) for i in range(count)]
+        partitions = [self.random.randrange(self.order.partitions) for _ in range(count)]
+        self.sent += count
+        self.journal.put(journal.INTENT, number, count)
+        try:
+            future = self.producer.send_array(self.order.topic, values, partition=partitions)
+        except Exception as error:
+            self._refused(number, count, error)
+            return
+        self.journal.put(journal.ACCEPTED, number, count)
+        self.arrays.append((number, count, future))
+
+    def _refused(self, number: int, count: int, error: Exception) -> None:
+        queued = len(error.queued) if hasattr(error, "queued") and hasattr(error.queued, "__len__") else 0
+        print(f"{self.incarnation}: send() refused {count} from {number}: {error!r}", file=sys.stderr, flush=True)
+        if queued == 0:
+            self.journal.put(journal.REFUSED, number, count, getattr(error, "code", None) or -1)
+
+    def _callback(self, number: int) -> Any:
+        def on_delivery(error: Any, metadata: Any) -> None:
+            if error is not None:
+                self._failed(number, error)
+            else:
+                self.journal.put(journal.ACKED, number, metadata.offset, metadata.partition)
+
+        return on_delivery
+
+    def _failed(self, number: int, error: Any) -> None:
+        print(f"{self.incarnation}: record {number} failed: {error!r}", file=sys.stderr, flush=True)
+        self.journal.put(journal.FAILED, number, 0, error.code or -1)
+
+    def _collect(self) -> None:
+        """Journals the futures that are done."""
+        left: deque[tuple[int, Any]] = deque()
+        while self.futures:
+            number, future = self.futures.popleft()
+            if not future.done():
+                left.append((number, future))
+            elif future.failed():
+                self._failed(number, future.exception(0))
+            else:
+                self.journal.put(journal.ACKED, number, future.value.offset, future.value.partition)
+        self.futures = left
+        while self.arrays and self.arrays[0][2].done():
+            number, count, future = self.arrays.popleft()
+            if future.failed():
+                error = future.exception(0)
+                for record in range(number, number + count):
+                    self._failed(record, error)
+            else:
+                self.journal.put_acked(number, future.value.partition, future.value.offset)
+
+
+def serve(order: Order, producer: Any = None) -> None:
+    """The whole life of a front-end in this process, which is its own."""
+    front_end = FrontEnd(order, producer or make_producer(order))
+    signal.signal(signal.SIGTERM, front_end.stop)
+    front_end.run()
+    front_end.finish()
+
+
+def make_producer(order: Order) -> Any:
+    from cyproducer import KafkaProducer
+
+    return KafkaProducer(**order.settings)

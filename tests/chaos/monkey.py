@@ -1,0 +1,198 @@
+"""Who is killed or stopped next: a schedule that its seed fixes, carried out against what lives at the time."""
+
+import contextlib
+import os
+import random
+import signal
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from chaos.world import Target, World
+from cyproducer.cli.kafka_node import KafkaCluster
+
+#: Weight of each action. A kill is SIGKILL, a stop SIGSTOP and after a while SIGCONT.
+ACTIONS = {
+    "kill front-end": 50,
+    "stop front-end": 14,
+    "kill leader": 4,
+    "stop leader": 3,
+    "kill sender": 14,
+    "stop sender": 4,
+    "kill supervisor": 6,
+    "stop supervisor": 1,
+    "kill both": 4,
+}
+BROKER_DOWN_S = (0.5, 4.0)
+STOPPED_S = (0.05, 2.5)
+SENDER_BACK_S = 30.0
+
+
+@dataclass
+class Event:
+    """Something that was done: when (monotonic ns, and seconds since 1970), to whom."""
+
+    time: int
+    wall: float
+    action: str
+    pid: int
+    what: str = ""
+
+
+class Monkey:
+    """Carries the schedule out. `tick()` does what is due and may be called as often as one likes."""
+
+    def __init__(
+        self, world: World, cluster: KafkaCluster, seed: int, kills: int, seconds: float, actions: dict[str, int],
+    ) -> None:
+        self.world = world
+        self.cluster = cluster
+        self.random = random.Random(seed)
+        self.kills = kills
+        self.actions = actions
+        self.pause = seconds / max(1, kills)
+        self.killed = 0
+        self.events: list[Event] = []
+        self.defects: list[str] = []
+        self._next = time.monotonic() + self.pause
+        self._later: list[tuple[float, Any]] = []
+        self._broker_busy = False
+        self._sender_stopped = False
+
+    @property
+    def done(self) -> bool:
+        return self.killed >= self.kills
+
+    @property
+    def falls(self) -> list[int]:
+        """When the supervisor and the sender were killed together, or the sender when it had no supervisor."""
+        return [
+            event.time for event in self.events
+            if event.action == "kill both" or (event.action == "kill sender" and event.what.endswith("supervisor 0"))
+        ]
+
+    def tick(self) -> None:
+        """Does what is due."""
+        now = time.monotonic()
+        for due, action in [entry for entry in self._later if entry[0] <= now]:
+            self._later.remove((due, action))
+            action()
+        if now >= self._next and not self.done:
+            self._next = now + self.random.uniform(0.2, 1.8) * self.pause
+            (action,) = self.random.choices(list(self.actions), list(self.actions.values()))
+            self._act(action)
+
+    def heal(self) -> None:
+        """Everything that is stopped goes on, brokers that are down come back."""
+        for _, action in self._later:
+            action()
+        self._later.clear()
+        self.cluster.heal()
+
+    def _act(self, action: str) -> None:
+        verb, _, whom = action.partition(" ")
+        done = {
+            "front-end": self._front_end, "leader": self._leader, "sender": self._sender,
+            "supervisor": self._sender, "both": self._sender,
+        }[whom](verb, whom)
+        if not done:
+            self._front_end("kill", "front-end")
+
+    def _note(self, action: str, pid: int, what: str = "") -> None:
+        self.events.append(Event(time.monotonic_ns(), time.time(), action, pid, what))
+        self.killed += action.startswith("kill")
+
+    def _after(self, span: tuple[float, float], action: Any) -> None:
+        self._later.append((time.monotonic() + self.random.uniform(*span), action))
+
+    def _send(self, pid: int, number: int) -> bool:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+    # ------------------------------------------------------------------ front-ends
+
+    def _front_end(self, verb: str, whom: str) -> bool:
+        alive = self.world.front_ends()
+        if not alive:
+            return True
+        target: Target = self.random.choice(alive)
+        if verb == "kill":
+            self._note("kill front-end", target.pid, f"{target.slot}-{target.life}")
+            self._send(target.pid, signal.SIGKILL)
+        elif self._send(target.pid, signal.SIGSTOP):
+            self._note("stop front-end", target.pid, f"{target.slot}-{target.life}")
+            self._after(STOPPED_S, lambda: target.alive and self._send(target.pid, signal.SIGCONT))
+        return True
+
+    # ------------------------------------------------------------------ brokers
+
+    def _leader(self, verb: str, whom: str) -> bool:
+        """Of a partition; only while all three are in sync, since two of three hold what is acknowledged."""
+        if self._broker_busy or not self._whole():
+            return False
+        partition = self.random.randrange(self.world.order.partitions)
+        number = self.cluster.metadata(self.world.topic).leaders[partition]
+        pid = self.cluster.pid(number)
+        self._broker_busy = True
+        self._note(f"{verb} leader", pid, f"broker {number}")
+        if verb == "kill":
+            self.cluster.kill(number)
+            self._after(BROKER_DOWN_S, lambda: self._bring_back(lambda: self.cluster.restart(number, wait=False)))
+        else:
+            self.cluster.pause(number)
+            self._after(BROKER_DOWN_S, lambda: self._bring_back(lambda: self.cluster.resume(number)))
+        return True
+
+    def _bring_back(self, action: Any) -> None:
+        action()
+        self._broker_busy = False
+
+    def _whole(self) -> bool:
+        try:
+            known = self.cluster.metadata(self.world.topic)
+        except OSError:
+            return False
+        return len(known.brokers) == 3 and all(len(nodes) == 3 for nodes in known.in_sync.values())
+
+    # ------------------------------------------------------------------ the sender
+
+    def _sender(self, verb: str, whom: str) -> bool:
+        """`both`: the supervisor and the sender. Each only after the last fall is made good."""
+        if self._sender_stopped:
+            return False
+        pids = self.await_sender(supervised=whom != "sender")
+        if pids is None:
+            return False
+        sender, supervisor = pids
+        victims = {"sender": [sender], "supervisor": [supervisor], "both": [supervisor, sender]}[whom]
+        self.random.shuffle(victims)
+        self._note(f"{verb} {whom}", victims[0], f"sender {sender}, supervisor {supervisor}")
+        for pid in victims:
+            self._send(pid, signal.SIGKILL if verb == "kill" else signal.SIGSTOP)
+        if verb == "stop":
+            self._sender_stopped = True
+            self._after(STOPPED_S, lambda: self._go_on(victims))
+        return True
+
+    def _go_on(self, pids: list[int]) -> None:
+        for pid in pids:
+            self._send(pid, signal.SIGCONT)
+        self._sender_stopped = False
+
+    def await_sender(self, supervised: bool) -> tuple[int, int] | None:
+        """(sender, supervisor) once the sender answers; a sender that does not come back is a defect."""
+        deadline = time.monotonic() + SENDER_BACK_S
+        while time.monotonic() < deadline:
+            found = self.world.status()
+            if found is not None:
+                supervisor = found["supervisor_pid"] or 0
+                if supervised and not supervisor:
+                    return None
+                return found["sender_pid"], supervisor
+            with contextlib.suppress(InterruptedError):
+                time.sleep(0.05)
+        self.defects.append(f"no sender answered for {SENDER_BACK_S:g} s")
+        return None

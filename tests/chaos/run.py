@@ -1,0 +1,168 @@
+"""One chaos run from its start to its report; `python -m tests.chaos` and the test of 50 kills call it."""
+
+import re
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from chaos.check import Report, check, percentile
+from chaos.journal import Life
+from chaos.monkey import ACTIONS, Monkey
+from chaos.world import World
+from cyproducer.cli.kafka_node import KafkaCluster
+
+PARTITIONS = 48
+REPLICAS = 3
+SETTLE_S = 3.0
+_PROGRESS_S = 1.0
+_DETACHED = re.compile(r"^ts=(\S+) .*msg=detached .*\bpeer=(\d+)\b")
+
+
+@dataclass
+class Plan:
+    """What a run is to be. `seconds`: for the kills, about; `actions`: weights, as monkey.ACTIONS."""
+
+    kills: int
+    seed: int
+    seconds: float
+    rate: float
+    actions: dict[str, int] = field(default_factory=lambda: dict(ACTIONS))
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Result:
+    """A finished run."""
+
+    plan: Plan
+    report: Report
+    lives: list[Life]
+    monkey: Monkey
+    figures: dict[str, str]
+    seconds: float
+
+    @property
+    def clean(self) -> bool:
+        return self.report.clean
+
+    def text(self) -> str:
+        """The report for people."""
+        actions = Counter(event.action for event in self.monkey.events)
+        lines = [f"seed {self.plan.seed}: {self.monkey.killed} kills in {self.seconds:.0f} s"]
+        lines += [f"{name:24} {count:>10,}" for name, count in sorted(actions.items())]
+        lines += ["", *self.report.lines(), ""]
+        lines += [f"{name:36} {figure}" for name, figure in self.figures.items()]
+        lines += ["", "clean" if self.clean else f"DEFECTS: {dict(self.report.defects)}"]
+        return "\n".join(lines)
+
+
+def run(plan: Plan, cluster: KafkaCluster, directory: Path, progress: bool = False) -> Result:
+    """Runs the plan on three brokers; journals and logs are in `directory`. Raises what the rig itself fails with."""
+    topic = cluster.create_topic(f"chaos-{plan.seed}-{time.time_ns() % 10**9}", PARTITIONS, REPLICAS)
+    world = World(
+        cluster.bootstrap_servers, topic, PARTITIONS, directory, seed=plan.seed, rate=plan.rate, **plan.settings
+    )
+    monkey = Monkey(world, cluster, plan.seed, plan.kills, plan.seconds, plan.actions)
+    began = time.monotonic()
+    try:
+        world.start()
+        shown = 0.0
+        while not monkey.done:
+            monkey.tick()
+            if progress and time.monotonic() - shown > _PROGRESS_S:
+                shown = time.monotonic()
+                _show(f"{monkey.killed}/{plan.kills} kills, {_lines(world):,} lines, {shown - began:.0f} s")
+            time.sleep(0.005)
+        monkey.heal()
+        if progress:
+            _show("no kills any more; waiting for every outcome")
+        time.sleep(SETTLE_S)
+        world.finish()
+    finally:
+        monkey.heal()
+        world.abort()
+    if progress:
+        _show("reading the topic")
+    report, lives = check(world.journals, cluster.bootstrap_servers, topic, monkey.falls)
+    for defect in world.defects + monkey.defects:
+        report.add("left or broken", 1, defect)
+    _add_errors(report, lives)
+    if progress:
+        print(file=sys.stderr)
+    return Result(plan, report, lives, monkey, figures(lives, monkey, world.log_text()), time.monotonic() - began)
+
+
+def _add_errors(report: Report, lives: list[Life]) -> None:
+    """send() had more time than any outage took: it may not have refused anything."""
+    for life in lives:
+        if life.refusals:
+            report.add("send() refused", len(life.refusals), f"incarnation {life.incarnation}: {life.refusals[:5]}")
+
+
+def _show(text: str) -> None:
+    print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def _lines(world: World) -> int:
+    return sum(path.stat().st_size for path in world.journals.glob("*")) // 32
+
+
+def figures(lives: list[Life], monkey: Monkey, log: str) -> dict[str, str]:
+    """What was measured on the way: times in ms, "p50 / p99 (n)"."""
+    found = {}
+    fallen = [event for event in monkey.events if event.action in ("kill sender", "kill both", "stop sender")]
+    quiet = [
+        ns / 1e6
+        for life in lives
+        for ns in life.attach_ns
+        if not any(-1e9 < life.began - event.time < 5e9 for event in fallen)
+    ]
+    found["attach, ms"] = _figure(quiet)
+    found["reclaim of a killed front-end, ms"] = _figure(reclaim_ms(monkey, log))
+    for action in ("kill sender", "kill both"):
+        times = [event.time for event in monkey.events if event.action == action]
+        found[f"{action} to first acknowledgement, ms"] = _figure(first_ack_ms(lives, times))
+    return found
+
+
+def _figure(values: list[float]) -> str:
+    if not values:
+        return "-"
+    return f"{percentile(values, 0.5):.1f} / {percentile(values, 0.99):.1f} ({len(values)})"
+
+
+def reclaim_ms(monkey: Monkey, log: str) -> list[float]:
+    """From a front-end's SIGKILL to the line of the sender's log that it has taken everything over (1 ms)."""
+    detached: dict[int, list[float]] = {}
+    for line in log.splitlines():
+        match = _DETACHED.match(line)
+        if match:
+            when = datetime.fromisoformat(match[1]).timestamp()
+            detached.setdefault(int(match[2]), []).append(when)
+    found = []
+    for event in monkey.events:
+        if event.action == "kill front-end":
+            later = [when - event.wall for when in detached.get(event.pid, ()) if when > event.wall - 0.002]
+            if later:
+                found.append(max(0.0, min(later) * 1000))
+    return found
+
+
+def first_ack_ms(lives: list[Life], times: list[int]) -> list[float]:
+    """From each time to the first acknowledgement of a record that was sent after it."""
+    found = []
+    for when in times:
+        firsts = [
+            life.resolved[chosen].min()
+            for life in lives
+            if (chosen := (life.intended > when) & (life.resolved > when) & (life.error == 0)).any()
+        ]
+        if firsts:
+            found.append((np.min(firsts) - when) / 1e6)
+    return found

@@ -1,0 +1,185 @@
+"""The checker finds each defect that is put into honest journals and an honest log, and nothing else."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from chaos import journal
+from chaos.check import Log, compare
+from chaos.records import parse, value_of
+from cyproducer import errors
+
+PARTITIONS = 3
+RECORDS = 200
+
+
+class Story:
+    """Journals of two processes and the log that belongs to them: [incarnation, number, partition, offset]."""
+
+    def __init__(self, directory: Path, killed: bool = False) -> None:
+        self.directory = directory
+        self.rows: list[list[int]] = []
+        self.writers: list[journal.Writer] = []
+        draw = random.Random(3)
+        offsets = [0] * PARTITIONS
+        for slot in (0, 1):
+            path = directory / journal.name_of(slot, 0)
+            writer = journal.Writer(path)
+            for number in range(RECORDS):
+                partition = draw.randrange(PARTITIONS)
+                writer.put(journal.INTENT, number, 1)
+                writer.put(journal.ACCEPTED, number, 1)
+                if not (killed and number >= RECORDS - 10):
+                    writer.put(journal.ACKED, number, offsets[partition], partition)
+                self.rows.append([journal.incarnation_of(path), number, partition, offsets[partition]])
+                offsets[partition] += 1
+            self.writers.append(writer)
+        if not killed:
+            for writer in self.writers:
+                writer.put(journal.END, RECORDS, flags=journal.CLOSED)
+
+    def compare(self, falls=None):
+        for writer in self.writers:
+            writer.close()
+        return compare(journal.read_all(self.directory), Log.of([tuple(row) for row in self.rows]), falls)
+
+
+@pytest.fixture
+def story(tmp_path):
+    return Story(tmp_path)
+
+
+@pytest.fixture
+def killed(tmp_path):
+    return Story(tmp_path, killed=True)
+
+
+def test_an_honest_story_is_clean(story):
+    report = story.compare()
+    assert report.clean, report.lines()
+    assert report.counts["accepted"] == report.counts["acknowledged"] == report.counts["in the log"] == 2 * RECORDS
+
+
+def test_what_was_accepted_before_a_kill_must_be_there(killed):
+    assert killed.rows.pop()[1] == RECORDS - 1
+    assert dict(killed.compare().defects) == {"lost": 1}
+
+
+def test_all_of_a_killed_process_there_is_clean(killed):
+    assert killed.compare().clean
+
+
+def test_the_record_in_doubt_may_be_there_or_not_but_once(tmp_path):
+    for name, times, defects in (("none", 0, {}), ("once", 1, {}), ("twice", 2, {"duplicated": 1})):
+        (tmp_path / name).mkdir()
+        story = Story(tmp_path / name, killed=True)
+        story.writers[1].put(journal.INTENT, RECORDS, 1)
+        story.rows += [[story.rows[-1][0], RECORDS, 0, 10_000 + i] for i in range(times)]
+        assert dict(story.compare().defects) == defects
+
+
+def test_a_lost_record(story):
+    del story.rows[50]
+    assert dict(story.compare().defects) == {"lost": 1}
+
+
+def test_a_doubled_record(story):
+    story.rows.append([*story.rows[50][:2], PARTITIONS - 1, 10_000])
+    report = story.compare()
+    assert report.defects["duplicated"] == 1
+
+
+def test_swapped_records(story):
+    same = [row for row in story.rows if row[0] == 0 and row[2] == 0]
+    same[3][1], same[4][1] = same[4][1], same[3][1]
+    report = story.compare()
+    assert report.defects["reordered"] == 1
+    assert report.defects["wrong offset"] == 2
+
+
+def test_records_out_of_order_between_batches(killed):
+    """Unacknowledged ones have no offset that could be wrong: the order alone tells."""
+    last = [row for row in killed.rows if row[0] == 1_000_000 and row[1] >= RECORDS - 10]
+    place = next(p for p in range(PARTITIONS) if sum(row[2] == p for row in last) >= 2)
+    first, second = [row for row in last if row[2] == place][:2]
+    first[1], second[1] = second[1], first[1]
+    assert dict(killed.compare().defects) == {"reordered": 1}
+
+
+def test_a_wrong_offset(story):
+    story.rows[77][3] += 10_000  # the log's end, so that the order is as before
+    story.rows.append([7, 0, 0, 0])
+    report = story.compare()
+    assert report.defects["wrong offset"] == 1
+    assert report.defects["foreign"] == 1
+
+
+def test_a_wrong_partition(story):
+    row = next(row for row in story.rows if row[1] == 0)
+    row[2] = (row[2] + 1) % PARTITIONS
+    assert dict(story.compare().defects) == {"wrong offset": 1}
+
+
+def test_a_record_that_nobody_sent(story):
+    story.rows.append([0, RECORDS, 0, 10_000])
+    assert dict(story.compare().defects) == {"foreign": 1}
+
+
+def test_a_missing_and_a_second_outcome(story):
+    path = story.directory / journal.name_of(2, 0)
+    writer = journal.Writer(path)
+    for number in range(2):
+        writer.put(journal.INTENT, number, 1)
+        writer.put(journal.ACCEPTED, number, 1)
+        story.rows.append([journal.incarnation_of(path), number, 0, 20_000 + number])
+    writer.put(journal.ACKED, 0, 20_000, 0)
+    writer.put(journal.ACKED, 0, 20_000, 0)
+    writer.put(journal.END, 2, flags=journal.CLOSED)
+    story.writers.append(writer)
+    assert dict(story.compare().defects) == {"two outcomes": 1, "no outcome": 1}
+
+
+def test_errors(story):
+    path = story.directory / journal.name_of(2, 0)
+    writer = journal.Writer(path)
+    for number, code in enumerate((errors.OUTCOME_UNKNOWN, errors.OUTCOME_UNKNOWN, errors.DELIVERY_TIMEOUT)):
+        writer.put(journal.INTENT, number, 1)
+        writer.put(journal.ACCEPTED, number, 1)
+        writer.put(journal.FAILED, number, 0, code)
+    writer.put(journal.INTENT, 3, 1)
+    writer.put(journal.REFUSED, 3, 1, errors.DELIVERY_TIMEOUT)
+    writer.put(journal.END, 4, flags=journal.CLOSED)
+    story.writers.append(writer)
+    story.rows += [[journal.incarnation_of(path), number, 0, 20_000 + number] for number in (1, 2, 3)]
+    assert dict(story.compare().defects) == {"failed": 3, "failed yet delivered": 1, "refused yet delivered": 1}
+
+
+def test_an_unknown_outcome_is_allowed_when_supervisor_and_sender_fell_together(tmp_path):
+    story = Story(tmp_path)
+    writer = journal.Writer(tmp_path / journal.name_of(2, 0))
+    writer.put(journal.INTENT, 0, 1)
+    writer.put(journal.ACCEPTED, 0, 1)
+    fall = journal.read(tmp_path / journal.name_of(2, 0)).last
+    writer.put(journal.FAILED, 0, 0, errors.OUTCOME_UNKNOWN)
+    story.writers.append(writer)
+    assert story.compare([fall]).clean
+
+
+def test_a_torn_journal_is_read(tmp_path):
+    story = Story(tmp_path, killed=True)
+    path = tmp_path / journal.name_of(1, 0)
+    with open(path, "ab") as file:
+        file.write(b"\x02\x00")
+    assert story.compare().clean
+
+
+@pytest.mark.parametrize("size", [0, 1, 200, 70_000])
+def test_records_are_what_they_were(size):
+    for number in (0, 1, 12_345):
+        value = value_of(3_000_001, number, size)
+        assert parse(value) == (3_000_001, number)
+        if size:
+            assert parse(value[:-1] + bytes([value[-1] ^ 1])) is None
+    assert parse(None) is None
+    assert parse(b"text") is None

@@ -1,0 +1,200 @@
+"""What a chaos run is about: masters with their front-ends, the sender, and what they leave behind."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from support.process import is_running, script_environment, users_of, wait_until
+
+from chaos import journal
+from chaos.front_end import FINISH_S, Order
+from cyproducer.errors import SenderUnavailableError
+from cyproducer.observe.status import status, stop
+
+#: Slots of the eight front-ends, by what keeps them.
+FAMILIES = {"forked": [0, 1, 2], "recycled": [3, 4, 5], "spawned": [6, 7]}
+SETTINGS = {
+    "linger_ms": 5,
+    "buffer_memory": 8 << 20,
+    "max_block_ms": 120_000,
+    "delivery_timeout_ms": 300_000,
+    "request_timeout_ms": 5_000,
+    "retry_backoff_ms": 50,
+    "reconnect_backoff_max_ms": 500,
+    "sender_idle_timeout_ms": 20_000,
+}
+STATUS_S = 5.0
+# What the sender must not hold any more once its last front-end is gone and all is delivered.
+_OF_A_FRONT_END = ("cyproducer-arena", "cyproducer-outcomes")
+# What a sender that is healthy does not write into its log.
+_ALARMS = ("broken invariant", "Traceback", "broke the protocol", "could not be handled", "Fatal Python error")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A front-end that is alive; `ticks` tell its pid from another process' later one."""
+
+    slot: int
+    life: int
+    pid: int
+    ticks: int
+
+    @property
+    def alive(self) -> bool:
+        return journal.start_ticks(self.pid) == self.ticks and is_running(self.pid)
+
+
+class World:
+    """Several may follow one another in a directory, each with slots of its own.
+
+    families      as FAMILIES
+    environment   for every process that is started here, the sender included
+    order         fields of Order
+    settings      of the producers, stronger than SETTINGS
+    """
+
+    def __init__(
+        self, servers: str, topic: str, partitions: int, directory: Path, *, seed: int, rate: float,
+        families: dict[str, list[int]] | None = None, environment: dict[str, str] | None = None,
+        order: dict[str, Any] | None = None, **settings: Any,
+    ) -> None:
+        self.servers = servers
+        self.topic = topic
+        self.directory = directory
+        self.journals = directory / "journals"
+        self.runtime = Path(os.environ["CYPRODUCER_RUNTIME_DIR"])
+        self.families = FAMILIES if families is None else families
+        self.environment = environment or {}
+        self.rate = rate
+        self.order = Order(
+            {**SETTINGS, "bootstrap_servers": servers, **settings}, topic, partitions, str(self.journals), 0, 0, seed,
+            **(order or {}),
+        )
+        self.masters: list[subprocess.Popen[bytes]] = []
+        self.defects: list[str] = []
+
+    def start(self) -> None:
+        """Starts the masters; they start their front-ends."""
+        self.journals.mkdir(parents=True, exist_ok=True)
+        with open(self.directory / "front-ends.log", "ab") as log:
+            for kind, slots in self.families.items():
+                order = {"kind": kind, "slots": slots, "rate": self.rate, "order": self.order.to_json()}
+                self.masters.append(
+                    subprocess.Popen(
+                        [sys.executable, "-m", "chaos.master", json.dumps(order)],
+                        env=script_environment(self.environment), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                    )
+                )
+        wait_until(lambda: len(self.front_ends()) == len(self.slots), 60, "the start of all front-ends")
+
+    @property
+    def slots(self) -> list[int]:
+        """Of the front-ends that there are to be."""
+        return [slot for family in self.families.values() for slot in family]
+
+    def front_ends(self) -> list[Target]:
+        """The front-ends that live now, one a slot at the most."""
+        latest: dict[int, tuple[int, Path]] = {}
+        for path in self.journals.glob(f"*{journal.SUFFIX}"):
+            slot, life = map(int, path.name.removesuffix(journal.SUFFIX).split("-"))
+            if slot in self.slots:
+                latest[slot] = max(latest.get(slot, (-1, path)), (life, path))
+        found = []
+        for slot, (life, path) in sorted(latest.items()):
+            begin = journal.begin_of(path)
+            if begin is not None:
+                target = Target(slot, life, *begin)
+                if target.alive:
+                    found.append(target)
+        return found
+
+    def status(self) -> dict[str, Any] | None:
+        """The sender's status; None if it does not answer (it was just killed, or is stopped)."""
+        with contextlib.suppress(SenderUnavailableError, OSError):
+            found = status(timeout=STATUS_S)
+            if len(found) == 1:
+                return found[0]
+        return None
+
+    def sender_processes(self) -> list[int]:
+        """Pids of senders and supervisors that use the runtime directory."""
+        return [process.pid for process in users_of(self.runtime) if "cyproducer-sender" in process.cmdline()]
+
+    def log_text(self) -> str:
+        """The senders' log."""
+        return "".join(path.read_text(errors="replace") for path in sorted(self.runtime.glob("*.log*"), reverse=True))
+
+    # ------------------------------------------------------------------ the end
+
+    def finish(self) -> None:
+        """Front-ends stop, get all their outcomes and leave; then the sender is looked at, and ends."""
+        for master in self.masters:
+            master.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + FINISH_S + 30
+        for master in self.masters:
+            try:
+                bad = master.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                self.defects.append("front-ends did not get their outcomes in time")
+                continue
+            if bad:
+                self.defects.append(f"{bad} front-ends ended by themselves ({self.directory / 'front-ends.log'})")
+        self._look_at_the_sender()
+        for line in self.log_text().splitlines():
+            if any(alarm in line for alarm in _ALARMS):
+                self.defects.append(f"the sender's log: {line[:300]}")
+
+    def _look_at_the_sender(self) -> None:
+        """Without front-ends and work it holds nothing of them; told to end it does, and leaves nothing."""
+        try:
+            wait_until(lambda: self._held() == [], 20, "the sender's letting go of its front-ends")
+        except AssertionError:
+            self.defects += [f"the sender holds {what}" for what in self._held()[:5]]
+        found = self.status()
+        if found is not None:
+            try:
+                stop(found["socket"], timeout=30)
+            except SenderUnavailableError as error:
+                self.defects.append(f"the sender did not end: {error}")
+        try:
+            wait_until(lambda: not self.sender_processes(), 10, "the end of the sender's processes")
+        except AssertionError:
+            self.defects.append(f"processes of the sender are left: {self.sender_processes()}")
+
+    def _held(self) -> list[str]:
+        """Memory and descriptors of front-ends that the sender's processes hold."""
+        found = []
+        for pid in self.sender_processes():
+            with contextlib.suppress(OSError):
+                maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
+                found += [f"process {pid} maps {line}" for line in maps if any(n in line for n in _OF_A_FRONT_END)]
+                for entry in os.listdir(f"/proc/{pid}/fd"):
+                    with contextlib.suppress(OSError):
+                        target = os.readlink(f"/proc/{pid}/fd/{entry}")
+                        if any(name in target for name in (*_OF_A_FRONT_END, "pidfd")):
+                            found.append(f"process {pid} has {target} open")
+        answer = self.status()
+        if answer is not None and answer["front_ends"]:
+            found.append(f"front-ends in the status: {answer['front_ends']}")
+        return found
+
+    def abort(self) -> None:
+        """Ends everything that was started here, at once."""
+        for master in self.masters:
+            if master.poll() is None:
+                for child in users_of(self.journals):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(child.pid, signal.SIGCONT)
+                master.kill()
+            master.wait()
+        for pid in self.sender_processes() * 2:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+                os.kill(pid, signal.SIGKILL)
