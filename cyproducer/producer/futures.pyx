@@ -229,6 +229,7 @@ cdef object watch(Future future, int kind, object function):
         raise TypeError(f"a callback must be callable, not {type(function).__name__}")
     if not future.batch.done:
         future.batch.refuse_child()
+        future.batch.session.ensure_delivery()  # other threads run meanwhile: the batch may be done after it
     if future.batch.done and future.batch.callbacks is None:
         _call(kind, function, future)
     else:
@@ -271,17 +272,14 @@ cdef Future make_future(Batch batch, uint32_t index, int64_t timestamp, Py_ssize
 
 
 cdef object watch_delivery(Future future, object function):
-    """`function(error, record)` for a record that was just sent."""
+    """`function(error, record)` for a record that was just sent; the session's callback thread runs."""
     _add_callback(future, ON_DELIVERY, function)
 
 
 cdef object _add_callback(Future future, int kind, object function):
     cdef Batch batch = future.batch
     cdef Run run
-    if batch.callbacks is None:
-        batch.callbacks = []
-        batch.session.watch_batch()
-    elif batch.callbacks:
+    if batch.callbacks:
         run = batch.callbacks[len(batch.callbacks) - 1]
         if run.function is function and run.kind == kind:
             run.futures.append(future)
@@ -290,7 +288,12 @@ cdef object _add_callback(Future future, int kind, object function):
     run.kind = kind
     run.function = function
     run.futures = [future]
-    batch.callbacks.append(run)
+    if batch.callbacks is not None:
+        batch.callbacks.append(run)
+        return
+    # whole before another thread can run: when watch_batch returns the batch may be done and called back
+    batch.callbacks = [run]
+    batch.session.watch_batch()
 
 
 cdef object _in_order(list callbacks):

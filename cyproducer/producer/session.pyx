@@ -426,10 +426,10 @@ cdef class Session(Arena):
             delivery.close()  # another thread was faster
 
     def watch_batch(self):
-        """A batch got its first callback."""
-        self.ensure_delivery()
+        """A batch got its first callback; ensure_delivery was called before."""
         self.watched += 1
-        self.delivery.poke()
+        if self.delivery is not None:
+            self.delivery.poke()
 
     # ---------------------------------------------------------------- sleeping, waking, the end
 

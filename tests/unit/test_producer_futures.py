@@ -16,6 +16,7 @@ from standin_sender import StandIn
 
 import cyproducer
 from cyproducer import KafkaProducer, errors
+from cyproducer.producer.delivery import Delivery
 
 HERE = Path(__file__).parent
 
@@ -40,6 +41,28 @@ def run(code, *arguments):
 
 def callback_threads():
     return [t for t in threading.enumerate() if t.name == "cyproducer-callbacks"]
+
+
+def test_a_batch_that_is_done_while_its_first_callback_is_announced(producer, monkeypatch):
+    """Waking the callback thread lets others run: the batch may be done, and called back, before send() returns."""
+    poke = Delivery.poke
+
+    def poke_and_be_overtaken(delivery):
+        poke(delivery)
+        deadline = time.monotonic() + 10
+        while (producer.metrics()["producer-metrics"]["batches-pending"] or delivery.is_busy()) and (
+            time.monotonic() < deadline
+        ):
+            time.sleep(0.001)
+
+    seen = []
+    producer.send("one", b"first", on_delivery=lambda error, record: seen.append(record.offset)).result(10)
+    producer.flush(10)
+    monkeypatch.setattr(Delivery, "poke", poke_and_be_overtaken)
+    producer.send("one", b"second", on_delivery=lambda error, record: seen.append(record.offset)).result(10)
+    producer.send("one", b"third").add_done_callback(lambda future: seen.append(future.value.offset))
+    producer.flush(10)
+    assert seen == [0, 1, 2]
 
 
 def test_on_delivery_is_called_once_in_order_on_one_thread(sender, producer):
