@@ -80,8 +80,8 @@ class World:
         self.masters: list[subprocess.Popen[bytes]] = []
         self.defects: list[str] = []
 
-    def start(self) -> None:
-        """Starts the masters; they start their front-ends."""
+    def start(self, wait: bool = True) -> None:
+        """Starts the masters; they start their front-ends, which can be waited for."""
         self.journals.mkdir(parents=True, exist_ok=True)
         with open(self.directory / "front-ends.log", "ab") as log:
             for kind, slots in self.families.items():
@@ -92,7 +92,8 @@ class World:
                         env=script_environment(self.environment), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                     )
                 )
-        wait_until(lambda: len(self.front_ends()) == len(self.slots), 60, "the start of all front-ends")
+        if wait:
+            wait_until(lambda: len(self.front_ends()) == len(self.slots), 60, "the start of all front-ends")
 
     @property
     def slots(self) -> list[int]:
