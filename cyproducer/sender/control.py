@@ -321,6 +321,8 @@ class Control:
                 "settings": request.settings,
             }
             self._give_into_custody(peer, attach_id, (outcomes, wake))
+            if DEBUG:
+                crashpoint("attach.in-custody")
         except RefusedError as error:
             self.log.warning("an attach was refused", extra=fields(peer=peer.pid, uid=peer.uid, why=error))
             peer.send(_refusal(error.name, str(error)))

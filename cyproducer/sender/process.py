@@ -145,6 +145,8 @@ def _alternate(post: Post, custody: Custody, signals: Signals, report: Report) -
             kept = custody.descriptors() | post.descriptors() | signals.descriptors()
             close_others(kept | {child.pidfd, child.socket.fileno()})
             name_process("cyp-supervisor")
+            if DEBUG:
+                crashpoint("supervise.heir-begun")
             report = _nobody_asks
         status = 0
     except BaseException:

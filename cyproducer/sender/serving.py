@@ -193,6 +193,8 @@ class Serving:
         engine.unwatch(self.line.pidfd)
         if self.line.socket is not None:
             engine.unwatch(self.line.socket.fileno())
+        if DEBUG:
+            crashpoint("supervise.lost")
         reap(self.line.pidfd)
         now = time.monotonic()
         self.log.info("the supervisor has ended; another one follows", extra=fields(pid=self.line.supervisor_pid))
@@ -208,6 +210,8 @@ class Serving:
             return None
         if kin.signals is not None:
             return self._leave_to_the_sender(engine, control), kin
+        if DEBUG:
+            crashpoint("supervise.heir-forked")
         self.fork_at = None
         self.line.begin(kin.socket, kin.pid, kin.pidfd)
         self._watch_supervisor(engine)

@@ -18,6 +18,7 @@ from cyproducer.sender.custody import Custody, Post, received
 from cyproducer.sender.signals import Kin, Signals, fork
 from cyproducer.sender.surroundings import reap, state_of
 from cyproducer.shm import handshake
+from cyproducer.shm.crash import DEBUG, crashpoint
 from cyproducer.shm.vitals import read_vitals
 
 __all__ = ["Child", "StartError", "Supervisor", "backoff_s"]
@@ -117,6 +118,8 @@ class Supervisor:
         return None
 
     def _start(self) -> Kin | None:
+        if DEBUG:
+            crashpoint("supervise.before-fork")
         try:
             kin = fork(self.signals)
         except OSError as error:
@@ -127,6 +130,8 @@ class Supervisor:
             self._start_later(killed=False)
             return None
         if kin.signals is None:
+            if DEBUG:
+                crashpoint("supervise.forked")
             self.child = Child(kin, started=False)
         return kin
 
@@ -195,12 +200,18 @@ class Supervisor:
                 self._heir = socket.socket(fileno=fds[0])
             else:
                 self.custody.note(message, fds)
+                if DEBUG:
+                    crashpoint("supervise.noted")
 
     # ------------------------------------------------------------------ the sender's end
 
     def _on_end(self, child: Child) -> None:
+        if DEBUG:
+            crashpoint("supervise.sender-gone")
         self._take_messages(child)
         how = reap(child.pidfd)
+        if DEBUG:
+            crashpoint("supervise.reaped")
         child.close()
         self.child = None
         if not self.came_up:

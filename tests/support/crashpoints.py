@@ -11,6 +11,8 @@ from support.process import wait_until
 
 VARIABLE = "CYPRODUCER_CRASHPOINTS"
 BYTES = 4096
+#: Modules of the sender that run in its supervisor.
+SUPERVISORS = ("process", "supervisor", "election", "replace")
 _IN_CYTHON = re.compile(r"""\bCRASHPOINT\(b?["']([^"']*)["']\)""")
 _IN_PYTHON = re.compile(r"""\bcrashpoint\(["']([^"']*)["']\)""")
 _FIELDS = struct.Struct("=iqi28s128s")
@@ -30,11 +32,11 @@ def points() -> dict[str, str]:
     return found
 
 
-def role_of(point: str, file: str) -> str:
-    """The role of the processes that come past a point."""
+def role_of(file: str) -> str:
+    """The role of the processes that come past the points of a file."""
     if file.startswith("producer/"):
         return "front-end"
-    return "supervisor" if file.startswith("sender/") and "supervis" in point else "sender"
+    return "supervisor" if Path(file).stem in SUPERVISORS else "sender"
 
 
 class Trigger:
