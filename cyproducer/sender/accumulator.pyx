@@ -21,8 +21,9 @@ from cyproducer.shm.layout cimport (
     cyp_slot_row,
 )
 from cyproducer.shm.ring cimport submit_generation, submit_kind, submit_slot, submit_tail, submit_take
-from cyproducer.shm.slot cimport slot_hinted, slot_next, slot_peek, slot_revoke, slot_seal, word_is_live
+from cyproducer.shm.slot cimport slot_hinted, slot_next, slot_peek, slot_revoke, slot_seal, word_is_live, word_is_taken
 from cyproducer.shm.word cimport word_bytes, word_continues, word_count, word_generation, word_state
+from cyproducer.sender.breadcrumb cimport touch, untouch
 from cyproducer.sender.model cimport (
     BATCH_CLOSED,
     BATCH_DUE,
@@ -38,6 +39,7 @@ from cyproducer.sender.model cimport (
 from cyproducer.sender.outcomes cimport (
     CODE_INVALID_BATCH,
     CODE_UNKNOWN_PARTITION,
+    age_append,
     finish,
     push_event,
 )
@@ -71,6 +73,8 @@ cdef void accumulate(Core *core) noexcept nogil:
         following = front_end.next
         if not front_end.detached and not front_end.condemned:
             tail = submit_tail(&front_end.header.submit_tail)
+            if tail != front_end.submit_head:
+                touch(core, front_end, CYP_NONE)
             if tail - front_end.submit_head > front_end.ring_mask + 1:
                 condemn(core, front_end)
             while front_end.submit_head != tail and not front_end.condemned:
@@ -80,6 +84,7 @@ cdef void accumulate(Core *core) noexcept nogil:
                 CRASHPOINT(b"accumulate.hint-taken")
             front_end.outcomes_header.submit_head = front_end.submit_head
         front_end = following
+    untouch(core)
 
 
 cdef void _take_hint(Core *core, FrontEnd *front_end, uint32_t kind, uint32_t slot, uint32_t generation) noexcept nogil:
@@ -87,9 +92,10 @@ cdef void _take_hint(Core *core, FrontEnd *front_end, uint32_t kind, uint32_t sl
     if slot >= front_end.slot_count or (kind != CYP_SUBMIT_OPEN and kind != CYP_SUBMIT_FULL):
         condemn(core, front_end)
         return
+    touch(core, front_end, slot)
     batch = &front_end.batches[slot]
     if batch.state == BATCH_NONE:
-        batch = _admit(core, front_end, slot, generation)
+        batch = admit(core, front_end, slot, generation, False)
         if batch == NULL:
             return
     elif batch.generation != generation:
@@ -98,16 +104,49 @@ cdef void _take_hint(Core *core, FrontEnd *front_end, uint32_t kind, uint32_t sl
         seal(core, batch)
 
 
-cdef Batch *_admit(Core *core, FrontEnd *front_end, uint32_t slot, uint32_t generation) noexcept nogil:
-    """A batch that the sender has not seen yet enters its partition's queue; NULL if there is none."""
+cdef Batch *admit(Core *core, FrontEnd *front_end, uint32_t slot, uint32_t generation, bint adopted) noexcept nogil:
+    """A batch that the sender has not seen yet enters its partition's queue; NULL if there is none.
+
+    `adopted`: a former sender may have seen it, and sealed it.
+    """
     cdef cyp_slot_row *row = &front_end.rows[slot]
     cdef uint64_t word = slot_peek(row)
     cdef uint32_t topic = row.topic
     cdef int partition_number = row.partition
-    cdef Batch *batch = &front_end.batches[slot]
+    cdef Batch *batch
     cdef Queue *queue
-    if not word_is_live(word, generation):
+    if not word_is_live(word, generation) and not (adopted and word_is_taken(word, generation)):
         return NULL
+    batch = enter(core, front_end, slot, generation, adopted)
+    if topic >= core.topic_count or partition_number < 0 or partition_number >= core.topics[topic].partition_count:
+        _linger_append(front_end, batch)
+        seal(core, batch)
+        if batch.state != BATCH_NONE:
+            finish(core, batch, -1, -1, CODE_UNKNOWN_PARTITION)
+        return NULL
+    queue = queue_for(front_end, core.topics[topic].partitions[partition_number])
+    if queue == NULL:
+        finish(core, batch, -1, -1, CODE_INVALID_BATCH)
+        return NULL
+    if core.topics[topic].unled:
+        core.topics[topic].unled = False
+        core.topics[topic].used = True
+        core.refresh_wanted = True
+    _enqueue(queue, batch)
+    _linger_append(front_end, batch)
+    CRASHPOINT(b"accumulate.admitted")
+    return batch
+
+
+cdef Batch *enter(Core *core, FrontEnd *front_end, uint32_t slot, uint32_t generation, bint adopted) noexcept nogil:
+    """The private picture of the batch that starts in `slot`: LINGERING, live, without a result.
+
+    Its age counts from now; an adopted one's from its opening, or a sender that is killed again and again would
+    never let it expire. The owner can only make its own batches older.
+    """
+    cdef cyp_slot_row *row = &front_end.rows[slot]
+    cdef uint64_t opened_ns = row.opened_ns
+    cdef Batch *batch = &front_end.batches[slot]
     memset(batch, 0, sizeof(Batch))
     batch.state = BATCH_LINGERING
     batch.slot = slot
@@ -115,28 +154,15 @@ cdef Batch *_admit(Core *core, FrontEnd *front_end, uint32_t slot, uint32_t gene
     batch.open_seq = row.open_seq
     batch.base_timestamp = row.base_timestamp
     batch.max_timestamp = row.max_timestamp
-    batch.created_ns = core.now
+    batch.created_ns = opened_ns if adopted and 0 < opened_ns < core.now else core.now
     batch.front_end = front_end
     front_end.live += 1
     core.live_batches += 1
-    _age_append(front_end, batch)
-    if topic >= core.topic_count or partition_number < 0 or partition_number >= core.topics[topic].partition_count:
-        _linger_append(front_end, batch)
-        seal(core, batch)
-        if batch.state != BATCH_NONE:
-            finish(core, batch, -1, -1, CODE_UNKNOWN_PARTITION)
-        return NULL
-    queue = _queue_for(front_end, core.topics[topic].partitions[partition_number])
-    if queue == NULL:
-        finish(core, batch, -1, -1, CODE_INVALID_BATCH)
-        return NULL
-    _enqueue(queue, batch)
-    _linger_append(front_end, batch)
-    CRASHPOINT(b"accumulate.admitted")
+    age_append(front_end, batch)
     return batch
 
 
-cdef Queue *_queue_for(FrontEnd *front_end, Partition *partition) noexcept nogil:
+cdef Queue *queue_for(FrontEnd *front_end, Partition *partition) noexcept nogil:
     cdef uint32_t index = partition.index, capacity
     cdef Queue **grown
     if index >= front_end.queue_capacity:
@@ -268,16 +294,6 @@ cdef void move_queue(Queue *queue, Partition *lane) noexcept nogil:
     relist(lane)
 
 
-cdef void _age_append(FrontEnd *front_end, Batch *batch) noexcept nogil:
-    batch.age_previous = front_end.age_tail
-    batch.age_next = NULL
-    if front_end.age_tail != NULL:
-        front_end.age_tail.age_next = batch
-    else:
-        front_end.age_head = batch
-    front_end.age_tail = batch
-
-
 cdef void _linger_append(FrontEnd *front_end, Batch *batch) noexcept nogil:
     batch.linger_previous = front_end.linger_tail
     batch.linger_next = NULL
@@ -322,6 +338,7 @@ cdef bint seal(Core *core, Batch *batch) noexcept nogil:
         _linger_unlink(front_end, batch)
         if batch.queue != NULL:
             batch.queue.partition.ready += 1
+    touch(core, front_end, slot)
     batch.state = BATCH_CLOSED
     if batch.queue != NULL:
         relist(batch.queue.partition)
@@ -427,7 +444,7 @@ cdef void scan(Core *core, FrontEnd *front_end) noexcept nogil:
     qsort(unknown, found, 2 * sizeof(uint64_t), _by_open_seq)
     for slot in range(found):
         word = slot_peek(&front_end.rows[unknown[2 * slot + 1]])
-        _admit(core, front_end, <uint32_t>unknown[2 * slot + 1], word_generation(word))
+        admit(core, front_end, <uint32_t>unknown[2 * slot + 1], word_generation(word), False)
     free(unknown)
     while front_end.linger_head != NULL:
         batch = front_end.linger_head

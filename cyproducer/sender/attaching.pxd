@@ -7,8 +7,9 @@ from libc.stdint cimport uint8_t, uint32_t
 
 
 cdef object check_arena(cyp_arena_header *header, uint32_t slot_count)
-cdef object allocate(FrontEnd *front_end, uint32_t slot_count)
-cdef object configure(FrontEnd *front_end, dict settings)
+cdef FrontEnd *new_front_end(uint32_t slot_count, dict settings) except NULL
+cdef void describe_outcomes(FrontEnd *front_end, FrontEndGeometry *geometry) noexcept nogil
+cdef void list_front_end(Core *core, FrontEnd *front_end) noexcept nogil
 cdef void free_front_end(FrontEnd *front_end) noexcept nogil
 cdef void lay_out(FrontEnd *front_end, FrontEndGeometry *geometry, uint8_t *arena, uint8_t *outcomes) noexcept nogil
 cdef void end_front_end(Core *core, FrontEnd *front_end) noexcept nogil

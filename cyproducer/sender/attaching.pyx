@@ -26,17 +26,26 @@ cdef object check_arena(cyp_arena_header *header, uint32_t slot_count):
         raise ValueError(f"the arena has {header.slot_count} slots, {slot_count} were announced")
 
 
-cdef object allocate(FrontEnd *front_end, uint32_t slot_count):
-    front_end.slot_count = slot_count
-    front_end.batches = <Batch *>calloc(slot_count, sizeof(Batch))
-    front_end.chunk_next = <uint32_t *>calloc(slot_count, sizeof(uint32_t))
-    front_end.chunk_bytes = <uint32_t *>calloc(slot_count, sizeof(uint32_t))
-    front_end.chunk_count = <uint32_t *>calloc(slot_count, sizeof(uint32_t))
-    front_end.chunk_held = <uint8_t *>calloc(slot_count, sizeof(uint8_t))
-    if front_end.chunk_held == NULL or front_end.batches == NULL or front_end.chunk_next == NULL \
-            or front_end.chunk_bytes == NULL or front_end.chunk_count == NULL:
-        free_front_end(front_end)
+cdef FrontEnd *new_front_end(uint32_t slot_count, dict settings) except NULL:
+    """Its private tables. Raises MemoryError, or what is wrong with the settings."""
+    cdef FrontEnd *front_end = <FrontEnd *>calloc(1, sizeof(FrontEnd))
+    if front_end == NULL:
         raise MemoryError
+    try:
+        front_end.slot_count = slot_count
+        front_end.batches = <Batch *>calloc(slot_count, sizeof(Batch))
+        front_end.chunk_next = <uint32_t *>calloc(slot_count, sizeof(uint32_t))
+        front_end.chunk_bytes = <uint32_t *>calloc(slot_count, sizeof(uint32_t))
+        front_end.chunk_count = <uint32_t *>calloc(slot_count, sizeof(uint32_t))
+        front_end.chunk_held = <uint8_t *>calloc(slot_count, sizeof(uint8_t))
+        if front_end.chunk_held == NULL or front_end.batches == NULL or front_end.chunk_next == NULL \
+                or front_end.chunk_bytes == NULL or front_end.chunk_count == NULL:
+            raise MemoryError
+        _configure(front_end, settings)
+    except BaseException:
+        free_front_end(front_end)
+        raise
+    return front_end
 
 
 cdef void free_front_end(FrontEnd *front_end) noexcept nogil:
@@ -49,20 +58,25 @@ cdef void free_front_end(FrontEnd *front_end) noexcept nogil:
     free(front_end.chunk_bytes)
     free(front_end.chunk_count)
     free(front_end.chunk_held)
+    free(front_end.published)
     free(front_end)
 
 
 cdef void lay_out(FrontEnd *front_end, FrontEndGeometry *geometry, uint8_t *arena, uint8_t *outcomes) noexcept nogil:
-    """Private pointers from private geometry; the outcomes' header for the front-end."""
-    cdef cyp_outcomes_header *header = <cyp_outcomes_header *>outcomes
+    """Private pointers from private geometry."""
     front_end.ring_mask = geometry.ring_entries - 1
     front_end.header = <cyp_arena_header *>arena
     front_end.rows = <cyp_slot_row *>(arena + geometry.slots_offset)
     front_end.submit_ring = <uint64_t *>(arena + geometry.submit_ring_offset)
     front_end.chunks = arena + geometry.chunks_offset
-    front_end.outcomes_header = header
+    front_end.outcomes_header = <cyp_outcomes_header *>outcomes
     front_end.outcome_ring = <cyp_outcome *>(outcomes + geometry.outcome_ring_offset)
     front_end.sent = <uint32_t *>(outcomes + geometry.sent_offset)
+
+
+cdef void describe_outcomes(FrontEnd *front_end, FrontEndGeometry *geometry) noexcept nogil:
+    """The header of fresh outcomes, for the front-end."""
+    cdef cyp_outcomes_header *header = front_end.outcomes_header
     header.layout_version = CYP_LAYOUT_VERSION
     header.slot_count = geometry.slot_count
     header.ring_entries = geometry.ring_entries
@@ -74,13 +88,23 @@ cdef void lay_out(FrontEnd *front_end, FrontEndGeometry *geometry, uint8_t *aren
     header.magic = CYP_OUTCOMES_MAGIC
 
 
-cdef object configure(FrontEnd *front_end, dict settings):
+cdef object _configure(FrontEnd *front_end, dict settings):
     front_end.acks = settings["acks"]
     # without an acknowledgement from all there is no sequence to rely on
     front_end.idempotent = settings["enable_idempotence"] and front_end.acks == -1
     front_end.linger_ns = <int64_t>(settings["linger_ms"] * 1_000_000)
     front_end.delivery_timeout_ns = <int64_t>(settings["delivery_timeout_ms"] * 1_000_000)
     front_end.retries = settings["retries"]
+
+
+cdef void list_front_end(Core *core, FrontEnd *front_end) noexcept nogil:
+    """Among the living."""
+    core.acks_seen |= <uint8_t>(1 << (front_end.acks + 1))
+    front_end.next = core.front_ends
+    if front_end.next != NULL:
+        front_end.next.previous = front_end
+    core.front_ends = front_end
+    core.front_end_count += 1
 
 
 cdef void end_front_end(Core *core, FrontEnd *front_end) noexcept nogil:

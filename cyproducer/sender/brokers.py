@@ -100,6 +100,7 @@ class Brokers:
         link = self._by_index.get(index)
         if kind == "refresh":
             self.metadata.request_update()
+            self._used_at_ms = 0  # a successor learns from the loop which topics are in use
         elif kind == "producer_id":
             self._producer_id_wanted = True
         elif link is None:

@@ -1,13 +1,41 @@
-"""The sender's engine: the native loop and the broker side of its control plane behind one small interface."""
+"""The sender's engine: the native loop and the broker side of its control plane behind one small interface.
+
+An engine can take over from one that was killed (`Legacy`): it is given the regions that the former one shared
+with nobody (state) and with all (snapshot), and for each front-end what it was attached with.
+"""
 
 import logging
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from cyproducer.sender.brokers import Brokers
 from cyproducer.sender.loop import Loop
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "Legacy", "LegacyFrontEnd"]
+
+
+class LegacyFrontEnd(NamedTuple):
+    """A front-end of a former engine. The descriptors are duplicated; `outcomes_fd` must be writable.
+
+    settings: as given to Engine.attach. ended: its process has ended, and what it committed is to be delivered.
+    """
+
+    attach_id: int
+    arena_fd: int
+    outcomes_fd: int
+    slot_count: int
+    settings: dict[str, Any]
+    wake_fd: int
+    sender_wake_fd: int
+    ended: bool
+
+
+class Legacy(NamedTuple):
+    """What a former engine has left: `regions()` and `descriptors()` of it, while it lived. It must be dead."""
+
+    state_fd: int
+    snapshot_fd: int
+    front_ends: list[LegacyFrontEnd]
 
 
 def _now_ms() -> int:
@@ -18,16 +46,35 @@ class Engine:
     """What a sender does, apart from who may attach: front-ends in, requests to brokers out.
 
     sender_settings: the sender-side settings (Settings.sender_settings()).
+    legacy: what a former engine of the same settings has left; this one goes on with it. Raises ValueError if it is
+    of another layout. `refused` names the front-ends that could not be adopted: they are to be hung up on.
     """
 
-    def __init__(self, sender_settings: dict[str, Any], log: logging.Logger) -> None:
+    def __init__(
+        self, sender_settings: dict[str, Any], log: logging.Logger, legacy: Legacy | None = None
+    ) -> None:
         self._settings = sender_settings
         self._log = log
-        self._loop = Loop(sender_settings)
+        self._loop = Loop(sender_settings, legacy)
+        self.refused: list[int] = list(self._loop.refused)
         self._brokers = Brokers(self._loop, sender_settings, log)
         self._loop.watch(self._brokers.resolver.fd)
         self._numbers: dict[str, int] = {}
         self._condemned: list[int] = []
+        #: What is published of a former sender's topics until their metadata is here.
+        self._inherited: dict[str, tuple[int, int, bytes]] = {}
+        self._inherited_brokers = 0
+        if legacy is not None:
+            self._inherit()
+
+    def _inherit(self) -> None:
+        """The former sender's snapshot stays as it is until there is metadata, which is asked for at once."""
+        _, self._inherited_brokers, _, self._inherited = self._loop.snapshot.read()
+        self._numbers.update((name, topic[0]) for name, topic in self._inherited.items())
+        for name, (_, error_code, _) in self._inherited.items():
+            if not error_code:
+                self._brokers.metadata.want(name, _now_ms())
+        self._brokers.changed = False
 
     # ------------------------------------------------------------ front-ends
 
@@ -49,6 +96,28 @@ class Engine:
         """Attach ids of front-ends that broke the protocol since the last call; they are detached already."""
         condemned, self._condemned = self._condemned, []
         return condemned
+
+    def regions(self) -> tuple[int, int]:
+        """(state, snapshot): writable descriptors, the engine's, for a successor."""
+        return self._loop.state.fd, self._loop.snapshot.region.fd
+
+    def descriptors(self, attach_id: int) -> tuple[int, int, int, int]:
+        """(arena, outcomes, its wake-up, the sender's wake-up): writable, the engine's, for a successor.
+
+        Raises KeyError for a front-end of which nothing is left.
+        """
+        found: tuple[int, int, int, int] = self._loop.descriptors(attach_id)
+        return found
+
+    def held(self) -> list[int]:
+        """Attach ids of the front-ends that have `descriptors`, ended ones with undelivered batches included."""
+        attach_ids: list[int] = self._loop.held()
+        return attach_ids
+
+    def take_gone(self) -> list[int]:
+        """Attach ids of the front-ends of which nothing is left, since the last call."""
+        gone: list[int] = self._loop.take_gone()
+        return gone
 
     def want_topic(self, attach_id: int, name: str) -> None:
         """A front-end needs the topic's metadata: it comes with a snapshot."""
@@ -88,7 +157,10 @@ class Engine:
         return ready
 
     def _publish(self) -> None:
-        """A whole new snapshot: topics in use, the brokers' number, the last error."""
+        """A whole new snapshot: topics in use, the brokers' number, the last error.
+
+        A successor keeps what the former sender knew until it has learned of it.
+        """
         self._brokers.changed = False
         metadata = self._brokers.metadata
         topics = []
@@ -97,7 +169,12 @@ class Engine:
                 self._numbers[name] = self._loop.add_topic(name)
             leaders = bytes(partition.leader_id >= 0 for partition in topic.partitions)
             topics.append((self._numbers[name], name, topic.error_code, leaders))
-        brokers = 0 if metadata.bootstrapping else len(metadata.brokers)
+            self._inherited.pop(name, None)
+        for name, (number, error_code, leaders) in self._inherited.items():
+            topics.append((number, name, error_code, leaders))
+        brokers = self._inherited_brokers if metadata.bootstrapping else len(metadata.brokers)
+        if not metadata.bootstrapping:
+            self._inherited_brokers = 0
         try:
             self._loop.snapshot.publish(topics, brokers, metadata.last_error or self._brokers.last_error)
         except OverflowError as error:
@@ -151,6 +228,19 @@ class Engine:
             },
             "last_error": self._brokers.metadata.last_error or self._brokers.last_error,
         }
+
+    def may_fork(self) -> bool:
+        """Is no thread of ours at work, whose locks a forked child would find held for ever?"""
+        return not self._brokers.resolver.busy
+
+    def abandon(self) -> None:
+        """In a forked child, instead of close(): the parent's engine is not touched.
+
+        Frees private memory and closes the child's copies of what nobody but the parent needs. The descriptors
+        of regions() and descriptors(), asked for before, stay open and are the caller's from here on.
+        """
+        self._brokers.close()
+        self._loop.abandon()
 
     def close(self) -> None:
         """Ends all connections, at once."""

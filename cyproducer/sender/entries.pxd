@@ -3,7 +3,6 @@
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 from cyproducer.sender.model cimport Batch, Core, Partition, Wire
-from cyproducer.shm.layout cimport cyp_entry
 
 
 cdef Wire *assign(Core *core, Partition *partition, Batch **batches, uint32_t count) noexcept nogil
@@ -17,7 +16,8 @@ cdef bint stamp(Core *core, Wire *wire) noexcept nogil
 cdef void mark_sent(Core *core, Wire *wire) noexcept nogil
 cdef void let_go(Core *core, uint32_t row, int64_t base_offset, int64_t append_time, int32_t error) noexcept nogil
 cdef void complete(Core *core, Wire *wire, int64_t base_offset, int64_t append_time) noexcept nogil
-cdef void note_acked(Partition *partition, cyp_entry *entry) noexcept nogil
+cdef void free_wire(Core *core, Wire *wire) noexcept nogil
+cdef void publish_resolved(Core *core, Wire *wire) noexcept nogil
 cdef void give_up(Core *core, Wire *wire, int32_t error) noexcept nogil
 cdef void wait(Wire *wire) noexcept nogil
 cdef void retry(Core *core, Wire *wire, int32_t error, bint unsure) noexcept nogil

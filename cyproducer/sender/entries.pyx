@@ -30,6 +30,7 @@ from cyproducer.shm.layout cimport (
     cyp_identity,
 )
 from cyproducer.shm.slot cimport sent_mark
+from cyproducer.sender.breadcrumb cimport touch
 from cyproducer.sender.model cimport (
     AHEAD_NOT,
     BATCH_ASSIGNED,
@@ -72,7 +73,7 @@ cdef Wire *assign(Core *core, Partition *partition, Batch **batches, uint32_t co
         wire.entry.length = batches[0].bytes
     elif not _merge(core, wire):
         _unassign(core, wire)
-        _free(core, wire)
+        free_wire(core, wire)
         return NULL
     _sequence(core, wire)
     link_before(partition, wire, NULL)
@@ -161,6 +162,7 @@ cdef bint _merge(Core *core, Wire *wire) noexcept nogil:
         batch = core.contributor_batches[row]
         front_end = batch.front_end
         slot = batch.slot
+        touch(core, front_end, slot)
         while slot != CYP_NONE:
             if front_end.chunk_count[slot] == 0:  # sealed just after its owner had rolled to it
                 slot = front_end.chunk_next[slot]
@@ -276,11 +278,11 @@ cdef void leave(Core *core, Wire *wire) noexcept nogil:
     else:
         partition.wire_tail = wire.previous
     partition.unresolved -= 1
-    _free(core, wire)
+    free_wire(core, wire)
     relist(partition)
 
 
-cdef void _free(Core *core, Wire *wire) noexcept nogil:
+cdef void free_wire(Core *core, Wire *wire) noexcept nogil:
     cdef cyp_entry *entry = wire.entry
     cdef uint32_t row = entry.contributors, following
     while row != CYP_NONE:
@@ -317,6 +319,7 @@ cdef uint32_t records_crc(Core *core, Wire *wire) noexcept nogil:
     batch = core.contributor_batches[wire.entry.contributors]
     front_end = batch.front_end
     slot = batch.slot
+    touch(core, front_end, slot)
     while slot != CYP_NONE:
         crc = crc32c(crc, front_end.chunks + <uint64_t>slot * CYP_UNIT_BYTES, front_end.chunk_bytes[slot])
         slot = front_end.chunk_next[slot]
@@ -377,24 +380,32 @@ cdef void let_go(Core *core, uint32_t row, int64_t base_offset, int64_t append_t
 
 cdef void complete(Core *core, Wire *wire, int64_t base_offset, int64_t append_time) noexcept nogil:
     """The broker has the records; `base_offset` -1: it does not say where."""
+    entry_resolve(wire.entry, 0, base_offset, append_time)
+    CRASHPOINT(b"complete.resolved")
+    publish_resolved(core, wire)
+
+
+cdef void publish_resolved(Core *core, Wire *wire) noexcept nogil:
+    """The result of a RESOLVED entry goes to its contributors, and the entry is free."""
     cdef Partition *partition = wire.partition
     cdef cyp_entry *entry = wire.entry
     cdef uint32_t row = entry.contributors
-    cdef int64_t offset
+    cdef int64_t offset = -1, append_time = -1
     cdef Queue *queue = NULL
-    entry_resolve(entry, 0, base_offset, append_time)
-    CRASHPOINT(b"complete.resolved")
-    if entry.producer_id >= 0:
-        partition.acknowledged = True
-        partition.acknowledged_ns = core.now
-        note_acked(partition, entry)
-        CRASHPOINT(b"complete.acked")
-    core.totals.batches += 1
-    if partition.penalty and core.contributor_batches[row] != NULL:
-        queue = core.contributor_batches[row].queue
+    if entry.error == 0:
+        append_time = entry.append_time
+        core.totals.batches += 1
+        if entry.producer_id >= 0:
+            partition.acknowledged = True
+            partition.acknowledged_ns = core.now
+            _note_acked(partition, entry)
+            CRASHPOINT(b"complete.acked")
+        if partition.penalty and row != CYP_NONE and core.contributor_batches[row] != NULL:
+            queue = core.contributor_batches[row].queue
     while row != CYP_NONE:
-        offset = base_offset + core.contributors[row].first if base_offset >= 0 else -1
-        let_go(core, row, offset, append_time, 0)
+        if entry.error == 0 and entry.base_offset >= 0:
+            offset = entry.base_offset + core.contributors[row].first
+        let_go(core, row, offset, append_time, entry.error)
         CRASHPOINT(b"complete.one-finished")
         row = core.contributors[row].next
     leave(core, wire)
@@ -402,7 +413,7 @@ cdef void complete(Core *core, Wire *wire, int64_t base_offset, int64_t append_t
         serve(queue)
 
 
-cdef void note_acked(Partition *partition, cyp_entry *entry) noexcept nogil:
+cdef void _note_acked(Partition *partition, cyp_entry *entry) noexcept nogil:
     """The broker has the sequences up to the entry's end; an entry that comes again later ends before that."""
     cdef cyp_identity *identity = &partition.row.identity[partition.row.current]
     cdef uint64_t end = entry.base_sequence + entry.count
@@ -413,19 +424,12 @@ cdef void note_acked(Partition *partition, cyp_entry *entry) noexcept nogil:
 
 cdef void give_up(Core *core, Wire *wire, int32_t error) noexcept nogil:
     """The entry ends, for all of its contributors: with `error`, or as unknown if an attempt was unsure."""
-    cdef cyp_entry *entry = wire.entry
-    cdef uint32_t row = entry.contributors
-    if wire.unsure:
-        error = CODE_OUTCOME_UNKNOWN
     if wire.idempotent:
         demand_epoch(wire.partition)
         wire.partition.murky |= wire.unsure
-    entry_resolve(entry, error, -1, -1)
+    entry_resolve(wire.entry, CODE_OUTCOME_UNKNOWN if wire.unsure else error, -1, -1)
     CRASHPOINT(b"complete.given-up")
-    while row != CYP_NONE:
-        let_go(core, row, -1, -1, error)
-        row = core.contributors[row].next
-    leave(core, wire)
+    publish_resolved(core, wire)
 
 
 cdef void wait(Wire *wire) noexcept nogil:

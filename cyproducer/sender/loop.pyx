@@ -10,28 +10,21 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy
 
-from cyproducer.sender.accumulator cimport accumulate, anything_submitted, linger, scan
-from cyproducer.sender.attaching cimport (
-    allocate,
-    check_arena,
-    configure,
-    end_front_end,
-    free_front_end,
-    lay_out,
-)
+from cyproducer.sender.accumulator cimport accumulate, anything_submitted, linger
+from cyproducer.sender.attaching cimport end_front_end, free_front_end
+from cyproducer.sender.breadcrumb cimport untouch
 from cyproducer.sender.connection cimport check_timeouts, close_connection, enqueue, flush_out, on_socket
 from cyproducer.sender.drain cimport drain, saturated
 from cyproducer.sender.epoll cimport (
-    EPOLLET,
     EPOLLIN,
     EPOLLOUT,
     cyp_epoll_event,
     epoll_add,
     epoll_collect,
-    epoll_new,
     epoll_remove,
 )
 from cyproducer.sender.expiry cimport expire
+from cyproducer.sender.front_ends cimport FrontEnds
 from cyproducer.sender.invariants cimport check_core
 from cyproducer.sender.model cimport (
     CLOSE_BY_US,
@@ -41,6 +34,10 @@ from cyproducer.sender.model cimport (
     CONNECTION_READY,
     EVENT_PRODUCER_ID,
     REQUEST_CONTROL,
+    TAG_MASK,
+    TAG_NODE,
+    TAG_SHIFT,
+    TAG_WATCHED,
     Core,
     Event,
     FrontEnd,
@@ -52,60 +49,33 @@ from cyproducer.sender.model cimport (
 from cyproducer.sender.outcomes cimport announce, push_event
 from cyproducer.sender.partitioner cimport choose_sticky
 from cyproducer.sender.partitions cimport delist, note_timer, relist
-from cyproducer.sender.requests cimport new_request
-from cyproducer.sender.tables cimport core_free, core_new, core_state
+from cyproducer.sender.requests cimport new_request, recycle_all
+from cyproducer.sender.tables cimport core_free
 from cyproducer.sender.topics cimport append_partition, append_topic
-from cyproducer.shm.atomics cimport store_release
-from cyproducer.shm.clock cimport eventfd_signal, monotonic_ns
+from cyproducer.shm.atomics cimport store_relaxed, store_release
+from cyproducer.shm.clock cimport monotonic_ns
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.debug cimport CYPRODUCER_DEBUG
-from cyproducer.shm.geometry cimport FrontEndGeometry, StateGeometry, front_end_geometry, state_geometry
-from cyproducer.shm.layout cimport (
-    CYP_BODIES_MAX,
-    CYP_CONTRIBUTORS_MAX,
-    CYP_CONTROL_DETACHED,
-    CYP_ENTRIES_MAX,
-    CYP_UNIT_BYTES,
-    cyp_arena_header,
-)
-from cyproducer.shm.region cimport Region
-from cyproducer.shm.snapshot cimport SnapshotWriter
-from cyproducer.shm.wake cimport sender_sleeps, sender_wakes, waiter_needs_wake
+from cyproducer.shm.layout cimport CYP_CONTROL_DETACHED
+from cyproducer.shm.wake cimport sender_sleeps, sender_wakes
 
 
 cdef enum:
-    # what an epoll tag is about: kind in the upper half, index or descriptor in the lower
-    TAG_NODE = 1
-    TAG_FRONT_END = 2
-    TAG_WATCHED = 3
-    TAG_SHIFT = 28
-    TAG_MASK = 0x0fffffff
     EVENTS_MAX = 256
     SATURATED_NS = 100000000    # a sender whose brokers take no more looks at the rings this often
+    PENDING_TURN_NS = 1000000000
 
 
-cdef class Loop:
+cdef class Loop(FrontEnds):
     """The data plane of one sender.
 
     settings: sender-side settings (max_request_size, request_timeout_ms, retry_backoff_ms, ...) as numbers.
+    legacy: see FrontEnds.
     """
 
-    def __cinit__(self, dict settings):
-        cdef StateGeometry geometry
-        self._regions = {}
+    def __cinit__(self, dict settings, object legacy=None):
         self._watched = {}
         self._ready = []
-        self.snapshot = SnapshotWriter()
-        state_geometry(&geometry)
-        self.state = Region.create("cyproducer-state", geometry.region_bytes)
-        core_new(&self.core)
-        core_state(&self.core, self.state.base, &geometry)
-        self.core.snapshot = self.snapshot.header
-        self.core.sticky = <int32_t *>(self.snapshot.region.base + self.snapshot.geometry.sticky_offset)
-        self.core.epoll_fd = epoll_new()
-        if self.core.epoll_fd < 0:
-            raise OSError("epoll_create1 failed")
-        self.core.max_request_size = settings["max_request_size"]
         self.core.max_in_flight = settings["max_in_flight_requests_per_connection"]
         self.core.request_timeout_ns = int(settings["request_timeout_ms"]) * 1_000_000
         self.core.retry_backoff_ns = int(settings["retry_backoff_ms"]) * 1_000_000
@@ -117,109 +87,6 @@ cdef class Loop:
         client_id = settings["client_id"].encode()[:255]
         memcpy(self.core.client_id, <const char *>client_id, len(client_id))
         self.core.client_id_bytes = len(client_id)
-
-    # ---------------------------------------------------------------- front-ends
-
-    def attach(self, int arena_fd, uint32_t slot_count, dict settings, int wake_fd):
-        """Maps a front-end's arena; (attach id, its read-only outcomes, its eventfd to wake the sender).
-
-        Owns `arena_fd` and `wake_fd`; the caller owns the two descriptors of the result. Raises ValueError
-        for an arena that is not what the handshake says, OSError where memory or descriptors are short.
-        """
-        cdef FrontEndGeometry geometry
-        cdef FrontEnd *front_end
-        cdef Region arena, outcomes
-        try:
-            if not front_end_geometry(<uint64_t>slot_count * CYP_UNIT_BYTES, &geometry):
-                raise ValueError(f"an arena of {slot_count} slots of {CYP_UNIT_BYTES} bytes")
-        except ValueError:
-            os.close(arena_fd)
-            os.close(wake_fd)
-            raise
-        sender_wake_fd = -1
-        try:
-            arena = Region.attach(arena_fd, geometry.arena_bytes, True)
-            CRASHPOINT(b"attach.arena-mapped")
-            check_arena(<cyp_arena_header *>arena.base, slot_count)
-            outcomes = Region.create("cyproducer-outcomes", geometry.outcomes_bytes)
-            sender_wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-            front_end = <FrontEnd *>calloc(1, sizeof(FrontEnd))
-            if front_end == NULL:
-                raise MemoryError
-            allocate(front_end, slot_count)
-        except BaseException:
-            os.close(wake_fd)
-            if sender_wake_fd >= 0:
-                os.close(sender_wake_fd)
-            raise
-        arena.close_descriptor()
-        front_end.attach_id = self.core.state_header.next_attach_id
-        self.core.state_header.next_attach_id += 1
-        lay_out(front_end, &geometry, arena.base, outcomes.base)
-        front_end.wake_fd = wake_fd
-        front_end.sender_wake_fd = sender_wake_fd
-        configure(front_end, settings)
-        self.core.acks_seen |= 1 << (front_end.acks + 1)
-        front_end.next = self.core.front_ends
-        if front_end.next != NULL:
-            front_end.next.previous = front_end
-        self.core.front_ends = front_end
-        self.core.front_end_count += 1
-        self._regions[front_end.attach_id] = arena, outcomes
-        CRASHPOINT(b"attach.listed")
-        # edge-triggered and never read: every write of the front-end is an edge
-        epoll_add(self.core.epoll_fd, sender_wake_fd, TAG_FRONT_END << TAG_SHIFT, EPOLLIN | EPOLLET)
-        return front_end.attach_id, outcomes.read_only_descriptor(), os.dup(sender_wake_fd)
-
-    def detach(self, uint64_t attach_id):
-        """The front-end has ended: what it committed is delivered, nothing is opened any more."""
-        cdef FrontEnd *front_end = self._find(attach_id)
-        if front_end == NULL or front_end.detached:
-            return
-        self.core.now = monotonic_ns()
-        if not front_end.condemned:
-            accumulate(&self.core)
-        CRASHPOINT(b"reclaim.accumulated")
-        if not front_end.condemned:
-            scan(&self.core, front_end)
-        CRASHPOINT(b"reclaim.sealed")
-        front_end.detached = True
-        front_end.outcomes_header.control = CYP_CONTROL_DETACHED
-        epoll_remove(self.core.epoll_fd, front_end.sender_wake_fd)
-        if front_end.live == 0:
-            end_front_end(&self.core, front_end)
-        self._bury()
-
-    def wake_snapshot_waiters(self):
-        """After a publication: wakes the front-ends that wait for metadata."""
-        cdef FrontEnd *front_end = self.core.front_ends
-        while front_end != NULL:
-            if not front_end.detached and waiter_needs_wake(
-                &front_end.header.wants_snapshot, &front_end.snapshot_signalled
-            ):
-                eventfd_signal(front_end.wake_fd)
-            front_end = front_end.next
-
-    def attached(self):
-        """Front-ends that are not detached."""
-        cdef FrontEnd *front_end = self.core.front_ends
-        count = 0
-        while front_end != NULL:
-            count += not front_end.detached
-            front_end = front_end.next
-        return count
-
-    def undelivered(self):
-        """Batches, of living and dead front-ends, whose chunks are still held."""
-        return self.core.live_batches
-
-    def tables_in_use(self):
-        """Rows in use: {"entries": ..., "contributors": ..., "bodies": ...}; a full table delays new batches."""
-        return {
-            "entries": CYP_ENTRIES_MAX - self.core.free_wire_count,
-            "contributors": CYP_CONTRIBUTORS_MAX - self.core.free_contributor_count,
-            "bodies": CYP_BODIES_MAX - self.core.free_body_count,
-        }
 
     # ---------------------------------------------------------------- topics
 
@@ -408,6 +275,7 @@ cdef class Loop:
             core.now = monotonic_ns()
             core.next_timer_ns = deadline_ns
             core.totals.turns += 1
+            store_relaxed(&core.state_header.tick, core.state_header.tick + 1)
             accumulate(core)
             linger(core)
             expire(core)
@@ -415,7 +283,10 @@ cdef class Loop:
             for index in range(core.node_count):
                 while drain(core, core.nodes[index]):
                     flush_out(core, core.nodes[index])
+            untouch(core)
             announce(core)
+            if core.live_batches:
+                note_timer(core, core.now + PENDING_TURN_NS)  # a supervisor takes a standing tick for a hang
             wait = 0
             if not _has_news(core) and core.next_timer_ns > core.now:
                 if saturated(core):
@@ -427,7 +298,9 @@ cdef class Loop:
                 if not anything_submitted(core):
                     wait = core.next_timer_ns - core.now
                     core.totals.sleeps += 1
+            store_relaxed(&core.state_header.pending, core.live_batches)
             found = epoll_collect(core.epoll_fd, events, EVENTS_MAX, wait)
+            store_relaxed(&core.state_header.pending, core.live_batches + 1)  # awake: whatever it does is work
             sender_wakes(core.snapshot)
             core.now = monotonic_ns()
             for index in range(<uint32_t>found):
@@ -436,6 +309,7 @@ cdef class Loop:
                     on_socket(core, core.nodes[events[index].tag & TAG_MASK], events[index].events)
                 elif kind == TAG_WATCHED:
                     watched = True
+            untouch(core)
             announce(core)
             if CYPRODUCER_DEBUG:
                 check_core(core)
@@ -482,45 +356,7 @@ cdef class Loop:
         """Counters since the start: records, bytes, batches, requests, retries, errors, merged, turns, sleeps."""
         return dict(self.core.totals)
 
-    def front_ends(self):
-        """{attach id: figures} of the attached; what the front-end says of itself is not checked."""
-        cdef FrontEnd *front_end = self.core.front_ends
-        now = monotonic_ns()
-        found = {}
-        while front_end != NULL:
-            oldest = front_end.age_head
-            if not front_end.detached:
-                found[front_end.attach_id] = {
-                    "buffer_memory": <uint64_t>front_end.slot_count * CYP_UNIT_BYTES,
-                    "buffer_in_use": front_end.header.bytes_in_use,
-                    "records_sent": front_end.header.records_sent,
-                    "oldest_unacked_ms": 0 if oldest == NULL else (now - oldest.created_ns) // 1_000_000,
-                    "blocked_ms": front_end.header.blocked_ns // 1_000_000,
-                }
-            front_end = front_end.next
-        return found
-
     # ---------------------------------------------------------------- the end
-
-    cdef FrontEnd *_find(self, uint64_t attach_id) noexcept:
-        cdef FrontEnd *front_end = self.core.front_ends
-        while front_end != NULL and front_end.attach_id != attach_id:
-            front_end = front_end.next
-        return front_end
-
-    cdef object _bury(self):
-        """Unmaps front-ends that have ended and that nothing refers to."""
-        cdef FrontEnd *front_end
-        while self.core.ended != NULL:
-            front_end = self.core.ended
-            self.core.ended = front_end.next
-            arena, outcomes = self._regions.pop(front_end.attach_id)
-            arena.close()
-            outcomes.close()
-            os.close(front_end.wake_fd)
-            os.close(front_end.sender_wake_fd)
-            free_front_end(front_end)
-            CRASHPOINT(b"reclaim.unmapped")
 
     def close(self):
         """Closes every connection and unmaps everything. Again: nothing."""
@@ -541,8 +377,44 @@ cdef class Loop:
             assert not self._regions and not self.core.front_end_count, "every front-end is unmapped at the end"
         os.close(self.core.epoll_fd)
         core_free(&self.core)
+        self.core.wires = NULL
         self.snapshot.region.close()
         self.state.close()
+
+    def abandon(self):
+        """In a forked child: frees private memory and closes brokers' sockets, which stay the parent's connections.
+
+        No mapping is touched; there is none in a child. The descriptors of `descriptors` and of the regions stay
+        open and belong to the caller.
+        """
+        cdef FrontEnd *front_end
+        cdef Node *node
+        cdef uint32_t index
+        if self._closed:
+            return
+        self._closed = True
+        self._take_events()
+        for index in range(self.core.node_count):
+            node = self.core.nodes[index]
+            if node.state != CONNECTION_CLOSED:
+                os.close(node.fd)
+            recycle_all(&self.core, node.sent_head)
+            recycle_all(&self.core, node.out_head)
+        os.close(self.core.epoll_fd)
+        while self.core.front_ends != NULL:
+            end_front_end(&self.core, self.core.front_ends)
+        while self.core.ended != NULL:
+            front_end = self.core.ended
+            self.core.ended = front_end.next
+            free_front_end(front_end)
+        for arena, outcomes in self._regions.values():
+            arena.forget()
+            outcomes.forget()
+        self._regions.clear()
+        core_free(&self.core)
+        self.core.wires = NULL
+        self.snapshot.region.forget()
+        self.state.forget()
 
 
 cdef inline bint _has_news(Core *core) noexcept nogil:

@@ -83,6 +83,12 @@ ctypedef struct Queue:
     Queue *previous
 
 
+# The youngest outcomes of a slot that a former sender has published.
+ctypedef struct Published:
+    uint32_t generation
+    uint32_t flags
+
+
 ctypedef struct FrontEnd:
     uint64_t attach_id
     uint32_t slot_count
@@ -113,6 +119,7 @@ ctypedef struct FrontEnd:
     uint32_t *chunk_bytes
     uint32_t *chunk_count
     uint8_t *chunk_held             # 1: measured for a batch that is not released
+    Published *published            # by slot, while the front-end is being adopted; else NULL
     Queue **queues                  # by partition index; NULL until used
     uint32_t queue_capacity
     uint32_t live                   # batches that are not released
@@ -276,6 +283,15 @@ ctypedef struct Node:
     uint32_t ready_count
     Partition *lingering            # ring of partitions that only have lingering batches
     uint32_t lingering_count
+
+
+# What an epoll tag is about: kind in the upper half, index or descriptor in the lower.
+cdef enum EpollTag:
+    TAG_NODE = 1
+    TAG_FRONT_END = 2
+    TAG_WATCHED = 3
+    TAG_SHIFT = 28
+    TAG_MASK = 0x0fffffff
 
 
 cdef enum EventKind:

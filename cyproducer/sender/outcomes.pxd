@@ -17,4 +17,6 @@ cdef void push_event(Core *core, int kind, uint32_t node, int32_t error, uint64_
 cdef void report(Core *core, Batch *batch, int32_t error) noexcept nogil
 cdef void finish(Core *core, Batch *batch, int64_t base_offset, int64_t append_time, int32_t error) noexcept nogil
 cdef void announce(Core *core) noexcept nogil
+cdef void age_append(FrontEnd *front_end, Batch *batch) noexcept nogil
 cdef void age_unlink(FrontEnd *front_end, Batch *batch) noexcept nogil
+cdef void note_failure(Core *core, uint64_t attach_id, uint32_t topic, int32_t error, uint64_t records) noexcept nogil

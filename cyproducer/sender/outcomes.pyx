@@ -17,12 +17,14 @@ from cyproducer.shm.ring cimport outcome_publish, outcome_put
 from cyproducer.shm.slot cimport slot_done
 from cyproducer.shm.wake cimport waiter_needs_wake
 from cyproducer.sender.attaching cimport end_front_end
+from cyproducer.sender.breadcrumb cimport touch
 from cyproducer.sender.model cimport (
     BATCH_NONE,
     FAILURES_MAX,
     Batch,
     Core,
     Event,
+    Failure,
     FrontEnd,
 )
 
@@ -44,6 +46,17 @@ cdef void push_event(Core *core, int kind, uint32_t node, int32_t error, uint64_
     event.payload = NULL
     event.payload_length = 0
     core.event_count += 1
+
+
+cdef void age_append(FrontEnd *front_end, Batch *batch) noexcept nogil:
+    """To the end of the front-end's list of batches without a result, the oldest first."""
+    batch.age_previous = front_end.age_tail
+    batch.age_next = NULL
+    if front_end.age_tail != NULL:
+        front_end.age_tail.age_next = batch
+    else:
+        front_end.age_head = batch
+    front_end.age_tail = batch
 
 
 cdef void age_unlink(FrontEnd *front_end, Batch *batch) noexcept nogil:
@@ -78,6 +91,7 @@ cdef void finish(Core *core, Batch *batch, int64_t base_offset, int64_t append_t
     """The sender is done with the batch; `base_offset` is that of its first record, -1 if unknown."""
     cdef FrontEnd *front_end = batch.front_end
     cdef uint32_t slot = batch.slot
+    touch(core, front_end, slot)
     if batch.reported:
         _push(batch, CYP_OUTCOME_RELEASE, base_offset, append_time, error)
     else:
@@ -138,23 +152,26 @@ cdef void _push(Batch *batch, uint32_t flags, int64_t base_offset, int64_t appen
 
 
 cdef void _note_failure(Core *core, Batch *batch, int32_t error) noexcept nogil:
-    """Adds to the table that Python empties into the ledger."""
     cdef uint32_t topic = batch.queue.partition.topic.number if batch.queue != NULL else 0xffffffffU
+    note_failure(core, batch.front_end.attach_id, topic, error, batch.count)
+
+
+cdef void note_failure(Core *core, uint64_t attach_id, uint32_t topic, int32_t error, uint64_t records) noexcept nogil:
+    """Adds to the table that Python empties into the ledger; `topic` is 2^32 - 1 if it is not known."""
     cdef uint32_t index
-    core.totals.errors += batch.count
+    cdef Failure *failure
+    core.totals.errors += records
     for index in range(core.failure_count):
-        if (
-            core.failures[index].attach_id == batch.front_end.attach_id
-            and core.failures[index].topic == topic
-            and core.failures[index].error == error
-        ):
-            core.failures[index].records += batch.count
+        failure = &core.failures[index]
+        if failure.attach_id == attach_id and failure.topic == topic and failure.error == error:
+            failure.records += records
             return
     if core.failure_count == FAILURES_MAX:
-        core.failures[FAILURES_MAX - 1].records += batch.count  # the count stays right, the cause is the last row's
+        core.failures[FAILURES_MAX - 1].records += records  # the count stays right, the cause is the last row's
         return
-    core.failures[core.failure_count].attach_id = batch.front_end.attach_id
-    core.failures[core.failure_count].topic = topic
-    core.failures[core.failure_count].error = error
-    core.failures[core.failure_count].records = batch.count
+    failure = &core.failures[core.failure_count]
+    failure.attach_id = attach_id
+    failure.topic = topic
+    failure.error = error
+    failure.records = records
     core.failure_count += 1

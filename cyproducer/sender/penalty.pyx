@@ -27,9 +27,15 @@ cdef void offend(Core *core, Queue *queue) noexcept nogil:
     if queue.partition.penalty:
         queue.to_serve = queue.sentence
     elif not queue.offender and core.front_end_count > 1:
-        queue.offender = True
-        queue.sentence = min(max(2 * queue.sentence, <uint32_t>SENTENCE_FIRST), <uint32_t>SENTENCE_MAX)
+        convict(queue)
         queue.partition.suspects = True
+
+
+cdef void convict(Queue *queue) noexcept nogil:
+    """It belongs into the penalty lane for the length of its sentence."""
+    queue.offender = True
+    queue.sentence = min(max(2 * queue.sentence, <uint32_t>SENTENCE_FIRST), <uint32_t>SENTENCE_MAX)
+    queue.to_serve = queue.sentence
 
 
 cdef void banish(Core *core, Partition *partition) noexcept nogil:

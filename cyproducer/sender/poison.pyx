@@ -20,8 +20,8 @@ from libc.string cimport memcpy
 from cyproducer.record.crc32c cimport crc32c
 from cyproducer.record.merge cimport merge_records
 from cyproducer.record.varint cimport get_varint
-from cyproducer.shm.atomics cimport store_release32
 from cyproducer.shm.crash cimport CRASHPOINT
+from cyproducer.shm.entry cimport entry_enter, entry_resolve
 from cyproducer.shm.layout cimport (
     CYP_BLOCK_BYTES,
     CYP_ENTRY_ASSIGNED,
@@ -33,6 +33,7 @@ from cyproducer.shm.layout cimport (
     CYP_UNIT_BYTES,
 )
 from cyproducer.sender.accumulator cimport condemn, put_back
+from cyproducer.sender.breadcrumb cimport touch
 from cyproducer.sender.entries cimport (
     demand_epoch,
     give_up,
@@ -142,9 +143,13 @@ cdef bint _shed(Core *core, Wire *wire, int32_t error) noexcept nogil:
                 (count > 1 and core.free_body_count == 0):
             return False
         part = _prepare(core, wire, staying, count, 0)
-        store_release32(&wire.entry.state, CYP_ENTRY_SPLIT)  # from here on a successor goes on with the smaller one
+        entry_enter(wire.entry, CYP_ENTRY_SPLIT)  # from here on a successor goes on with the smaller one
         CRASHPOINT(b"split.shed")
-        store_release32(&part.entry.state, CYP_ENTRY_ASSIGNED)
+        entry_enter(part.entry, CYP_ENTRY_ASSIGNED)
+    elif error:
+        # a successor tells them the same
+        entry_resolve(wire.entry, CODE_OUTCOME_UNKNOWN if wire.unsure else error, -1, -1)
+        CRASHPOINT(b"split.all-shed")
     # killed from here on, the accused are in no entry: a successor finds them in the slot table, as not yet sent
     row = wire.entry.contributors
     while row != CYP_NONE:
@@ -178,7 +183,7 @@ cdef Wire *_prepare(Core *core, Wire *wire, Batch **staying, uint32_t count, uin
     part.entry.order = wire.entry.order + number
     part.entry.parent = wire.index
     link_before(wire.partition, part, wire)
-    store_release32(&part.entry.state, CYP_ENTRY_PREPARED)
+    entry_enter(part.entry, CYP_ENTRY_PREPARED)
     CRASHPOINT(b"split.part-prepared")
     return part
 
@@ -240,12 +245,12 @@ cdef bint _take_apart(Core *core, Wire *wire) noexcept nogil:
             _prepare(core, wire, &batch, 1, number).entry.base_sequence += core.contributors[row].first
             number += 1
         row = core.contributors[row].next
-    store_release32(&wire.entry.state, CYP_ENTRY_SPLIT)  # from here on a successor sees the parts instead
+    entry_enter(wire.entry, CYP_ENTRY_SPLIT)  # from here on a successor sees the parts instead
     CRASHPOINT(b"split.committed")
     while number:
         number -= 1
         part = part.previous
-        store_release32(&part.entry.state, CYP_ENTRY_ASSIGNED)
+        entry_enter(part.entry, CYP_ENTRY_ASSIGNED)
         CRASHPOINT(b"split.part-assigned")
     release_reported(core, wire)
     leave(core, wire)
@@ -308,6 +313,7 @@ cdef bint verify(Core *core, Wire *wire) noexcept nogil:
     batch = core.contributor_batches[wire.entry.contributors]
     front_end = batch.front_end
     slot = batch.slot
+    touch(core, front_end, slot)
     while slot != CYP_NONE:
         memcpy(
             wire.copy + at, front_end.chunks + <uint64_t>slot * CYP_UNIT_BYTES, front_end.chunk_bytes[slot]

@@ -81,6 +81,15 @@ cdef void recycle(Core *core, Request *request) noexcept nogil:
     core.spare_requests = request
 
 
+cdef void recycle_all(Core *core, Request *request) noexcept nogil:
+    """A whole list of requests."""
+    cdef Request *following
+    while request != NULL:
+        following = request.next
+        recycle(core, request)
+        request = following
+
+
 cdef int _by_topic(const void *a, const void *b) noexcept nogil:
     cdef Wire *left = (<Wire **>a)[0]
     cdef Wire *right = (<Wire **>b)[0]

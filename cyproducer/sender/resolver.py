@@ -20,6 +20,7 @@ class Resolver:
     def __init__(self) -> None:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._pool: ThreadPoolExecutor | None = None
+        self._under_way = 0
         self._done: list[tuple[Callable[[list[Address] | OSError], None], Future[list[Address]]]] = []
 
     def resolve(self, host: str, port: int, then: Callable[[list[Address] | OSError], None]) -> None:
@@ -34,6 +35,7 @@ class Resolver:
             return
         if self._pool is None:
             self._pool = ThreadPoolExecutor(_THREADS, "cyproducer-resolver")
+        self._under_way += 1
         future = self._pool.submit(_look_up, host, port)
         future.add_done_callback(lambda done: self._finish(then, done))
 
@@ -44,6 +46,11 @@ class Resolver:
         except OSError:
             pass  # closed meanwhile
 
+    @property
+    def busy(self) -> bool:
+        """Is a name being looked up?"""
+        return self._under_way > 0
+
     def collect(self) -> None:
         """Delivers the answers that have come."""
         try:
@@ -52,6 +59,7 @@ class Resolver:
             pass
         while self._done:
             then, done = self._done.pop(0)
+            self._under_way -= 1
             error = done.exception()
             if error is None:
                 then(done.result())

@@ -53,7 +53,7 @@ cdef object core_new(Core *core):
 
 
 cdef void core_state(Core *core, uint8_t *base, StateGeometry *geometry) noexcept:
-    """Lays the tables over a fresh state region."""
+    """Lays the tables over a state region."""
     cdef uint32_t index
     core.state = base
     core.state_header = <cyp_state_header *>base
@@ -64,6 +64,10 @@ cdef void core_state(Core *core, uint8_t *base, StateGeometry *geometry) noexcep
     for index in range(CYP_ENTRIES_MAX):
         core.wires[index].index = index
         core.wires[index].entry = &core.entries[index]
+
+
+cdef void begin_state(Core *core, StateGeometry *geometry) noexcept:
+    """The header of a fresh state region."""
     core.state_header.topics_offset = geometry.topics_offset
     core.state_header.partitions_offset = geometry.partitions_offset
     core.state_header.entries_offset = geometry.entries_offset

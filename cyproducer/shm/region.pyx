@@ -152,6 +152,11 @@ cdef class Region:
             fd, self.fd = self.fd, -1
             os.close(fd)
 
+    def forget(self):
+        """Neither unmaps nor closes: in a forked child the mapping is not there, and the descriptor is its caller's."""
+        self.base = NULL
+        self.fd = -1
+
     def close(self):
         """Unmaps (in the process that mapped it) and closes the descriptor. Again: nothing."""
         if self.base != NULL:

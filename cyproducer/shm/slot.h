@@ -75,6 +75,11 @@ static inline bool cyp_word_is_live(uint64_t word, uint32_t generation) {
         && (state == CYP_OPEN || state == CYP_READY);
 }
 
+/* Is this the word of a batch of `generation` that a sender has sealed? */
+static inline bool cyp_word_is_taken(uint64_t word, uint32_t generation) {
+    return cyp_word_generation(word) == generation && (word & CYP_WORD_HEAD) && cyp_word_state(word) == CYP_TAKEN;
+}
+
 /* The sealed word of a chunk, taking it if it is open; 0 if it is none of a live chain. `room`: bytes from its
  * start to the arena's end. `generation` is that of the batch, looked at in its head. */
 static inline uint64_t cyp_slot_seal(cyp_slot_row *row, bool head, uint32_t generation, uint64_t room) {

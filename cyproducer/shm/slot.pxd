@@ -16,6 +16,7 @@ cdef extern from "cyproducer/shm/slot.h" nogil:
     uint64_t slot_peek "cyp_slot_peek"(const cyp_slot_row *row) noexcept
     uint64_t slot_glance "cyp_slot_glance"(const cyp_slot_row *row) noexcept
     bint word_is_live "cyp_word_is_live"(uint64_t word, uint32_t generation) noexcept
+    bint word_is_taken "cyp_word_is_taken"(uint64_t word, uint32_t generation) noexcept
     uint64_t slot_seal "cyp_slot_seal"(cyp_slot_row *row, bint head, uint32_t generation, uint64_t room) noexcept
     uint32_t slot_next "cyp_slot_next"(const cyp_slot_row *row) noexcept
     bint slot_hinted "cyp_slot_hinted"(const cyp_slot_row *row, uint64_t word, int64_t *max_timestamp) noexcept

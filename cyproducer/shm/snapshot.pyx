@@ -37,11 +37,47 @@ def snapshot_bytes() -> int:
     return geometry.region_bytes
 
 
-cdef class SnapshotWriter:
-    """The sender's side: owns the region."""
+cdef object _read(cyp_snapshot_header *header, const unsigned char *buffers):
+    cdef uint64_t published, size
+    cdef const unsigned char *buffer
+    while True:
+        published = load_acquire(&header.published)  # pairs with the release in SnapshotWriter.publish
+        if published == 0:
+            return 0, 0, "", {}
+        buffer = buffers + (published & 1) * CYP_SNAPSHOT_BUFFER_BYTES
+        memcpy(&size, buffer, 8)
+        if size <= CYP_SNAPSHOT_BUFFER_BYTES - 8:
+            body = buffer[8:8 + size]
+            fence_acquire()  # the copy is done before the word is read again
+            if load_relaxed(&header.published) == published:
+                break
+    brokers, count, text = _HEAD.unpack_from(body)
+    topics = {}
+    at = _HEAD.size
+    for _ in range(count):
+        number, error_code, partitions, name_bytes, _reserved = _TOPIC.unpack_from(body, at)
+        start = at + _TOPIC.size
+        name = body[start:start + name_bytes].decode()
+        topics[name] = number, error_code, body[start + name_bytes:start + name_bytes + partitions]
+        at += _TOPIC.size + name_bytes + partitions
+        at += -(_TOPIC.size + name_bytes + partitions) & 3
+    return published >> 1, brokers, text.rstrip(b"\0").decode(errors="replace"), topics
 
-    def __cinit__(self):
+
+cdef class SnapshotWriter:
+    """The sender's side: owns the region, a fresh one or that of a former sender.
+
+    fd: that region's descriptor, owned from here on. Raises ValueError for what is no snapshot of this layout.
+    """
+
+    def __cinit__(self, int fd=-1):
         snapshot_geometry(&self.geometry)
+        if fd >= 0:
+            self.region = Region.attach(fd, self.geometry.region_bytes, True)
+            self.header = <cyp_snapshot_header *>self.region.base
+            if self.header.magic != CYP_SNAPSHOT_MAGIC or self.header.layout_version != CYP_LAYOUT_VERSION:
+                raise ValueError("the descriptor holds no metadata snapshot of this layout")
+            return
         self.region = Region.create("cyproducer-snapshot", self.geometry.region_bytes)
         self.header = <cyp_snapshot_header *>self.region.base
         self.header.topics_max = CYP_TOPICS_MAX
@@ -80,6 +116,10 @@ cdef class SnapshotWriter:
         store_release(&self.header.published, version << 1 | index)  # pairs with the acquire in SnapshotReader.read
         return version
 
+    def read(self):
+        """What is published: see SnapshotReader.read."""
+        return _read(self.header, self.region.base + self.geometry.buffers_offset)
+
     def set_sticky(self, int number, int partition):
         """The partition where records without a key of topic `number` go; -1: front-ends choose themselves."""
         if not 0 <= number < <int>CYP_TOPICS_MAX:
@@ -106,31 +146,8 @@ cdef class SnapshotReader:
 
     def read(self):
         """(version, brokers, last_error, {name: (number, error_code, leaders)}): a consistent picture."""
-        cdef uint64_t published, size
-        cdef const unsigned char *buffer
         self._check()
-        while True:
-            published = load_acquire(&self.header.published)  # pairs with the release in SnapshotWriter.publish
-            if published == 0:
-                return 0, 0, "", {}
-            buffer = self.region.base + self.geometry.buffers_offset + (published & 1) * CYP_SNAPSHOT_BUFFER_BYTES
-            memcpy(&size, buffer, 8)
-            if size <= CYP_SNAPSHOT_BUFFER_BYTES - 8:
-                body = buffer[8:8 + size]
-                fence_acquire()  # the copy is done before the word is read again
-                if load_relaxed(&self.header.published) == published:
-                    break
-        brokers, count, text = _HEAD.unpack_from(body)
-        topics = {}
-        at = _HEAD.size
-        for _ in range(count):
-            number, error_code, partitions, name_bytes, _reserved = _TOPIC.unpack_from(body, at)
-            start = at + _TOPIC.size
-            name = body[start:start + name_bytes].decode()
-            topics[name] = number, error_code, body[start + name_bytes:start + name_bytes + partitions]
-            at += _TOPIC.size + name_bytes + partitions
-            at += -(_TOPIC.size + name_bytes + partitions) & 3
-        return published >> 1, brokers, text.rstrip(b"\0").decode(errors="replace"), topics
+        return _read(self.header, self.region.base + self.geometry.buffers_offset)
 
     def _check(self):
         if fork_page()[0] != self.region.process or self.region.base == NULL:

@@ -20,12 +20,18 @@ DEFINITE = {INVALID_RECORD, MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, errors.DELIVERY_
 
 
 class Rig:
-    """An engine on a scripted broker, its front-ends, and what they sent and heard."""
+    """An engine on a scripted broker, its front-ends, and what they sent and heard.
 
-    def __init__(self, broker: ScriptedBroker, **overrides) -> None:
+    engine_of: makes the engine from its settings; by default one in this process.
+    """
+
+    def __init__(self, broker: ScriptedBroker, engine_of=None, **overrides) -> None:
         self.broker = broker
         parsed = Settings.parse(bootstrap_servers=broker.bootstrap_servers, **{**FAST, **overrides})
-        self.engine = Engine(parsed.sender_settings(), logging.getLogger("engine"))
+        if engine_of is None:
+            self.engine = Engine(parsed.sender_settings(), logging.getLogger("engine"))
+        else:
+            self.engine = engine_of(parsed.sender_settings())
         self.front_ends: list[PlainFrontEnd] = []
         self.sent: list[list[tuple[int, list[bytes]]]] = []     # by front-end and slot: (partition, values)
         self.heard: list[dict[int, tuple]] = []                 # by front-end and slot: (offset, error)

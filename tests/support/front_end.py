@@ -6,6 +6,7 @@ write what no honest front-end would.
 
 import os
 import struct
+import time
 
 from cyproducer.shm.arena import create_arena, map_outcomes
 from cyproducer.shm.snapshot import SnapshotReader
@@ -75,7 +76,10 @@ class PlainFrontEnd:
         self.open_seq += 1
         at = self.chunks_at + slot * UNIT
         self.memory[at:at + len(records)] = records
-        self.put("QIiqqII", self.row(slot) + 8, self.open_seq, topic, partition, base, highest, count, next_slot)
+        self.put(
+            "QIiqqIIQ", self.row(slot) + 8, self.open_seq, topic, partition, base, highest, count, next_slot,
+            time.monotonic_ns(),
+        )
         self.put("Q", self.row(slot), word(state, generation, count, len(records), flags))
 
     def submit(self, kind: int, slot: int, generation: int = 0) -> None:
@@ -123,8 +127,6 @@ class PlainFrontEnd:
 
 def topic_number(engine, front_end: PlainFrontEnd, name: str, timeout: float = 10) -> int:
     """Wants the topic's metadata and waits for it."""
-    import time
-
     deadline = time.monotonic() + timeout
     engine.want_topic(front_end.attach_id, name)
     while time.monotonic() < deadline:
@@ -136,8 +138,6 @@ def topic_number(engine, front_end: PlainFrontEnd, name: str, timeout: float = 1
 
 
 def run_until(engine, condition, timeout: float = 10) -> None:
-    import time
-
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:

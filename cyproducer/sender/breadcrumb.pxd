@@ -1,0 +1,15 @@
+"""Whose memory is being handled, for the case that it kills the sender: read by its supervisor (state header)."""
+
+from cyproducer.sender.model cimport Core, FrontEnd
+from cyproducer.shm.atomics cimport store_relaxed, store_relaxed32
+from libc.stdint cimport uint32_t
+
+
+cdef inline void touch(Core *core, FrontEnd *front_end, uint32_t slot) noexcept nogil:
+    """What follows reads memory that this front-end can write."""
+    store_relaxed32(&core.state_header.breadcrumb_slot, slot)
+    store_relaxed(&core.state_header.breadcrumb_attach, front_end.attach_id)
+
+
+cdef inline void untouch(Core *core) noexcept nogil:
+    store_relaxed(&core.state_header.breadcrumb_attach, 0)
