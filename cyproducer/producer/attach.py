@@ -51,7 +51,7 @@ class Attachment:
     arena            Region, ours, writable; `slot_count` slots
     outcomes         Region, the sender's, read-only
     snapshot         SnapshotReader of the sender's metadata
-    wake_fd          eventfd that the sender writes
+    wake_fd          datagram socket that the sender writes
     sender_wake_fd   eventfd that wakes the sender
     attach_id        this front-end's identity, from the sender
     """
@@ -59,7 +59,7 @@ class Attachment:
     __slots__ = (
         "__weakref__",
         "_socket_file",
-        "_wake_file",
+        "_wake_files",
         "arena",
         "attach_id",
         "outcomes",
@@ -76,7 +76,7 @@ class Attachment:
         self.socket: Any = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
         self.socket.setblocking(False)
         self._socket_file = _file_of(self.socket.fileno())
-        self._wake_file = (0, 0)
+        self._wake_files: dict[str, tuple[int, int]] = {}
         self.arena: Region | None = None
         self.outcomes: Region | None = None
         self.snapshot: SnapshotReader | None = None
@@ -105,7 +105,7 @@ class Attachment:
             fd = getattr(self, name)
             if fd >= 0:
                 setattr(self, name, -1)
-                if _is_still(fd, self._wake_file):
+                if _is_still(fd, self._wake_files[name]):
                     os.close(fd)
         if self.arena is not None:
             self.arena.close_descriptor()
@@ -361,8 +361,11 @@ def _kernel_features() -> Iterator[None]:
 def _say_hello(attachment: Attachment, settings: Settings) -> None:
     with _kernel_features():
         attachment.arena, attachment.slot_count = create_arena(settings.buffer_memory)
-        attachment.wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        attachment._wake_file = _file_of(attachment.wake_fd)
+        # Not an eventfd: a front-end could make the sender wait in writing it.
+        ours, senders = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_DGRAM)
+        ours.setblocking(False)
+        attachment.wake_fd = ours.detach()
+        attachment._wake_files["wake_fd"] = _file_of(attachment.wake_fd)
         pidfd = os.pidfd_open(os.getpid())
     named = settings.sender is not None
     message = {
@@ -378,13 +381,14 @@ def _say_hello(attachment: Attachment, settings: Settings) -> None:
         "explicit": named,
     }
     try:
-        handshake.send(attachment.socket, message, [attachment.arena.fd, pidfd, attachment.wake_fd])
+        handshake.send(attachment.socket, message, [attachment.arena.fd, pidfd, senders.fileno()])
     except (BrokenPipeError, ConnectionError, BlockingIOError) as error:
         raise _TryAgain(f"hung up: {error.strerror}") from None
     except (OSError, handshake.HandshakeError) as error:
         raise SenderUnavailableError(f"cannot attach to the sender: {error}") from error
     finally:
         os.close(pidfd)
+        senders.close()
     attachment.arena.close_descriptor()
     if DEBUG:
         crashpoint("attach.said-hello")
@@ -431,6 +435,7 @@ def _take_descriptors(attachment: Attachment, answer: dict[str, Any], fds: list[
         attachment.outcomes = map_outcomes(rest.pop(0), attachment.slot_count)
         attachment.snapshot = SnapshotReader(rest.pop(0))
         attachment.sender_wake_fd = rest.pop(0)
+        attachment._wake_files["sender_wake_fd"] = _file_of(attachment.sender_wake_fd)
         attachment.outcomes.close_descriptor()
         attachment.snapshot.region.close_descriptor()
         if DEBUG:

@@ -27,6 +27,8 @@ cdef class Session(Arena):
     cdef int sleepers
     cdef int socket_fd
     cdef int wake_fd
+    cdef uint64_t own_wake_device          # identity of wake_fd
+    cdef uint64_t own_wake_inode
     cdef list finished                      # batches whose waiters and callbacks are not told yet
     cdef readonly object attachment
     cdef readonly object settings

@@ -24,7 +24,7 @@ from cyproducer.shm.atomics cimport (
     load_acquire32,
     store_relaxed,
 )
-from cyproducer.shm.clock cimport eventfd_clear, monotonic_ns
+from cyproducer.shm.clock cimport monotonic_ns, wake_clear
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.geometry cimport front_end_geometry
 from cyproducer.shm.layout cimport (
@@ -105,6 +105,9 @@ cdef class Session(Arena):
         self.random = int.from_bytes(os.urandom(8), "little") | 1
         self.socket_fd = attachment.socket.fileno()
         self.wake_fd = attachment.wake_fd
+        status = os.fstat(self.wake_fd)
+        self.own_wake_device = status.st_dev
+        self.own_wake_inode = status.st_ino
         self._open_port(<cyp_arena_header *>arena.base, snapshot, settings)
         for slot in range(self.geometry.slot_count):
             self.slots[slot].next = CYP_NONE
@@ -457,10 +460,10 @@ cdef class Session(Arena):
         self.drain()
 
     def on_wake(self):
-        """The eventfd is readable. Whoever polls calls this, and it serves all who wait."""
+        """The wake-up is readable. Whoever polls calls this, and it serves all who wait."""
         if self.sentinel[0] != self.token:
             return
-        eventfd_clear(self.wake_fd)
+        wake_clear(self.wake_fd)
         self.rearm()
         if self.seen_version != load_acquire(self.published) >> 1:
             for waiter in list(self.metadata_waiters):
@@ -507,7 +510,7 @@ cdef class Session(Arena):
         if self.sentinel[0] != self.token:
             return
         if same_file(self.port.sender_wake_fd, self.port.wake_device, self.port.wake_inode) and same_file(
-            self.wake_fd, self.port.wake_device, self.port.wake_inode
+            self.wake_fd, self.own_wake_device, self.own_wake_inode
         ):
             return
         attachment = self.attachment

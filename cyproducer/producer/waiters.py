@@ -1,6 +1,6 @@
 """How threads wait for outcomes, metadata and memory.
 
-A thread that waits polls the session's eventfd (the sender writes it) and one of its own. Whoever finds the
+A thread that waits polls the session's wake-up (the sender writes it) and an eventfd of its own. Whoever finds the
 session's readable serves everybody: it reads it, says again that somebody sleeps, takes all outcomes, and
 those whose wait is over find their own eventfd written. So nobody depends on the thread that was woken.
 """

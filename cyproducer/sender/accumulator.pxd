@@ -17,4 +17,4 @@ cdef void put_back(Batch *batch) noexcept nogil
 cdef void move_queue(Queue *queue, Partition *lane) noexcept nogil
 cdef void remove(Queue *queue, Batch *batch) noexcept nogil
 cdef void scan(Core *core, FrontEnd *front_end) noexcept nogil
-cdef void condemn(Core *core, FrontEnd *front_end) noexcept nogil
+cdef void condemn(Core *core, FrontEnd *front_end, int why) noexcept nogil

@@ -5,11 +5,12 @@ is read once, checked against private geometry, and kept in private memory; a fr
 protocol is condemned, which costs it its own records at the most.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, qsort, realloc
 from libc.string cimport memset
 
 from cyproducer.record.merge cimport scan_records
+from cyproducer.shm.atomics cimport load_relaxed, load_relaxed32, load_relaxed_i32
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.layout cimport (
     CYP_NONE,
@@ -29,6 +30,9 @@ from cyproducer.sender.model cimport (
     BATCH_DUE,
     BATCH_LINGERING,
     BATCH_NONE,
+    CONDEMNED_CHAIN,
+    CONDEMNED_HINT,
+    CONDEMNED_RING,
     EVENT_CONDEMNED,
     Batch,
     Core,
@@ -46,11 +50,15 @@ from cyproducer.sender.outcomes cimport (
 from cyproducer.sender.partitions cimport note_timer, relist
 
 
-cdef void condemn(Core *core, FrontEnd *front_end) noexcept nogil:
+cdef enum:
+    HINTS_PER_TURN = 16384          # what more a front-end has submitted waits, that others' turn comes
+
+
+cdef void condemn(Core *core, FrontEnd *front_end, int why) noexcept nogil:
     """The front-end broke the protocol: nothing of it is looked at again; Python detaches it."""
     if not front_end.condemned:
         front_end.condemned = True
-        push_event(core, EVENT_CONDEMNED, 0, 0, front_end.attach_id)
+        push_event(core, EVENT_CONDEMNED, 0, why, front_end.attach_id)
 
 
 cdef bint anything_submitted(Core *core) noexcept nogil:
@@ -68,7 +76,7 @@ cdef void accumulate(Core *core) noexcept nogil:
     """Takes what every front-end has submitted."""
     cdef FrontEnd *front_end = core.front_ends
     cdef FrontEnd *following
-    cdef uint64_t tail, entry
+    cdef uint64_t tail, entry, _taken
     while front_end != NULL:
         following = front_end.next
         if not front_end.detached and not front_end.condemned:
@@ -76,8 +84,10 @@ cdef void accumulate(Core *core) noexcept nogil:
             if tail != front_end.submit_head:
                 touch(core, front_end, CYP_NONE)
             if tail - front_end.submit_head > front_end.ring_mask + 1:
-                condemn(core, front_end)
-            while front_end.submit_head != tail and not front_end.condemned:
+                condemn(core, front_end, CONDEMNED_RING)
+            for _taken in range(min(tail - front_end.submit_head, <uint64_t>HINTS_PER_TURN)):
+                if front_end.condemned:
+                    break
                 entry = submit_take(front_end.submit_ring, front_end.ring_mask, front_end.submit_head)
                 front_end.submit_head += 1
                 _take_hint(core, front_end, submit_kind(entry), submit_slot(entry), submit_generation(entry))
@@ -90,7 +100,7 @@ cdef void accumulate(Core *core) noexcept nogil:
 cdef void _take_hint(Core *core, FrontEnd *front_end, uint32_t kind, uint32_t slot, uint32_t generation) noexcept nogil:
     cdef Batch *batch
     if slot >= front_end.slot_count or (kind != CYP_SUBMIT_OPEN and kind != CYP_SUBMIT_FULL):
-        condemn(core, front_end)
+        condemn(core, front_end, CONDEMNED_HINT)
         return
     touch(core, front_end, slot)
     batch = &front_end.batches[slot]
@@ -111,8 +121,8 @@ cdef Batch *admit(Core *core, FrontEnd *front_end, uint32_t slot, uint32_t gener
     """
     cdef cyp_slot_row *row = &front_end.rows[slot]
     cdef uint64_t word = slot_peek(row)
-    cdef uint32_t topic = row.topic
-    cdef int partition_number = row.partition
+    cdef uint32_t topic = load_relaxed32(&row.topic)  # each field once: the owner may change it at any time
+    cdef int32_t partition_number = load_relaxed_i32(&row.partition)
     cdef Batch *batch
     cdef Queue *queue
     if not word_is_live(word, generation) and not (adopted and word_is_taken(word, generation)):
@@ -145,15 +155,15 @@ cdef Batch *enter(Core *core, FrontEnd *front_end, uint32_t slot, uint32_t gener
     never let it expire. The owner can only make its own batches older.
     """
     cdef cyp_slot_row *row = &front_end.rows[slot]
-    cdef uint64_t opened_ns = row.opened_ns
+    cdef uint64_t opened_ns = load_relaxed(&row.opened_ns)
     cdef Batch *batch = &front_end.batches[slot]
     memset(batch, 0, sizeof(Batch))
     batch.state = BATCH_LINGERING
     batch.slot = slot
     batch.generation = generation
-    batch.open_seq = row.open_seq
-    batch.base_timestamp = row.base_timestamp
-    batch.max_timestamp = row.max_timestamp
+    batch.open_seq = load_relaxed(&row.open_seq)
+    batch.base_timestamp = <int64_t>load_relaxed(<uint64_t *>&row.base_timestamp)
+    batch.max_timestamp = batch.base_timestamp
     batch.created_ns = opened_ns if adopted and 0 < opened_ns < core.now else core.now
     batch.front_end = front_end
     front_end.live += 1
@@ -330,8 +340,8 @@ cdef bint seal(Core *core, Batch *batch) noexcept nogil:
     that leads to it does.
     """
     cdef FrontEnd *front_end = batch.front_end
-    cdef uint32_t slot = batch.slot, chunks = 0, count = 0
-    cdef uint64_t size = 0
+    cdef uint32_t slot = batch.slot, chunks = 0
+    cdef uint64_t size = 0, count = 0
     cdef uint64_t word, room
     cdef int64_t max_timestamp = batch.base_timestamp
     if batch.state == BATCH_LINGERING:
@@ -352,7 +362,7 @@ cdef bint seal(Core *core, Batch *batch) noexcept nogil:
         chunks += 1
         size += word_bytes(word)
         count += word_count(word)
-        if word == 0 or chunks > front_end.slot_count or size > core.max_request_size + 65536:
+        if word == 0 or chunks > front_end.slot_count or size > core.max_request_size + 65536 or count > INT32_MAX:
             return _malformed(core, batch)
         if not _chunk_max_timestamp(front_end, batch, slot, word, &max_timestamp):
             return _malformed(core, batch)
@@ -367,7 +377,7 @@ cdef bint seal(Core *core, Batch *batch) noexcept nogil:
         slot = front_end.chunk_next[slot]
         if slot >= front_end.slot_count:
             return _malformed(core, batch)
-    batch.count = count
+    batch.count = <uint32_t>count
     batch.bytes = <uint32_t>size
     batch.max_timestamp = max_timestamp
     front_end.bytes_live += size
@@ -389,7 +399,8 @@ cdef bint _chunk_max_timestamp(
         chunk = front_end.chunks + <uint64_t>slot * CYP_UNIT_BYTES
         if scan_records(chunk, word_bytes(word), word_count(word), &delta) < 0:
             return False
-        found = batch.base_timestamp + delta
+        # of a liar's timestamps the sum may wrap
+        found = <int64_t>(<uint64_t>batch.base_timestamp + <uint64_t>delta)
     if found > maximum[0]:
         maximum[0] = found
     return True
@@ -399,7 +410,7 @@ cdef bint _malformed(Core *core, Batch *batch) noexcept nogil:
     cdef FrontEnd *front_end = batch.front_end
     if batch.queue != NULL:
         remove(batch.queue, batch)
-    condemn(core, front_end)
+    condemn(core, front_end, CONDEMNED_CHAIN)
     finish(core, batch, -1, -1, CODE_INVALID_BATCH)
     return False
 
@@ -437,7 +448,7 @@ cdef void scan(Core *core, FrontEnd *front_end) noexcept nogil:
         if front_end.batches[slot].state != BATCH_NONE or unknown == NULL:
             continue
         if word_is_live(word, word_generation(word)):
-            unknown[2 * found] = front_end.rows[slot].open_seq
+            unknown[2 * found] = load_relaxed(&front_end.rows[slot].open_seq)
             unknown[2 * found + 1] = slot
             found += 1
     CRASHPOINT(b"reclaim.scanned")

@@ -35,6 +35,7 @@ from cyproducer.sender.model cimport (
     BATCH_DUE,
     BATCH_LINGERING,
     BATCH_NONE,
+    CONDEMNED_CHANGED,
     WIRE_WAITING,
     Batch,
     Core,
@@ -450,7 +451,7 @@ cdef Batch *_restore_batch(
     if batch.queue == NULL or batch.count != contributor.count or (
         wire.body == NULL and wire.entry.state == CYP_ENTRY_ASSIGNED and batch.bytes != wire.entry.length
     ):
-        condemn(core, front_end)
+        condemn(core, front_end, CONDEMNED_CHANGED)
         finish(core, batch, -1, -1, CODE_INVALID_BATCH)
         return NULL
     batch.state = BATCH_ASSIGNED

@@ -5,6 +5,7 @@ import os
 import select
 import socket
 import struct
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from cyproducer.shm import handshake
@@ -15,6 +16,18 @@ _SO_PEERGROUPS = 59  # socket(7); Python has no name for it
 _GROUPS_BYTES_MAX = 1024  # the most that Python's getsockopt asks for: 256 groups
 _TOPIC_NAME_BYTES_MAX = 249
 SLOTS_MAX = (4 << 30) // 4096
+#: Half of those that a sender can know.
+TOPICS_PER_FRONT_END = 8192
+_INT_MAX = 2**31 - 1
+#: (name, types, least, most)
+_SETTINGS: tuple[tuple[str, tuple[type, ...], int, int], ...] = (
+    ("acks", (int,), -1, 1),
+    ("enable_idempotence", (bool,), 0, 1),
+    ("linger_ms", (int, float), 0, _INT_MAX),
+    ("delivery_timeout_ms", (int,), 0, _INT_MAX),
+    ("retries", (int,), 0, _INT_MAX),
+    ("sender_idle_timeout_ms", (int,), 0, _INT_MAX),
+)
 
 
 class RefusedError(Exception):
@@ -39,6 +52,22 @@ class Peer:
         self.meta: dict[str, Any] = {}
         self.orderly = False
         self.awaits_end = False
+        self.arena = (0, 0)
+        self.wanted: set[str] = set()
+
+    def note_want(self, name: str) -> None:
+        """A topic that it asks for. Raises OverflowError if it asks for too many: others need some, too."""
+        if len(self.wanted) >= TOPICS_PER_FRONT_END and name not in self.wanted:
+            raise OverflowError(f"a front-end may ask for {TOPICS_PER_FRONT_END} topics")
+        self.wanted.add(name)
+
+    def take(self, request: "AttachRequest", others: Iterable["Peer"]) -> None:
+        """Takes the pidfd over. Raises RefusedError if the arena is that of another front-end."""
+        status = os.fstat(request.arena_fd)
+        arena = status.st_dev, status.st_ino
+        if any(other.arena == arena for other in others):
+            raise RefusedError("MALFORMED", "the arena is attached already")
+        self.arena, self.pidfd = arena, request.pidfd
 
     def groups(self) -> set[int]:
         """The peer's groups when it connected; of more than 256 supplementary ones none is seen."""
@@ -58,13 +87,12 @@ class Peer:
 
     def hang_up(self) -> None:
         """Ends the connection for all who hold it, the supervisor too."""
-        try:
-            self.socket.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # the other side has ended it
+        handshake.drain(self.socket)
 
     def close(self) -> None:
         """Closes the connection and the pidfd. Again: nothing."""
+        if not self.awaits_end:  # whoever holds it last hangs up
+            self.hang_up()
         self.socket.close()
         if self.pidfd >= 0:
             fd, self.pidfd = self.pidfd, -1
@@ -84,9 +112,18 @@ class AttachRequest(NamedTuple):
     pidfd: int
     wake_fd: int
 
+    def check_agreement(self, settings: Mapping[str, Any]) -> None:
+        """Raises RefusedError("SETTINGS") if the front-end expects another sender than one of these settings."""
+        for name, value in sorted(self.sender_settings.items()):
+            if name not in settings:
+                raise RefusedError("SETTINGS", f"{name[:100]} is no setting of the sender")
+            if settings[name] != value:
+                text = f"{name} is {settings[name]!r} there and {value!r} here"
+                raise RefusedError("SETTINGS", text[:1000])
+
 
 def parse_attach(message: dict[str, Any], fds: list[int], peer_pid: int) -> AttachRequest:
-    """Checks what needs no mapping of memory. Raises RefusedError("MALFORMED") with what is wrong."""
+    """Checks what needs no mapping of memory. Raises RefusedError with what is wrong."""
     if len(fds) != 3:
         raise RefusedError("MALFORMED", f"{len(fds)} descriptors came, 3 are needed")
     layout, pid, slots = (_integer(message, name) for name in ("layout", "pid", "slots"))
@@ -97,9 +134,14 @@ def parse_attach(message: dict[str, Any], fds: list[int], peer_pid: int) -> Atta
         raise RefusedError("MALFORMED", "the settings are missing")
     app = message.get("app")
     app = "".join(c for c in app if c.isprintable())[:100] if isinstance(app, str) else ""
+    settings = _checked(settings)
     arena_fd, pidfd, wake_fd = fds
-    _check_pidfd(pidfd, peer_pid)
-    _check_eventfd(wake_fd)
+    try:
+        _check_arena(arena_fd)
+        _check_pidfd(pidfd, peer_pid)
+        _check_wake(wake_fd)
+    except OSError as error:
+        raise RefusedError("REFUSED", f"the sender has no room for another front-end: {error}") from None
     return AttachRequest(layout, pid, app or "?", slots, settings, sender_settings, arena_fd, pidfd, wake_fd)
 
 
@@ -130,6 +172,14 @@ def _integer(message: dict[str, Any], name: str) -> int:
     return value
 
 
+def _check_arena(fd: int) -> None:
+    """A memfd at least: closing anything else, as a refusal does, may last. Its seals and size are checked later."""
+    try:
+        fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+    except OSError:
+        raise RefusedError("MALFORMED", "the first descriptor is no memfd that is sealed") from None
+
+
 def _check_pidfd(fd: int, peer_pid: int) -> None:
     """Without a pidfd of its own a front-end that dies with its socket inherited would never end."""
     found = None
@@ -147,9 +197,33 @@ def _check_pidfd(fd: int, peer_pid: int) -> None:
         )
 
 
-def _check_eventfd(fd: int) -> None:
-    """Anything else (a pipe) could make the sender wait when it writes."""
-    if os.readlink(f"/proc/self/fd/{fd}") != "anon_inode:[eventfd]":
-        raise RefusedError("MALFORMED", "the third descriptor is no eventfd")
-    flags = fcntl.fcntl(fd, fcntl.F_GETFL)
-    fcntl.fcntl(fd, fcntl.F_SETFL, flags | os.O_NONBLOCK)
+def _checked(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings that the sender computes with: of the types and ranges that Settings allows."""
+    for name, kinds, least, most in _SETTINGS:
+        value = settings.get(name)
+        if type(value) not in kinds or not least <= value <= most:
+            raise RefusedError("MALFORMED", f"{name} is {str(value)[:40]!r}")
+    return {name: settings[name] for name, *_ in _SETTINGS}
+
+
+def _check_wake(fd: int) -> None:
+    """A UNIX datagram socket with nothing in it: writing to it never waits if the writer says so, nor does closing.
+
+    Anything else could make the sender wait; an eventfd too, since its O_NONBLOCK is shared with the front-end.
+    """
+    try:
+        sock = socket.socket(fileno=fd)
+    except OSError:
+        raise RefusedError("MALFORMED", "the third descriptor is no socket") from None
+    try:
+        if sock.family != socket.AF_UNIX or sock.type != socket.SOCK_DGRAM:
+            raise RefusedError("MALFORMED", "the third descriptor is no UNIX datagram socket")
+        sock.shutdown(socket.SHUT_RD)  # from here on nothing can be put into it
+        sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        raise RefusedError("MALFORMED", "something lies in the third descriptor's socket")
+    except BlockingIOError:
+        pass
+    except OSError as error:
+        raise RefusedError("MALFORMED", f"the third descriptor: {error.strerror}") from None
+    finally:
+        sock.detach()

@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from cyproducer.sender.model cimport Batch, Core, FrontEnd
+from cyproducer.shm.atomics cimport load_relaxed, load_relaxed32
 from cyproducer.shm.geometry cimport FrontEndGeometry
 from cyproducer.shm.layout cimport (
     CYP_ARENA_MAGIC,
@@ -18,12 +19,13 @@ from cyproducer.shm.layout cimport (
 
 
 cdef object check_arena(cyp_arena_header *header, uint32_t slot_count):
-    if header.magic != CYP_ARENA_MAGIC:
+    cdef uint32_t version = load_relaxed32(&header.layout_version), slots = load_relaxed32(&header.slot_count)
+    if load_relaxed(&header.magic) != CYP_ARENA_MAGIC:
         raise ValueError("the descriptor holds no arena")
-    if header.layout_version != CYP_LAYOUT_VERSION:
-        raise ValueError(f"the arena has layout {header.layout_version}, this sender {CYP_LAYOUT_VERSION}")
-    if header.slot_count != slot_count:
-        raise ValueError(f"the arena has {header.slot_count} slots, {slot_count} were announced")
+    if version != CYP_LAYOUT_VERSION:
+        raise ValueError(f"the arena has layout {version}, this sender {CYP_LAYOUT_VERSION}")
+    if slots != slot_count:
+        raise ValueError(f"the arena has {slots} slots, {slot_count} were announced")
 
 
 cdef FrontEnd *new_front_end(uint32_t slot_count, dict settings) except NULL:

@@ -217,10 +217,11 @@ class Control:
             peer = self._accept_one()
             if peer is None:
                 return
-            if len(self._peers) - len(self._front_ends) >= _PENDING_MAX:
-                peer.close()
-            else:
-                self._add_peer(peer)
+            self._add_peer(peer)
+            if len(self._peers) - len(self._front_ends) > _PENDING_MAX:
+                # Who means it says at once what he wants: the one that has been silent longest goes.
+                silent = next(known for known in self._peers.values() if known.deadline is not None)
+                self._end(silent, "too many are in the middle of a handshake")
 
     def _add_peer(self, peer: Peer) -> None:
         self._peers[peer.fd] = peer
@@ -252,8 +253,7 @@ class Control:
             try:
                 self._on_message(peer, message, fds)
             finally:
-                for fd in fds:
-                    os.close(fd)
+                handshake.discard(fds)
             if peer.fd not in self._peers:
                 return
 
@@ -289,6 +289,7 @@ class Control:
         if name is None:
             return
         try:
+            peer.note_want(name)
             self.engine.want_topic(peer.attach_id, name)
         except (OverflowError, ValueError) as error:
             self.log.warning(
@@ -308,8 +309,8 @@ class Control:
                     f"{str(message.get('layout'))[:20]}; use the same version of cyproducer on both sides",
                 )
             request = parse_attach(message, fds, peer.pid)
-            self._check_settings(request.sender_settings)
-            peer.pidfd = request.pidfd
+            request.check_agreement(self.settings)
+            peer.take(request, self._front_ends.values())
             fds.clear()
             if DEBUG:
                 crashpoint("attach.request-read")
@@ -355,7 +356,13 @@ class Control:
 
     def _answer_attach(self, peer: Peer, outcomes: int, wake: int) -> bool:
         """Sends the descriptors, which it owns. False: the front-end does not take them and is gone."""
-        snapshot = self.engine.snapshot_fd()
+        try:
+            snapshot = self.engine.snapshot_fd()
+        except OSError as error:
+            os.close(outcomes)
+            os.close(wake)
+            self._end(peer, f"there is no descriptor for its answer: {error}")
+            return False
         answer = {"ok": True, "attach_id": peer.attach_id, "sender_pid": os.getpid()}
         if DEBUG:
             crashpoint("attach.before-answer")
@@ -379,15 +386,10 @@ class Control:
             return attached
         except ValueError as error:
             raise RefusedError("MALFORMED", str(error)) from None
+        except PermissionError:
+            raise RefusedError("MALFORMED", "the arena cannot be mapped for writing") from None
         except (OSError, MemoryError) as error:
             raise RefusedError("REFUSED", f"the sender has no room for another front-end: {error}") from None
-
-    def _check_settings(self, asked: dict[str, Any]) -> None:
-        for name, value in sorted(asked.items()):
-            if name not in self.settings:
-                raise RefusedError("SETTINGS", f"{name} is no setting of the sender")
-            if self.settings[name] != value:
-                raise RefusedError("SETTINGS", f"{name} is {self.settings[name]!r} there and {value!r} here")
 
     def _ask_for_idle_timeout(self, settings: dict[str, Any]) -> None:
         asked = settings.get("sender_idle_timeout_ms")

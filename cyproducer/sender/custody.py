@@ -249,10 +249,7 @@ def hang_up(fd: int) -> None:
     """Ends a connection for all who hold it, and closes the descriptor."""
     if fd >= 0:
         with socket.socket(fileno=fd) as sock:
-            try:
-                sock.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass  # the other side has ended it
+            handshake.drain(sock)
 
 
 def close(fd: int) -> None:

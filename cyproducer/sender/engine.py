@@ -38,6 +38,14 @@ class Legacy(NamedTuple):
     front_ends: list[LegacyFrontEnd]
 
 
+_CONDEMNED = {
+    1: "its submission ring holds more than it can",
+    2: "what it submitted names no slot",
+    3: "what it committed is no chain of records",
+    4: "it changed what it had committed",
+}
+
+
 def _now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
@@ -146,7 +154,9 @@ class Engine:
             if event[0] == "condemned":
                 self._loop.detach(event[4])
                 self._condemned.append(event[4])
-                self._log.warning("front-end %d broke the protocol and is detached", event[4])
+                self._log.warning(
+                    "front-end %d broke the protocol and is detached: %s", event[4], _CONDEMNED.get(event[3], event[3])
+                )
             else:
                 self._brokers.on_event(event, now)
         if self._brokers.resolver.fd in ready:

@@ -24,7 +24,7 @@ from cyproducer.sender.invariants cimport check_core
 from cyproducer.sender.model cimport TAG_FRONT_END, TAG_SHIFT, FrontEnd
 from cyproducer.sender.outcomes cimport announce
 from cyproducer.sender.tables cimport begin_state, core_free, core_new, core_state
-from cyproducer.shm.clock cimport eventfd_signal, monotonic_ns
+from cyproducer.shm.clock cimport monotonic_ns, wake_signal
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.debug cimport CYPRODUCER_DEBUG
 from cyproducer.shm.geometry cimport StateGeometry, front_end_geometry, state_geometry
@@ -204,7 +204,7 @@ cdef class FrontEnds:
             raise
 
     def descriptors(self, uint64_t attach_id):
-        """(arena, outcomes, eventfd of the front-end, eventfd of the sender): what a successor needs. Ours, RW.
+        """(arena, outcomes, what wakes the front-end, eventfd of the sender): what a successor needs. Ours, RW.
 
         Raises KeyError for a front-end of which nothing is left.
         """
@@ -230,7 +230,7 @@ cdef class FrontEnds:
             if not front_end.detached and waiter_needs_wake(
                 &front_end.header.wants_snapshot, &front_end.snapshot_signalled
             ):
-                eventfd_signal(front_end.wake_fd)
+                wake_signal(front_end.wake_fd)
             front_end = front_end.next
 
     def attached(self):

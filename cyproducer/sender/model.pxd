@@ -303,11 +303,19 @@ cdef enum EventKind:
     EVENT_WORK = 6                  # there is something to send and no connection
 
 
+# What a front-end did that no honest one does; engine.py has the words.
+cdef enum Condemned:
+    CONDEMNED_RING = 1              # its submission ring holds more than it can
+    CONDEMNED_HINT = 2              # what it submitted names no slot
+    CONDEMNED_CHAIN = 3             # what it committed is no chain of records
+    CONDEMNED_CHANGED = 4           # it changed what it had committed
+
+
 ctypedef struct Event:
     uint8_t kind
     uint32_t node
     int32_t correlation_id
-    int32_t error                   # errno or a CLOSE_ reason
+    int32_t error                   # errno, a CLOSE_ or a CONDEMNED_ reason
     uint64_t attach_id
     uint8_t *payload                # of a response; owned by whoever takes the event
     uint32_t payload_length

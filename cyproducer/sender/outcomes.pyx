@@ -10,7 +10,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport realloc
 
 from cyproducer.shm.atomics cimport store_release32
-from cyproducer.shm.clock cimport eventfd_signal
+from cyproducer.shm.clock cimport wake_signal
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.layout cimport CYP_CONTRIBUTOR_REPORTED, CYP_OUTCOME_RELEASE, CYP_OUTCOME_RESULT, cyp_outcome
 from cyproducer.shm.ring cimport outcome_publish, outcome_put
@@ -126,7 +126,7 @@ cdef void announce(Core *core) noexcept nogil:
             front_end.has_outcomes = False
             if waiter_needs_wake(&front_end.header.sleeping, &front_end.wake_signalled):
                 CRASHPOINT(b"complete.before-wake")
-                eventfd_signal(front_end.wake_fd)
+                wake_signal(front_end.wake_fd)
         front_end = front_end.next
 
 

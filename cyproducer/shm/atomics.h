@@ -15,7 +15,8 @@
 #include CYP_ATOMICS
 #else
 
-#define CYP_GET(place) (place)
+/* volatile: one load, although the compiler may think that the place cannot change; a liar changes it */
+#define CYP_GET(place) (*(const volatile __typeof__(place) *)&(place))
 #define CYP_SET(place, value) ((place) = (value))
 
 static inline uint64_t cyp_load_acquire_u64(const uint64_t *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }

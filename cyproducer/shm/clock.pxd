@@ -1,4 +1,4 @@
-"""Clocks and eventfds, see linux.h."""
+"""Clocks and wake-ups, see linux.h."""
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -8,3 +8,5 @@ cdef extern from "cyproducer/shm/linux.h" nogil:
     int64_t realtime_coarse_ms "cyp_realtime_coarse_ms"() noexcept
     void eventfd_signal "cyp_eventfd_signal"(int fd) noexcept
     void eventfd_clear "cyp_eventfd_clear"(int fd) noexcept
+    void wake_signal "cyp_wake_signal"(int fd) noexcept
+    void wake_clear "cyp_wake_clear"(int fd) noexcept

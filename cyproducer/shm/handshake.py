@@ -4,7 +4,7 @@ A UNIX SOCK_SEQPACKET socket keeps messages apart, so that a short or slow peer 
 the rest of one.
 
     front-end -> sender   {"op": "attach", "layout", "pid", "app", "slots", "settings", "sender_settings"}
-                          with descriptors ARENA, PIDFD, WAKE (eventfd that the sender writes)
+                          with descriptors ARENA, PIDFD, WAKE (datagram socket that the sender writes)
     sender -> front-end   {"ok": true, "attach_id", "sender_pid", "snapshot_version"}
                           with descriptors OUTCOMES (read-only), SNAPSHOT (read-only),
                           WAKE (eventfd that the front-end writes)
@@ -16,16 +16,30 @@ the rest of one.
 """
 
 import array
+import fcntl
 import json
 import os
 import socket
 import struct
+import threading
 from typing import Any
 
-__all__ = ["MESSAGE_BYTES_MAX", "HandshakeError", "peek", "peer_credentials", "receive", "send"]
+__all__ = [
+    "MESSAGE_BYTES_MAX",
+    "HandshakeError",
+    "discard",
+    "drain",
+    "peek",
+    "peer_credentials",
+    "receive",
+    "send",
+]
 
 MESSAGE_BYTES_MAX = 1 << 20
 DESCRIPTORS_MAX = 8
+# Room for SCM_MAX_FD descriptors and credentials: what finds none is closed by the kernel, see discard().
+_SPACE = socket.CMSG_SPACE(253 * 4) + socket.CMSG_SPACE(12)
+_MESSAGES_UNREAD_MAX = 4096
 _UCRED = struct.Struct("3i")
 
 
@@ -48,39 +62,92 @@ def receive(sock: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
     The caller owns the descriptors (close-on-exec is set). Raises HandshakeError after closing them if the
     message is truncated or no JSON object; OSError as the socket does.
     """
-    space = socket.CMSG_SPACE(DESCRIPTORS_MAX * 4)
-    data, ancillary, flags, _ = sock.recvmsg(MESSAGE_BYTES_MAX, space, socket.MSG_CMSG_CLOEXEC)
-    fds: list[int] = []
-    for level, kind, payload in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            received = array.array("i")
-            received.frombytes(payload[: len(payload) - len(payload) % received.itemsize])
-            fds.extend(received)
+    data, ancillary, flags, _ = sock.recvmsg(MESSAGE_BYTES_MAX, _SPACE, socket.MSG_CMSG_CLOEXEC)
+    fds = _descriptors(ancillary)
     try:
         if flags & (socket.MSG_CTRUNC | socket.MSG_TRUNC):
             raise HandshakeError("a truncated message (too large, or no file descriptors left)")
+        if len(fds) > DESCRIPTORS_MAX:
+            raise HandshakeError(f"{len(fds)} descriptors, {DESCRIPTORS_MAX} are allowed")
         if not data:
             if fds:
                 raise HandshakeError("descriptors without a message")
             return None, []
         try:
             message = json.loads(data)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise HandshakeError(f"no JSON: {error}") from None
         if not isinstance(message, dict):
             raise HandshakeError("no JSON object")
         return message, fds
-    except HandshakeError:
-        for fd in fds:
-            os.close(fd)
+    except BaseException:
+        discard(fds)
         raise
+
+
+def discard(fds: list[int]) -> None:
+    """Closes descriptors that the other side has sent, without waiting.
+
+    close() of a socket that lingers, or of a file on a file system that the peer serves, lasts as long as the
+    peer likes: what is none of the kinds that belong here is closed by another thread.
+    """
+    strange = [fd for fd in fds if not _closes_at_once(fd)]
+    for fd in fds:
+        if fd not in strange:
+            os.close(fd)
+    if strange:
+        threading.Thread(target=_close_all, args=(strange,), daemon=True).start()
+
+
+def _close_all(fds: list[int]) -> None:
+    for fd in fds:
+        try:
+            os.close(fd)
+        except OSError:
+            pass  # it is closed all the same
+
+
+def _closes_at_once(fd: int) -> bool:
+    try:
+        if os.readlink(f"/proc/self/fd/{fd}").startswith(("anon_inode:[eventfd]", "anon_inode:[pidfd]", "pidfd:")):
+            return True
+        fcntl.fcntl(fd, fcntl.F_GET_SEALS)  # only a memfd has any, or a file of tmpfs
+    except OSError:
+        return False
+    return True
+
+
+def drain(sock: socket.socket) -> None:
+    """Ends a connection for all who hold it, and takes out what lies in it unread.
+
+    With the last descriptor of a socket the descriptors in it are closed, see discard().
+    """
+    try:
+        sock.shutdown(socket.SHUT_RDWR)  # from here on nothing comes
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)  # tells an empty message from the end
+        for _ in range(_MESSAGES_UNREAD_MAX):
+            _, ancillary, _, _ = sock.recvmsg(1, _SPACE)
+            if not ancillary:
+                break
+            discard(_descriptors(ancillary))
+    except OSError:
+        pass  # the other side has ended it
+
+
+def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
+    fds = array.array("i")
+    for level, kind, payload in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
+    return fds.tolist()
 
 
 def peek(sock: socket.socket) -> dict[str, Any] | None:
     """The next message of a non-blocking socket, which stays there; None if there is none, or it is none."""
     try:
         message = json.loads(sock.recv(MESSAGE_BYTES_MAX, socket.MSG_PEEK))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return message if isinstance(message, dict) else None
 

@@ -8,7 +8,9 @@
 #include <fcntl.h>
 #include <stdint.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -19,6 +21,12 @@
 static inline int cyp_memfd_create(const char *name, unsigned int flags) { return memfd_create(name, flags); }
 static inline int cyp_fcntl(int fd, int command, int argument) { return fcntl(fd, command, argument); }
 static inline int cyp_madvise(void *at, size_t size, int advice) { return madvise(at, size, advice); }
+
+/* Of huge pages: its pages may be missing, or be taken away again, which ends whoever reads them. */
+static inline int cyp_is_hugetlb(int fd) {
+    struct statfs status;
+    return fstatfs(fd, &status) == 0 && status.f_type == 0x958458f6;  /* HUGETLBFS_MAGIC */
+}
 
 /* System-wide on Linux, so that both sides' values compare; unmoved by clock steps. */
 static inline uint64_t cyp_monotonic_ns(void) {
@@ -44,5 +52,19 @@ static inline void cyp_eventfd_clear(int fd) {
     uint64_t count;
     ssize_t got = read(fd, &count, sizeof count);
     (void)got;
+}
+
+/* The sender's wake-up of a front-end. Not an eventfd: whether writing to that may wait is a property that the
+ * front-end shares and can change; whether send() may is said in the call. */
+static inline void cyp_wake_signal(int fd) {
+    char byte = 1;
+    ssize_t sent = send(fd, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);  /* EAGAIN: it has wake-ups that it did not read */
+    (void)sent;
+}
+
+static inline void cyp_wake_clear(int fd) {
+    char byte;
+    while (recv(fd, &byte, 1, MSG_DONTWAIT) > 0) {
+    }
 }
 #endif

@@ -22,6 +22,7 @@ cdef extern from "cyproducer/shm/linux.h" nogil:
     int cyp_memfd_create(const char *name, unsigned int flags)
     int cyp_fcntl(int fd, int command, int argument)
     int cyp_madvise(void *at, size_t size, int advice)
+    int cyp_is_hugetlb(int fd)
 
 
 cdef const uint64_t *_fork_page = NULL
@@ -110,7 +111,9 @@ cdef class Region:
         cdef int seals = cyp_fcntl(fd, F_GET_SEALS, 0)
         if seals < 0 or (seals & SEALS) != SEALS:
             raise ValueError("the descriptor is no memfd that is sealed against SHRINK, GROW and SEAL")
-        found = os.fstat(fd).st_size
+        if cyp_is_hugetlb(fd):
+            raise ValueError("the memfd is one of huge pages")
+        found = os.fstat(fd).st_size  # after the seals were seen: it cannot change any more
         if <uint64_t>found != size:
             raise ValueError(f"the memfd has {found} bytes, {size} were announced")
         region._map(size, writable)

@@ -88,6 +88,7 @@ static inline uint64_t cyp_slot_seal(cyp_slot_row *row, bool head, uint32_t gene
         uint32_t state = cyp_word_state(seen);
         if (head != ((seen & CYP_WORD_HEAD) != 0) || (head && cyp_word_generation(seen) != generation)) return 0;
         if (cyp_word_bytes(seen) > room) return 0;
+        if (cyp_word_count(seen) > CYP_BLOCK_BYTES / CYP_RECORD_BYTES_MIN) return 0;
         if (state == CYP_READY || state == CYP_TAKEN) return seen;
         if (state != CYP_OPEN) return 0;
         uint64_t taken = cyp_word_with_state(seen, CYP_TAKEN);

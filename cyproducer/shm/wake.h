@@ -51,7 +51,7 @@ static inline void cyp_waiter_wakes(uint32_t *sleeping, uint32_t epoch) {
     cyp_store_release_u32(sleeping, epoch); /* pairs with cyp_waiter_needs_wake, which may miss it */
 }
 
-/* After publishing outcomes: must the front-end's eventfd be written? `signalled`: the caller's memory. */
+/* After publishing outcomes: must the front-end be woken? `signalled`: the caller's memory. */
 static inline bool cyp_waiter_needs_wake(const uint32_t *sleeping, uint32_t *signalled) {
     cyp_fence_seq_cst(); /* pairs with the fence in cyp_waiter_sleeps */
     uint32_t epoch = cyp_load_acquire_u32(sleeping);

@@ -5,6 +5,7 @@ write what no honest front-end would.
 """
 
 import os
+import socket
 import struct
 import time
 
@@ -41,9 +42,11 @@ class PlainFrontEnd:
 
     def __init__(self, engine, slots: int = 256, **settings) -> None:
         self.arena, self.slot_count = create_arena(slots * UNIT)
-        self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        ours, senders = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        ours.setblocking(False)
+        self.wake_fd = ours.detach()
         self.attach_id, outcomes, self.sender_wake_fd = engine.attach(
-            os.dup(self.arena.fd), self.slot_count, {**SETTINGS, **settings}, os.dup(self.wake_fd)
+            os.dup(self.arena.fd), self.slot_count, {**SETTINGS, **settings}, senders.detach()
         )
         self.snapshot = SnapshotReader(engine.snapshot_fd())
         self.outcomes_region = map_outcomes(outcomes, self.slot_count)
