@@ -50,7 +50,8 @@ class LogfmtFormatter(logging.Formatter):
 class RotatingStandardError(logging.Handler):
     """Writes to descriptor 2. With a path, that is the file there, and beyond 1 MiB it becomes `path.1`.
 
-    Through the descriptor, so that what the interpreter itself writes when it dies is in the same file.
+    Through the descriptor, so that what the interpreter itself writes when it dies is in the same file. Several
+    processes may write there: whoever finds that another one has put a new file in its place goes on with that.
     """
 
     def __init__(self, path: str | None = None) -> None:
@@ -60,14 +61,22 @@ class RotatingStandardError(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
+            if self.path is not None and not self._is_current(self.path):
+                self._open(self.path)
             os.write(2, (self.format(record) + "\n").encode(errors="backslashreplace"))
             if self.path is not None and os.fstat(2).st_size > ROTATE_BYTES:
-                self._rotate(self.path)
+                os.replace(self.path, self.path + ".1")
+                self._open(self.path)
         except OSError:
             pass  # a full disk or a closed terminal must not end the sender
 
-    def _rotate(self, path: str) -> None:
-        os.replace(path, path + ".1")
+    def _is_current(self, path: str) -> bool:
+        try:
+            return os.path.samestat(os.fstat(2), os.stat(path))
+        except FileNotFoundError:
+            return False
+
+    def _open(self, path: str) -> None:
         fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             os.dup2(fd, 2)

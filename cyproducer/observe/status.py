@@ -14,6 +14,9 @@ from cyproducer.shm.waiting import wait_readable
 __all__ = ["senders", "status", "stop"]
 
 _ANSWER_S = 5.0
+# A sender that was killed is followed by another: for so long a question is asked again.
+_SUCCESSION_S = 2.0
+_PAUSE_S = 0.02
 
 
 def senders() -> list[str]:
@@ -56,9 +59,8 @@ def stop(path: str, timeout: float | None = None) -> None:
     Raises SenderUnavailableError if there is none, it refuses, or it has not ended in time.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
-    with _connect(path) as sock:
-        handshake.send(sock, {"op": "stop"})
-        answer, _ = _receive(sock, path, _ANSWER_S)
+    sock, answer, _ = _question(path, {"op": "stop"}, _ANSWER_S)
+    with sock:
         if answer is None:
             return
         if not answer.get("ok"):
@@ -93,6 +95,36 @@ def _connect(path: str) -> socket.socket:
     return sock
 
 
+def _question(
+    path: str, message: dict[str, Any], timeout: float
+) -> tuple[socket.socket, dict[str, Any] | None, list[int]]:
+    """(connection, answer, descriptors), all the caller's; no answer: the sender is ending, and no other follows.
+
+    Raises _NobodyThere if nobody listens at the first attempt.
+    """
+    give_up = time.monotonic() + _SUCCESSION_S
+    sock = _connect(path)
+    while True:
+        try:
+            handshake.send(sock, message)
+            answer, fds = _receive(sock, path, timeout)
+        except ConnectionError:
+            answer, fds = None, []
+        except BaseException:
+            sock.close()
+            raise
+        ending = answer is None or answer.get("error") == "DRAINING"
+        if not ending or time.monotonic() >= give_up:
+            return sock, answer, fds
+        wait_readable([], _PAUSE_S)
+        try:
+            successor = _connect(path)
+        except _NobodyThere:
+            return sock, None, []
+        sock.close()
+        sock = successor
+
+
 def _receive(sock: socket.socket, path: str, timeout: float) -> tuple[dict[str, Any] | None, list[int]]:
     if not wait_readable([sock.fileno()], timeout):
         raise SenderUnavailableError(f"the sender at {path} took the connection but does not answer")
@@ -105,9 +137,8 @@ def _receive(sock: socket.socket, path: str, timeout: float) -> tuple[dict[str, 
 
 
 def _ask(path: str, timeout: float) -> dict[str, Any]:
-    with _connect(path) as sock:
-        handshake.send(sock, {"op": "status"})
-        answer, fds = _receive(sock, path, timeout)
+    sock, answer, fds = _question(path, {"op": "status"}, timeout)
+    sock.close()
     try:
         if answer is None:
             raise _NobodyThere(f"the sender at {path} is ending")

@@ -19,8 +19,9 @@ from cyproducer.errors import name_for_code
 from cyproducer.observe.ledger import Ledger
 from cyproducer.observe.logfmt import fields
 from cyproducer.sender import replace
-from cyproducer.sender.attached import Peer, RefusedError, has_ended, parse_attach, read_only, topic_name
-from cyproducer.sender.custody import CONTROL, PIDFD, Custody, Held, Line, hang_up
+from cyproducer.sender.attached import Peer, RefusedError, has_ended, parse_attach, topic_name
+from cyproducer.sender.custody import Line
+from cyproducer.sender.succession import Succession
 from cyproducer.shm import handshake
 from cyproducer.shm.arena import LAYOUT_VERSION
 from cyproducer.shm.crash import DEBUG, crashpoint
@@ -53,7 +54,7 @@ class Facts:
     restarts: int = 0
 
 
-class Control:
+class Control(Succession):
     """Everything about front-ends but their records. `finished` says that the process may end."""
 
     def __init__(
@@ -430,68 +431,6 @@ class Control:
             self.log.info("a connection was closed", extra=fields(peer=peer.pid, why=why))
         peer.close()
 
-    # ------------------------------------------------------------------ predecessors and successors
-
-    def adopt(self, custody: Custody, refused: Collection[int]) -> None:
-        """Takes over the front-ends of a sender that has ended; the engine has them already, but `refused`."""
-        self.ledger = custody.ledger
-        for held in custody.held.values():
-            self._remember_app(held.attach_id, held.meta["app"])
-            if held.attach_id in refused:
-                self.log.error("a front-end cannot be taken over", extra=fields(app=held.meta["app"]))
-                hang_up(held.take(CONTROL))
-                self.line.tell({"op": "drop", "attach_id": held.attach_id})
-            elif held.ended:
-                self._ended[held.attach_id] = held.meta
-            else:
-                self._adopt_front_end(held)
-            held.close()
-        for fd in custody.waiting:
-            peer = Peer(socket.socket(fileno=fd), None)
-            peer.awaits_end = True
-            self._add_peer(peer)
-        custody.held, custody.waiting = {}, []
-        if custody.draining:
-            self.drain(custody.draining, custody.drain_until)
-
-    def _adopt_front_end(self, held: Held) -> None:
-        peer = Peer(socket.socket(fileno=held.take(CONTROL)), None)
-        peer.socket.setblocking(False)
-        peer.attach_id, peer.app, peer.meta = held.attach_id, held.meta["app"], held.meta
-        peer.pid, peer.pidfd = held.meta["pid"], held.take(PIDFD)
-        self._add_peer(peer)
-        self._front_ends[peer.attach_id] = peer
-        self._pidfds[peer.pidfd] = peer
-        self.engine.watch(peer.pidfd)
-        if not held.answered:
-            # Perhaps it is: then the front-end has two answers, and passes over the second one.
-            _, outcomes, _, wake = self.engine.descriptors(peer.attach_id)
-            self._answer_attach(peer, read_only(outcomes), os.dup(wake))
-
-    def custody(self) -> Custody:
-        """In a forked child that is to be the supervisor: all that it has to hold, which is its own from here on.
-
-        Descriptors that only the sender needs are forgotten, to be closed by their numbers.
-        """
-        custody = Custody(self.idle_timeout_s, self.facts.started_at, self.facts.restarts)
-        custody.ledger = self.ledger
-        custody.regions = list(self.engine.regions())
-        for attach_id, peer in self._front_ends.items():
-            fds = [peer.fd, peer.pidfd, *self.engine.descriptors(attach_id)]
-            held = custody.held[attach_id] = Held(attach_id, peer.meta, fds)
-            held.answered = True
-        for attach_id, meta in self._ended.items():
-            held = Held(attach_id, meta, [-1, -1, *self.engine.descriptors(attach_id)])
-            held.answered = held.ended = True
-            custody.held[attach_id] = held
-        custody.waiting = [peer.fd for peer in self._peers.values() if peer.awaits_end]
-        if self.draining:
-            custody.draining, custody.drain_until = "its predecessor drained", self._drain_deadline
-        for peer in self._peers.values():
-            peer.socket.detach()
-            peer.pidfd = -1
-        return custody
-
     def _on_replace(self, peer: Peer, message: dict[str, Any]) -> None:
         """Another build wants to take over: it is passed on to the supervisor, which ends this process."""
         refusal = replace.why_not(message, self.settings)
@@ -526,10 +465,13 @@ class Control:
             (self._apps.get(attach_id, "?"), topic, name_for_code(code), records, time.time())
             for attach_id, topic, code, records in self.engine.take_failures()
         ]
+        if rows:
+            self._count_failures(rows)
+
+    def _count_failures(self, rows: list[tuple[str, str, str, int, float]]) -> None:
         for row in rows:
             self.ledger.add(*row)
-        if rows:
-            self.line.tell({"op": "failures", "rows": rows})
+        self.line.tell({"op": "failures", "rows": rows})
 
     def tell(self, text: str, app: str | None = None) -> None:
         """Sends a warning to the living front-ends: those of the application if it has any, else all."""

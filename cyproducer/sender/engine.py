@@ -243,6 +243,13 @@ class Engine:
         """Is no thread of ours at work, whose locks a forked child would find held for ever?"""
         return not self._brokers.resolver.busy
 
+    def hold_lookups(self) -> None:
+        """No such thread begins its work until resume_lookups(): sooner or later the process may fork."""
+        self._brokers.resolver.hold()
+
+    def resume_lookups(self) -> None:
+        self._brokers.resolver.resume()
+
     def abandon(self) -> None:
         """In a forked child, instead of close(): the parent's engine is not touched.
 

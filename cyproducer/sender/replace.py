@@ -60,7 +60,11 @@ def hand_over(heir: socket.socket, post: Any, custody: Custody) -> bool:
                 _send_held(heir, op, held)
         for fd in custody.waiting:
             handshake.send(heir, {"op": "waiting"}, (fd,))
-        facts = {"draining": custody.draining, "ledger": custody.ledger.rows(), "deaths": list(custody.deaths.items())}
+        facts = {
+            "draining": custody.draining,
+            "ledger": custody.ledger.rows(),
+            "deaths": list(custody.deaths.items()),
+        }
         handshake.send(heir, {"op": "facts", **facts})
         handshake.send(heir, {"op": "all"})
         answer, fds = handshake.receive(heir)

@@ -21,6 +21,7 @@ class Resolver:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._pool: ThreadPoolExecutor | None = None
         self._under_way = 0
+        self._held: list[tuple[str, int, Callable[[list[Address] | OSError], None]]] | None = None
         self._done: list[tuple[Callable[[list[Address] | OSError], None], Future[list[Address]]]] = []
 
     def resolve(self, host: str, port: int, then: Callable[[list[Address] | OSError], None]) -> None:
@@ -32,6 +33,9 @@ class Resolver:
         else:
             family = socket.AF_INET if numeric.version == 4 else socket.AF_INET6
             then([(family, (host, port))])
+            return
+        if self._held is not None:
+            self._held.append((host, port, then))
             return
         if self._pool is None:
             self._pool = ThreadPoolExecutor(_THREADS, "cyproducer-resolver")
@@ -50,6 +54,17 @@ class Resolver:
     def busy(self) -> bool:
         """Is a name being looked up?"""
         return self._under_way > 0
+
+    def hold(self) -> None:
+        """No look-up begins until resume()."""
+        if self._held is None:
+            self._held = []
+
+    def resume(self) -> None:
+        """Begins what was asked for meanwhile."""
+        held, self._held = self._held or [], None
+        for host, port, then in held:
+            self.resolve(host, port, then)
 
     def collect(self) -> None:
         """Delivers the answers that have come."""

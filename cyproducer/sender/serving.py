@@ -12,8 +12,8 @@ import time
 from cyproducer.observe.logfmt import fields
 from cyproducer.sender import neighbours
 from cyproducer.sender.control import Control, Facts
-from cyproducer.sender.custody import Custody, Line, Post
-from cyproducer.sender.engine import Engine as NativeEngine
+from cyproducer.sender.custody import ARENA, OUTCOMES, SENDER_WAKE, WAKE, Custody, Line, Post
+from cyproducer.sender.engine import Engine, Legacy, LegacyFrontEnd
 from cyproducer.sender.relay import FrontEndHandler
 from cyproducer.sender.signals import Kin, Signals, fork
 from cyproducer.sender.surroundings import name_process, reap, to_null
@@ -24,25 +24,10 @@ __all__ = ["Serving"]
 _RESTARTS_WORTH_A_WARNING = 3
 _SUPERVISOR_LIFE_S = 1.0
 _FORK_PAUSE_S = 0.2
+_LOOKUP_PAUSE_S = 0.02
 
 # Loaded by the first look-up of a name, and by then the files may be gone.
 "host".encode("idna")
-
-
-class Engine(NativeEngine):
-    """An engine that nobody takes over from."""
-
-    def regions(self) -> tuple[int, ...]:
-        return ()
-
-    def descriptors(self, attach_id: int) -> tuple[int, ...]:
-        return ()
-
-    def take_gone(self) -> list[int]:
-        return []
-
-    def abandon(self) -> None:
-        pass
 
 
 class Serving:
@@ -87,9 +72,9 @@ class Serving:
     def _begin(self, at_end: contextlib.ExitStack) -> tuple[Engine, Control]:
         post, custody = self.post, self.custody
         at_end.callback(self.signals.close)
-        engine = Engine(post.settings, self.log)
+        engine = Engine(post.settings, self.log, _legacy(custody))
         at_end.callback(engine.close)
-        if engine.regions() and not custody.regions and not self.line.give({"op": "regions"}, engine.regions()):
+        if not custody.regions and not self.line.give({"op": "regions"}, engine.regions()):
             raise OSError("the supervisor does not take the state")
         facts = Facts(
             post.place.socket,
@@ -104,7 +89,7 @@ class Serving:
         handler = FrontEndHandler(control)
         self.log.addHandler(handler)
         at_end.callback(self.log.removeHandler, handler)
-        control.adopt(custody, ())
+        control.adopt(custody, engine.refused)
         self._report(control)
         engine.watch(self.signals.reader.fileno())
         self._watch_supervisor(engine)
@@ -129,7 +114,9 @@ class Serving:
         often = custody.in_a_row >= _RESTARTS_WORTH_A_WARNING
         self.log.log(
             logging.WARNING if often else logging.INFO,
-            "a sender has ended again and again; the next goes on" if often else "goes on where a sender has ended",
+            "a sender has ended again and again; the next goes on"
+            if often
+            else "goes on where a sender has ended",
             extra=fields(restarts=custody.restarts, undelivered=control.engine.undelivered()),
         )
 
@@ -197,17 +184,25 @@ class Serving:
             crashpoint("supervise.lost")
         reap(self.line.pidfd)
         now = time.monotonic()
-        self.log.info("the supervisor has ended; another one follows", extra=fields(pid=self.line.supervisor_pid))
+        self.log.info(
+            "the supervisor has ended; another one follows", extra=fields(pid=self.line.supervisor_pid)
+        )
         self.line.end()
         self.fork_at = now if now - self.supervised_since >= _SUPERVISOR_LIFE_S else now + _FORK_PAUSE_S
 
     def _fork_supervisor(self, engine: Engine, control: Control) -> tuple[Custody, Kin] | None:
+        engine.hold_lookups()
+        if not engine.may_fork():
+            self.fork_at = time.monotonic() + _LOOKUP_PAUSE_S
+            return None
         try:
             kin = fork(self.signals)
         except OSError as error:
             self.log.error("no supervisor can be started: %s", error)
             self.fork_at = time.monotonic() + _FORK_PAUSE_S
             return None
+        finally:
+            engine.resume_lookups()
         if kin.signals is not None:
             return self._leave_to_the_sender(engine, control), kin
         if DEBUG:
@@ -238,3 +233,22 @@ class Serving:
         self.line.tell({"op": "draining", "why": "its predecessor was ending", "until": None})
         self.post.election.give_up_names()
         control.close()
+
+
+def _legacy(custody: Custody) -> Legacy | None:
+    if not custody.regions:
+        return None
+    front_ends = [
+        LegacyFrontEnd(
+            held.attach_id,
+            held.fds[ARENA],
+            held.fds[OUTCOMES],
+            held.meta["slots"],
+            held.meta["settings"],
+            held.fds[WAKE],
+            held.fds[SENDER_WAKE],
+            held.ended,
+        )
+        for held in custody.held.values()
+    ]
+    return Legacy(custody.regions[0], custody.regions[1], front_ends)

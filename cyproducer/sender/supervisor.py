@@ -218,7 +218,7 @@ class Supervisor:
             self._finish()
             text = child.failure or f"it ended as soon as it was started ({how})"
             raise StartError(0, text)
-        if child.finished or self.custody.heard > 1 or not self.custody.regions:
+        if child.finished or self.custody.heard > 1:
             self._finish()
             return
         now = time.monotonic()
@@ -257,7 +257,9 @@ class Supervisor:
             held.end()
         self.log.error(
             "senders crashed at a front-end's memory, which is left alone from here on",
-            extra=fields(attach_id=attach_id, peer=held.meta.get("pid"), app=held.meta.get("app"), deaths=deaths),
+            extra=fields(
+                attach_id=attach_id, peer=held.meta.get("pid"), app=held.meta.get("app"), deaths=deaths
+            ),
         )
 
     def _look(self, child: Child) -> None:

@@ -1,6 +1,9 @@
 """The arena as its owner makes it, the outcomes as a front-end maps them, and the layout's version for Python."""
 
+import os
+
 from libc.stdint cimport uint64_t
+from libc.string cimport memcpy
 
 from cyproducer.shm.geometry cimport FrontEndGeometry, front_end_geometry
 from cyproducer.shm.layout cimport (
@@ -9,12 +12,18 @@ from cyproducer.shm.layout cimport (
     CYP_ARENA_MAGIC,
     CYP_BLOCK_BYTES,
     CYP_LAYOUT_VERSION,
+    CYP_OPEN,
     CYP_OUTCOMES_MAGIC,
+    CYP_READY,
+    CYP_SEALED,
+    CYP_TAKEN,
     CYP_UNIT_BYTES,
     cyp_arena_header,
     cyp_outcomes_header,
+    cyp_slot_row,
 )
 from cyproducer.shm.region cimport Region
+from cyproducer.shm.word cimport word_count, word_state
 
 
 #: Of layout.h; front-ends and senders of different layouts never meet.
@@ -46,6 +55,29 @@ def create_arena(uint64_t buffer_memory):
     header.layout_version = CYP_LAYOUT_VERSION
     header.magic = CYP_ARENA_MAGIC
     return region, geometry.slot_count
+
+
+def count_undelivered(int fd, uint64_t slot_count):
+    """Records in an arena's chunks that are open or closed but not done, read without mapping it.
+
+    Raises ValueError for a number of slots that no arena has, OSError if it cannot be read.
+    """
+    cdef FrontEndGeometry geometry
+    cdef cyp_slot_row row
+    cdef uint64_t records = 0
+    cdef uint64_t offset, end
+    cdef Py_ssize_t at
+    cdef bytes rows
+    if not front_end_geometry(slot_count * CYP_UNIT_BYTES, &geometry):
+        raise ValueError(f"an arena of {slot_count} slots")
+    end = geometry.slots_offset + slot_count * sizeof(row)
+    for offset in range(geometry.slots_offset, end, CYP_BLOCK_BYTES):
+        rows = os.pread(fd, min(CYP_BLOCK_BYTES, end - offset), offset)
+        for at in range(0, len(rows) // sizeof(row)):
+            memcpy(&row, <const char *>rows + at * sizeof(row), sizeof(row))
+            if word_state(row.word) in (CYP_OPEN, CYP_SEALED, CYP_READY, CYP_TAKEN):
+                records += word_count(row.word)
+    return records
 
 
 def map_outcomes(int fd, uint64_t slot_count):

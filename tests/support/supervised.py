@@ -1,0 +1,91 @@
+"""A sender and its supervisor from outside: who they are, killing one of them, and a foreground sender with a patch."""
+
+import contextlib
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from cyproducer.observe.status import status, stop
+from cyproducer.shm import handshake
+from support.process import is_running, kill9, script_command, script_environment, wait_until
+
+NOWHERE = "127.0.0.1:9"
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def the_sender() -> dict[str, Any]:
+    """The status of the only sender."""
+    (found,) = status()
+    return found
+
+
+def kill(which: str) -> int:
+    """SIGKILL to the "sender" or the "supervisor"; its pid."""
+    pid = the_sender()[f"{which}_pid"]
+    kill9(pid)
+    return pid
+
+
+def pair() -> tuple[int, int] | None:
+    """(sender, supervisor) if both live."""
+    found = status()
+    if len(found) != 1 or found[0]["supervisor_pid"] is None:
+        return None
+    pids = found[0]["sender_pid"], found[0]["supervisor_pid"]
+    return pids if all(map(is_running, pids)) else None
+
+
+def another(former: tuple[int, int]) -> tuple[int, int]:
+    """The next pair in which one of the two is another."""
+    return wait_until(lambda: (now := pair()) and now != former and now, 10, f"a successor in {former}")
+
+
+@contextlib.contextmanager
+def asking(path: Path) -> Iterator[socket.socket]:
+    """A connection to a sender on which something was asked: its control plane has a turn."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        sock.settimeout(20)
+        sock.connect(str(path))
+        handshake.send(sock, {"op": "status"})
+        yield sock
+
+
+class Foreground:
+    """A foreground sender with what a test changes in it: `patch` is Python that runs before it."""
+
+    def __init__(self, socket: Path, servers: str, log: Path, patch: str = "", **options: Any) -> None:
+        self.socket = socket
+        self.log = log
+        script = f"""
+import os, sys, time
+sys.path[:0] = {[options.pop("root", str(ROOT))]!r}
+from cyproducer.sender import control, serving, supervisor, engine
+from cyproducer.foreground import run_sender
+{patch}
+run_sender({{"bootstrap_servers": {servers!r}, **{options.pop("settings", {})!r}}}, {str(socket)!r}, **{options!r})
+"""
+        with open(log, "a") as file:
+            self.process = subprocess.Popen(
+                [*script_command(script)], env=script_environment(), stderr=file, cwd="/", text=True
+            )
+
+    def ready(self) -> "Foreground":
+        wait_until(lambda: self.socket.exists() or self.process.poll() is not None, 30, "the sender's socket")
+        assert self.process.poll() is None, self.log.read_text()
+        return self
+
+    def lines(self, text: str) -> list[str]:
+        """Lines of its log that contain a text."""
+        return [line for line in self.log.read_text().splitlines() if text in line]
+
+    def end(self) -> None:
+        """If it was killed, its successor is ended."""
+        if self.process.poll() is None:
+            self.process.terminate()
+        if self.process.wait(30) == -signal.SIGKILL:
+            stop(str(self.socket), 20)
+        else:
+            assert self.process.returncode == 0, self.log.read_text()

@@ -1,0 +1,235 @@
+"""What a sender hands to its supervisor, in which order, and what happens when nobody takes it; backoff; reaping."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from cyproducer.shm.arena import LAYOUT_VERSION, count_undelivered, create_arena
+from support.process import run_script, wait_until
+
+from cyproducer.observe.ledger import Ledger
+from cyproducer.sender import replace
+from cyproducer.sender.attached import has_ended
+from cyproducer.sender.custody import Custody, Held, Line, received
+from cyproducer.sender.supervisor import backoff_s
+from cyproducer.sender.surroundings import reap, state_of
+from cyproducer.shm import handshake
+
+
+def null() -> int:
+    return os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+
+
+@pytest.fixture
+def line() -> Iterator[tuple[Line, socket.socket]]:
+    mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    mine.setblocking(False)
+    theirs.setblocking(False)
+    sender = Line(theirs, os.getpid(), os.pidfd_open(os.getpid()))
+    yield sender, mine
+    sender.end()
+    mine.close()
+
+
+def deliver(line: tuple[Line, socket.socket], custody: Custody) -> None:
+    for message, fds in received(line[1]):
+        custody.note(message, fds)
+
+
+def hold(line: Line, attach_id: int, fds: list[int]) -> bool:
+    return line.give({"op": "hold", "attach_id": attach_id, "meta": {"app": "a"}}, tuple(fds))
+
+
+def test_life_of_a_front_end_in_custody(line: tuple[Line, socket.socket]) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    custody = Custody(1.0)
+    ours, theirs = socket.socketpair()
+    theirs.settimeout(5)
+    fds = [ours.detach(), *(null() for _ in range(5))]
+    assert hold(line[0], 7, fds)
+    for fd in fds:
+        os.close(fd)
+    deliver(line, custody)
+    held = custody.held[7]
+    assert (held.meta, held.answered, held.ended) == ({"app": "a"}, False, False)
+    assert len(custody.descriptors()) == 6
+    line[0].tell({"op": "answered", "attach_id": 7})
+    line[0].tell({"op": "ended", "attach_id": 7})
+    line[0].tell({"op": "ended", "attach_id": 8})
+    deliver(line, custody)
+    assert (held.answered, held.ended, len(custody.descriptors())) == (True, True, 4)
+    assert theirs.recv(1) == b""
+    line[0].tell({"op": "drop", "attach_id": 7})
+    deliver(line, custody)
+    assert custody.held == {}
+    theirs.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_what_lies_in_the_queue_outlives_the_sender(line: tuple[Line, socket.socket]) -> None:
+    fds = [null() for _ in range(6)]
+    assert hold(line[0], 1, fds)
+    line[0].tell({"op": "draining", "why": "SIGTERM", "until": 5.5})
+    line[0].tell({"op": "idle", "timeout_s": 9})
+    line[0].tell({"op": "failures", "rows": [("a", "t", "c", 3, 1.0)]})
+    line[0].end()
+    for fd in fds:
+        os.close(fd)
+    custody = Custody(1.0)
+    deliver(line, custody)
+    assert list(custody.held) == [1]
+    assert (custody.draining, custody.drain_until, custody.idle_timeout_s) == ("SIGTERM", 5.5, 9)
+    assert custody.ledger.rows()[0]["count"] == 3
+    custody.forget()
+    assert custody.descriptors() == set()
+
+
+def test_full_queue_refuses_descriptors_and_keeps_words_in_order(line: tuple[Line, socket.socket]) -> None:
+    fds = [null() for _ in range(6)]
+    taken = 0
+    while hold(line[0], taken, fds):
+        taken += 1
+    assert taken > 10
+    for attach_id in range(5):
+        line[0].tell({"op": "drop", "attach_id": attach_id})
+    custody = Custody(None)
+    deliver(line, custody)
+    assert len(custody.held) == taken
+    line[0].flush()
+    deliver(line, custody)
+    assert sorted(custody.held) == list(range(5, taken))
+    assert hold(line[0], 1000, fds)
+    deliver(line, custody)
+    assert 1000 in custody.held
+    custody.forget()
+    for fd in fds:
+        os.close(fd)
+
+
+def test_without_a_supervisor_everything_succeeds() -> None:
+    alone = Line()
+    assert alone.give({"op": "hold"}, (0,))
+    alone.tell({"op": "drop"})
+    assert not alone.say_last({"op": "finished"})
+    mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    widowed = Line(theirs, 1, -1)
+    mine.close()
+    assert widowed.give({"op": "hold"}, (0,))
+    widowed.tell({"op": "drop"})
+    assert not widowed.say_last({"op": "finished"})
+    widowed.end()
+
+
+def test_damaged_messages_are_passed_over(line: tuple[Line, socket.socket]) -> None:
+    assert line[0].socket is not None
+    line[0].socket.send(b"{")
+    line[0].tell({"op": "dance"})
+    line[0].tell({"op": "drop", "attach_id": 3})
+    messages = received(line[1])
+    assert [message["op"] for message, _ in messages] == ["dance", "drop"]
+    custody = Custody(None)
+    for message, fds in messages:
+        custody.note(message, fds)
+
+
+def test_backoff() -> None:
+    assert [backoff_s(n, False) for n in range(1, 11)] == [0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5, 5]
+    assert backoff_s(10_000, False) == 5
+    assert [backoff_s(n, True) for n in (1, 2, 5, 6, 100)] == [0, 0.05, 0.4, 0.5, 0.5]
+
+
+def test_ledger_goes_on_where_another_ended() -> None:
+    first, second = Ledger(), Ledger()
+    first.add("a", "t", "c", 3, 10.0)
+    first.add("a", "t", "c", 1, 20.0)
+    for row in first.rows():
+        second.restore(row)
+    assert second.rows() == first.rows()
+    assert second.next_warning_in(20.0) is None
+    second.add("a", "t", "c", 2, 200.0)
+    assert [notice.text for notice in second.warnings(200.0)] == ["2 records of a for topic t failed: c"]
+
+
+def test_who_may_replace() -> None:
+    settings = {"client_id": "c", "gone": 1}
+    asked = {"layout": LAYOUT_VERSION, "settings": {"client_id": "c", "new": 2}}
+    assert replace.why_not(asked, settings) is None
+    assert replace.why_not({**asked, "layout": 99}, settings)[0] == "LAYOUT"
+    assert replace.why_not({**asked, "settings": {"client_id": "d"}}, settings) == (
+        "SETTINGS",
+        "client_id is 'c' there and 'd' here",
+    )
+    assert replace.why_not({"layout": LAYOUT_VERSION}, settings)[0] == "MALFORMED"
+
+
+def test_peeked_message_stays() -> None:
+    left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    right.setblocking(False)
+    assert handshake.peek(right) is None
+    handshake.send(left, {"op": "want"}, [0])
+    assert handshake.peek(right) == handshake.peek(right) == {"op": "want"}
+    message, (fd,) = handshake.receive(right)
+    os.close(fd)
+    assert message == {"op": "want"}
+    left.send(b"[1]")
+    assert handshake.peek(right) is None
+    left.close()
+    right.close()
+
+
+@pytest.mark.parametrize(
+    ("end", "text"), [("sys.exit(3)", "status 3"), ("os.kill(os.getpid(), 9)", "SIGKILL"), ("os.abort()", "SIGABRT")]
+)
+def test_how_a_child_ended(end: str, text: str) -> None:
+    child = subprocess.Popen([sys.executable, "-c", f"import os, sys; {end}"], stderr=subprocess.DEVNULL)
+    pidfd = os.pidfd_open(child.pid)
+    wait_until(lambda: has_ended(pidfd))
+    assert reap(pidfd) == text
+    assert reap(pidfd) == ""
+    os.close(pidfd)
+    child.returncode = 0
+
+
+def test_state_of_a_process() -> None:
+    with subprocess.Popen(["/bin/sleep", "60"]) as child:
+        child.send_signal(signal.SIGSTOP)
+        wait_until(lambda: state_of(child.pid) == "T", what="the stop")
+        child.kill()
+    assert state_of(child.pid) == ""
+
+
+def test_closing_all_but_some() -> None:
+    script = """
+    import os
+    from cyproducer.sender.surroundings import close_others
+    kept = [os.dup(0) for _ in range(20)][3::5]
+    os.dup2(0, 200)
+    close_others(kept)
+    print(sorted(fd for fd in range(256) if os.path.exists(f"/proc/self/fd/{fd}")) == [0, 1, 2, *kept])
+    """
+    assert run_script(script).stdout == "True\n"
+
+
+def test_records_of_an_arena_are_counted_without_mapping_it() -> None:
+    arena, slots = create_arena(1 << 20)
+    fd = os.dup(arena.fd)
+    arena.close()
+    assert count_undelivered(fd, slots) == 0
+    for slot, (state, records) in enumerate([(1, 5), (3, 7), (4, 11), (2, 13), (0, 17), (5, 19), (6, 23)]):
+        os.pwrite(fd, (state << 60 | records << 18).to_bytes(8, "little"), 4096 + slot * 64)
+    assert count_undelivered(fd, slots) == 5 + 7 + 11 + 13
+    with pytest.raises(ValueError, match="slots"):
+        count_undelivered(fd, 3)
+    os.close(fd)
+
+
+def test_held_is_closed_once() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    held = Held(1, {}, [-1, *(null() for _ in range(5))])
+    held.close()
+    held.close()
+    assert len(os.listdir("/proc/self/fd")) == before
