@@ -43,6 +43,7 @@ from cyproducer.shm.crash cimport CRASHPOINT
 cdef enum:
     RESPONSE_BYTES_MAX = 104857600      # a length beyond this is no Kafka broker's
     READ_BYTES = 65536
+    INPUT_KEPT_MAX = 131072             # of an empty input buffer; a large response needs more once
     ERROR_NETWORK = 13                  # NETWORK_EXCEPTION: what Kafka's client calls a broken connection
     ERROR_REQUEST_TIMED_OUT = 7
 
@@ -172,8 +173,16 @@ cdef void _read_available(Core *core, Node *node) noexcept nogil:
         if not _take_responses(core, node):
             close_connection(core, node, CLOSE_PROTOCOL)
             return
+        _trim_input(node)
         if got < READ_BYTES:
             return
+
+
+cdef void _trim_input(Node *node) noexcept nogil:
+    if node.input_length == 0 and node.input_capacity > INPUT_KEPT_MAX:
+        free(node.input)
+        node.input = NULL
+        node.input_capacity = 0
 
 
 cdef inline uint32_t _get32(const uint8_t *at) noexcept nogil:
@@ -262,6 +271,7 @@ cdef void close_connection(Core *core, Node *node, int32_t reason) noexcept nogi
     node.fd = -1
     node.wants_write = False
     node.input_length = 0
+    _trim_input(node)
     node.in_flight = 0
     request = node.sent_head
     if node.sent_tail != NULL:

@@ -20,6 +20,8 @@ from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.entry cimport entry_enter, entry_resolve, entry_sure, entry_unsure
 from cyproducer.shm.layout cimport (
     CYP_BLOCK_BYTES,
+    CYP_BUMPING_GAP,
+    CYP_BUMPING_MURKY,
     CYP_ENTRY_ASSIGNED,
     CYP_ENTRY_FREE,
     CYP_ENTRY_ORDER_STEP,
@@ -109,6 +111,7 @@ cdef Wire *new_wire(Core *core, Partition *partition, Batch **batches, uint32_t 
     wire.stamped = False
     wire.sent = False
     wire.unsure = False
+    wire.spoiled = False
     wire.heir = False
     wire.ahead = AHEAD_NOT
     wire.state = WIRE_WAITING
@@ -425,8 +428,7 @@ cdef void _note_acked(Partition *partition, cyp_entry *entry) noexcept nogil:
 cdef void give_up(Core *core, Wire *wire, int32_t error) noexcept nogil:
     """The entry ends, for all of its contributors: with `error`, or as unknown if an attempt was unsure."""
     if wire.idempotent:
-        demand_epoch(wire.partition)
-        wire.partition.murky |= wire.unsure
+        demand_epoch(wire.partition, CYP_BUMPING_MURKY if wire.unsure else CYP_BUMPING_GAP)
     entry_resolve(wire.entry, CODE_OUTCOME_UNKNOWN if wire.unsure else error, -1, -1)
     CRASHPOINT(b"complete.given-up")
     publish_resolved(core, wire)
@@ -460,10 +462,15 @@ cdef void retry(Core *core, Wire *wire, int32_t error, bint unsure) noexcept nog
     drop_hopeless(core, partition)
 
 
-cdef void demand_epoch(Partition *partition) noexcept nogil:
-    """Stop draining the partition; once nothing of it is in flight or unsure, it goes on in a new epoch."""
+cdef void demand_epoch(Partition *partition, uint32_t why) noexcept nogil:
+    """Stop draining the partition; once nothing of it is in flight or unsure, it goes on in a new epoch.
+
+    `why`: CYP_BUMPING_GAP, or CYP_BUMPING_MURKY where nobody knows whether a batch was appended.
+    """
+    cdef cyp_identity *identity = &partition.row.identity[partition.row.current]
     partition.bumping = True
-    store_release32(&partition.row.identity[partition.row.current].bumping, 1)
+    partition.murky |= why == CYP_BUMPING_MURKY
+    store_release32(&identity.bumping, identity.bumping | why)
     CRASHPOINT(b"epoch.demanded")
 
 

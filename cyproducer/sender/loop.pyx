@@ -9,6 +9,7 @@ import os
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy
+from posix.uio cimport iovec
 
 from cyproducer.sender.accumulator cimport accumulate, anything_submitted, linger
 from cyproducer.sender.attaching cimport end_front_end, free_front_end
@@ -87,6 +88,18 @@ cdef class Loop(FrontEnds):
         client_id = settings["client_id"].encode()[:255]
         memcpy(self.core.client_id, <const char *>client_id, len(client_id))
         self.core.client_id_bytes = len(client_id)
+
+    def spare_memory(self):
+        """What is kept for the next requests and responses: {"requests", "request_bytes", "input_bytes"}."""
+        cdef Request *request = self.core.spare_requests
+        cdef uint32_t index
+        found = {"requests": self.core.spare_count, "request_bytes": 0, "input_bytes": 0}
+        while request != NULL:
+            found["request_bytes"] += request.bytes_capacity + request.iov_capacity * sizeof(iovec)
+            request = request.next
+        for index in range(self.core.node_count):
+            found["input_bytes"] += self.core.nodes[index].input_capacity
+        return found
 
     # ---------------------------------------------------------------- topics
 

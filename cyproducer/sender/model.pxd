@@ -217,6 +217,7 @@ ctypedef struct Wire:
     bint stamped                    # entry.crc is that of the records as they went out
     bint sent                       # an attempt has gone out under the present sequence
     bint unsure                     # an attempt before the present one may have been appended
+    bint spoiled                    # the broker has named a record of the merged batch
     bint heir                       # unsure as part of a larger batch, under the same first sequence
     uint8_t ahead                   # WireAhead
     Wire *next
@@ -388,6 +389,7 @@ ctypedef struct Core:
     uint32_t *free_bodies
     uint32_t free_body_count
     Request *spare_requests
+    uint32_t spare_count
     uint32_t requests_made          # all that exist; each is with a connection or spare
     # producer identity
     int64_t producer_id

@@ -24,6 +24,7 @@ from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.entry cimport entry_enter, entry_resolve
 from cyproducer.shm.layout cimport (
     CYP_BLOCK_BYTES,
+    CYP_BUMPING_GAP,
     CYP_ENTRY_ASSIGNED,
     CYP_ENTRY_HEIR,
     CYP_ENTRY_PREPARED,
@@ -79,6 +80,7 @@ cdef inline bint _is_content(int32_t error) noexcept nogil:
 cdef void accuse(Core *core, Wire *wire, uint32_t record) noexcept nogil:
     """The broker names a record of a merged batch that it refuses; `fail` follows."""
     cdef uint32_t row = wire.entry.contributors
+    wire.spoiled = True
     while row != CYP_NONE:
         if record - core.contributors[row].first < core.contributors[row].count:
             if core.contributor_batches[row] != NULL:
@@ -90,7 +92,6 @@ cdef void accuse(Core *core, Wire *wire, uint32_t record) noexcept nogil:
 cdef void fail(Core *core, Wire *wire, int32_t error) noexcept nogil:
     """The broker refuses the records: a definite error of the present attempt."""
     cdef Partition *partition = wire.partition
-    cdef uint32_t accused
     cdef bint done
     if wire.body == NULL or wire.unreported == 0:
         if wire.body == NULL and _is_content(error):
@@ -99,28 +100,25 @@ cdef void fail(Core *core, Wire *wire, int32_t error) noexcept nogil:
         return
     if error == ERROR_MESSAGE_TOO_LARGE:
         partition.merge_max = wire.entry.length // 2
-    accused = _mark_accused(core, wire)
-    if accused == 0 and wire.unsure:
+    _mark_offenders(core, wire)
+    if wire.unsure and not wire.spoiled:
         give_up(core, wire, error)
         return
     if wire.idempotent:
-        demand_epoch(partition)
-    done = _shed(core, wire, error) if accused else _take_apart(core, wire)
+        demand_epoch(partition, CYP_BUMPING_GAP)
+    done = _shed(core, wire, error) if wire.spoiled else _take_apart(core, wire)
     if not done:  # no room for what takes its place: it is refused once more, later
         acquit(core, wire)
         partition.retry_at_ns = core.now + core.retry_backoff_ns
         wait(wire)
 
 
-cdef uint32_t _mark_accused(Core *core, Wire *wire) noexcept nogil:
-    """Counts the accused; their queues become offenders."""
-    cdef uint32_t row = wire.entry.contributors, accused = 0
+cdef void _mark_offenders(Core *core, Wire *wire) noexcept nogil:
+    cdef uint32_t row = wire.entry.contributors
     while row != CYP_NONE:
         if core.contributor_batches[row] != NULL and core.contributor_batches[row].accused:
-            accused += 1
             offend(core, core.contributor_batches[row].queue)
         row = core.contributors[row].next
-    return accused
 
 
 cdef bint _shed(Core *core, Wire *wire, int32_t error) noexcept nogil:
@@ -189,8 +187,11 @@ cdef Wire *_prepare(Core *core, Wire *wire, Batch **staying, uint32_t count, uin
 
 
 cdef void _carry_over(Core *core, Wire *wire, Wire *part) noexcept nogil:
-    """Copies the records of those who stay from body to body: the chunks may have been changed since the merge."""
-    cdef uint32_t row = wire.entry.contributors, first = 0
+    """Copies the records of those who stay from body to body: the chunks may have been changed since the merge.
+
+    A contributor that a successor did not find again has left its records behind, and they go.
+    """
+    cdef uint32_t row = wire.entry.contributors, first = 0, passed = 0
     cdef const uint8_t *source = wire.body
     cdef const uint8_t *end = wire.body + wire.entry.length
     cdef const uint8_t *following
@@ -199,7 +200,9 @@ cdef void _carry_over(Core *core, Wire *wire, Wire *part) noexcept nogil:
     part.entry.base_timestamp = wire.entry.base_timestamp
     part.entry.max_timestamp = wire.entry.base_timestamp
     while row != CYP_NONE:
+        source = _after_records(source, end, core.contributors[row].first - passed)
         following = _after_records(source, end, core.contributors[row].count)
+        passed = core.contributors[row].first + core.contributors[row].count
         if core.contributor_batches[row] != NULL and core.contributor_batches[row].wire == part:
             written = merge_records(
                 source, following - source, <int32_t>core.contributors[row].count, 0, <int32_t>first,
@@ -287,7 +290,9 @@ cdef void withdraw_offenders(Core *core, Partition *partition) noexcept nogil:
 
 
 cdef void acquit(Core *core, Wire *wire) noexcept nogil:
+    """Takes back what `accuse` said."""
     cdef uint32_t row = wire.entry.contributors
+    wire.spoiled = False
     while row != CYP_NONE:
         if core.contributor_batches[row] != NULL:
             core.contributor_batches[row].accused = False

@@ -8,6 +8,7 @@ from cyproducer.sender.model cimport Core, Node, Request, Wire
 cdef Request *new_request(
     Core *core, uint32_t byte_capacity, uint32_t iov_capacity, uint32_t wire_capacity
 ) noexcept nogil
+cdef void free_request(Core *core, Request *request) noexcept nogil
 cdef void recycle(Core *core, Request *request) noexcept nogil
 cdef void recycle_all(Core *core, Request *request) noexcept nogil
 cdef Request *produce_request(Core *core, Node *node, Wire **wires, uint32_t count) noexcept nogil

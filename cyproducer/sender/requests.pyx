@@ -6,7 +6,7 @@ socket. Produce v3 to v12; flexible (compact lengths, tagged fields) from v9.
 """
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, qsort, realloc
+from libc.stdlib cimport calloc, free, qsort, realloc
 from libc.string cimport memcpy
 from posix.uio cimport iovec
 
@@ -24,6 +24,10 @@ cdef enum:
     REQUEST_FIXED = 32
     # topic name length 3, partition count 5, tags 2; partition 4, records length 5, tags 1
     WIRE_FIXED = 24
+    # what is kept for the next requests: so many, each with so much room
+    SPARE_MAX = 16
+    SPARE_BYTES_MAX = 65536
+    SPARE_PIECES_MAX = 1024
 
 
 cdef uint32_t produce_overhead(Wire *wire) noexcept nogil:
@@ -39,6 +43,7 @@ cdef Request *new_request(
     cdef void *grown
     if request != NULL:
         core.spare_requests = request.next
+        core.spare_count -= 1
     else:
         request = <Request *>calloc(1, sizeof(Request))
         if request == NULL:
@@ -76,9 +81,29 @@ cdef Request *new_request(
 
 
 cdef void recycle(Core *core, Request *request) noexcept nogil:
-    """Keeps a request's memory for the next one."""
+    """Keeps a request's memory for the next one, unless there is plenty or it was an unusually large one."""
+    if core.spare_count == SPARE_MAX:
+        free_request(core, request)
+        return
+    if request.bytes_capacity > SPARE_BYTES_MAX:
+        free(request.bytes)
+        request.bytes = NULL
+        request.bytes_capacity = 0
+    if request.iov_capacity > SPARE_PIECES_MAX:
+        free(request.iov)
+        request.iov = NULL
+        request.iov_capacity = 0
     request.next = core.spare_requests
     core.spare_requests = request
+    core.spare_count += 1
+
+
+cdef void free_request(Core *core, Request *request) noexcept nogil:
+    free(request.bytes)
+    free(request.iov)
+    free(request.wires)
+    free(request)
+    core.requests_made -= 1
 
 
 cdef void recycle_all(Core *core, Request *request) noexcept nogil:

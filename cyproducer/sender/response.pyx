@@ -19,6 +19,7 @@ from cyproducer.sender.model cimport (
     Request,
     Wire,
 )
+from cyproducer.shm.layout cimport CYP_BUMPING_GAP
 from cyproducer.sender.poison cimport accuse, acquit, fail, reject_changed, verify
 
 
@@ -274,7 +275,7 @@ cdef void _judge_sequence(Core *core, Wire *wire, int16_t error) noexcept nogil:
     if wire != partition.wire_head and not partition.bumping:
         retry(core, wire, error, False)  # an earlier batch is to be sent again first
         return
-    demand_epoch(partition)
+    demand_epoch(partition, CYP_BUMPING_GAP)
     retry(core, wire, error, False)
 
 

@@ -9,6 +9,7 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 
 from cyproducer.sender.model cimport FAILURES_MAX, Batch, Core, Failure, Request, Wire
+from cyproducer.sender.requests cimport free_request
 from cyproducer.shm.debug cimport CYPRODUCER_DEBUG, check
 from cyproducer.shm.geometry cimport StateGeometry
 from cyproducer.shm.layout cimport (
@@ -95,11 +96,7 @@ cdef void core_free(Core *core) noexcept:
     while core.spare_requests != NULL:
         request = core.spare_requests
         core.spare_requests = request.next
-        free(request.bytes)
-        free(request.iov)
-        free(request.wires)
-        free(request)
-        core.requests_made -= 1
+        free_request(core, request)
     if CYPRODUCER_DEBUG:
         check(core.requests_made == 0, b"every request came back from its connection")
     free(core.topics)

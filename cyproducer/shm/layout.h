@@ -270,6 +270,9 @@ typedef struct {
 } cyp_contributor;
 _Static_assert(sizeof(cyp_contributor) == 32, "half a cache line");
 
+#define CYP_BUMPING_GAP 1u                       /* a batch is missing at the broker */
+#define CYP_BUMPING_MURKY 2u                     /* or perhaps not: it may have more than acked_end says */
+
 /* As which producer a partition is written. The one that is not in force is filled, then `current` is stored:
  * nobody ever sees half a change of epoch. */
 typedef struct {
@@ -277,7 +280,7 @@ typedef struct {
     uint64_t acked_end;         /* logical sequence after the last acknowledged record of this epoch; only rises */
     int16_t producer_epoch;
     int16_t reserved;
-    uint32_t bumping;           /* 1: the next records go out in a higher epoch */
+    uint32_t bumping;           /* CYP_BUMPING_: the next records go out in a higher epoch */
 } cyp_identity;
 _Static_assert(sizeof(cyp_identity) == 24, "two of them and a header are a cache line");
 

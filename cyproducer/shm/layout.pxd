@@ -132,6 +132,8 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         CYP_ENTRY_SPLIT
         CYP_ENTRY_UNSURE
         CYP_ENTRY_HEIR
+        CYP_BUMPING_GAP
+        CYP_BUMPING_MURKY
         CYP_LANE_ORDINARY
         CYP_LANE_PENALTY
         CYP_ENTRY_ORDER_STEP

@@ -1,63 +1,21 @@
 """The sender's engine against a real Kafka, driven by a front-end in plain Python: what arrives, in what batches."""
 
-import logging
 import time
 
 import pytest
 from support.consumer import read_topic
-from support.front_end import (
-    OPEN,
-    SUBMIT_FULL,
-    SUBMIT_OPEN,
-    PlainFrontEnd,
-    run_until,
-    topic_number,
-)
+from support.engine_rig import EngineRig
+from support.front_end import OPEN, SUBMIT_FULL, SUBMIT_OPEN, run_until, topic_number
 
 from cyproducer import errors
-from cyproducer.config import Settings
 from cyproducer.record.builder import RecordBatchBuilder
-from cyproducer.sender.engine import Engine
 
 NOW = int(time.time() * 1000)
 
 
-class Rig:
-    """An engine and its plain front-ends, on one broker."""
-
-    def __init__(self, servers: str, **settings) -> None:
-        parsed = Settings.parse(bootstrap_servers=servers, **settings)
-        self.engine = Engine(parsed.sender_settings(), logging.getLogger("engine"))
-        self.front_ends: list[PlainFrontEnd] = []
-        self.got: list[list[tuple]] = []
-
-    def attach(self, **settings) -> PlainFrontEnd:
-        front_end = PlainFrontEnd(self.engine, **settings)
-        self.front_ends.append(front_end)
-        self.got.append([])
-        return front_end
-
-    def outcomes(self, front_end: PlainFrontEnd, count: int, timeout: float = 15) -> list[tuple]:
-        """Runs until the front-end has `count` outcomes more; they are taken."""
-        got = self.got[self.front_ends.index(front_end)]
-
-        def enough() -> bool:
-            got.extend(front_end.outcomes())
-            return len(got) >= count
-
-        run_until(self.engine, enough, timeout)
-        taken, got[:] = got[:count], got[count:]
-        return taken
-
-    def close(self) -> None:
-        self.engine.close()
-        for front_end in self.front_ends:
-            front_end.close()
-
-
 @pytest.fixture
 def rig(kafka):
-    rig = Rig(kafka.bootstrap_servers, request_timeout_ms=2000, retry_backoff_ms=20)
+    rig = EngineRig(kafka.bootstrap_servers, request_timeout_ms=2000, retry_backoff_ms=20)
     yield rig
     rig.close()
 

@@ -174,7 +174,44 @@ def test_acks_one_is_served_beside_a_backlog_of_acks_all(rig, broker):
     rig.settle()
 
 
+def test_a_batch_is_taken_once_into_a_request_that_also_takes_what_lingers(rig, broker):
+    """Both walks meet the partition: it has a batch in the request already, and a neighbour's that lingers."""
+    rig.attach(retries=5)
+    rig.attach(linger_ms=100, retries=7)  # different retries: they share no batch
+    rig.send(0, 0)
+    rig.settle()
+    for _ in range(3):
+        rig.send(1, 0, seal=False)
+        rig.send(0, 0)
+        rig.settle()
+    rig.check()  # the broker would complain of a partition that is twice in a request
+    assert rig.errors(0) + rig.errors(1) == [0] * 7, "its count of batches in flight comes back to none"
+
+
 # ---------------------------------------------------------------- limits
+
+
+def test_memory_for_large_requests_and_responses_is_given_back():
+    """A request with 500 partitions of a long name, and a response that names thousands of records."""
+    with ScriptedBroker(topic="t" * 200, partitions=500, nodes=1) as broker:
+        rig = Rig(broker, request_timeout_ms=10_000)
+        try:
+            rig.attach(slots=1024)
+            for partition in range(500):
+                rig.send(0, partition, records=1)
+            rig.settle()
+            for _ in range(2):
+                front_end = rig.front_ends[rig.attach()]
+                broker.refuses = lambda record: True
+                front_end.send(0, [(NOW, None, b"%d" % value) for value in range(5000)], topic=rig.number, partition=0)
+                assert [outcome[5] for outcome in next_outcomes(rig.engine, front_end)] == [INVALID_RECORD]
+                broker.refuses = None
+            kept = rig.engine._loop.spare_memory()
+            assert 0 < kept["requests"] <= 16
+            assert kept["request_bytes"] <= kept["requests"] * (65_536 + 16_384)
+            assert kept["input_bytes"] <= 2 * 131_072
+        finally:
+            rig.close()
 
 
 @pytest.mark.parametrize("unsure", [False, True])

@@ -478,7 +478,11 @@ FAULTS = st.one_of(
     names=st.booleans(),
 )
 def test_any_mixture_of_bad_records_and_faults(faults, poisoned, linger_ms, names):
-    """Nobody but the owner of a bad record gets its error; the log has each record once and in its owner's order."""
+    """Nobody but the owner of a bad record gets its error; the log has each record once and in its owner's order.
+
+    A broker that calls a sequence out of order that is none can make others' outcomes unknown, no more.
+    """
+    lies = any(fault.code == OUT_OF_ORDER for fault in faults)
     with ScriptedBroker(partitions=2, nodes=1) as broker:
         broker.names_records = names
         broker.faults.extend(faults)
@@ -497,7 +501,6 @@ def test_any_mixture_of_bad_records_and_faults(faults, poisoned, linger_ms, name
                     spoiled = values[-1].endswith(POISON)
                     allowed = (INVALID_RECORD, errors.OUTCOME_UNKNOWN) if spoiled else (0, errors.OUTCOME_UNKNOWN)
                     assert error in allowed
-                    if names:
-                        assert spoiled or error == 0, "an innocent one heard of it"
+                    assert spoiled or error == 0 or lies or not names, "an innocent one heard of it"
         finally:
             rig.close()

@@ -3,7 +3,8 @@
 It keeps what it "appended" by Kafka's rules for idempotent producers (ProducerStateManager): per partition and
 producer id the epoch, the next sequence and the last five batches. A duplicate of those is answered with its
 offset, a gap with OUT_OF_ORDER_SEQUENCE_NUMBER, an old epoch with INVALID_PRODUCER_EPOCH. Records that it is told
-to refuse are found before their batch's sequence is looked at, as LogValidator does. What no honest producer sends (a bad CRC, two batches of a partition in one request) is a complaint; tests want none.
+to refuse are found before their batch's sequence is looked at, as LogValidator does. What no honest producer
+sends (a bad CRC, two batches of a partition in one request) is a complaint; tests want none.
 """
 
 import selectors
@@ -380,7 +381,10 @@ class ScriptedBroker:
 
     def _record_errors(self, records: bytes) -> list[dict]:
         bad = self._bad_records(records) if self.names_records else []
-        return [{"batch_index": index, "batch_index_error_message": f"no {index}"} for index in bad]
+        return [
+            {"batch_index": index, "batch_index_error_message": f"record {index} is one that this topic refuses"}
+            for index in bad
+        ]
 
     def _judge(self, node: int, topic: str, item: dict, fault: Fault) -> tuple[int, int]:
         if topic != self.topic or not 0 <= item["index"] < len(self.partitions):

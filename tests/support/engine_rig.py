@@ -1,0 +1,40 @@
+"""An engine on a real Kafka and its front-ends in plain Python, in one process."""
+
+import logging
+
+from cyproducer.config import Settings
+from cyproducer.sender.engine import Engine
+from support.front_end import PlainFrontEnd, run_until
+
+
+class EngineRig:
+    """An engine and its plain front-ends, on one broker."""
+
+    def __init__(self, servers: str, **settings) -> None:
+        parsed = Settings.parse(bootstrap_servers=servers, **settings)
+        self.engine = Engine(parsed.sender_settings(), logging.getLogger("engine"))
+        self.front_ends: list[PlainFrontEnd] = []
+        self.got: list[list[tuple]] = []
+
+    def attach(self, **settings) -> PlainFrontEnd:
+        front_end = PlainFrontEnd(self.engine, **settings)
+        self.front_ends.append(front_end)
+        self.got.append([])
+        return front_end
+
+    def outcomes(self, front_end: PlainFrontEnd, count: int, timeout: float = 15) -> list[tuple]:
+        """Runs until the front-end has `count` outcomes more; they are taken."""
+        got = self.got[self.front_ends.index(front_end)]
+
+        def enough() -> bool:
+            got.extend(front_end.outcomes())
+            return len(got) >= count
+
+        run_until(self.engine, enough, timeout)
+        taken, got[:] = got[:count], got[count:]
+        return taken
+
+    def close(self) -> None:
+        self.engine.close()
+        for front_end in self.front_ends:
+            front_end.close()
