@@ -22,18 +22,29 @@ from support.process import script_environment
 WAIT_S = 30.0
 
 
-class RemoteEngine:
-    """An engine in another process. `kill()` and `take_over()` as often as one likes."""
+class Nursery:
+    """The process that forks the engines. One serves many tests, one engine at a time."""
 
-    def __init__(self, settings: dict[str, Any], environment: dict[str, str] | None = None) -> None:
+    def __init__(self, environment: dict[str, str] | None = None) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         changes = {"CYPRODUCER_CRASH_ROLE": "sender", **(environment or {})}
-        self._nursery = subprocess.Popen(
+        self._process = subprocess.Popen(
             [sys.executable, "-X", "faulthandler", "-m", "support.engine_host", str(theirs.fileno())],
             pass_fds=(theirs.fileno(),), env=script_environment(changes),
         )
         theirs.close()
-        self._to_nursery = ours
+        self.socket = ours
+
+    def close(self) -> None:
+        self.socket.close()
+        assert self._process.wait(WAIT_S) == 0
+
+
+class RemoteEngine:
+    """An engine in another process. `kill()` and `take_over()` as often as one likes."""
+
+    def __init__(self, settings: dict[str, Any], nursery: Nursery) -> None:
+        self._to_nursery = nursery.socket
         self._settings = settings
         self._regions: list[int] = []
         self._front_ends: dict[int, LegacyFrontEnd] = {}
@@ -97,8 +108,6 @@ class RemoteEngine:
 
     def close(self) -> None:
         self.kill()
-        self._to_nursery.close()
-        assert self._nursery.wait(WAIT_S) == 0
         for attach_id in list(self._front_ends):
             self._drop(attach_id)
         for fd in self._regions:

@@ -1,0 +1,138 @@
+"""An engine is killed at every crash point that it comes past, and the next one goes on (debug builds).
+
+A release build has no points: there the engine is killed after a drawn time instead.
+"""
+
+import random
+import signal
+import time
+from collections import Counter
+
+import pytest
+from support.build import is_debug
+from support.crashpoints import Trigger, points
+from support.engine_host import EngineEndedError, Nursery
+from support.fault_rig import INVALID_RECORD, POISON
+from support.scripted_broker import NOT_ENOUGH_REPLICAS, OUT_OF_ORDER, Fault, ScriptedBroker
+from support.takeover_rig import TakeoverRig
+
+from cyproducer import errors
+
+#: Points that this traffic does not lead past: attaching, ending, a socket that is full.
+ELSEWHERE = ("attach.", "reclaim.", "write.blocked")
+#: Points of a takeover that are come past only if the former engine died at another one.
+AFTER = {"adopt.part-kept": "split.committed"}
+#: Of a hit that kills: the first, and later ones, where more has been done of what takes several steps.
+HITS = (1, 2, 5)
+WAIT_S = 1.5
+
+
+def engine_points() -> list[str]:
+    """The points in the native code of the sender."""
+    return sorted(
+        name for name, file in points().items()
+        if file.startswith("sender/") and file.endswith((".pyx", ".pxd")) and not name.startswith(ELSEWHERE)
+    )
+
+
+@pytest.fixture
+def trigger(tmp_path):
+    trigger = Trigger(tmp_path)
+    yield trigger
+    trigger.close()
+
+
+@pytest.fixture
+def nursery(trigger):
+    nursery = Nursery(trigger.environment)
+    yield nursery
+    nursery.close()
+
+
+class Traffic:
+    """Four front-ends whose batches are merged, with bad records now and then; one is impatient."""
+
+    def __init__(self, broker: ScriptedBroker, nursery: Nursery, seed: int) -> None:
+        self.broker = broker
+        self.chance = random.Random(seed)
+        self.rig = TakeoverRig(broker, nursery, places=24)
+        for _ in range(3):
+            self.rig.attach(linger_ms=2)
+        self.rig.attach(linger_ms=2, delivery_timeout_ms=60)
+        self.sleeps = 1
+
+    def burst(self) -> None:
+        """What leads past most points: retries, a gap, a broker that hangs, small and large batches."""
+        chance = self.chance
+        faults = [
+            Fault(code=INVALID_RECORD, partitions=(0,)), Fault(code=NOT_ENOUGH_REPLICAS), Fault(hang="appended"),
+            Fault(close="after"), Fault(code=OUT_OF_ORDER, partitions=(1,)), Fault(hang="lost", delay=0.1), Fault(),
+        ]
+        with self.broker.lock:
+            self.broker.names_records = chance.random() < 0.5
+            if len(self.broker.faults) < 3 and chance.random() < 0.4:
+                self.broker.faults.extend(chance.sample(faults, 2))
+        poison = chance.choice([0, 0, 0, 0, 0.1, 1])
+        for index in range(4):
+            self.sleeps += 2
+            self.rig.front_ends[index].put("I", 128, self.sleeps)
+            for _ in range(chance.randint(0, 2)):
+                self.rig.send(
+                    index, chance.randrange(3), seal=chance.random() < 0.4, size=chance.choice([0, 0, 12_000]),
+                    poison=chance.random() < poison,
+                )
+        self.rig.listen()
+
+    def end(self) -> None:
+        with self.broker.lock:
+            self.broker.faults.clear()
+        self.rig.settle()
+        self.rig.check()
+        for index in range(3):
+            for (_, values), error in zip(self.rig.sent[index], self.rig.errors(index), strict=True):
+                # this broker lies about sequences and contents: what is not poisoned may fail, but never expire
+                assert error in (0, errors.OUTCOME_UNKNOWN, INVALID_RECORD), values[-1].endswith(POISON)
+
+
+def test_killed_at_every_point(trigger, nursery):
+    """Three times at each; the same front-ends live through it all, and at the end every record is accounted for."""
+    died: Counter[str] = Counter()
+    with ScriptedBroker() as broker:
+        traffic = Traffic(broker, nursery, seed=1)
+        try:
+            for name in engine_points():
+                for hit in HITS:
+                    died[name] += kill_at(traffic, trigger, name, hit)
+            traffic.end()
+        finally:
+            trigger.disarm()
+            traffic.rig.close()
+    missed = [name for name in engine_points() if not died[name]]
+    assert not is_debug() or not missed, f"never come past: {missed}"
+
+
+def kill_at(traffic: Traffic, trigger: Trigger, name: str, hit: int) -> bool:
+    """One engine dies, at the point if it is come past; another one lives. True if it was at the point."""
+    rig = traffic.rig
+    adopting = name.startswith("adopt.")
+    trigger.arm(AFTER.get(name, "nowhere") if adopting else name, "sender", signal.SIGKILL, 1 if adopting else hit)
+    until = time.monotonic() + (WAIT_S if is_debug() and name != "adopt.entry-taken" else traffic.chance.random() / 20)
+    while not trigger.fired and time.monotonic() < until:
+        traffic.burst()
+        time.sleep(0.002)
+    if not adopting:
+        fired = trigger.fired != 0
+        trigger.disarm()
+        rig.replace()
+        return fired
+    if rig.is_running():
+        rig.engine.kill()
+    else:
+        rig.engine.wait()
+    trigger.arm(name, "sender", signal.SIGKILL, hit)
+    try:
+        rig.engine.take_over()
+    except EngineEndedError:
+        rig.engine.wait()
+        rig.engine.take_over()
+    return trigger.fired != 0
