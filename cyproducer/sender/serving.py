@@ -57,11 +57,16 @@ class Serving:
                 self.line.tell({"op": "failed", "message": f"{type(error).__name__}: {error}"})
                 self.log.exception("the sender could not start")
                 os._exit(1)
-            became = self._serve(engine, control)
-            if became is not None:
-                at_end.pop_all()  # all of it is the parent's
-                return became
-            self._end(control)
+            try:
+                became = self._serve(engine, control)
+                if became is not None:
+                    at_end.pop_all()  # all of it is the parent's
+                    return became
+                self._end(control)
+            except Exception:
+                # As if it were killed: an end in order would take from the successor what it goes on with.
+                self.log.exception("the sender failed")
+                os._exit(1)
         if not self.line.say_last({"op": "finished"}):
             self.post.election.release()
             self.log.info("ended")
@@ -127,7 +132,7 @@ class Serving:
             ready = engine.run(self._timeout_ms(control))
             self._on_signals(control)
             if self.line.socket is not None and self.line.socket.fileno() in ready:
-                self._on_messages(engine, control)
+                self._on_messages(control)
             if self.line.pidfd in ready:
                 self._on_supervisor_gone(engine)
             control.turn(ready)
@@ -153,12 +158,8 @@ class Serving:
             self.direct += 1
             self._on_signal(control, signal.Signals(number).name)
 
-    def _on_messages(self, engine: Engine, control: Control) -> None:
-        assert self.line.socket is not None
-        messages = self.line.messages()
-        if not messages:
-            engine.unwatch(self.line.socket.fileno())  # hung up: the pidfd says the rest
-        for message in messages:
+    def _on_messages(self, control: Control) -> None:
+        for message in self.line.messages():
             if message.get("op") == "signal":
                 self.passed_on = int(message["count"])
                 self._on_signal(control, str(message.get("name")))

@@ -226,6 +226,43 @@ def test_crash_loop_backs_off_and_applications_only_wait(
     assert sorted(map(int, read_topic(kafka.bootstrap_servers, topic, 50).value)) == list(range(50))
 
 
+RAISE = """
+from pathlib import Path
+turn = control.Control.turn
+def raising(self, ready):
+    if Path({flag!r}).exists():
+        os.unlink({flag!r})
+        raise RuntimeError("a defect")
+    turn(self, ready)
+control.Control.turn = raising
+"""
+
+
+def test_sender_that_fails_is_replaced_as_if_it_were_killed(
+    kafka: KafkaCluster,
+    foreground: Callable[..., Foreground],
+    make_producer: Callable[..., Any],
+    topic: str,
+    tmp_path: Path,
+) -> None:
+    flag = tmp_path / "raise"
+    sender = foreground(kafka.bootstrap_servers, RAISE.format(flag=str(flag))).ready()
+    producer = make_producer(sender=str(sender.socket))
+    producer.send(topic, b"0").result(30)
+    kafka.pause()
+    futures = [producer.send(topic, b"%d" % n) for n in range(1, 50)]
+    flag.touch()
+    with asking(sender.socket):
+        wait_until(lambda: sender.lines("has ended and is replaced"), 30, "its end")
+    kafka.resume()
+    for future in futures:
+        future.result(30)
+    assert sender.lines("RuntimeError: a defect")
+    assert sender.lines("status 1")
+    assert the_sender()["restarts"] == 1
+    assert sorted(map(int, read_topic(kafka.bootstrap_servers, topic, 50).value)) == list(range(50))
+
+
 POISON = """
 import struct
 from pathlib import Path

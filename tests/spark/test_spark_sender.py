@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from support.consumer import read_topic
-from support.process import kill9, senders, wait_until
+from support.process import kill9, kill_senders, senders, wait_until
 
 from cyproducer.observe.status import status
 
@@ -37,7 +37,7 @@ def sender_pid(spark_runtime) -> Callable[[], int]:
     """A function that gives the process id of the one sender of the Spark workers."""
 
     def find() -> int:
-        (sender,) = senders(spark_runtime)
+        (sender,) = wait_until(lambda: senders(spark_runtime), what="a sender")
         return sender.pid
 
     return find
@@ -77,11 +77,8 @@ def foreground(kafka, short_tmp, spark_runtime) -> Iterator[Path]:
         process.communicate(timeout=30)
 
 
-def test_a_sender_killed_under_a_job_fails_its_tasks_and_the_retry_succeeds(
-    spark, kafka, topic, save, sender_pid, failed_tasks
-):
-    save(numbers(spark, 0, 1_000), topic, **STAYS)
-    killed, group = sender_pid(), f"killed-{next(_groups)}"
+def save_under_a_kill(spark, kafka, topic, save, group, kill):
+    """Saves the second thousand of numbers; `kill` is called when its rows wait for a broker that is paused."""
 
     def rows_are_waiting():
         return any(user["oldest_unacked_ms"] for sender in status() for user in sender["front_ends"])
@@ -89,7 +86,7 @@ def test_a_sender_killed_under_a_job_fails_its_tasks_and_the_retry_succeeds(
     def kill_when_rows_wait():
         try:
             wait_until(rows_are_waiting, 60, "the wait of the job's rows for a broker that is paused")
-            kill9(killed)
+            kill()
         finally:
             kafka.heal()
 
@@ -100,6 +97,24 @@ def test_a_sender_killed_under_a_job_fails_its_tasks_and_the_retry_succeeds(
         spark.sparkContext.setJobGroup(group, group)
         save(numbers(spark, 1_000, 2_000), topic, **STAYS)
         killing.result()
+
+
+def test_a_sender_killed_under_a_job_is_not_noticed(spark, kafka, topic, save, sender_pid, failed_tasks):
+    save(numbers(spark, 0, 1_000), topic, **STAYS)
+    killed, group = sender_pid(), f"killed-{next(_groups)}"
+    save_under_a_kill(spark, kafka, topic, save, group, lambda: kill9(killed))
+    assert failed_tasks(group) == 0
+    assert sender_pid() != killed
+    read = read_topic(kafka.bootstrap_servers, topic, 2_000)
+    assert (len(read), set(read.value)) == (2_000, texts(0, 2_000))
+
+
+def test_sender_and_supervisor_killed_under_a_job_fail_its_tasks_and_the_retry_succeeds(
+    spark, kafka, topic, save, sender_pid, failed_tasks, spark_runtime
+):
+    save(numbers(spark, 0, 1_000), topic, **STAYS)
+    killed, group = sender_pid(), f"killed-{next(_groups)}"
+    save_under_a_kill(spark, kafka, topic, save, group, lambda: kill_senders(spark_runtime))
     wait_until(lambda: failed_tasks(group), what="a failed attempt in Spark's books")
     assert sender_pid() != killed
     # At least once: what went out before the kill may be there twice.
