@@ -35,7 +35,7 @@ cdef class Session(Arena):
     cdef readonly dict topics
     cdef readonly str last_error            # the sender's last trouble with the cluster
     cdef readonly int brokers
-    cdef uint64_t bulk_window               # bytes that send_array may have outstanding, as the last call found; 0: none yet
+    cdef uint64_t bulk_window               # bytes that send_array may have outstanding, as it found; 0: not yet
     cdef readonly object memory_queue       # deque of waiters for memory, first come first served
     cdef readonly set waiters               # every waiter that sleeps, told when the session ends
     cdef readonly set metadata_waiters

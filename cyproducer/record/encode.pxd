@@ -176,7 +176,7 @@ cdef inline Py_ssize_t put_equal_records(
     cdef uint8_t middle[32]  # 2 to 6 bytes: null key and value length
     cdef uint8_t *to = at[0]
     cdef uint8_t *to_front
-    cdef Py_ssize_t written = 0, step, body, front_length, middle_length, i
+    cdef Py_ssize_t written = 0, step, body, front_length, middle_length, _i
     middle_length = put_varint(put_nullable(middle, NULL, -1), <int32_t> value_length) - middle
     while written < count:
         body = record_body_size(timestamp_delta, offset_delta, -1, value_length, NULL, 0)
@@ -188,7 +188,7 @@ cdef inline Py_ssize_t put_equal_records(
         to_front = put_varint(front, <int32_t> body)
         to_front[0] = 0
         front_length = put_varlong(to_front + 1, timestamp_delta) - front
-        for i in range(step):
+        for _i in range(step):
             to = put_varint(put_bytes(to, front, front_length), offset_delta)
             to = put_bytes(put_bytes(to, middle, middle_length), value, value_length)
             to[0] = 0
