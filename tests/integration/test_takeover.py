@@ -4,14 +4,21 @@ The front-ends are in this process, each engine is in its own; the broker is a s
 sequences, or a real one.
 """
 
+import gc
+import logging
+import os
 import random
 import select
 import time
+from types import SimpleNamespace
 
+import psutil
 import pytest
+from cyproducer.shm.arena import create_arena
+from support.consumer import read_topic
 from support.engine_host import Nursery
-from support.fault_rig import INVALID_RECORD
-from support.front_end import CONT, HEAD, OPEN, READY
+from support.fault_rig import INVALID_RECORD, Rig
+from support.front_end import CONT, HEAD, OPEN, READY, SETTINGS
 from support.process import wait_until
 from support.scripted_broker import (
     NOT_ENOUGH_REPLICAS,
@@ -24,7 +31,9 @@ from support.scripted_broker import (
 from support.takeover_rig import TakeoverRig
 
 from cyproducer import errors
+from cyproducer.config import Settings
 from cyproducer.record.builder import RecordBatchBuilder
+from cyproducer.sender.engine import Engine, Legacy
 from cyproducer.shm.vitals import read_vitals
 
 
@@ -456,9 +465,9 @@ def test_whoever_slept_when_the_sender_died_is_woken(rig, broker):
 def test_signs_of_life(rig, broker):
     """The tick rises while something is pending, although nothing happens; an idle engine says that it is idle."""
     (index,) = attach(rig, 1)
-    broker.faults.extend([Fault(hang="lost", node=node) for node in (1, 2)] * 20)
+    broker.faults.extend([Fault(hang="lost")] * 40)
     rig.send(index, 0)
-    wait_until(lambda: read_vitals(rig.engine.state_fd).pending)
+    wait_until(rig.engine.undelivered)
     first = read_vitals(rig.engine.state_fd).tick
     wait_until(lambda: read_vitals(rig.engine.state_fd).tick > first)
     assert read_vitals(rig.engine.state_fd).pending
@@ -467,3 +476,143 @@ def test_signs_of_life(rig, broker):
     rig.settle()
     wait_until(lambda: read_vitals(rig.engine.state_fd).pending == 0)
     assert read_vitals(rig.engine.state_fd).breadcrumb_attach == 0
+
+
+# ---------------------------------------------------------------- a real broker
+
+
+def test_killed_at_random_on_a_real_broker(kafka, new_topic, nursery):
+    """Twelve kills: a client that is not ours finds every record once, in order, where its outcome says.
+
+    The log is one row of sequences of one producer: nobody had to begin an epoch.
+    """
+    partitions, chance = 4, random.Random(7)
+    topic = new_topic(partitions)
+    cluster = SimpleNamespace(bootstrap_servers=kafka.bootstrap_servers, topic=topic)
+    rig = TakeoverRig(cluster, nursery, request_timeout_ms=3000)
+    try:
+        for _ in range(4):
+            rig.attach(linger_ms=chance.choice([0, 2]))
+        for _ in range(12):
+            for _ in range(chance.randint(5, 40)):
+                for index in range(4):
+                    rig.send(
+                        index, chance.randrange(partitions), records=chance.randint(1, 4),
+                        seal=chance.random() < 0.5, size=chance.choice([0, 0, 9000]),
+                    )
+                rig.listen()
+                time.sleep(chance.choice([0, 0.001]))
+            rig.replace()
+        rig.settle(60)
+    finally:
+        rig.close()
+    assert {error for index in range(4) for error in rig.errors(index)} == {0}
+    total = sum(len(values) for sent in rig.sent for _, values in sent)
+    found: dict[tuple[int, int], list[bytes]] = {}
+    offsets: dict[bytes, int] = {}
+    log = read_topic(kafka.bootstrap_servers, topic, total)
+    for partition, offset, value in zip(log.partition, log.offset, log.value, strict=True):
+        found.setdefault((int(value.split(b"/")[0]), partition), []).append(value)
+        offsets[value] = offset
+    for index, sent in enumerate(rig.sent):
+        for partition in range(partitions):
+            expected = [value for where, values in sent if where == partition for value in values]
+            assert found.get((index, partition), []) == expected
+        for number, (_, values) in enumerate(sent):
+            assert offsets[values[0]] == rig.heard[index][number][0]
+    for partition in range(partitions):
+        batches = kafka.dump_log(topic, partition)
+        assert all(batch.crc_valid for batch in batches)
+        assert [batch.base_sequence for batch in batches] == [batch.base_offset for batch in batches]
+        assert len({(batch.producer_id, batch.epoch) for batch in batches}) == 1
+
+
+# ---------------------------------------------------------------- an engine in this process
+
+
+def descriptors() -> set[int]:
+    return set(map(int, os.listdir("/proc/self/fd")))
+
+
+def connections(broker: ScriptedBroker) -> set[int]:
+    """Descriptors of this process that are connected to the broker, not by it."""
+    found = set()
+    for connection in psutil.Process().net_connections("tcp"):
+        if connection.raddr and connection.raddr.port in broker.ports:
+            found.add(connection.fd)
+    return found
+
+
+def test_a_forked_child_abandons_its_parents_engine(broker):
+    """The parent's engine goes on; the child has closed the sockets and keeps what a successor needs, by number."""
+    rig = Rig(broker)
+    try:
+        rig.attach()
+        rig.send(0, 0)
+        rig.settle()
+        attach_id = rig.front_ends[0].attach_id
+        kept = {*rig.engine.regions(), *rig.engine.descriptors(attach_id)}
+        assert rig.engine.held() == [attach_id]
+        assert rig.engine.may_fork()
+        assert connections(broker)
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                rig.engine.abandon()
+                rig.engine.abandon()
+                os.write(writer, b"%d %d" % (kept <= descriptors(), len(connections(broker))))
+                status = 0
+            finally:
+                os._exit(status)
+        os.close(writer)
+        _, status = os.waitpid(pid, 0)
+        answer = os.read(reader, 100)
+        os.close(reader)
+        assert (status, answer) == (0, b"1 0")
+        rig.send(0, 0)
+        rig.settle()
+        rig.check()
+        assert broker.accepted <= 3, "the parent lost its connections"
+    finally:
+        rig.close()
+
+
+def test_an_attach_that_fails_leaves_nothing(broker):
+    """Settings that are none, an arena that is none: no descriptor, no front-end, no attach id is used up."""
+    rig = Rig(broker)
+    try:
+        rig.attach()
+        before = sorted(os.listdir("/proc/self/fd"))
+        arena, slots = create_arena(1 << 20)
+        for wrong in ({}, {"acks": "all", "enable_idempotence": True}, {"acks": 1, "enable_idempotence": True}):
+            with pytest.raises((KeyError, TypeError)):
+                rig.engine.attach(os.dup(arena.fd), slots, wrong, os.eventfd(0))
+        with pytest.raises(ValueError, match="announced"):
+            rig.engine.attach(os.dup(arena.fd), 2 * slots, SETTINGS, os.eventfd(0))
+        with pytest.raises(ValueError, match="slots"):
+            rig.engine.attach(os.dup(arena.fd), 3, SETTINGS, os.eventfd(0))
+        arena.close()
+        assert sorted(os.listdir("/proc/self/fd")) == before
+        assert rig.engine.attached() == 1
+        rig.attach()
+        assert [front_end.attach_id for front_end in rig.front_ends] == [1, 2]
+    finally:
+        rig.close()
+
+
+def test_what_is_no_legacy_is_refused(broker):
+    """A state of another layout, a snapshot that is none: ValueError, and no descriptor is left or taken."""
+    rig = Rig(broker)
+    try:
+        state, snapshot = rig.engine.regions()
+        before = sorted(os.listdir("/proc/self/fd"))
+        settings = Settings.parse(bootstrap_servers=broker.bootstrap_servers).sender_settings()
+        for legacy in (Legacy(snapshot, snapshot, []), Legacy(state, state, [])):
+            with pytest.raises(ValueError, match=r"layout|bytes"):
+                Engine(settings, logging.getLogger("engine"), legacy)
+        gc.collect()
+        assert sorted(os.listdir("/proc/self/fd")) == before
+    finally:
+        rig.close()
