@@ -4,21 +4,16 @@ The front-ends are in this process, each engine is in its own; the broker is a s
 sequences, or a real one.
 """
 
-import gc
-import logging
-import os
 import random
 import select
 import time
 from types import SimpleNamespace
 
-import psutil
 import pytest
-from cyproducer.shm.arena import create_arena
 from support.consumer import read_topic
 from support.engine_host import Nursery
-from support.fault_rig import INVALID_RECORD, Rig
-from support.front_end import CONT, HEAD, OPEN, READY, SETTINGS
+from support.fault_rig import INVALID_RECORD
+from support.front_end import CONT, HEAD, OPEN, READY
 from support.process import wait_until
 from support.scripted_broker import (
     NOT_ENOUGH_REPLICAS,
@@ -31,9 +26,7 @@ from support.scripted_broker import (
 from support.takeover_rig import TakeoverRig
 
 from cyproducer import errors
-from cyproducer.config import Settings
 from cyproducer.record.builder import RecordBatchBuilder
-from cyproducer.sender.engine import Engine, Legacy
 from cyproducer.shm.vitals import read_vitals
 
 
@@ -525,94 +518,3 @@ def test_killed_at_random_on_a_real_broker(kafka, new_topic, nursery):
         assert all(batch.crc_valid for batch in batches)
         assert [batch.base_sequence for batch in batches] == [batch.base_offset for batch in batches]
         assert len({(batch.producer_id, batch.epoch) for batch in batches}) == 1
-
-
-# ---------------------------------------------------------------- an engine in this process
-
-
-def descriptors() -> set[int]:
-    return set(map(int, os.listdir("/proc/self/fd")))
-
-
-def connections(broker: ScriptedBroker) -> set[int]:
-    """Descriptors of this process that are connected to the broker, not by it."""
-    found = set()
-    for connection in psutil.Process().net_connections("tcp"):
-        if connection.raddr and connection.raddr.port in broker.ports:
-            found.add(connection.fd)
-    return found
-
-
-def test_a_forked_child_abandons_its_parents_engine(broker):
-    """The parent's engine goes on; the child has closed the sockets and keeps what a successor needs, by number."""
-    rig = Rig(broker)
-    try:
-        rig.attach()
-        rig.send(0, 0)
-        rig.settle()
-        attach_id = rig.front_ends[0].attach_id
-        kept = {*rig.engine.regions(), *rig.engine.descriptors(attach_id)}
-        assert rig.engine.held() == [attach_id]
-        assert rig.engine.may_fork()
-        assert connections(broker)
-        reader, writer = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            status = 1
-            try:
-                rig.engine.abandon()
-                rig.engine.abandon()
-                os.write(writer, b"%d %d" % (kept <= descriptors(), len(connections(broker))))
-                status = 0
-            finally:
-                os._exit(status)
-        os.close(writer)
-        _, status = os.waitpid(pid, 0)
-        answer = os.read(reader, 100)
-        os.close(reader)
-        assert (status, answer) == (0, b"1 0")
-        rig.send(0, 0)
-        rig.settle()
-        rig.check()
-        assert broker.accepted <= 3, "the parent lost its connections"
-    finally:
-        rig.close()
-
-
-def test_an_attach_that_fails_leaves_nothing(broker):
-    """Settings that are none, an arena that is none: no descriptor, no front-end, no attach id is used up."""
-    rig = Rig(broker)
-    try:
-        rig.attach()
-        before = sorted(os.listdir("/proc/self/fd"))
-        arena, slots = create_arena(1 << 20)
-        for wrong in ({}, {"acks": "all", "enable_idempotence": True}, {"acks": 1, "enable_idempotence": True}):
-            with pytest.raises((KeyError, TypeError)):
-                rig.engine.attach(os.dup(arena.fd), slots, wrong, os.eventfd(0))
-        with pytest.raises(ValueError, match="announced"):
-            rig.engine.attach(os.dup(arena.fd), 2 * slots, SETTINGS, os.eventfd(0))
-        with pytest.raises(ValueError, match="slots"):
-            rig.engine.attach(os.dup(arena.fd), 3, SETTINGS, os.eventfd(0))
-        arena.close()
-        assert sorted(os.listdir("/proc/self/fd")) == before
-        assert rig.engine.attached() == 1
-        rig.attach()
-        assert [front_end.attach_id for front_end in rig.front_ends] == [1, 2]
-    finally:
-        rig.close()
-
-
-def test_what_is_no_legacy_is_refused(broker):
-    """A state of another layout, a snapshot that is none: ValueError, and no descriptor is left or taken."""
-    rig = Rig(broker)
-    try:
-        state, snapshot = rig.engine.regions()
-        before = sorted(os.listdir("/proc/self/fd"))
-        settings = Settings.parse(bootstrap_servers=broker.bootstrap_servers).sender_settings()
-        for legacy in (Legacy(snapshot, snapshot, []), Legacy(state, state, [])):
-            with pytest.raises(ValueError, match=r"layout|bytes"):
-                Engine(settings, logging.getLogger("engine"), legacy)
-        gc.collect()
-        assert sorted(os.listdir("/proc/self/fd")) == before
-    finally:
-        rig.close()

@@ -17,6 +17,7 @@ from support.scripted_broker import NOT_ENOUGH_REPLICAS, OUT_OF_ORDER, Fault, Sc
 from support.takeover_rig import TakeoverRig
 
 from cyproducer import errors
+from cyproducer.shm.vitals import read_vitals
 
 #: Points that this traffic does not lead past: attaching, ending, a socket that is full.
 ELSEWHERE = ("attach.", "reclaim.", "write.blocked")
@@ -127,6 +128,9 @@ def kill_at(traffic: Traffic, trigger: Trigger, name: str, hit: int) -> bool:
         if trigger.fired or not is_debug():
             break
         replace(rig)  # who sends bad records is treated like others again, and merged
+    if trigger.fired and name.startswith("seal."):
+        attach_ids = [front_end.attach_id for front_end in rig.front_ends]
+        assert read_vitals(rig.engine.state_fd).breadcrumb_attach in attach_ids
     if not adopting:
         fired = trigger.fired != 0
         replace(rig)

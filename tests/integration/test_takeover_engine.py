@@ -1,0 +1,109 @@
+"""Taking over, seen from the process that does it: what is refused, what a failure leaves, an engine that is abandoned."""
+
+import gc
+import logging
+import os
+
+import psutil
+import pytest
+from cyproducer.shm.arena import create_arena
+from support.fault_rig import Rig
+from support.front_end import SETTINGS
+from support.scripted_broker import ScriptedBroker
+
+from cyproducer.config import Settings
+from cyproducer.sender.engine import Engine, Legacy
+
+
+@pytest.fixture
+def broker():
+    with ScriptedBroker() as broker:
+        yield broker
+
+
+def descriptors() -> set[int]:
+    return set(map(int, os.listdir("/proc/self/fd")))
+
+
+def connections(broker: ScriptedBroker) -> set[int]:
+    """Descriptors of this process that are connected to the broker, not by it."""
+    found = set()
+    for connection in psutil.Process().net_connections("tcp"):
+        if connection.raddr and connection.raddr.port in broker.ports:
+            found.add(connection.fd)
+    return found
+
+
+def test_a_forked_child_abandons_its_parents_engine(broker):
+    """The parent's engine goes on; the child has closed the sockets and keeps what a successor needs, by number."""
+    rig = Rig(broker)
+    try:
+        rig.attach()
+        rig.send(0, 0)
+        rig.settle()
+        attach_id = rig.front_ends[0].attach_id
+        kept = {*rig.engine.regions(), *rig.engine.descriptors(attach_id)}
+        assert rig.engine.held() == [attach_id]
+        assert rig.engine.may_fork()
+        assert connections(broker)
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                rig.engine.abandon()
+                rig.engine.abandon()
+                os.write(writer, b"%d %d" % (kept <= descriptors(), len(connections(broker))))
+                status = 0
+            finally:
+                os._exit(status)
+        os.close(writer)
+        _, status = os.waitpid(pid, 0)
+        answer = os.read(reader, 100)
+        os.close(reader)
+        assert (status, answer) == (0, b"1 0")
+        rig.send(0, 0)
+        rig.settle()
+        rig.check()
+        assert broker.accepted <= 3, "the parent lost its connections"
+    finally:
+        rig.close()
+
+
+def test_an_attach_that_fails_leaves_nothing(broker):
+    """Settings that are none, an arena that is none: no descriptor, no front-end, no attach id is used up."""
+    rig = Rig(broker)
+    try:
+        rig.attach()
+        before = sorted(os.listdir("/proc/self/fd"))
+        arena, slots = create_arena(1 << 20)
+        for wrong in ({}, {"acks": "all", "enable_idempotence": True}, {"acks": 1, "enable_idempotence": True}):
+            with pytest.raises((KeyError, TypeError)):
+                rig.engine.attach(os.dup(arena.fd), slots, wrong, os.eventfd(0))
+        with pytest.raises(ValueError, match="announced"):
+            rig.engine.attach(os.dup(arena.fd), 2 * slots, SETTINGS, os.eventfd(0))
+        with pytest.raises(ValueError, match="slots"):
+            rig.engine.attach(os.dup(arena.fd), 3, SETTINGS, os.eventfd(0))
+        arena.close()
+        assert sorted(os.listdir("/proc/self/fd")) == before
+        assert rig.engine.attached() == 1
+        rig.attach()
+        assert [front_end.attach_id for front_end in rig.front_ends] == [1, 2]
+    finally:
+        rig.close()
+
+
+def test_what_is_no_legacy_is_refused(broker):
+    """A state of another layout, a snapshot that is none: ValueError, and no descriptor is left or taken."""
+    rig = Rig(broker)
+    try:
+        state, snapshot = rig.engine.regions()
+        before = sorted(os.listdir("/proc/self/fd"))
+        settings = Settings.parse(bootstrap_servers=broker.bootstrap_servers).sender_settings()
+        for legacy in (Legacy(snapshot, snapshot, []), Legacy(state, state, [])):
+            with pytest.raises(ValueError, match=r"layout|bytes"):
+                Engine(settings, logging.getLogger("engine"), legacy)
+        gc.collect()
+        assert sorted(os.listdir("/proc/self/fd")) == before
+    finally:
+        rig.close()
