@@ -52,6 +52,7 @@ class Peer:
         self.meta: dict[str, Any] = {}
         self.orderly = False
         self.awaits_end = False
+        self.passed_on = False
         self.arena = (0, 0)
         self.wanted: set[str] = set()
 
@@ -91,7 +92,7 @@ class Peer:
 
     def close(self) -> None:
         """Closes the connection and the pidfd. Again: nothing."""
-        if not self.awaits_end:  # whoever holds it last hangs up
+        if not (self.awaits_end or self.passed_on):  # whoever holds it last hangs up
             self.hang_up()
         self.socket.close()
         if self.pidfd >= 0:

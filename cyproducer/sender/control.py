@@ -440,7 +440,9 @@ class Control(Succession):
             refusal = "DRAINING", "not at this moment"
         elif refusal is None and not self.line.give({"op": "replace", "pid": peer.pid}, (peer.fd,)):
             refusal = "DRAINING", "the supervisor does not answer"
-        if refusal is not None:
+        if refusal is None:
+            peer.passed_on = True
+        else:
             peer.send(_refusal(*refusal))
         self._end(peer, "it asked to take over")
 
