@@ -1,4 +1,4 @@
-"""Taking over, seen from the process that does it: what is refused, what a failure leaves, an engine that is abandoned."""
+"""A takeover seen by the process that does it: what is refused, what a failure leaves, an abandoned engine."""
 
 import gc
 import logging
