@@ -79,8 +79,9 @@ class Engine:
         """The former sender's snapshot stays as it is until there is metadata, which is asked for at once."""
         _, self._inherited_brokers, _, self._inherited = self._loop.snapshot.read()
         self._numbers.update((name, topic[0]) for name, topic in self._inherited.items())
-        for name, (_, error_code, _) in self._inherited.items():
-            if not error_code:
+        # Also of those that are in no snapshot yet: whoever has asked for them does not ask again.
+        for name in self._loop.topics():
+            if name not in self._inherited or not self._inherited[name][1]:
                 self._brokers.metadata.want(name, _now_ms())
         self._brokers.changed = False
 

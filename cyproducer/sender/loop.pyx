@@ -188,6 +188,14 @@ cdef class Loop(FrontEnds):
             return 0
         return (monotonic_ns() - node.active_ns) // 1_000_000
 
+    def topics(self):
+        """Names of all topics that have a number, in its order: a front-end has asked for each of them."""
+        cdef uint32_t number
+        return [
+            self.core.topics[number].name[:self.core.topics[number].name_bytes].decode()
+            for number in range(self.core.topic_count)
+        ]
+
     def take_used_topics(self):
         """Names of the topics that batches were sent to since the last call."""
         cdef uint32_t number

@@ -13,7 +13,7 @@ import pytest
 from support.consumer import read_topic
 from support.engine_host import Nursery
 from support.fault_rig import INVALID_RECORD
-from support.front_end import CONT, HEAD, OPEN, READY
+from support.front_end import CONT, HEAD, OPEN, READY, PlainFrontEnd, run_until
 from support.process import wait_until
 from support.scripted_broker import (
     NOT_ENOUGH_REPLICAS,
@@ -417,6 +417,25 @@ def test_front_ends_attach_and_ask_for_topics_after_a_takeover(rig, broker):
         rig.send(newcomer, 0)
     rig.settle()
     rig.check()
+
+
+def test_a_topic_that_was_asked_for_and_not_found_before_the_takeover(broker, nursery):
+    """Who has asked sleeps until a snapshot has the topic, and does not ask again."""
+    with broker.lock:
+        broker.nonsense = True
+    rig = TakeoverRig(broker, nursery)
+    try:
+        front_end = PlainFrontEnd(rig.engine, slots=256)
+        rig.front_ends.append(front_end)
+        rig.engine.want_topic(front_end.attach_id, broker.topic)
+        rig.engine.run(0)
+        rig.engine.kill()
+        with broker.lock:
+            broker.nonsense = False
+        rig.engine.take_over()
+        run_until(rig.engine, lambda: broker.topic in front_end.snapshot.read()[3])
+    finally:
+        rig.close()
 
 
 def test_the_snapshot_stays_published_while_no_broker_can_be_reached(broker, nursery):
