@@ -34,6 +34,7 @@ _BACKOFF_MAX_S = 5.0
 _KILLED_BACKOFF_MAX_S = 0.5
 _LONG_LIFE_S = 60.0
 _SIGNALS_MAX = 3
+_FIRST_STARTS_MAX = 3
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -214,6 +215,9 @@ class Supervisor:
             crashpoint("supervise.reaped")
         child.close()
         self.child = None
+        if not self.came_up and how == "SIGKILL" and self.custody.in_a_row < _FIRST_STARTS_MAX:
+            self._start_later(killed=True)  # nothing of its own doing: the next one may come up
+            return
         if not self.came_up:
             self._finish()
             text = child.failure or f"it ended as soon as it was started ({how})"
