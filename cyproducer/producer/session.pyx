@@ -118,7 +118,7 @@ cdef class Session(Arena):
         status = os.fstat(self.attachment.sender_wake_fd)
         port.arena = arena
         port.ring = <uint64_t *>(<uint8_t *>arena + self.geometry.submit_ring_offset)
-        port.ring_mask = self.geometry.submit_entries - 1
+        port.ring_mask = self.geometry.ring_entries - 1
         port.snapshot = snapshot.header
         port.linger_ns = <uint64_t>(settings.linger_ms * 1e6)
         port.batch_limit = max(settings.batch_size - BATCH_HEADER_BYTES, 0)
@@ -350,7 +350,7 @@ cdef class Session(Arena):
         if count == 0:
             return 0
         for _i in range(count):
-            outcome_take(self.outcome_ring, self.geometry.outcome_entries - 1, self.outcome_head, &outcome)
+            outcome_take(self.outcome_ring, self.port.ring_mask, self.outcome_head, &outcome)
             self.outcome_head += 1
             self._apply(&outcome)
         store_relaxed(&self.port.arena.outcome_head, self.outcome_head)

@@ -176,9 +176,9 @@ class FrontEnd:
 
         return on_delivery
 
-    def _failed(self, number: int, error: Any) -> None:
+    def _failed(self, number: int, error: Any, flags: int = 0) -> None:
         print(f"{self.incarnation}: record {number} failed: {error!r}", file=sys.stderr, flush=True)
-        self.journal.put(journal.FAILED, number, 0, error.code or -1)
+        self.journal.put(journal.FAILED, number, 0, error.code or -1, flags)
 
     def _collect(self) -> None:
         """Journals the futures that are done."""
@@ -197,7 +197,7 @@ class FrontEnd:
             if future.failed():
                 error = future.exception(0)
                 for record in range(number, number + count):
-                    self._failed(record, error)
+                    self._failed(record, error, journal.SOME)
             else:
                 self.journal.put_acked(number, future.value.partition, future.value.offset)
 

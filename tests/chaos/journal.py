@@ -23,6 +23,8 @@ DTYPE = np.dtype(
 (BEGIN, INTENT, ACCEPTED, REFUSED, ACKED, FAILED, ATTACHED, END) = range(1, 9)
 #: Flags of END: `close()` returned; else the process left with outcomes outstanding, as it may.
 CLOSED = 1
+#: Flag of FAILED: some rows of the bulk call that it belongs to failed, not all.
+SOME = 1
 SUFFIX = ".journal"
 
 
@@ -77,6 +79,7 @@ class Life:
     accepted, refused   bool a record: send() returned, or raised
     outcomes            how many outcomes were journaled a record (1 is right)
     error               code of the outcome, 0: acknowledged
+    some                bool a record: the error is that of a bulk call of which this row may have been written
     partition, offset   of the acknowledgement; -1: none, or unknown
     intended, resolved  times of the intent and of the outcome in ns, 0: none
     ended               None: killed; else the flags of END
@@ -90,6 +93,7 @@ class Life:
     refused: "np.ndarray"
     outcomes: "np.ndarray"
     error: "np.ndarray"
+    some: "np.ndarray"
     partition: "np.ndarray"
     offset: "np.ndarray"
     intended: "np.ndarray"
@@ -117,8 +121,8 @@ def read(path: Path) -> Life:
     count = int((intents["number"] + intents["value"]).max()) if len(intents) else 0
     life = Life(
         incarnation_of(path), 0, 0, count, np.zeros(count, bool), np.zeros(count, bool), np.zeros(count, "u4"),
-        np.zeros(count, "i4"), np.full(count, -1, "i4"), np.full(count, -1, "i8"), np.zeros(count, "i8"),
-        np.zeros(count, "i8"),
+        np.zeros(count, "i4"), np.zeros(count, bool), np.full(count, -1, "i4"), np.full(count, -1, "i8"),
+        np.zeros(count, "i8"), np.zeros(count, "i8"),
     )
     begin = lines[lines["kind"] == BEGIN]
     if len(begin):
@@ -134,6 +138,7 @@ def read(path: Path) -> Life:
     np.add.at(life.outcomes, acked["number"], 1)
     np.add.at(life.outcomes, failed["number"], 1)
     life.error[failed["number"]] = failed["code"]
+    life.some[failed["number"]] = failed["flags"] == SOME
     life.partition[acked["number"]] = acked["code"]
     life.offset[acked["number"]] = acked["value"]
     life.resolved[acked["number"]] = acked["time"]

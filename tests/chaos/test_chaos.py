@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from chaos import monkey
 from chaos.run import Plan, run
 
 KILLS = 50
 SECONDS = 60.0
 SEED = 20
-ACTIONS = {"kill front-end": 50, "stop front-end": 14, "kill leader": 4, "stop leader": 3}
+ACTIONS = {action: weight for action, weight in monkey.ACTIONS.items() if action != "kill both"}
 
 
 @pytest.mark.timeout(280)

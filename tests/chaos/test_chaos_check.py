@@ -147,12 +147,16 @@ def test_errors(story):
         writer.put(journal.INTENT, number, 1)
         writer.put(journal.ACCEPTED, number, 1)
         writer.put(journal.FAILED, number, 0, code)
+    writer.put(journal.INTENT, 4, 2)
+    writer.put(journal.ACCEPTED, 4, 2)
+    for number in (4, 5):
+        writer.put(journal.FAILED, number, 0, errors.DELIVERY_TIMEOUT, journal.SOME)
     writer.put(journal.INTENT, 3, 1)
     writer.put(journal.REFUSED, 3, 1, errors.DELIVERY_TIMEOUT)
     writer.put(journal.END, 4, flags=journal.CLOSED)
     story.writers.append(writer)
-    story.rows += [[journal.incarnation_of(path), number, 0, 20_000 + number] for number in (1, 2, 3)]
-    assert dict(story.compare().defects) == {"failed": 3, "failed yet delivered": 1, "refused yet delivered": 1}
+    story.rows += [[journal.incarnation_of(path), number, 0, 20_000 + number] for number in (1, 2, 3, 4)]
+    assert dict(story.compare().defects) == {"failed": 5, "failed yet delivered": 1, "refused yet delivered": 1}
 
 
 def test_an_unknown_outcome_is_allowed_when_supervisor_and_sender_fell_together(tmp_path):

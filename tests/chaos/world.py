@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from support.process import is_running, script_environment, users_of, wait_until
+from support.process import command_of, is_running, script_environment, users_of, wait_until
 
 from chaos import journal
 from chaos.front_end import FINISH_S, Order
@@ -126,7 +126,7 @@ class World:
 
     def sender_processes(self) -> list[int]:
         """Pids of senders and supervisors that use the runtime directory."""
-        return [process.pid for process in users_of(self.runtime) if "cyproducer-sender" in process.cmdline()]
+        return [process.pid for process in users_of(self.runtime) if "cyproducer-sender" in command_of(process)]
 
     def log_text(self) -> str:
         """The senders' log."""
@@ -172,15 +172,15 @@ class World:
     def _held(self) -> list[str]:
         """Memory and descriptors of front-ends that the sender's processes hold."""
         found = []
-        for pid in self.sender_processes():
+        processes = self.sender_processes()
+        for pid in processes:
             with contextlib.suppress(OSError):
                 maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
                 found += [f"process {pid} maps {line}" for line in maps if any(n in line for n in _OF_A_FRONT_END)]
                 for entry in os.listdir(f"/proc/{pid}/fd"):
-                    with contextlib.suppress(OSError):
-                        target = os.readlink(f"/proc/{pid}/fd/{entry}")
-                        if any(name in target for name in (*_OF_A_FRONT_END, "pidfd")):
-                            found.append(f"process {pid} has {target} open")
+                    target = _held_by(pid, entry, processes)
+                    if target:
+                        found.append(f"process {pid} has {target} open")
         answer = self.status()
         if answer is not None and answer["front_ends"]:
             found.append(f"front-ends in the status: {answer['front_ends']}")
@@ -199,3 +199,18 @@ class World:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
                 os.kill(pid, signal.SIGKILL)
+
+
+def _held_by(pid: int, fd: str, kin: list[int]) -> str:
+    """What the descriptor of a sender's process is, if it belongs to a front-end; a pidfd of its kin does not."""
+    try:
+        target = os.readlink(f"/proc/{pid}/fd/{fd}")
+        if any(name in target for name in _OF_A_FRONT_END):
+            return target
+        if "pidfd" in target:
+            info = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/fdinfo/{fd}").read_text().splitlines())
+            if int(info["Pid"]) not in kin:
+                return f"{target} of process {info['Pid'].strip()}"
+    except OSError:
+        pass
+    return ""

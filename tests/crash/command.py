@@ -1,0 +1,56 @@
+"""The command line: which points, which signals, and what came of it."""
+
+import argparse
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from support import build
+from support.crashpoints import Trigger, points
+
+from crash.scenario import PARTITIONS, Rig
+from cyproducer.cli.kafka_node import KafkaCluster
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
+    parser.add_argument("--point", action="append", metavar="NAME", help="only this one, or these (a prefix will do)")
+    parser.add_argument("--signal", action="append", choices=("KILL", "STOP"), help="default: both")
+    parser.add_argument("--list", action="store_true", help="name the points and where they stand")
+    chosen = parser.parse_args()
+    known = points()
+    names = [n for n in known if not chosen.point or n.startswith(tuple(chosen.point))]
+    if chosen.list:
+        print("\n".join(f"{name:32} {known[name]}" for name in names))
+        return 0
+    if not build.is_debug():
+        parser.error("crash points are in debug builds only: CYPRODUCER_DEBUG=1 python setup.py build_ext --inplace")
+    logging.getLogger("cyproducer").setLevel(logging.ERROR)  # what is refused on purpose
+    directory = Path(tempfile.mkdtemp(prefix="cyp-crash-"))
+    os.environ["CYPRODUCER_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="cyp-")
+    clean = True
+    with KafkaCluster() as cluster:
+        for word in chosen.signal or ("KILL", "STOP"):
+            trigger = Trigger(directory)
+            began = time.monotonic()
+            topic = cluster.create_topic(f"crash-{word}", PARTITIONS, 1)
+            rig = Rig(cluster, directory / word, trigger, topic, aloud=True)
+            rig.run(names, signal.Signals[f"SIG{word}"])
+            report = rig.check()
+            print(f"SIG{word} at {len(names)} points in {time.monotonic() - began:.0f} s")
+            print("\n".join(report.lines()))
+            clean = clean and report.clean
+            trigger.close()
+    for log in Path(os.environ["CYPRODUCER_RUNTIME_DIR"]).glob("*.log*"):
+        shutil.copy(log, directory)
+    shutil.rmtree(os.environ["CYPRODUCER_RUNTIME_DIR"], ignore_errors=True)
+    if clean:
+        shutil.rmtree(directory)
+    else:
+        print(f"journals and logs are in {directory}", file=sys.stderr)
+    return 0 if clean else 1

@@ -1,0 +1,178 @@
+"""A small world in which every crash point is come past, and what is done at each of them.
+
+Most points are reached by front-ends that send records of all sizes to few partitions and are recycled fast.
+`stimuli.py` has what the others need. After each point the world must go on; at the end the journals are
+compared with the topic, as after chaos.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+from chaos.check import Report, check
+from chaos.journal import ACKED, LINE, SUFFIX
+from chaos.world import World
+from support.crashpoints import Trigger, points, role_of
+from support.process import is_running, wait_until
+
+from crash.stimuli import STIMULI, Scene
+from cyproducer.cli.kafka_node import KafkaCluster
+
+PARTITIONS = 4
+REACH_S = 12.0
+STOPPED_S = 0.1
+GO_ON_LINES = 60
+FAMILIES = {"recycled": [0, 1, 2, 3]}
+ORDER = {"limit": 150, "sizes": {"100": 60, "3000": 30, "70000": 2, "600000": 1}}
+SETTINGS = {"linger_ms": 2, "buffer_memory": 4 << 20, "request_timeout_ms": 2_000, "sender_idle_timeout_ms": 5_000}
+#: Points that are come past only where there is no sender yet: each gets a world of its own.
+FRESH = (
+    "attach.spawn-lock-taken", "attach.sender-spawned", "attach.elected", "attach.listening", "attach.identity-came",
+)
+#: A kill at one of these ends the supervisor when the sender has just died, or the other way round.
+BOTH_FALL = ("supervise.before-fork", "supervise.sender-gone", "supervise.reaped", "supervise.lost")
+#: What has to happen at another point before: a front-end is stopped until the sender has sealed its batch, a
+#: sender is killed in the middle of a split.
+AFTER = {
+    "commit.refused": ("append.encoded", signal.SIGSTOP),
+    "append.chunk-refused": ("append.chunk-opened", signal.SIGSTOP),
+    "adopt.part-kept": ("split.committed", signal.SIGKILL),
+}
+
+
+@dataclass
+class Rig:
+    """A cluster of one node, a topic, and a world of front-ends that see the trigger."""
+
+    cluster: KafkaCluster
+    directory: Path
+    trigger: Trigger
+    topic: str
+    aloud: bool = False
+    number: int = 0
+    defects: list[str] = field(default_factory=list)
+    falls: list[int] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
+
+    def world(self, families: dict[str, list[int]]) -> World:
+        return World(
+            self.cluster.bootstrap_servers, self.topic, PARTITIONS, self.directory, seed=1, rate=300,
+            families=families, environment=self.trigger.environment, order=ORDER, **SETTINGS,
+        )
+
+    # ------------------------------------------------------------------ one point
+
+    def pass_point(self, world: World, name: str, number: int) -> None:
+        """Arms the point, waits until it has acted, sees that the others go on and that all is as before."""
+        role = role_of(points()[name])
+        scene = Scene(self.cluster, world)
+        if name not in AFTER:
+            self.trigger.arm(name, role, number)
+        with STIMULI.get(name, contextlib.nullcontext)(scene):
+            if name in AFTER:
+                self._prelude(*AFTER[name], lambda: self.trigger.arm(name, role, number))
+            self._await(world, name, number)
+        self.defects += [f"{name}: {defect}" for defect in scene.defects]
+
+    def _prelude(self, point: str, number: int, then: Callable[[], None]) -> None:
+        """Something else happens at another point before."""
+        self.trigger.arm(point, role_of(points()[point]), number)
+        pid = self.trigger.wait(REACH_S)
+        if number == signal.SIGSTOP:
+            wait_until(lambda: _is_stopped(pid), 5, f"process {pid} stopped at {point}")
+            time.sleep(STOPPED_S)
+        then()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+    def _await(self, world: World, name: str, number: int) -> None:
+        try:
+            pid = self.trigger.wait(REACH_S)
+        except AssertionError as error:
+            self.defects.append(str(error))
+            self._say(str(error))
+            return
+        finally:
+            self.trigger.disarm()
+        self._say(f"{signal.Signals(number).name} at {name} in {pid}")
+        if number == signal.SIGKILL:
+            if name in BOTH_FALL:
+                self.falls.append(time.monotonic_ns())
+            wait_until(lambda: not is_running(pid), 10, f"the end of process {pid}, killed at {name}")
+        else:
+            wait_until(lambda: _is_stopped(pid), 10, f"process {pid} stopped at {name}")
+            time.sleep(STOPPED_S)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+    def go_on(self, world: World, after: str) -> None:
+        """The world is as it was: everybody lives, and records are acknowledged."""
+        before = acknowledged(world)
+        try:
+            wait_until(lambda: acknowledged(world) >= before + GO_ON_LINES, 30, f"acknowledgements after {after}")
+        except AssertionError as error:
+            self.defects.append(str(error))
+
+    def _say(self, text: str) -> None:
+        self.log.append(f"{time.monotonic():.3f} {text}")
+        if self.aloud:
+            print(self.log[-1], file=sys.stderr, flush=True)
+
+    # ------------------------------------------------------------------ many points
+
+    def run(self, names: list[str], number: int) -> None:
+        """All of them, in one world where that is possible."""
+        ordinary = [name for name in names if name not in FRESH]
+        if ordinary:
+            with self._started(FAMILIES) as world:
+                for name in ordinary:
+                    self.pass_point(world, name, number)
+                    self.go_on(world, name)
+        for name in names:
+            if name in FRESH:
+                self.number += 2
+                self.trigger.arm(name, role_of(points()[name]), number)
+                with self._started({"recycled": [self.number + 10, self.number + 11]}, wait=False) as world:
+                    self._await(world, name, number)
+                    self.go_on(world, name)
+
+    @contextlib.contextmanager
+    def _started(self, families: dict[str, list[int]], wait: bool = True) -> Iterator[World]:
+        world = self.world(families)
+        try:
+            world.start(wait)
+            yield world
+            world.finish()
+        finally:
+            self.trigger.disarm()
+            world.abort()
+            self.defects += world.defects
+
+    def check(self) -> Report:
+        """What was promised against what there is."""
+        report, _ = check(self.directory / "journals", self.cluster.bootstrap_servers, self.topic, self.falls)
+        for defect in self.defects:
+            report.add("left or broken", 1, defect)
+        return report
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_STOPPED
+    except psutil.NoSuchProcess:
+        return False
+
+
+def acknowledged(world: World) -> int:
+    """Records of the world that have been acknowledged."""
+    found = 0
+    for path in world.journals.glob(f"*{SUFFIX}"):
+        if int(path.name.partition("-")[0]) in world.slots:
+            found += path.read_bytes()[::LINE.size].count(ACKED)
+    return found
