@@ -320,6 +320,25 @@ def test_a_batch_that_was_reported_is_released_once_and_not_reported_again(rig, 
     assert rig.errors(patient) == [0, 0]
 
 
+def test_a_gap_is_remembered(rig, broker):
+    """What was given up may be in the log: its sequence must not be given to the next batch, which looks like it."""
+    index = rig.attach(delivery_timeout_ms=200)
+    rig.send(index, 0)
+    rig.settle()
+    with broker.lock:
+        broker.faults.extend([Fault(hang="appended"), *[Fault(hang="lost")] * 20])
+    rig.send(index, 0)
+    wait_until(lambda: rig.listen() or 1 in rig.released[index])
+    assert rig.errors(index)[1] == errors.OUTCOME_UNKNOWN
+    with broker.lock:
+        broker.faults.clear()
+    rig.replace()
+    rig.send(index, 0)
+    rig.settle()
+    rig.check()
+    assert rig.heard[index][2] == (4, 0)
+
+
 def test_a_bad_record_in_a_merged_batch(rig, broker):
     """The engine is killed while the broker's refusal is on its way, and again while the rest is."""
     indexes = attach(rig, 4, linger_ms=5)

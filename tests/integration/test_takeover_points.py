@@ -65,8 +65,11 @@ class Traffic:
         self.rig.attach(linger_ms=2, delivery_timeout_ms=60)
         self.sleeps = 1
 
-    def burst(self) -> None:
-        """What leads past most points: retries, a gap, a broker that hangs, small and large batches."""
+    def burst(self, poison: float | None = None) -> None:
+        """What leads past most points: retries, a gap, a broker that hangs, small and large batches.
+
+        poison: the share of batches with a bad record; None: few, most of the time.
+        """
         chance = self.chance
         faults = [
             Fault(code=INVALID_RECORD, partitions=(0,)), Fault(code=NOT_ENOUGH_REPLICAS), Fault(hang="appended"),
@@ -76,7 +79,8 @@ class Traffic:
             self.broker.names_records = chance.random() < 0.5
             if len(self.broker.faults) < 3 and chance.random() < 0.4:
                 self.broker.faults.extend(chance.sample(faults, 2))
-        poison = chance.choice([0, 0, 0, 0, 0.1, 1])
+        if poison is None:
+            poison = chance.choice([0, 0, 0, 0, 0.1, 1])
         for index in range(4):
             self.sleeps += 2
             self.rig.front_ends[index].put("I", 128, self.sleeps)
@@ -123,7 +127,7 @@ def kill_at(traffic: Traffic, trigger: Trigger, name: str, hit: int) -> bool:
     for _ in range(TRIES if is_debug() else 1):
         until = time.monotonic() + (TRY_S if is_debug() else traffic.chance.random() / 20)
         while not trigger.fired and time.monotonic() < until:
-            traffic.burst()
+            traffic.burst(traffic.chance.choice([0.3, 1]) if "split" in AFTER.get(name, name) else None)
             time.sleep(0.002)
         if trigger.fired or not is_debug():
             break
