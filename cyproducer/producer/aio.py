@@ -1,16 +1,22 @@
 """asyncio: futures and send_async wait through the event loop's own selector, without a thread."""
 
 import asyncio
+import bisect
 import copy
+import itertools
 import os
 import threading
 import time
 import weakref
 from typing import Any
 
+from cyproducer import errors
 from cyproducer.producer import waiting
 
 _SAME_DEADLINE_S = 0.1
+_ASK_AGAIN_S = 1.0
+_NO_THREAD_S = 0.1
+_numbers = itertools.count()
 
 _descriptors: set[int] = set()
 _connecting: "dict[int, _Connecting]" = {}
@@ -97,7 +103,12 @@ class LoopWaiter:
         if self.future.done():
             self.future = self.loop.create_future()
 
+    def wake(self) -> None:
+        """Ends the wait, whatever it is for."""
+        self.notify()
+
     def notify(self) -> None:
+        """What is waited for has happened."""
         if asyncio._get_running_loop() is self.loop:
             self._resolve()
         else:
@@ -127,11 +138,32 @@ class LoopWaiter:
 
 
 async def wait_batch(batch: Any) -> None:
-    """Until the batch has its outcome."""
+    """Until the batch has its outcome, whichever session it comes through."""
     waiter = LoopWaiter(asyncio.get_running_loop())
     session = batch.session
-    if batch.add_waiter(waiter):
-        await waiter.wait(session)
+    if not batch.add_waiter(waiter):
+        return
+    while not batch.done and not session.over:
+        if session.recovering:
+            await _wait_for_successor(waiter, session)
+        else:
+            await waiter.wait(session)
+        waiter.reset()
+        session = session.latest
+
+
+async def _wait_for_successor(waiter: LoopWaiter, session: Any) -> None:
+    """Until there is one, or what the session has left has failed."""
+    from cyproducer.producer import succession
+
+    session.enter_sleep(waiter)
+    try:
+        if succession.begin(session):
+            await waiter.future
+        else:
+            await asyncio.sleep(_NO_THREAD_S)
+    finally:
+        session.leave_sleep(waiter)
 
 
 async def _wait_metadata(session: Any, topic: str, needed: int, deadline: float) -> None:
@@ -144,8 +176,10 @@ async def _wait_metadata(session: Any, topic: str, needed: int, deadline: float)
             waiter.reset()
             if waiting.metadata_over(session, topic, needed):
                 return
-            if not await waiter.wait(session, deadline):
-                raise waiting.no_metadata(session, topic, needed)
+            if not await waiter.wait(session, min(deadline, time.monotonic() + _ASK_AGAIN_S)):
+                if time.monotonic() >= deadline:
+                    raise waiting.no_metadata(session, topic, needed)
+                waiting.ask_for(session, topic)
     finally:
         session.metadata_waiters.discard(waiter)
         session.end_metadata_wait()
@@ -203,33 +237,108 @@ async def _attach(producer: Any, deadline: float) -> None:
     await attached
 
 
+class _Turn(LoopWaiter):
+    """A send that waits. `number` grows with the calls."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self.number = next(_numbers)
+
+
+class _Line:
+    """Who waits for a sender or for metadata to send to one topic from one loop, in the order of the calls.
+
+    Who waits for memory stands in the session's queue instead, which is the same for everybody.
+    """
+
+    def __init__(self, producer: Any, topic: str, loop: asyncio.AbstractEventLoop) -> None:
+        self.lines: dict[Any, list[_Turn]] = producer._lines
+        self.place = topic, loop
+
+    def is_empty(self) -> bool:
+        return self.place not in self.lines
+
+    def join(self, turn: _Turn) -> None:
+        """Again: nothing."""
+        line = self.lines.setdefault(self.place, [])
+        if turn not in line:
+            bisect.insort(line, turn, key=lambda each: each.number)
+
+    def leave(self, turn: _Turn) -> None:
+        """Not in it: nothing."""
+        line = self.lines.get(self.place, [])
+        if turn in line:
+            line.remove(turn)
+            if line:
+                line[0].wake()
+            else:
+                del self.lines[self.place]
+
+    async def wait(self, turn: _Turn, deadline: float) -> bool:
+        """Until `turn` is the first, or not in the line; False: not by `deadline`."""
+        while turn in self.lines.get(self.place, ()) and self.lines[self.place][0] is not turn:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                return False
+            turn.reset()
+            await asyncio.wait([turn.future], timeout=remaining)
+        return True
+
+
 async def send(producer: Any, prepared: Any, max_block_s: float) -> Any:
-    """Sends what KafkaProducer.send_async has prepared; waits with the event loop for whatever is missing."""
-    future = producer._attempt_prepared(prepared, None)
-    if not isinstance(future, int):
-        return future
+    """Sends what KafkaProducer.send_async has prepared; waits with the event loop for whatever is missing.
+
+    A loop's records for a topic keep the order of its calls, whatever they wait for.
+    """
+    loop = asyncio.get_running_loop()
+    line = _Line(producer, prepared.topic_name, loop)
+    if line.is_empty():
+        future = producer._attempt_prepared(prepared, None)
+        if not isinstance(future, int):
+            return future
     deadline = time.monotonic() + max_block_s
-    turn = LoopWaiter(asyncio.get_running_loop())
+    turn = _Turn(loop)
+    line.join(turn)
     queue = None
     try:
-        while isinstance(future, int):
+        while True:
+            if not await line.wait(turn, deadline):
+                raise _still_in_line(producer._session, prepared, max_block_s)
+            future = producer._attempt_prepared(prepared, turn)
+            if not isinstance(future, int):
+                return future
             session = producer._session
-            if future == waiting.NEED_SESSION:
-                await _attach(producer, deadline)
-            elif future == waiting.NEED_METADATA:
-                await _wait_metadata(session, prepared.topic_name, prepared.wanted_partition, deadline)
-            else:
+            if future == waiting.NEED_MEMORY:
                 if queue is not session:
                     waiting.leave_queue(queue, turn)
                     queue = session
-                turn.reset()
-                waiting.enter_queue(session, turn)
-                started = time.monotonic_ns()
-                woken = await turn.wait(session, deadline)
-                session.add_blocked(time.monotonic_ns() - started)
-                if not woken:
-                    raise waiting.no_memory(session, max_block_s)
-            future = producer._attempt_prepared(prepared, turn)
-        return future
+                await _wait_memory(session, turn, line, deadline, max_block_s)
+            else:
+                line.join(turn)
+                if future == waiting.NEED_SESSION:
+                    await _attach(producer, deadline)
+                else:
+                    await _wait_metadata(session, prepared.topic_name, prepared.wanted_partition, deadline)
     finally:
         waiting.leave_queue(queue, turn)
+        line.leave(turn)
+
+
+async def _wait_memory(session: Any, turn: _Turn, line: _Line, deadline: float, max_block_s: float) -> None:
+    turn.reset()
+    waiting.enter_queue(session, turn)
+    line.leave(turn)
+    started = time.monotonic_ns()
+    woken = await turn.wait(session, deadline)
+    session.add_blocked(time.monotonic_ns() - started)
+    if not woken:
+        raise waiting.no_memory(session, max_block_s)
+
+
+def _still_in_line(session: Any, prepared: Any, max_block_s: float) -> errors.KafkaError:
+    """The error of one whose time was over before it was the first in its line."""
+    if session.alive:
+        return waiting.no_metadata(session, prepared.topic_name, prepared.wanted_partition)
+    return errors.SenderUnavailableError(session.trouble or f"no sender within {max_block_s:g} s")

@@ -96,6 +96,7 @@ cdef class Arena:
         row.next = CYP_NONE
         row.opened_ns = monotonic_ns()
         row.chunk_bytes = class_bytes(self.pool.chunk_class[slot])
+        row.waited_ms = 0
         self.slots[slot].next = CYP_NONE
 
     cdef void _own(self, uint32_t slot, Batch batch, Chain *chain) noexcept:

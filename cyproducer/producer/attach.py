@@ -33,6 +33,8 @@ _log = logging.getLogger("cyproducer")
 
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.002, 0.1
 _SPAWN_PAUSE_S = 0.05
+_ANSWER_S = 5.0
+_LIMITS = "check the limits of this process (ulimit -n, -v, -f) and its memory"
 _PATIENCE_BEFORE_WARNING_S = 1.0
 
 
@@ -87,8 +89,7 @@ class Attachment:
 
     def close(self) -> None:
         """Hangs up and unmaps; the sender delivers what is there. Again: nothing."""
-        _attachments.discard(self)
-        self._close_descriptors()
+        self.close_descriptors()
         if self.arena is not None:
             self.arena.close()
         if self.outcomes is not None:
@@ -96,7 +97,9 @@ class Attachment:
         if self.snapshot is not None:
             self.snapshot.region.close()
 
-    def _close_descriptors(self) -> None:
+    def close_descriptors(self) -> None:
+        """Hangs up; the memory stays mapped. Again: nothing."""
+        _attachments.discard(self)
         if _is_still(self.socket.fileno(), self._socket_file):
             self.socket.close()
         else:
@@ -132,7 +135,7 @@ def _leave_to_the_parent() -> None:
     inherited = list(_attachments)
     _attachments.clear()
     for attachment in inherited:
-        attachment._close_descriptors()
+        attachment.close_descriptors()
 
 
 os.register_at_fork(after_in_child=_leave_to_the_parent)
@@ -154,6 +157,8 @@ def connect(settings: Settings, deadline: float) -> Attachment:
         )
     except RendezvousError as error:
         raise KafkaConfigurationError(str(error)) from None
+    except OSError as error:
+        raise SenderUnavailableError(f"cannot attach to a sender: {error}; {_LIMITS}") from error
 
 
 def _connect_to_named(settings: Settings, path: str, deadline: float) -> Attachment:
@@ -353,9 +358,7 @@ def _kernel_features() -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSYS, errno.EINVAL):
             raise UnsupportedPlatformError(f"this system lacks what shared memory needs: {error}") from error
-        raise SenderUnavailableError(
-            f"no shared memory or descriptors: {error}; check the limits (ulimit -v, ulimit -n)"
-        ) from error
+        raise SenderUnavailableError(f"no shared memory or descriptors: {error}; {_LIMITS}") from error
 
 
 def _say_hello(attachment: Attachment, settings: Settings) -> None:
@@ -400,6 +403,8 @@ def _application_name() -> str:
 
 
 def _take_answer(attachment: Attachment, path: str, deadline: float) -> None:
+    # A sender that was replaced after it had read the request does not answer it: ask the next one.
+    deadline = min(deadline, time.monotonic() + _ANSWER_S)
     while True:
         if not wait_readable([attachment.socket.fileno()], deadline - time.monotonic()):
             raise _Silent("it took the connection but does not answer")

@@ -82,13 +82,14 @@ cdef class BulkFuture:
         """The first batch without an outcome, or None; looks, and does not wait."""
         cdef Batch batch
         cdef bint drained = False
-        while self._settled < len(self.batches):
-            batch = self.batches[self._settled]
-            if not batch.done:
+        while self._settled < self.extent_count:
+            batch = <Batch>self.extents[self._settled].batch
+            # A batch that got no row of ours in the end may be closed without a record, and has no outcome then.
+            if self.extents[self._settled].count and not batch.done:
                 batch.refuse_child()
                 if drained:
                     return batch
-                batch.session.drain()
+                batch.session.look()
                 drained = True
                 if not batch.done:
                     return batch
@@ -106,11 +107,18 @@ cdef class BulkFuture:
             if batch is None:
                 return 0
             remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not wait_batches(self.batches[self._settled:], remaining):
+            if not wait_batches(self._pending(), remaining):
                 raise errors.KafkaTimeoutError(
                     f"topic {batch.topic!r}: {self._count(False)} of {self.rows} rows have no outcome "
                     f"within {timeout} s; they are still under way"
                 )
+
+    def _pending(self):
+        """The batches that may be without an outcome."""
+        cdef Py_ssize_t at
+        return [
+            <object>self.extents[at].batch for at in range(self._settled, self.extent_count) if self.extents[at].count
+        ]
 
     cdef Py_ssize_t _count(self, bint failed) noexcept:
         """Rows that failed, or rows without an outcome."""
@@ -125,8 +133,10 @@ cdef class BulkFuture:
     cdef object failure(self):
         """The error of the first batch that failed, or None; made afresh for each asker."""
         cdef Batch batch
-        for batch in self.batches:
-            if batch.error:
+        cdef Py_ssize_t at
+        for at in range(self.extent_count):
+            batch = <Batch>self.extents[at].batch
+            if batch.error and self.extents[at].count:
                 error = batch.failure()
                 count = self._count(True)
                 message = f"{count} of {self.rows} rows were not written; the first error: {error.message}"

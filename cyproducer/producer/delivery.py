@@ -57,8 +57,9 @@ def _run(delivery: Delivery, session: Any) -> None:
     woken = 0.0
     try:
         while True:
+            session = session.latest
             _call_ready(delivery, session)
-            if session.watched == 0 and (session.orphaned or not session.alive):
+            if session.retire_delivery():
                 return
             rest = woken + _REST_S - time.monotonic()
             if rest > 0:
@@ -81,14 +82,17 @@ def _call_ready(delivery: Delivery, session: Any) -> None:
 
 
 def _sleep(delivery: Delivery, session: Any) -> None:
-    """Until there are outcomes (watched for only while callbacks wait for them), or somebody pokes."""
+    """Until there are outcomes (watched for only while callbacks wait for them), or somebody pokes.
+
+    A session whose sender is gone has none: its successor pokes.
+    """
     watching = session.watched > 0 and session.alive
     if watching:
         session.enter_sleep(delivery.waiter)
     try:
         delivery.armed = True
-        changed = (session.watched > 0) != watching
-        if session.ready or changed or not session.alive or (session.orphaned and not watching):
+        changed = (session.watched > 0 and session.alive) != watching or session.latest is not session
+        if session.ready or changed or session.over or (session.orphaned and not session.watched):
             return  # whoever changed that found nobody asleep to poke
         polled = [delivery.waiter.fd, *(session.descriptors if watching else ())]
         ready = wait_readable(polled, None)

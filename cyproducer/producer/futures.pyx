@@ -132,7 +132,7 @@ cdef class Future:
         """Is the outcome known? Looks, and does not wait."""
         if not self.batch.done:
             self.batch.refuse_child()
-            self.batch.session.drain()
+            self.batch.session.look()
         return self.batch.done
 
     def cancelled(self):
@@ -200,7 +200,7 @@ cdef object settle(Future future, object timeout):
     """Waits for the outcome."""
     future.batch.refuse_child()
     session = future.batch.session
-    session.drain()
+    session.look()
     if not future.batch.done:
         from cyproducer.producer.waiters import wait_batches
 

@@ -11,8 +11,7 @@ cdef class KafkaProducer:
     cdef readonly object settings
     cdef object key_serializer
     cdef object value_serializer
-    cdef object lock                    # one thread attaches
-    cdef object lock_process            # fork_token() of the process that the lock was made in
+    cdef dict lines                     # asyncio: (topic, event loop) -> those who wait to send, in order
     cdef bint plain                     # no serializers
     cdef bint ignore_keys
     cdef bint closed
@@ -25,4 +24,5 @@ cdef class KafkaProducer:
     cdef object attempt(self, Prepared record, object turn)
     cdef object send_blocking(self, Prepared record)
     cdef object serialize(self, object serializer, object topic, object headers, object data, str what)
+    cdef Session current(self)
     cpdef Session attached(self, object deadline)

@@ -10,7 +10,6 @@ import logging
 import os
 import platform
 import sys
-import threading
 import time
 import weakref
 
@@ -38,6 +37,9 @@ from cyproducer.producer.waiters import wait_batches, wait_until
 cdef enum:
     NEED_METADATA = 4
     BATCH_HEADER_BYTES = 61
+
+cdef double PATIENT_S = 10          # starting a sender and attaching takes less
+cdef double HAND_OVER_S = 5         # at exit, for records that have lost their sender
 
 _log = logging.getLogger("cyproducer")
 _attached = weakref.WeakSet()
@@ -75,6 +77,7 @@ cdef class KafkaProducer:
     cdef object configure(self, object settings):
         self.settings = settings
         self.session = Session(None, None)
+        self.lines = {}
         self.key_serializer, self.value_serializer = settings.key_serializer, settings.value_serializer
         self.plain = settings.key_serializer is None and settings.value_serializer is None
         self.ignore_keys = settings.partitioner_ignore_keys
@@ -126,7 +129,11 @@ cdef class KafkaProducer:
                 timestamp = realtime_coarse_ms()
                 future = Future.__new__(Future)
                 delta = timestamp - chain.base_timestamp
-                if append_record(&session.port, chain, timestamp, key_data, key_size, value_data, value_size, NULL, 0):
+                if delta > session.patience_ms and chain.limit != 0:
+                    session.look()  # nobody has answered for long: is the sender gone?
+                elif append_record(
+                    &session.port, chain, timestamp, key_data, key_size, value_data, value_size, NULL, 0
+                ):
                     future.batch = <Batch>chain.batch
                     future.index = chain.total - 1
                     future.timestamp_delta = <int32_t>delta
@@ -205,7 +212,7 @@ cdef class KafkaProducer:
 
     cdef object attempt(self, Prepared record, object turn):
         """The future of the record; or what it needs before it can be tried again."""
-        cdef Session session = self.session
+        cdef Session session = self.current()
         cdef Topic topic
         cdef Chain *chain
         cdef Batch batch
@@ -277,7 +284,7 @@ cdef class KafkaProducer:
         queue = None
         try:
             while type(future) is not Future:
-                session = self.session
+                session = self.current()
                 if future == NEED_SESSION:
                     self.attached(deadline)
                 elif future == NEED_METADATA:
@@ -298,47 +305,50 @@ cdef class KafkaProducer:
 
     @property
     def _session(self):
-        return self.session
+        return self.current()
+
+    @property
+    def _lines(self):
+        return self.lines
 
     def _attach(self, deadline):
         self.attached(deadline)
 
-    cpdef Session attached(self, object deadline):
-        """The session, attached if it is not; one thread does it, others wait for it up to `deadline`."""
-        if self.closed:
-            raise errors.ProducerClosedError("the producer is closed")
-        if self.session.sentinel[0] == self.session.token:
-            return self.session
-        process = fork_token()
-        if self.lock is None or self.lock_process != process:
-            self.lock, self.lock_process = threading.Lock(), process  # the parent's may be held by a thread of its own
-        lock = self.lock
-        if not lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            raise errors.KafkaTimeoutError(f"another thread was attaching to the sender for {self.max_block_s} s")
-        try:
-            if self.session.sentinel[0] != self.session.token:
-                self._connect(deadline)
-        finally:
-            lock.release()
+    cdef Session current(self):
+        """The session that has succeeded all others; a fresh one without a sender in a forked child."""
+        if self.session.sentinel[0] != self.session.process:
+            self.session = Session(None, None)
+        elif self.session.successor is not None:
+            self.session = self.session.latest
         return self.session
 
-    def _connect(self, deadline):
-        from cyproducer.producer import attach
+    cpdef Session attached(self, object deadline):
+        """The session, attached if it is not; one thread does it, others wait for it up to `deadline`."""
+        cdef Session session
+        while True:
+            if self.closed:
+                raise errors.ProducerClosedError("the producer is closed")
+            session = self.current()
+            if session.sentinel[0] == session.token:
+                return session
+            self._connect(session, deadline)
 
-        self.session = Session(None, None)  # the old one goes, and with it what a child of fork has of the parent's
-        attachment = attach.connect(self.settings, deadline)
+    def _connect(self, Session ended, deadline):
+        """Makes the session after `ended`."""
+        from cyproducer.producer import succession
+
         try:
-            session = Session(attachment, self.settings)
-        except BaseException:
-            attachment.close()
+            session = succession.succeed(ended, self.settings, deadline, lambda: not self.closed)
+        except errors.SenderUnavailableError:
+            if self.max_block_s < PATIENT_S:
+                # A sender that takes longer to start than a send() may wait would never be there.
+                succession.attach_later(ended, self.settings, PATIENT_S)
             raise
-        if self.closed:
-            session.end("the producer is closed")
-            raise errors.ProducerClosedError("the producer was closed by another thread")
-        self.session = session
-        if not self.at_exit:
+        if session is not None and not self.at_exit:
             self.at_exit = True
             _attached.add(self)
+        if self.closed:
+            self.current().end("the producer is closed", errors.OUTCOME_UNKNOWN, True)
 
     # ---------------------------------------------------------------- the rest of the interface
 
@@ -353,18 +363,24 @@ cdef class KafkaProducer:
         deadline = None if timeout is None else time.monotonic() + timeout
         if not self._finish(deadline):
             raise errors.KafkaTimeoutError(
-                f"flush: {self.session.pending} batches have no outcome after {timeout} s; they are still under way"
+                f"flush: {self.current().outstanding()[0]} batches have no outcome after {timeout} s; "
+                "they are still under way"
             )
 
     def _finish(self, deadline):
         """flush's work; False: not by `deadline`."""
-        cdef Session session = self.session
-        session.drain()
-        session.seal_all()
+        cdef Session session = self.current()
+        session.look()
+        while True:
+            session = self.current()
+            session.seal_all()
+            unfinished = session.unfinished()
+            if session.successor is None:
+                break  # else another thread has just handed them over
         remaining = None if deadline is None else deadline - time.monotonic()
-        if session.sentinel[0] == session.token and not wait_batches(session.unfinished(), remaining):
+        if not session.foreign and not wait_batches(unfinished, remaining):
             return False
-        delivery = session.delivery
+        delivery = self.current().delivery
         if delivery is None or not delivery.is_busy() or delivery.is_current_thread():
             return True
         waiter = Waiter()
@@ -376,21 +392,23 @@ cdef class KafkaProducer:
         """Flushes and detaches; again: nothing.
 
         Records without an outcome after `timeout` seconds get OutcomeUnknownError: the sender goes on
-        delivering them, this process does not learn the result.
+        delivering them, this process does not learn the result. Those that have lost their sender and found no
+        other one by then get SenderUnavailableError: they were not sent.
         """
         if self.closed:
             return
         self.closed = True
-        cdef Session session = self.session
+        cdef Session session = self.current()
         try:
-            if session.sentinel[0] == session.token:
-                self._finish(None if timeout is None else time.monotonic() + timeout)
+            self._finish(None if timeout is None else time.monotonic() + timeout)
         finally:
-            if session.pending == 0:
+            session = self.current()
+            batches, records = session.outstanding()
+            if batches == 0:
                 session.say_goodbye()
-            elif session.alive:
-                _log.warning("the producer is closed; %d batches have no outcome yet", session.pending)
-            session.end("the producer is closed", errors.OUTCOME_UNKNOWN)
+            elif not session.foreign:
+                _log.warning("the producer is closed; %d records in %d batches have no outcome yet", records, batches)
+            session.end("the producer is closed", errors.OUTCOME_UNKNOWN, True)
 
     def __enter__(self):
         return self
@@ -401,7 +419,7 @@ cdef class KafkaProducer:
     def __del__(self):
         if self.session is not None and not self.closed:
             self.closed = True
-            self.session.orphan()
+            self.current().orphan()
 
     def partitions_for(self, topic):
         """The set of the topic's partition numbers. Blocks up to max_block_ms, as send()."""
@@ -416,7 +434,7 @@ cdef class KafkaProducer:
 
     def bootstrap_connected(self):
         """Has the sender reached the cluster? False if none is attached yet; does not wait."""
-        cdef Session session = self.session
+        cdef Session session = self.current()
         if session.sentinel[0] != session.token:
             return False
         session.refresh_topics(None)
@@ -424,8 +442,8 @@ cdef class KafkaProducer:
 
     def metrics(self):
         """{group: {name: float}}: Java's names where it has them; what this process knows, not the sender."""
-        cdef Session session = self.session
-        session.drain()
+        cdef Session session = self.current()
+        session.look()
         total = float(self.settings.buffer_memory)
         alive = session.sentinel[0] == session.token
         return {
@@ -434,7 +452,7 @@ cdef class KafkaProducer:
                 "byte-total": float(session.bytes),
                 "batch-total": float(session.batches),
                 "batch-error-total": float(session.failures),
-                "batches-pending": float(session.pending),
+                "batches-pending": float(session.outstanding()[0]),
                 "buffer-total-bytes": total,
                 "buffer-available-bytes": float(session.buffer_available) if alive else total,
                 "bufferpool-wait-time-ns-total": float(session.blocked_ns),
@@ -449,7 +467,7 @@ cdef class KafkaProducer:
         return _restore(type(self), self.settings)
 
     def __repr__(self):
-        state = "closed" if self.closed else "attached" if self.session.alive else "not attached"
+        state = "closed" if self.closed else "attached" if self.current().alive else "not attached"
         return f"<{type(self).__name__} {self.settings!r} {state}>"
 
 
@@ -462,17 +480,32 @@ def _restore(cls, settings):
 
 
 def _flush_at_exit():
-    """The longest that an exiting process waits for its own outcomes is exit_flush_timeout_ms."""
+    """The longest that an exiting process waits for its own outcomes is exit_flush_timeout_ms.
+
+    Records that have lost their sender are handed to another one first, or they would end with this process.
+    """
+    from cyproducer.producer import succession
+
     cdef KafkaProducer producer
+    cdef Session session
+    started = time.monotonic()
     for producer in list(_attached):
-        if producer.closed or not producer.session.alive:
+        if not producer.closed:
+            session = producer.current()
+            session.look()
+            session.latest.seal_all()
+    succession.settle_all(started + HAND_OVER_S)
+    for producer in list(_attached):
+        if producer.closed:
             continue
-        producer.session.seal_all()
-        timeout = producer.settings.exit_flush_timeout_ms / 1000
-        if timeout > 0 and not producer._finish(time.monotonic() + timeout):
+        timeout = producer.settings.exit_flush_timeout_ms
+        if timeout > 0 and not producer._finish(started + timeout / 1000):
+            batches, records = producer.current().outstanding()
             _log.warning(
-                "%d batches have no outcome after exit_flush_timeout_ms=%d; the sender goes on delivering them",
-                producer.session.pending, producer.settings.exit_flush_timeout_ms,
+                "%d records in %d batches have no outcome after exit_flush_timeout_ms=%d; %s",
+                records, batches, timeout,
+                "they are lost if the end of this process, PID 1, is that of the container"
+                if os.getpid() == 1 else "the sender goes on delivering them",
             )
 
 

@@ -1,45 +1,38 @@
-"""A front-end's attachment to one sender: the arena with its outcomes, metadata and end.
+"""A front-end's attachment to one sender: room for records, sleeping and waking, and its end.
 
-Every method runs with the GIL held, which makes appends single-file. drain() first takes all outcomes off the
-ring and only then tells those who wait, so that whatever they do finds the session consistent.
+Every method runs with the GIL held, which makes appends single-file.
+
+A session ends once. end() is for good: all batches get an outcome here. lose() is for a sender that is gone
+with its supervisor: what may have gone out gets an outcome, the rest is inherited by the next session of the
+same producer (`successor`), which `succession` makes.
 """
 
 import logging
 import os
-from collections import deque
+import threading
 
 cimport cython
-from cpython.dict cimport PyDict_GetItem
-from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdlib cimport calloc
 
-from cyproducer.producer.append cimport Chain, Port, release_wakes, same_file
+from cyproducer.producer.append cimport Port, release_wakes, same_file
 from cyproducer.producer.arena cimport HAVE_ROOM, NEED_MEMORY, NEED_SESSION, SlotInfo
+from cyproducer.producer.estate cimport Estate, chain_records, revoke
 from cyproducer.producer.futures cimport make_batch
-from cyproducer.producer.topics cimport make_topic
-from cyproducer.shm.atomics cimport (
-    load_acquire,
-    load_acquire32,
-    store_relaxed,
-)
+from cyproducer.shm.atomics cimport load_acquire, load_acquire32
 from cyproducer.shm.clock cimport monotonic_ns, wake_clear
-from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.geometry cimport front_end_geometry
 from cyproducer.shm.layout cimport (
     CYP_CONTROL_DETACHED,
     CYP_NONE,
-    CYP_OUTCOME_RELEASE,
-    CYP_OUTCOME_RESULT,
-    CYP_UNIT_BYTES,
     cyp_arena_header,
     cyp_outcome,
+    cyp_outcomes_header,
     cyp_slot_row,
 )
 from cyproducer.shm.pool cimport ChunkPool
 from cyproducer.shm.region cimport Region, fork_page, fork_token
-from cyproducer.shm.ring cimport outcome_available, outcome_is_current, outcome_take
 from cyproducer.shm.slot cimport sent_is
 from cyproducer.shm.snapshot cimport SnapshotReader
 from cyproducer.shm.wake cimport waiter_sleeps, waiter_wakes
@@ -55,33 +48,32 @@ cdef extern from "sys/socket.h" nogil:
 
 cdef uint64_t ENDED = 2                     # nobody's token: those are odd, and a child's page is 0
 cdef uint64_t CHECK_INTERVAL_NS = 1000000
+cdef int64_t PATIENCE_MS = 500              # a batch that is open for so long after its linger: does the sender live?
 cdef uint32_t BATCH_HEADER_BYTES = 61
 _log = logging.getLogger("cyproducer")
 _sender_log = logging.getLogger("cyproducer.sender")
+cdef tuple _HOPELESS = (errors.InvalidTopicError.code, errors.TopicAuthorizationFailedError.code)
+cdef object _succession = None              # the module: imported here, it would import this one
 
 
 @cython.final
 @cython.auto_pickle(False)
-cdef class Session(Arena):
+cdef class Session(Completion):
     """Owns one attachment; ends with it. `Session(None, None)` is one that has ended."""
 
     def __cinit__(self, attachment, settings):
         self.token = ENDED
-        fork_token()
+        self.process = fork_token()
         self.sentinel = fork_page()
         self.socket_fd = self.wake_fd = -1
-        self.topics = {}
+        self.attach_lock = threading.RLock()
         self.waiters = set()
-        self.metadata_waiters = set()
-        self.memory_queue = deque()
-        self.ready = deque()
         self.loops = {}
-        self.finished = []
-        self.last_error = ""
         if attachment is not None:
             self._adopt(attachment, settings)
 
     cdef object _adopt(self, object attachment, object settings):
+        global _succession
         cdef Region arena = attachment.arena, outcomes = attachment.outcomes
         cdef SnapshotReader snapshot = attachment.snapshot
         cdef bint valid = front_end_geometry(settings.buffer_memory, &self.geometry)
@@ -89,8 +81,11 @@ cdef class Session(Arena):
             raise ValueError(
                 f"regions of {arena.size} and {outcomes.size} bytes do not fit buffer_memory={settings.buffer_memory}"
             )
+        if _succession is None:
+            from cyproducer.producer import succession as _succession
         self.attachment = attachment
         self.settings = settings
+        self.patience_ms = <int64_t>settings.linger_ms + PATIENCE_MS
         self.pool = ChunkPool(self.geometry.slot_count)
         self.slots = <SlotInfo *>calloc(self.geometry.slot_count, sizeof(SlotInfo))
         if self.slots == NULL:
@@ -135,164 +130,28 @@ cdef class Session(Arena):
     # ---------------------------------------------------------------- state
 
     @property
-    def alive(self):
-        """May it be used: not ended, and not in a forked child?"""
-        return self.sentinel[0] == self.token
+    def unsettled(self):
+        """Is it just losing its sender?"""
+        return self.losing
 
     @property
     def descriptors(self):
         """What a waiter polls: the wake-up and the control socket."""
         return (self.wake_fd, self.socket_fd)
 
-    @property
-    def buffer_available(self):
-        """Free bytes of the arena."""
-        return self.pool.free_bytes if self.pool is not None else 0
-
-    @property
-    def open_records(self):
-        """Records in batches that are still open."""
-        cdef long long found = 0
-        cdef Chain *chain = self.open_chains
-        while chain != NULL:
-            found += chain.total
-            chain = chain.next_open
-        return found
-
-    def unfinished(self):
-        """The batches without an outcome, oldest first."""
-        cdef uint32_t slot = self.first_pending
-        found = []
-        while slot != CYP_NONE:
-            if self.slots[slot].batch != NULL:
-                found.append(<object>self.slots[slot].batch)
-            slot = self.slots[slot].next_pending
-        return found
-
-    def seal_all(self):
-        """Gives every open batch to the sender now."""
-        while self.sentinel[0] == self.token and self.open_chains != NULL:
-            self.close_chain(self.open_chains, False)
-
-    # ---------------------------------------------------------------- topics
-
-    cdef Topic find_topic(self, str name):
-        """The topic with its partitions; None if its metadata is not there (see `topic_error`)."""
-        cdef Topic topic = self.topics.get(name)
-        if topic is None or topic.partition_count == 0 or self.seen_version != load_acquire(self.published) >> 1:
-            self.refresh_topics(name)
-            topic = self.topics.get(name)
-        if topic is None or topic.partition_count == 0:
-            return None
-        self.cached_name = name
-        self.cached_topic = topic
-        return topic
-
-    cdef bint recall(self, object name) noexcept:
-        """Makes a known topic the cached one; False if it is not known, or not an exact str."""
-        cdef PyObject *found
-        if type(name) is not str:
-            return False
-        found = PyDict_GetItem(self.topics, name)
-        if found == NULL or (<Topic>found).partition_count == 0:
-            return False
-        self.cached_topic = <Topic>found
-        self.cached_name = name
-        return True
-
-    def refresh_topics(self, str name):
-        """Reads the metadata that the sender has published; `name` is wanted from it from now on."""
-        if self.sentinel[0] != self.token:
-            return
-        former = self.seen_version
-        self.seen_version, self.brokers, self.last_error, found = self.attachment.snapshot.read()
-        if name is not None and name not in self.topics and name in found:
-            self.topics[name] = make_topic(name)
-        for known, topic in list(self.topics.items()):
-            if known in found:
-                self._update(topic, found[known])
-        if self.seen_version != former:
-            # whoever reads it first: after this, on_wake has nothing to say about this version
-            for waiter in list(self.metadata_waiters):
-                waiter.notify()
-
-    cdef object _update(self, Topic topic, tuple row):
-        cdef int32_t count, i
-        number, error, leaders = row
-        count = len(leaders)
-        if count > topic.allocated:
-            for i in range(topic.allocated):
-                if topic.chains[i].row != NULL:
-                    self.close_chain(&topic.chains[i], False)
-            topic.number = number
-            if not topic.grow(count):
-                raise MemoryError
-        topic.error = error
-        topic.leaders = leaders
-        topic.partition_count = count
-        if topic.own >= count:
-            topic.own = -1
-
-    def topic_state(self, str name):
-        """(partition count, Kafka's error code) as last read; (0, 0) for a topic that was never seen."""
-        cdef Topic topic = self.topics.get(name)
-        if topic is None:
-            return 0, 0
-        return topic.partition_count, topic.error
-
-    def topic_leaders(self, str name):
-        """One byte a partition: 1 = it has a leader."""
-        cdef Topic topic = self.find_topic(name)
-        return b"" if topic is None else topic.leaders
-
-    @property
-    def metadata_is_read(self):
-        """Was everything read that the sender has published?"""
-        return self.sentinel[0] != self.token or self.seen_version == load_acquire(self.published) >> 1
-
-    def want_topic(self, str name):
-        """Asks the sender for a topic's metadata."""
-        try:
-            handshake.send(self.attachment.socket, {"op": "want", "topic": name})
-        except BlockingIOError:
-            pass  # the socket is full of wishes: the next wait asks again
-        except OSError:
-            self.end("the control socket failed")
-
-    def sleep_for_metadata(self):
-        """The caller is about to poll until metadata is published; then it looks at `metadata_is_read`."""
-        if self.sentinel[0] == self.token:
-            self.snapshot_epoch += 2
-            waiter_sleeps(&self.port.arena.wants_snapshot, self.snapshot_epoch | 1)
-
-    def add_blocked(self, uint64_t waited_ns):
-        """Time that a send() waited for memory."""
-        self.blocked_ns += waited_ns
-        if self.sentinel[0] == self.token:
-            store_relaxed(&self.port.arena.blocked_ns, self.blocked_ns)
-
-    def end_metadata_wait(self):
-        """Nobody waits for metadata any more, if so."""
-        if self.sentinel[0] == self.token and not self.metadata_waiters:
-            waiter_wakes(&self.port.arena.wants_snapshot, self.snapshot_epoch)
-
     # ---------------------------------------------------------------- room for records
 
     cdef int _prepare(self, object turn) except -1:
         """Before memory is taken: outcomes, the sender's life, and who is first in the queue."""
-        cdef uint64_t now
-        self.drain()
+        self.look()
         if self.sentinel[0] != self.token:
             return NEED_SESSION
-        now = monotonic_ns()
-        if now - self.checked_ns > CHECK_INTERVAL_NS:
-            self.checked_ns = now
-            if self._hung_up():
-                self.end("the sender hung up")
-            if self.sentinel[0] != self.token:
-                return NEED_SESSION
         if self.seen_version != load_acquire(self.published) >> 1:
             self.refresh_topics(None)
+        if self.inherited and not self.take_over():
+            return NEED_MEMORY  # who sent earlier comes first
+        if self.sentinel[0] != self.token:
+            return NEED_SESSION
         if self.memory_queue and self.memory_queue[0] is not turn:
             return NEED_MEMORY
         return HAVE_ROOM
@@ -314,7 +173,7 @@ cdef class Session(Arena):
             return NEED_SESSION
         status = self.lengthen(topic, partition, bound, timestamp, batch)
         if status == NEED_SESSION:
-            self.end("the sender has given this process up")
+            self.on_control()
         return status
 
     cdef Batch put_alone(
@@ -335,106 +194,21 @@ cdef class Session(Arena):
             topic, partition, timestamp, key, key_size, value, value_size, headers, header_count, batch
         )
         if status[0] == NEED_SESSION:
-            self.end("the sender has given this process up")
+            self.on_control()
         return batch if status[0] == HAVE_ROOM else None
 
-    # ---------------------------------------------------------------- outcomes
-
-    cpdef int drain(self) except -1:
-        """Takes the outcomes that are there, frees their memory, tells who waits. Returns how many."""
-        cdef uint64_t count, _i
-        cdef cyp_outcome outcome
-        if self.sentinel[0] != self.token:
-            return 0
-        count = outcome_available(&self.outcomes.outcome_tail, self.outcome_head)
-        if count == 0:
-            return 0
-        for _i in range(count):
-            outcome_take(self.outcome_ring, self.port.ring_mask, self.outcome_head, &outcome)
-            self.outcome_head += 1
-            self._apply(&outcome)
-        store_relaxed(&self.port.arena.outcome_head, self.outcome_head)
-        store_relaxed(
-            &self.port.arena.bytes_in_use, <uint64_t>self.geometry.slot_count * CYP_UNIT_BYTES - self.pool.free_bytes
-        )
-        CRASHPOINT(b"outcome.drained")
-        self._tell()
-        return <int>count
-
-    cdef int _apply(self, const cyp_outcome *outcome) except -1:
-        cdef uint32_t slot = outcome.slot
-        cdef SlotInfo *info
-        if slot >= self.geometry.slot_count or not outcome_is_current(outcome, self.slots[slot].generation):
-            return 0  # of a batch that is long gone: the sender may publish an outcome twice
-        info = &self.slots[slot]
-        if info.chain != NULL and outcome.flags & (CYP_OUTCOME_RESULT | CYP_OUTCOME_RELEASE):
-            # the sender has sealed and completed what is open here: writing on would be into freed memory
-            self._retire(info.chain, False)
-        CRASHPOINT(b"outcome.read")
-        if outcome.flags & CYP_OUTCOME_RESULT:
-            self._settle(slot, outcome.error, outcome.base_offset, outcome.append_time)
-        if outcome.flags & CYP_OUTCOME_RELEASE:
-            self._settle(slot, errors.OUTCOME_UNKNOWN, -1, -1)
-            CRASHPOINT(b"outcome.settled")
-            self._release(slot)
-        return 0
-
-    cdef int _settle(self, uint32_t slot, int32_t error, int64_t base_offset, int64_t append_time) except -1:
-        """The outcome of the batch that starts in `slot`, unless it has one."""
-        cdef Batch batch
-        if not self.slots[slot].waits:
-            return 0
-        if error:
-            self.failures += 1
-        batch = self._disown(slot)
-        if batch is not None:
-            batch.finish(error, base_offset, append_time)
-            self.finished.append(batch)
-        return 0
-
-    cdef int _tell(self) except -1:
-        """Tells the waiters of the batches that are finished, and hands callbacks to their thread."""
-        cdef Batch batch
-        cdef list finished = self.finished
-        self.finished = []
-        for batch in finished:
-            if batch.callbacks is not None:
-                self.watched -= 1
-                self.ready.append(batch)
-            waiters = batch.take_waiters()
-            if waiters is not None:
-                for waiter in waiters:
-                    waiter.notify()
-        if self.freed:
-            self.freed = False
-            if self.memory_queue:
-                self.memory_queue[0].notify()
-        if self.ready and self.delivery is not None:
-            self.delivery.poke()
-        return 0
-
-    # ---------------------------------------------------------------- callbacks
-
-    def ensure_delivery(self):
-        """Starts the thread that calls callbacks, unless it runs. Raises what starting a thread raises."""
-        if self.delivery is not None or self.sentinel[0] != self.token:
-            return
-        from cyproducer.producer.delivery import Delivery
-
-        delivery = Delivery(self)
-        if self.delivery is None:
-            self.delivery = delivery
-            delivery.start()
-        else:
-            delivery.close()  # another thread was faster
-
-    def watch_batch(self):
-        """A batch got its first callback; ensure_delivery was called before."""
-        self.watched += 1
-        if self.delivery is not None:
-            self.delivery.poke()
-
     # ---------------------------------------------------------------- sleeping, waking, the end
+
+    cpdef int look(self) except -1:
+        """Takes outcomes, and notices once a millisecond if the sender is gone; never waits."""
+        cdef uint64_t now
+        self.drain()
+        if self.sentinel[0] == self.token:
+            now = monotonic_ns()
+            if now - self.checked_ns > CHECK_INTERVAL_NS:
+                self.checked_ns = now
+                self._check()
+        return 0
 
     def enter_sleep(self, waiter):
         """`waiter` is about to poll `descriptors`: outcomes that come from now on wake one who polls."""
@@ -472,38 +246,49 @@ cdef class Session(Arena):
             self.on_control()
 
     def on_control(self):
-        """The control socket is readable: warnings for the log, or its end."""
+        """The control socket is readable, or the sender has let go: warnings for the log, or the end."""
         while self.sentinel[0] == self.token:
             try:
                 message, fds = handshake.receive(self.attachment.socket)
             except BlockingIOError:
                 break
-            except (OSError, handshake.HandshakeError) as error:
-                self.end(f"the control socket failed: {error}")
+            except handshake.HandshakeError:
+                continue  # it is none of ours, or there was no descriptor left for what came with it
+            except ConnectionError:
+                message, fds = None, ()
+            except OSError as error:
+                self.end(f"the control socket failed: {error}", errors.OUTCOME_UNKNOWN)
                 return
             for fd in fds:
                 os.close(fd)
-            if message is None:
-                self.end("the sender hung up")
-                return
-            if message.get("op") == "warning":
+            if message is None and load_acquire32(&self.outcomes.control) != CYP_CONTROL_DETACHED:
+                self.lose("the sender is gone")
+            elif message is None:
+                break
+            elif message.get("op") == "ended":
+                self.lose("the sender has ended")
+            elif message.get("op") == "detached":
                 _sender_log.warning("%s", message.get("message"))
+                self.end("the sender has given this process up", errors.OUTCOME_UNKNOWN)
+            elif message.get("op") == "warning":
+                _sender_log.warning("%s", message.get("message"))
+        # The sender lives and goes on with what it knows: nobody else may send that.
         if self.sentinel[0] == self.token and load_acquire32(&self.outcomes.control) == CYP_CONTROL_DETACHED:
-            self.end("the sender has given this process up")
+            self.end("the sender has given this process up", errors.OUTCOME_UNKNOWN)
 
-    cdef bint _hung_up(self) except -1:
+    cdef int _check(self) except -1:
+        """Looks at the control socket."""
         cdef char byte
         cdef ssize_t got
-        if load_acquire32(&self.outcomes.control) == CYP_CONTROL_DETACHED:
-            return True
         if not same_file(self.port.sender_wake_fd, self.port.wake_device, self.port.wake_inode):
             self.verify()
-            return False
+            return 0
         got = recv(self.socket_fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT)
-        if got > 0:
+        if got >= 0 or errno != EAGAIN and errno != EINTR:
             self.on_control()
-            return False
-        return got == 0 or errno != EAGAIN and errno != EINTR
+        elif load_acquire32(&self.outcomes.control) == CYP_CONTROL_DETACHED:
+            self.on_control()
+        return 0
 
     def verify(self):
         """Ends the session if the program has closed or replaced its descriptors behind our back."""
@@ -516,43 +301,173 @@ cdef class Session(Arena):
         attachment = self.attachment
         attachment.socket.detach()
         attachment.wake_fd = attachment.sender_wake_fd = -1
-        self.end("the program has closed the producer's descriptors")
+        # To the sender that is the end of this process: it delivers all that was committed.
+        self.end("the program has closed the producer's descriptors", errors.OUTCOME_UNKNOWN)
 
-    def end(self, str reason, int error=0):
-        """Ends the session: batches without an outcome get one here, everybody who waits is told.
+    def end(self, str reason, int error, bint closing=False):
+        """Ends the session for good: batches without an outcome get one here, everybody who waits is told.
 
-        `error` is their code; 0: by whether they may have gone out, SENDER_LOST or SENDER_UNAVAILABLE.
+        `error` is the code of what the sender may know; what no sender knows gets SENDER_UNAVAILABLE.
+        `closing`: also what an ended session has left, for which there will be no other one.
         """
-        cdef uint32_t slot
-        cdef int32_t code
-        if self.sentinel[0] != self.token:
-            return
+        if self.sentinel[0] != self.process:
+            return  # of the parent, in a forked child
         self.drain()
-        if self.sentinel[0] != self.token:
+        if not closing and self.sentinel[0] != self.token:
             return
-        if self.pending and error == 0:
-            _log.warning("%s; %d batches have no outcome yet", reason, self.pending)
-        while self.first_pending != CYP_NONE:
-            slot = self.first_pending
-            code = error
-            if code == 0:
-                sent = sent_is(&self.sent[slot], self.slots[slot].generation)
-                code = errors.SENDER_LOST if sent else errors.SENDER_UNAVAILABLE
-            self._settle(slot, code, -1, -1)
+        if self.sentinel[0] == self.token:
+            if self.pending and error != errors.OUTCOME_UNKNOWN:
+                _log.warning("%s; %d batches have no outcome yet", reason, self.pending)
+            while self.first_pending != CYP_NONE:
+                self._settle(self.first_pending, error, -1, -1)
+            self._stop()
+            self.attachment.close()
+        for estate in list(self.inherited):
+            for name in list(estate.topics):
+                self._fail(estate.take_topic(name), errors.SENDER_UNAVAILABLE)
+        self._bury()
+        self._tell_the_end()
+
+    cdef int _stop(self) except -1:
+        """Nothing is appended any more."""
         while self.open_chains != NULL:
-            self._unlist(self.open_chains)
+            self._retire(self.open_chains, False)
         self.token = ENDED
         self.cached_name = None
         self.cached_topic = None
-        self.attachment.close()
+        return 0
+
+    cdef int _tell_the_end(self) except -1:
         self._tell()
         for waiter in list(self.waiters) + list(self.metadata_waiters) + list(self.memory_queue):
-            waiter.notify()
+            waiter.wake()
         for reader in list(self.loops.values()):
             reader.close()
         self.loops.clear()
         if self.delivery is not None:
             self.delivery.poke()
+        return 0
+
+    # ---------------------------------------------------------------- succession
+
+    def lose(self, str reason):
+        """The sender and its supervisor are gone: what may have gone out gets SENDER_LOST, the rest is left.
+
+        Whether a batch may have gone out is decided after its words were revoked, so that a sender which
+        should live after all cannot take it any more.
+        """
+        self.drain()
+        if self.sentinel[0] != self.token or self.losing:
+            return
+        self.losing = True
+        # Other threads may run in between: until all is in the estate nobody makes a successor or forgets it.
+        with self.attach_lock:
+            lost, kept = self._bequeath()
+            self.losing = False
+        self._bury()
+        if lost or kept:
+            _log.warning("%s; %d batches may have gone out, %d others are kept for the next sender", reason, lost, kept)
+        self.attachment.close_descriptors()
+        self._tell_the_end()
+        if self.inherited:
+            _succession.begin(self)
+
+    cdef tuple _bequeath(self):
+        """(batches that may have gone out, batches that are left)."""
+        cdef uint32_t slot, following
+        cdef Estate estate = Estate(self, self.attachment, self.settings)
+        cdef long long lost = 0
+        names = {(<Topic>topic).number: (<Topic>topic).name for topic in self.topics.values()}
+        self.inherited.insert(0, estate)
+        revoke(self)
+        self._stop()
+        slot = self.first_pending
+        while slot != CYP_NONE:
+            following = self.slots[slot].next_pending
+            if sent_is(&self.sent[slot], self.slots[slot].generation):
+                self._settle(slot, errors.SENDER_LOST, -1, -1)
+                lost += 1
+            elif chain_records(self, slot) == 0:
+                self._disown(slot)
+            else:
+                self._leave(slot, estate, names)
+            slot = following
+        return lost, estate.count
+
+    cdef int _leave(self, uint32_t slot, Estate estate, dict names) except -1:
+        cdef Batch batch = None
+        cdef cyp_slot_row *row = &self.rows[slot]
+        if self.slots[slot].batch != NULL:
+            batch = <Batch>self.slots[slot].batch
+        else:
+            # its producer and its futures are gone
+            batch = make_batch(self, names[row.topic], row.partition, row.base_timestamp)
+        estate.add(slot, batch)
+        self._disown(slot)  # afterwards: who asks for unfinished() in between finds it twice rather than not
+        return 0
+
+    def hand_over(self, Session heir):
+        """`heir`, which nobody else knows yet, gets what this session has left, those who wait, and its figures."""
+        cdef list inherited = self.inherited, nothing = heir.inherited
+        for estate in list(inherited):
+            estate.set_session(heir)
+        # all at once: nobody finds the batches neither here nor there
+        heir.inherited = inherited
+        self.inherited = nothing
+        self.successor = heir
+        heir.watched, self.watched = self.watched, 0
+        heir.ready, heir.delivery = self.ready, self.delivery
+        heir.orphaned = self.orphaned
+        heir.records, heir.bytes, heir.batches = self.records, self.bytes, self.batches
+        heir.failures, heir.blocked_ns = self.failures, self.blocked_ns
+        self._tell_the_end()
+
+    cdef int take_over(self) except -1:
+        """Moves what was inherited into the arena, as far as the topics are known. 0: it lacks memory for that."""
+        cdef Topic topic
+        cdef Estate estate
+        cdef list failed = []
+        cdef bint room = True
+        if self.sentinel[0] != self.token or not self.inherited:
+            return 1
+        for estate in list(self.inherited):
+            for name in list(estate.topics):
+                topic = self.topics.get(name)
+                if topic is None or topic.partition_count == 0:
+                    if topic is not None and topic.error in _HOPELESS:
+                        failed += [(batch, topic.error) for batch in estate.take_topic(name)]
+                elif room:
+                    room = estate.move(self, topic, failed)
+        self._bury()
+        for batch, code in failed:
+            self._fail((batch,), code)
+        if self.orphaned:
+            self._let_go()
+        if failed:
+            self._tell()
+        return room
+
+    def expire_inherited(self):
+        """Batches that have waited for a sender, or for metadata, longer than delivery_timeout_ms fail."""
+        if self.sentinel[0] != self.process:
+            return
+        code = errors.DELIVERY_TIMEOUT if self.sentinel[0] == self.token else errors.SENDER_UNAVAILABLE
+        expired = [batch for estate in list(self.inherited) for batch in estate.take_expired()]
+        if expired:
+            self._fail(expired, code)
+            self._bury()
+            self._tell()
+
+    cdef int _bury(self) except -1:
+        """Estates of which nothing is left are no more."""
+        cdef Estate estate
+        if self.losing:
+            return 0
+        for estate in list(self.inherited):
+            if estate.count == 0 and estate in self.inherited:
+                self.inherited.remove(estate)
+                estate.close()
+        return 0
 
     def say_goodbye(self):
         """Tells the sender that all is acknowledged, before an orderly end."""
@@ -567,13 +482,17 @@ cdef class Session(Arena):
 
         Batches are from here on owned by their futures alone; with the last of them the session goes.
         """
-        cdef uint32_t slot
-        cdef Batch batch
-        if self.sentinel[0] != self.token:
-            return
         self.orphaned = True
-        self.seal_all()
-        slot = self.first_pending
+        self.look()
+        if self.sentinel[0] == self.token:
+            self.seal_all()
+            self._let_go()
+        if self.delivery is not None:
+            self.delivery.poke()
+
+    cdef int _let_go(self) except -1:
+        cdef uint32_t slot = self.first_pending
+        cdef Batch batch
         kept = []
         while slot != CYP_NONE:
             if self.slots[slot].batch != NULL:
@@ -583,5 +502,4 @@ cdef class Session(Arena):
                     self.slots[slot].borrowed = True
                     Py_DECREF(batch)
             slot = self.slots[slot].next_pending
-        if self.delivery is not None:
-            self.delivery.poke()
+        return 0

@@ -18,6 +18,8 @@ ALL_COMPLETED = "ALL_COMPLETED"
 FIRST_COMPLETED = "FIRST_COMPLETED"
 FIRST_EXCEPTION = "FIRST_EXCEPTION"
 
+_INLINE_S = 1.0
+
 
 class DoneAndNotDone(NamedTuple):
     """What `wait` returns."""
@@ -34,22 +36,50 @@ def wait_until(
     `waiter` was made known to whatever makes `over()` true. Signals are handled; what they raise comes out.
     """
     waiter.open()
-    entered = []
+    entered: list[Any] = []
     try:
         for session in sessions:
             session.verify()
-            session.enter_sleep(waiter)
-            entered.append(session)
+            _enter(entered, session.latest, waiter)
         while not over():
             remaining = None if deadline is None else deadline - time.monotonic()
             if remaining is not None and remaining <= 0:
                 return False
-            _poll(entered, waiter, remaining)
+            if not _follow(entered, waiter, remaining):
+                _poll(entered, waiter, remaining)
         return True
     finally:
         for session in entered:
             session.leave_sleep(waiter)
         waiter.close()
+
+
+def _enter(entered: list[Any], session: Any, waiter: Waiter) -> None:
+    if session not in entered:
+        session.enter_sleep(waiter)
+        entered.append(session)
+
+
+def _follow(entered: list[Any], waiter: Waiter, remaining: float | None) -> bool:
+    """Waits with the successors of sessions that have ended; False: with none, nothing has changed.
+
+    The thread that makes a successor wakes `waiter`. Where none can be started, this one does its work.
+    """
+    changed = False
+    for session in [session for session in entered if not session.alive]:
+        if session.latest is not session:
+            entered.remove(session)
+            session.leave_sleep(waiter)
+            _enter(entered, session.latest, waiter)
+            changed = True
+        elif session.recovering:
+            from cyproducer.producer import succession
+
+            if not succession.begin(session):
+                slice_s = _INLINE_S if remaining is None else min(_INLINE_S, remaining)
+                succession.settle(session, time.monotonic() + slice_s)
+                changed = True
+    return changed
 
 
 def _poll(sessions: list[Any], waiter: Waiter, timeout: float | None) -> None:

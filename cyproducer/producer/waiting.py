@@ -12,6 +12,7 @@ from cyproducer.producer.waiters import wait_until
 
 HAVE_ROOM, NEED_MEMORY, NEED_SESSION, NEED_METADATA = 0, 1, 2, 4
 
+_ASK_AGAIN_S = 1.0
 _HOPELESS = (errors.InvalidTopicError.code, errors.TopicAuthorizationFailedError.code)
 
 
@@ -60,9 +61,14 @@ def wait_metadata(session: Any, topic: str, needed: int, deadline: float) -> Non
     waiter = Waiter()
     session.metadata_waiters.add(waiter)
     try:
-        ask_for(session, topic)
-        if not wait_until([session], waiter, lambda: metadata_over(session, topic, needed), deadline):
-            raise no_metadata(session, topic, needed)
+        while True:
+            # Again and again: a sender that was replaced may have taken the wish to its grave.
+            ask_for(session, topic)
+            until = min(deadline, time.monotonic() + _ASK_AGAIN_S)
+            if wait_until([session], waiter, lambda: metadata_over(session, topic, needed), until):
+                return
+            if time.monotonic() >= deadline:
+                raise no_metadata(session, topic, needed)
     finally:
         session.metadata_waiters.discard(waiter)
         session.end_metadata_wait()

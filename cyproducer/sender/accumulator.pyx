@@ -165,6 +165,8 @@ cdef Batch *enter(Core *core, FrontEnd *front_end, uint32_t slot, uint32_t gener
     batch.base_timestamp = <int64_t>load_relaxed(<uint64_t *>&row.base_timestamp)
     batch.max_timestamp = batch.base_timestamp
     batch.created_ns = opened_ns if adopted and 0 < opened_ns < core.now else core.now
+    # delivery_timeout_ms counts from the send(), also where the batch had to change arenas
+    batch.created_ns -= min(batch.created_ns, load_relaxed32(&row.waited_ms) * <uint64_t>1000000)
     batch.front_end = front_end
     front_end.live += 1
     core.live_batches += 1

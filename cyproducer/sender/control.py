@@ -189,6 +189,9 @@ class Control(Succession):
             del self._peers[peer.fd]
             self.engine.unwatch(peer.fd)
         for peer in list(self._peers.values()):
+            if peer.attach_id:
+                # Nothing more goes out: what did not, its owner may give to the next sender.
+                peer.send({"op": "ended"})
             self._end(peer, "the sender is ending")
         return waiting
 
@@ -453,7 +456,7 @@ class Control(Succession):
             peer = self._front_ends.get(attach_id)
             if peer is not None:
                 text = "the sender found this process' shared memory overwritten and has given it up"
-                peer.send({"op": "warning", "message": text})
+                peer.send({"op": "detached", "message": text})
                 self._end(peer, "its shared memory is not what it should be")
 
     def _tell_of_the_gone(self) -> None:

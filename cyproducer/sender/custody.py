@@ -90,6 +90,15 @@ class Held:
         hang_up(self.take(CONTROL))
         close(self.take(PIDFD))
 
+    def give_up(self, why: str) -> None:
+        """As end(), for one that lives: what a sender has of its batches may still go out, the front-end may not."""
+        with socket.socket(fileno=os.dup(self.fds[CONTROL])) as sock:
+            try:
+                handshake.send(sock, {"op": "detached", "message": why})
+            except OSError:
+                pass  # it takes nothing, or has just ended
+        self.end()
+
     def close(self) -> None:
         """Lets go of all. Again: nothing."""
         for which in range(HELD):

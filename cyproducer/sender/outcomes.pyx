@@ -49,14 +49,20 @@ cdef void push_event(Core *core, int kind, uint32_t node, int32_t error, uint64_
 
 
 cdef void age_append(FrontEnd *front_end, Batch *batch) noexcept nogil:
-    """To the end of the front-end's list of batches without a result, the oldest first."""
-    batch.age_previous = front_end.age_tail
-    batch.age_next = NULL
-    if front_end.age_tail != NULL:
-        front_end.age_tail.age_next = batch
+    """Into the front-end's list of batches without a result, the oldest first: nearly always at the end."""
+    cdef Batch *before = front_end.age_tail
+    while before != NULL and before.created_ns > batch.created_ns:
+        before = before.age_previous
+    batch.age_previous = before
+    batch.age_next = before.age_next if before != NULL else front_end.age_head
+    if before != NULL:
+        before.age_next = batch
     else:
         front_end.age_head = batch
-    front_end.age_tail = batch
+    if batch.age_next != NULL:
+        batch.age_next.age_previous = batch
+    else:
+        front_end.age_tail = batch
 
 
 cdef void age_unlink(FrontEnd *front_end, Batch *batch) noexcept nogil:

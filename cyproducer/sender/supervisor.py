@@ -258,7 +258,7 @@ class Supervisor:
             return
         self.custody.quarantined[attach_id] = self.custody.held.pop(attach_id)
         if not held.ended:
-            held.end()
+            held.give_up(f"{QUARANTINE_DEATHS} senders crashed at this process' shared memory, which is left alone now")
         self.log.error(
             "senders crashed at a front-end's memory, which is left alone from here on",
             extra=fields(

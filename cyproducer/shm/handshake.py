@@ -12,6 +12,9 @@ the rest of one.
     later, front-end      {"op": "want", "topic": name}         its metadata comes with a snapshot
                           {"op": "close"}                       all is acknowledged: detach
     sender                {"op": "warning", "message"}          for the logger cyproducer.sender
+                          {"op": "ended"}                       an orderly end: nothing more goes out, then it hangs up
+                          {"op": "detached", "message"}         given up, though the sender goes on with what it knows
+    A hang-up without either: sender and supervisor are gone, what did not go out is its owner's again.
     anybody               {"op": "status"} -> the status as JSON; {"op": "stop"} -> drain and end
 """
 

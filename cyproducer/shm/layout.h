@@ -85,7 +85,7 @@ typedef struct {
     uint32_t next;              /* slot of the chunk where the batch goes on, if CONT */
     uint64_t opened_ns;         /* CLOCK_MONOTONIC */
     uint32_t chunk_bytes;       /* 4, 16 or 64 KiB */
-    uint32_t reserved;
+    uint32_t waited_ms;         /* of a batch that was moved here from another arena: its age when it was */
 } cyp_slot_row;
 _Static_assert(sizeof(cyp_slot_row) == 64, "one cache line");
 _Static_assert(offsetof(cyp_slot_row, word) == 0, "");
@@ -98,7 +98,7 @@ _Static_assert(offsetof(cyp_slot_row, max_count) == 40, "");
 _Static_assert(offsetof(cyp_slot_row, next) == 44, "");
 _Static_assert(offsetof(cyp_slot_row, opened_ns) == 48, "");
 _Static_assert(offsetof(cyp_slot_row, chunk_bytes) == 56, "");
-_Static_assert(offsetof(cyp_slot_row, reserved) == 60, "");
+_Static_assert(offsetof(cyp_slot_row, waited_ms) == 60, "");
 
 /* An entry of the submission ring: kind (4 bits) | generation (24) | slot (32). A hint: the slot table is the truth. */
 #define CYP_SUBMIT_OPEN 1u                       /* a batch was opened and holds a record */

@@ -49,6 +49,7 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         uint32_t next
         uint64_t opened_ns
         uint32_t chunk_bytes
+        uint32_t waited_ms
 
     enum:
         CYP_SUBMIT_OPEN

@@ -58,6 +58,16 @@ static inline void cyp_slot_free(cyp_slot_row *row, uint32_t next_generation) {
     cyp_store_release_u64(&row->word, cyp_word_make(CYP_FREE, 0, next_generation, 0, 0));
 }
 
+/* -> REVOKED, count and bytes as they were: the owner takes a batch back from a sender that is gone. A sender that
+ * should live finds nothing in this slot any more. The word as it is then. */
+static inline uint64_t cyp_slot_take_back(cyp_slot_row *row) {
+    for (;;) {
+        uint64_t seen = cyp_load_acquire_u64(&row->word); /* pairs with the sender's CAS in cyp_slot_seal */
+        uint64_t revoked = cyp_word_with_state(seen, CYP_REVOKED);
+        if (seen == revoked || cyp_cas_u64(&row->word, seen, revoked)) return revoked;
+    }
+}
+
 /* ------------------------------------------------------------------ the sender */
 
 /* The word, so that the row is seen as of its commit. */

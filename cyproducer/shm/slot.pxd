@@ -12,6 +12,7 @@ cdef extern from "cyproducer/shm/slot.h" nogil:
     bint slot_roll "cyp_slot_roll"(cyp_slot_row *row, uint64_t seen, uint32_t next) noexcept
     bint slot_close "cyp_slot_close"(cyp_slot_row *row, uint64_t seen) noexcept
     void slot_free "cyp_slot_free"(cyp_slot_row *row, uint32_t next_generation) noexcept
+    uint64_t slot_take_back "cyp_slot_take_back"(cyp_slot_row *row) noexcept
 
     uint64_t slot_peek "cyp_slot_peek"(const cyp_slot_row *row) noexcept
     uint64_t slot_glance "cyp_slot_glance"(const cyp_slot_row *row) noexcept

@@ -276,7 +276,8 @@ def test_front_end_that_the_engine_gave_up_is_told_and_closed(make: Callable[...
     _, good = sender.attach()
     sender.engine.condemned = [1]
     sender.turn()
-    assert "overwritten" in handshake.receive(bad)[0]["message"]
+    told = handshake.receive(bad)[0]
+    assert told["op"] == "detached" and "overwritten" in told["message"]
     assert hung_up(bad)
     handshake.send(good, {"op": "want", "topic": "t"})
     sender.turn()

@@ -261,6 +261,44 @@ def test_asyncio_errors_and_cancellation(sender):
         assert asyncio.run(main(producer)).offset == 0
 
 
+@pytest.mark.parametrize("topic", ["one", "late"])
+def test_asyncio_keeps_the_order_of_calls_that_wait_for_the_sender_and_metadata(sender, topic):
+    async def main(producer):
+        loop = asyncio.get_running_loop()
+        loop.call_later(0.1, lambda: (sender.topics.update(late=1), sender.publish()))
+        first = [asyncio.ensure_future(producer.send_async(topic, b"%d" % n)) for n in range(300)]
+        while not first[0].done():
+            await asyncio.sleep(0)
+        first += [asyncio.ensure_future(producer.send_async(topic, b"%d" % n)) for n in range(300, 400)]
+        return [await future for future in await asyncio.gather(*first)]
+
+    with KafkaProducer(sender=sender.path) as producer:
+        records = asyncio.run(main(producer))
+    assert [r.offset for r in records] == list(range(400))
+    assert [r.value for r in sender.log] == [b"%d" % n for n in range(400)]
+
+
+def test_asyncio_keeps_the_order_of_calls_that_wait_for_memory(sender):
+    """Small records behind large ones do not overtake them; another topic is not held up by one that is missing."""
+    async def main(producer):
+        sender.hold = True
+        missing = asyncio.ensure_future(producer.send_async("nope", b""))
+        sent = [
+            asyncio.ensure_future(producer.send_async("one", b"%04d" % n + bytes(50_000 if n % 5 else 10)))
+            for n in range(100)
+        ]
+        await asyncio.sleep(0.1)
+        assert not sent[-1].done()
+        sender.release()
+        await asyncio.gather(*(await asyncio.gather(*sent)))
+        assert not missing.done()
+        missing.cancel()
+
+    with KafkaProducer(sender=sender.path, buffer_memory=1 << 20) as producer:
+        asyncio.run(main(producer))
+    assert [int(r.value[:4]) for r in sender.log] == list(range(100))
+
+
 def test_two_loops_in_two_threads(sender, producer):
     async def main():
         return [await (await producer.send_async("t", b"x")) for _ in range(50)]

@@ -1,0 +1,350 @@
+"""The sender goes with its supervisor: what it had not sent moves to the next one, for everybody who waits."""
+
+import asyncio
+import threading
+import time
+from collections import defaultdict
+
+import pytest
+from standin_sender import StandIn
+
+import cyproducer
+from cyproducer import KafkaProducer, errors
+
+MIB = 1 << 20
+FAST = {"request_timeout_ms": 1000, "delivery_timeout_ms": 3000}
+
+
+@pytest.fixture
+def path(short_tmp):
+    return short_tmp / f"s{time.monotonic_ns()}"
+
+
+@pytest.fixture
+def started(path):
+    """``started(**topics) -> StandIn``: the next sender on the path; those before it are gone."""
+    running = []
+
+    def start(**topics):
+        path.unlink(missing_ok=True)
+        running.append(StandIn(path, topics or {"t": 4, "one": 1}))
+        return running[-1].__enter__()
+
+    yield start
+    for sender in running:
+        die(sender)
+
+
+def die(sender):
+    """The sender and its supervisor at once: the control sockets hang up without a word."""
+    if sender.wake_fd >= 0:
+        sender.hold = True
+        sender.__exit__(None, None, None)
+        sender.wake_fd = -1
+
+
+def values(sender, topic, partition=None):
+    return [r.value for r in sender.log if r.topic == topic and partition in (None, r.partition)]
+
+
+def left(producer):
+    return producer.metrics()["producer-metrics"]["batches-pending"]
+
+
+def test_everything_that_was_not_sent_moves_in_order(started, path):
+    sender = started()
+    sender.hold = True
+    with KafkaProducer(sender=str(path), linger_ms=10_000) as producer:
+        futures = [producer.send("t", b"%05d" % n, partition=n % 4) for n in range(20_000)]
+        futures.append(producer.send("t", b"alone" + bytes(300_000), partition=2))
+        futures += [producer.send("t", b"%05d" % n, partition=n % 4) for n in range(20_000, 20_100)]
+        die(sender)
+        sender = started()
+        futures += [producer.send("t", b"%05d" % n, partition=n % 4) for n in range(20_100, 21_000)]
+        producer.flush(20)
+        for partition in range(4):
+            numbers = [v for v in values(sender, "t", partition) if not v.startswith(b"alone")]
+            assert numbers == [b"%05d" % n for n in range(21_000) if n % 4 == partition]
+        place = {(r.partition, r.offset): r.value for r in sender.log}
+        for future, value in zip(futures[:20_000], range(20_000), strict=True):
+            record = future.result(0)
+            assert place[record.partition, record.offset] == b"%05d" % value
+        assert futures[20_000].result(0).serialized_value_size == 300_005
+        assert values(sender, "t", 2).index(b"alone" + bytes(300_000)) == 5000
+        assert producer.metrics()["producer-metrics"]["record-send-total"] == 21_001
+
+
+def test_waiters_callbacks_and_awaits_live_on(started, path):
+    sender = started()
+    sender.hold = True
+    heard, returned = [], []
+    with KafkaProducer(sender=str(path)) as producer:
+        for number in range(100):
+            producer.send(
+                "one", b"%d" % number, on_delivery=lambda e, r, n=number: heard.append((n, e, r.offset))
+            )
+        future = producer.send("t", b"waited for")
+        array = producer.send_array("t", [b"a"] * 1000)
+        array.add_done_callback(lambda f: heard.append(f.result(0).offset.tolist()))
+        threads = [
+            threading.Thread(target=lambda: returned.append(future.result(30).offset)),
+            threading.Thread(target=lambda: returned.append(len(array.result(30).offset))),
+            threading.Thread(target=lambda: returned.append(producer.flush(30))),
+            threading.Thread(target=lambda: returned.append(len(cyproducer.wait([future], 30).done))),
+        ]
+        for thread in threads:
+            thread.start()
+
+        async def main():
+            sent = await producer.send_async("one", b"awaited")
+            loop = asyncio.get_running_loop()
+            loop.call_later(0.2, die, sender)
+            loop.call_later(0.6, lambda: successors.append(started()))
+            return await sent
+
+        successors = []
+        assert asyncio.run(main()).offset == 100
+        for thread in threads:
+            thread.join(30)
+        producer.flush(10)
+    assert sorted(returned, key=str) == [0, 1, 1000, None]
+    assert [entry for entry in heard if isinstance(entry, tuple)] == [(n, None, n) for n in range(100)]
+    assert [len(entry) for entry in heard if isinstance(entry, list)] == [1000]
+
+
+def test_nobody_waits_and_polling_done_is_enough(started, path):
+    sender = started()
+    sender.hold = True
+    with KafkaProducer(sender=str(path)) as producer:
+        future = producer.send("t", b"x")
+        die(sender)
+        sender = started()
+        deadline = time.monotonic() + 20
+        while not future.done() and time.monotonic() < deadline:
+            time.sleep(0.005)
+        assert future.succeeded()
+
+
+def test_a_slow_stream_of_sends_notices(started, path):
+    """send() alone, into a batch that is open for long: no full batch, no wait, no look otherwise."""
+    sender = started()
+    sender.hold = True
+    with KafkaProducer(sender=str(path), linger_ms=0) as producer:
+        producer.send("one", b"0")
+        die(sender)
+        sender = started()
+        sent = 1
+        deadline = time.monotonic() + 20
+        while not values(sender, "one") and time.monotonic() < deadline:
+            producer.send("one", b"%d" % sent)
+            sent += 1
+            time.sleep(0.02)
+        producer.flush(20)
+        assert values(sender, "one") == [b"%d" % n for n in range(sent)]
+
+
+def test_no_sender_comes_back(started, path):
+    sender = started()
+    sender.hold = True
+    heard = []
+    with KafkaProducer(sender=str(path), max_block_ms=100, **FAST) as producer:
+        future = producer.send("t", b"x", on_delivery=lambda e, r: heard.append(type(e)))
+        array = producer.send_array("t", [b"y"] * 10, partition=1)
+        die(sender)
+        started_at = time.monotonic()
+        with pytest.raises(errors.KafkaTimeoutError):
+            future.result(0.2)
+        with pytest.raises(errors.SenderUnavailableError, match="no sender at"):
+            producer.send("t", b"z", partition=2)
+        assert type(future.exception(20)) is errors.SenderUnavailableError
+        assert type(array.exception(20)) is errors.SenderUnavailableError
+        assert 1 < time.monotonic() - started_at < 20
+        producer.flush(10)
+        assert heard == [errors.SenderUnavailableError]
+        assert left(producer) == 0
+
+
+def test_close_with_a_timeout_while_there_is_no_sender(started, path):
+    sender = started()
+    sender.hold = True
+    producer = KafkaProducer(sender=str(path))
+    future = producer.send("t", b"x")
+    die(sender)
+    producer.close(0.3)
+    assert type(future.exception(0)) is errors.SenderUnavailableError
+
+
+def test_the_delivery_timeout_counts_from_the_send(started, path):
+    """The next sender is told how old a batch is."""
+    sender = started()
+    sender.hold = True
+    ages = []
+    with KafkaProducer(sender=str(path)) as producer:
+        future = producer.send("t", b"x")
+        die(sender)
+        with pytest.raises(TimeoutError):
+            future.result(0.5)
+        sender = started()
+        complete = sender._complete
+
+        def look_and_complete(front_end, head, generation):
+            at = front_end.slots_offset + 64 * head + 60
+            ages.append(int.from_bytes(front_end.memory[at : at + 4], "little"))
+            complete(front_end, head, generation)
+
+        sender._complete = look_and_complete
+        future.result(20)
+        producer.send("t", b"y").result(10)
+    assert 400 < ages[0] < 20_000
+    assert ages[1] == 0
+
+
+def test_a_topic_that_the_next_sender_does_not_know(started, path):
+    """It expires; others go on, a topic with fewer partitions loses those, one without permission fails."""
+    sender = started(gone=1, shrunk=4, closed=1, t=1)
+    sender.hold = True
+    with KafkaProducer(sender=str(path), **FAST) as producer:
+        futures = {
+            "gone": producer.send("gone", b"x"),
+            "shrunk": producer.send("shrunk", b"x", partition=3),
+            "stays": producer.send("shrunk", b"x", partition=0),
+            "closed": producer.send("closed", b"x"),
+            "t": producer.send("t", b"x"),
+        }
+        die(sender)
+        sender = started(closed=0, t=1, shrunk=2)
+        sender.errors["closed"] = 29
+        sender.publish()
+        assert futures["t"].result(20).offset == 0
+        assert futures["stays"].result(20).offset == 0
+        assert type(futures["shrunk"].exception(20)) is errors.UnknownPartitionError
+        assert type(futures["closed"].exception(20)) is errors.TopicAuthorizationFailedError
+        assert type(futures["gone"].exception(20)) is errors.KafkaTimeoutError
+
+
+def test_a_full_arena_moves_whole_and_new_records_wait_behind_it(started, path):
+    sender = started()
+    sender.hold = True
+    with KafkaProducer(sender=str(path), buffer_memory=MIB, max_block_ms=50) as producer:
+        futures = []
+
+        def fill():
+            while True:
+                futures.append(producer.send("t", b"%05d" % len(futures) + bytes(3000), partition=len(futures) % 3))
+
+        with pytest.raises(errors.BufferExhaustedError):
+            fill()
+        many = len(futures)
+        assert many > 200
+        die(sender)
+        sender = started()
+        sender.hold = True
+        with pytest.raises(errors.BufferExhaustedError):
+            for _ in range(100):
+                futures.append(producer.send("t", b"%05d" % len(futures) + bytes(3000), partition=len(futures) % 3))
+        sender.release()
+        producer.flush(20)
+        for partition in range(3):
+            numbers = [int(v[:5]) for v in values(sender, "t", partition)]
+            assert numbers == [n for n in range(len(futures)) if n % 3 == partition]
+        assert producer.metrics()["producer-metrics"]["buffer-available-bytes"] == MIB
+
+
+def test_sends_of_many_threads_and_arrays_through_many_deaths(started, path):
+    """Each thread's records of a partition in their order, each record once, through six senders."""
+    sender = started()
+    senders = [sender]
+    stop = threading.Event()
+    sent = defaultdict(list)
+    failed = []
+
+    def stream(name, partition):
+        number = 0
+        while not stop.is_set():
+            try:
+                if number % 7 == 3:
+                    count = 500
+                    rows = [b"%s %07d" % (name, number + n) for n in range(count)]
+                    sent[name].append((producer.send_array("t", rows, partition=partition), count))
+                else:
+                    count = 1
+                    sent[name].append((producer.send("t", b"%s %07d" % (name, number), partition=partition), 1))
+            except Exception as error:
+                failed.append(error)
+                return
+            number += count
+            if number % 50 == 0:
+                time.sleep(0.001)
+
+    with KafkaProducer(sender=str(path), buffer_memory=2 * MIB, linger_ms=1) as producer:
+        threads = [threading.Thread(target=stream, args=(b"%d" % n, n % 3)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for _ in range(5):
+            time.sleep(0.15)
+            senders[-1].hold = True
+            time.sleep(0.05)
+            die(senders[-1])
+            senders.append(started())
+        time.sleep(0.1)
+        stop.set()
+        for thread in threads:
+            thread.join(30)
+        producer.flush(30)
+        assert not failed
+        assert left(producer) == 0
+        log = [r for each in senders for r in each.log]
+        for name, entries in sent.items():
+            assert [future.exception(0) for future, _ in entries if future.exception(0) is not None] == []
+            numbers = [int(r.value.split()[1]) for r in log if r.value.startswith(name + b" ")]
+            assert numbers == list(range(sum(count for _, count in entries)))
+
+
+def test_an_orderly_end_leaves_what_was_not_sent_to_the_next_sender(started, path):
+    from cyproducer.shm import handshake
+
+    sender = started()
+    sender.hold = True
+    with KafkaProducer(sender=str(path)) as producer:
+        future = producer.send("t", b"x")
+        handshake.send(sender.front_ends[0].sock, {"op": "ended"})
+        sender.front_ends[0].out[56:60] = (2).to_bytes(4, "little")
+        deadline = time.monotonic() + 20
+        while (sender.attached < 2 or len(sender.front_ends) > 1) and time.monotonic() < deadline:
+            assert not future.done()
+            time.sleep(0.005)
+        sender.release()
+        assert future.result(20).offset == 0
+        assert sender.attached == 2
+
+
+def test_a_sender_that_lives_and_lets_go_keeps_what_it_knows(started, path):
+    """Detached by a sender that goes on: nobody else may send these records."""
+    sender = started()
+    sender.hold = True
+    with KafkaProducer(sender=str(path)) as producer:
+        future = producer.send("t", b"x")
+        sender.front_ends[0].out[56:60] = (2).to_bytes(4, "little")
+        sender.front_ends[0].sock.shutdown(2)
+        assert type(future.exception(20)) is errors.OutcomeUnknownError
+        sender.release()
+        producer.send("t", b"y").result(20)
+        assert values(sender, "t").count(b"x") <= 1
+
+
+def test_a_dropped_producer_with_kept_futures(started, path):
+    sender = started()
+    sender.hold = True
+    producer = KafkaProducer(sender=str(path))
+    future = producer.send("t", b"kept")
+    producer.send("t", b"not kept", partition=1)
+    die(sender)
+    del producer
+    sender = started()
+    assert future.result(20).offset == 0
+    del future
+    deadline = time.monotonic() + 10
+    while (sender.front_ends or len(sender.log) < 2) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not sender.front_ends
+    assert {r.value for r in sender.log} == {b"kept", b"not kept"}
