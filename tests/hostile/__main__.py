@@ -1,0 +1,10 @@
+"""`python -m tests.hostile`, from the source tree."""
+
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    from hostile.command import main
+
+    sys.exit(main())

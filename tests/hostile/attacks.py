@@ -1,0 +1,465 @@
+"""What the fuzzer does to the sender. Every attack starts from a front-end that is, so far, an honest one."""
+
+import array
+import contextlib
+import os
+import select
+import signal
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from support.front_end import CONT, HEAD, OPEN, READY, SUBMIT_FULL, SUBMIT_OPEN, UNIT, word
+
+from cyproducer.shm import handshake
+from hostile.stranger import Stranger, connect, punch_hole
+
+Attack = Callable[[Stranger], None]
+ATTACKS: dict[str, Attack] = {}
+MASK = (1 << 64) - 1
+
+
+def attack(function: Attack) -> Attack:
+    ATTACKS[function.__name__] = function
+    return function
+
+
+def rounds(front_end: Stranger, seconds: float = 0.4) -> Iterator[int]:
+    """Counts until the time is over or the sender has had enough; wakes the sender each time."""
+    end = time.monotonic() + seconds
+    number = 0
+    while time.monotonic() < end and not front_end.detached:
+        yield number
+        front_end.nudge()
+        number += 1
+
+
+@contextlib.contextmanager
+def meanwhile(action: Callable[[], None]) -> Iterator[None]:
+    """Does something again and again in another thread."""
+    over = threading.Event()
+
+    def run() -> None:
+        while not over.is_set():
+            action()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+# ---------------------------------------------------------------- memory
+
+
+@attack
+def random_bytes(front_end: Stranger) -> None:
+    """Noise over some part of the arena, the header's status words and rings included."""
+    generator = np.random.default_rng(front_end.random.getrandbits(63))
+    memory = np.frombuffer(front_end.memory, dtype=np.uint8)
+    for number in rounds(front_end):
+        front_end.good_batch()
+        size = min(1 << generator.integers(0, 22), len(memory) - 64)
+        at = int(generator.integers(0, len(memory) - size))
+        memory[at:at + size] = generator.integers(0, 256, size, dtype=np.uint8)
+        if number > 3:
+            front_end.put("Q", 64, front_end.tail)
+
+
+@attack
+def flipped_words(front_end: Stranger) -> None:
+    """Single bits of slot words and rows, while batches are in every state."""
+    for _ in rounds(front_end):
+        slot = front_end.good_batch(seal=front_end.random.random() < 0.5)
+        at = front_end.row(slot) + 8 * front_end.random.randrange(8)
+        front_end.put("Q", at, front_end.get("Q", at) ^ 1 << front_end.random.randrange(64))
+        front_end.take_outcomes()
+
+
+@attack
+def words_in_a_blur(front_end: Stranger) -> None:
+    """Every word of the table changes between well-formed ones as fast as memory allows."""
+    words = np.ndarray((front_end.slot_count, 8), np.uint64, front_end.memory, front_end.rows_at)
+    slots = np.arange(front_end.slot_count, dtype=np.uint64)
+    forms = [
+        np.full(front_end.slot_count, word(state, 0, count, size, flags), np.uint64)
+        for state in (OPEN, READY)
+        for count, size in ((1, 80), (3, 200), (0, 0), (585, 4096))
+        for flags in (HEAD, HEAD | CONT, CONT, 0)
+    ]
+
+    def blur() -> None:
+        words[:, 0] = forms[front_end.random.randrange(len(forms))]
+        words[:, 5] = (slots * np.uint64(7) + np.uint64(1)) % np.uint64(front_end.slot_count) << np.uint64(32)
+
+    with meanwhile(blur):
+        for _ in rounds(front_end):
+            front_end.good_batch(seal=False)
+            front_end.submit(SUBMIT_FULL, front_end.random.randrange(front_end.slot_count))
+
+
+@attack
+def jumping_tail(front_end: Stranger) -> None:
+    """The submission tail leaps by 2^63, by the ring's size, by one too many, or goes back."""
+    leaps = (1 << 63, 1 << 31, 1 << 32, front_end.ring_entries, front_end.ring_entries + 1, -1, -1000, MASK)
+    for number in rounds(front_end):
+        front_end.good_batch()
+        if number > 2:
+            front_end.put("Q", 64, front_end.tail + front_end.random.choice(leaps) & MASK)
+
+
+@attack
+def ring_of_noise(front_end: Stranger) -> None:
+    """Entries of the ring that name slots beyond the table, kinds that are none, generations that were never."""
+    ring = front_end.ring_at
+    for number in rounds(front_end):
+        front_end.good_batch()
+        if number > 2:
+            entry = front_end.random.getrandbits(64)
+            if front_end.random.random() < 0.7:
+                slot = front_end.random.randrange(front_end.slot_count)
+                entry = front_end.random.randrange(4) << 60 | front_end.random.getrandbits(24) << 32 | slot
+            front_end.put("Q", ring + front_end.tail % front_end.ring_entries * 8, entry)
+            front_end.tail += 1
+            front_end.put("Q", 64, front_end.tail)
+
+
+@attack
+def same_slot_again(front_end: Stranger) -> None:
+    """One batch announced many times over, closed many times, and opened again under way."""
+    for _ in rounds(front_end):
+        slot = front_end.good_batch(seal=False)
+        for _ in range(front_end.random.randrange(1, 50)):
+            kind = front_end.random.choice((SUBMIT_OPEN, SUBMIT_FULL))
+            front_end.submit(kind, slot, front_end.generations[slot])
+        front_end.put("Q", front_end.row(slot), word(OPEN, front_end.generations[slot], 1, 40, HEAD))
+        if front_end.random.random() < 0.5:
+            front_end.take_outcomes()
+
+
+@attack
+def slot_of_another_chain(front_end: Stranger) -> None:
+    """Two heads whose chains lead into each other, into themselves, or into a third one's chunk."""
+    for number in rounds(front_end):
+        first = front_end.good_batch(seal=False)
+        second = front_end.good_batch(seal=False)
+        if number < 3:
+            continue
+        targets = (first, second, front_end.random.randrange(front_end.slot_count), 0xFFFFFFFF, front_end.slot_count)
+        for slot in (first, second):
+            front_end.put("I", front_end.row(slot) + 44, front_end.random.choice(targets))
+            flags = HEAD | CONT if front_end.random.random() < 0.8 else CONT
+            front_end.put("Q", front_end.row(slot), word(READY, front_end.generations[slot], 3, 120, flags))
+            front_end.submit(SUBMIT_FULL, slot, front_end.generations[slot])
+
+
+@attack
+def cycle_of_chunks(front_end: Stranger) -> None:
+    """A chain that comes back to itself after a few hundred chunks without a byte."""
+    length = front_end.random.randrange(1, front_end.slot_count)
+    for slot in range(1, length):
+        front_end.put("I", front_end.row(slot) + 44, slot + 1 if slot + 1 < length else 1)
+        front_end.put("Q", front_end.row(slot), word(READY, 0, 0, 0, CONT))
+    front_end.put("IiQqII", front_end.row(0) + 16, front_end.topic, 0, 0, 0, 1, 1)
+    front_end.put("Q", front_end.row(0), word(READY, 0, 1, 70, HEAD | CONT))
+    for _ in rounds(front_end, 0.1):
+        front_end.submit(SUBMIT_FULL, 0, 0)
+
+
+@attack
+def wrong_generations(front_end: Stranger) -> None:
+    """Slots that come back under the generation before, or another one, while the old batch is on the wire."""
+    for _ in rounds(front_end):
+        slot = front_end.good_batch()
+        generation = front_end.random.choice((0, 1, 0xFFFFFF, front_end.random.getrandbits(24)))
+        front_end.put("Q", front_end.row(slot), word(OPEN, generation, 1, 40, HEAD))
+        front_end.submit(SUBMIT_OPEN, slot, generation)
+        front_end.submit(SUBMIT_FULL, slot, generation)
+
+
+@attack
+def sizes_beyond_the_chunk(front_end: Stranger) -> None:
+    """Counts and bytes that a chunk cannot have, also at the arena's end."""
+    for number in rounds(front_end):
+        slot = front_end.good_batch(seal=False)
+        if number < 2:
+            continue
+        slot = front_end.random.choice((slot, front_end.slot_count - 1))
+        size = front_end.random.choice((262143, 65537, 4097, 0, 1, 7))
+        count = front_end.random.choice((65535, 9363, 0, 1, 100))
+        front_end.put("IiqqII", front_end.row(slot) + 16, front_end.topic, 0, -(1 << 63), (1 << 63) - 1, count, 0)
+        front_end.put("Q", front_end.row(slot), word(READY, front_end.generations[slot], count, size, HEAD))
+        front_end.submit(SUBMIT_FULL, slot, front_end.generations[slot])
+
+
+@attack
+def lies_about_the_row(front_end: Stranger) -> None:
+    """Topics and partitions that are none, times from the ends of time, sequence numbers that go down."""
+    for _ in rounds(front_end):
+        slot = front_end.good_batch(seal=False)
+        fields = front_end.random.choice((
+            ("QIi", 0, MASK, front_end.topic, -1),
+            ("QIi", 0, 0, 0xFFFFFFFF, 1 << 30),
+            ("QIi", 0, 1, front_end.topic + 1, 99999),
+            ("qq", 16, -(1 << 63), (1 << 63) - 1),
+            ("qq", 16, (1 << 63) - 1, -(1 << 63)),
+            ("II", 32, 0xFFFFFFFF, 0),
+        ))
+        front_end.put(fields[0], front_end.row(slot) + 8 + fields[1], *fields[2:])
+        front_end.submit(SUBMIT_FULL, slot, front_end.generations[slot])
+        front_end.take_outcomes()
+
+
+@attack
+def records_that_are_none(front_end: Stranger) -> None:
+    """Well-announced batches whose records are noise, cut off, or fewer than their count."""
+    for _ in rounds(front_end):
+        slot = front_end.good_batch(seal=False)
+        at = front_end.chunks_at + slot * UNIT
+        for _ in range(front_end.random.randrange(1, 20)):
+            front_end.memory[at + front_end.random.randrange(120)] = front_end.random.getrandbits(8)
+        front_end.submit(SUBMIT_FULL, slot, front_end.generations[slot])
+        front_end.take_outcomes()
+
+
+@attack
+def changes_after_the_commit(front_end: Stranger) -> None:
+    """The bytes of sealed batches never stand still."""
+    chunks = np.frombuffer(front_end.memory, np.uint8)[front_end.chunks_at:]
+    generator = np.random.default_rng(front_end.random.getrandbits(63))
+
+    def change() -> None:
+        chunks[generator.integers(0, len(chunks), 4096)] ^= 1
+
+    with meanwhile(change):
+        for _ in rounds(front_end):
+            front_end.good_batch(size=front_end.random.choice((20, 300)), records=8)
+            front_end.take_outcomes()
+
+
+@attack
+def holes(front_end: Stranger) -> None:
+    """Pages vanish from under the sender: records, rows and the header read as zeros."""
+    for number in rounds(front_end):
+        for _ in range(5):
+            front_end.good_batch(size=300, records=8)
+        if number > 1:
+            at = front_end.random.randrange(front_end.arena.size // UNIT) * UNIT
+            if front_end.random.random() < 0.3:
+                at = front_end.chunks_at
+            punch_hole(front_end.arena.fd, at, UNIT * front_end.random.randrange(1, 4000))
+
+
+# ---------------------------------------------------------------- wake-ups and outcomes
+
+
+@attack
+def wakes_without_end(front_end: Stranger) -> None:
+    """The sender's eventfd is written and emptied, and made one that waits, for nothing."""
+    os.set_blocking(front_end.sender_wake_fd, False)
+
+    def flood() -> None:
+        for value in (1, 0xFFFFFFFFFFFFFFFE):
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_write(front_end.sender_wake_fd, value)
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(front_end.sender_wake_fd)
+
+    with meanwhile(flood):
+        for _ in rounds(front_end):
+            front_end.good_batch()
+            front_end.take_outcomes()
+            time.sleep(0.002)
+
+
+@attack
+def sleeper_that_never_wakes(front_end: Stranger) -> None:
+    """Says that it sleeps, under ever another number, and reads none of its wake-ups."""
+    for number in rounds(front_end):
+        front_end.put("II", 128, 2 * number + 1 & 0xFFFFFFFF, 2 * number + 1 & 0xFFFFFFFF)
+        front_end.good_batch()
+        front_end.take_outcomes()
+
+
+@attack
+def never_reads_outcomes(front_end: Stranger) -> None:
+    """Opens slots again and again without a look at what became of them, until the ring has gone round."""
+    for _ in rounds(front_end, 1.0):
+        for _ in range(64):
+            slot = front_end.good_batch(records=1)
+            front_end.generations[slot] = front_end.generations[slot] + 1 & 0xFFFFFF
+
+
+@attack
+def big_backlog(front_end: Stranger) -> None:
+    """All of its chunks full and committed, then not another word: its memory is used up, nobody else's."""
+    for _ in range(front_end.slot_count // 16):
+        front_end.good_batch(size=400, records=100)
+    front_end.nudge()
+
+
+# ---------------------------------------------------------------- the control socket
+
+
+@attack
+def garbage_messages(front_end: Stranger) -> None:
+    """JSON and none, known operations at the wrong time, all in one go."""
+    sock = front_end.door.socket
+    messages = [
+        b"", b"{", b"[]", b"[" * 100_000, b"\xff" * 1000, b'{"op": "attach"}', b'{"op": "close"}', b'{"op": null}',
+        b'{"op": "want", "topic": "' + b"x" * 5000 + b'"}', b'{"op": "want", "topic": {}}', b'{"op": "status"}',
+        b'{"op": "want", "topic": "' + bytes(249) + b'"}', b"1" * 5000, b'{"op": ' + b"9" * 5000 + b"}",
+    ]
+    with contextlib.suppress(OSError):
+        for _ in range(20):
+            sock.send(front_end.random.choice(messages), socket.MSG_DONTWAIT)
+
+
+@attack
+def wants_without_end(front_end: Stranger) -> None:
+    """Metadata of topics that do not exist, as fast as the socket takes it."""
+    with contextlib.suppress(OSError):
+        for number in range(300):
+            name = f"no-such-topic-{front_end.random.randrange(100)}" if number % 2 else "no such topic!"
+            handshake.send(front_end.door.socket, {"op": "want", "topic": name})
+
+
+@attack
+def thousands_of_descriptors(front_end: Stranger) -> None:
+    """As many descriptors as a message can hold, on this connection and on fresh ones."""
+    fds = array.array("i", [0, front_end.arena.fd, front_end.wake_fd] * 84)
+    messages = [b'{"op": "want", "topic": "t"}', b"{", b'{"op": "attach"}']
+    for number in range(20):
+        with contextlib.suppress(OSError):
+            sock = front_end.door.socket if number % 4 == 0 else connect(front_end.door.socket.getpeername())
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds[:front_end.random.randrange(253)])]
+            for _ in range(4):
+                sock.sendmsg([front_end.random.choice(messages)], rights)
+            if number % 4:
+                sock.close()
+
+
+@attack
+def half_handshakes(front_end: Stranger) -> None:
+    """Connections that say nothing, half of it, or somebody else's attach, and are left or held."""
+    path = front_end.door.socket.getpeername()
+    held = []
+    for number in range(40):
+        with contextlib.suppress(OSError):
+            sock = connect(path)
+            held.append(sock)
+            if number % 3 == 1:
+                sock.send(b'{"op": "attach", "layout": 1, "slots": 5}')
+            elif number % 3 == 2:
+                fds = [front_end.arena.fd, os.pidfd_open(1), front_end.wake_fd]
+                message = {"op": "attach", "layout": front_end.get("I", 8), "pid": 1, "slots": front_end.slot_count,
+                           "settings": {"acks": 7}, "sender_settings": {}}
+                handshake.send(sock, message, front_end.random.sample(fds, front_end.random.randrange(4)))
+                os.close(fds[1])
+    front_end.good_batch()
+    time.sleep(front_end.random.random() * 0.3)
+    for sock in held:
+        sock.close()
+
+
+@attack
+def never_reads_its_socket(front_end: Stranger) -> None:
+    """Asks for the status until nothing more fits, and takes no answer."""
+    with contextlib.suppress(OSError):
+        for _ in range(400):
+            front_end.door.socket.send(b'{"op": "status"}', socket.MSG_DONTWAIT)
+    time.sleep(0.1)
+
+
+@attack
+def lingering_descriptors(front_end: Stranger) -> None:
+    """Passes on a TCP socket whose close() waits for a minute."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        sock = socket.create_connection(server.getsockname())
+        other, _ = server.accept()
+    sock.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            sock.send(bytes(65536))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 60))
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [sock.fileno()] * 20))]
+    with contextlib.suppress(OSError):
+        if front_end.random.random() < 0.5:
+            front_end.door.socket.sendmsg([b'{"op": "want", "topic": "t"}'], rights)
+        else:
+            with connect(front_end.door.socket.getpeername()) as fresh:
+                fresh.sendmsg([b"{"], rights)
+                fresh.sendmsg([b"{"], rights)
+    threading.Thread(target=os.close, args=(sock.detach(),)).start()  # ours may be the last that is closed
+    time.sleep(0.1)
+    other.close()
+
+
+# ---------------------------------------------------------------- ends
+
+
+@attack
+def dies_in_the_middle(front_end: Stranger) -> None:
+    """Open and sealed batches, known and unknown to the sender, and then SIGKILL by itself."""
+    for _ in range(front_end.random.randrange(1, 60)):
+        front_end.good_batch(seal=front_end.random.random() < 0.5)
+    slot = front_end.good_batch(seal=False)
+    front_end.put("Q", front_end.row(slot), front_end.get("Q", front_end.row(slot)) ^ front_end.random.getrandbits(59))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@attack
+def leaves_a_child_with_everything(front_end: Stranger) -> None:
+    """A forked child holds the socket for a while after its parent was killed."""
+    front_end.good_batch(seal=False)
+    if os.fork():
+        os.kill(os.getpid(), signal.SIGKILL)
+    with contextlib.suppress(OSError):
+        for _ in range(10):
+            front_end.door.socket.send(b'{"op": "want", "topic": "t"}', socket.MSG_DONTWAIT)
+            time.sleep(0.02)
+    os._exit(0)
+
+
+@attack
+def execs_something_else(front_end: Stranger) -> None:
+    """The process lives on as another program; its memory and socket are gone."""
+    front_end.good_batch(seal=False)
+    os.execv("/bin/sleep", ["sleep", "0.2"])
+
+
+@attack
+def stops_for_a_while(front_end: Stranger) -> None:
+    """SIGSTOP in the middle of everything; another process lets it go on."""
+    for _ in range(20):
+        front_end.good_batch(seal=False)
+    stopped = os.getpid()
+    if os.fork() == 0:
+        front_end.door.socket.close()
+        time.sleep(0.5)
+        os.kill(stopped, signal.SIGCONT)
+        os._exit(0)
+    os.kill(stopped, signal.SIGSTOP)
+    for _ in rounds(front_end, 0.1):
+        front_end.good_batch()
+
+
+@attack
+def goes_on_after_hanging_up(front_end: Stranger) -> None:
+    """Its socket is closed, but it writes on into its memory, which the sender is just going through."""
+    words = np.ndarray((front_end.slot_count, 8), np.uint64, front_end.memory, front_end.rows_at)
+    for _ in range(30):
+        front_end.good_batch(seal=False)
+
+    def write_on() -> None:
+        words[:, 0] ^= np.uint64(front_end.random.getrandbits(59))
+
+    with meanwhile(write_on):
+        front_end.door.socket.close()
+        select.select([], [], [], 0.1)

@@ -1,0 +1,32 @@
+"""The command: `python -m tests.hostile --seconds 3600 --seed 7`."""
+
+import argparse
+import os
+import random
+import shutil
+import tempfile
+from pathlib import Path
+
+from cyproducer.cli.kafka_node import KafkaCluster
+from hostile.attacks import ATTACKS
+from hostile.campaign import fuzz
+
+
+def main() -> int:
+    """0 if the honest front-ends have lost nothing and the sender has stood it."""
+    parser = argparse.ArgumentParser(prog="python -m tests.hostile", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60.0, help="for how long (default 60)")
+    parser.add_argument("--seed", type=int, default=None, help="of the attacks' order and noise (default: any)")
+    parser.add_argument("--only", nargs="*", choices=sorted(ATTACKS), default=[], help="these attacks alone")
+    given = parser.parse_args()
+    seed = random.SystemRandom().getrandbits(32) if given.seed is None else given.seed
+    print(f"seed {seed}", flush=True)
+    directory = Path(tempfile.mkdtemp(prefix="cyp-hostile-", dir="/tmp"))
+    os.environ["CYPRODUCER_RUNTIME_DIR"] = str(directory)
+    with KafkaCluster(1) as kafka:
+        verdict = fuzz(kafka, directory, given.seconds, seed, given.only, lambda text: print(text, flush=True))
+    if verdict.complaints:
+        print(f"the sender's log is {directory}/sender.log")
+        return 1
+    shutil.rmtree(directory)
+    return 0

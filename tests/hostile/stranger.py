@@ -1,0 +1,142 @@
+"""A front-end's side of the handshake in plain Python, able to say anything: the body of the fuzzer's attacks."""
+
+import contextlib
+import ctypes
+import os
+import random
+import socket
+import struct
+import sys
+import time
+from types import TracebackType
+from typing import Any
+
+from cyproducer.shm.arena import LAYOUT_VERSION
+from support.front_end import PlainFrontEnd
+
+from cyproducer.shm import handshake
+
+#: Its batches are given up soon, so that the sender is not full of them for minutes.
+SETTINGS = {"delivery_timeout_ms": 2000, "max_block_ms": 1000, "sender_idle_timeout_ms": 1000}
+SLOTS = 1024
+FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE = 1, 2
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def punch_hole(fd: int, at: int, size: int) -> None:
+    """Takes pages out of a memfd, which seals do not forbid."""
+    flags = FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
+    _libc.fallocate(fd, flags, ctypes.c_long(at), ctypes.c_long(size))
+
+
+def connect(path: str) -> socket.socket:
+    """A connection to the sender's control socket."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    sock.settimeout(10)
+    sock.connect(path)
+    return sock
+
+
+class _Door:
+    """What PlainFrontEnd asks of an engine, done over the control socket."""
+
+    def __init__(self, path: str) -> None:
+        self.socket = connect(path)
+        self.snapshot = -1
+
+    def attach(self, arena_fd: int, slots: int, settings: dict[str, Any], wake_fd: int) -> tuple[int, int, int]:
+        pidfd = os.pidfd_open(os.getpid())
+        message = {
+            "op": "attach",
+            "layout": LAYOUT_VERSION,
+            "pid": os.getpid(),
+            "app": "hostile",
+            "slots": slots,
+            "settings": {**settings, **SETTINGS},
+            "sender_settings": {},
+            "explicit": True,
+        }
+        try:
+            handshake.send(self.socket, message, [arena_fd, pidfd, wake_fd])
+            answer, fds = handshake.receive(self.socket)
+        finally:
+            for fd in (arena_fd, pidfd, wake_fd):
+                os.close(fd)
+        if not answer or not answer.get("ok"):
+            raise ConnectionRefusedError(str(answer))
+        outcomes, self.snapshot, wake = fds
+        return answer["attach_id"], outcomes, wake
+
+    def snapshot_fd(self) -> int:
+        return self.snapshot
+
+
+class Stranger(PlainFrontEnd):
+    """One attached front-end, with everything that it may write in its hands. A context manager.
+
+    topic       dense number of the topic that the honest ones use; partitions are 0 to `partitions` - 1
+    random      the round's own generator
+    """
+
+    def __init__(self, path: str, topic: str, partitions: int, generator: random.Random, **settings: Any) -> None:
+        self.door = _Door(path)
+        super().__init__(self.door, SLOTS, **settings)
+        print(f"attached {self.attach_id}", flush=True)
+        self.random = generator
+        self.partitions = partitions
+        self.generations = [0] * self.slot_count
+        self.next_slot = 0
+        self.topic = self._number_of(topic)
+
+    def _number_of(self, topic: str) -> int:
+        handshake.send(self.door.socket, {"op": "want", "topic": topic})
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            found = self.snapshot.read()[3].get(topic)
+            if found and found[1] == 0 and found[2]:
+                return found[0]
+            time.sleep(0.005)
+        raise TimeoutError(f"no metadata of {topic}")
+
+    @property
+    def detached(self) -> bool:
+        """Has the sender given this front-end up?"""
+        control: int = struct.unpack_from("=I", self.outcomes_region.memory(), 56)[0]
+        return control != 1
+
+    def nudge(self) -> None:
+        """Wakes the sender."""
+        try:
+            os.eventfd_write(self.sender_wake_fd, 1)
+        except BlockingIOError:
+            pass
+
+    def take_outcomes(self) -> None:
+        """Frees what has been answered, as an honest front-end does."""
+        for slot, generation, *_, flags in self.outcomes():
+            if flags & 2 and slot < self.slot_count and self.generations[slot] == generation:
+                self.generations[slot] = generation + 1 & 0xFFFFFF
+                self.put("Q", self.row(slot), self.generations[slot] << 34)
+
+    def good_batch(self, seal: bool = True, size: int = 20, records: int = 3) -> int:
+        """A batch as an honest front-end makes it; its slot."""
+        slot = self.next_slot
+        self.next_slot = (slot + 16) % self.slot_count
+        now = int(time.time() * 1000)
+        values = [(now, b"hostile", self.random.randbytes(size)) for _ in range(records)]
+        partition = self.random.randrange(self.partitions)
+        generation = self.generations[slot]
+        self.send(slot, values, topic=self.topic, partition=partition, generation=generation, seal=seal)
+        return slot
+
+    def __enter__(self) -> "Stranger":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if sys.is_finalizing():
+            return
+        self.door.socket.close()
+        with contextlib.suppress(BufferError):  # an attack that failed is still looked at by its traceback
+            self.close()

@@ -1,0 +1,23 @@
+"""The fuzzer for a short while (tox: CYPRODUCER_HOSTILE_SECONDS=60); `python -m tests.hostile` goes on for long."""
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from cyproducer.cli.kafka_node import KafkaCluster
+from hostile.attacks import ATTACKS
+from hostile.campaign import fuzz
+
+SECONDS = float(os.environ.get("CYPRODUCER_HOSTILE_SECONDS") or 20)
+
+
+@pytest.mark.timeout(SECONDS + 300)
+def test_honest_front_ends_lose_nothing_beside_a_mad_one(kafka: KafkaCluster, runtime_dir: Path) -> None:
+    seed = random.SystemRandom().getrandbits(32)
+    verdict = fuzz(kafka, runtime_dir, SECONDS, seed)
+    print(f"seed {seed}\n{verdict.text()}")
+    assert not verdict.complaints, f"seed {seed}\n{verdict.text()}"
+    assert len(verdict.rounds) > len(ATTACKS) / 4
+    (runtime_dir / "sender.log").unlink()
