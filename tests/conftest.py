@@ -28,6 +28,7 @@ hypothesis.settings.load_profile("quick")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "long_model: explores for more than a few seconds; tox -e model runs it")
     config.addinivalue_line(
         "markers", "pooled_sockets: a library under the test keeps sockets of its own open (py4j does)"
     )

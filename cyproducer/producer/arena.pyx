@@ -25,7 +25,7 @@ from cyproducer.shm.layout cimport (
     CYP_WORD_HEAD,
 )
 from cyproducer.shm.pool cimport class_bytes, class_for
-from cyproducer.shm.slot cimport slot_close, slot_free, slot_open, slot_roll
+from cyproducer.shm.slot cimport slot_close, slot_free, slot_hint, slot_open, slot_roll
 from cyproducer.shm.word cimport next_generation, word_bytes, word_make
 
 
@@ -91,8 +91,7 @@ cdef class Arena:
         row.topic = topic
         row.partition = partition
         row.base_timestamp = base
-        row.max_timestamp = base
-        row.max_count = 0
+        slot_hint(row, 0, base, True)
         row.next = CYP_NONE
         row.opened_ns = monotonic_ns()
         row.chunk_bytes = class_bytes(self.pool.chunk_class[slot])
@@ -362,7 +361,7 @@ cdef class Arena:
         CRASHPOINT(b"commit.tail-published")
         slot = slots[0]
         generation = self.slots[slot].generation
-        self.rows[slot].max_count = 1
+        slot_hint(&self.rows[slot], 1, 0, False)  # the timestamp is the row's
         flags = CYP_WORD_HEAD | (CYP_WORD_CONT if count > 1 else 0)
         used = <uint32_t>(first if count > 1 else first + size)
         # the whole chain is seen with its head

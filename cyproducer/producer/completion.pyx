@@ -121,7 +121,7 @@ cdef class Completion(Metadata):
         if count == 0:
             return 0
         for _i in range(count):
-            outcome_take(self.outcome_ring, self.port.ring_mask, self.outcome_head, &outcome)
+            outcome_take(self.outcome_ring, self.geometry.outcome_entries - 1, self.outcome_head, &outcome)
             self.outcome_head += 1
             self._apply(&outcome)
         store_relaxed(&self.port.arena.outcome_head, self.outcome_head)

@@ -113,7 +113,7 @@ cdef class Session(Completion):
         status = os.fstat(self.attachment.sender_wake_fd)
         port.arena = arena
         port.ring = <uint64_t *>(<uint8_t *>arena + self.geometry.submit_ring_offset)
-        port.ring_mask = self.geometry.ring_entries - 1
+        port.ring_mask = self.geometry.submit_entries - 1
         port.snapshot = snapshot.header
         port.linger_ns = <uint64_t>(settings.linger_ms * 1e6)
         port.batch_limit = max(settings.batch_size - BATCH_HEADER_BYTES, 0)

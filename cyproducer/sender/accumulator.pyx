@@ -83,12 +83,12 @@ cdef void accumulate(Core *core) noexcept nogil:
             tail = submit_tail(&front_end.header.submit_tail)
             if tail != front_end.submit_head:
                 touch(core, front_end, CYP_NONE)
-            if tail - front_end.submit_head > front_end.ring_mask + 1:
+            if tail - front_end.submit_head > front_end.submit_mask + 1:
                 condemn(core, front_end, CONDEMNED_RING)
             for _taken in range(min(tail - front_end.submit_head, <uint64_t>HINTS_PER_TURN)):
                 if front_end.condemned:
                     break
-                entry = submit_take(front_end.submit_ring, front_end.ring_mask, front_end.submit_head)
+                entry = submit_take(front_end.submit_ring, front_end.submit_mask, front_end.submit_head)
                 front_end.submit_head += 1
                 _take_hint(core, front_end, submit_kind(entry), submit_slot(entry), submit_generation(entry))
                 CRASHPOINT(b"accumulate.hint-taken")

@@ -148,7 +148,7 @@ cdef object adopt_tables(Core *core):
 cdef object adopt_front_end(Core *core, FrontEnd *front_end, bint ended):
     """Reads how far a front-end's rings were. Raises ValueError for outcomes that are not this front-end's."""
     cdef cyp_outcomes_header *header = front_end.outcomes_header
-    cdef uint64_t entries = front_end.ring_mask + 1, position
+    cdef uint64_t entries = front_end.outcome_mask + 1, position
     cdef cyp_outcome outcome
     cdef Published *published
     if header.magic != CYP_OUTCOMES_MAGIC or header.layout_version != CYP_LAYOUT_VERSION \
@@ -165,7 +165,7 @@ cdef object adopt_front_end(Core *core, FrontEnd *front_end, bint ended):
     # the outcome that it held has a younger one.
     position = front_end.outcome_tail - entries + 1 if front_end.outcome_tail >= entries else 0
     while position != front_end.outcome_tail:
-        outcome_take(front_end.outcome_ring, front_end.ring_mask, position, &outcome)
+        outcome_take(front_end.outcome_ring, front_end.outcome_mask, position, &outcome)
         position += 1
         if outcome.slot < front_end.slot_count:
             published = &front_end.published[outcome.slot]
@@ -495,14 +495,24 @@ cdef void _settle_partition(Core *core, Partition *partition) noexcept nogil:
 
 
 cdef object _adopt_slots(Core *core, FrontEnd *front_end):
-    """Queues what was committed and is in no entry, by open_seq; an ended front-end's is closed."""
+    """Queues what was committed and is in no entry, by open_seq; an ended front-end's is closed.
+
+    Its owner may go on meanwhile: of two batches that it opens now, a single look at the table can find the second and
+    miss the first. So a first look says up to where it had come; what is older is seen by a second one, what is younger
+    is left to the hints, which were not read yet.
+    """
     cdef Ranked *found = <Ranked *>calloc(front_end.slot_count, sizeof(Ranked))
     cdef uint32_t slot, count = 0, at
+    cdef uint64_t youngest = 0
     if found == NULL:
         raise MemoryError
     for slot in range(front_end.slot_count):
         touch(core, front_end, slot)
         if _is_unassigned(front_end, slot):
+            youngest = max(youngest, front_end.rows[slot].open_seq)
+    for slot in range(front_end.slot_count):
+        touch(core, front_end, slot)
+        if _is_unassigned(front_end, slot) and front_end.rows[slot].open_seq <= youngest:
             found[count].rank = front_end.rows[slot].open_seq
             found[count].index = slot
             count += 1

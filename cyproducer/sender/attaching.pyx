@@ -66,7 +66,8 @@ cdef void free_front_end(FrontEnd *front_end) noexcept nogil:
 
 cdef void lay_out(FrontEnd *front_end, FrontEndGeometry *geometry, uint8_t *arena, uint8_t *outcomes) noexcept nogil:
     """Private pointers from private geometry."""
-    front_end.ring_mask = geometry.ring_entries - 1
+    front_end.submit_mask = geometry.submit_entries - 1
+    front_end.outcome_mask = geometry.outcome_entries - 1
     front_end.header = <cyp_arena_header *>arena
     front_end.rows = <cyp_slot_row *>(arena + geometry.slots_offset)
     front_end.submit_ring = <uint64_t *>(arena + geometry.submit_ring_offset)
@@ -81,7 +82,7 @@ cdef void describe_outcomes(FrontEnd *front_end, FrontEndGeometry *geometry) noe
     cdef cyp_outcomes_header *header = front_end.outcomes_header
     header.layout_version = CYP_LAYOUT_VERSION
     header.slot_count = geometry.slot_count
-    header.ring_entries = geometry.ring_entries
+    header.ring_entries = geometry.outcome_entries
     header.sent_offset = geometry.sent_offset
     header.ring_offset = geometry.outcome_ring_offset
     header.region_bytes = geometry.outcomes_bytes

@@ -92,7 +92,8 @@ ctypedef struct Published:
 ctypedef struct FrontEnd:
     uint64_t attach_id
     uint32_t slot_count
-    uint64_t ring_mask
+    uint64_t submit_mask
+    uint64_t outcome_mask
     cyp_arena_header *header
     cyp_slot_row *rows
     uint64_t *submit_ring

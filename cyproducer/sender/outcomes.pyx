@@ -149,7 +149,7 @@ cdef void _push(Batch *batch, uint32_t flags, int64_t base_offset, int64_t appen
     outcome.append_time = append_time
     outcome.error = error
     outcome.flags = flags
-    outcome_put(front_end.outcome_ring, front_end.ring_mask, front_end.outcome_tail, &outcome)
+    outcome_put(front_end.outcome_ring, front_end.outcome_mask, front_end.outcome_tail, &outcome)
     CRASHPOINT(b"complete.outcome-filled")
     front_end.outcome_tail += 1
     outcome_publish(&front_end.outcomes_header.outcome_tail, front_end.outcome_tail)

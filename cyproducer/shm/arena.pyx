@@ -47,7 +47,7 @@ def create_arena(uint64_t buffer_memory):
     region = Region.create("cyproducer-arena", geometry.arena_bytes)
     header = <cyp_arena_header *>region.base
     header.slot_count = geometry.slot_count
-    header.ring_entries = geometry.ring_entries
+    header.ring_entries = geometry.submit_entries
     header.slots_offset = geometry.slots_offset
     header.ring_offset = geometry.submit_ring_offset
     header.chunks_offset = geometry.chunks_offset
@@ -95,7 +95,7 @@ def map_outcomes(int fd, uint64_t slot_count):
         header.magic != CYP_OUTCOMES_MAGIC
         or header.layout_version != CYP_LAYOUT_VERSION
         or header.slot_count != slot_count
-        or header.ring_entries != geometry.ring_entries
+        or header.ring_entries != geometry.outcome_entries
         or header.sent_offset != geometry.sent_offset
         or header.ring_offset != geometry.outcome_ring_offset
     ):

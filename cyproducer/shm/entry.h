@@ -16,12 +16,12 @@ static inline void cyp_entry_enter(cyp_entry *entry, uint32_t state) { cyp_store
 /* Before a byte may leave, after the SENT words: what a successor sends of it may be there already. */
 static inline void cyp_entry_unsure(cyp_entry *entry) {
     CYP_SET(entry->attempts, CYP_GET(entry->attempts) + 1);
-    cyp_store_release_u32(&entry->flags, CYP_GET(entry->flags) | CYP_ENTRY_UNSURE);
+    cyp_store_release_u32(&entry->flags, cyp_load_relaxed_u32(&entry->flags) | CYP_ENTRY_UNSURE);
 }
 
 /* The broker has refused the only attempts that went out: none of the records is there. */
 static inline void cyp_entry_sure(cyp_entry *entry) {
-    cyp_store_release_u32(&entry->flags, CYP_GET(entry->flags) & ~CYP_ENTRY_UNSURE);
+    cyp_store_release_u32(&entry->flags, cyp_load_relaxed_u32(&entry->flags) & ~CYP_ENTRY_UNSURE);
 }
 
 /* Its result is known: a successor publishes it and does not send the entry again. */

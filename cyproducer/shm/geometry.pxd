@@ -25,7 +25,8 @@ from cyproducer.shm.layout cimport (
 
 ctypedef struct FrontEndGeometry:
     uint32_t slot_count             # 4 KiB units
-    uint64_t ring_entries           # of each ring; a power of two >= 2 * slot_count
+    uint64_t submit_entries         # of the submission ring; a power of two >= 4 * slot_count
+    uint64_t outcome_entries        # of the outcome ring; a power of two >= 2 * slot_count
     uint64_t slots_offset           # arena
     uint64_t submit_ring_offset
     uint64_t chunks_offset
@@ -59,16 +60,17 @@ cdef inline bint front_end_geometry(uint64_t buffer_memory, FrontEndGeometry *ou
     if buffer_memory < CYP_ARENA_BYTES_MIN or buffer_memory > CYP_ARENA_BYTES_MAX or buffer_memory % CYP_BLOCK_BYTES:
         return False
     out.slot_count = <uint32_t>(buffer_memory // CYP_UNIT_BYTES)
-    out.ring_entries = 1
-    while out.ring_entries < 2 * <uint64_t>out.slot_count:
-        out.ring_entries <<= 1
+    out.outcome_entries = 1
+    while out.outcome_entries < 2 * <uint64_t>out.slot_count:
+        out.outcome_entries <<= 1
+    out.submit_entries = 2 * out.outcome_entries
     out.slots_offset = CYP_PAGE_BYTES
     out.submit_ring_offset = out.slots_offset + page_align(out.slot_count * sizeof(cyp_slot_row))
-    out.chunks_offset = out.submit_ring_offset + page_align(out.ring_entries * sizeof(uint64_t))
+    out.chunks_offset = out.submit_ring_offset + page_align(out.submit_entries * sizeof(uint64_t))
     out.arena_bytes = out.chunks_offset + buffer_memory
     out.sent_offset = CYP_PAGE_BYTES
     out.outcome_ring_offset = out.sent_offset + page_align(out.slot_count * sizeof(uint32_t))
-    out.outcomes_bytes = out.outcome_ring_offset + page_align(out.ring_entries * sizeof(cyp_outcome))
+    out.outcomes_bytes = out.outcome_ring_offset + page_align(out.outcome_entries * sizeof(cyp_outcome))
     return True
 
 

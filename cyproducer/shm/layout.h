@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CYP_LAYOUT_VERSION 2u
+#define CYP_LAYOUT_VERSION 3u
 #define CYP_ARENA_MAGIC 0x616e657261707963ull    /* "cyparena" */
 #define CYP_OUTCOMES_MAGIC 0x656d6f6374757063ull
 #define CYP_SNAPSHOT_MAGIC 0x70616e7370796373ull
@@ -100,7 +100,11 @@ _Static_assert(offsetof(cyp_slot_row, opened_ns) == 48, "");
 _Static_assert(offsetof(cyp_slot_row, chunk_bytes) == 56, "");
 _Static_assert(offsetof(cyp_slot_row, waited_ms) == 60, "");
 
-/* An entry of the submission ring: kind (4 bits) | generation (24) | slot (32). A hint: the slot table is the truth. */
+/* An entry of the submission ring: kind (4 bits) | generation (24) | slot (32). A hint: the slot table is the truth.
+ *
+ * The ring holds four entries per slot, so that it cannot be full. A batch has two, OPEN and FULL. Its sender completes
+ * it once it has read OPEN, or found it while it took over; then its owner uses the slot again, and two more come before
+ * a sender that has read none of the four looks at the ring. The next ones come after a look. */
 #define CYP_SUBMIT_OPEN 1u                       /* a batch was opened and holds a record */
 #define CYP_SUBMIT_FULL 2u                       /* a batch was closed by its owner */
 #define CYP_SUBMIT_KIND_SHIFT 60
@@ -110,7 +114,7 @@ typedef struct {
     uint64_t magic;
     uint32_t layout_version;
     uint32_t slot_count;
-    uint64_t ring_entries;      /* power of two, >= 2 * slot_count */
+    uint64_t ring_entries;      /* of the submission ring: a power of two, >= 4 * slot_count */
     uint64_t slots_offset;
     uint64_t ring_offset;
     uint64_t chunks_offset;
@@ -158,7 +162,7 @@ typedef struct {
     uint64_t magic;
     uint32_t layout_version;
     uint32_t slot_count;
-    uint64_t ring_entries;      /* power of two, >= 2 * slot_count: a RESULT and a RELEASE for each chunk */
+    uint64_t ring_entries;      /* of the outcome ring: a power of two, >= 2 * slot_count: a RESULT and a RELEASE for each chunk */
     uint64_t sent_offset;       /* uint32_t[slot_count]: generation + 1 of a batch that may have gone out */
     uint64_t ring_offset;
     uint64_t region_bytes;

@@ -51,9 +51,10 @@ class PlainFrontEnd:
         self.snapshot = SnapshotReader(engine.snapshot_fd())
         self.outcomes_region = map_outcomes(outcomes, self.slot_count)
         self.memory = self.arena.memory()
-        self.ring_entries = 1
-        while self.ring_entries < 2 * self.slot_count:
-            self.ring_entries *= 2
+        self.outcome_entries = 1
+        while self.outcome_entries < 2 * self.slot_count:
+            self.outcome_entries *= 2
+        self.ring_entries = 2 * self.outcome_entries
         self.rows_at = PAGE
         self.ring_at = self.rows_at + self.slot_count * 64 + -(self.slot_count * 64) % PAGE
         self.chunks_at = self.ring_at + self.ring_entries * 8 + -(self.ring_entries * 8) % PAGE
@@ -111,7 +112,7 @@ class PlainFrontEnd:
         (tail,) = struct.unpack_from("=Q", memory, 64)
         found = []
         while self.outcome_head < tail:
-            at = self.outcome_ring_at + self.outcome_head % self.ring_entries * 64
+            at = self.outcome_ring_at + self.outcome_head % self.outcome_entries * 64
             slot, generation, _, count, base, append_time, error, flags = struct.unpack_from("=IIIIqqiI", memory, at)
             found.append((slot, generation, count, base, append_time, error, flags))
             self.outcome_head += 1

@@ -39,7 +39,7 @@ class Engine:
         while ring < 2 * slot_count:
             ring <<= 1
         slots = -(-slot_count * 64 // PAGE) * PAGE
-        size = PAGE + slots + -(-ring * 8 // PAGE) * PAGE + slot_count * PAGE
+        size = PAGE + slots + -(-2 * ring * 8 // PAGE) * PAGE + slot_count * PAGE
         try:
             arena = Region.attach(arena_fd, size, True)
         except ValueError:

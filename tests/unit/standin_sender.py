@@ -98,6 +98,7 @@ class FrontEnd:
     out: memoryview
     hello: dict
     ring_entries: int = 0
+    outcomes_entries: int = 0
     slots_offset: int = 0
     ring_offset: int = 0
     chunks_offset: int = 0
@@ -233,15 +234,17 @@ class StandIn:
         _, _, slots, entries, slots_at, ring_at, chunks_at, _ = struct.unpack_from("=QIIQQQQQ", memory, 0)
         assert slots == hello["slots"]
         ring_offset = 4096 + page_align(4 * slots)
-        outcomes = Region.create("standin-outcomes", ring_offset + page_align(64 * entries))
+        outcomes_entries = entries // 2
+        outcomes = Region.create("standin-outcomes", ring_offset + page_align(64 * outcomes_entries))
         out = outcomes.memory()
         struct.pack_into(
             "=QIIQQQQQI", out, 0,
-            OUTCOMES_MAGIC, LAYOUT_VERSION, slots, entries, 4096, ring_offset, outcomes.size, 1, 1,
+            OUTCOMES_MAGIC, LAYOUT_VERSION, slots, outcomes_entries, 4096, ring_offset, outcomes.size, 1, 1,
         )
         self.attached += 1
         front_end = FrontEnd(sock, arena, outcomes, wake_fd, pidfd, memory, out, hello)
-        front_end.ring_entries, front_end.slots_offset = entries, slots_at
+        front_end.ring_entries, front_end.outcomes_entries = entries, outcomes_entries
+        front_end.slots_offset = slots_at
         front_end.ring_offset, front_end.chunks_offset = ring_at, chunks_at
         fds = [outcomes.read_only_descriptor(), self.snapshot.region.read_only_descriptor()]
         fds.append(os.dup(self.wake_fd))
@@ -328,7 +331,7 @@ class StandIn:
 
     def answer(self, front_end, slot, generation, count, base_offset, error, flags):
         ring = 4096 + page_align(4 * front_end.hello["slots"])
-        at = ring + 64 * (front_end.outcome_tail & (front_end.ring_entries - 1))
+        at = ring + 64 * (front_end.outcome_tail & (front_end.outcomes_entries - 1))
         entry = slot, generation, 0, count, base_offset, -1, error, flags
         struct.pack_into("=IIIIqqiI", front_end.out, at, *entry)
         front_end.outcome_tail += 1

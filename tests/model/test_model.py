@@ -1,0 +1,153 @@
+"""The shared-memory protocol, model-checked: every order of steps of an owner and a sender, each killed anywhere.
+
+What runs is the code of ``cyproducer/shm/{slot,ring,wake,entry}.h`` itself, with every access of shared memory taken
+as a step by an explorer (machine.h says which memory model it has: the view machine of C11's release/acquire and
+sequentially consistent fences, in which x86's store buffers are included). The operations around it (owner.c,
+sender.c) repeat the call sequences of ``producer/`` and ``sender/`` by hand.
+
+Checked in every state: I1 (a chunk is in one batch; at the end each word is FREE as its owner left it, none is lost),
+I3 (every record whose commit returned is in the log once, with its own offset as its outcome; "not sent" is never in
+the log), I4 (what was not committed is never sent), I6 (a stale generation changes nothing), I7 (order), I12 (rings
+never overflow), the hint of the largest timestamp, data races on everything that is not atomic, and that nobody
+sleeps for ever. The broker is a log that knows sequences: what comes a second time is not appended.
+
+Covered: committing against a seal, chains of chunks, hints that are read late, slots used again, an owner killed at
+any access, a sender killed at any access with a successor that adopts (and is killed, too), both killed, the last
+sender killed, both sides asleep. Bounds: 1 to 4 records in chunks of two, 2 or 3 slots, one or two batches on the
+wire, up to two kills; a load returns one of the last 6 stores of a place.
+
+Not covered: load buffering (a load that returns what its own thread stores later), that a generation wraps after 2^24
+batches, a front-end that breaks the protocol (tests/hostile), one that is detached while it lives, merged and split
+batches, refusals of the broker, timers, and the snapshot's two buffers. stress.c runs the same headers on the real
+memory of this machine, under ThreadSanitizer.
+"""
+
+import functools
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from compiling import EXPLORER, changed_headers, compile_c
+
+# history: (slots, states). The states are counted, so that a history which got smaller unnoticed is noticed.
+QUICK = {
+    "seal": (2, 20_000), "reuse": (2, 15_000), "owner-killed": (2, 150_000), "wake-one": (2, 5_000),
+    "sender-killed-early": (2, 7_000), "none-left": (2, 40_000),
+}  # fmt: skip
+LONG = {
+    "seal": (3, 50_000), "owner-killed": (3, 400_000), "wake": (2, 1_000_000), "sender-killed": (2, 500_000),
+    "sender-killed-reuse": (2, 2_000_000), "successor-killed": (2, 100_000), "sender-killed-asleep": (2, 800_000),
+    "both-killed": (2, 800_000),
+}  # fmt: skip
+STATES_MOST = 6_000_000
+
+# A history that must find the change: (header, text, changed text, history, what is said).
+MUTANTS = {
+    "no fence before looking whether the sender sleeps": (
+        "wake.h", "cyp_fence_seq_cst(); /* pairs with the fence in cyp_sender_sleeps */", "",
+        "wake-one", "waits for ever",
+    ),
+    "no fence before the sender sleeps": (
+        "wake.h", "cyp_fence_seq_cst(); /* pairs with the fence in cyp_sender_needs_wake */", "",
+        "wake-one", "waits for ever",
+    ),
+    "no fence before a waiter sleeps": (
+        "wake.h", "cyp_fence_seq_cst(); /* pairs with the fence in cyp_waiter_needs_wake */", "",
+        "wake-one", "waits for ever",
+    ),
+    "the tail of the submission ring is not released": (
+        "ring.h", "cyp_store_release_u64(tail, position + 1); /* pairs with cyp_submit_tail",
+        "cyp_store_relaxed_u64(tail, position + 1); /* pairs with cyp_submit_tail",
+        "seal", "data race: .* submit_ring",
+    ),
+    "the tail of the outcome ring is not released": (
+        "ring.h", "cyp_store_release_u64(tail, position);", "cyp_store_relaxed_u64(tail, position);",
+        "seal", "data race: .* outcome",
+    ),
+    "a word is looked at without acquiring it": (
+        "slot.h", "return cyp_load_acquire_u64(&row->word); /* pairs with the owner's CAS",
+        "return cyp_load_relaxed_u64(&row->word); /* pairs with the owner's CAS",
+        "seal", "data race",
+    ),
+    "a commit does not look whether the batch was sealed": (
+        "slot.h", "return cyp_cas_u64(&row->word, seen, desired);",
+        "(void)seen; cyp_store_release_u64(&row->word, desired); return true;",
+        "seal", "I3|I4|counts other records",
+    ),
+    "the hint's timestamp before its count": (
+        "slot.h", "    cyp_store_relaxed_u32(&row->max_count, count);\n    if (raised) {",
+        "    if (raised) cyp_store_release_i64(&row->max_timestamp, max_timestamp);\n"
+        "    cyp_store_relaxed_u32(&row->max_count, count);\n    if (false) {",
+        "seal", "a maximum of timestamps",
+    ),
+    "a batch is admitted whatever its generation": (
+        "slot.h", "return cyp_word_generation(word) == generation && (word & CYP_WORD_HEAD)\n        &&",
+        "(void)generation; return (word & CYP_WORD_HEAD)\n        &&",
+        "reuse", "malformed|I3|I7",
+    ),
+    "DONE whatever the generation": (
+        "slot.h", "if (cyp_word_generation(seen) == generation) {", "(void)generation; {",
+        "reuse", ".",
+    ),
+    "what is sent is not marked as SENT": (
+        "slot.h", "cyp_store_release_u32(sent, generation + 1);", "(void)sent; (void)generation;",
+        "none-left", "not sent is in the log",
+    ),
+    "an entry is RESOLVED before it has its result": (
+        "entry.h", "    CYP_SET(entry->error, error);\n",
+        "    cyp_store_release_u32(&entry->state, CYP_ENTRY_RESOLVED);\n    CYP_SET(entry->error, error);\n",
+        "sender-killed", "I3: a wrong offset",
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def explorer(tmp_path_factory) -> Callable[[int], Path]:
+    """The explorer for so many slots, with the headers that ship."""
+    directory = tmp_path_factory.mktemp("model")
+    return functools.cache(
+        lambda slots: compile_c(EXPLORER, directory / f"model{slots}", "-O2", f"-DSLOTS={slots}")
+    )
+
+
+def explore(program: Path, history: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([program, history, str(STATES_MOST)], capture_output=True, text=True, timeout=280)
+
+
+def check(program: Path, history: str, least: int) -> None:
+    done = explore(program, history)
+    assert done.returncode == 0, f"{history}\n{done.stdout}{done.stderr}"
+    states = int(re.match(r"(\d+) states", done.stdout)[1])
+    assert states >= least, done.stdout
+
+
+@pytest.mark.parametrize("history", QUICK)
+def test_no_order_of_steps_breaks_an_invariant(explorer, history):
+    slots, least = QUICK[history]
+    check(explorer(slots), history, least)
+
+
+@pytest.mark.long_model
+@pytest.mark.parametrize("history", LONG)
+def test_no_order_of_many_steps_breaks_an_invariant(explorer, history):
+    slots, least = LONG[history]
+    check(explorer(slots), history, least)
+
+
+@pytest.mark.long_model
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_mistake_in_the_headers_is_found(tmp_path, mutant):
+    """A test of the tests."""
+    header, old, new, history, expected = MUTANTS[mutant]
+    headers = changed_headers(tmp_path, header, old, new)
+    done = explore(compile_c(EXPLORER, tmp_path / "mutant", "-O1", "-DSLOTS=2", headers=headers), history)
+    assert done.returncode == 1, done.stdout + done.stderr
+    violation = re.match(r"VIOLATION: (.*)\n", done.stdout)
+    assert violation and re.search(expected, violation[1]), done.stdout[:2000]
+
+
+def test_every_history_is_explored(explorer):
+    done = subprocess.run([explorer(2)], capture_output=True, text=True, timeout=60)
+    assert set(done.stdout.split()) == QUICK.keys() | LONG.keys()
