@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import cyproducer
 from cyproducer.observe.status import status, stop
 from cyproducer.shm import handshake
 from support.process import is_running, kill9, script_command, script_environment, wait_until
 
 NOWHERE = "127.0.0.1:9"
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(cyproducer.__file__).resolve().parents[1]  # installed, or the source tree
 
 
 def the_sender() -> dict[str, Any]:
