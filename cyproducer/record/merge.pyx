@@ -4,9 +4,10 @@ The source is shared memory that its owner may change at any instant. Control by
 read once; its tail is first copied and then checked in the copy, so that what was checked is what is sent.
 """
 
-from libc.stdint cimport INT32_MAX, INT64_MIN, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
+from cyproducer.record.check cimport check_records
 from cyproducer.record.varint cimport (
     get_varint,
     get_varlong,
@@ -245,6 +246,13 @@ def merge(source, int32_t count, int64_t timestamp_shift, int32_t first_offset_d
     if written < 0:
         raise ValueError(records_error(written).decode())
     return written, latest
+
+
+def check(source, uint32_t count, uint32_t first):
+    """Python edge of `check_records`: do the bytes hold `count` records, the first with offset delta `first`?"""
+    cdef const uint8_t[::1] read = memoryview(source).cast("B")
+    cdef uint8_t nothing = 0
+    return check_records(&read[0] if read.shape[0] else &nothing, read.shape[0], count, first)
 
 
 def scan(source, int32_t count):

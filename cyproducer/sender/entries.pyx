@@ -49,6 +49,7 @@ from cyproducer.sender.model cimport (
 )
 from cyproducer.sender.outcomes cimport CODE_OUTCOME_UNKNOWN, finish
 from cyproducer.sender.partitions cimport lane_producer_epoch, lane_producer_id, relist
+from cyproducer.sender.wellformed cimport well_formed
 from cyproducer.sender.penalty cimport serve
 
 
@@ -334,10 +335,14 @@ cdef bint stamp(Core *core, Wire *wire) noexcept nogil:
 
     False if the records are not those of the attempt before: the front-end changed what it had committed. That
     is found in a new epoch too, since what is kept and compared is the CRC of the records without the header.
+    False too if they are none. They are looked at after the CRC: whoever changes them later is found by the broker.
     """
     cdef cyp_entry *entry = wire.entry
     cdef uint32_t crc = records_crc(core, wire)
-    if wire.stamped and entry.crc != crc:
+    if wire.stamped:
+        if entry.crc != crc:
+            return False
+    elif wire.body == NULL and wire.copy == NULL and not well_formed(core.contributor_batches[entry.contributors]):
         return False
     entry.crc = crc
     CRASHPOINT(b"build.stamped")

@@ -45,7 +45,16 @@ from cyproducer.sender.entries cimport (
     take_body,
     wait,
 )
-from cyproducer.sender.model cimport CONDEMNED_CHANGED, MERGE_MAX, Batch, Core, FrontEnd, Partition, Wire
+from cyproducer.sender.model cimport (
+    CONDEMNED_CHAIN,
+    CONDEMNED_CHANGED,
+    MERGE_MAX,
+    Batch,
+    Core,
+    FrontEnd,
+    Partition,
+    Wire,
+)
 from cyproducer.sender.outcomes cimport CODE_INVALID_BATCH, CODE_OUTCOME_UNKNOWN
 from cyproducer.sender.penalty cimport offend
 
@@ -329,9 +338,9 @@ cdef bint verify(Core *core, Wire *wire) noexcept nogil:
 
 
 cdef void reject_changed(Core *core, Wire *wire) noexcept nogil:
-    """The only contributor has changed what it had committed: the batch ends, the front-end is given up."""
+    """The only contributor committed no records, or changed them: the batch ends, the front-end is given up."""
     cdef Batch *batch = core.contributor_batches[wire.entry.contributors]
     if not batch.front_end.detached:
-        condemn(core, batch.front_end, CONDEMNED_CHANGED)
+        condemn(core, batch.front_end, CONDEMNED_CHANGED if wire.stamped else CONDEMNED_CHAIN)
     offend(core, batch.queue)
     give_up(core, wire, CODE_INVALID_BATCH)

@@ -270,37 +270,6 @@ def test_the_last_epoch_is_followed_by_another_producer_id():
             rig.close()
 
 
-def test_sequences_wrap_after_two_to_the_31():
-    """Chunks whose words claim 9,362 records each bring the sequence to its end soon; a retry lies across it."""
-    with ScriptedBroker(keep_values=False) as broker:
-        rig = Rig(broker)
-        try:
-            front_end = rig.front_ends[rig.attach()]
-            builder = RecordBatchBuilder(4096)
-            builder.append(NOW, None, b"x")
-            chunks, claimed, total, generation = 255, 9362, 0, 0
-            while total < 2**31 + 4 * chunks * claimed:
-                for slot in range(0 if generation else chunks - 1, -1, -1):  # only the head's generation counts
-                    last = slot == chunks - 1
-                    flags = (0 if slot else HEAD) | (0 if last else CONT)
-                    front_end.write_chunk(
-                        slot, builder.records(), claimed, topic=rig.number, partition=0, base=NOW, highest=NOW,
-                        generation=generation, flags=flags, next_slot=0xFFFFFFFF if last else slot + 1,
-                    )
-                total += chunks * claimed
-                generation += 1
-                if generation >= 2**31 // (chunks * claimed):
-                    broker.faults.append(Fault(close="after"))
-                front_end.submit(SUBMIT_FULL, 0, generation - 1)
-                assert [outcome[5] for outcome in next_outcomes(rig.engine, front_end)] == [0]
-            assert broker.complaints == []
-            assert broker.partitions[0].end == total
-            sequences = [batch[2] for batch in broker.partitions[0].batches]
-            assert sequences == [number * chunks * claimed % 2**31 for number in range(len(sequences))]
-        finally:
-            rig.close()
-
-
 # ---------------------------------------------------------------- time and leaders
 
 

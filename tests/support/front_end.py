@@ -19,6 +19,7 @@ HEAD, CONT = 1 << 59, 1 << 58
 SUBMIT_OPEN, SUBMIT_FULL = 1, 2
 RESULT, RELEASE = 1, 2
 UNIT = 4096
+MASK = (1 << 64) - 1
 PAGE = 4096
 SETTINGS = {
     "acks": -1,
@@ -88,7 +89,7 @@ class PlainFrontEnd:
 
     def submit(self, kind: int, slot: int, generation: int = 0) -> None:
         self.put("Q", self.ring_at + self.tail % self.ring_entries * 8, kind << 60 | generation << 32 | slot)
-        self.tail += 1
+        self.tail = self.tail + 1 & MASK
         self.put("Q", 64, self.tail)
         os.eventfd_write(self.sender_wake_fd, 1)  # an honest one looks whether the sender sleeps
 
@@ -111,11 +112,11 @@ class PlainFrontEnd:
         memory = self.outcomes_region.memory()
         (tail,) = struct.unpack_from("=Q", memory, 64)
         found = []
-        while self.outcome_head < tail:
+        while self.outcome_head != tail:
             at = self.outcome_ring_at + self.outcome_head % self.outcome_entries * 64
             slot, generation, _, count, base, append_time, error, flags = struct.unpack_from("=IIIIqqiI", memory, at)
             found.append((slot, generation, count, base, append_time, error, flags))
-            self.outcome_head += 1
+            self.outcome_head = self.outcome_head + 1 & MASK
         return found
 
     def sent_word(self, slot: int) -> int:

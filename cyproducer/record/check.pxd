@@ -1,0 +1,7 @@
+"""Cython's view of check.h."""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+
+cdef extern from "cyproducer/record/check.h" nogil:
+    bint check_records "cyp_check_records"(const uint8_t *at, size_t n, uint32_t count, uint32_t first) noexcept
