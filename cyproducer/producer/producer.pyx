@@ -340,7 +340,7 @@ cdef class KafkaProducer:
         try:
             session = succession.succeed(ended, self.settings, deadline, lambda: not self.closed)
         except errors.SenderUnavailableError:
-            if self.max_block_s < PATIENT_S:
+            if self.max_block_s < PATIENT_S and not self.settings.sender:
                 # A sender that takes longer to start than a send() may wait would never be there.
                 succession.attach_later(ended, self.settings, PATIENT_S)
             raise
