@@ -189,7 +189,8 @@ class Campaign:
             return not now["front_ends"] and _holdings(pid) <= before
 
         try:
-            wait_until(quiet, 40, "the end of what the front-ends left")
+            # What cannot be delivered is held until its delivery_timeout_ms, 120 s, is over.
+            wait_until(quiet, 150, "the end of what the front-ends left")
         except AssertionError:
             left = _holdings(pid) - before
             self.complain(f"the sender still holds {dict(left)}")
