@@ -1,4 +1,4 @@
-"""Fixtures of the tests around the sender's processes."""
+"""Fixtures of the tests of engines on a scripted broker, and of those around the sender's processes."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -6,11 +6,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.fault_rig import Rig
+from support.scripted_broker import ScriptedBroker
 from support.supervised import NOWHERE, Foreground
 
 from cyproducer.config import Settings
 from cyproducer.producer import attach
 from cyproducer.producer.attach import Attachment
+
+
+@pytest.fixture
+def broker() -> Iterator[ScriptedBroker]:
+    with ScriptedBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def rig(broker: ScriptedBroker) -> Iterator[Rig]:
+    """An engine on `broker`."""
+    rig = Rig(broker)
+    yield rig
+    rig.close()
 
 
 @pytest.fixture

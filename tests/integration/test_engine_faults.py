@@ -27,19 +27,6 @@ from cyproducer.record.builder import RecordBatchBuilder
 DUPLICATE_SEQUENCE, UNKNOWN_PRODUCER_ID = 46, 59
 
 
-@pytest.fixture
-def broker():
-    with ScriptedBroker() as broker:
-        yield broker
-
-
-@pytest.fixture
-def rig(broker):
-    rig = Rig(broker)
-    yield rig
-    rig.close()
-
-
 FAULTS = {
     "retriable errors": [Fault(code=code) for code in (NOT_ENOUGH_REPLICAS, 2, 3, 5, 56, 89)],
     "appended, then an error": [Fault(code=REQUEST_TIMED_OUT, after_append=True),

@@ -11,26 +11,13 @@ import struct
 import pytest
 from support.fault_rig import NOW, Rig, next_outcomes
 from support.front_end import CONT, FREE, HEAD, READY, RELEASE, RESULT, SETTINGS, SUBMIT_FULL, word
-from support.scripted_broker import Fault, ScriptedBroker
+from support.scripted_broker import Fault
 
 from cyproducer.record.builder import RecordBatchBuilder
 from cyproducer.sender.engine import Engine, Legacy, LegacyFrontEnd
 
 SEQUENCES = 1 << 31
 GENERATIONS = 1 << 24
-
-
-@pytest.fixture
-def broker():
-    with ScriptedBroker() as broker:
-        yield broker
-
-
-@pytest.fixture
-def rig(broker):
-    rig = Rig(broker)
-    yield rig
-    rig.close()
 
 
 def write(fd: int, form: str, at: int, *values: int) -> None:

@@ -99,8 +99,9 @@ def test_names_of_test_files_differ():
 def test_the_patterns_find_what_they_are_for():
     assert LEFTOVERS.search("# TODO: later")
     assert not LEFTOVERS.search("methodology of hackers")
-    for text in ("/home/me/x", "see /root/x", "'/work/x'"):
-        assert PATHS.search(text), text
-    assert not PATHS.search("https://example.org/home/page and ~/work/x and {base}/work/x")
+    for top in ("home", "Users", "root", "work"):
+        for text in (f"/{top}/x", f"see /{top}/x", f"'/{top}/x'"):
+            assert PATHS.search(text), text
+        assert not PATHS.search(f"https://example.org/{top}/page and ~/{top}/x and {{base}}/{top}/x"), top
     assert long_functions("def f():\n" + "    pass\n" * 80)
     assert not long_functions("def f():\n    pass\n")
