@@ -119,6 +119,21 @@ def test_attaching_while_senders_are_killed(connect: Callable[..., Attachment], 
     assert len(sender_processes(runtime_dir)) == 2
 
 
+@pytest.fixture
+def patched(
+    kafka: KafkaCluster, foreground: Callable[..., Foreground], make_producer: Callable[..., Any], topic: str
+) -> Callable[[str], tuple[Foreground, Any]]:
+    """``patched(source)``: a sender with that patch, and a producer of its that has sent record 0."""
+
+    def start(patch: str) -> tuple[Foreground, Any]:
+        sender = foreground(kafka.bootstrap_servers, patch).ready()
+        producer = make_producer(sender=str(sender.socket))
+        producer.send(topic, b"0").result(30)
+        return sender, producer
+
+    return start
+
+
 # ---------------------------------------------------------------- hanging
 
 
@@ -135,16 +150,10 @@ control.Control.turn = spinning
 
 
 def test_sender_that_spins_is_killed_and_replaced(
-    kafka: KafkaCluster,
-    foreground: Callable[..., Foreground],
-    make_producer: Callable[..., Any],
-    topic: str,
-    tmp_path: Path,
+    kafka: KafkaCluster, patched: Callable[[str], tuple[Foreground, Any]], topic: str, tmp_path: Path
 ) -> None:
     flag = tmp_path / "spin"
-    sender = foreground(kafka.bootstrap_servers, SPIN.format(flag=str(flag))).ready()
-    producer = make_producer(sender=str(sender.socket))
-    producer.send(topic, b"0").result(30)
+    sender, producer = patched(SPIN.format(flag=str(flag)))
     before = the_sender()
     kafka.pause()
     futures = [producer.send(topic, b"%d" % n) for n in range(1, 50)]
@@ -163,11 +172,9 @@ def test_sender_that_spins_is_killed_and_replaced(
 
 
 def test_stopped_sender_does_not_hang(
-    kafka: KafkaCluster, foreground: Callable[..., Foreground], make_producer: Callable[..., Any], topic: str
+    kafka: KafkaCluster, patched: Callable[[str], tuple[Foreground, Any]], topic: str
 ) -> None:
-    sender = foreground(kafka.bootstrap_servers, "supervisor.HANG_S, supervisor.LOOK_S = 0.3, 0.05").ready()
-    producer = make_producer(sender=str(sender.socket))
-    producer.send(topic, b"0").result(30)
+    sender, producer = patched("supervisor.HANG_S, supervisor.LOOK_S = 0.3, 0.05")
     pid = the_sender()["sender_pid"]
     kafka.pause()
     future = producer.send(topic, b"1")
@@ -199,16 +206,10 @@ serving.Serving._begin = crashing
 
 
 def test_crash_loop_backs_off_and_applications_only_wait(
-    kafka: KafkaCluster,
-    foreground: Callable[..., Foreground],
-    make_producer: Callable[..., Any],
-    topic: str,
-    tmp_path: Path,
+    kafka: KafkaCluster, patched: Callable[[str], tuple[Foreground, Any]], topic: str, tmp_path: Path
 ) -> None:
     flag = tmp_path / "crash"
-    sender = foreground(kafka.bootstrap_servers, CRASH.format(flag=str(flag))).ready()
-    producer = make_producer(sender=str(sender.socket))
-    producer.send(topic, b"0").result(30)
+    sender, producer = patched(CRASH.format(flag=str(flag)))
     flag.touch()
     kill("sender")
     futures = [producer.send(topic, b"%d" % n) for n in range(1, 50)]
@@ -239,16 +240,10 @@ control.Control.turn = raising
 
 
 def test_sender_that_fails_is_replaced_as_if_it_were_killed(
-    kafka: KafkaCluster,
-    foreground: Callable[..., Foreground],
-    make_producer: Callable[..., Any],
-    topic: str,
-    tmp_path: Path,
+    kafka: KafkaCluster, patched: Callable[[str], tuple[Foreground, Any]], topic: str, tmp_path: Path
 ) -> None:
     flag = tmp_path / "raise"
-    sender = foreground(kafka.bootstrap_servers, RAISE.format(flag=str(flag))).ready()
-    producer = make_producer(sender=str(sender.socket))
-    producer.send(topic, b"0").result(30)
+    sender, producer = patched(RAISE.format(flag=str(flag)))
     kafka.pause()
     futures = [producer.send(topic, b"%d" % n) for n in range(1, 50)]
     flag.touch()
@@ -288,16 +283,10 @@ TEN = """
 
 
 def test_front_end_at_which_three_senders_crash_is_left_alone(
-    kafka: KafkaCluster,
-    foreground: Callable[..., Foreground],
-    make_producer: Callable[..., Any],
-    topic: str,
-    tmp_path: Path,
+    kafka: KafkaCluster, patched: Callable[[str], tuple[Foreground, Any]], topic: str, tmp_path: Path
 ) -> None:
     flag = tmp_path / "poison"
-    sender = foreground(kafka.bootstrap_servers, POISON.format(flag=str(flag))).ready()
-    producer = make_producer(sender=str(sender.socket))
-    producer.send(topic, b"0").result(30)
+    sender, producer = patched(POISON.format(flag=str(flag)))
     with start_script(TEN, sender.socket, topic) as process:
         assert process.stdout.readline() == "sent\n", process.stderr.read()
         (bad,) = [f["attach_id"] for f in the_sender()["front_ends"] if f["pid"] == process.pid]
