@@ -4,6 +4,7 @@ import logging
 import os
 import socket
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Collection
 from typing import Any
 
@@ -16,7 +17,7 @@ from cyproducer.shm.arena import count_undelivered
 __all__ = ["Succession"]
 
 
-class Succession:
+class Succession(ABC):
     """The part of Control that its process' successor and predecessor have to do with."""
 
     engine: Any
@@ -32,20 +33,25 @@ class Succession:
     _front_ends: dict[int, Peer]
     _ended: dict[int, dict[str, Any]]
 
+    @abstractmethod
     def drain(self, why: str, until: float | None = None) -> None:
-        raise NotImplementedError
+        """See Control."""
 
+    @abstractmethod
     def _add_peer(self, peer: Peer) -> None:
-        raise NotImplementedError
+        """A connection that is listened to."""
 
+    @abstractmethod
     def _remember_app(self, attach_id: int, app: str) -> None:
-        raise NotImplementedError
+        """Whose failures those of an attach id are."""
 
+    @abstractmethod
     def _answer_attach(self, peer: Peer, outcomes: int, wake: int) -> bool:
-        raise NotImplementedError
+        """Sends what an attach is answered with; False: it is not taken."""
 
+    @abstractmethod
     def _count_failures(self, rows: list[tuple[str, str, str, int, float]]) -> None:
-        raise NotImplementedError
+        """Into the ledger."""
 
     def adopt(self, custody: Custody, refused: Collection[int]) -> None:
         """Takes over the front-ends of a sender that has ended; the engine has them already, but `refused`."""
