@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 from support.process import script_environment, wait_until
 
@@ -73,7 +74,7 @@ class Campaign:
     def run(self) -> Verdict:
         with self._sender() as sender:
             (before,) = status(self.socket)
-            holdings = _holdings(before["sender_pid"])
+            holdings = self._holdings(before["sender_pid"])
             honest = {name: self._start_honest(name) for name in HONEST}
             fuzzing = threading.Thread(target=self._fuzz)
             fuzzing.start()
@@ -186,14 +187,25 @@ class Campaign:
         """Nobody is attached and nothing is left of those who were."""
         def quiet() -> bool:
             (now,) = status(self.socket)
-            return not now["front_ends"] and _holdings(pid) <= before
+            return not now["front_ends"] and self._holdings(pid) <= before
 
         try:
             # What cannot be delivered is held until its delivery_timeout_ms, 120 s, is over.
             wait_until(quiet, 150, "the end of what the front-ends left")
         except AssertionError:
-            left = _holdings(pid) - before
-            self.complain(f"the sender still holds {dict(left)}")
+            left = self._holdings(pid) - before
+            self.complain(f"the sender still holds {dict(left)} of {list(_descriptors(pid))}")
+
+    def _holdings(self, pid: int) -> Counter[str]:
+        """Descriptors of a process by kind, and its mappings of arenas. A connection to the broker may come and go."""
+        kinds = Counter(re.sub(r"[:\d].*", "", target) for target in _descriptors(pid))
+        port = int(self.kafka.bootstrap_servers.rpartition(":")[2])
+        kinds["socket"] -= sum(
+            1 for connection in psutil.Process(pid).net_connections("tcp")
+            if connection.raddr and connection.raddr.port == port
+        )
+        kinds["mapped arenas"] = Path(f"/proc/{pid}/maps").read_text().count("/memfd:cyproducer-arena")
+        return kinds
 
     def _judge_log(self) -> None:
         text = self.log.read_text(errors="replace")
@@ -236,15 +248,11 @@ class Campaign:
             self.complain(f"the topic: {error}")
 
 
-def _holdings(pid: int) -> Counter[str]:
-    """Descriptors of a process by kind, and its mappings of arenas."""
-    kinds: Counter[str] = Counter()
+def _descriptors(pid: int) -> Iterator[str]:
+    """What each descriptor of a process is."""
     for entry in os.listdir(f"/proc/{pid}/fd"):
         with contextlib.suppress(OSError):
-            kinds[re.sub(r"[:\d].*", "", os.readlink(f"/proc/{pid}/fd/{entry}"))] += 1
-    maps = Path(f"/proc/{pid}/maps").read_text()
-    kinds["mapped arenas"] = maps.count("/memfd:cyproducer-arena")
-    return kinds
+            yield os.readlink(f"/proc/{pid}/fd/{entry}")
 
 
 def read_all(bootstrap_servers: str, topic: str) -> Iterator[tuple[int, int, bytes | None]]:
