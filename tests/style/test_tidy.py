@@ -1,6 +1,7 @@
 """House rules that a machine can check: length, docstrings, no leftovers, no paths of somebody's machine."""
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -27,6 +28,11 @@ def sources() -> list[Path]:
     return [f for f in files if f.suffix in KINDS and "build" not in f.parts and not generated(f)]
 
 
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def label(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
@@ -43,16 +49,16 @@ def begins_with_docstring(path: Path) -> bool:
     if path.suffix in (".h", ".c"):
         return text.lstrip().startswith(("/*", "//"))
     if path.suffix in (".py", ".pyi"):
-        return bool(ast.get_docstring(ast.parse(text)))
+        return bool(ast.get_docstring(tree_of(path)))
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     return bool(lines) and lines[0].lstrip("rRuU").startswith(('"""', "'''"))
 
 
-def long_functions(text: str) -> list[str]:
-    """Functions of Python source that are longer than the rule allows."""
+def long_functions(tree: ast.Module) -> list[str]:
+    """Functions of a Python file that are longer than the rule allows."""
     return [
         f"{node.name} has {node.end_lineno - node.lineno + 1} lines"
-        for node in ast.walk(ast.parse(text))
+        for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and node.end_lineno - node.lineno + 1 > MOST_FUNCTION_LINES
     ]
@@ -67,7 +73,7 @@ def test_files_are_short():
 
 def test_functions_are_short():
     found = [
-        f"{label(p)}: {f}" for p in sources() if p.suffix == ".py" for f in long_functions(p.read_text())
+        f"{label(p)}: {f}" for p in sources() if p.suffix == ".py" for f in long_functions(tree_of(p))
     ]
     assert not found, "\n".join(found)
 
@@ -103,5 +109,5 @@ def test_the_patterns_find_what_they_are_for():
         for text in (f"/{top}/x", f"see /{top}/x", f"'/{top}/x'"):
             assert PATHS.search(text), text
         assert not PATHS.search(f"https://example.org/{top}/page and ~/{top}/x and {{base}}/{top}/x"), top
-    assert long_functions("def f():\n" + "    pass\n" * 80)
-    assert not long_functions("def f():\n    pass\n")
+    assert long_functions(ast.parse("def f():\n" + "    pass\n" * 80))
+    assert not long_functions(ast.parse("def f():\n    pass\n"))

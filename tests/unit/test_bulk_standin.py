@@ -84,8 +84,8 @@ def test_batches_sealed_by_the_sender_in_between(sender, make):
 
 
 def test_more_rows_than_memory(sender, make):
-    producer = make(buffer_memory=2 << 20)
-    rows = np.arange(300_000, dtype="u4")
+    producer = make(buffer_memory=1 << 20)
+    rows = np.arange(100_000, dtype="u4")  # 2 MB of records
     metadata = producer.send_array("t", rows, keys=rows).result(60)
     found = written(sender)
     assert len(found) == len(rows)

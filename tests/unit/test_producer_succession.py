@@ -12,7 +12,7 @@ import cyproducer
 from cyproducer import KafkaProducer, errors
 
 MIB = 1 << 20
-FAST = {"request_timeout_ms": 1000, "delivery_timeout_ms": 3000}
+FAST = {"request_timeout_ms": 1000, "delivery_timeout_ms": 2000}
 
 
 @pytest.fixture

@@ -226,7 +226,7 @@ def test_memory_that_changes_meanwhile_never_yields_a_malformed_merge(source_mem
             os._exit(1)
     try:
         # the flips are seen as soon as a merge is refused; before that the child may not run yet
-        while accepted < 1500 or refused < 100:
+        while accepted < 400 or refused < 40:
             try:
                 written, latest = merge(place, len(batch), 0, 0, target)
             except ValueError:
