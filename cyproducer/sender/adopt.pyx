@@ -61,7 +61,6 @@ from cyproducer.shm.entry cimport entry_enter
 from cyproducer.shm.layout cimport (
     CYP_BLOCK_BYTES,
     CYP_BODIES_MAX,
-    CYP_BUMPING_GAP,
     CYP_CONTRIBUTOR_REPORTED,
     CYP_CONTRIBUTORS_MAX,
     CYP_CONTROL_DETACHED,
@@ -491,7 +490,7 @@ cdef void _settle_partition(Core *core, Partition *partition) noexcept nogil:
             partition.next_sequence = max(partition.next_sequence, end)
         wire = wire.next
     if bump:
-        demand_epoch(partition, CYP_BUMPING_GAP)
+        demand_epoch(partition)
 
 
 cdef object _adopt_slots(Core *core, FrontEnd *front_end):

@@ -21,5 +21,5 @@ cdef void publish_resolved(Core *core, Wire *wire) noexcept nogil
 cdef void give_up(Core *core, Wire *wire, int32_t error) noexcept nogil
 cdef void wait(Wire *wire) noexcept nogil
 cdef void retry(Core *core, Wire *wire, int32_t error, bint unsure) noexcept nogil
-cdef void demand_epoch(Partition *partition, uint32_t why) noexcept nogil
+cdef void demand_epoch(Partition *partition) noexcept nogil
 cdef void drop_hopeless(Core *core, Partition *partition) noexcept nogil

@@ -15,13 +15,12 @@ from libc.stdlib cimport free
 from cyproducer.record.crc32c cimport crc32c, crc32c_combine
 from cyproducer.record.header cimport BATCH_HEADER_BYTES, CRC_START, put_batch_header, put_crc
 from cyproducer.record.merge cimport merge_records
-from cyproducer.shm.atomics cimport store_release, store_release32
+from cyproducer.shm.atomics cimport fence_seq_cst, store_release, store_release32
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.entry cimport entry_enter, entry_resolve, entry_sure, entry_unsure
 from cyproducer.shm.layout cimport (
     CYP_BLOCK_BYTES,
-    CYP_BUMPING_GAP,
-    CYP_BUMPING_MURKY,
+    CYP_DOUBTS_MAX,
     CYP_ENTRY_ASSIGNED,
     CYP_ENTRY_FREE,
     CYP_ENTRY_ORDER_STEP,
@@ -239,10 +238,10 @@ cdef void begin_epoch(Partition *partition, int64_t producer_id, int16_t epoch) 
     partition.next_sequence = 0
     partition.acknowledged = False
     partition.bumping = False
-    partition.murky = False
     identity.producer_id = producer_id
     identity.producer_epoch = epoch
     identity.acked_end = 0
+    identity.doubts = 0
     identity.bumping = 0
     CRASHPOINT(b"epoch.filled")
     store_release32(&partition.row.current, spare)  # a successor sees the old identity or the whole new one
@@ -433,7 +432,9 @@ cdef void _note_acked(Partition *partition, cyp_entry *entry) noexcept nogil:
 cdef void give_up(Core *core, Wire *wire, int32_t error) noexcept nogil:
     """The entry ends, for all of its contributors: with `error`, or as unknown if an attempt was unsure."""
     if wire.idempotent:
-        demand_epoch(wire.partition, CYP_BUMPING_MURKY if wire.unsure else CYP_BUMPING_GAP)
+        if wire.unsure:
+            _doubt(wire.partition, wire.entry.base_sequence + wire.entry.count)
+        demand_epoch(wire.partition)
     entry_resolve(wire.entry, CODE_OUTCOME_UNKNOWN if wire.unsure else error, -1, -1)
     CRASHPOINT(b"complete.given-up")
     publish_resolved(core, wire)
@@ -467,16 +468,24 @@ cdef void retry(Core *core, Wire *wire, int32_t error, bint unsure) noexcept nog
     drop_hopeless(core, partition)
 
 
-cdef void demand_epoch(Partition *partition, uint32_t why) noexcept nogil:
-    """Stop draining the partition; once nothing of it is in flight or unsure, it goes on in a new epoch.
-
-    `why`: CYP_BUMPING_GAP, or CYP_BUMPING_MURKY where nobody knows whether a batch was appended.
-    """
-    cdef cyp_identity *identity = &partition.row.identity[partition.row.current]
+cdef void demand_epoch(Partition *partition) noexcept nogil:
+    """Stop draining the partition; once nothing of it is in flight or unsure, it goes on in a new epoch."""
     partition.bumping = True
-    partition.murky |= why == CYP_BUMPING_MURKY
-    store_release32(&identity.bumping, identity.bumping | why)
+    store_release32(&partition.row.identity[partition.row.current].bumping, 1)
     CRASHPOINT(b"epoch.demanded")
+
+
+cdef void _doubt(Partition *partition, uint64_t end) noexcept nogil:
+    """An entry with a sequence is given up, and the broker may have it: `end` may be what it expects next."""
+    cdef cyp_identity *identity = &partition.row.identity[partition.row.current]
+    if identity.doubts < CYP_DOUBTS_MAX and (
+        identity.doubts == 0 or identity.doubtful_ends[identity.doubts - 1] < end
+    ):
+        identity.doubtful_ends[identity.doubts] = end
+        fence_seq_cst()  # a successor that sees the number sees the end
+        identity.doubts += 1
+    else:
+        identity.doubts = CYP_DOUBTS_MAX + 1
 
 
 cdef void drop_hopeless(Core *core, Partition *partition) noexcept nogil:

@@ -7,15 +7,19 @@ higher epoch. Whatever is unsure has to be settled under its old sequence before
 The order of the batches holds meanwhile. A batch that was refused for its sequence, ahead of an unsure one,
 goes out once more before that one is asked about: a broker that has lost its state of the producer takes any
 first sequence, and would take the later batch first. It goes in the place where the broker expects the next
-batch (acked_end), if that is known, which leaves a gap before the unsure one: that can only be a duplicate
-then, or out of order. If even that is refused, the broker's state is not what we know, and what is unsure
-ends as unknown.
+batch, which leaves a gap before the unsure one: that can only be a duplicate then, or out of order.
+
+That place is behind what was acknowledged, or behind an entry that was given up while it was unsure
+(doubtful_ends): the last such end is tried first. If it is refused the broker does not have that entry, and only
+then a batch may go in its place, or the broker could take it for that one. If all are refused, its state is not
+what we know, and what is unsure ends as unknown.
 """
 
 from libc.stdint cimport uint64_t
 
 from cyproducer.shm.atomics cimport store_release
 from cyproducer.shm.crash cimport CRASHPOINT
+from cyproducer.shm.layout cimport CYP_DOUBTS_MAX, cyp_identity
 from cyproducer.sender.entries cimport begin_epoch, give_up
 from cyproducer.sender.model cimport (
     AHEAD_NOT,
@@ -120,12 +124,34 @@ cdef void _give_up_unsure(Core *core, Partition *partition) noexcept nogil:
 
 cdef Wire *next_to_settle(Partition *partition) noexcept nogil:
     """The only wire that may go out while the epoch waits for certainty; NULL: none. Nothing is in flight."""
+    cdef cyp_identity *identity = &partition.row.identity[partition.row.current]
     cdef Wire *wire = _first_idempotent(partition)
     if not _any_unsure(partition):
         return NULL
-    if not wire.unsure:
+    if not wire.unsure or wire.heir:
         wire.ahead = AHEAD_SENT
-    if (not wire.unsure or wire.heir) and not partition.murky:
-        # no other attempt had this first sequence, but for larger ones of which the heir is a part
-        store_release(&wire.entry.base_sequence, partition.row.identity[partition.row.current].acked_end)
+        # where nobody knows what the broker expects, its own sequence is as good as any
+        if _is_doubted(identity) and identity.doubts <= CYP_DOUBTS_MAX:
+            store_release(&wire.entry.base_sequence, identity.doubtful_ends[identity.doubts - 1])
+        elif not _is_doubted(identity):
+            store_release(&wire.entry.base_sequence, identity.acked_end)
     return wire
+
+
+cdef inline bint _is_doubted(cyp_identity *identity) noexcept nogil:
+    """May the broker have more than acked_end says? What was acknowledged since is beyond the doubts before."""
+    return identity.doubts > CYP_DOUBTS_MAX or (
+        identity.doubts > 0 and identity.doubtful_ends[identity.doubts - 1] > identity.acked_end
+    )
+
+
+cdef bint dispel_doubt(Partition *partition) noexcept nogil:
+    """A batch was refused where next_to_settle had put it: the broker does not have the last doubtful entry.
+
+    False if there is no doubt left: nobody knows what the broker expects.
+    """
+    cdef cyp_identity *identity = &partition.row.identity[partition.row.current]
+    if identity.doubts > CYP_DOUBTS_MAX or not _is_doubted(identity):
+        return False
+    identity.doubts -= 1
+    return True

@@ -176,7 +176,6 @@ ctypedef struct Partition:
     int16_t producer_epoch
     bint acknowledged               # the broker has answered for (producer_id, producer_epoch)
     bint bumping                    # nothing is drained until its wires are certain; then a new epoch
-    bint murky                      # the broker may have more of this epoch than acked_end says
     uint32_t merge_max              # bytes of a merged batch; 0: no limit is known
     uint64_t acknowledged_ns
     uint64_t retry_at_ns            # backing off until

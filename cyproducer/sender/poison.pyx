@@ -24,7 +24,6 @@ from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.entry cimport entry_enter, entry_resolve
 from cyproducer.shm.layout cimport (
     CYP_BLOCK_BYTES,
-    CYP_BUMPING_GAP,
     CYP_ENTRY_ASSIGNED,
     CYP_ENTRY_HEIR,
     CYP_ENTRY_PREPARED,
@@ -114,7 +113,7 @@ cdef void fail(Core *core, Wire *wire, int32_t error) noexcept nogil:
         give_up(core, wire, error)
         return
     if wire.idempotent:
-        demand_epoch(partition, CYP_BUMPING_GAP)
+        demand_epoch(partition)
     done = _shed(core, wire, error) if wire.spoiled else _take_apart(core, wire)
     if not done:  # no room for what takes its place: it is refused once more, later
         acquit(core, wire)

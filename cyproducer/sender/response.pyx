@@ -9,6 +9,7 @@ from libc.string cimport memcmp
 
 from cyproducer.record.varint cimport get_uvarint
 from cyproducer.sender.entries cimport complete, demand_epoch, give_up, retry
+from cyproducer.sender.epoch cimport dispel_doubt
 from cyproducer.sender.model cimport (
     AHEAD_REFUSED,
     AHEAD_SENT,
@@ -19,7 +20,6 @@ from cyproducer.sender.model cimport (
     Request,
     Wire,
 )
-from cyproducer.shm.layout cimport CYP_BUMPING_GAP
 from cyproducer.sender.poison cimport accuse, acquit, fail, reject_changed, verify
 
 
@@ -264,18 +264,21 @@ cdef void _judge_sequence(Core *core, Wire *wire, int16_t error) noexcept nogil:
     the epoch.
     """
     cdef Partition *partition = wire.partition
-    if wire.unsure and (wire.heir or error == ERROR_INVALID_PRODUCER_EPOCH):
+    if wire.unsure and error == ERROR_INVALID_PRODUCER_EPOCH:
         give_up(core, wire, error)
         return
-    wire.unsure = False
-    if wire.ahead == AHEAD_SENT:
+    if wire.ahead == AHEAD_SENT and not dispel_doubt(partition):
         wire.ahead = AHEAD_REFUSED
+    if wire.heir and wire.ahead != AHEAD_SENT:
+        give_up(core, wire, error)
+        return
+    wire.unsure = wire.heir
     if wire.entry.base_sequence == 0:
         _back_off(core, wire)  # nothing can be missing before the first one of an epoch
     if wire != partition.wire_head and not partition.bumping:
         retry(core, wire, error, False)  # an earlier batch is to be sent again first
         return
-    demand_epoch(partition, CYP_BUMPING_GAP)
+    demand_epoch(partition)
     retry(core, wire, error, False)
 
 

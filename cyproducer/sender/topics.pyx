@@ -11,7 +11,6 @@ from cyproducer.sender.model cimport Core, Partition, Topic
 from cyproducer.shm.atomics cimport store_release32
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.layout cimport (
-    CYP_BUMPING_MURKY,
     CYP_LANE_ORDINARY,
     CYP_LANE_PENALTY,
     CYP_PARTITIONS_MAX,
@@ -137,7 +136,6 @@ cdef Partition *restore_partition(Core *core, uint32_t index) except NULL:
     partition.producer_epoch = identity.producer_epoch
     partition.next_sequence = identity.acked_end
     partition.bumping = identity.bumping != 0
-    partition.murky = identity.bumping & CYP_BUMPING_MURKY != 0
     return partition
 
 

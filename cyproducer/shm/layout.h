@@ -274,8 +274,7 @@ typedef struct {
 } cyp_contributor;
 _Static_assert(sizeof(cyp_contributor) == 32, "half a cache line");
 
-#define CYP_BUMPING_GAP 1u                       /* a batch is missing at the broker */
-#define CYP_BUMPING_MURKY 2u                     /* or perhaps not: it may have more than acked_end says */
+#define CYP_DOUBTS_MAX 4u
 
 /* As which producer a partition is written. The one that is not in force is filled, then `current` is stored:
  * nobody ever sees half a change of epoch. */
@@ -283,10 +282,11 @@ typedef struct {
     int64_t producer_id;        /* -1: none yet */
     uint64_t acked_end;         /* logical sequence after the last acknowledged record of this epoch; only rises */
     int16_t producer_epoch;
-    int16_t reserved;
-    uint32_t bumping;           /* CYP_BUMPING_: the next records go out in a higher epoch */
+    uint16_t doubts;            /* how many doubtful_ends there are; more than CYP_DOUBTS_MAX: and some are not known */
+    uint32_t bumping;           /* 1: the next records go out in a higher epoch */
+    uint64_t doubtful_ends[CYP_DOUBTS_MAX]; /* rising; of entries that were given up and that the broker may have */
 } cyp_identity;
-_Static_assert(sizeof(cyp_identity) == 24, "two of them and a header are a cache line");
+_Static_assert(sizeof(cyp_identity) == 56, "two of them and a header are two cache lines");
 
 #define CYP_LANE_ORDINARY 0u
 #define CYP_LANE_PENALTY 1u                      /* of front-ends whose records were refused; another producer id */
@@ -299,7 +299,7 @@ typedef struct {
     uint32_t lane;              /* CYP_LANE_ */
     cyp_identity identity[2];
 } cyp_partition_row;
-_Static_assert(sizeof(cyp_partition_row) == 64, "one cache line");
+_Static_assert(sizeof(cyp_partition_row) == 128, "two cache lines");
 
 typedef struct {
     uint64_t magic;

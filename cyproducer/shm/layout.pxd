@@ -1,6 +1,6 @@
 """Cython's view of layout.h, where every shared struct is declared."""
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t
 
 
 cdef extern from "cyproducer/shm/layout.h" nogil:
@@ -133,8 +133,7 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         CYP_ENTRY_SPLIT
         CYP_ENTRY_UNSURE
         CYP_ENTRY_HEIR
-        CYP_BUMPING_GAP
-        CYP_BUMPING_MURKY
+        CYP_DOUBTS_MAX
         CYP_LANE_ORDINARY
         CYP_LANE_PENALTY
         CYP_ENTRY_ORDER_STEP
@@ -177,7 +176,9 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         int64_t producer_id
         uint64_t acked_end
         int16_t producer_epoch
+        uint16_t doubts
         uint32_t bumping
+        uint64_t *doubtful_ends
 
     ctypedef struct cyp_partition_row:
         uint32_t topic

@@ -140,6 +140,56 @@ def test_two_refused_batches_that_may_be_in_the_log_already(rig, broker):
     assert [rig.errors(index) for index in range(3)] == [[0, unknown, 0, 0], [0, 0, unknown, 0], [0, 0, 0, 0]]
 
 
+def hold_unsure(rig, broker, front_ends: int, batches: list[tuple[int, bool]]) -> None:
+    """An acknowledged batch each, then batches (front-end, spoiled) in a pipeline whose answers never come."""
+    for _ in range(front_ends):
+        rig.attach()
+    for index in range(front_ends):
+        rig.send(index, 0)
+    rig.settle()
+    broker.faults.append(Fault(hang="lost"))
+    for index, spoiled in batches:
+        slot = len(rig.sent[index])
+        rig.send(index, 0, poison=spoiled)
+        run_until(rig.engine, lambda index=index, slot=slot: rig.front_ends[index].sent_word(slot))
+    rig.settle()
+    rig.check()
+
+
+@pytest.mark.parametrize("spoiled", [1, 2, 3])
+def test_what_nobody_knows_of_a_bad_batch_is_found_out_by_those_behind_it(rig, broker, spoiled):
+    """Bad batches that may have been appended are given up; later ones, unsure themselves, go out behind the gap."""
+    hold_unsure(rig, broker, 2, [(0, True)] * spoiled + [(1, False)] * (5 - spoiled))
+    assert rig.errors(0) == [0] + [errors.OUTCOME_UNKNOWN] * spoiled
+    assert rig.errors(1) == [0] * (6 - spoiled)
+
+
+def test_a_bad_batch_between_two_that_nobody_knows(rig, broker):
+    hold_unsure(rig, broker, 3, [(1, False), (0, True), (1, False), (2, True), (1, False)])
+    assert rig.errors(1) == [0] * 4
+
+
+def test_a_bad_batch_that_had_been_appended_is_no_gap(rig, broker):
+    """It is there, and the rules have changed since: the next one is in order behind it, and nothing is doubled."""
+    for index in range(2):
+        rig.attach()
+        rig.send(index, 0)
+    rig.settle()
+    broker.faults.append(Fault(hang="appended"))
+    rig.send(0, 0, poison=True)
+    broker.refuses = None
+    run_until(rig.engine, lambda: len(broker.values(0)) == 6)
+    for slot in (1, 2):
+        rig.send(1, 0)
+        run_until(rig.engine, lambda slot=slot: rig.front_ends[1].sent_word(slot))
+    with broker.lock:
+        broker.refuses = lambda record: record.value.endswith(POISON)
+    rig.settle()
+    rig.check()
+    assert rig.errors(0) == [0, errors.OUTCOME_UNKNOWN]
+    assert rig.errors(1) == [0, 0, 0]
+
+
 def test_a_refused_batch_that_is_in_the_log_already_is_not_sent_again_in_part(rig, broker):
     """It was appended, its answer was lost, and the topic's rules were changed: nobody knows, nothing is doubled."""
     for _ in range(3):
@@ -210,6 +260,24 @@ def test_an_offender_never_again_bumps_the_epoch_of_the_others(rig, broker):
     assert all(set(rig.errors(index)) == {0} for index in honest)
     ordinary = lanes(broker)[1001]
     assert ordinary[-1][0] <= 1, "the epoch of the others was raised again and again"
+
+
+def test_what_an_offender_has_on_the_way_costs_no_further_epoch(rig, broker):
+    """Five batches with a bad record each are on the way before the first is refused: the others go on in one epoch."""
+    offender, *honest = [rig.attach(linger_ms=5) for _ in range(3)]
+    for index in (offender, *honest):
+        rig.send(index, 0)
+    rig.settle()
+    broker.faults.append(Fault(delay=0.1))
+    for slot in range(1, 6):
+        for index in (offender, *honest):
+            rig.send(index, 0, seal=False, poison=index == offender)
+        run_until(rig.engine, lambda slot=slot: rig.front_ends[offender].sent_word(slot))
+    rig.settle()
+    rig.check()
+    assert rig.errors(offender) == [0] + [INVALID_RECORD] * 5
+    assert lanes(broker)[1001][-1][0] == 1
+    assert broker.refused == 5
 
 
 def test_the_penalty_lane_is_unmerged_and_one_in_flight_and_is_left_after_good_conduct(rig, broker):

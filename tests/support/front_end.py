@@ -65,7 +65,8 @@ class PlainFrontEnd:
         self.open_seq = 0
 
     def put(self, form: str, at: int, *values: int) -> None:
-        struct.pack_into("=" + form, self.memory, at, *values)
+        data = struct.pack("=" + form, *values)
+        self.memory[at:at + len(data)] = data  # in one go: pack_into stores zeros first, which a sender could see
 
     def get(self, form: str, at: int) -> int:
         return struct.unpack_from("=" + form, self.memory, at)[0]
