@@ -23,9 +23,9 @@ class Notice(NamedTuple):
 class _Row:
     __slots__ = ("count", "first", "last", "told", "told_at")
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, when: float) -> None:
         self.count = 0
-        self.first = self.last = now
+        self.first = self.last = when
         self.told = 0
         self.told_at = float("-inf")
 
@@ -37,23 +37,23 @@ class Ledger:
         self._rows: dict[tuple[str, str, str], _Row] = {}
         self._untold = False
 
-    def add(self, app: str, topic: str, cause: str, count: int, now: float) -> None:
-        """Counts `count` records; `now` is in seconds since 1970."""
+    def add(self, app: str, topic: str, cause: str, count: int, when: float) -> None:
+        """Counts `count` records; `when` is in seconds since 1970, and only shown."""
         key = (app, topic, cause)
         if key not in self._rows and len(self._rows) >= ROWS_MAX:
             key = _OTHER
         row = self._rows.get(key)
         if row is None:
-            row = self._rows[key] = _Row(now)
+            row = self._rows[key] = _Row(when)
         row.count += count
-        row.last = now
+        row.last = when
         self._untold = True
 
     def restore(self, row: dict[str, Any]) -> None:
         """Takes a row of another ledger's `rows()` over; it was told there."""
         kept = _Row(row["first"])
         kept.count = kept.told = row["count"]
-        kept.last = kept.told_at = row["last"]
+        kept.last = row["last"]
         self._rows[row["app"], row["topic"], row["cause"]] = kept
 
     def rows(self) -> list[dict[str, Any]]:
@@ -72,7 +72,7 @@ class Ledger:
         ]
 
     def next_warning_in(self, now: float) -> float | None:
-        """Seconds until `warnings` has something to say; None: nothing."""
+        """Seconds until `warnings` has something to say; None: nothing. `now` is as there."""
         if not self._untold:
             return None
         waits = [
@@ -81,7 +81,10 @@ class Ledger:
         return max(0.0, min(waits)) if waits else None
 
     def warnings(self, now: float) -> list[Notice]:
-        """What is to be told now: of each row its first failure at once, then at most one text a minute."""
+        """What is to be told now: of each row its first failure at once, then at most one text a minute.
+
+        `now` is in seconds of a clock that nobody sets.
+        """
         if not self._untold:
             return []
         due = []

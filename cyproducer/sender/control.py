@@ -124,7 +124,7 @@ class Control(Succession):
                 times.append(now + DELIVERY_POLL_S)
             elif self._idle_since is not None and self.idle_timeout_s is not None:
                 times.append(self._idle_since + self.idle_timeout_s)
-        notice = self.ledger.next_warning_in(time.time())
+        notice = self.ledger.next_warning_in(now)
         if notice is not None:
             times.append(now + notice)
         if not times:
@@ -139,7 +139,7 @@ class Control(Succession):
         if self._listening_again is not None and now >= self._listening_again:
             self._listening_again = None
             self.engine.watch(self.listener.fileno())
-        for notice in self.ledger.warnings(time.time()):
+        for notice in self.ledger.warnings(now):
             self.log.warning(notice.text, extra={"app": notice.app})
         self._maybe_finish(now)
 
