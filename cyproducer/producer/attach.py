@@ -27,7 +27,7 @@ from cyproducer.shm.rendezvous import Rendezvous, RendezvousError
 from cyproducer.shm.snapshot import SnapshotReader
 from cyproducer.shm.waiting import wait_readable
 
-__all__ = ["Attachment", "connect"]
+__all__ = ["Attachment", "SlowSenderError", "connect"]
 
 _log = logging.getLogger("cyproducer")
 
@@ -36,6 +36,10 @@ _SPAWN_PAUSE_S = 0.05
 _ANSWER_S = 5.0
 _LIMITS = "check the limits of this process (ulimit -n, -v, -f) and its memory"
 _PATIENCE_BEFORE_WARNING_S = 1.0
+
+
+class SlowSenderError(SenderUnavailableError):
+    """A named sender is there, and has not answered yet."""
 
 
 class _TryAgain(Exception):
@@ -165,11 +169,14 @@ def _connect_to_named(settings: Settings, path: str, deadline: float) -> Attachm
     warn_at = time.monotonic() + _PATIENCE_BEFORE_WARNING_S
     seen = ""
     for pause in _pauses():
+        slow = False
         try:
             return _attach(settings, path, deadline)
         except _TryAgain as why:
-            seen = _reason(seen, why)
+            seen, slow = _reason(seen, why), isinstance(why, _Silent)
         now = time.monotonic()
+        if now >= deadline and slow:
+            raise SlowSenderError(f"no answer in time from the sender at {path} ({seen})")
         if now >= deadline:
             raise SenderUnavailableError(
                 f"no sender at {path} ({seen}); start one with: cyproducer sender --socket {path}"

@@ -113,12 +113,16 @@ cdef class BulkFuture:
                     f"within {timeout} s; they are still under way"
                 )
 
-    def _pending(self):
-        """The batches that may be without an outcome."""
+    def _pending(self, bint first_only=False):
+        """The batches that may be without an outcome, in order."""
         cdef Py_ssize_t at
-        return [
-            <object>self.extents[at].batch for at in range(self._settled, self.extent_count) if self.extents[at].count
-        ]
+        found = []
+        for at in range(self._settled, self.extent_count):
+            if self.extents[at].count:
+                found.append(<object>self.extents[at].batch)
+                if first_only:
+                    break
+        return found
 
     cdef Py_ssize_t _count(self, bint failed) noexcept:
         """Rows that failed, or rows without an outcome."""

@@ -16,7 +16,7 @@ import weakref
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint64_t
 
 from cyproducer.producer.append cimport Chain, append_record
 from cyproducer.producer.arena cimport HAVE_ROOM, NEED_SESSION
@@ -129,7 +129,8 @@ cdef class KafkaProducer:
                 timestamp = realtime_coarse_ms()
                 future = Future.__new__(Future)
                 delta = timestamp - chain.base_timestamp
-                if delta > session.patience_ms and chain.limit != 0:
+                # As unsigned: a delta below 0 is large, after a wall clock that was set back.
+                if <uint64_t>delta > <uint64_t>session.patience_ms and chain.limit != 0:
                     session.look()  # nobody has answered for long: is the sender gone?
                 elif append_record(
                     &session.port, chain, timestamp, key_data, key_size, value_data, value_size, NULL, 0
@@ -335,13 +336,13 @@ cdef class KafkaProducer:
 
     def _connect(self, Session ended, deadline):
         """Makes the session after `ended`."""
-        from cyproducer.producer import succession
+        from cyproducer.producer import attach, succession
 
         try:
             session = succession.succeed(ended, self.settings, deadline, lambda: not self.closed)
-        except errors.SenderUnavailableError:
-            if self.max_block_s < PATIENT_S and not self.settings.sender:
-                # A sender that takes longer to start than a send() may wait would never be there.
+        except errors.SenderUnavailableError as error:
+            if self.max_block_s < PATIENT_S and (not self.settings.sender or isinstance(error, attach.SlowSenderError)):
+                # A sender that takes longer to start, or to answer, than a send() may wait would never be there.
                 succession.attach_later(ended, self.settings, PATIENT_S)
             raise
         if session is not None and not self.at_exit:

@@ -7,12 +7,17 @@ those whose wait is over find their own eventfd written. So nobody depends on th
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, Union
 
 from cyproducer import errors
 from cyproducer.producer.futures import Future, batch_of
 from cyproducer.producer.waiter import Waiter
 from cyproducer.shm.waiting import wait_readable
+
+if TYPE_CHECKING:
+    from cyproducer.producer.bulk_future import BulkFuture
+
+AnyFuture = TypeVar("AnyFuture", bound=Union[Future, "BulkFuture"])
 
 ALL_COMPLETED = "ALL_COMPLETED"
 FIRST_COMPLETED = "FIRST_COMPLETED"
@@ -21,11 +26,11 @@ FIRST_EXCEPTION = "FIRST_EXCEPTION"
 _INLINE_S = 1.0
 
 
-class DoneAndNotDone(NamedTuple):
+class DoneAndNotDone(NamedTuple, Generic[AnyFuture]):
     """What `wait` returns."""
 
-    done: set[Future]
-    not_done: set[Future]
+    done: set[AnyFuture]
+    not_done: set[AnyFuture]
 
 
 def wait_until(
@@ -128,14 +133,38 @@ def wait_batches(batches: Iterable[Any], timeout: float | None, any_of: bool = F
     return wait_until(sessions, waiter, over, deadline)
 
 
-def wait(fs: Iterable[Future], timeout: float | None = None, return_when: str = ALL_COMPLETED) -> DoneAndNotDone:
-    """concurrent.futures.wait for futures of KafkaProducer.send(): (done, not_done), two sets.
+def _ours(fs: Iterable[AnyFuture]) -> set[AnyFuture]:
+    """The futures as a set; TypeError if there is another object among them."""
+    futures = set(fs)
+    for future in futures:
+        if type(future) is not Future:
+            from cyproducer.producer.bulk_future import BulkFuture
 
-    `timeout` in seconds. FIRST_EXCEPTION returns when one has failed or all are done.
+            if type(future) is not BulkFuture:
+                raise TypeError(f"a future of KafkaProducer is needed, not {type(future).__name__}")
+    return futures
+
+
+def _waited_for(future: Any, any_of: bool) -> list[Any]:
+    """The batches that have to be done before the future, which is not, can be. `any_of`: the first one will do."""
+    if type(future) is Future:
+        return [batch_of(future)]
+    batches: list[Any] = future._pending(any_of)
+    return batches
+
+
+def wait(
+    fs: Iterable[AnyFuture], timeout: float | None = None, return_when: str = ALL_COMPLETED
+) -> DoneAndNotDone[AnyFuture]:
+    """concurrent.futures.wait for futures of KafkaProducer's send methods: (done, not_done), two sets.
+
+    `timeout` in seconds. FIRST_EXCEPTION returns when one has failed or all are done. A future of many rows
+    (`send_array`, `send_arrow`) is done when all of its rows are.
     """
     if return_when not in (ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION):
         raise ValueError(f"return_when={return_when!r} is none of ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION")
-    futures = set(fs)
+    futures = _ours(fs)
+    any_of = return_when != ALL_COMPLETED
     deadline = None if timeout is None else time.monotonic() + timeout
     while True:
         not_done = {future for future in futures if not future.done()}
@@ -147,14 +176,14 @@ def wait(fs: Iterable[Future], timeout: float | None = None, return_when: str = 
         remaining = None if deadline is None else deadline - time.monotonic()
         if remaining is not None and remaining <= 0:
             break
-        batches = {id(batch): batch for batch in map(batch_of, not_done)}.values()
-        wait_batches(batches, remaining, any_of=return_when != ALL_COMPLETED)
+        batches = {id(batch): batch for future in not_done for batch in _waited_for(future, any_of)}
+        wait_batches(batches.values(), remaining, any_of)
     return DoneAndNotDone(done, not_done)
 
 
-def as_completed(fs: Iterable[Future], timeout: float | None = None) -> Iterator[Future]:
+def as_completed(fs: Iterable[AnyFuture], timeout: float | None = None) -> Iterator[AnyFuture]:
     """Yields each future once, as soon as its outcome is known. Raises KafkaTimeoutError after `timeout` seconds."""
-    pending = set(fs)
+    pending = _ours(fs)
     total = len(pending)
     deadline = None if timeout is None else time.monotonic() + timeout
     while pending:

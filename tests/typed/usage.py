@@ -61,6 +61,9 @@ def send_columns(producer: KafkaProducer, column: memoryview) -> int:
     written = future.result(timeout=5)
     assert_type(written, ArrayMetadata)
     assert_type(producer.send_arrow(object(), topic="columns").succeeded(), bool)
+    assert_type(cyproducer.wait([future]).done, set[BulkFuture])
+    both: list[BulkFuture | Future] = [future, producer.send("columns", b"value")]
+    assert_type(cyproducer.wait(both, return_when="FIRST_COMPLETED").not_done, set[BulkFuture | Future])
     return len(written.offset)
 
 

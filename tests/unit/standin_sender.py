@@ -249,7 +249,8 @@ class StandIn:
         fds = [outcomes.read_only_descriptor(), self.snapshot.region.read_only_descriptor()]
         fds.append(os.dup(self.wake_fd))
         self.front_ends.append(front_end)
-        handshake.send(sock, {"ok": True, "attach_id": self.attached, "sender_pid": os.getpid()}, fds)
+        with contextlib.suppress(BrokenPipeError):  # it has not waited for the answer
+            handshake.send(sock, {"ok": True, "attach_id": self.attached, "sender_pid": os.getpid()}, fds)
         for fd in fds:
             os.close(fd)
         sock.setblocking(False)

@@ -1,6 +1,7 @@
 """send_array and send_arrow against a sender that stands in: waiting, errors, order, and the one future."""
 
 import asyncio
+import concurrent.futures
 import os
 import threading
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pytest
 from standin_sender import StandIn
 
+import cyproducer
 from cyproducer import ArrayMetadata, KafkaProducer, errors
 
 
@@ -212,6 +214,41 @@ def test_await(sender, make):
         return await make().send_array("t", [b"x"] * 5_000)
 
     assert len(asyncio.run(main()).offset) == 5_000
+
+
+def test_wait_and_as_completed(sender, make):
+    """A lot of many batches among single records: it is done with the last of its rows."""
+    sender.hold = True
+    producer = make(buffer_memory=4 << 20)
+    lot = producer.send_array("t", [b"%d" % n + bytes(1000) for n in range(1000)], partition=1)
+    single = producer.send("u", b"single")
+    assert cyproducer.wait([lot, single], 0.05) == (set(), {lot, single})
+    with pytest.raises(errors.KafkaTimeoutError, match="2 of 2 futures"):
+        next(cyproducer.as_completed([lot, single], 0.05))
+    sender.release()
+    assert set(cyproducer.as_completed([lot, single, lot], 20)) == {lot, single}
+    assert lot.result(0).offset.tolist() == list(range(1000))
+    sender.hold = True
+    lot, single = producer.send_array("t", [bytes(1000)] * 1000), producer.send("u", b"single")
+    threading.Timer(0.1, sender.release).start()
+    assert cyproducer.wait([lot, single], 20) == ({lot, single}, set())
+    assert cyproducer.wait([producer.send_array("t", [])], 20, "FIRST_EXCEPTION").not_done == set()
+    producer.flush(20)
+
+
+def test_wait_for_the_first_exception_of_a_lot(sender, make):
+    sender.error = 87
+    lot = make().send_array("u", [b"a"] * 10)
+    assert cyproducer.wait([lot], 20, "FIRST_EXCEPTION").done == {lot}
+    assert lot.failed()
+
+
+@pytest.mark.parametrize("stranger", [object(), concurrent.futures.Future(), "future"])
+def test_wait_refuses_what_is_none_of_ours(stranger):
+    with pytest.raises(TypeError, match=f"not {type(stranger).__name__}"):
+        cyproducer.wait([stranger])
+    with pytest.raises(TypeError, match=f"not {type(stranger).__name__}"):
+        next(cyproducer.as_completed([stranger]))
 
 
 def test_a_callback_that_raises_harms_nobody(sender, make, caplog):

@@ -1,13 +1,11 @@
 """The control plane around a fake engine: who is let in, what a bad peer costs, and when it ends."""
 
 import array
-import contextlib
 import json
 import logging
 import os
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -543,26 +541,6 @@ def test_failures_warn_the_application_also_after_its_end(make: Callable[..., Se
     other.setblocking(False)
     with pytest.raises(BlockingIOError):
         handshake.receive(other)
-
-
-@pytest.mark.parametrize("step", [-86_400.0, 86_400.0])
-def test_a_wall_clock_that_is_set_paces_no_warning(
-    make: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch, step: float
-) -> None:
-    """A day back would silence the ledger for a day, a day forth would tell what was told a moment ago."""
-    sender = make()
-    _, client = sender.attach(app="a")
-    client.setblocking(False)
-    told = []
-    for seconds in (0, 1, 30, 31):
-        sender.engine.failures = [(1, "t", 10, 1)]
-        sender.turn(seconds)
-        assert sender.control.timeout_ms() <= 60_000
-        with contextlib.suppress(BlockingIOError):
-            told.append(handshake.receive(client)[0]["message"][:10])
-        now = time.time()
-        monkeypatch.setattr(time, "time", lambda now=now: now + step)
-    assert told == ["1 record o", "3 records "]
 
 
 def test_warnings_reach_front_ends_once(make: Callable[..., Sender]) -> None:

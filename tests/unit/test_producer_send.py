@@ -1,6 +1,7 @@
 """send() against a stand-in sender: what arrives, byte for byte, and what is refused."""
 
 import pickle
+import re
 import threading
 import time
 
@@ -265,3 +266,18 @@ def test_topic_without_permission_raises_at_once(sender, producer):
     sender.publish()
     with pytest.raises(errors.TopicAuthorizationFailedError, match="'secret'"):
         producer.send("secret", b"")
+
+
+def test_a_sender_that_answers_later_than_a_send_may_wait(sender, monkeypatch):
+    """It is there, so it goes on being asked, by one thread; sends raise until it has answered."""
+    accept = sender._accept
+    monkeypatch.setattr(sender, "_accept", lambda: (time.sleep(0.3), accept()))
+    slow = re.escape(f"no answer in time from the sender at {sender.path}")
+    with KafkaProducer(sender=sender.path, max_block_ms=20) as made:
+        with pytest.raises(errors.SenderUnavailableError, match=slow):
+            made.send("t", b"x")
+        deadline = time.monotonic() + 20
+        while made._session.foreign or not made._session.alive:
+            assert time.monotonic() < deadline, "nobody goes on asking"
+            time.sleep(0.01)
+        assert made.send("t", b"y").result(10).topic == "t"

@@ -125,20 +125,23 @@ def test_nobody_waits_and_polling_done_is_enough(started, path):
         assert future.succeeded()
 
 
-def test_a_slow_stream_of_sends_notices(started, path):
+@pytest.mark.parametrize("ahead_ms", [0, 86_400_000], ids=["", "the clock was set back"])
+def test_a_slow_stream_of_sends_notices(started, path, ahead_ms):
     """send() alone, into a batch that is open for long: no full batch, no wait, no look otherwise."""
     sender = started()
     sender.hold = True
     with KafkaProducer(sender=str(path), linger_ms=0) as producer:
-        producer.send("one", b"0")
+        producer.send("one", b"0", timestamp_ms=int(time.time() * 1000) + ahead_ms)
         die(sender)
         sender = started()
         sent = 1
         deadline = time.monotonic() + 20
         while not values(sender, "one") and time.monotonic() < deadline:
-            producer.send("one", b"%d" % sent)
-            sent += 1
+            if sent < 100:  # far from full
+                producer.send("one", b"%d" % sent)
+                sent += 1
             time.sleep(0.02)
+        assert values(sender, "one"), "nobody has looked for the sender"
         producer.flush(20)
         assert values(sender, "one") == [b"%d" % n for n in range(sent)]
 
