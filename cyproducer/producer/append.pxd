@@ -6,7 +6,7 @@ after the GIL was released since the chain was looked up.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
-from cyproducer.record.encode cimport HeaderView, put_record, record_size, record_size_bound
+from cyproducer.record.encode cimport HeaderView, put_record, record_size
 from cyproducer.shm.clock cimport eventfd_signal, monotonic_ns
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.layout cimport CYP_SUBMIT_OPEN, cyp_arena_header, cyp_slot_row, cyp_snapshot_header
@@ -150,8 +150,9 @@ cdef inline bint append_record(
     Py_ssize_t value_size,
     const HeaderView *headers,
     int header_count,
+    Py_ssize_t bound,
 ) noexcept nogil:
-    """Appends one record (sizes -1: null). Its index in chain.batch is then chain.total - 1.
+    """Appends one record (sizes -1: null; `bound` is record_size_bound). Its index is then chain.total - 1.
 
     False: nothing is open, there is no room, or the sender has sealed the batch; Session.make_room helps.
     """
@@ -160,9 +161,8 @@ cdef inline bint append_record(
     cdef int32_t index = <int32_t>chain.total
     cdef uint8_t *at
     cdef uint8_t *end
-    if header_count != 0 or record_size_bound(key_size, value_size, 0, 0) > room:
-        if record_size(delta, index, key_size, value_size, headers, header_count) > room:
-            return False
+    if bound > room and record_size(delta, index, key_size, value_size, headers, header_count) > room:
+        return False
     at = chain_tail(chain)
     end = put_record(at, delta, index, key, key_size, value, value_size, headers, header_count)
     CRASHPOINT(b"append.encoded")

@@ -34,6 +34,10 @@ cdef class Prepared:
     cdef int take_headers(self, object headers) except -1
 
 
+cdef int view_headers(object headers, HeaderView *views, Py_ssize_t *header_bytes) noexcept
+cdef int64_t small_number(object number) noexcept
+
+
 cdef Prepared prepare(
     object topic, object value, object key, object headers, object partition, object timestamp_ms, object on_delivery
 )

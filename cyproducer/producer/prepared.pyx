@@ -7,11 +7,21 @@ pointers point into, so that send() can wait for memory in between.
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from cpython.long cimport PyLong_AsLongLongAndOverflow
+from cpython.object cimport PyObject
+from cpython.sequence cimport PySequence_Fast_GET_SIZE, PySequence_Fast_ITEMS
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DATA, PyUnicode_GET_LENGTH
 from libc.stdlib cimport calloc, free
 
 from cyproducer.record.encode cimport record_size_bound
 from cyproducer.shm.clock cimport realtime_coarse_ms
+
+cdef extern from "Python.h":
+    bint PyUnicode_IS_COMPACT_ASCII(object name) noexcept
+
+cdef enum:
+    LONGEST_HEADER = 1 << 16        # longer ones would not fit into an open chunk
 
 
 @cython.final
@@ -82,6 +92,54 @@ cdef class Prepared:
         self.header_count = <int>count
         self.bound = total
         return 0
+
+
+cdef int view_headers(object headers, HeaderView *views, Py_ssize_t *header_bytes) noexcept:
+    """Views of up to FEW_HEADERS headers in a list or tuple of plain (str, bytes or None).
+
+    Returns how many, with the sum of their lengths in `header_bytes`; -1: something else, for take_headers to judge. Nothing is kept alive and no Python runs: the views hold as long
+    as the GIL is.
+    """
+    cdef Py_ssize_t count, size, i
+    cdef PyObject **items
+    cdef object pair, name, value
+    if type(headers) is not list and type(headers) is not tuple:
+        return -1
+    count = PySequence_Fast_GET_SIZE(headers)
+    if count > FEW_HEADERS:
+        return -1
+    items = PySequence_Fast_ITEMS(headers)
+    header_bytes[0] = 0
+    for i in range(count):
+        pair = <object>items[i]
+        if type(pair) is not tuple or PyTuple_GET_SIZE(pair) != 2:
+            return -1
+        name, value = <object>PyTuple_GET_ITEM(pair, 0), <object>PyTuple_GET_ITEM(pair, 1)
+        # Another string's UTF-8 would have to be made, which can fail.
+        if type(name) is not str or not PyUnicode_IS_COMPACT_ASCII(name):
+            return -1
+        size = PyUnicode_GET_LENGTH(name)
+        if size > LONGEST_HEADER:
+            return -1
+        views[i].key, views[i].key_length = <const uint8_t *>PyUnicode_DATA(name), <int32_t>size
+        header_bytes[0] += size
+        if value is None:
+            views[i].value_length = -1
+            continue
+        if type(value) is not bytes or PyBytes_GET_SIZE(value) > LONGEST_HEADER:
+            return -1
+        size = PyBytes_GET_SIZE(value)
+        views[i].value, views[i].value_length = <const uint8_t *>PyBytes_AS_STRING(value), <int32_t>size
+        header_bytes[0] += size
+    return <int>count
+
+
+cdef int64_t small_number(object number) noexcept:
+    """An int from 0 to 2^63 - 1; -1: something else, for _index to judge. No Python runs."""
+    cdef int overflow = 0
+    if type(number) is not int:
+        return -1
+    return PyLong_AsLongLongAndOverflow(number, &overflow)
 
 
 cdef tuple _as_tuple(object headers):

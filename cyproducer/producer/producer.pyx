@@ -1,8 +1,8 @@
 """KafkaProducer: what users call.
 
-send() is two paths. The short one takes exact bytes for a topic that was used last and appends them to an
-open batch; it can call no Python at all. Everything else is prepared first and then attempted as often as it
-takes, with a wait for what was missing in between.
+send() is two paths. The short one takes exact bytes, ints and headers with ASCII names for a topic that was used
+last and appends them to an open batch; it calls no Python at all until the record is committed. Everything else is
+prepared first and then attempted as often as it takes, with a wait for what was missing in between.
 """
 
 import atexit
@@ -15,15 +15,16 @@ import weakref
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.object cimport PyObject
+from cpython.object cimport PyCallable_Check, PyObject
 from libc.stdint cimport int64_t, uint64_t
 
 from cyproducer.producer.append cimport Chain, append_record
 from cyproducer.producer.arena cimport HAVE_ROOM, NEED_SESSION
 from cyproducer.producer.futures cimport Batch, Future, make_future, watch_delivery
 from cyproducer.producer.partitioner cimport key_partition
-from cyproducer.producer.prepared cimport prepare
+from cyproducer.producer.prepared cimport FEW_HEADERS, prepare, small_number, view_headers
 from cyproducer.producer.topics cimport Topic
+from cyproducer.record.encode cimport HeaderView, record_size_bound
 from cyproducer.shm.clock cimport realtime_coarse_ms
 from cyproducer.shm.region cimport fork_token
 
@@ -107,12 +108,22 @@ cdef class KafkaProducer:
         cdef const uint8_t *value_data = NULL
         cdef const uint8_t *key_data = NULL
         cdef Py_ssize_t value_size = -1, key_size = -1
-        cdef int64_t timestamp, delta
+        cdef int64_t timestamp = -1, wanted = -1, delta
         cdef int32_t chosen
+        cdef HeaderView views[FEW_HEADERS]
+        cdef int header_count = 0
+        cdef Py_ssize_t header_bytes = 0
+        if headers is not None:
+            header_count = view_headers(headers, views, &header_bytes)
+        if timestamp_ms is not None:
+            timestamp = small_number(timestamp_ms)
+        if partition is not None:
+            wanted = small_number(partition)
         if (
-            self.plain and headers is None and partition is None and timestamp_ms is None and on_delivery is None
-            and session.sentinel[0] == session.token
+            self.plain and session.sentinel[0] == session.token
             and (type(value) is bytes or value is None) and (type(key) is bytes or key is None)
+            and header_count >= 0 and (partition is None or wanted >= 0) and (timestamp_ms is None or timestamp >= 0)
+            and (on_delivery is None or session.delivery is not None and PyCallable_Check(on_delivery))
             and (<PyObject *>topic == <PyObject *>session.cached_name or session.recall(topic))
         ):
             known = session.cached_topic
@@ -120,20 +131,24 @@ cdef class KafkaProducer:
                 value_data, value_size = <const uint8_t *>PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value)
             if key is not None:
                 key_data, key_size = <const uint8_t *>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)
-            if known.partition_count > 0:
-                if key is None or self.ignore_keys:
+            if known.partition_count > 0 and wanted < known.partition_count:
+                if wanted >= 0:
+                    chosen = <int32_t>wanted
+                elif key is None or self.ignore_keys:
                     chosen = session.sticky_partition(known)
                 else:
                     chosen = key_partition(key_data, key_size, known.partition_count)
                 chain = &known.chains[chosen]
-                timestamp = realtime_coarse_ms()
+                if timestamp < 0:
+                    timestamp = realtime_coarse_ms()
                 future = Future.__new__(Future)
                 delta = timestamp - chain.base_timestamp
                 # As unsigned: a delta below 0 is large, after a wall clock that was set back.
-                if <uint64_t>delta > <uint64_t>session.patience_ms and chain.limit != 0:
+                if timestamp_ms is None and <uint64_t>delta > <uint64_t>session.patience_ms and chain.limit != 0:
                     session.look()  # nobody has answered for long: is the sender gone?
                 elif append_record(
-                    &session.port, chain, timestamp, key_data, key_size, value_data, value_size, NULL, 0
+                    &session.port, chain, timestamp, key_data, key_size, value_data, value_size, views,
+                    header_count, record_size_bound(key_size, value_size, header_bytes, header_count),
                 ):
                     future.batch = <Batch>chain.batch
                     future.index = chain.total - 1
@@ -141,7 +156,9 @@ cdef class KafkaProducer:
                     future.key_size = <int32_t>key_size
                     future.value_size = <int32_t>value_size
                     if delta > 0x7fffffff or delta < -0x7fffffff:
-                        return make_future(future.batch, future.index, timestamp, key_size, value_size)
+                        future = make_future(future.batch, future.index, timestamp, key_size, value_size)
+                    if on_delivery is not None:
+                        watch_delivery(future, on_delivery)
                     return future
         if not self.plain:
             key = self.serialize(self.key_serializer, topic, headers, key, "key_serializer")
@@ -261,7 +278,7 @@ cdef class KafkaProducer:
             chain = &topic.chains[partition]
             if append_record(
                 &session.port, chain, record.timestamp, record.key_data, record.key_size, record.value_data,
-                record.value_size, record.views, record.header_count,
+                record.value_size, record.views, record.header_count, record.bound,
             ):
                 future = make_future(
                     <Batch>chain.batch, chain.total - 1, record.timestamp, record.key_size, record.value_size
