@@ -1,6 +1,7 @@
 """Builds one extension module per ``.pyx`` file; a release build fails on Cython's performance hints.
 
 CYPRODUCER_DEBUG=1        invariants checked and counted, bounds checks on, no optimisation
+CYPRODUCER_SANITIZE=a,b   with the compiler's sanitizers (address,undefined); tests/support/sanitized.py runs it
 CYPRODUCER_BUILD_ONLY=a,b build only the rooms (directories) named
 CYPRODUCER_BUILD_JOBS=n   compile so many files at a time
 """
@@ -16,7 +17,8 @@ from setuptools import Extension, setup
 
 DEBUG = os.environ.get("CYPRODUCER_DEBUG", "") not in ("", "0")
 # Neither setuptools nor Cython notices that flags or directives changed: each kind of build has its own place.
-BUILD = f"build/{'debug' if DEBUG else 'release'}"
+SANITIZE = os.environ.get("CYPRODUCER_SANITIZE", "")
+BUILD = f"build/{'debug' if DEBUG else 'release'}{'-' if SANITIZE else ''}{SANITIZE.replace(',', '-')}"
 ONLY = {room for room in os.environ.get("CYPRODUCER_BUILD_ONLY", "").split(",") if room}
 JOBS = int(os.environ.get("CYPRODUCER_BUILD_JOBS") or 0)
 DIRECTIVES = {
@@ -34,6 +36,10 @@ if DEBUG:
     COMPILE_ARGS += ["-O1", "-g", "-DCYPRODUCER_DEBUG=1"]
 else:
     COMPILE_ARGS += ["-O3", "-g1", "-DCYPRODUCER_DEBUG=0"]
+LINK_ARGS = []
+if SANITIZE:
+    LINK_ARGS += [f"-fsanitize={SANITIZE}"]
+    COMPILE_ARGS += [*LINK_ARGS, "-O1", "-g", "-fno-omit-frame-pointer", "-DCYPRODUCER_SANITIZED=1"]
 
 
 def extensions() -> list[Extension]:
@@ -49,6 +55,7 @@ def extensions() -> list[Extension]:
                 include_dirs=["."],
                 depends=HEADERS,
                 extra_compile_args=COMPILE_ARGS,
+                extra_link_args=LINK_ARGS,
             )
         )
     return found

@@ -14,6 +14,7 @@ import sys
 from typing import Any
 
 from cyproducer.errors import SenderUnavailableError
+from cyproducer.shm.build import SANITIZED
 from cyproducer.shm.crash import DEBUG, crashpoint
 from cyproducer.shm.rendezvous import Rendezvous, open_private
 from cyproducer.shm.waiting import wait_readable
@@ -24,6 +25,8 @@ _PACKAGE_PARENT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspat
 _PYTHON_NAME = re.compile(r"(python|pypy)[0-9.]*[a-z]*(-[a-z]+)?")
 # LD_LIBRARY_PATH: a Python built with a shared library in a place of its own does not start without it.
 _ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TZ", "HOME", "TMPDIR", "LD_LIBRARY_PATH")
+if SANITIZED:
+    _ENVIRONMENT += ("LD_PRELOAD", "ASAN_OPTIONS", "UBSAN_OPTIONS")
 _GUARD = "CYPRODUCER_SPAWNED"
 _LOG_TAIL_BYTES = 2000
 _FIRST_HALF_S = 1.0
