@@ -20,9 +20,6 @@ MUTANTS = {
     "the tail of the outcome ring is not acquired": (
         "ring.h", "return cyp_load_acquire_u64(tail) - head;", "return cyp_load_relaxed_u64(tail) - head;",
     ),
-    "compare-and-swap of the word is relaxed": (
-        "atomics.h", "false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);", "false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);",
-    ),
 }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ def library(name: str) -> str:
     command = [*shlex.split(os.environ.get("CC") or "cc"), f"-print-file-name={name}"]
     path = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     if not os.path.isabs(path):
-        raise SystemExit(f"{command[0]} has no {name}: install its sanitizers (Debian: apt-get install libasan8 libubsan1)")
+        raise SystemExit(f"{command[0]} has no {name}: install its sanitizers (Debian: libasan8, libubsan1)")
     return os.path.realpath(path)
 
 
