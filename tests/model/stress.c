@@ -1,9 +1,11 @@
 /* The shared-memory headers on this machine's real memory: an owner and a sender as two threads over one mapping.
  *
  * Built with -fsanitize=thread, and without, to run fast. Prints what was delivered; ends with 1 at a broken invariant.
- * Both sides sleep on eventfds, as in production, so that a lost wake-up is a hang: the caller has a deadline. */
+ * Both sides sleep on eventfds, as in production, so that a lost wake-up is a hang: the caller has a deadline. With a
+ * second argument nobody sleeps: an eventfd orders memory as well, which hides a missing acquire or release. */
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +30,7 @@ static struct {
 } W;
 static int sender_event, waiter_event;
 static uint64_t total;
+static bool sleepless;
 
 static void check(bool holds, const char *what) {
     if (holds) return;
@@ -77,6 +80,10 @@ static bool drain(void) {
 }
 
 static void sleep_for_outcomes(void) {
+    if (sleepless) {
+        if (!drain()) sched_yield();
+        return;
+    }
     owner.epoch += 2;
     cyp_waiter_sleeps(&W.arena.sleeping, owner.epoch | 1);
     if (!drain()) {
@@ -89,7 +96,7 @@ static void sleep_for_outcomes(void) {
 static void announce(uint32_t kind) {
     uint64_t entry = cyp_submit_entry(kind, owner.slot, owner.generation[owner.slot]);
     cyp_submit_push(W.submit_ring, HINTS - 1, &W.arena.submit_tail, owner.position++, entry);
-    if (cyp_sender_needs_wake(&W.snapshot, 0, &owner.signalled)) signal_event(sender_event);
+    if (!sleepless && cyp_sender_needs_wake(&W.snapshot, 0, &owner.signalled)) signal_event(sender_event);
 }
 
 static void open_batch(void) {
@@ -181,13 +188,17 @@ static void turn(void) {
     }
     for (uint32_t i = 0; i < sender.queued; i++) deliver(sender.queue[i]);
     sender.queued = 0;
-    if (cyp_waiter_needs_wake(&W.arena.sleeping, &sender.wake_signalled)) signal_event(waiter_event);
+    if (!sleepless && cyp_waiter_needs_wake(&W.arena.sleeping, &sender.wake_signalled)) signal_event(waiter_event);
 }
 
 static void *send(void *unused) {
     while (sender.delivered < total) {
         turn();
         if (sender.delivered == total) break;
+        if (sleepless) {
+            sched_yield();
+            continue;
+        }
         cyp_sender_sleeps(&W.snapshot, 1ull << 40);
         if (cyp_submit_tail(&W.arena.submit_tail) == sender.head) await(sender_event);
         cyp_sender_wakes(&W.snapshot);
@@ -198,6 +209,7 @@ static void *send(void *unused) {
 int main(int argc, char **argv) {
     pthread_t threads[2];
     total = argc > 1 ? strtoull(argv[1], NULL, 10) : 100000;
+    sleepless = argc > 2;
     sender_event = eventfd(0, EFD_CLOEXEC);
     waiter_event = eventfd(0, EFD_CLOEXEC);
     pthread_create(&threads[0], NULL, own, NULL);

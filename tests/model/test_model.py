@@ -102,6 +102,12 @@ MUTANTS = {
     ),
 }  # fmt: skip
 
+# A dropped fence, a release made relaxed, a check left out: in every run, the others in the long ones.
+ALWAYS = {
+    "no fence before looking whether the sender sleeps", "the tail of the submission ring is not released",
+    "a commit does not look whether the batch was sealed",
+}  # fmt: skip
+
 
 @pytest.fixture(scope="module")
 def explorer(tmp_path_factory) -> Callable[[int], Path]:
@@ -136,8 +142,9 @@ def test_no_order_of_many_steps_breaks_an_invariant(explorer, history):
     check(explorer(slots), history, least)
 
 
-@pytest.mark.long_model
-@pytest.mark.parametrize("mutant", MUTANTS)
+@pytest.mark.parametrize(
+    "mutant", [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.long_model) for name in MUTANTS]
+)
 def test_a_mistake_in_the_headers_is_found(tmp_path, mutant):
     """A test of the tests."""
     header, old, new, history, expected = MUTANTS[mutant]
