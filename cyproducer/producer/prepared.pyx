@@ -97,8 +97,8 @@ cdef class Prepared:
 cdef int view_headers(object headers, HeaderView *views, Py_ssize_t *header_bytes) noexcept:
     """Views of up to FEW_HEADERS headers in a list or tuple of plain (str, bytes or None).
 
-    Returns how many, with the sum of their lengths in `header_bytes`; -1: something else, for take_headers to judge. Nothing is kept alive and no Python runs: the views hold as long
-    as the GIL is.
+    Returns how many, with the sum of their lengths in `header_bytes`; -1: something else, for take_headers to judge.
+    Nothing is kept alive and no Python runs: the views hold as long as the GIL is held.
     """
     cdef Py_ssize_t count, size, i
     cdef PyObject **items
