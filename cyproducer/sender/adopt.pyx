@@ -402,16 +402,15 @@ cdef void _restore_contributors(Core *core, Owners *owners, Wire *wire) noexcept
 
 cdef void _settle_split(Core *core, Owners *owners, Wire *wire) noexcept nogil:
     """Who is in a part was found there. Of the others, some have had their result and are owed their chunks; the
-    rest were refused: nobody told them yet. If that was the only attempt, they are queued like what was never sent.
+    rest were refused: nobody told them yet. If no attempt is unsure, they are queued like what was never sent.
     """
     cdef cyp_contributor *contributor
     cdef uint32_t row = wire.entry.contributors
-    cdef bint certain = not wire.unsure or (wire.entry.attempts <= 1 and not wire.heir)
     cdef FrontEnd *front_end
     while row != CYP_NONE:
         contributor = &core.contributors[row]
         front_end = _owner(owners, contributor.attach_id)
-        if front_end != NULL and (not certain or _is_reported(front_end, contributor)):
+        if front_end != NULL and (wire.unsure or _is_reported(front_end, contributor)):
             core.contributor_batches[row] = _restore_batch(core, front_end, wire, contributor)
             let_go(core, row, -1, -1, CODE_OUTCOME_UNKNOWN)
         row = contributor.next

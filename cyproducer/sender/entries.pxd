@@ -19,6 +19,7 @@ cdef void complete(Core *core, Wire *wire, int64_t base_offset, int64_t append_t
 cdef void free_wire(Core *core, Wire *wire) noexcept nogil
 cdef void publish_resolved(Core *core, Wire *wire) noexcept nogil
 cdef void give_up(Core *core, Wire *wire, int32_t error) noexcept nogil
+cdef void conclude(Core *core, Wire *wire, int32_t error) noexcept nogil
 cdef void wait(Wire *wire) noexcept nogil
 cdef void retry(Core *core, Wire *wire, int32_t error, bint unsure) noexcept nogil
 cdef void demand_epoch(Partition *partition) noexcept nogil

@@ -431,9 +431,14 @@ cdef void _note_acked(Partition *partition, cyp_entry *entry) noexcept nogil:
 
 cdef void give_up(Core *core, Wire *wire, int32_t error) noexcept nogil:
     """The entry ends, for all of its contributors: with `error`, or as unknown if an attempt was unsure."""
+    if wire.idempotent and wire.unsure:
+        _doubt(wire)
+    conclude(core, wire, error)
+
+
+cdef void conclude(Core *core, Wire *wire, int32_t error) noexcept nogil:
+    """As give_up, of what is known not to be there, but for a larger one of which it is a part."""
     if wire.idempotent:
-        if wire.unsure:
-            _doubt(wire.partition, wire.entry.base_sequence + wire.entry.count)
         demand_epoch(wire.partition)
     entry_resolve(wire.entry, CODE_OUTCOME_UNKNOWN if wire.unsure else error, -1, -1)
     CRASHPOINT(b"complete.given-up")
@@ -475,17 +480,22 @@ cdef void demand_epoch(Partition *partition) noexcept nogil:
     CRASHPOINT(b"epoch.demanded")
 
 
-cdef void _doubt(Partition *partition, uint64_t end) noexcept nogil:
-    """An entry with a sequence is given up, and the broker may have it: `end` may be what it expects next."""
-    cdef cyp_identity *identity = &partition.row.identity[partition.row.current]
-    if identity.doubts < CYP_DOUBTS_MAX and (
-        identity.doubts == 0 or identity.doubtful_ends[identity.doubts - 1] < end
-    ):
+cdef void _doubt(Wire *wire) noexcept nogil:
+    """An entry with a sequence is given up, and the broker may have it: its end may be what it expects next.
+
+    Of an heir: the larger one, whose end is not known, or a part of it.
+    """
+    cdef cyp_identity *identity = &wire.partition.row.identity[wire.partition.row.current]
+    cdef uint64_t end = wire.entry.base_sequence + wire.entry.count
+    cdef uint64_t last = identity.doubtful_ends[identity.doubts - 1] if 0 < identity.doubts <= CYP_DOUBTS_MAX else 0
+    if wire.heir or last > end or identity.doubts > CYP_DOUBTS_MAX:
+        identity.doubts = CYP_DOUBTS_MAX + 1
+    elif last < end and identity.doubts == CYP_DOUBTS_MAX:
+        identity.doubts = CYP_DOUBTS_MAX + 1
+    elif last < end:  # else a sender that was killed here has noted it
         identity.doubtful_ends[identity.doubts] = end
         fence_seq_cst()  # a successor that sees the number sees the end
         identity.doubts += 1
-    else:
-        identity.doubts = CYP_DOUBTS_MAX + 1
 
 
 cdef void drop_hopeless(Core *core, Partition *partition) noexcept nogil:

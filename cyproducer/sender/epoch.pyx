@@ -21,6 +21,7 @@ from cyproducer.shm.atomics cimport store_release
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.layout cimport CYP_DOUBTS_MAX, cyp_identity
 from cyproducer.sender.entries cimport begin_epoch, give_up
+from cyproducer.sender.heirs cimport place_heir
 from cyproducer.sender.model cimport (
     AHEAD_NOT,
     AHEAD_REFUSED,
@@ -128,7 +129,9 @@ cdef Wire *next_to_settle(Partition *partition) noexcept nogil:
     cdef Wire *wire = _first_idempotent(partition)
     if not _any_unsure(partition):
         return NULL
-    if not wire.unsure or wire.heir:
+    if wire.heir:
+        place_heir(partition, wire)
+    elif not wire.unsure:
         wire.ahead = AHEAD_SENT
         # where nobody knows what the broker expects, its own sequence is as good as any
         if _is_doubted(identity) and identity.doubts <= CYP_DOUBTS_MAX:

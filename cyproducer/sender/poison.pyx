@@ -6,9 +6,7 @@ every contributor gets an entry of his own there. The gap that is left is closed
 else the offenders have on the way is back in their queues, and these leave for the penalty lane.
 
 Of an unsure batch that is refused nobody knows whether an earlier attempt was appended: content is judged before
-sequences are. The smaller batch in its place finds out, since it goes where the broker expects the next sequence.
-If the larger one is there, it is neither a duplicate of it (it has fewer records) nor in order, and ends as
-unknown; else it is appended.
+sequences are. The smaller ones in its place find out (heirs.pyx); without sequences nothing can.
 
 For a successor, see cyp_entry_state: the entries that take the place of one become valid with one store.
 """
@@ -21,7 +19,7 @@ from cyproducer.record.crc32c cimport crc32c
 from cyproducer.record.merge cimport merge_records
 from cyproducer.record.varint cimport get_varint
 from cyproducer.shm.crash cimport CRASHPOINT
-from cyproducer.shm.entry cimport entry_enter, entry_resolve
+from cyproducer.shm.entry cimport entry_enter, entry_resolve, entry_sure
 from cyproducer.shm.layout cimport (
     CYP_BLOCK_BYTES,
     CYP_ENTRY_ASSIGNED,
@@ -44,6 +42,7 @@ from cyproducer.sender.entries cimport (
     take_body,
     wait,
 )
+from cyproducer.sender.heirs cimport end_heir
 from cyproducer.sender.model cimport (
     CONDEMNED_CHAIN,
     CONDEMNED_CHANGED,
@@ -101,15 +100,17 @@ cdef void fail(Core *core, Wire *wire, int32_t error) noexcept nogil:
     """The broker refuses the records: a definite error of the present attempt."""
     cdef Partition *partition = wire.partition
     cdef bint done
+    if not wire.unsure:
+        entry_sure(wire.entry)  # for a successor, if this sender does not come to the end of what follows
     if wire.body == NULL or wire.unreported == 0:
         if wire.body == NULL and _is_content(error):
             offend(core, core.contributor_batches[wire.entry.contributors].queue)
-        give_up(core, wire, error)
+        end_heir(core, wire, error, 1)
         return
     if error == ERROR_MESSAGE_TOO_LARGE:
         partition.merge_max = wire.entry.length // 2
     _mark_offenders(core, wire)
-    if wire.unsure and not wire.spoiled:
+    if wire.unsure and not wire.spoiled and not wire.idempotent:
         give_up(core, wire, error)
         return
     if wire.idempotent:
@@ -242,7 +243,8 @@ cdef const uint8_t *_after_records(const uint8_t *at, const uint8_t *end, uint32
 cdef bint _take_apart(Core *core, Wire *wire) noexcept nogil:
     """An entry for each contributor, in the place of the merged one; False without room for them.
 
-    Nothing of it may have been appended. The sequences of the parts come with the new epoch.
+    The sequences of the parts come with the new epoch; if nobody knows whether all of them have been appended, the
+    parts go under those of the old one before.
     """
     cdef uint32_t row = wire.entry.contributors, number = 0
     cdef Batch *batch
@@ -342,4 +344,4 @@ cdef void reject_changed(Core *core, Wire *wire) noexcept nogil:
     if not batch.front_end.detached:
         condemn(core, batch.front_end, CONDEMNED_CHANGED if wire.stamped else CONDEMNED_CHAIN)
     offend(core, batch.queue)
-    give_up(core, wire, CODE_INVALID_BATCH)
+    end_heir(core, wire, CODE_INVALID_BATCH, 0)

@@ -10,6 +10,7 @@ from libc.string cimport memcmp
 from cyproducer.record.varint cimport get_uvarint
 from cyproducer.sender.entries cimport complete, demand_epoch, give_up, retry
 from cyproducer.sender.epoch cimport dispel_doubt
+from cyproducer.sender.heirs cimport end_heir, step_back
 from cyproducer.sender.model cimport (
     AHEAD_REFUSED,
     AHEAD_SENT,
@@ -264,15 +265,18 @@ cdef void _judge_sequence(Core *core, Wire *wire, int16_t error) noexcept nogil:
     the epoch.
     """
     cdef Partition *partition = wire.partition
+    if wire.heir:
+        if error != ERROR_INVALID_PRODUCER_EPOCH and step_back(partition, wire):
+            retry(core, wire, error, False)
+        else:
+            end_heir(core, wire, error, 0)
+        return
     if wire.unsure and error == ERROR_INVALID_PRODUCER_EPOCH:
         give_up(core, wire, error)
         return
+    wire.unsure = False
     if wire.ahead == AHEAD_SENT and not dispel_doubt(partition):
         wire.ahead = AHEAD_REFUSED
-    if wire.heir and wire.ahead != AHEAD_SENT:
-        give_up(core, wire, error)
-        return
-    wire.unsure = wire.heir
     if wire.entry.base_sequence == 0:
         _back_off(core, wire)  # nothing can be missing before the first one of an epoch
     if wire != partition.wire_head and not partition.bumping:

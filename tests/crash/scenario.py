@@ -37,11 +37,11 @@ FRESH = (
 )
 #: A kill at one of these ends the supervisor when the sender has just died, or the other way round.
 BOTH_FALL = ("supervise.before-fork", "supervise.sender-gone", "supervise.reaped", "supervise.lost")
-#: What has to happen at another point before: a front-end is stopped until the sender has sealed its batch, a
+#: Where a process has to stop before, and how that ends: a front-end goes on once the sender has sealed its batch, a
 #: sender is killed in the middle of a split.
 AFTER = {
-    "commit.refused": ("append.encoded", signal.SIGSTOP),
-    "append.chunk-refused": ("append.chunk-opened", signal.SIGSTOP),
+    "commit.refused": ("append.encoded", signal.SIGCONT),
+    "append.chunk-refused": ("append.chunk-opened", signal.SIGCONT),
     "adopt.part-kept": ("split.committed", signal.SIGKILL),
 }
 
@@ -81,15 +81,15 @@ class Rig:
         self.defects += [f"{name}: {defect}" for defect in scene.defects]
 
     def _prelude(self, point: str, number: int, then: Callable[[], None]) -> None:
-        """Something else happens at another point before."""
-        self.trigger.arm(point, role_of(points()[point]), number)
+        """Something happens at another point before: a process stops there, and goes on or dies after `then`."""
+        self.trigger.arm(point, role_of(points()[point]), signal.SIGSTOP)
         pid = self.trigger.wait(REACH_S)
-        if number == signal.SIGSTOP:
-            wait_until(lambda: _is_stopped(pid), 5, f"process {pid} stopped at {point}")
+        wait_until(lambda: _is_stopped(pid), 5, f"process {pid} stopped at {point}")
+        if number == signal.SIGCONT:
             time.sleep(STOPPED_S)
         then()
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGCONT)
+            os.kill(pid, number)
 
     def _await(self, world: World, name: str, number: int) -> None:
         try:

@@ -6,7 +6,7 @@ Everybody else's records of the same partition are in the log once and in order,
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.fault_rig import INVALID_RECORD, POISON, Rig
+from support.fault_rig import INVALID_RECORD, POISON, Rig, send_merged
 from support.front_end import run_until
 from support.scripted_broker import (
     CORRUPT_MESSAGE,
@@ -30,28 +30,12 @@ def broker():
         yield broker
 
 
-@pytest.fixture
-def rig(broker):
-    rig = Rig(broker)
-    yield rig
-    rig.close()
-
-
 def lanes(broker) -> dict[int, list[tuple]]:
     """The log's batches by producer id: (epoch, sequence, count, offset)."""
     found: dict[int, list[tuple]] = {}
     for pid, *batch in broker.partitions[0].batches:
         found.setdefault(pid, []).append(tuple(batch))
     return found
-
-
-def send_merged(rig, front_ends: int, poisoned: tuple[int, ...], records: int = 2) -> None:
-    """One batch from each front-end, merged into one."""
-    before = rig.engine._loop.totals()["merged"]
-    for index in range(front_ends):
-        rig.send(index, 0, records=records, seal=False, poison=index in poisoned)
-    rig.settle()
-    assert rig.engine._loop.totals()["merged"] - before >= front_ends, "they were not merged"
 
 
 # ---------------------------------------------------------------- who answers for what
@@ -104,112 +88,6 @@ def test_without_idempotence_too(rig, broker, acks):
     rig.check()
     assert rig.errors(2) == [INVALID_RECORD, 0] * 3
     assert rig.errors(0) == rig.errors(1) == [0] * 6
-
-
-def test_a_refused_batch_that_may_be_in_the_log_already_costs_its_owner_alone(rig, broker):
-    """The answer to the merged batch was lost, the next attempt is refused: the others go out, once."""
-    for _ in range(4):
-        rig.attach(linger_ms=30)
-    rig.send(0, 0)
-    rig.settle()
-    broker.faults.extend([Fault(close="before"), Fault(close="before")])
-    send_merged(rig, 4, (2,))
-    rig.check()
-    assert rig.errors(0) == [0, 0]
-    assert [rig.errors(index) for index in (1, 3)] == [[0], [0]]
-    assert rig.errors(2) == [errors.OUTCOME_UNKNOWN]
-
-
-def test_two_refused_batches_that_may_be_in_the_log_already(rig, broker):
-    """The second is behind the gap that the first one leaves: it is found not to be there all the same."""
-    for _ in range(3):
-        rig.attach(linger_ms=10)
-    rig.send(0, 0)
-    rig.settle()
-    rig.send(1, 0)
-    rig.send(2, 0)
-    rig.settle()
-    broker.faults.append(Fault(hang="lost"))
-    for number in range(1, 4):
-        for index in range(3):
-            rig.send(index, 0, seal=False, poison=index == number - 1 and number < 3)
-        run_until(rig.engine, lambda number=number: all(f.sent_word(number) for f in rig.front_ends))
-    rig.settle()
-    rig.check()
-    unknown = errors.OUTCOME_UNKNOWN
-    assert [rig.errors(index) for index in range(3)] == [[0, unknown, 0, 0], [0, 0, unknown, 0], [0, 0, 0, 0]]
-
-
-def hold_unsure(rig, broker, front_ends: int, batches: list[tuple[int, bool]]) -> None:
-    """An acknowledged batch each, then batches (front-end, spoiled) in a pipeline whose answers never come."""
-    for _ in range(front_ends):
-        rig.attach()
-    for index in range(front_ends):
-        rig.send(index, 0)
-    rig.settle()
-    broker.faults.append(Fault(hang="lost"))
-    for index, spoiled in batches:
-        slot = len(rig.sent[index])
-        rig.send(index, 0, poison=spoiled)
-        run_until(rig.engine, lambda index=index, slot=slot: rig.front_ends[index].sent_word(slot))
-    rig.settle()
-    rig.check()
-
-
-@pytest.mark.parametrize("spoiled", [1, 2, 3])
-def test_what_nobody_knows_of_a_bad_batch_is_found_out_by_those_behind_it(rig, broker, spoiled):
-    """Bad batches that may have been appended are given up; later ones, unsure themselves, go out behind the gap."""
-    hold_unsure(rig, broker, 2, [(0, True)] * spoiled + [(1, False)] * (5 - spoiled))
-    assert rig.errors(0) == [0] + [errors.OUTCOME_UNKNOWN] * spoiled
-    assert rig.errors(1) == [0] * (6 - spoiled)
-
-
-def test_a_bad_batch_between_two_that_nobody_knows(rig, broker):
-    hold_unsure(rig, broker, 3, [(1, False), (0, True), (1, False), (2, True), (1, False)])
-    assert rig.errors(1) == [0] * 4
-
-
-def test_a_bad_batch_that_had_been_appended_is_no_gap(rig, broker):
-    """It is there, and the rules have changed since: the next one is in order behind it, and nothing is doubled."""
-    for index in range(2):
-        rig.attach()
-        rig.send(index, 0)
-    rig.settle()
-    broker.faults.append(Fault(hang="appended"))
-    rig.send(0, 0, poison=True)
-    broker.refuses = None
-    run_until(rig.engine, lambda: len(broker.values(0)) == 6)
-    for slot in (1, 2):
-        rig.send(1, 0)
-        run_until(rig.engine, lambda slot=slot: rig.front_ends[1].sent_word(slot))
-    with broker.lock:
-        broker.refuses = lambda record: record.value.endswith(POISON)
-    rig.settle()
-    rig.check()
-    assert rig.errors(0) == [0, errors.OUTCOME_UNKNOWN]
-    assert rig.errors(1) == [0, 0, 0]
-
-
-def test_a_refused_batch_that_is_in_the_log_already_is_not_sent_again_in_part(rig, broker):
-    """It was appended, its answer was lost, and the topic's rules were changed: nobody knows, nothing is doubled."""
-    for _ in range(3):
-        rig.attach(linger_ms=30)
-    rig.send(0, 0)
-    rig.settle()
-    broker.faults.append(Fault(close="after"))
-    for index in range(3):
-        rig.send(index, 0, seal=False)
-    run_until(rig.engine, lambda: broker.produce_requests >= 2)
-    with broker.lock:
-        broker.refuses = lambda record: record.value.startswith(b"1/")
-    rig.settle()
-    rig.check()
-    assert [rig.errors(index)[-1] for index in range(3)] == [errors.OUTCOME_UNKNOWN] * 3
-    with broker.lock:
-        broker.refuses = None
-    rig.send(0, 0)
-    rig.settle()
-    rig.check()
 
 
 def test_batches_that_are_too_large_once_merged_become_smaller(broker, rig):

@@ -357,6 +357,23 @@ def test_a_bad_record_in_a_merged_batch(rig, broker):
         assert set(rig.errors(index)) <= allowed
 
 
+def test_a_merged_batch_that_is_too_large(rig, broker):
+    """Killed while the refusal is on its way: the parts are appended, though an attempt was unsure."""
+    indexes = attach(rig, 4, linger_ms=5)
+    before = broker.produce_requests
+    with broker.lock:
+        broker.largest = 600
+        broker.faults.append(Fault(delay=0.1))
+    for index in indexes:
+        rig.send(index, 0, size=100, seal=False)
+    rig.stop_after(before + 1)
+    rig.engine.take_over()
+    rig.settle()
+    rig.check()
+    assert broker.refused == 2
+    assert {error for index in indexes for error in rig.errors(index)} == {0}
+
+
 # ---------------------------------------------------------------- front-ends
 
 

@@ -118,6 +118,15 @@ class Rig:
             front_end.close()
 
 
+def send_merged(rig: Rig, front_ends: int, poisoned: tuple[int, ...], records: int = 2) -> None:
+    """One batch from each front-end, merged into one."""
+    before = rig.engine._loop.totals()["merged"]
+    for index in range(front_ends):
+        rig.send(index, 0, records=records, seal=False, poison=index in poisoned)
+    rig.settle()
+    assert rig.engine._loop.totals()["merged"] - before >= front_ends, "they were not merged"
+
+
 def _is_poison(record: Record) -> bool:
     return record.value is not None and record.value.endswith(POISON)
 
