@@ -122,10 +122,13 @@ cdef class Session(Completion):
         port.wake_inode = status.st_ino
 
     def __del__(self):
+        # Finalizers of one garbage run in any order, this one perhaps before those of objects that look here once
+        # more. So nothing is unmapped before nobody refers to it; the sender delivers what is there.
+        self.token = ENDED
         for reader in self.loops.values():
             reader.close()
         if self.attachment is not None:
-            self.attachment.close()
+            self.attachment.close_descriptors()
 
     # ---------------------------------------------------------------- state
 

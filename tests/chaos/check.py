@@ -1,6 +1,7 @@
 """Compares what the front-ends were promised (their journals) with what the topic holds."""
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -8,18 +9,15 @@ from typing import Any
 import numpy as np
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from chaos.journal import CLOSED, Life, read_all
+from chaos.falls import Fall
+from chaos.journal import CLOSED, EXIT, Life, read_all
 from chaos.records import parse
 from cyproducer import errors
 
 READ_S = 120.0
+#: (pid, monotonic ns) of SIGKILLs.
+Kills = Iterable[tuple[int, int]]
 EXAMPLES = 5
-#: A supervisor and its sender that die this close to one another (s) died in the same instant: the one had not
-#: been replaced when the other one fell.
-INSTANT_S = 1.0
-#: For how long after both fell a front-end may die, or leave without close(), before it has given its arena to a
-#: successor; and for how long before it what a dead one left may have been undelivered, while a broker was down.
-ORPHANED_S = 15.0
 
 
 @dataclass
@@ -118,9 +116,58 @@ class Report:
         return found
 
 
-def compare(lives: list[Life], log: Log, falls: list[int] | None = None) -> Report:
-    """`falls`: when (monotonic ns) the supervisor and the sender were killed in the same instant."""
+class _Falls:
+    """What the falls of supervisor and sender excuse in one front-end's life; `killed`: when it was, or None."""
+
+    def __init__(self, life: Life, falls: Sequence[Fall], killed: int | None) -> None:
+        self.life = life
+        self.all = falls
+        self.mine = [fall for fall in falls if life.began <= fall.end]
+        self.exits = life.ended == EXIT and killed is None  # it gives to a successor what it still can
+        self.died = 0 if self.exits else life.end or life.last if killed is None else killed
+
+    def may_be_missing(self) -> "np.ndarray":
+        """Records that only the fallen held: a dead front-end's, or of one that died before it found others."""
+        found = np.zeros(self.life.count, bool)
+        if self.life.ended == CLOSED:
+            return found
+        for fall in self.mine:
+            held = self._mask(fall.held)
+            # Who lives gets the outcome of what had gone out, but perhaps has not journaled it yet.
+            told = self._mask(fall.at_begin) | held
+            found |= held | told & (self.life.bulk | (self.exits and fall.begin > self.life.end))
+            if self.died >= fall.begin and not self._safe_between(fall, self.died):
+                found[:] = True
+        return found
+
+    def _mask(self, records: dict[int, set[int]]) -> "np.ndarray":
+        found = np.zeros(self.life.count, bool)
+        found[[number for number in records.get(self.life.incarnation, ()) if number < self.life.count]] = True
+        return found
+
+    def _safe_between(self, fall: Fall, until: int) -> bool:
+        """Had a sender that lived after `fall` got everything?"""
+        return any(
+            fall.begin < when <= until
+            and founder != fall.founder
+            and not any(other.founder == founder and other.begin < when for other in self.all)
+            for when, founder in self.life.safe
+        )
+
+    def may_be_unknown(self) -> "np.ndarray":
+        """Records that were on the way when both fell."""
+        found = np.zeros(self.life.count, bool)
+        for fall in self.mine:
+            found |= (self.life.intended <= fall.end) & (self.life.resolved >= fall.begin)
+        return found
+
+
+def compare(lives: list[Life], log: Log, falls: Sequence[Fall] = (), killed: Kills = ()) -> Report:
+    """`falls`: of supervisor and sender together; `killed`: front-ends."""
     report = Report()
+    deaths: dict[int, list[int]] = {}
+    for pid, when in killed:
+        deaths.setdefault(pid, []).append(when)
     report.add("foreign", len(log.strange), "; ".join(log.strange[:EXAMPLES]))
     order = np.argsort(log.incarnation, kind="stable")
     names = log.incarnation[order]
@@ -130,12 +177,14 @@ def compare(lives: list[Life], log: Log, falls: list[int] | None = None) -> Repo
     for life in lives:
         first, last = np.searchsorted(names, [life.incarnation, life.incarnation + 1])
         rows = order[first:last]
-        _compare_one(report, life, log.number[rows], log.partition[rows], log.offset[rows], falls or [])
+        of_mine = [when for when in deaths.get(life.pid, ()) if when > life.began]
+        life_falls = _Falls(life, falls, min(of_mine, default=None))
+        _compare_one(report, life, log.number[rows], log.partition[rows], log.offset[rows], life_falls)
     return report
 
 
 def _compare_one(
-    report: Report, life: Life, number: "np.ndarray", partition: "np.ndarray", offset: "np.ndarray", falls: list[int]
+    report: Report, life: Life, number: "np.ndarray", partition: "np.ndarray", offset: "np.ndarray", falls: _Falls
 ) -> None:
     inside = number < life.count
     report.add("foreign", int((~inside).sum()), f"incarnation {life.incarnation}: numbers it never sent")
@@ -147,18 +196,14 @@ def _compare_one(
     report.add_records("duplicated", life, np.flatnonzero(there > 1))
     report.add_records("two outcomes", life, np.flatnonzero(life.outcomes > 1))
     report.add_records("lost", life, np.flatnonzero(acked & (there == 0)), "acknowledged")
-    orphaned = life.ended != CLOSED and any(
-        life.last - ORPHANED_S * 1e9 < fall < life.last + ORPHANED_S * 1e9 for fall in falls
-    )
-    missing = np.flatnonzero(pending & (there == 0))
-    if orphaned:  # its arena was held by the supervisor and the sender alone, and both fell
-        report.counts["orphaned, gone"] += len(missing)
-    else:
-        report.add_records("lost", life, missing, "accepted")
+    missing = pending & (there == 0)
+    fallen = missing & falls.may_be_missing()
+    report.counts["gone with all who held it"] += int(fallen.sum())
+    report.add_records("lost", life, np.flatnonzero(missing & ~fallen), "accepted")
     report.add_records("refused yet delivered", life, np.flatnonzero(life.refused & (there > 0)))
     unknown = failed & (life.error == errors.OUTCOME_UNKNOWN) | failed & (life.error == errors.SENDER_LOST)
-    allowed = unknown & _near(life, falls)
-    report.counts["unknown, allowed"] += int(allowed.sum())
+    allowed = failed & (life.error == errors.SENDER_LOST) & falls.may_be_unknown()
+    report.counts["unknown, both fell"] += int(allowed.sum())
     report.add_records("failed", life, np.flatnonzero(failed & ~allowed), _codes(life, failed & ~allowed))
     report.add_records("failed yet delivered", life, np.flatnonzero(failed & ~unknown & ~life.some & (there > 0)))
     if life.ended == CLOSED:
@@ -171,14 +216,6 @@ def _compare_one(
     report.counts["in the log"] += len(number)
     report.counts["refused"] += int(life.refused.sum())
     report.counts["in doubt, in the log"] += int((~life.accepted & ~life.refused & (there > 0)).sum())
-
-
-def _near(life: Life, falls: list[int]) -> "np.ndarray":
-    """Records that were on the way when the supervisor and the sender fell together."""
-    found = np.zeros(life.count, bool)
-    for fall in falls:
-        found |= (life.intended < fall + INSTANT_S * 1e9) & (life.resolved >= fall)
-    return found
 
 
 def _codes(life: Life, chosen: "np.ndarray") -> str:
@@ -211,10 +248,12 @@ def _check_offsets(
     report.add_records("wrong offset", life, np.flatnonzero(said & there & ~right))
 
 
-def check(directory: Path, servers: str, topic: str, falls: list[int] | None = None) -> tuple[Report, list[Life]]:
+def check(
+    directory: Path, servers: str, topic: str, falls: Sequence[Fall] = (), killed: Kills = ()
+) -> tuple[Report, list[Life]]:
     """Reads the journals and the topic and compares them."""
     lives = read_all(directory)
-    return compare(lives, read_log(servers, topic), falls), lives
+    return compare(lives, read_log(servers, topic), falls, killed), lives
 
 
 def percentile(values: Any, share: float) -> float:

@@ -4,9 +4,12 @@ import argparse
 import os
 import random
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from support.process import script_environment
 
 from chaos.monkey import ACTIONS
 from chaos.run import Plan, run
@@ -24,13 +27,28 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only", action="append", choices=sorted(ACTIONS), help="only this action, or these; may be repeated"
     )
+    parser.add_argument(
+        "--double-starts", type=int, metavar="N", help="instead: N times two senders are started at once; no broker"
+    )
     parser.add_argument("--keep", metavar="DIR", help="where journals and logs stay; removed if clean and not given")
     return parser.parse_args()
+
+
+def double_starts(rounds: int, seed: int) -> int:
+    """Prints how the rounds ended; the exit status."""
+    with tempfile.TemporaryDirectory(prefix="cyp-") as runtime:
+        environment = script_environment({"CYPRODUCER_RUNTIME_DIR": runtime})
+        ended = subprocess.run([sys.executable, "-m", "chaos.starts", str(rounds), str(seed)], env=environment)
+        if ended.returncode:
+            print("".join(path.read_text(errors="replace")[-20_000:] for path in Path(runtime).glob("*.log")))
+    return ended.returncode
 
 
 def main() -> int:
     chosen = arguments()
     seed = random.SystemRandom().randrange(10**6) if chosen.seed is None else chosen.seed
+    if chosen.double_starts:
+        return double_starts(chosen.double_starts, seed)
     seconds = chosen.kills * 1.5 if chosen.minutes is None else chosen.minutes * 60
     actions = {name: weight for name, weight in ACTIONS.items() if not chosen.only or name in chosen.only}
     directory = Path(chosen.keep or tempfile.mkdtemp(prefix="cyp-chaos-"))

@@ -4,6 +4,7 @@ Every record has an intent line before `send()` and an accepted (or refused) lin
 line. A bulk call is one intent and one acceptance for all of its rows.
 """
 
+import atexit
 import ctypes
 import os
 import random
@@ -17,9 +18,11 @@ from typing import Any
 
 from chaos import journal
 from chaos.records import value_of
+from cyproducer.shm.handshake import peer_credentials
 
 FINISH_S = 120.0
 _PR_SET_PDEATHSIG = 1
+_leaving: "list[FrontEnd]" = []
 
 
 @dataclass
@@ -58,6 +61,16 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
+def _last_words() -> None:
+    """The outcomes that came while the producer's own exit waited for them."""
+    for front_end in _leaving:
+        front_end._collect()
+
+
+# A front-end's process loads the producer's module later, and handlers run in reverse.
+atexit.register(_last_words)
+
+
 class FrontEnd:
     """A producer and its journal. `run` returns when it was told to stop or its limit is reached."""
 
@@ -75,6 +88,7 @@ class FrontEnd:
         self.outstanding = 0
         self.futures: deque[tuple[int, Any]] = deque()
         self.arrays: deque[tuple[int, int, Any]] = deque()
+        self.session: Any = None
 
     def stop(self, *_: Any) -> None:
         self.told_to_stop = True
@@ -106,14 +120,29 @@ class FrontEnd:
             self.journal.put(journal.END, self.sent, flags=journal.CLOSED)
             return
         self._collect()
-        self.journal.put(journal.END, self.sent)
         if self.order.ending == "_exit":
+            self.journal.put(journal.END, self.sent)
             os._exit(0)
+        self.journal.put(journal.END, self.sent, flags=journal.EXIT)
+        _leaving.append(self)
 
     def _attach(self) -> None:
         before = time.monotonic_ns()
         self.producer._attach(time.monotonic() + self.producer_patience())
         self.journal.put(journal.ATTACHED, 0, time.monotonic_ns() - before)
+        self._look_at_session()
+
+    def _look_at_session(self) -> None:
+        """Journals that another sender has all that was accepted, once it has."""
+        session = self.producer._session
+        if session is self.session or session.inherited or not session.alive:
+            return
+        try:
+            founder, _, _ = peer_credentials(session.attachment.socket)
+        except OSError:
+            return  # this one has just ended as well
+        self.session = session
+        self.journal.put(journal.SAFE, self.sent, founder)
 
     def producer_patience(self) -> float:
         return float(self.order.settings.get("max_block_ms", 60_000)) / 1000
@@ -144,6 +173,7 @@ class FrontEnd:
             self._refused(number, 1, error)
             return
         self.journal.put(journal.ACCEPTED, number, 1)
+        self._look_at_session()
         if not self.order.callbacks:
             self.futures.append((number, future))
 
@@ -159,6 +189,7 @@ class FrontEnd:
             self._refused(number, count, error)
             return
         self.journal.put(journal.ACCEPTED, number, count)
+        self._look_at_session()
         self.arrays.append((number, count, future))
 
     def _refused(self, number: int, count: int, error: Exception) -> None:

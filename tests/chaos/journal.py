@@ -20,9 +20,10 @@ DTYPE = np.dtype(
         ("number", "<i8"), ("value", "<i8"), ("time", "<i8"),
     ]
 )
-(BEGIN, INTENT, ACCEPTED, REFUSED, ACKED, FAILED, ATTACHED, END) = range(1, 9)
-#: Flags of END: `close()` returned; else the process left with outcomes outstanding, as it may.
-CLOSED = 1
+(BEGIN, INTENT, ACCEPTED, REFUSED, ACKED, FAILED, ATTACHED, END, SAFE) = range(1, 10)
+#: Flags of END: `close()` returned; else the process left with outcomes outstanding, as it may: by an exit in
+#: order, or by _exit (0).
+CLOSED, EXIT = 1, 2
 #: Flag of FAILED: some rows of the bulk call that it belongs to failed, not all.
 SOME = 1
 SUFFIX = ".journal"
@@ -80,9 +81,12 @@ class Life:
     outcomes            how many outcomes were journaled a record (1 is right)
     error               code of the outcome, 0: acknowledged
     some                bool a record: the error is that of a bulk call of which this row may have been written
+    bulk                bool a record: sent by a bulk call, which has an outcome when all of its rows have one
     partition, offset   of the acknowledgement; -1: none, or unknown
     intended, resolved  times of the intent and of the outcome in ns, 0: none
-    ended               None: killed; else the flags of END
+    ended, end          None: killed; else the flags of END, and its time
+    safe                (time, founder): from then on all that was accepted before, and all that is accepted until
+                        the next one, is in an arena that the senders of that founder hold
     """
 
     incarnation: int
@@ -94,12 +98,15 @@ class Life:
     outcomes: "np.ndarray"
     error: "np.ndarray"
     some: "np.ndarray"
+    bulk: "np.ndarray"
     partition: "np.ndarray"
     offset: "np.ndarray"
     intended: "np.ndarray"
     resolved: "np.ndarray"
     last: int = 0
     ended: int | None = None
+    end: int = 0
+    safe: list[tuple[int, int]] = field(default_factory=list)
     attach_ns: list[int] = field(default_factory=list)
     refusals: list[int] = field(default_factory=list)
 
@@ -121,18 +128,18 @@ def read(path: Path) -> Life:
     count = int((intents["number"] + intents["value"]).max()) if len(intents) else 0
     life = Life(
         incarnation_of(path), 0, 0, count, np.zeros(count, bool), np.zeros(count, bool), np.zeros(count, "u4"),
-        np.zeros(count, "i4"), np.zeros(count, bool), np.full(count, -1, "i4"), np.full(count, -1, "i8"),
-        np.zeros(count, "i8"), np.zeros(count, "i8"),
+        np.zeros(count, "i4"), np.zeros(count, bool), np.zeros(count, bool), np.full(count, -1, "i4"),
+        np.full(count, -1, "i8"), np.zeros(count, "i8"), np.zeros(count, "i8"),
     )
     begin = lines[lines["kind"] == BEGIN]
     if len(begin):
         life.pid, life.began = int(begin[0]["number"]), int(begin[0]["time"])
     life.last = int(lines["time"].max()) if len(lines) else 0
-    for line in intents:
-        life.intended[line["number"]:line["number"] + line["value"]] = line["time"]
+    _mark(life.intended, intents, intents["time"])
+    _mark(life.bulk, intents, intents["value"] > 1)
     for kind, marks in ((ACCEPTED, life.accepted), (REFUSED, life.refused)):
-        for line in lines[lines["kind"] == kind]:
-            marks[line["number"]:line["number"] + line["value"]] = True
+        chosen = lines[lines["kind"] == kind]
+        _mark(marks, chosen, np.ones(len(chosen), bool))
     life.refusals = [int(code) for code in lines[lines["kind"] == REFUSED]["code"]]
     acked, failed = lines[lines["kind"] == ACKED], lines[lines["kind"] == FAILED]
     np.add.at(life.outcomes, acked["number"], 1)
@@ -144,9 +151,19 @@ def read(path: Path) -> Life:
     life.resolved[acked["number"]] = acked["time"]
     life.resolved[failed["number"]] = failed["time"]
     life.attach_ns = [int(value) for value in lines[lines["kind"] == ATTACHED]["value"]]
+    life.safe = [(int(line["time"]), int(line["value"])) for line in lines[lines["kind"] == SAFE]]
     ends = lines[lines["kind"] == END]
-    life.ended = int(ends[-1]["flags"]) if len(ends) else None
+    if len(ends):
+        life.ended, life.end = int(ends[-1]["flags"]), int(ends[-1]["time"])
     return life
+
+
+def _mark(marks: "np.ndarray", lines: "np.ndarray", values: "np.ndarray") -> None:
+    """Sets the records that each line names to its value."""
+    single = lines["value"] == 1
+    marks[lines["number"][single]] = values[single]
+    for line, value in zip(lines[~single], values[~single], strict=True):
+        marks[line["number"]:line["number"] + line["value"]] = value
 
 
 def read_all(directory: Path) -> list[Life]:

@@ -65,6 +65,7 @@ class Master:
         if self.kind == "recycled":
             order.limit = self.random.randrange(self.order.limit // 2, 2 * self.order.limit)
             order.ending = self.random.choice(("close", "exit", "_exit"))
+            order.settings = {**order.settings, "exit_flush_timeout_ms": self.random.choice((0, 10_000))}
         return order
 
     def _start(self, slot: int) -> None:

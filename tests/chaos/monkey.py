@@ -8,6 +8,9 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from support.process import is_running, wait_until
+
+from chaos.falls import Fall, falling, founder_of
 from chaos.world import Target, World
 from cyproducer.cli.kafka_node import KafkaCluster
 
@@ -22,7 +25,10 @@ ACTIONS = {
     "kill supervisor": 6,
     "stop supervisor": 1,
     "kill both": 4,
+    "kill both, apart": 3,
 }
+#: "apart": between the two kills, in which the one that is left may or may not begin to replace the other.
+APART_S = (0.0, 0.004)
 BROKER_DOWN_S = (0.5, 4.0)
 STOPPED_S = (0.05, 2.5)
 SENDER_BACK_S = 30.0
@@ -54,6 +60,9 @@ class Monkey:
         self.killed = 0
         self.events: list[Event] = []
         self.defects: list[str] = []
+        self.falls: list[Fall] = []
+        self._founder = 0
+        self._perhaps: Fall | None = None
         self._next = time.monotonic() + self.pause
         self._later: list[tuple[float, Any]] = []
         self._broker_busy = False
@@ -64,12 +73,9 @@ class Monkey:
         return self.killed >= self.kills
 
     @property
-    def falls(self) -> list[int]:
-        """When the supervisor and the sender were killed together, or the sender when it had no supervisor."""
-        return [
-            event.time for event in self.events
-            if event.action == "kill both" or (event.action == "kill sender" and event.what.endswith("supervisor 0"))
-        ]
+    def front_end_kills(self) -> list[tuple[int, int]]:
+        """(pid, monotonic ns)."""
+        return [(event.pid, event.time) for event in self.events if event.action == "kill front-end"]
 
     def tick(self) -> None:
         """Does what is due."""
@@ -82,6 +88,11 @@ class Monkey:
             (action,) = self.random.choices(list(self.actions), list(self.actions.values()))
             self._act(action)
 
+    def rest(self) -> None:
+        """After the last kill: everything is whole again, and it is known what the last one was."""
+        self.heal()
+        self.await_sender(supervised=False)
+
     def heal(self) -> None:
         """Everything that is stopped goes on, brokers that are down come back."""
         for _, action in self._later:
@@ -93,7 +104,7 @@ class Monkey:
         verb, _, whom = action.partition(" ")
         done = {
             "front-end": self._front_end, "leader": self._leader, "sender": self._sender,
-            "supervisor": self._sender, "both": self._sender,
+            "supervisor": self._sender, "both": self._sender, "both, apart": self._sender,
         }[whom](verb, whom)
         if not done:
             self._front_end("kill", "front-end")
@@ -167,15 +178,43 @@ class Monkey:
         if pids is None:
             return False
         sender, supervisor = pids
-        victims = {"sender": [sender], "supervisor": [supervisor], "both": [supervisor, sender]}[whom]
+        victims = {"sender": [sender], "supervisor": [supervisor]}.get(whom, [supervisor, sender])
         self.random.shuffle(victims)
-        self._note(f"{verb} {whom}", victims[0], f"sender {sender}, supervisor {supervisor}")
-        for pid in victims:
-            self._send(pid, signal.SIGKILL if verb == "kill" else signal.SIGSTOP)
+        what = f"sender {sender}, supervisor {supervisor}"
         if verb == "stop":
+            self._note(f"{verb} {whom}", victims[0], what)
+            for pid in victims:
+                self._send(pid, signal.SIGSTOP)
             self._sender_stopped = True
             self._after(STOPPED_S, lambda: self._go_on(victims))
+        elif len(victims) == 2 or not supervisor:
+            self._kill_all(f"{verb} {whom}", victims, what, apart=whom == "both, apart")
+        else:
+            self._note(f"{verb} {whom}", victims[0], what)
+            self._send(victims[0], signal.SIGKILL)
         return True
+
+    def _kill_all(self, action: str, victims: list[int], what: str, apart: bool) -> None:
+        """Perhaps nobody is left then who could go on: a fall, unless one had begun to replace the other."""
+        with falling(victims, self._founder) as self._perhaps:
+            self._note(action, victims[0], what)
+            if not apart and self.random.random() < 0.5:
+                for pid in victims:  # the first one's end is nothing that the other one could see
+                    self._send(pid, signal.SIGSTOP)
+            for pid in victims:
+                self._send(pid, signal.SIGKILL)
+                if apart and pid == victims[0]:
+                    time.sleep(self.random.uniform(*APART_S))
+            wait_until(lambda: not any(is_running(pid) for pid in victims), 30, f"the end of {victims}, killed")
+
+    def _see_founder(self, founder: int) -> None:
+        """A sender answers: is it of the same line as before? Else the line has ended, as it may only in a fall."""
+        if founder != self._founder and self._founder:
+            if self._perhaps is not None:
+                self.falls.append(self._perhaps)
+            else:
+                self.defects.append(f"the line of processes of {self._founder} has ended; {founder} began another one")
+        self._founder, self._perhaps = founder, None
 
     def _go_on(self, pids: list[int]) -> None:
         for pid in pids:
@@ -187,7 +226,9 @@ class Monkey:
         deadline = time.monotonic() + SENDER_BACK_S
         while time.monotonic() < deadline:
             found = self.world.status()
-            if found is not None:
+            founder = founder_of(found["socket"]) if found is not None else 0
+            if found is not None and founder:
+                self._see_founder(founder)
                 supervisor = found["supervisor_pid"] or 0
                 if supervised and not supervisor:
                     return None

@@ -1,9 +1,11 @@
 """The records of a chaos run: each names its incarnation and number, and its bytes follow from them."""
 
 import random
+import re
 
 PATTERN = random.Random(20).randbytes(1 << 18)
 _STEP = 7919
+_NAME = re.compile(rb"(\d+)/(\d+)/")
 
 
 def value_of(incarnation: int, number: int, size: int) -> bytes:
@@ -22,3 +24,31 @@ def parse(value: bytes | None) -> tuple[int, int] | None:
     if parts[2] != PATTERN[at:at + len(parts[2])]:
         return None
     return int(parts[0]), number
+
+
+def named_in(chunk: bytes, count: int) -> list[tuple[int, int]]:
+    """(incarnation, number) of the records that begin in a chunk; the last one may go on in another chunk."""
+    found, at = [], 0
+    for _ in range(count):
+        length, inner = _varint(chunk, at)
+        at = inner + length
+        _, inner = _varint(chunk, inner + 1)  # attributes, timestamp
+        _, inner = _varint(chunk, inner)  # offset
+        key, inner = _varint(chunk, inner)
+        _, inner = _varint(chunk, inner + max(0, key))
+        name = _NAME.match(chunk, inner)
+        assert name is not None, f"no record of a chaos run at {inner} of {len(chunk)} bytes"
+        found.append((int(name[1]), int(name[2])))
+    return found
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """(number, where it ends)."""
+    raw, shift = 0, 0
+    while True:
+        byte = data[at]
+        at += 1
+        raw |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return (raw >> 1) ^ -(raw & 1), at

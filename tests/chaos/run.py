@@ -20,7 +20,8 @@ from cyproducer.cli.kafka_node import KafkaCluster
 PARTITIONS = 48
 REPLICAS = 3
 SETTLE_S = 3.0
-_PROGRESS_S = 1.0
+# On a terminal one line that changes, else lines that add up.
+_PROGRESS_S = 1.0 if sys.stderr.isatty() else 30.0
 _DETACHED = re.compile(r"^ts=(\S+) .*msg=detached .*\bpeer=(\d+)\b")
 
 
@@ -56,6 +57,7 @@ class Result:
         actions = Counter(event.action for event in self.monkey.events)
         lines = [f"seed {self.plan.seed}: {self.monkey.killed} kills in {self.seconds:.0f} s"]
         lines += [f"{name:24} {count:>10,}" for name, count in sorted(actions.items())]
+        lines.append(f"{'fell without successor':24} {len(self.monkey.falls):>10,}")
         lines += ["", *self.report.lines(), ""]
         lines += [f"{name:36} {figure}" for name, figure in self.figures.items()]
         lines += ["", "clean" if self.clean else f"DEFECTS: {dict(self.report.defects)}"]
@@ -79,7 +81,7 @@ def run(plan: Plan, cluster: KafkaCluster, directory: Path, progress: bool = Fal
                 shown = time.monotonic()
                 _show(f"{monkey.killed}/{plan.kills} kills, {_lines(world):,} lines, {shown - began:.0f} s")
             time.sleep(0.005)
-        monkey.heal()
+        monkey.rest()
         if progress:
             _show("no kills any more; waiting for every outcome")
         time.sleep(SETTLE_S)
@@ -89,7 +91,9 @@ def run(plan: Plan, cluster: KafkaCluster, directory: Path, progress: bool = Fal
         world.abort()
     if progress:
         _show("reading the topic")
-    report, lives = check(world.journals, cluster.bootstrap_servers, topic, monkey.falls)
+    report, lives = check(
+        world.journals, cluster.bootstrap_servers, topic, monkey.falls, monkey.front_end_kills
+    )
     for defect in world.defects + monkey.defects:
         report.add("left or broken", 1, defect)
     _add_errors(report, lives)
@@ -106,7 +110,8 @@ def _add_errors(report: Report, lives: list[Life]) -> None:
 
 
 def _show(text: str) -> None:
-    print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+    terminal = sys.stderr.isatty()
+    print(f"\r\x1b[K{text}" if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True)
 
 
 def _lines(world: World) -> int:
@@ -116,7 +121,7 @@ def _lines(world: World) -> int:
 def figures(lives: list[Life], monkey: Monkey, log: str) -> dict[str, str]:
     """What was measured on the way: times in ms, "p50 / p99 (n)"."""
     found = {}
-    fallen = [event for event in monkey.events if event.action in ("kill sender", "kill both", "stop sender")]
+    fallen = [event for event in monkey.events if event.action.startswith(("kill sender", "kill both", "stop sender"))]
     quiet = [
         ns / 1e6
         for life in lives
@@ -125,8 +130,8 @@ def figures(lives: list[Life], monkey: Monkey, log: str) -> dict[str, str]:
     ]
     found["attach, ms"] = _figure(quiet)
     found["reclaim of a killed front-end, ms"] = _figure(reclaim_ms(monkey, log))
-    for action in ("kill sender", "kill both"):
-        times = [event.time for event in monkey.events if event.action == action]
+    for action in ("kill sender", "kill supervisor", "kill both"):
+        times = [event.time for event in monkey.events if event.action.startswith(action)]
         found[f"{action} to first acknowledgement, ms"] = _figure(first_ack_ms(lives, times))
     return found
 

@@ -1,12 +1,15 @@
 """The checker finds each defect that is put into honest journals and an honest log, and nothing else."""
 
+import os
 import random
+import time
 from pathlib import Path
 
 import pytest
 
 from chaos import journal
 from chaos.check import Log, compare
+from chaos.falls import Fall
 from chaos.records import parse, value_of
 from cyproducer import errors
 
@@ -39,10 +42,10 @@ class Story:
             for writer in self.writers:
                 writer.put(journal.END, RECORDS, flags=journal.CLOSED)
 
-    def compare(self, falls=None):
+    def compare(self, falls=(), killed=()):
         for writer in self.writers:
             writer.close()
-        return compare(journal.read_all(self.directory), Log.of([tuple(row) for row in self.rows]), falls)
+        return compare(journal.read_all(self.directory), Log.of([tuple(row) for row in self.rows]), falls, killed)
 
 
 @pytest.fixture
@@ -159,15 +162,118 @@ def test_errors(story):
     assert dict(story.compare().defects) == {"failed": 5, "failed yet delivered": 1, "refused yet delivered": 1}
 
 
-def test_an_unknown_outcome_is_allowed_when_supervisor_and_sender_fell_together(tmp_path):
-    story = Story(tmp_path)
-    writer = journal.Writer(tmp_path / journal.name_of(2, 0))
-    writer.put(journal.INTENT, 0, 1)
-    writer.put(journal.ACCEPTED, 0, 1)
-    fall = journal.read(tmp_path / journal.name_of(2, 0)).last
-    writer.put(journal.FAILED, 0, 0, errors.OUTCOME_UNKNOWN)
-    story.writers.append(writer)
-    assert story.compare([fall]).clean
+class Survivor:
+    """A third process' journal, written while `fall` happens."""
+
+    FOUNDER, HEIR = 1000, 2000
+
+    def __init__(self, story):
+        self.path = story.directory / journal.name_of(2, 0)
+        self.writer = journal.Writer(self.path)
+        story.writers.append(self.writer)
+        self.sent = 0
+        self.writer.put(journal.SAFE, 0, self.FOUNDER)
+
+    def send_array(self, count):
+        self.writer.put(journal.INTENT, self.sent, count)
+        self.writer.put(journal.ACCEPTED, self.sent, count)
+        self.sent += count
+
+    def send(self, count=1):
+        for _ in range(count):
+            self.writer.put(journal.INTENT, self.sent, 1)
+            self.writer.put(journal.ACCEPTED, self.sent, 1)
+            self.sent += 1
+
+    def fall(self, held=(), at_begin=(), founder=FOUNDER):
+        begin = time.monotonic_ns()
+        me = journal.incarnation_of(self.path)
+        return Fall(begin, begin + 1000, founder, {me: set(held)}, {me: set(at_begin)})
+
+
+@pytest.fixture
+def survivor(story):
+    return Survivor(story)
+
+
+@pytest.mark.parametrize(
+    ("code", "when", "defects"),
+    [
+        (errors.SENDER_LOST, "before", {}),
+        (errors.OUTCOME_UNKNOWN, "before", {"failed": 1}),
+        (errors.DELIVERY_TIMEOUT, "before", {"failed": 1}),
+        (errors.SENDER_LOST, "after", {"failed": 1}),
+        (errors.SENDER_LOST, "over", {"failed": 1}),
+    ],
+)
+def test_the_outcome_of_what_was_sent_before_the_fall_may_be_unknown(story, survivor, code, when, defects):
+    if when == "after":
+        fall = survivor.fall()
+    survivor.send()
+    if when == "before":
+        fall = survivor.fall()
+    survivor.writer.put(journal.FAILED, 0, 0, code)
+    if when == "over":
+        fall = survivor.fall()
+    survivor.writer.put(journal.END, 1, flags=journal.CLOSED)
+    assert dict(story.compare([fall]).defects) == defects
+
+
+def test_what_a_dead_front_end_left_may_be_gone_if_the_fallen_held_it(story, survivor):
+    survivor.send(5)
+    survivor.writer.put(journal.END, 5)
+    fall = survivor.fall(held=[1, 2])
+    report = story.compare([fall])
+    assert dict(report.defects) == {"lost": 3}
+    assert report.counts["gone with all who held it"] == 2
+
+
+@pytest.mark.parametrize("ending", ["killed", "_exit", "exit", "close"])
+@pytest.mark.parametrize("successor", [None, "the fallen one", "one that fell before", "the next"])
+def test_who_dies_after_the_fall_has_lost_all_unless_another_sender_had_it(story, survivor, ending, successor):
+    falls = [survivor.fall(founder=500)]
+    survivor.send(5)
+    falls.append(survivor.fall())
+    if successor:
+        founders = {"the fallen one": survivor.FOUNDER, "one that fell before": 500, "the next": survivor.HEIR}
+        survivor.writer.put(journal.SAFE, 5, founders[successor])
+    if ending != "killed":
+        flags = {"_exit": 0, "exit": journal.EXIT, "close": journal.CLOSED}[ending]
+        survivor.writer.put(journal.END, 5, flags=flags)
+    defects = {"lost": 5} if successor == "the next" or ending in ("exit", "close") else {}
+    if ending == "close":
+        defects["no outcome"] = 5
+    assert dict(story.compare(falls).defects) == defects
+
+
+def test_who_is_killed_while_it_exits_has_not_exited(story, survivor):
+    survivor.send(5)
+    fall = survivor.fall()
+    survivor.writer.put(journal.END, 5, flags=journal.EXIT)
+    assert story.compare([fall], killed=[(os.getpid(), time.monotonic_ns())]).clean
+
+
+def test_what_an_exit_had_not_learned_is_excused_if_it_was_on_the_way(story, survivor):
+    survivor.send(5)
+    survivor.writer.put(journal.END, 5, flags=journal.EXIT)
+    fall = survivor.fall(at_begin=[0, 1, 2], held=[2])
+    assert dict(story.compare([fall]).defects) == {"lost": 2}
+
+
+def test_a_bulk_call_that_is_not_over_has_told_nothing(story, survivor):
+    survivor.send(2)
+    survivor.send_array(4)
+    fall = survivor.fall(at_begin=[0, 1, 2, 3])
+    survivor.writer.put(journal.SAFE, 6, survivor.HEIR)
+    assert dict(story.compare([fall]).defects) == {"lost": 4}
+
+
+def test_a_fall_before_it_began_excuses_nobody(story):
+    begin = time.monotonic_ns()
+    survivor = Survivor(story)
+    survivor.send(5)
+    fall = Fall(begin - 2000, begin - 1000, survivor.FOUNDER)
+    assert dict(story.compare([fall]).defects) == {"lost": 5}
 
 
 def test_a_torn_journal_is_read(tmp_path):

@@ -89,7 +89,7 @@ class World:
                 self.masters.append(
                     subprocess.Popen(
                         [sys.executable, "-m", "chaos.master", json.dumps(order)],
-                        env=script_environment(self.environment), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                        env=script_environment({"PYTHONFAULTHANDLER": "1", **self.environment}), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                     )
                 )
         if wait:

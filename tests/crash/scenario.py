@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 from chaos.check import Report, check
+from chaos.falls import Fall, falling, founder_of
 from chaos.journal import ACKED, LINE, SUFFIX
 from chaos.world import World
 from support.crashpoints import Trigger, points, role_of
@@ -57,7 +58,7 @@ class Rig:
     aloud: bool = False
     number: int = 0
     defects: list[str] = field(default_factory=list)
-    falls: list[int] = field(default_factory=list)
+    falls: list[Fall] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
 
     def world(self, families: dict[str, list[int]]) -> World:
@@ -74,11 +75,21 @@ class Rig:
         scene = Scene(self.cluster, world)
         if name not in AFTER:
             self.trigger.arm(name, role, number)
-        with STIMULI.get(name, contextlib.nullcontext)(scene):
+        both = number == signal.SIGKILL and name in BOTH_FALL
+        fall = self._falling(world) if both else contextlib.nullcontext()
+        with fall, STIMULI.get(name, contextlib.nullcontext)(scene):
             if name in AFTER:
                 self._prelude(*AFTER[name], lambda: self.trigger.arm(name, role, number))
             self._await(world, name, number)
         self.defects += [f"{name}: {defect}" for defect in scene.defects]
+
+    @contextlib.contextmanager
+    def _falling(self, world: World) -> Iterator[None]:
+        """The supervisor and the sender fall within the block."""
+        known = wait_until(world.status, 10, "a sender")
+        with falling([known["sender_pid"], known["supervisor_pid"]], founder_of(known["socket"])) as fall:
+            yield
+        self.falls.append(fall)
 
     def _prelude(self, point: str, number: int, then: Callable[[], None]) -> None:
         """Something happens at another point before: a process stops there, and goes on or dies after `then`."""
@@ -102,8 +113,6 @@ class Rig:
             self.trigger.disarm()
         self._say(f"{signal.Signals(number).name} at {name} in {pid}")
         if number == signal.SIGKILL:
-            if name in BOTH_FALL:
-                self.falls.append(time.monotonic_ns())
             wait_until(lambda: not is_running(pid), 10, f"the end of process {pid}, killed at {name}")
         else:
             wait_until(lambda: _is_stopped(pid), 10, f"process {pid} stopped at {name}")

@@ -1,12 +1,14 @@
 """The sender goes with its supervisor: what it had not sent moves to the next one, for everybody who waits."""
 
 import asyncio
+import sys
 import threading
 import time
 from collections import defaultdict
 
 import pytest
 from standin_sender import StandIn
+from support.process import run_script
 
 import cyproducer
 from cyproducer import KafkaProducer, errors
@@ -351,3 +353,41 @@ def test_a_dropped_producer_with_kept_futures(started, path):
         time.sleep(0.01)
     assert not sender.front_ends
     assert {r.value for r in sender.log} == {b"kept", b"not kept"}
+
+
+FINALIZED = """
+    import sys, time
+    sys.path[:0] = sys.argv[3:]
+    from pathlib import Path
+    from standin_sender import StandIn
+    from cyproducer import KafkaProducer
+    path, moved = Path(sys.argv[1]), sys.argv[2] == "moved"
+    sender = StandIn(path, {"t": 4}).__enter__()
+    sender.hold = True
+    producer = KafkaProducer(sender=str(path))
+    futures = [producer.send("t", b"%d" % n, partition=n % 4) for n in range(100)]
+    first = producer._session
+    if moved:
+        sender.__exit__(None, None, None)
+        path.unlink()
+        sender = StandIn(path, {"other": 1}).__enter__()
+        producer.partitions_for("other")
+    first.__del__()
+    if moved:
+        sender.topics["t"] = 4
+        sender.publish()
+        for future in futures:
+            future.result(10)
+    producer.metrics()
+    [future.done() for future in futures]
+    producer.__del__()
+    del first, producer
+    print(len(sender.log))
+    sender.__exit__(None, None, None)
+"""
+
+
+@pytest.mark.parametrize(("kind", "written"), [("alone", "0"), ("moved", "100")])
+def test_finalizers_of_garbage_run_in_any_order(path, kind, written):
+    """The session's may run before the producer's, and before that of the session that has inherited from it."""
+    assert run_script(FINALIZED, path, kind, *sys.path).stdout.strip() == written

@@ -1,0 +1,134 @@
+"""What goes with a supervisor and its sender when both die: nobody else holds a dead front-end's memory.
+
+Nothing here is a guess about time. A dead front-end's arena does not change any more, so the records in it that
+were not done when both processes were gone are exactly those that may be missing.
+"""
+
+import contextlib
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from chaos.records import named_in
+from cyproducer.shm.handshake import peer_credentials
+
+_ARENA = "cyproducer-arena"
+# layout.h: magic, layout_version, slot_count, ring_entries, slots_offset, ring_offset, chunks_offset
+_HEADER = struct.Struct("<QIIQQQQ")
+_ROW_WORDS = 8
+_UNIT_BYTES = 4096
+_STATE_SHIFT, _COUNT_SHIFT, _COUNT_MASK, _BYTES_MASK = 60, 18, 0xFFFF, 0x3FFFF
+_OPEN, _TAKEN = 1, 4
+_FOLLOW_S = 0.005
+
+
+@dataclass
+class Fall:
+    """Supervisor and sender died with nobody to succeed them.
+
+    begin, end  before the first signal, and when both were gone (monotonic ns)
+    founder     pid of the supervisor that had made the socket: the name of this line of processes
+    held        {incarnation: numbers} of the records in arenas that were not done at the end; of a front-end
+                that lived on at that time, this is what it had not given up itself
+    at_begin    the same at the beginning
+    """
+
+    begin: int
+    end: int
+    founder: int
+    held: dict[int, set[int]] = field(default_factory=dict)
+    at_begin: dict[int, set[int]] = field(default_factory=dict)
+
+
+class Arenas:
+    """The arenas that some processes hold, kept to be read when those are gone."""
+
+    def __init__(self, pids: list[int]) -> None:
+        self.pids = pids
+        self.fds: dict[tuple[int, int], int] = {}
+        self.take()
+
+    def take(self) -> None:
+        """Keeps those that have come in the meantime as well."""
+        for pid in self.pids:
+            with contextlib.suppress(OSError):
+                for entry in os.listdir(f"/proc/{pid}/fd"):
+                    self._keep(Path(f"/proc/{pid}/fd/{entry}"))
+
+    def _keep(self, path: Path) -> None:
+        with contextlib.suppress(OSError):
+            if _ARENA not in os.readlink(path):
+                return
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            status = os.fstat(fd)
+            known = self.fds.setdefault((status.st_dev, status.st_ino), fd)
+            if known != fd:
+                os.close(fd)
+
+    def read(self) -> dict[int, set[int]]:
+        """{incarnation: numbers} of all records that are not done."""
+        found: dict[int, set[int]] = {}
+        for fd in self.fds.values():
+            for incarnation, number in _not_done(fd):
+                found.setdefault(incarnation, set()).add(number)
+        return found
+
+    def close(self) -> None:
+        for fd in self.fds.values():
+            os.close(fd)
+        self.fds.clear()
+
+
+@contextlib.contextmanager
+def falling(pids: list[int], founder: int) -> Iterator[Fall]:
+    """Within the block the processes fall; the Fall that it yields is complete at its end."""
+    fall = Fall(time.monotonic_ns(), 0, founder)
+    arenas, over = Arenas(pids), threading.Event()
+    fall.at_begin = arenas.read()
+
+    def follow() -> None:
+        while not over.wait(_FOLLOW_S):
+            arenas.take()
+
+    follower = threading.Thread(target=follow)
+    follower.start()
+    try:
+        yield fall
+    finally:
+        over.set()
+        follower.join()
+        fall.end = time.monotonic_ns()
+        fall.held = arenas.read()
+        arenas.close()
+
+
+def _not_done(fd: int) -> list[tuple[int, int]]:
+    """(incarnation, number) of the records in an arena's chunks that are open or closed but not done."""
+    _, _, slots, _, slots_offset, _, chunks_offset = _HEADER.unpack(os.pread(fd, _HEADER.size, 0))
+    table = np.frombuffer(os.pread(fd, slots * _ROW_WORDS * 8, slots_offset), "<u8").reshape(-1, _ROW_WORDS)
+    words = table[:, 0]
+    state = words >> np.uint64(_STATE_SHIFT)
+    found = []
+    for slot in np.flatnonzero((state >= _OPEN) & (state <= _TAKEN)):
+        word = int(words[slot])
+        chunk = os.pread(fd, word & _BYTES_MASK, chunks_offset + int(slot) * _UNIT_BYTES)
+        found += named_in(chunk, word >> _COUNT_SHIFT & _COUNT_MASK)
+    return found
+
+
+def founder_of(path: str) -> int:
+    """Pid of the process that listens, or whose socket was inherited by the one that does; 0: nobody answers."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        sock.settimeout(1.0)
+        try:
+            sock.connect(path)
+            return peer_credentials(sock)[0]
+        except OSError:
+            return 0

@@ -1,0 +1,41 @@
+"""What a chaos run reads from the arenas of dead front-ends is what they held."""
+
+import os
+import random
+import time
+
+from chaos.falls import Arenas
+from chaos.records import value_of
+from standin_sender import StandIn
+from support.process import wait_until
+
+from cyproducer import KafkaProducer
+
+
+def test_records_that_are_not_done_are_found(short_tmp):
+    """Small ones in chunks that grow, with keys and without, and one that takes several chunks."""
+    path = short_tmp / f"s{time.monotonic_ns()}"
+    draw = random.Random(5)
+    with StandIn(path, {"t": 4}) as sender, KafkaProducer(sender=str(path), linger_ms=0) as producer:
+
+        def send(numbers):
+            for number in numbers:
+                size = 200_000 if number == 777 else draw.randrange(1000)
+                key = b"%d" % number if number % 3 else None
+                producer.send("t", value_of(3_000_001, number, size), key=key, partition=draw.randrange(4))
+
+        def held():
+            arenas = Arenas([os.getpid()])
+            found = arenas.read()
+            arenas.close()
+            return found
+
+        send(range(500))
+        producer.flush(20)
+        assert held() == {}
+        sender.hold = True
+        send(range(500, 1500))
+        assert held() == {3_000_001: set(range(500, 1500))}
+        sender.release()
+        producer.flush(20)
+        wait_until(lambda: held() == {}, what="the end of all records")
