@@ -202,6 +202,8 @@ def _compare_one(
     report.add_records("lost", life, np.flatnonzero(missing & ~fallen), "accepted")
     report.add_records("refused yet delivered", life, np.flatnonzero(life.refused & (there > 0)))
     unknown = failed & (life.error == errors.OUTCOME_UNKNOWN) | failed & (life.error == errors.SENDER_LOST)
+    for code in np.unique(life.error[failed]):
+        report.counts[f"error {errors.name_for_code(int(code))}"] += int((failed & (life.error == code)).sum())
     allowed = failed & (life.error == errors.SENDER_LOST) & falls.may_be_unknown()
     report.counts["unknown, both fell"] += int(allowed.sum())
     report.add_records("failed", life, np.flatnonzero(failed & ~allowed), _codes(life, failed & ~allowed))

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cyproducer.shm.arena import LAYOUT_VERSION
 from support.process import command_of, is_running, kill_senders, name_of, users_of, wait_until
 
 from chaos.falls import founder_of
@@ -26,7 +27,6 @@ from cyproducer.observe.status import stop
 from cyproducer.producer import attach
 from cyproducer.sender import process
 from cyproducer.shm import rendezvous
-from cyproducer.shm.arena import LAYOUT_VERSION
 from cyproducer.shm.handshake import peer_credentials
 from cyproducer.shm.rendezvous import Rendezvous
 

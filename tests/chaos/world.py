@@ -31,6 +31,9 @@ SETTINGS = {
     "sender_idle_timeout_ms": 20_000,
 }
 STATUS_S = 5.0
+#: A front-end has its standard three, a journal, a control socket, two wake-ups and two for its callback thread;
+#: a forked one what its parent had.
+FRONT_END_FDS = 24
 # What the sender must not hold any more once its last front-end is gone and all is delivered.
 _OF_A_FRONT_END = ("cyproducer-arena", "cyproducer-outcomes")
 # What a sender that is healthy does not write into its log.
@@ -89,7 +92,8 @@ class World:
                 self.masters.append(
                     subprocess.Popen(
                         [sys.executable, "-m", "chaos.master", json.dumps(order)],
-                        env=script_environment({"PYTHONFAULTHANDLER": "1", **self.environment}), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                        env=script_environment({"PYTHONFAULTHANDLER": "1", **self.environment}),
+                        stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                     )
                 )
         if wait:
@@ -136,6 +140,7 @@ class World:
 
     def finish(self) -> None:
         """Front-ends stop, get all their outcomes and leave; then the sender is looked at, and ends."""
+        self._look_at_the_front_ends()
         for master in self.masters:
             master.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + FINISH_S + 30
@@ -151,6 +156,26 @@ class World:
         for line in self.log_text().splitlines():
             if any(alarm in line for alarm in _ALARMS):
                 self.defects.append(f"the sender's log: {line[:300]}")
+
+    def _look_at_the_front_ends(self) -> None:
+        """Of the sessions with senders that have fallen nothing is mapped, and nothing open."""
+        try:
+            wait_until(lambda: self._surplus() == [], 20, "the front-ends' letting go of former sessions")
+        except AssertionError:
+            self.defects += self._surplus()[:5]
+
+    def _surplus(self) -> list[str]:
+        found = []
+        for target in self.front_ends():
+            with contextlib.suppress(OSError):
+                maps = Path(f"/proc/{target.pid}/maps").read_text()
+                counts = [maps.count(name) for name in _OF_A_FRONT_END]
+                if max(counts) > 1:
+                    found.append(f"front-end {target.slot}-{target.life} maps {counts} of {_OF_A_FRONT_END}")
+                fds = len(os.listdir(f"/proc/{target.pid}/fd"))
+                if fds > FRONT_END_FDS:
+                    found.append(f"front-end {target.slot}-{target.life} has {fds} descriptors")
+        return found
 
     def _look_at_the_sender(self) -> None:
         """Without front-ends and work it holds nothing of them; told to end it does, and leaves nothing."""

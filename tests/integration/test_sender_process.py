@@ -117,19 +117,6 @@ def test_many_processes_at_once_have_one_sender(runtime_dir: Path) -> None:
         end_of(int(pids[0]))
 
 
-def test_attaching_while_senders_end(connect: Callable[..., Attachment]) -> None:
-    """Every moment of an idle exit is hit: with a timeout of 0 the sender ends as its front-end does."""
-    pids = set()
-    for turn in range(25):
-        attachment = connect(sender_idle_timeout_ms=0)
-        pids.add(attachment.sender_pid)
-        attachment.close()
-        time.sleep(turn % 5 * 0.0007)
-    assert len(pids) > 1
-    for pid in pids:
-        end_of(pid)
-
-
 ODD = (
     ATTACH
     + """
