@@ -26,10 +26,26 @@ _LATER = {
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if _is_sub_interpreter():
+        # Before a native module is loaded: whichever interpreter loads one is the only one that can.
+        raise errors.UnsupportedPlatformError(
+            "cyproducer works in the main interpreter of a process only, this is a sub-interpreter "
+            "(under mod_wsgi: WSGIApplicationGroup %{GLOBAL})"
+        )
     room = _LATER[name] if sys.platform == "linux" else "unsupported"
     value = getattr(importlib.import_module(f"{__name__}.{room}"), name)
     globals()[name] = value
     return value
+
+
+def _is_sub_interpreter() -> bool:
+    for module in ("_interpreters", "_xxsubinterpreters"):  # Python 3.13, and before
+        try:
+            interpreters = importlib.import_module(module)
+        except ImportError:
+            continue
+        return bool(interpreters.get_current() != interpreters.get_main())
+    return False
 
 
 def __dir__() -> list[str]:

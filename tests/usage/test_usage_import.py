@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.process import sender_processes, start_script
+from support.process import run_script, sender_processes, start_script
 
 from cyproducer import KafkaProducer
 from cyproducer.cli.kafka_node import free_ports
@@ -88,3 +88,33 @@ def test_a_producer_that_was_never_used_leaves_no_trace(
     ending(producer)
     assert not producer.bootstrap_connected()
     assert list(runtime_dir.iterdir()) == []
+
+
+def test_a_sub_interpreter_is_refused_and_the_main_one_goes_on() -> None:
+    """Whichever comes first: a native module that was loaded by one interpreter would be lost for the other."""
+    script = """
+        try:
+            import _interpreters as interpreters  # Python 3.13
+        except ImportError:
+            import _xxsubinterpreters as interpreters
+        TEXT = '''if True:
+            import sys
+            sys.path[:] = {path}
+            from cyproducer import errors
+            try:
+                from cyproducer import {name}
+            except errors.UnsupportedPlatformError as error:
+                print("main interpreter" in str(error), flush=True)
+        '''
+        def refused(name):
+            made = interpreters.create()
+            interpreters.run_string(made, TEXT.format(path=sys.path, name=name))
+            interpreters.destroy(made)
+        import sys
+        refused("KafkaProducer")
+        refused("wait")
+        from cyproducer import KafkaProducer
+        refused("KafkaProducer")
+        print(KafkaProducer(bootstrap_servers="127.0.0.1:9").bootstrap_connected())
+    """
+    assert run_script(script).stdout == "True\nTrue\nTrue\nFalse\n"
