@@ -296,7 +296,13 @@ cdef class Arena:
                 for slot in taken:
                     self.pool.free(slot)
                 return None
-            taken.append(slot)
+            try:
+                taken.append(slot)
+            except MemoryError:
+                self.pool.free(slot)
+                for slot in taken:
+                    self.pool.free(slot)
+                raise
             size -= class_bytes(self.pool.chunk_class[slot])
         return taken
 

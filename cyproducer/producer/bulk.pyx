@@ -78,12 +78,16 @@ cdef BulkFuture _send(object producer, Rows rows):
     try:
         bulk._find_topics(needed)
         bulk._run()
-    except errors.KafkaError as error:
+    except BaseException as error:  # what a signal's handler raises, too
         bulk.future.rows = bulk.row
         error.queued = bulk.future
         if bulk.row:
-            error.message += f" ({bulk.row} of {rows.rows} rows were queued before, and will be delivered)"
-            error.args = (error.message,)
+            text = f"{bulk.row} of {rows.rows} rows were queued before, and will be delivered"
+            if isinstance(error, errors.KafkaError):
+                error.message += f" ({text})"
+                error.args = (error.message,)
+            else:
+                error.add_note(text)
         raise
     finally:
         bulk._release_wakes()

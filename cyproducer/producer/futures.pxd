@@ -45,4 +45,9 @@ cdef class Run:
 cdef object metadata_of(Future future)
 cdef Batch make_batch(object session, str topic, int32_t partition, int64_t base_timestamp)
 cdef Future make_future(Batch batch, uint32_t index, int64_t timestamp, Py_ssize_t key_size, Py_ssize_t value_size)
-cdef object watch_delivery(Future future, object function)
+cdef int set_future(
+    Future future, Batch batch, uint32_t index, int64_t timestamp, Py_ssize_t key_size, Py_ssize_t value_size
+) except -1
+cdef list fresh_delivery(Future future, object function)
+cdef bint room_for_delivery(Batch batch, object function, list fresh) except -1
+cdef object watch_delivery(Future future, object function, list fresh)

@@ -256,6 +256,14 @@ cdef Batch make_batch(object session, str topic, int32_t partition, int64_t base
 
 cdef Future make_future(Batch batch, uint32_t index, int64_t timestamp, Py_ssize_t key_size, Py_ssize_t value_size):
     cdef Future future = Future.__new__(Future)
+    set_future(future, batch, index, timestamp, key_size, value_size)
+    return future
+
+
+cdef int set_future(
+    Future future, Batch batch, uint32_t index, int64_t timestamp, Py_ssize_t key_size, Py_ssize_t value_size
+) except -1:
+    """Makes it that of a record, perhaps one that is yet to come. Allocates only if the timestamp is far."""
     cdef int64_t delta = timestamp - batch.base_timestamp
     future.batch = batch
     future.index = index
@@ -268,31 +276,73 @@ cdef Future make_future(Batch batch, uint32_t index, int64_t timestamp, Py_ssize
         batch.far[index] = timestamp
     else:
         future.timestamp_delta = <int32_t>delta
-    return future
+    return 0
 
 
-cdef object watch_delivery(Future future, object function):
+cdef list fresh_delivery(Future future, object function):
+    """What watch_delivery adds to a batch whose last callback is another one."""
+    return [_make_run(future, ON_DELIVERY, function)]
+
+
+cdef bint room_for_delivery(Batch batch, object function, list fresh) except -1:
+    """Makes sure that watch_delivery will allocate nothing. False: it needs a fresh_delivery().
+
+    A list keeps its room for an item that was taken off again.
+    """
+    cdef Run run
+    if batch.callbacks is None:
+        return fresh is not None
+    run = batch.callbacks[len(batch.callbacks) - 1]
+    if run.function is function and run.kind == ON_DELIVERY:
+        run.futures.append(None)
+        run.futures.pop()
+        return True
+    if fresh is None:
+        return False
+    batch.callbacks.append(None)
+    batch.callbacks.pop()
+    return True
+
+
+cdef object watch_delivery(Future future, object function, list fresh):
     """`function(error, record)` for a record that was just sent; the session's callback thread runs."""
-    _add_callback(future, ON_DELIVERY, function)
+    if not _join_run(future, ON_DELIVERY, function):
+        _add_run(future.batch, fresh)
 
 
 cdef object _add_callback(Future future, int kind, object function):
-    cdef Batch batch = future.batch
-    cdef Run run
-    if batch.callbacks:
-        run = batch.callbacks[len(batch.callbacks) - 1]
-        if run.function is function and run.kind == kind:
-            run.futures.append(future)
-            return
-    run = Run.__new__(Run)
+    if not _join_run(future, kind, function):
+        _add_run(future.batch, [_make_run(future, kind, function)])
+
+
+cdef Run _make_run(Future future, int kind, object function):
+    cdef Run run = Run.__new__(Run)
     run.kind = kind
     run.function = function
     run.futures = [future]
+    return run
+
+
+cdef bint _join_run(Future future, int kind, object function) except -1:
+    """Adds it to the batch's last run, if that is of the same callback."""
+    cdef Batch batch = future.batch
+    cdef Run run
+    if not batch.callbacks:
+        return False
+    run = batch.callbacks[len(batch.callbacks) - 1]
+    if run.function is not function or run.kind != kind:
+        return False
+    run.futures.append(future)
+    return True
+
+
+cdef object _add_run(Batch batch, list fresh):
+    """`fresh`: the run in a list that becomes the batch's own if that has none."""
     if batch.callbacks is not None:
-        batch.callbacks.append(run)
+        batch.callbacks.append(fresh[0])
         return
     # whole before another thread can run: when watch_batch returns the batch may be done and called back
-    batch.callbacks = [run]
+    batch.callbacks = fresh
     batch.session.watch_batch()
 
 

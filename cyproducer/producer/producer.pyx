@@ -20,7 +20,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from cyproducer.producer.append cimport Chain, append_record
 from cyproducer.producer.arena cimport HAVE_ROOM, NEED_SESSION
-from cyproducer.producer.futures cimport Batch, Future, make_future, watch_delivery
+from cyproducer.producer.futures cimport Batch, Future, fresh_delivery, room_for_delivery, set_future, watch_delivery
 from cyproducer.producer.partitioner cimport key_partition
 from cyproducer.producer.prepared cimport FEW_HEADERS, prepare, small_number, view_headers
 from cyproducer.producer.topics cimport Topic
@@ -146,19 +146,21 @@ cdef class KafkaProducer:
                 # As unsigned: a delta below 0 is large, after a wall clock that was set back.
                 if timestamp_ms is None and <uint64_t>delta > <uint64_t>session.patience_ms and chain.limit != 0:
                     session.look()  # nobody has answered for long: is the sender gone?
-                elif append_record(
-                    &session.port, chain, timestamp, key_data, key_size, value_data, value_size, views,
-                    header_count, record_size_bound(key_size, value_size, header_bytes, header_count),
+                elif (
+                    chain.limit != 0 and -0x7fffffff <= delta <= 0x7fffffff
+                    and (on_delivery is None or room_for_delivery(<Batch>chain.batch, on_delivery, None))
+                    and append_record(
+                        &session.port, chain, timestamp, key_data, key_size, value_data, value_size, views,
+                        header_count, record_size_bound(key_size, value_size, header_bytes, header_count),
+                    )
                 ):
                     future.batch = <Batch>chain.batch
                     future.index = chain.total - 1
                     future.timestamp_delta = <int32_t>delta
                     future.key_size = <int32_t>key_size
                     future.value_size = <int32_t>value_size
-                    if delta > 0x7fffffff or delta < -0x7fffffff:
-                        future = make_future(future.batch, future.index, timestamp, key_size, value_size)
                     if on_delivery is not None:
-                        watch_delivery(future, on_delivery)
+                        watch_delivery(future, on_delivery, None)
                     return future
         if not self.plain:
             key = self.serialize(self.key_serializer, topic, headers, key, "key_serializer")
@@ -194,8 +196,9 @@ cdef class KafkaProducer:
                        list<struct<key: string, value: binary>>
 
         All arguments, sizes and partitions are checked before the first row is queued. Blocks, each time up to
-        max_block_ms, for the sender, metadata or memory. If that raises, the rows queued before are delivered:
-        the error says how many, and its `queued` is their future. Raises what `send()` raises.
+        max_block_ms, for the sender, metadata or memory. If that raises (or a signal's handler does), the rows
+        queued before are delivered: the error says how many, and its `queued` is their future. Raises what
+        `send()` raises.
         """
         from cyproducer.producer import bulk
 
@@ -229,12 +232,16 @@ cdef class KafkaProducer:
     # ---------------------------------------------------------------- attempts
 
     cdef object attempt(self, Prepared record, object turn):
-        """The future of the record; or what it needs before it can be tried again."""
+        """The future of the record; or what it needs before it can be tried again.
+
+        All that can fail, or run other code, comes before the commit: who gets an error has queued nothing.
+        """
         cdef Session session = self.current()
         cdef Topic topic
         cdef Chain *chain
         cdef Batch batch
-        cdef Future future
+        cdef Future future = Future.__new__(Future)
+        cdef list fresh = None
         cdef int32_t partition
         cdef int status = 0
         cdef bint sticky = record.partition < 0 and (record.key_size < 0 or self.ignore_keys)
@@ -267,30 +274,37 @@ cdef class KafkaProducer:
             else:
                 partition = key_partition(record.key_data, record.key_size, topic.partition_count)
             if not session.fits_batch(record.bound):
+                if record.on_delivery is not None and fresh is None:
+                    fresh = fresh_delivery(future, record.on_delivery)
                 batch = session.put_alone(
                     topic, partition, record.timestamp, record.key_data, record.key_size, record.value_data,
                     record.value_size, record.views, record.header_count, turn, &status,
                 )
                 if batch is None:
                     return status
-                future = make_future(batch, 0, record.timestamp, record.key_size, record.value_size)
+                set_future(future, batch, 0, record.timestamp, record.key_size, record.value_size)
                 break
             chain = &topic.chains[partition]
-            if append_record(
-                &session.port, chain, record.timestamp, record.key_data, record.key_size, record.value_data,
-                record.value_size, record.views, record.header_count, record.bound,
-            ):
-                future = make_future(
-                    <Batch>chain.batch, chain.total - 1, record.timestamp, record.key_size, record.value_size
-                )
-                break
+            if chain.limit != 0:
+                batch = <Batch>chain.batch
+                set_future(future, batch, chain.total, record.timestamp, record.key_size, record.value_size)
+                if record.on_delivery is not None and not room_for_delivery(batch, record.on_delivery, fresh):
+                    fresh = fresh_delivery(future, record.on_delivery)
+                    continue
+                if chain.batch != <void *>batch or chain.total != future.index:
+                    continue  # a finalizer, run by the collector, has sent as well
+                if append_record(
+                    &session.port, chain, record.timestamp, record.key_data, record.key_size, record.value_data,
+                    record.value_size, record.views, record.header_count, record.bound,
+                ):
+                    break
             if sticky and session.close_full(chain, record.bound):
                 continue  # a full batch: the next one is of another partition
             status = session.make_room(topic, partition, record.bound, record.timestamp, turn)
             if status != HAVE_ROOM:
                 return status
         if record.on_delivery is not None:
-            watch_delivery(future, record.on_delivery)
+            watch_delivery(future, record.on_delivery, fresh)
         return future
 
     cdef object send_blocking(self, Prepared record):
