@@ -387,6 +387,13 @@ def test_gevent_greenlets_go_on_while_one_waits(sender):
         "print([x.value.offset for x in w], len(ticks) > 5, called)\n"
     )
     sender.hold = True
-    threading.Timer(2, sender.release).start()
+
+    def release():
+        while not sender.attached:  # importing gevent takes as long as it takes
+            time.sleep(0.01)
+        time.sleep(1)
+        sender.release()
+
+    threading.Thread(target=release).start()
     done = run(code, sender.path)
     assert done.stdout == "[0, 0, 0] True [0]\n", done.stderr
