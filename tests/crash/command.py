@@ -13,7 +13,7 @@ from pathlib import Path
 from support import build
 from support.crashpoints import Trigger, points
 
-from crash.scenario import PARTITIONS, Rig
+from crash.scenario import run_all
 from cyproducer.cli.kafka_node import KafkaCluster
 
 
@@ -38,10 +38,7 @@ def main() -> int:
         for word in chosen.signal or ("KILL", "STOP"):
             trigger = Trigger(directory)
             began = time.monotonic()
-            topic = cluster.create_topic(f"crash-{word}", PARTITIONS, 1)
-            rig = Rig(cluster, directory / word, trigger, topic, aloud=True)
-            rig.run(names, signal.Signals[f"SIG{word}"])
-            report = rig.check()
+            report = run_all(cluster, directory / word, trigger, names, signal.Signals[f"SIG{word}"], aloud=True)
             print(f"SIG{word} at {len(names)} points in {time.monotonic() - began:.0f} s")
             print("\n".join(report.lines()))
             clean = clean and report.clean

@@ -26,7 +26,7 @@ from crash.stimuli import STIMULI, Scene
 from cyproducer.cli.kafka_node import KafkaCluster
 
 PARTITIONS = 4
-REACH_S = 12.0
+REACH_S = 40.0
 STOPPED_S = 0.1
 GO_ON_LINES = 60
 FAMILIES = {"recycled": [0, 1, 2, 3]}
@@ -60,6 +60,7 @@ class Rig:
     defects: list[str] = field(default_factory=list)
     falls: list[Fall] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
+    read: dict[Path, tuple[int, int]] = field(default_factory=dict)
 
     def world(self, families: dict[str, list[int]]) -> World:
         return World(
@@ -122,11 +123,23 @@ class Rig:
 
     def go_on(self, world: World, after: str) -> None:
         """The world is as it was: everybody lives, and records are acknowledged."""
-        before = acknowledged(world)
+        before = self.acknowledged(world)
         try:
-            wait_until(lambda: acknowledged(world) >= before + GO_ON_LINES, 30, f"acknowledgements after {after}")
+            wait_until(lambda: self.acknowledged(world) >= before + GO_ON_LINES, 30, f"acknowledgements after {after}")
         except AssertionError as error:
             self.defects.append(str(error))
+
+    def acknowledged(self, world: World) -> int:
+        """Records of the world that have been acknowledged; of each journal only what was added is read."""
+        for path in world.journals.glob(f"*{SUFFIX}"):
+            count, at = self.read.get(path, (0, 0))
+            size = path.stat().st_size // LINE.size * LINE.size
+            if size > at and int(path.name.partition("-")[0]) in world.slots:
+                with open(path, "rb") as file:
+                    file.seek(at)
+                    count += file.read(size - at)[::LINE.size].count(ACKED)
+                self.read[path] = count, size
+        return sum(count for count, _ in self.read.values())
 
     def _say(self, text: str) -> None:
         self.log.append(f"{time.monotonic():.3f} {text}")
@@ -171,17 +184,18 @@ class Rig:
         return report
 
 
+def run_all(
+    cluster: KafkaCluster, directory: Path, trigger: Trigger, names: list[str], number: int, aloud: bool = False
+) -> Report:
+    """The signal at each of the points, and what came of it."""
+    topic = cluster.create_topic(f"crash-{signal.Signals(number).name}", PARTITIONS, 1)
+    rig = Rig(cluster, directory, trigger, topic, aloud)
+    rig.run(names, number)
+    return rig.check()
+
+
 def _is_stopped(pid: int) -> bool:
     try:
         return psutil.Process(pid).status() == psutil.STATUS_STOPPED
     except psutil.NoSuchProcess:
         return False
-
-
-def acknowledged(world: World) -> int:
-    """Records of the world that have been acknowledged."""
-    found = 0
-    for path in world.journals.glob(f"*{SUFFIX}"):
-        if int(path.name.partition("-")[0]) in world.slots:
-            found += path.read_bytes()[::LINE.size].count(ACKED)
-    return found

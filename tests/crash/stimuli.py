@@ -5,7 +5,6 @@ import itertools
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future as PoolFuture
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +13,7 @@ from typing import Any
 
 from chaos.world import World
 from support.consumer import read_topic
+from support.process import wait_until
 
 from cyproducer import KafkaProducer
 from cyproducer.cli.kafka_node import KafkaCluster
@@ -21,7 +21,7 @@ from cyproducer.errors import KafkaError
 
 PATIENCE_S = 60.0
 ATTEMPTS = 40
-BACKLOG_S = 0.3
+IN_FLIGHT, BEHIND = 5, 20  # requests of a connection, the most that there are; records that are sent after those
 JUDGED = 3  # attempts that are looked at afterwards, the last ones
 _topics = itertools.count(1)
 
@@ -209,22 +209,39 @@ def impatient(scene: Scene) -> Iterator[None]:
 
 @contextlib.contextmanager
 def sender_with_work_killed(scene: Scene) -> Iterator[None]:
-    """Requests are on the way, and batches queued, when it dies."""
-    with silent_broker(scene):
-        time.sleep(BACKLOG_S)
-        with _process("sender_pid")(scene):
-            pass
-    yield
+    """Requests are on the way, and batches queued behind them, when it dies."""
+    topic = scene.topic()
+    values: list[bytes] = []
+    with scene.producer(linger_ms=0) as producer:
+        futures = [producer.send(topic, b"warm")]
+        futures[0].result(PATIENCE_S)
+
+        def send() -> None:
+            values.append(b"%d" % len(values))
+            futures.append(producer.send(topic, values[-1]))
+
+        with silent_broker(scene):
+            wait_until(lambda: send() or _in_flight(scene) == IN_FLIGHT, PATIENCE_S, "requests on the way")
+            for _ in range(BEHIND):
+                send()
+            with _process("sender_pid")(scene):
+                pass
+        yield
+        for future in futures:
+            future.result(PATIENCE_S)
+    scene.expect_values(topic, [b"warm", *values])
+
+
+def _in_flight(scene: Scene) -> int:
+    status = scene.world.status()
+    return sum(connection["in_flight"] for connection in status["connections"]) if status else 0
 
 
 def _process(which: str) -> Stimulus:
     @contextlib.contextmanager
     def kill(scene: Scene) -> Iterator[None]:
-        status = scene.world.status()
-        if status is None:
-            scene.defects.append("the sender does not answer")
-        else:
-            os.kill(status[which], signal.SIGKILL)
+        status = wait_until(scene.world.status, PATIENCE_S, "the sender's status")
+        os.kill(status[which], signal.SIGKILL)
         yield
 
     return kill

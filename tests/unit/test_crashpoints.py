@@ -12,7 +12,7 @@ from support.process import script_environment
 
 STEPS = (
     "append", "commit", "submit", "seal", "outcome", "accumulate", "drain", "build", "write", "read", "complete",
-    "reclaim", "attach",
+    "reclaim", "attach", "adopt", "split", "epoch", "expire", "supervise",
 )
 SCRIPT = """
 import sys
