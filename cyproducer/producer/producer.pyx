@@ -6,6 +6,7 @@ prepared first and then attempted as often as it takes, with a wait for what was
 """
 
 import atexit
+import errno
 import logging
 import os
 import platform
@@ -57,6 +58,8 @@ def check_platform():
         os.close(os.pidfd_open(os.getpid()))
         fork_token()
     except (AttributeError, OSError) as error:
+        if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            return  # it is known here, and wanting at the moment: the first use will tell
         raise errors.UnsupportedPlatformError(
             f"cyproducer needs memfd_create, pidfd_open and MADV_WIPEONFORK of Linux 5.4, which fail here: {error}"
         ) from error

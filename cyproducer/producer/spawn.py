@@ -5,6 +5,7 @@ forks once more, so that the sender is nobody's child: no application has to rea
 own process group, and a handler that reaps every child (gunicorn's) only ever sees exit status 0.
 """
 
+import errno
 import fcntl
 import json
 import os
@@ -28,6 +29,9 @@ _ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TZ", "HOME", "TMPDIR", "LD_LIBRARY_PA
 if SANITIZED:
     _ENVIRONMENT += ("LD_PRELOAD", "ASAN_OPTIONS", "UBSAN_OPTIONS")
 _GUARD = "CYPRODUCER_SPAWNED"
+_DESCRIPTORS = 4
+# EBADF: posix_spawn means a number above the limit of this process.
+_SCARCE = (errno.EAGAIN, errno.EBADF, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _LOG_TAIL_BYTES = 2000
 _FIRST_HALF_S = 1.0
 # sys.path.append, and last: a site-packages directory must not shadow the standard library.
@@ -216,7 +220,7 @@ def spawn_sender(python: str, rendezvous: Rendezvous, order: dict[str, Any]) -> 
     """Starts `python` as a sender; the order (settings and more, as JSON) is its standard input.
 
     Raises SenderUnavailableError if this process was itself started to be a sender (a program that poses as
-    an interpreter), OSError if nothing could be started.
+    an interpreter) or gets no descriptors, OSError if `python` cannot be run.
     """
     if os.environ.get(_GUARD):
         raise SenderUnavailableError(
@@ -233,15 +237,7 @@ def spawn_sender(python: str, rendezvous: Rendezvous, order: dict[str, Any]) -> 
     arguments = [python, "-I", "-S", "-c", code, "cyproducer-sender", os.path.basename(rendezvous.stem)]
     opened: list[int] = []
     try:
-        # A memfd rather than a pipe: settings of any size, and nobody waits for a reader.
-        stdin = os.memfd_create("cyproducer-order", os.MFD_CLOEXEC)
-        opened.append(stdin)
-        os.write(stdin, json.dumps(order).encode())
-        os.lseek(stdin, 0, os.SEEK_SET)
-        report, stdout = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        opened += [report, stdout]
-        log = open_private(rendezvous.log, os.O_WRONLY | os.O_APPEND)
-        opened.append(log)
+        stdin, report, stdout, log = _descriptors(order, rendezvous.log, opened)
         log_size = os.fstat(log).st_size
         pid = os.posix_spawn(
             python,
@@ -256,9 +252,29 @@ def spawn_sender(python: str, rendezvous: Rendezvous, order: dict[str, Any]) -> 
         if DEBUG:
             crashpoint("attach.sender-spawned")
         return Spawned(pid, report, rendezvous.log, log_size, python)
+    except OSError as error:
+        if len(opened) == _DESCRIPTORS and error.errno not in _SCARCE:
+            raise
+        text = f"a sender cannot be started: {error.strerror}; check the limits of this process (ulimit -n, -u, -v)"
+        raise SenderUnavailableError(text) from error
     finally:
         for fd in opened:
             os.close(fd)
+
+
+def _descriptors(order: dict[str, Any], log: str, opened: list[int]) -> tuple[int, int, int, int]:
+    """(order, end of the report that is read, end that is written, log), which are in `opened` too."""
+    # A memfd rather than a pipe: settings of any size, and nobody waits for a reader.
+    try:
+        opened.append(os.memfd_create("cyproducer-order", os.MFD_CLOEXEC))
+    except OSError as error:
+        raise OSError(error.errno, f"memfd_create: {error.strerror}") from None
+    os.write(opened[0], json.dumps(order).encode())
+    os.lseek(opened[0], 0, os.SEEK_SET)
+    opened.extend(os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK))
+    opened.append(open_private(log, os.O_WRONLY | os.O_APPEND))
+    order_fd, report, stdout, log_fd = opened
+    return order_fd, report, stdout, log_fd
 
 
 def _file_actions(stdin: int, stdout: int, log: int) -> list[tuple[int, ...]]:

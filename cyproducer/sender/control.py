@@ -249,6 +249,8 @@ class Control(Succession):
             except BlockingIOError:
                 return
             except (OSError, handshake.HandshakeError) as error:
+                if isinstance(error, handshake.TruncatedError) and not peer.attach_id:
+                    peer.send(_refusal("REFUSED", f"the sender has no room for another front-end: {error}"))
                 self._end(peer, f"its message is none: {error}")
                 return
             if message is None:
@@ -365,6 +367,7 @@ class Control(Succession):
         except OSError as error:
             os.close(outcomes)
             os.close(wake)
+            peer.send(_refusal("REFUSED", f"the sender has no room for another front-end: {error}"))
             self._end(peer, f"there is no descriptor for its answer: {error}")
             return False
         answer = {"ok": True, "attach_id": peer.attach_id, "sender_pid": os.getpid()}

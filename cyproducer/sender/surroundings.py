@@ -36,8 +36,8 @@ def leave_surroundings() -> None:
             attempt()
         except (OSError, ValueError):
             pass  # not permitted: what was inherited stays
-    for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_AS, resource.RLIMIT_DATA):
-        raise_limit(limit)
+    for limit in ("NOFILE", "AS", "DATA", "FSIZE", "CPU"):
+        raise_limit(getattr(resource, f"RLIMIT_{limit}"))
 
 
 def raise_limit(limit: int) -> None:

@@ -30,6 +30,7 @@ from typing import Any
 __all__ = [
     "MESSAGE_BYTES_MAX",
     "HandshakeError",
+    "TruncatedError",
     "discard",
     "drain",
     "peek",
@@ -48,6 +49,10 @@ _UCRED = struct.Struct("3i")
 
 class HandshakeError(Exception):
     """A message that is none of ours; the text says why."""
+
+
+class TruncatedError(HandshakeError):
+    """Not all of a message has come: most often, there was no descriptor left for what came with it."""
 
 
 def send(sock: socket.socket, message: dict[str, Any], fds: tuple[int, ...] | list[int] = ()) -> None:
@@ -69,7 +74,7 @@ def receive(sock: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
     fds = _descriptors(ancillary)
     try:
         if flags & (socket.MSG_CTRUNC | socket.MSG_TRUNC):
-            raise HandshakeError("a truncated message (too large, or no file descriptors left)")
+            raise TruncatedError("a truncated message (too large, or no file descriptors left)")
         if len(fds) > DESCRIPTORS_MAX:
             raise HandshakeError(f"{len(fds)} descriptors, {DESCRIPTORS_MAX} are allowed")
         if not data:

@@ -1,0 +1,72 @@
+"""Processes in namespaces of their own, and with system calls that are refused (seccomp)."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from support.process import script_command, script_environment
+
+# seccomp(2) as a script installs it: BPF that looks at the number of the call only.
+REFUSE = """
+    import ctypes, errno, os, platform, struct
+    NUMBERS = {"x86_64": {"memfd_create": 319, "pidfd_open": 434}, "aarch64": {"memfd_create": 279, "pidfd_open": 434}}
+    def refuse(name, error):
+        '''From here on a system call of this process and its children fails with `error`.'''
+        number = NUMBERS[platform.machine()][name]
+        program = b"".join(struct.pack("=HBBI", *instruction) for instruction in (
+            (0x20, 0, 0, 0),                        # load the number
+            (0x15, 0, 1, number),                   # is it this one?
+            (0x06, 0, 0, 0x00050000 | error),       # SECCOMP_RET_ERRNO
+            (0x06, 0, 0, 0x7FFF0000),               # SECCOMP_RET_ALLOW
+        ))
+        kept = ctypes.create_string_buffer(program)
+        argument = struct.pack("@HP", 4, ctypes.addressof(kept))
+        libc = ctypes.CDLL(None, use_errno=True)
+        for call in ((38, 1, 0, 0, 0), (22, 2, argument, 0, 0)):  # PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP
+            assert libc.prctl(*call) == 0, os.strerror(ctypes.get_errno())
+"""
+
+
+def namespaces(*options: str) -> list[str]:
+    """A command in front of another one: `unshare` with these options, and a user namespace if this is not root."""
+    program = shutil.which("unshare")
+    if program is None:
+        pytest.fail("these tests need unshare (Debian: apt-get install util-linux)", pytrace=False)
+    command = [program, *([] if os.geteuid() == 0 else ["--map-root-user"]), *options]
+    tried = subprocess.run([*command, "true"], capture_output=True, text=True)
+    if tried.returncode:
+        pytest.fail(f"these tests need namespaces ({' '.join(command)}): {tried.stderr}", pytrace=False)
+    return command
+
+
+@contextlib.contextmanager
+def start_confined(
+    command: list[str], script: str, *arguments: object, env: Mapping[str, str | None] | None = None
+) -> Iterator["subprocess.Popen[str]"]:
+    """Starts a script (as `start_script`) behind a command; killed at the end of the block."""
+    with subprocess.Popen(
+        [*command, *script_command(script, *arguments)], env=script_environment(env), text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def run_confined(
+    command: list[str],
+    script: str,
+    *arguments: object,
+    timeout: float = 60.0,
+    env: Mapping[str, str | None] | None = None,
+) -> tuple[int, str, str]:
+    """Runs a script behind a command to its end: (exit status, what it printed, what it wrote to stderr)."""
+    with start_confined(command, script, *arguments, env=env) as process:
+        out, err = process.communicate(timeout=timeout)
+        return process.returncode, out, err

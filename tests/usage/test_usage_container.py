@@ -1,0 +1,201 @@
+"""The end of a container, and its walls: PID 1, other namespaces, other users."""
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from lines import expect
+from numbered import numbers_by_key
+from support.confined import namespaces, run_confined, start_confined
+from support.consumer import ReadRecords, read_topic
+from support.process import wait_until
+
+from cyproducer.cli.kafka_node import KafkaCluster
+from cyproducer.observe.status import status
+
+
+@pytest.fixture(autouse=True)
+def swept(nothing_left: None, runtime_dir: Path) -> Iterator[None]:
+    """A container that has ended leaves the files of its sender: nobody was left to remove them."""
+    yield
+    for path in runtime_dir.iterdir():
+        path.unlink()
+
+
+AS_PID_1 = ("--pid", "--fork", "--kill-child", "--mount-proc")
+
+# With PID 1 everything in its namespace ends at once, the sender too.
+APPLICATION = """
+    import os, signal, sys
+    from cyproducer import KafkaProducer
+    assert os.getpid() == 1
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    producer = KafkaProducer(bootstrap_servers=sys.argv[1], linger_ms=500{settings})
+    producer.send(sys.argv[2], b"0", partition=0).result(30)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for number in range(1, 1000):
+        producer.send(sys.argv[2], b"%d" % number, partition=0)
+    {ending}
+"""
+ENDINGS = {
+    "it returns": ("pass", 0),
+    "it exits": ("sys.exit(3)", 3),
+    "it fails": ("raise RuntimeError('the application failed')", 1),
+    "it is told to": ("os.kill(1, signal.SIGTERM)", 0),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_pid_1_waits_for_its_own_outcomes(
+    ending: str, kafka: KafkaCluster, topic: str, arrived: Callable[..., ReadRecords]
+) -> None:
+    """By default up to 10 s."""
+    text, expected = ENDINGS[ending]
+    script = APPLICATION.format(settings="", ending=text).replace("sys.stdin.readline()", "pass")
+    found, _, err = run_confined(namespaces(*AS_PID_1), script, kafka.bootstrap_servers, topic)
+    assert found == expected, err
+    assert arrived(topic, 1000).values_of(0) == [b"%d" % number for number in range(1000)]
+
+
+def test_pid_1_says_what_is_lost(kafka: KafkaCluster, topic: str) -> None:
+    script = APPLICATION.format(settings=", exit_flush_timeout_ms=700", ending="pass")
+    with start_confined(namespaces(*AS_PID_1), script, kafka.bootstrap_servers, topic) as process:
+        expect(process, "ready")
+        kafka.pause()
+        _, err = process.communicate("\n", timeout=60)
+    assert process.returncode == 0
+    (line,) = err.splitlines()
+    for words in ("999 records in ", "exit_flush_timeout_ms=700", "they are lost", "PID 1"):
+        assert words in line
+    kafka.resume()
+    assert len(read_topic(kafka.bootstrap_servers, topic, 1)) <= 1000
+
+
+# ---------------------------------------------------------------- walls
+
+READ_ONLY = """
+    mount -o remount,bind,ro / && mount -t tmpfs -o size=64m,mode=1777 tmpfs /dev/shm && exec "$@"
+"""
+LARGE = """
+    import os, sys
+    from cyproducer import KafkaProducer
+    assert not os.access("/tmp", os.W_OK)
+    free = os.statvfs("/dev/shm")
+    assert free.f_bavail * free.f_frsize <= 64 << 20
+    producer = KafkaProducer(bootstrap_servers=sys.argv[1], buffer_memory=256 << 20, linger_ms=100)
+    for number in range(1000):
+        producer.send(sys.argv[2], b"%d" % number + bytes(100_000), partition=0)
+    producer.flush(60)
+    (place,) = os.listdir("/dev/shm")
+    print([name.rpartition(".")[2] for name in sorted(os.listdir("/dev/shm/" + place))])
+"""
+
+
+def test_read_only_root_and_a_small_dev_shm(kafka: KafkaCluster, topic: str) -> None:
+    """100 MB go through shared memory, which is no file of /dev/shm; only the sender's socket needs a place."""
+    command = [*namespaces("--mount", *AS_PID_1), "sh", "-c", READ_ONLY, "sh"]
+    environment = {"CYPRODUCER_RUNTIME_DIR": None, "TMPDIR": None}
+    found, out, err = run_confined(command, LARGE, kafka.bootstrap_servers, topic, env=environment)
+    assert (found, out) == (0, "['json', 'lock', 'log', 'sock']\n"), err
+    records = read_topic(kafka.bootstrap_servers, topic, 1000)
+    assert [value[:-100_000] for value in records.values_of(0)] == [b"%d" % number for number in range(1000)]
+
+
+SIBLING = """
+    import os, sys
+    from cyproducer import KafkaProducer
+    producer = KafkaProducer(sender=sys.argv[1], linger_ms=60_000, exit_flush_timeout_ms=0)
+    for number in range(100):
+        producer.send(sys.argv[2], b"%d" % number, key=sys.argv[3].encode())
+    print("sent", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_siblings_of_the_senders_pid_namespace(
+    kafka: KafkaCluster, topic: str, runtime_dir: Path, arrived: Callable[..., ReadRecords]
+) -> None:
+    """Their numbers mean nothing to the sender, which sees them as 0: the end of each is told by its pidfd."""
+    path = runtime_dir / "s.sock"
+    script = """
+    import sys
+    from cyproducer.foreground import run_sender
+    run_sender({"bootstrap_servers": sys.argv[1]}, sys.argv[2])
+    """
+    with start_confined(namespaces(*AS_PID_1), script, kafka.bootstrap_servers, path) as sender:
+        wait_until(path.exists, 20, "the sender's socket")
+        for name in ("killed", "ended"):
+            with start_confined(namespaces(*AS_PID_1), SIBLING, path, topic, name) as process:
+                expect(process, "sent")
+                (found,) = status(str(path))
+                assert [each["pid"] for each in found["front_ends"]] == [1]
+                if name == "killed":
+                    process.kill()
+                process.communicate("\n", timeout=30)
+            wait_until(lambda: not status(str(path))[0]["front_ends"], 20, "the front-end's end")
+        assert numbers_by_key(arrived(topic, 200)) == {b"killed": list(range(100)), b"ended": list(range(100))}
+        sender.kill()
+
+
+# The whole of it in one process and its child: where there is no root, both are in a user namespace of many users.
+FOREIGN = """
+    import os, sys, time
+    from cyproducer import KafkaProducer, errors
+    from cyproducer.foreground import run_sender
+    servers, topic, directory, allowed = sys.argv[1:]
+    path = os.path.join(directory, "s.sock")
+    pid = os.fork()
+    if pid == 0:
+        run_sender({"bootstrap_servers": servers}, path, allow_uids=[65534] if allowed == "allowed" else [],
+                   replace=False)
+        os._exit(0)
+    while not os.path.exists(path):
+        time.sleep(0.01)
+    first = KafkaProducer(sender=path)
+    first.send(topic, b"owner's").result(30)   # all modules are imported from here on
+    first.close()
+    os.chmod(directory, 0o755)
+    os.chmod(path, 0o666)       # whoever has opened it to others by hand; the kernel says who they are
+    user = os.fork()
+    if user == 0:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+        producer = KafkaProducer(sender=path, max_block_ms=5000)
+        try:
+            producer.send(topic, b"foreign").result(30)
+            print("sent", flush=True)
+        except errors.KafkaError as error:
+            print(type(error).__name__, error, flush=True)
+        producer.close(1)
+        os._exit(0)
+    os.waitpid(user, 0)
+    KafkaProducer(sender=path).send(topic, b"owner's").result(30)
+    os.kill(pid, 15)
+    os.waitpid(pid, 0)
+    os.chmod(directory, 0o700)
+"""
+
+
+@pytest.mark.parametrize("allowed", ["allowed", "refused"])
+def test_another_user(
+    allowed: str, kafka: KafkaCluster, topic: str, short_tmp: Path, arrived: Callable[..., ReadRecords]
+) -> None:
+    """Who attaches is decided by the kernel's word on the peer; a foreign uid is refused, and told so."""
+    directory = Path(tempfile.mkdtemp(dir=short_tmp))
+    short_tmp.chmod(0o755)
+    options = [] if os.geteuid() == 0 else ["--map-auto"]
+    command = namespaces("--mount", *options)
+    found, out, err = run_confined(command, FOREIGN, kafka.bootstrap_servers, topic, directory, allowed)
+    assert found == 0, err
+    values = sorted(arrived(topic, 3 if allowed == "allowed" else 2).value)
+    if allowed == "allowed":
+        assert (out, values) == ("sent\n", [b"foreign", b"owner's", b"owner's"])
+    else:
+        assert "SenderUnavailableError" in out
+        assert "uid 65534 may not use this sender (see --allow-uid, --allow-gid)" in out
+        assert "a process was refused" in err
+    short_tmp.chmod(0o700)
