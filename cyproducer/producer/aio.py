@@ -1,9 +1,7 @@
 """asyncio: futures and send_async wait through the event loop's own selector, without a thread."""
 
 import asyncio
-import bisect
 import copy
-import itertools
 import os
 import threading
 import time
@@ -16,7 +14,6 @@ from cyproducer.producer import waiting
 _SAME_DEADLINE_S = 0.1
 _ASK_AGAIN_S = 1.0
 _NO_THREAD_S = 0.1
-_numbers = itertools.count()
 
 _descriptors: set[int] = set()
 _connecting: "dict[int, _Connecting]" = {}
@@ -237,48 +234,34 @@ async def _attach(producer: Any, deadline: float) -> None:
     await attached
 
 
-class _Turn(LoopWaiter):
-    """A send that waits. `number` grows with the calls."""
-
-    __slots__ = ("number",)
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(loop)
-        self.number = next(_numbers)
-
-
 class _Line:
-    """Who waits for a sender or for metadata to send to one topic from one loop, in the order of the calls.
+    """Who waits to send to one topic from one loop, in the order of the calls.
 
-    Who waits for memory stands in the session's queue instead, which is the same for everybody.
+    Only the first one stands in the session's queue for memory too: whoever gets memory opens a batch, and those
+    behind him would find room in it that he who is next does not know of yet.
     """
 
     def __init__(self, producer: Any, topic: str, loop: asyncio.AbstractEventLoop) -> None:
-        self.lines: dict[Any, list[_Turn]] = producer._lines
+        self.lines: dict[Any, list[LoopWaiter]] = producer._lines
         self.place = topic, loop
 
     def is_empty(self) -> bool:
         return self.place not in self.lines
 
-    def join(self, turn: _Turn) -> None:
-        """Again: nothing."""
-        line = self.lines.setdefault(self.place, [])
-        if turn not in line:
-            bisect.insort(line, turn, key=lambda each: each.number)
+    def join(self, turn: LoopWaiter) -> None:
+        self.lines.setdefault(self.place, []).append(turn)
 
-    def leave(self, turn: _Turn) -> None:
-        """Not in it: nothing."""
-        line = self.lines.get(self.place, [])
-        if turn in line:
-            line.remove(turn)
-            if line:
-                line[0].wake()
-            else:
-                del self.lines[self.place]
+    def leave(self, turn: LoopWaiter) -> None:
+        line = self.lines[self.place]
+        line.remove(turn)
+        if line:
+            line[0].wake()
+        else:
+            del self.lines[self.place]
 
-    async def wait(self, turn: _Turn, deadline: float) -> bool:
-        """Until `turn` is the first, or not in the line; False: not by `deadline`."""
-        while turn in self.lines.get(self.place, ()) and self.lines[self.place][0] is not turn:
+    async def wait(self, turn: LoopWaiter, deadline: float) -> bool:
+        """Until `turn` is the first; False: not by `deadline`."""
+        while self.lines[self.place][0] is not turn:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 return False
@@ -299,7 +282,7 @@ async def send(producer: Any, prepared: Any, max_block_s: float) -> Any:
         if not isinstance(future, int):
             return future
     deadline = time.monotonic() + max_block_s
-    turn = _Turn(loop)
+    turn = LoopWaiter(loop)
     line.join(turn)
     queue = None
     try:
@@ -314,22 +297,19 @@ async def send(producer: Any, prepared: Any, max_block_s: float) -> Any:
                 if queue is not session:
                     waiting.leave_queue(queue, turn)
                     queue = session
-                await _wait_memory(session, turn, line, deadline, max_block_s)
+                await _wait_memory(session, turn, deadline, max_block_s)
+            elif future == waiting.NEED_SESSION:
+                await _attach(producer, deadline)
             else:
-                line.join(turn)
-                if future == waiting.NEED_SESSION:
-                    await _attach(producer, deadline)
-                else:
-                    await _wait_metadata(session, prepared.topic_name, prepared.wanted_partition, deadline)
+                await _wait_metadata(session, prepared.topic_name, prepared.wanted_partition, deadline)
     finally:
         waiting.leave_queue(queue, turn)
         line.leave(turn)
 
 
-async def _wait_memory(session: Any, turn: _Turn, line: _Line, deadline: float, max_block_s: float) -> None:
+async def _wait_memory(session: Any, turn: LoopWaiter, deadline: float, max_block_s: float) -> None:
     turn.reset()
     waiting.enter_queue(session, turn)
-    line.leave(turn)
     started = time.monotonic_ns()
     woken = await turn.wait(session, deadline)
     session.add_blocked(time.monotonic_ns() - started)
@@ -340,5 +320,7 @@ async def _wait_memory(session: Any, turn: _Turn, line: _Line, deadline: float, 
 def _still_in_line(session: Any, prepared: Any, max_block_s: float) -> errors.KafkaError:
     """The error of one whose time was over before it was the first in its line."""
     if session.alive:
+        if session.topic_state(prepared.topic_name)[0] > prepared.wanted_partition:
+            return waiting.no_memory(session, max_block_s)
         return waiting.no_metadata(session, prepared.topic_name, prepared.wanted_partition)
     return errors.SenderUnavailableError(session.trouble or f"no sender within {max_block_s:g} s")

@@ -17,6 +17,7 @@ from cyproducer.shm.layout cimport CYP_NONE, CYP_OUTCOME_RELEASE, CYP_OUTCOME_RE
 from cyproducer.shm.ring cimport outcome_available, outcome_is_current, outcome_take
 
 from cyproducer import errors
+from cyproducer.producer.delivery import Delivery
 
 
 @cython.auto_pickle(False)
@@ -200,8 +201,6 @@ cdef class Completion(Metadata):
         """Starts the thread that calls callbacks, unless it runs. Raises what starting a thread raises."""
         if self.delivery is not None or self.over and not self.ready:
             return
-        from cyproducer.producer.delivery import Delivery
-
         delivery = Delivery(self)
         if self.delivery is None:
             self.delivery = delivery

@@ -31,7 +31,7 @@ from cyproducer.shm.region cimport fork_token
 
 from cyproducer import errors
 from cyproducer.config import Settings
-from cyproducer.producer import waiting
+from cyproducer.producer import attach, succession, waiting
 from cyproducer.producer.topics import check_name
 from cyproducer.producer.waiter import Waiter
 from cyproducer.producer.waiters import wait_batches, wait_until
@@ -370,8 +370,6 @@ cdef class KafkaProducer:
 
     def _connect(self, Session ended, deadline):
         """Makes the session after `ended`."""
-        from cyproducer.producer import attach, succession
-
         try:
             session = succession.succeed(ended, self.settings, deadline, lambda: not self.closed)
         except errors.SenderUnavailableError as error:
@@ -481,6 +479,8 @@ cdef class KafkaProducer:
         session.look()
         total = float(self.settings.buffer_memory)
         alive = session.sentinel[0] == session.token
+        # in asyncio only the first of a line stands in the queue for memory
+        behind = [len(line) - 1 for line in list(self.lines.values()) if line and line[0] in session.memory_queue]
         return {
             "producer-metrics": {
                 "record-send-total": float(session.records + session.open_records),
@@ -491,7 +491,7 @@ cdef class KafkaProducer:
                 "buffer-total-bytes": total,
                 "buffer-available-bytes": float(session.buffer_available) if alive else total,
                 "bufferpool-wait-time-ns-total": float(session.blocked_ns),
-                "waiting-threads": float(len(session.memory_queue)),
+                "waiting-threads": float(len(session.memory_queue) + sum(behind)),
             }
         }
 
@@ -519,8 +519,6 @@ def _flush_at_exit():
 
     Records that have lost their sender are handed to another one first, or they would end with this process.
     """
-    from cyproducer.producer import succession
-
     cdef KafkaProducer producer
     cdef Session session
     started = time.monotonic()

@@ -391,3 +391,21 @@ FINALIZED = """
 def test_finalizers_of_garbage_run_in_any_order(path, kind, written):
     """The session's may run before the producer's, and before that of the session that has inherited from it."""
     assert run_script(FINALIZED, path, kind, *sys.path).stdout.strip() == written
+
+
+FIRST_USE = """
+    import sys
+    from cyproducer import KafkaProducer
+    with KafkaProducer(sender=sys.argv[1]) as producer:
+        before = set(sys.modules)
+        producer.send("t", b"x", on_delivery=lambda error, record: None).result(20)
+        producer.flush(20)
+        print(sorted(set(sys.modules) - before))
+"""
+
+
+def test_nothing_is_loaded_for_the_first_send(started, path):
+    """A worker that was forked from a loaded application does not pay for it, and no upgrade comes in between."""
+    sender = started()
+    assert run_script(FIRST_USE, path).stdout == "[]\n"
+    assert len(sender.log) == 1
