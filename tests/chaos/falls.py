@@ -22,9 +22,11 @@ from cyproducer.shm.handshake import peer_credentials
 _ARENA = "cyproducer-arena"
 # layout.h: magic, layout_version, slot_count, ring_entries, slots_offset, ring_offset, chunks_offset
 _HEADER = struct.Struct("<QIIQQQQ")
+_WORD = struct.Struct("<Q")
 _ROW_WORDS = 8
 _UNIT_BYTES = 4096
 _STATE_SHIFT, _COUNT_SHIFT, _COUNT_MASK, _BYTES_MASK = 60, 18, 0xFFFF, 0x3FFFF
+_GENERATION_MASK = 0xFFFFFF << 34
 _OPEN, _TAKEN = 1, 4
 _FOLLOW_S = 0.005
 
@@ -110,16 +112,21 @@ def falling(pids: list[int], founder: int) -> Iterator[Fall]:
 
 
 def _not_done(fd: int) -> list[tuple[int, int]]:
-    """(incarnation, number) of the records in an arena's chunks that are open or closed but not done."""
+    """(incarnation, number) of the records in an arena's chunks that are open or closed but not done.
+
+    Of an owner that lives, chunks may be freed and used again meanwhile: those were settled.
+    """
     _, _, slots, _, slots_offset, _, chunks_offset = _HEADER.unpack(os.pread(fd, _HEADER.size, 0))
-    table = np.frombuffer(os.pread(fd, slots * _ROW_WORDS * 8, slots_offset), "<u8").reshape(-1, _ROW_WORDS)
-    words = table[:, 0]
+    table = os.pread(fd, slots * _ROW_WORDS * _WORD.size, slots_offset)
+    words = np.frombuffer(table, "<u8").reshape(-1, _ROW_WORDS)[:, 0]
     state = words >> np.uint64(_STATE_SHIFT)
     found = []
     for slot in np.flatnonzero((state >= _OPEN) & (state <= _TAKEN)):
         word = int(words[slot])
         chunk = os.pread(fd, word & _BYTES_MASK, chunks_offset + int(slot) * _UNIT_BYTES)
-        found += named_in(chunk, word >> _COUNT_SHIFT & _COUNT_MASK)
+        (later,) = _WORD.unpack(os.pread(fd, _WORD.size, slots_offset + int(slot) * _ROW_WORDS * _WORD.size))
+        if later & _GENERATION_MASK == word & _GENERATION_MASK and later >> _STATE_SHIFT in range(_OPEN, _TAKEN + 1):
+            found += named_in(chunk, word >> _COUNT_SHIFT & _COUNT_MASK)
     return found
 
 

@@ -2,6 +2,7 @@
 
 import os
 import random
+import threading
 import time
 
 from chaos.falls import Arenas
@@ -39,3 +40,29 @@ def test_records_that_are_not_done_are_found(short_tmp):
         sender.release()
         producer.flush(20)
         wait_until(lambda: held() == {}, what="the end of all records")
+
+
+def test_an_owner_that_lives_does_not_disturb(short_tmp):
+    path = short_tmp / f"s{time.monotonic_ns()}"
+    draw = random.Random(5)
+    over = threading.Event()
+    with StandIn(path, {"t": 4}, linger_s=0.001), KafkaProducer(sender=str(path), buffer_memory=1 << 20) as producer:
+
+        def send():
+            number = 0
+            while not over.is_set():
+                producer.send("t", value_of(7, number, draw.randrange(3000)), partition=number % 4)
+                number += 1
+
+        thread = threading.Thread(target=send)
+        thread.start()
+        try:
+            found = 0
+            for _ in range(150):
+                arenas = Arenas([os.getpid()])
+                found += sum(map(len, arenas.read().values()))
+                arenas.close()
+        finally:
+            over.set()
+            thread.join()
+    assert found > 0
