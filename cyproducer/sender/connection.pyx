@@ -12,7 +12,7 @@ from libc.string cimport memcpy, memmove
 from posix.uio cimport iovec, writev
 from posix.unistd cimport close, read
 
-from cyproducer.sender.entries cimport complete, give_up, mark_sent, retry
+from cyproducer.sender.entries cimport give_up, mark_sent, retry
 from cyproducer.sender.epoll cimport EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, epoll_update, socket_error
 from cyproducer.sender.model cimport (
     CLOSE_BY_PEER,
@@ -33,7 +33,7 @@ from cyproducer.sender.model cimport (
     Request,
     Wire,
 )
-from cyproducer.sender.outcomes cimport push_event
+from cyproducer.sender.outcomes cimport push_event, say_sent
 from cyproducer.sender.partitions cimport note_timer
 from cyproducer.sender.requests cimport recycle
 from cyproducer.sender.response cimport on_produce_response
@@ -115,10 +115,7 @@ cdef void _written(Core *core, Node *node, Request *request) noexcept nogil:
     core.totals.requests += request.kind == REQUEST_PRODUCE
     if request.kind == REQUEST_PRODUCE and request.acks == 0:
         for index in range(request.wire_count):
-            complete(core, request.wires[index], -1, -1)
-        node.in_flight -= 1
-        recycle(core, request)
-        return
+            say_sent(core, request.wires[index])
     if node.sent_tail != NULL:
         node.sent_tail.next = request
     else:

@@ -458,14 +458,15 @@ cdef void wait(Wire *wire) noexcept nogil:
 cdef void retry(Core *core, Wire *wire, int32_t error, bint unsure) noexcept nogil:
     """To be sent again, in order; fails with `error` if its retries are used up.
 
-    `unsure`: nobody knows whether the attempt was appended.
+    `unsure`: nobody knows whether the attempt was appended. What was said to be sent, acks=0, is not sent again.
     """
     cdef Partition *partition = wire.partition
     if unsure:
         wire.unsure = True
     elif not wire.unsure:
         entry_sure(wire.entry)
-    if wire.entry.attempts > wire.retries or (wire.unreported == 0 and not wire.idempotent):
+    if wire.entry.attempts > wire.retries or (wire.unreported == 0 and not wire.idempotent) \
+            or (wire.acks == 0 and wire.request.finished):
         give_up(core, wire, error)
         return
     wait(wire)

@@ -7,7 +7,7 @@ would stall the partition for the others; it is given free when the broker has a
 from cyproducer.sender.accumulator cimport remove, seal
 from cyproducer.sender.entries cimport drop_hopeless
 from cyproducer.sender.model cimport BATCH_ASSIGNED, BATCH_CLOSED, WIRE_WAITING, Batch, Core, FrontEnd, Wire
-from cyproducer.sender.outcomes cimport CODE_DELIVERY_TIMEOUT, CODE_OUTCOME_UNKNOWN, finish, report
+from cyproducer.sender.outcomes cimport CODE_DELIVERY_TIMEOUT, CODE_OUTCOME_UNKNOWN, age_unlink, finish, report
 from cyproducer.sender.partitions cimport note_timer
 
 
@@ -33,7 +33,10 @@ cdef void _expire(Core *core, Batch *batch) noexcept nogil:
     if batch.state == BATCH_ASSIGNED:
         # one that no broker can have and that will not go out any more has definitely failed
         unsent = not wire.idempotent and wire.state == WIRE_WAITING and not wire.unsure and wire.unreported == 1
-        report(core, batch, CODE_DELIVERY_TIMEOUT if unsent else CODE_OUTCOME_UNKNOWN)
+        if batch.reported:
+            age_unlink(batch.front_end, batch)
+        else:
+            report(core, batch, CODE_DELIVERY_TIMEOUT if unsent else CODE_OUTCOME_UNKNOWN)
         wire.unreported -= 1
         drop_hopeless(core, wire.partition)
         return

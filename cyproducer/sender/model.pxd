@@ -46,7 +46,7 @@ cdef enum BatchState:
 
 ctypedef struct Batch:
     uint8_t state
-    bint reported                   # RESULT was published; RELEASE is still owed
+    bint reported                   # RESULT was published (an error, or acks=0 and written); RELEASE is still owed
     bint solo                       # never merged again: a merged batch with it was refused
     bint accused                    # leaves its merged batch: the broker named one of its records, or an offender's
     uint32_t slot                   # head of the chain; Batch is FrontEnd.batches[slot]
@@ -64,7 +64,7 @@ ctypedef struct Batch:
     Batch *next                     # in the queue
     Batch *linger_next              # front-end's LINGERING batches, oldest first
     Batch *linger_previous
-    Batch *age_next                 # front-end's batches without a result, oldest first
+    Batch *age_next                 # front-end's batches whose delivery timeout runs, oldest first
     Batch *age_previous
 
 
@@ -210,7 +210,7 @@ ctypedef struct Wire:
     uint8_t *copy                   # of the chunks, private: the broker found them corrupt; NULL: none
     uint32_t corrupt                # attempts that were answered CORRUPT_MESSAGE
     uint32_t contributor_count
-    uint32_t unreported             # contributors whose result is still open
+    uint32_t unreported             # contributors whose delivery timeout runs
     uint32_t retries
     int16_t acks
     bint idempotent

@@ -12,7 +12,13 @@ from libc.stdlib cimport realloc
 from cyproducer.shm.atomics cimport store_release32
 from cyproducer.shm.clock cimport wake_signal
 from cyproducer.shm.crash cimport CRASHPOINT
-from cyproducer.shm.layout cimport CYP_CONTRIBUTOR_REPORTED, CYP_OUTCOME_RELEASE, CYP_OUTCOME_RESULT, cyp_outcome
+from cyproducer.shm.layout cimport (
+    CYP_CONTRIBUTOR_REPORTED,
+    CYP_NONE,
+    CYP_OUTCOME_RELEASE,
+    CYP_OUTCOME_RESULT,
+    cyp_outcome,
+)
 from cyproducer.shm.ring cimport outcome_publish, outcome_put
 from cyproducer.shm.slot cimport slot_done
 from cyproducer.shm.wake cimport waiter_needs_wake
@@ -26,6 +32,7 @@ from cyproducer.sender.model cimport (
     Event,
     Failure,
     FrontEnd,
+    Wire,
 )
 
 
@@ -49,7 +56,7 @@ cdef void push_event(Core *core, int kind, uint32_t node, int32_t error, uint64_
 
 
 cdef void age_append(FrontEnd *front_end, Batch *batch) noexcept nogil:
-    """Into the front-end's list of batches without a result, the oldest first: nearly always at the end."""
+    """Into the front-end's list of those whose delivery timeout runs, the oldest first: nearly always at the end."""
     cdef Batch *before = front_end.age_tail
     while before != NULL and before.created_ns > batch.created_ns:
         before = before.age_previous
@@ -66,7 +73,7 @@ cdef void age_append(FrontEnd *front_end, Batch *batch) noexcept nogil:
 
 
 cdef void age_unlink(FrontEnd *front_end, Batch *batch) noexcept nogil:
-    """Takes the batch out of the front-end's list of batches without a result."""
+    """Takes the batch out of the front-end's list of those whose delivery timeout runs."""
     if batch.age_previous != NULL:
         batch.age_previous.age_next = batch.age_next
     else:
@@ -81,10 +88,23 @@ cdef void age_unlink(FrontEnd *front_end, Batch *batch) noexcept nogil:
 
 cdef void report(Core *core, Batch *batch, int32_t error) noexcept nogil:
     """RESULT alone: an error for an assigned batch, whose chunks are still referred to."""
-    cdef uint32_t row = batch.wire.entry.contributors
-    batch.reported = True
     age_unlink(batch.front_end, batch)
     _note_failure(core, batch, error)
+    _tell(core, batch, error)
+
+
+cdef void say_sent(Core *core, Wire *wire) noexcept nogil:
+    """acks=0: what is written is sent, as its owners hear now. Their memory is in use until the broker answers."""
+    cdef uint32_t row = wire.entry.contributors
+    while row != CYP_NONE:
+        if core.contributor_batches[row] != NULL and not core.contributor_batches[row].reported:
+            _tell(core, core.contributor_batches[row], 0)
+        row = core.contributors[row].next
+
+
+cdef void _tell(Core *core, Batch *batch, int32_t error) noexcept nogil:
+    cdef uint32_t row = batch.wire.entry.contributors
+    batch.reported = True
     _push(batch, CYP_OUTCOME_RESULT, -1, -1, error)
     CRASHPOINT(b"expire.reported")
     while core.contributor_batches[row] != batch:
@@ -98,16 +118,20 @@ cdef void finish(Core *core, Batch *batch, int64_t base_offset, int64_t append_t
     cdef FrontEnd *front_end = batch.front_end
     cdef uint32_t slot = batch.slot
     touch(core, front_end, slot)
-    if batch.reported:
-        _push(batch, CYP_OUTCOME_RELEASE, base_offset, append_time, error)
-    else:
+    if is_aging(batch):  # a failure of what was said to be sent, acks=0, is known to the ledger alone
         age_unlink(front_end, batch)
         if error:
             _note_failure(core, batch, error)
         else:
             core.totals.records += batch.count
             core.totals.bytes += batch.bytes
-        _push(batch, CYP_OUTCOME_RESULT | CYP_OUTCOME_RELEASE, base_offset, append_time, error)
+    _push(
+        batch,
+        CYP_OUTCOME_RELEASE if batch.reported else CYP_OUTCOME_RESULT | CYP_OUTCOME_RELEASE,
+        base_offset,
+        append_time,
+        error,
+    )
     # after the outcome, or a sender killed in between would leave its front-end without one
     slot_done(&front_end.rows[slot], batch.generation)
     CRASHPOINT(b"complete.slot-done")

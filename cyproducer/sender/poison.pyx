@@ -53,7 +53,7 @@ from cyproducer.sender.model cimport (
     Partition,
     Wire,
 )
-from cyproducer.sender.outcomes cimport CODE_INVALID_BATCH, CODE_OUTCOME_UNKNOWN
+from cyproducer.sender.outcomes cimport CODE_INVALID_BATCH, CODE_OUTCOME_UNKNOWN, is_aging
 from cyproducer.sender.penalty cimport offend
 
 
@@ -141,7 +141,7 @@ cdef bint _shed(Core *core, Wire *wire, int32_t error) noexcept nogil:
     cdef uint32_t row = wire.entry.contributors, count = 0
     while row != CYP_NONE:
         batch = core.contributor_batches[row]
-        if batch != NULL and not batch.accused and not batch.reported:
+        if batch != NULL and not batch.accused and is_aging(batch):
             staying[count] = batch
             count += 1
         row = core.contributors[row].next
@@ -253,7 +253,7 @@ cdef bint _take_apart(Core *core, Wire *wire) noexcept nogil:
         return False
     while row != CYP_NONE:
         batch = core.contributor_batches[row]
-        if batch != NULL and not batch.reported:
+        if batch != NULL and is_aging(batch):
             batch.solo = True
             _prepare(core, wire, &batch, 1, number).entry.base_sequence += core.contributors[row].first
             number += 1
@@ -274,7 +274,7 @@ cdef void release_reported(Core *core, Wire *wire) noexcept nogil:
     """Of a merged entry that is SPLIT: who has had his result gets his chunks back."""
     cdef uint32_t row = wire.entry.contributors
     while row != CYP_NONE:
-        if core.contributor_batches[row] != NULL and core.contributor_batches[row].reported:
+        if core.contributor_batches[row] != NULL and not is_aging(core.contributor_batches[row]):
             let_go(core, row, -1, -1, CODE_OUTCOME_UNKNOWN)
         row = core.contributors[row].next
 

@@ -222,7 +222,7 @@ cdef uint8_t *_put_request_header(Core *core, Request *request, bint flexible) n
         at = put_uvarint(at, 0)  # transactional id: null
     else:
         at = _put16(at, -1)
-    at = _put16(at, request.acks)
+    at = _put16(at, request.acks if request.acks else 1)  # never 0: the broker would refuse by closing the connection
     return _put32(at, <uint32_t>(core.request_timeout_ns // 1000000))
 
 

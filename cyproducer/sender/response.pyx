@@ -230,7 +230,7 @@ cdef void _back_off(Core *core, Wire *wire) noexcept nogil:
 
 cdef void _judge(Core *core, Wire *wire, int16_t error, int64_t base_offset, int64_t append_time) noexcept nogil:
     if error == 0:
-        complete(core, wire, base_offset, append_time)
+        complete(core, wire, base_offset if wire.acks else -1, append_time if wire.acks else -1)
     elif error == ERROR_DUPLICATE_SEQUENCE:
         complete(core, wire, -1, -1)  # appended by an earlier attempt; the broker forgot where
     elif error == ERROR_CORRUPT_MESSAGE:
@@ -251,7 +251,7 @@ cdef void _judge_corrupt(Core *core, Wire *wire) noexcept nogil:
     """Kafka retries these; brokers before 2.4 say it of a null key in a compacted topic too."""
     if not verify(core, wire):
         reject_changed(core, wire)
-    elif wire.corrupt > CORRUPT_MAX:
+    elif wire.corrupt > CORRUPT_MAX or wire.acks == 0:
         fail(core, wire, ERROR_CORRUPT_MESSAGE)
     else:
         _back_off(core, wire)

@@ -3,7 +3,9 @@
 import itertools
 import time
 
+import psutil
 import pytest
+from support.connections import ports_of
 from support.consumer import read_topic
 from support.engine_rig import EngineRig
 from support.front_end import PlainFrontEnd, run_until, topic_number
@@ -12,7 +14,7 @@ from cyproducer import errors
 
 NOW = int(time.time() * 1000)
 DAY = 86_400_000
-INVALID_TIMESTAMP, INVALID_RECORD = 32, 87
+MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, INVALID_RECORD = 10, 32, 87
 KEEP = {"cleanup.policy": "compact", "min.compaction.lag.ms": "3600000"}
 
 
@@ -165,3 +167,36 @@ def test_bytes_that_change_after_their_crc_was_made(rig, kafka, new_topic):
     for slot, _, _, _, _, error, _ in got:
         if not error:
             assert sum(value.startswith(b"%05d" % slot) for value in found) == 1
+
+
+def own_ports(servers: str) -> set[int]:
+    """This process's ends of its connections to a broker."""
+    return {connection.laddr.port for connection in psutil.Process().net_connections("tcp")
+            if connection.raddr and connection.raddr.port in ports_of(servers)}
+
+
+def test_bad_records_with_acks_zero_cost_nobody_a_connection(rig, kafka, new_topic):
+    """A broker answers a refused acks=0 batch by closing the connection, which is everybody's here."""
+    compacted, small = new_topic(1, configs=KEEP), new_topic(1, configs={"max.message.bytes": "1000"})
+    good, bad = rig.attach(), rig.attach(acks=0, enable_idempotence=False)
+    first, second = (topic_number(rig.engine, good, topic) for topic in (compacted, small))
+    good.send(0, [(NOW, b"k", b"before")], topic=first, partition=0)
+    assert rig.outcomes(good, 1)[0][5] == 0
+    before = own_ports(kafka.bootstrap_servers)
+    for number in range(1, 21):
+        good.send(number, [(NOW, b"k", b"%d" % number)], topic=first, partition=0)
+        bad.send(2 * number, [(NOW, None, b"no key")], topic=first, partition=0)
+        bad.send(2 * number + 1, [(NOW, b"k", b"x" * 2000)], topic=second, partition=0)
+        rig.engine.run(2)
+    bad.send(0, [(NOW, b"k", b"well")], topic=second, partition=0)
+    assert {outcome[5] for outcome in rig.outcomes(good, 20)} == {0}
+    results = [outcome for outcome in rig.outcomes(bad, 82) if outcome[6] & 1]
+    assert {(outcome[3], outcome[5]) for outcome in results} == {(-1, 0)}
+    assert own_ports(kafka.bootstrap_servers) == before
+    assert rig.engine._loop.totals()["retries"] == 0
+    assert sorted(rig.engine.take_failures()) == sorted([
+        (bad.attach_id, compacted, INVALID_RECORD, 20), (bad.attach_id, small, MESSAGE_TOO_LARGE, 20)
+    ])
+    numbers = [b"before", *(b"%d" % number for number in range(1, 21))]
+    assert read_topic(kafka.bootstrap_servers, compacted, 21).value == numbers
+    assert read_topic(kafka.bootstrap_servers, small, 1).value == [b"well"]

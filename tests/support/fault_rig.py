@@ -36,6 +36,7 @@ class Rig:
         self.sent: list[list[tuple[int, list[bytes]]]] = []     # by front-end and slot: (partition, values)
         self.heard: list[dict[int, tuple]] = []                 # by front-end and slot: (offset, error)
         self.released: list[set[int]] = []
+        self.failures: list[tuple[int, str, int, int]] = []     # what goes into the ledger
         self.number = -1
 
     def attach(self, **settings) -> int:
@@ -63,7 +64,7 @@ class Rig:
         )
 
     def listen(self) -> None:
-        self.engine.take_failures()
+        self.failures += self.engine.take_failures()
         for index, front_end in enumerate(self.front_ends):
             for slot, _, _, offset, _, error, flags in front_end.outcomes():
                 if flags & 1:
