@@ -6,6 +6,7 @@ as well. A value has to be of its exact type. Only under Kafka's own spelling (a
 """
 
 import difflib
+import importlib.util
 import logging
 import math
 import operator
@@ -225,6 +226,8 @@ def _row(
 
 
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+#: Levels that a codec takes (KIP-390); snappy has none.
+COMPRESSION_LEVELS = {"gzip": (1, 9), "lz4": (1, 17), "zstd": (-131072, 22)}
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 SETTINGS: tuple[Setting, ...] = (
@@ -238,10 +241,9 @@ SETTINGS: tuple[Setting, ...] = (
          "objects that see each record", kafka_name="interceptor.classes", supported=False),
     _row("acks", -1, _acks(), FRONT_END, "which replicas must have written a record"),
     _row("enable_idempotence", True, _boolean(), FRONT_END, "retries neither double nor reorder records"),
-    _row("compression_type", None, _choice(*_CODECS, none=True), FRONT_END, "codec of the batches",
-         supported=False),
-    _row("compression_level", None, _optional(_number(-131072, 22)), FRONT_END, "level of the codec",
-         supported=False),
+    _row("compression_type", None, _choice(*_CODECS, none=True), FRONT_END, "codec of the batches"),
+    _row("compression_level", None, _optional(_number(-131072, 22)), FRONT_END,
+         "level of the codec: gzip 1 to 9, lz4 1 to 17, zstd -131072 to 22"),
     _row("batch_size", 65536, _number(0), FRONT_END, "bytes of a full batch; 0: one record a batch"),
     _row("linger_ms", 5, _number(0, fractions=True), FRONT_END, "how long a batch waits for more records"),
     _row("buffer_memory", 32 * MIB, _number(MIB, 4 * GIB), FRONT_END,
@@ -409,6 +411,29 @@ def _apply_idempotence(values: dict[str, Any], given: Mapping[str, Any]) -> list
     return notes
 
 
+def _apply_compression(values: dict[str, Any]) -> list[str]:
+    """The level is one that the codec has, and the library that compresses is there."""
+    codec, level = values["compression_type"], values["compression_level"]
+    if codec is None:
+        return [] if level is None else [f"compression_level={level} does nothing without compression_type"]
+    if importlib.util.find_spec("cramjam") is None:
+        raise KafkaConfigurationError(
+            f"compression_type={codec!r} needs the package cramjam, which is not installed: pip install cramjam"
+        )
+    if level is None:
+        return []
+    if codec not in COMPRESSION_LEVELS:
+        raise KafkaConfigurationError(
+            f"compression_level={level} contradicts compression_type={codec!r}: it has no levels"
+        )
+    least, most = COMPRESSION_LEVELS[codec]
+    if not least <= level <= most:
+        raise KafkaConfigurationError(
+            f"compression_level={level} is none of {codec}; allowed is an integer from {least} to {most}"
+        )
+    return []
+
+
 def _apply_timeouts(values: dict[str, Any], given: Mapping[str, Any]) -> list[str]:
     """`delivery_timeout_ms` covers lingering and one request; a base backoff alone is a constant one."""
     if "reconnect_backoff_ms" in given and "reconnect_backoff_max_ms" not in given:
@@ -551,6 +576,7 @@ class Settings:
                 'bootstrap_servers is missing: give "host:port", or as sender= the socket of a sender'
             )
         notes = _apply_idempotence(values, given)
+        notes += _apply_compression(values)
         notes += _apply_timeouts(values, given)
         notes += _apply_sizes(values, given)
         if values["exit_flush_timeout_ms"] is None:
@@ -576,8 +602,8 @@ class Settings:
     def front_end_settings(self) -> dict[str, Any]:
         """Return what a front-end tells its sender of itself when it attaches, for JSON."""
         names = (
-            "acks", "batch_size", "buffer_memory", "delivery_timeout_ms", "enable_idempotence", "linger_ms",
-            "max_block_ms", "retries", "sender_idle_timeout_ms",
+            "acks", "batch_size", "buffer_memory", "compression_level", "compression_type", "delivery_timeout_ms",
+            "enable_idempotence", "linger_ms", "max_block_ms", "retries", "sender_idle_timeout_ms",
         )
         return {name: getattr(self, name) for name in names}
 

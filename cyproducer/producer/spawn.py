@@ -7,6 +7,7 @@ own process group, and a handler that reaps every child (gunicorn's) only ever s
 
 import errno
 import fcntl
+import importlib.util
 import json
 import os
 import re
@@ -34,14 +35,14 @@ _DESCRIPTORS = 4
 _SCARCE = (errno.EAGAIN, errno.EBADF, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _LOG_TAIL_BYTES = 2000
 _FIRST_HALF_S = 1.0
-# sys.path.append, and last: a site-packages directory must not shadow the standard library.
+# At the end of sys.path: a site-packages directory must not shadow the standard library.
 _BOOTSTRAP = """
 import os, sys
 try:
     if sys.implementation.cache_tag != {tag!r}:
         os.write(1, b'{{"interpreter": "%s"}}' % sys.implementation.cache_tag.encode())
     elif os.fork() == 0:
-        sys.path.append({parent!r})
+        sys.path += {paths!r}
         from cyproducer.sender.process import main
         main()
 except BaseException:
@@ -141,6 +142,13 @@ def interpreters() -> list[str]:
     return found
 
 
+def _paths() -> list[str]:
+    """Where the sender finds this package, and the library that compresses, wherever they are installed."""
+    library = importlib.util.find_spec("cramjam")
+    origin = library.origin if library else None
+    return list(dict.fromkeys([_PACKAGE_PARENT, *([os.path.dirname(os.path.dirname(origin))] if origin else [])]))
+
+
 def _is_executable(path: str) -> bool:
     return os.path.isfile(path) and os.access(path, os.X_OK)
 
@@ -233,7 +241,7 @@ def spawn_sender(python: str, rendezvous: Rendezvous, order: dict[str, Any]) -> 
         if name in _ENVIRONMENT or name.startswith("CYPRODUCER_")
     }
     environment[_GUARD] = "1"
-    code = _BOOTSTRAP.format(tag=sys.implementation.cache_tag, parent=_PACKAGE_PARENT)
+    code = _BOOTSTRAP.format(tag=sys.implementation.cache_tag, paths=_paths())
     arguments = [python, "-I", "-S", "-c", code, "cyproducer-sender", os.path.basename(rendezvous.stem)]
     opened: list[int] = []
     try:

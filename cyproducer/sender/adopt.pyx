@@ -368,6 +368,8 @@ cdef void _restore_wire(Core *core, Wire *wire) noexcept nogil:
     wire.heir = (entry.flags & CYP_ENTRY_HEIR) != 0
     wire.stamped = entry.attempts > 0
     wire.sent = wire.unsure
+    wire.packed = NULL
+    wire.codec = 0
     wire.copy = NULL
     wire.corrupt = 0
     wire.ahead = AHEAD_NOT

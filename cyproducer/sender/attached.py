@@ -8,6 +8,8 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from cyproducer.config import COMPRESSION_LEVELS
+from cyproducer.record.compression import CODES
 from cyproducer.shm import handshake
 
 __all__ = ["AttachRequest", "Peer", "RefusedError", "has_ended", "parse_attach", "read_only", "topic_name"]
@@ -204,7 +206,17 @@ def _checked(settings: dict[str, Any]) -> dict[str, Any]:
         value = settings.get(name)
         if type(value) not in kinds or not least <= value <= most:
             raise RefusedError("MALFORMED", f"{name} is {str(value)[:40]!r}")
-    return {name: settings[name] for name, *_ in _SETTINGS}
+    codec, level = settings.get("compression_type"), settings.get("compression_level")
+    if codec is not None and (not isinstance(codec, str) or codec not in CODES):
+        raise RefusedError("MALFORMED", f"compression_type is {str(codec)[:40]!r}")
+    least, most = COMPRESSION_LEVELS.get(codec or "", (0, -1))
+    if level is not None and (type(level) is not int or (codec is not None and not least <= level <= most)):
+        raise RefusedError("MALFORMED", f"compression_level is {str(level)[:40]!r}")
+    return {
+        **{name: settings[name] for name, *_ in _SETTINGS},
+        "compression_type": codec,
+        "compression_level": level if codec else None,
+    }
 
 
 def _check_wake(fd: int) -> None:

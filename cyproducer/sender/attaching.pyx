@@ -1,6 +1,6 @@
 """A front-end as the sender sees it: its arena checked, its private tables made, laid out, freed."""
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MIN, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from cyproducer.sender.model cimport Batch, Core, FrontEnd
@@ -16,6 +16,8 @@ from cyproducer.shm.layout cimport (
     cyp_outcomes_header,
     cyp_slot_row,
 )
+
+from cyproducer.record.compression import CODES
 
 
 cdef object check_arena(cyp_arena_header *header, uint32_t slot_count):
@@ -95,6 +97,9 @@ cdef object _configure(FrontEnd *front_end, dict settings):
     front_end.acks = settings["acks"]
     # without an acknowledgement from all there is no sequence to rely on
     front_end.idempotent = settings["enable_idempotence"] and front_end.acks == -1
+    codec, level = settings.get("compression_type"), settings.get("compression_level")
+    front_end.codec = 0 if codec is None else CODES[codec]
+    front_end.level = INT32_MIN if level is None else level
     front_end.linger_ns = <int64_t>(settings["linger_ms"] * 1_000_000)
     front_end.delivery_timeout_ns = <int64_t>(settings["delivery_timeout_ms"] * 1_000_000)
     front_end.retries = settings["retries"]

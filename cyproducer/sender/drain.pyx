@@ -38,6 +38,7 @@ from cyproducer.sender.model cimport (
     Wire,
 )
 from cyproducer.sender.outcomes cimport push_event
+from cyproducer.sender.packing cimport wire_bytes
 from cyproducer.sender.partitioner cimport drained
 from cyproducer.sender.partitions cimport lane_producer_id, note_timer, relist
 from cyproducer.sender.penalty cimport banish
@@ -155,7 +156,7 @@ cdef void _collect(
         wire.partition.collected = True
         wires[count[0]] = wire
         count[0] += 1
-        size[0] += wire.entry.length + produce_overhead(wire)
+        size[0] += wire_bytes(wire) + produce_overhead(wire)
 
 
 cdef Wire *_next_wire(Core *core, Partition *partition, int16_t acks, uint64_t room, bint alone) noexcept nogil:
@@ -182,7 +183,7 @@ cdef Wire *_next_wire(Core *core, Partition *partition, int16_t acks, uint64_t r
 
 
 cdef bint _fits(Wire *wire, uint64_t room, bint alone) noexcept nogil:
-    return alone or wire.entry.length + produce_overhead(wire) <= room
+    return alone or wire_bytes(wire) + produce_overhead(wire) <= room
 
 
 cdef Wire *_new_wire(Core *core, Partition *partition, int16_t acks, uint64_t room, bint alone) noexcept nogil:
@@ -290,6 +291,7 @@ cdef void _find_company(
         following = queue.next
         if queue.front_end != first and queue.front_end.acks == first.acks \
                 and queue.front_end.idempotent == first.idempotent and queue.front_end.retries == first.retries \
+                and queue.front_end.codec == first.codec and queue.front_end.level == first.level \
                 and not queue.head.solo and not queue.offender \
                 and size + _peek_bytes(queue.head) <= limit:
             if _close_head(core, queue) and size + queue.head.bytes <= limit:

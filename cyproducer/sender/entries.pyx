@@ -47,6 +47,7 @@ from cyproducer.sender.model cimport (
     Wire,
 )
 from cyproducer.sender.outcomes cimport CODE_OUTCOME_UNKNOWN, finish
+from cyproducer.sender.packing cimport pack, wire_bytes
 from cyproducer.sender.partitions cimport lane_producer_epoch, lane_producer_id, relist
 from cyproducer.sender.wellformed cimport well_formed
 from cyproducer.sender.penalty cimport serve
@@ -101,6 +102,9 @@ cdef Wire *new_wire(Core *core, Partition *partition, Batch **batches, uint32_t 
     wire.partition = partition
     wire.request = NULL
     wire.body = body
+    wire.packed = NULL
+    wire.codec = batches[0].front_end.codec
+    wire.level = batches[0].front_end.level
     wire.copy = NULL
     wire.corrupt = 0
     wire.contributor_count = count
@@ -299,8 +303,10 @@ cdef void free_wire(Core *core, Wire *wire) noexcept nogil:
         core.free_body_count += 1
     CRASHPOINT(b"complete.unlisted")
     free(wire.copy)
+    free(wire.packed)
     wire.state = WIRE_FREE
     wire.body = NULL
+    wire.packed = NULL
     wire.copy = NULL
     wire.request = NULL
     wire.partition = NULL
@@ -346,10 +352,13 @@ cdef bint stamp(Core *core, Wire *wire) noexcept nogil:
     entry.crc = crc
     CRASHPOINT(b"build.stamped")
     wire.stamped = True
+    pack(core, wire)
+    if wire.packed != NULL:
+        crc = crc32c(0, wire.packed, wire.packed_bytes)
     put_batch_header(
         wire.header,
-        entry.length,
-        entry.attributes,
+        wire_bytes(wire),
+        entry.attributes | (wire.codec if wire.packed != NULL else 0),
         entry.count,
         entry.base_timestamp,
         entry.max_timestamp,
@@ -357,7 +366,7 @@ cdef bint stamp(Core *core, Wire *wire) noexcept nogil:
         entry.producer_epoch,
         <int32_t>(entry.base_sequence & SEQUENCE_MASK) if entry.producer_id >= 0 else -1,
     )
-    crc = crc32c_combine(crc32c(0, wire.header + CRC_START, BATCH_HEADER_BYTES - CRC_START), crc, entry.length)
+    crc = crc32c_combine(crc32c(0, wire.header + CRC_START, BATCH_HEADER_BYTES - CRC_START), crc, wire_bytes(wire))
     put_crc(wire.header, crc)
     return True
 

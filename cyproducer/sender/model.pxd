@@ -112,6 +112,8 @@ ctypedef struct FrontEnd:
     bint condemned                  # it broke the protocol; Python detaches it
     int16_t acks
     bint idempotent
+    int16_t codec                   # of its batches' records, as in their attributes; 0: none
+    int32_t level                   # of the codec; INT32_MIN: what it takes by itself
     int64_t linger_ns
     int64_t delivery_timeout_ns
     uint32_t retries
@@ -207,6 +209,10 @@ ctypedef struct Wire:
     Request *request
     uint8_t header[61]
     uint8_t *body                   # NULL: the chunks of the only contributor
+    uint8_t *packed                 # the records compressed, private; NULL: they go out as they are
+    uint32_t packed_bytes
+    int16_t codec                   # 0: not to be compressed
+    int32_t level
     uint8_t *copy                   # of the chunks, private: the broker found them corrupt; NULL: none
     uint32_t corrupt                # attempts that were answered CORRUPT_MESSAGE
     uint32_t contributor_count

@@ -320,7 +320,7 @@ cdef bint verify(Core *core, Wire *wire) noexcept nogil:
     cdef uint32_t slot
     cdef uint64_t at = 0
     wire.corrupt += 1
-    if wire.body != NULL or wire.copy != NULL:
+    if wire.body != NULL or wire.copy != NULL or wire.packed != NULL:
         return True
     wire.copy = <uint8_t *>malloc(wire.entry.length)
     if wire.copy == NULL:

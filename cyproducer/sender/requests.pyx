@@ -13,6 +13,7 @@ from posix.uio cimport iovec
 from cyproducer.record.varint cimport put_uvarint
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.layout cimport CYP_NONE, CYP_UNIT_BYTES
+from cyproducer.sender.packing cimport wire_bytes
 from cyproducer.sender.model cimport REQUEST_PRODUCE, Batch, Core, FrontEnd, Node, Request, Wire
 
 
@@ -146,7 +147,7 @@ cdef uint32_t _pieces(Core *core, Wire *wire) noexcept nogil:
     """iovecs that a wire's records need."""
     cdef uint32_t pieces = 0, slot
     cdef Batch *batch
-    if wire.body != NULL or wire.copy != NULL:
+    if wire.body != NULL or wire.copy != NULL or wire.packed != NULL:
         return 1
     batch = core.contributor_batches[wire.entry.contributors]
     slot = batch.slot
@@ -189,7 +190,7 @@ cdef Request *produce_request(Core *core, Node *node, Wire **wires, uint32_t cou
                 same += 1
             at = _put_topic(at, wires[index], same - index, flexible)
         at = _put32(at, <uint32_t>wires[index].partition.number)
-        at = _put_count(at, wires[index].entry.length + BATCH_HEADER, flexible)
+        at = _put_count(at, wire_bytes(wires[index]) + BATCH_HEADER, flexible)
         memcpy(at, wires[index].header, BATCH_HEADER)
         at += BATCH_HEADER
         _add_piece(request, piece, <uint32_t>(at - piece))
@@ -249,6 +250,9 @@ cdef void _add_records(Core *core, Request *request, Wire *wire) noexcept nogil:
     cdef Batch *batch
     cdef FrontEnd *front_end
     cdef uint32_t slot
+    if wire.packed != NULL:
+        _add_piece(request, wire.packed, wire.packed_bytes)
+        return
     if wire.body != NULL or wire.copy != NULL:
         _add_piece(request, wire.body if wire.body != NULL else wire.copy, wire.entry.length)
         return

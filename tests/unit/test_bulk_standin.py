@@ -157,6 +157,7 @@ def test_other_threads_send_meanwhile(sender, make):
     stop.set()
     thread.join()
     offsets = future.result(20).offset
+    producer.flush(20)
     found = written(sender, "one")
     assert [found[0, offset].value for offset in offsets] == rows
     assert all(found[0, single.result(20).offset].value == b"single" for single in singles)

@@ -289,7 +289,8 @@ def test_a_sender_is_configured_by_a_front_ends_sender_settings(caplog):
 def test_front_end_settings():
     settings = parse(acks="all", linger_ms=2.5, sender_idle_timeout_ms=7)
     assert json.loads(json.dumps(settings.front_end_settings())) == {
-        "acks": -1, "batch_size": 65536, "buffer_memory": 32 * MIB, "delivery_timeout_ms": 120000,
+        "acks": -1, "batch_size": 65536, "buffer_memory": 32 * MIB, "compression_level": None,
+        "compression_type": None, "delivery_timeout_ms": 120000,
         "enable_idempotence": True, "linger_ms": 2.5, "max_block_ms": 60000, "retries": INT_MAX,
         "sender_idle_timeout_ms": 7,
     }
@@ -401,9 +402,6 @@ def test_what_is_accepted_obeys_every_rule_and_keeps_what_was_asked_for(asked):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("compression_type", "gzip"),
-        ("compression.type", "ZSTD"),
-        ("compression_level", 3),
         ("interceptors", [object()]),
         ("interceptor.classes", "com.example.I"),
         ("partitioner", hash),
@@ -452,6 +450,21 @@ def test_what_changes_nothing_is_accepted(name, value, caplog):
 
 def test_wrong_values_of_what_comes_later_are_wrong_values():
     assert "allowed is one of None, 'none', 'gzip'" in refused(compression_type="brotli")
+
+
+@pytest.mark.parametrize(
+    ("codec", "level", "complaint"),
+    [("gzip", 0, "from 1 to 9"), ("gzip", 10, "from 1 to 9"), ("lz4", 18, "from 1 to 17"), ("lz4", -1, "from 1 to 17"),
+     ("zstd", 23, "from -131072 to 22"), ("snappy", 3, "it has no levels")],
+)
+def test_levels_are_the_codecs_own(codec, level, complaint):
+    assert complaint in refused(compression_type=codec, compression_level=level)
+
+
+def test_codecs_and_levels():
+    settings = parse(**{"compression.type": "zstd", "compression.level": "-7"})
+    assert (settings.compression_type, settings.compression_level) == ("zstd", -7)
+    assert parse(compression_type="none").compression_type is None
     assert "allowed is one of 'PLAINTEXT', 'SSL'" in refused(security_protocol="TLS")
 
 

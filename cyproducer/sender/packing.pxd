@@ -1,0 +1,13 @@
+"""The records of a batch, compressed, see packing.pyx."""
+
+from libc.stdint cimport uint32_t
+
+from cyproducer.sender.model cimport Core, Wire
+
+
+cdef void pack(Core *core, Wire *wire) noexcept nogil
+
+
+cdef inline uint32_t wire_bytes(const Wire *wire) noexcept nogil:
+    """Bytes of the wire's records as they go out."""
+    return wire.packed_bytes if wire.packed != NULL else wire.entry.length

@@ -1,0 +1,107 @@
+"""Compression of what the sender puts together: lingering and merged batches, and those without a packed body.
+
+The raw records stay the truth: entries, bodies and chunks hold them, and a successor finds nothing else. The packed
+ones are private, made before the first attempt and kept for the next ones, so no front-end can change them. What
+does not become smaller goes out as it is. Compressing calls a library that needs the GIL.
+"""
+
+import logging
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from libc.stdint cimport INT32_MIN, int32_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from cyproducer.sender.model cimport Batch, Core, FrontEnd, Wire
+from cyproducer.shm.layout cimport CYP_NONE, CYP_UNIT_BYTES
+
+from cyproducer.record.compression import CODES, compressor
+
+cdef extern from "Python.h":
+    enum:
+        PyBUF_READ
+
+cdef enum:
+    CODEC_ZSTD = 4
+    ZSTD_FROM = 7                   # version of Produce; older brokers refuse it
+    WORTHWHILE_BYTES = 64           # fewer do not become smaller
+
+cdef dict _compressors = {}         # (codec, level) -> function
+cdef dict _NAMES = {number: name for name, number in CODES.items()}
+_log = logging.getLogger("cyproducer.sender")
+
+
+cdef void pack(Core *core, Wire *wire) noexcept nogil:
+    """Compresses the wire's records, if its front-end wants that and it was not done; else they stay as they are."""
+    cdef uint8_t *gathered = NULL
+    cdef uint8_t *records
+    if wire.codec == 0 or wire.packed != NULL:
+        return
+    if wire.entry.length < WORTHWHILE_BYTES or _is_too_old(wire):
+        wire.codec = 0
+        return
+    records = wire.body if wire.body != NULL else wire.copy
+    if records == NULL:
+        records = _contiguous(core.contributor_batches[wire.entry.contributors], &gathered)
+    if records != NULL:
+        with gil:
+            _compress(wire, records)
+    free(gathered)
+    if wire.packed == NULL:
+        wire.codec = 0
+
+
+cdef bint _is_too_old(Wire *wire) noexcept nogil:
+    return wire.codec == CODEC_ZSTD and (
+        wire.partition.leader == NULL or wire.partition.leader.produce_version < ZSTD_FROM
+    )
+
+
+cdef uint8_t *_contiguous(Batch *batch, uint8_t **gathered) noexcept nogil:
+    """The records of one batch in one piece; `gathered` is to be freed. NULL without memory."""
+    cdef FrontEnd *front_end = batch.front_end
+    cdef uint32_t slot = batch.slot
+    cdef uint64_t at = 0
+    if front_end.chunk_bytes[slot] == batch.bytes:
+        return front_end.chunks + <uint64_t>slot * CYP_UNIT_BYTES
+    gathered[0] = <uint8_t *>malloc(batch.bytes)
+    if gathered[0] == NULL:
+        return NULL
+    while slot != CYP_NONE:
+        memcpy(gathered[0] + at, front_end.chunks + <uint64_t>slot * CYP_UNIT_BYTES, front_end.chunk_bytes[slot])
+        at += front_end.chunk_bytes[slot]
+        slot = front_end.chunk_next[slot]
+    return gathered[0]
+
+
+cdef void _compress(Wire *wire, uint8_t *records) noexcept:
+    """Fills in wire.packed if the records become smaller."""
+    cdef Py_buffer packed
+    try:
+        compress = _compressor(wire.codec, wire.level)
+        if compress is None:
+            return
+        view = PyMemoryView_FromMemory(<char *>records, wire.entry.length, PyBUF_READ)
+        PyObject_GetBuffer(compress(view), &packed, PyBUF_SIMPLE)
+    except Exception as error:
+        _log.error("a batch of %s goes out as it is: it cannot be compressed: %s", _NAMES[wire.codec], error)
+        return
+    if packed.len < <Py_ssize_t>wire.entry.length:
+        wire.packed = <uint8_t *>malloc(packed.len)
+        if wire.packed != NULL:
+            memcpy(wire.packed, packed.buf, packed.len)
+            wire.packed_bytes = <uint32_t>packed.len
+    PyBuffer_Release(&packed)
+
+
+cdef object _compressor(int codec, int32_t level):
+    """The function; None, said once, where the library is missing."""
+    key = (codec, level)
+    if key not in _compressors:
+        try:
+            _compressors[key] = compressor(_NAMES[codec], None if level == INT32_MIN else level)
+        except ImportError as error:
+            _compressors[key] = None
+            _log.error("batches of %s go out as they are: install cramjam for the sender (%s)", _NAMES[codec], error)
+    return _compressors[key]

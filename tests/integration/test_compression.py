@@ -1,0 +1,132 @@
+"""Compressed batches on a real Kafka: the broker checks each record of them, a foreign consumer reads them."""
+
+import os
+import signal
+
+import pytest
+from support.consumer import read_topic
+from support.process import wait_until
+
+from cyproducer import errors
+from cyproducer.observe.status import status
+
+CODECS = ("gzip", "snappy", "lz4", "zstd")
+LINE = b"2026-11-21T10:%02d:%02d INFO checkout user=%06d cart=%d items took=%d ms status=ok"
+START = 1_700_000_000_000
+
+
+def line(n: int) -> bytes:
+    return LINE % (n // 60 % 60, n % 60, n * 7919 % 1_000_000, n % 30, n % 977)
+
+
+def rows_of(kafka, topic, count):
+    """Everything in a topic by (partition, offset)."""
+    found = read_topic(kafka.bootstrap_servers, topic, count)
+    assert len(found) == count
+    places = zip(found.partition, found.offset, strict=True)
+    rows = zip(found.key, found.value, found.headers, found.timestamp, strict=True)
+    return dict(zip(places, rows, strict=True))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_batches_are_compressed_and_read_as_they_were_sent(kafka, make_producer, new_topic, codec):
+    topic = new_topic(1)
+    producer = make_producer(compression_type=codec, linger_ms=20)
+    sent = [
+        (producer.send(topic, line(n), key=b"k%d" % (n % 9) if n % 4 else None, headers=[("n", b"%d" % n)],
+                       timestamp_ms=START + n), n)
+        for n in range(5_000)
+    ]  # fmt: skip
+    large = line(1) * 5_000
+    future = producer.send(topic, large)
+    array = producer.send_array(topic, [line(n) for n in range(3_000)], keys=[b"k"] * 3_000, timestamps_ms=START)
+    lone = producer.send(topic, b"x")
+    producer.flush(60)
+    found = rows_of(kafka, topic, 8_002)
+    for sending, n in sent:
+        key, value, headers, timestamp = found[0, sending.result(0).offset]
+        assert (key, value) == (b"k%d" % (n % 9) if n % 4 else None, line(n))
+        assert (list(headers), timestamp) == ([("n", b"%d" % n)], START + n)
+    assert found[0, future.result(0).offset][1] == large
+    for n, offset in enumerate(array.result(0).offset.tolist()):
+        assert found[0, offset][:2] == (b"k", line(n))
+    assert found[0, lone.result(0).offset][1] == b"x"
+    batches = kafka.dump_log(topic, 0)
+    assert all(batch.crc_valid for batch in batches)
+    compressed = [batch for batch in batches if batch.compression == codec]
+    assert sum(batch.count for batch in compressed) > 7_900
+    assert sum(batch.size for batch in compressed) < sum(len(line(n)) for n in range(8_000)) // 2
+    ends = [batch.last_sequence + 1 for batch in batches]
+    assert [batch.base_sequence for batch in batches] == [0, *ends[:-1]]
+
+
+def test_noise_goes_out_as_it_is(kafka, make_producer, new_topic):
+    topic = new_topic(1)
+    producer = make_producer(compression_type="zstd")
+    values = [os.urandom(1_000) for _ in range(500)]
+    for value in values:
+        producer.send(topic, value)
+    producer.flush(30)
+    assert [row[1] for _, row in sorted(rows_of(kafka, topic, 500).items())] == values
+    assert {batch.compression for batch in kafka.dump_log(topic, 0)} == {"none"}
+
+
+def test_a_level_is_used(kafka, make_producer, new_topic):
+    sizes = []
+    for level in (1, 19):
+        topic = new_topic(1)
+        producer = make_producer(compression_type="zstd", compression_level=level, linger_ms=100)
+        for n in range(3_000):
+            producer.send(topic, line(n))
+        producer.flush(30)
+        sizes.append(sum(batch.size for batch in kafka.dump_log(topic, 0)))
+    assert sizes[1] < sizes[0]
+
+
+def test_merged_batches_are_compressed(kafka, make_producer, new_topic, runtime_dir):
+    """Small batches of two front-ends of one codec are one; one of another codec is its own."""
+    topic = new_topic(1)
+    producers = [make_producer(compression_type=codec, linger_ms=300) for codec in ("lz4", "lz4", "gzip")]
+    for producer in producers:
+        producer.send(topic, b"first").result(30)
+    futures = [[producer.send(topic, line(n)) for n in range(20)] for producer in producers]
+    for made in futures:
+        for future in made:
+            future.result(30)
+    values = [row[1] for _, row in sorted(rows_of(kafka, topic, 63).items())]
+    for made in futures:
+        assert [values[future.result(0).offset] for future in made] == [line(n) for n in range(20)]
+    assert {(batch.count, batch.compression) for batch in kafka.dump_log(topic, 0) if batch.count >= 20} == {
+        (40, "lz4"), (20, "gzip"),
+    }
+
+
+def test_bad_records_in_a_merged_batch_are_their_owners_alone(kafka, make_producer, new_topic):
+    topic = new_topic(1, configs={"cleanup.policy": "compact"})
+    good, bad = (make_producer(compression_type="zstd", linger_ms=300) for _ in range(2))
+    good.send(topic, b"first", key=b"k").result(30)
+    bad.send(topic, b"first", key=b"k").result(30)
+    kept = [good.send(topic, line(n), key=b"k%d" % n) for n in range(20)]
+    refused = [bad.send(topic, line(n)) for n in range(20)]
+    assert sorted(future.result(30).offset for future in kept) == [future.result(0).offset for future in kept]
+    assert {type(future.exception(30)) for future in refused} == {errors.InvalidRecordError}
+    found = rows_of(kafka, topic, 22)
+    assert [found[0, future.result(0).offset][0] for future in kept] == [b"k%d" % n for n in range(20)]
+
+
+def test_a_killed_senders_successor_compresses_again(kafka, make_producer, new_topic):
+    topic = new_topic(2)
+    producer = make_producer(compression_type="lz4", linger_ms=2)
+    producer.send(topic, b"first", partition=0).result(30)
+    futures = []
+    for round_number in range(8):
+        (now,) = status()
+        for n in range(4_000):
+            futures.append(producer.send(topic, line(round_number * 4_000 + n), partition=n % 2))
+        os.kill(now["sender_pid"], signal.SIGKILL)
+        wait_until(lambda dead=now: any(s["sender_pid"] != dead["sender_pid"] for s in status()), 20, "a successor")
+    producer.flush(60)
+    found = rows_of(kafka, topic, 32_001)
+    for n, future in enumerate(futures):
+        got = future.result(0)
+        assert found[got.partition, got.offset][1] == line(n)

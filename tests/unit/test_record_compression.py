@@ -1,0 +1,55 @@
+"""Each codec's framing is read by other libraries' readers, and has what Kafka's own reader insists on."""
+
+import gzip
+import random
+
+import kafka.codec
+import lz4.frame
+import pytest
+import zstandard
+
+from cyproducer.config import COMPRESSION_LEVELS as LEVELS
+from cyproducer.record.compression import CODES, compressor
+
+READERS = {
+    "gzip": gzip.decompress,
+    "snappy": kafka.codec.snappy_decode,
+    "lz4": lz4.frame.decompress,
+    "zstd": lambda data: zstandard.ZstdDecompressor().decompressobj().decompress(data),
+}
+CASES = [(codec, level) for codec in CODES for level in (None, *LEVELS.get(codec, ()))]
+TEXT = b" ".join(b"%s=%d" % (word, number % 97) for number in range(9000) for word in (b"user", b"page", b"took"))
+NOISE = random.Random(1).randbytes(200_000)
+
+
+@pytest.mark.parametrize("size", [1, 11, 100, 65_535, 65_536, 65_537, 150_000])
+@pytest.mark.parametrize(("codec", "level"), CASES)
+def test_another_library_reads_it(codec, level, size):
+    compress = compressor(codec, level)
+    for data in (TEXT[:size], NOISE[:size]):
+        assert bytes(READERS[codec](bytes(compress(memoryview(data))))) == data
+        assert bytes(compress(bytearray(data))) == bytes(compress(data))
+
+
+@pytest.mark.parametrize(("codec", "level"), CASES)
+def test_text_becomes_smaller_and_noise_hardly_larger(codec, level):
+    compress = compressor(codec, level)
+    if level is None or level > 0:
+        assert len(bytes(compress(TEXT[:65_536]))) < 65_536 // 2
+    assert len(bytes(compress(NOISE))) < len(NOISE) * 1.01 + 100
+
+
+def test_a_higher_level_is_smaller():
+    for codec in LEVELS:
+        least = 1 if codec == "zstd" else LEVELS[codec][0]
+        sizes = [len(bytes(compressor(codec, level)(TEXT))) for level in (least, 12 if codec == "lz4" else 9)]
+        assert sizes[1] < sizes[0], codec
+
+
+@pytest.mark.parametrize("level", [None, 1, 12])
+def test_lz4_is_what_the_reader_in_java_takes(level):
+    """It refuses linked blocks and a wrong checksum of the descriptor."""
+    frame = bytes(compressor("lz4", level)(TEXT))
+    info = lz4.frame.get_frame_info(frame)
+    assert not info["block_linked"] and not info["block_checksum"] and not info["content_checksum"]
+    assert info["block_size"] == 65_536 and info["content_size"] == 0
