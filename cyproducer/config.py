@@ -9,44 +9,26 @@ import difflib
 import importlib.util
 import logging
 import math
-import operator
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from cyproducer import kinds
 from cyproducer.errors import KafkaConfigurationError
+from cyproducer.kinds import INT_MAX, Kind, Wrong
 
 _log = logging.getLogger("cyproducer")
 
-INT_MAX = 2**31 - 1
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 #: `buffer_memory` is cut into blocks of this size, so it is rounded up to a multiple of it.
 BLOCK_BYTES = 64 * KIB
-DEFAULT_PORT = 9092
 CONTAINER_EXIT_FLUSH_MS = 10_000
-# A UNIX socket's address holds 108 bytes with the terminating zero (unix(7)).
-_SUN_PATH_MAX = 107
 # The kernel's fixed inode number of the first PID namespace (PROC_PID_INIT_INO, linux/proc_ns.h).
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"
 
 FRONT_END, SENDER, BOTH = "front-end", "sender", "both"
-
-
-class _Wrong(Exception):
-    """A value is not allowed. `reason` and `shown` replace the setting's own words where they say more."""
-
-    def __init__(self, reason: str = "", shown: str = "") -> None:
-        super().__init__(reason)
-        self.reason, self.shown = reason, shown
-
-
-class Kind(NamedTuple):
-    """What a setting accepts: in words, and as a function (value, is text allowed) -> canonical value."""
-
-    allowed: str
-    parse: Callable[[Any, bool], Any]
 
 
 class Setting(NamedTuple):
@@ -60,161 +42,6 @@ class Setting(NamedTuple):
     kafka_name: str
     supported: bool
     secret: bool
-
-
-def _number(low: int, high: int = INT_MAX, *, fractions: bool = False, infinite: bool = False) -> Kind:
-    pattern = r"-?[0-9]{1,20}(\.[0-9]{0,9})?" if fractions else r"-?[0-9]{1,20}"
-
-    def parse(value: Any, text: bool) -> Any:
-        if infinite and isinstance(value, float) and value == math.inf:
-            return high
-        if isinstance(value, str) and text and re.fullmatch(pattern, value.strip(), re.ASCII):
-            value = float(value) if "." in value else int(value)
-        if fractions and isinstance(value, float):
-            number: float = float(value)
-        elif isinstance(value, bool) or not hasattr(value, "__index__"):
-            raise _Wrong
-        else:
-            number = operator.index(value)
-        if not low <= number <= high:
-            raise _Wrong
-        return number
-
-    return Kind(f"{'a number' if fractions else 'an integer'} from {low} to {high}", parse)
-
-
-def _boolean() -> Kind:
-    def parse(value: Any, text: bool) -> bool:
-        if isinstance(value, str) and text and value.strip().lower() in ("true", "false"):
-            return value.strip().lower() == "true"
-        if not isinstance(value, bool):
-            raise _Wrong
-        return value
-
-    return Kind("True or False", parse)
-
-
-def _acks() -> Kind:
-    known = {"all": -1, "-1": -1, "0": 0, "1": 1}
-
-    def parse(value: Any, text: bool) -> int:
-        if isinstance(value, bool) or str(value) not in known or not isinstance(value, str | int):
-            raise _Wrong
-        return known[str(value)]
-
-    return Kind('0, 1, or "all" (the same as -1)', parse)
-
-
-def _choice(*choices: str, none: bool = False, upper: bool = False) -> Kind:
-    def parse(value: Any, text: bool) -> str | None:
-        if value is None and none:
-            return None
-        if not isinstance(value, str):
-            raise _Wrong
-        value = value.strip().upper() if upper else value.strip().lower()
-        if value not in choices:
-            raise _Wrong
-        return None if none and value == "none" else value
-
-    return Kind("one of " + ", ".join((["None"] if none else []) + [repr(c) for c in choices]), parse)
-
-
-def _client_id() -> Kind:
-    def parse(value: Any, text: bool) -> str:
-        if value is None:
-            return "cyproducer"
-        if not isinstance(value, str) or not 1 <= len(value) <= 255 or not value.isprintable():
-            raise _Wrong
-        return value
-
-    return Kind("a str of 1 to 255 printable characters", parse)
-
-
-def _serializer() -> Kind:
-    def parse(value: Any, text: bool) -> Any:
-        if value is None:
-            return None
-        has_method = callable(getattr(value, "serialize", None))
-        if isinstance(value, type) and has_method:
-            raise _Wrong("a serializer's class was given, not an instance of it")
-        if not has_method and not callable(value):
-            raise _Wrong
-        return value
-
-    return Kind("None, a callable, or an object with serialize(topic, headers, data)", parse)
-
-
-def _nothing(allowed: str, *empty: Any) -> Kind:
-    """A setting of which only 'not used' can be said: None, or an empty value of its type."""
-
-    def parse(value: Any, text: bool) -> Any:
-        return None if value is None or any(type(value) is type(e) and value == e for e in empty) else value
-
-    return Kind(allowed, parse)
-
-
-def _optional(kind: Kind) -> Kind:
-    def parse(value: Any, text: bool) -> Any:
-        return None if value is None else kind.parse(value, text)
-
-    return Kind("None, or " + kind.allowed, parse)
-
-
-def _socket_path() -> Kind:
-    def parse(value: Any, text: bool) -> str | None:
-        if value is None:
-            return None
-        if not isinstance(value, str | os.PathLike):
-            raise _Wrong
-        path = os.fspath(value)
-        if not isinstance(path, str) or not path or "\0" in path:
-            raise _Wrong
-        # A relative path would mean another socket after chdir().
-        path = os.path.abspath(path)
-        if len(os.fsencode(path)) > _SUN_PATH_MAX:
-            raise _Wrong("the path is longer than a UNIX socket's address can be")
-        return path
-
-    return Kind(f"the path of a sender's socket, at most {_SUN_PATH_MAX} bytes", parse)
-
-
-def _server(entry: str) -> str:
-    """Return one bootstrap entry as host:port, the host in lower case, an IPv6 address in brackets."""
-    shown = repr(entry)
-    protocol, separator, rest = entry.strip().rpartition("://")
-    if separator and protocol.upper() != "PLAINTEXT":
-        raise _Wrong("a protocol other than PLAINTEXT is not supported yet; write host:port", shown)
-    bracketed = re.fullmatch(r"\[([0-9A-Fa-f:.]+(?:%[0-9A-Za-z_.-]+)?)\](?::([0-9]{1,5}))?", rest)
-    named = re.fullmatch(r"([0-9A-Za-z_.-]+)(?::([0-9]{1,5}))?", rest)
-    found = bracketed or named
-    if found is None:
-        hint = "; an IPv6 address needs brackets" if rest.count(":") > 1 else ""
-        raise _Wrong(f"the entry is not host:port{hint}", shown)
-    port = DEFAULT_PORT if found[2] is None else int(found[2])
-    if not 1 <= port <= 65535:
-        raise _Wrong("the entry's port is not from 1 to 65535", shown)
-    # A zone id (after %) is an interface's name, and those tell case apart.
-    address, percent, zone = found[1].partition("%")
-    host = address.lower() + percent + zone
-    return f"[{host}]:{port}" if bracketed else f"{host}:{port}"
-
-
-def _servers() -> Kind:
-    def parse(value: Any, text: bool) -> tuple[str, ...]:
-        if value is None:
-            return ()
-        entries = value.split(",") if isinstance(value, str) else value
-        if not isinstance(entries, list | tuple) or not all(isinstance(entry, str) for entry in entries):
-            raise _Wrong
-        # Looked for in the whole first: a password may itself hold the comma that separates entries.
-        if any("@" in entry for entry in entries):
-            raise _Wrong("an entry holds credentials (user:password@)", "<hidden>")
-        entries = [entry for entry in entries if entry.strip()]
-        if not entries:
-            raise _Wrong("no broker is named")
-        return tuple(dict.fromkeys(_server(entry) for entry in entries))
-
-    return Kind('"host:port", several with commas, or a list of such', parse)
 
 
 def _row(
@@ -231,54 +58,54 @@ COMPRESSION_LEVELS = {"gzip": (1, 9), "lz4": (1, 17), "zstd": (-131072, 22)}
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 SETTINGS: tuple[Setting, ...] = (
-    _row("bootstrap_servers", (), _servers(), SENDER, "brokers to ask first for the metadata"),
-    _row("client_id", "cyproducer", _client_id(), SENDER, "name in the broker's quotas and logs"),
-    _row("key_serializer", None, _serializer(), FRONT_END, "makes bytes of a key"),
-    _row("value_serializer", None, _serializer(), FRONT_END, "makes bytes of a value"),
-    _row("partitioner", None, _nothing("None (the built-in partitioner)", ""), FRONT_END,
+    _row("bootstrap_servers", (), kinds.servers(), SENDER, "brokers to ask first for the metadata"),
+    _row("client_id", "cyproducer", kinds.client_id(), SENDER, "name in the broker's quotas and logs"),
+    _row("key_serializer", None, kinds.serializer(), FRONT_END, "makes bytes of a key"),
+    _row("value_serializer", None, kinds.serializer(), FRONT_END, "makes bytes of a value"),
+    _row("partitioner", None, kinds.nothing("None (the built-in partitioner)", ""), FRONT_END,
          "a partitioner of one's own", kafka_name="partitioner.class", supported=False),
-    _row("interceptors", None, _nothing("None or an empty list", [], (), ""), FRONT_END,
+    _row("interceptors", None, kinds.nothing("None or an empty list", [], (), ""), FRONT_END,
          "objects that see each record", kafka_name="interceptor.classes", supported=False),
-    _row("acks", -1, _acks(), FRONT_END, "which replicas must have written a record"),
-    _row("enable_idempotence", True, _boolean(), FRONT_END, "retries neither double nor reorder records"),
-    _row("compression_type", None, _choice(*_CODECS, none=True), FRONT_END, "codec of the batches"),
-    _row("compression_level", None, _optional(_number(-131072, 22)), FRONT_END,
+    _row("acks", -1, kinds.acks(), FRONT_END, "which replicas must have written a record"),
+    _row("enable_idempotence", True, kinds.boolean(), FRONT_END, "retries neither double nor reorder records"),
+    _row("compression_type", None, kinds.choice(*_CODECS, none=True), FRONT_END, "codec of the batches"),
+    _row("compression_level", None, kinds.optional(kinds.number(-131072, 22)), FRONT_END,
          "level of the codec: gzip 1 to 9, lz4 1 to 17, zstd -131072 to 22"),
-    _row("batch_size", 65536, _number(0), FRONT_END, "bytes of a full batch; 0: one record a batch"),
-    _row("linger_ms", 5, _number(0, fractions=True), FRONT_END, "how long a batch waits for more records"),
-    _row("buffer_memory", 32 * MIB, _number(MIB, 4 * GIB), FRONT_END,
+    _row("batch_size", 65536, kinds.number(0), FRONT_END, "bytes of a full batch; 0: one record a batch"),
+    _row("linger_ms", 5, kinds.number(0, fractions=True), FRONT_END, "how long a batch waits for more records"),
+    _row("buffer_memory", 32 * MIB, kinds.number(MIB, 4 * GIB), FRONT_END,
          "bytes of shared memory of this process, rounded up to 64 KiB"),
-    _row("max_block_ms", 60_000, _number(0), FRONT_END, "how long send() waits for metadata and memory"),
-    _row("max_request_size", MIB, _number(1, GIB), SENDER, "bytes of the largest record and request"),
-    _row("delivery_timeout_ms", 120_000, _number(0), FRONT_END, "longest time from send() to an outcome"),
-    _row("request_timeout_ms", 30_000, _number(1), SENDER, "longest wait for a broker's answer"),
-    _row("retries", INT_MAX, _number(0, infinite=True), FRONT_END, "how often a batch is sent again"),
-    _row("retry_backoff_ms", 100, _number(0), SENDER, "pause before the first retry; then doubled"),
-    _row("retry_backoff_max_ms", 1000, _number(0), SENDER, "the longest pause before a retry"),
-    _row("max_in_flight_requests_per_connection", 5, _number(1), SENDER, "unanswered requests"),
-    _row("metadata_max_age_ms", 300_000, _number(0), SENDER, "age at which it is asked for again"),
-    _row("partitioner_ignore_keys", False, _boolean(), FRONT_END, "a key does not choose the partition"),
-    _row("partitioner_adaptive_partitioning_enable", True, _boolean(), FRONT_END,
+    _row("max_block_ms", 60_000, kinds.number(0), FRONT_END, "how long send() waits for metadata and memory"),
+    _row("max_request_size", MIB, kinds.number(1, GIB), SENDER, "bytes of the largest record and request"),
+    _row("delivery_timeout_ms", 120_000, kinds.number(0), FRONT_END, "longest time from send() to an outcome"),
+    _row("request_timeout_ms", 30_000, kinds.number(1), SENDER, "longest wait for a broker's answer"),
+    _row("retries", INT_MAX, kinds.number(0, infinite=True), FRONT_END, "how often a batch is sent again"),
+    _row("retry_backoff_ms", 100, kinds.number(0), SENDER, "pause before the first retry; then doubled"),
+    _row("retry_backoff_max_ms", 1000, kinds.number(0), SENDER, "the longest pause before a retry"),
+    _row("max_in_flight_requests_per_connection", 5, kinds.number(1), SENDER, "unanswered requests"),
+    _row("metadata_max_age_ms", 300_000, kinds.number(0), SENDER, "age at which it is asked for again"),
+    _row("partitioner_ignore_keys", False, kinds.boolean(), FRONT_END, "a key does not choose the partition"),
+    _row("partitioner_adaptive_partitioning_enable", True, kinds.boolean(), FRONT_END,
          "records without a key avoid slow brokers"),
-    _row("partitioner_availability_timeout_ms", 0, _number(0), SENDER,
+    _row("partitioner_availability_timeout_ms", 0, kinds.number(0), SENDER,
          "a broker that takes nothing for so long gets no records without a key; 0: off", supported=False),
-    _row("connections_max_idle_ms", 540_000, _number(-1), SENDER, "idle time of a connection"),
-    _row("reconnect_backoff_ms", 50, _number(0), SENDER, "pause before reconnecting; then doubled"),
-    _row("reconnect_backoff_max_ms", 1000, _number(0), SENDER, "the longest such pause"),
-    _row("transactional_id", None, _nothing("None"), FRONT_END, "name of a transactional producer",
+    _row("connections_max_idle_ms", 540_000, kinds.number(-1), SENDER, "idle time of a connection"),
+    _row("reconnect_backoff_ms", 50, kinds.number(0), SENDER, "pause before reconnecting; then doubled"),
+    _row("reconnect_backoff_max_ms", 1000, kinds.number(0), SENDER, "the longest such pause"),
+    _row("transactional_id", None, kinds.nothing("None"), FRONT_END, "name of a transactional producer",
          supported=False),
-    _row("transaction_timeout_ms", 60_000, _number(1), FRONT_END, "the longest that a transaction stays open",
+    _row("transaction_timeout_ms", 60_000, kinds.number(1), FRONT_END, "the longest that a transaction stays open",
          supported=False),
-    _row("security_protocol", "PLAINTEXT", _choice(*_PROTOCOLS, upper=True), SENDER, "TLS and SASL, or not",
+    _row("security_protocol", "PLAINTEXT", kinds.choice(*_PROTOCOLS, upper=True), SENDER, "TLS and SASL, or not",
          supported=False),
-    _row("ssl_*", None, _nothing("None", ""), SENDER, "TLS", supported=False, secret=True),
-    _row("sasl_*", None, _nothing("None", ""), SENDER, "SASL", supported=False, secret=True),
-    _row("sender", None, _socket_path(), FRONT_END, "the socket of a sender that was started on purpose"),
-    _row("sender_idle_timeout_ms", 30_000, _number(0), BOTH,
+    _row("ssl_*", None, kinds.nothing("None", ""), SENDER, "TLS", supported=False, secret=True),
+    _row("sasl_*", None, kinds.nothing("None", ""), SENDER, "SASL", supported=False, secret=True),
+    _row("sender", None, kinds.socket_path(), FRONT_END, "the socket of a sender that was started on purpose"),
+    _row("sender_idle_timeout_ms", 30_000, kinds.number(0), BOTH,
          "how long a sender without front-ends stays; the largest asked for counts"),
-    _row("exit_flush_timeout_ms", None, _optional(_number(0)), FRONT_END,
+    _row("exit_flush_timeout_ms", None, kinds.optional(kinds.number(0)), FRONT_END,
          "the longest wait at exit for one's own outcomes; None: 10 s in a container or service, else 0"),
-    _row("api_version", None, _nothing("anything"), FRONT_END, "kafka-python's; taken and ignored"),
+    _row("api_version", None, kinds.nothing("anything"), FRONT_END, "kafka-python's; taken and ignored"),
 )
 
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
@@ -369,7 +196,7 @@ def _parse_each(given: Mapping[str, Any]) -> dict[str, Any]:
         shown = _show(setting, value, secrets)
         try:
             parsed = setting.kind.parse(value, kafkas)
-        except _Wrong as wrong:
+        except Wrong as wrong:
             reason = f"{wrong.reason}; " if wrong.reason else ""
             if wrong.shown:
                 shown = _guard(wrong.shown, secrets)

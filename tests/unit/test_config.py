@@ -452,20 +452,7 @@ def test_wrong_values_of_what_comes_later_are_wrong_values():
     assert "allowed is one of None, 'none', 'gzip'" in refused(compression_type="brotli")
 
 
-@pytest.mark.parametrize(
-    ("codec", "level", "complaint"),
-    [("gzip", 0, "from 1 to 9"), ("gzip", 10, "from 1 to 9"), ("lz4", 18, "from 1 to 17"), ("lz4", -1, "from 1 to 17"),
-     ("zstd", 23, "from -131072 to 22"), ("snappy", 3, "it has no levels")],
-)
-def test_levels_are_the_codecs_own(codec, level, complaint):
-    assert complaint in refused(compression_type=codec, compression_level=level)
-
-
-def test_codecs_and_levels():
-    settings = parse(**{"compression.type": "zstd", "compression.level": "-7"})
-    assert (settings.compression_type, settings.compression_level) == ("zstd", -7)
-    assert parse(compression_type="none").compression_type is None
-    assert "allowed is one of 'PLAINTEXT', 'SSL'" in refused(security_protocol="TLS")
+assert "allowed is one of 'PLAINTEXT', 'SSL'" in refused(security_protocol="TLS")
 
 
 def test_an_object_that_refuses_comparison_is_refused_by_name():

@@ -1,4 +1,4 @@
-"""Each codec's framing is read by other libraries' readers, and has what Kafka's own reader insists on."""
+"""Codecs: other libraries read them, they have what Kafka's own reader insists on; and the settings for them."""
 
 import gzip
 import random
@@ -9,6 +9,8 @@ import pytest
 import zstandard
 
 from cyproducer.config import COMPRESSION_LEVELS as LEVELS
+from cyproducer.config import Settings
+from cyproducer.errors import KafkaConfigurationError
 from cyproducer.record.compression import CODES, compressor
 
 READERS = {
@@ -53,3 +55,20 @@ def test_lz4_is_what_the_reader_in_java_takes(level):
     info = lz4.frame.get_frame_info(frame)
     assert not info["block_linked"] and not info["block_checksum"] and not info["content_checksum"]
     assert info["block_size"] == 65_536 and info["content_size"] == 0
+
+
+@pytest.mark.parametrize(
+    ("codec", "level", "complaint"),
+    [("gzip", 0, "from 1 to 9"), ("gzip", 10, "from 1 to 9"), ("lz4", 18, "from 1 to 17"), ("lz4", -1, "from 1 to 17"),
+     ("zstd", 23, "from -131072 to 22"), ("snappy", 3, "it has no levels")],
+)
+def test_levels_are_the_codecs_own(codec, level, complaint):
+    with pytest.raises(KafkaConfigurationError) as caught:
+        Settings.parse(bootstrap_servers="b:1", compression_type=codec, compression_level=level)
+    assert complaint in str(caught.value)
+
+
+def test_codecs_and_levels():
+    settings = Settings.parse(**{"bootstrap_servers": "b:1", "compression.type": "zstd", "compression.level": "-7"})
+    assert (settings.compression_type, settings.compression_level) == ("zstd", -7)
+    assert Settings.parse(bootstrap_servers="b:1", compression_type="none").compression_type is None
