@@ -1,9 +1,13 @@
 """Slot word, rings and their use from two processes."""
 
+import contextlib
 import os
 import random
 import signal
 import struct
+import time
+import traceback
+from collections.abc import Iterator
 
 import pytest
 from cyproducer.shm.probe import OutcomeRingProbe, SlotProbe, SubmitRingProbe, make_word, split_word
@@ -13,6 +17,7 @@ from hypothesis import strategies as st
 
 OPEN, READY, TAKEN = 1, 3, 4
 PAGE = 4096
+PATIENCE_S = 120.0
 
 
 @pytest.fixture
@@ -22,22 +27,38 @@ def region():
     region.close()
 
 
-def in_child(region: Region, body) -> int:
-    """Runs `body(region of its own)` in a forked child; its pid. The mapping is not inherited, the memfd is."""
+@contextlib.contextmanager
+def child(region: Region, body) -> Iterator[None]:
+    """Runs `body(region of its own)` in a forked child meanwhile, and looks at how it ended.
+
+    The mapping is not inherited, the memfd is.
+    """
     pid = os.fork()
-    if pid:
-        return pid
-    status = 1
+    if pid == 0:
+        status = 1
+        try:
+            body(Region.attach(os.dup(region.fd), region.size, True))
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
     try:
-        mine = Region.attach(os.dup(region.fd), region.size, True)
-        body(mine)
-        status = 0
-    finally:
-        os._exit(status)
-
-
-def join(pid: int) -> None:
+        yield
+    except BaseException:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise
     assert os.waitpid(pid, 0)[1] == 0
+
+
+def until(met, what: str):
+    """The first true value of `met()`; the other process gets the processor between two looks."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := met()):
+        assert time.monotonic() < deadline, f"the other process did not get to {what}"
+        os.sched_yield()
+    return found
 
 
 @given(
@@ -72,49 +93,37 @@ def test_a_stale_generation_seals_and_opens_nothing(region):
 
 
 def test_two_processes_append_and_seal_without_losing_or_inventing_a_record(region):
-    """The owner counts what its commits said; the sealer's count and bytes are exactly that, 300 times."""
-    rounds = 300
+    """The owner counts what its commits said; the sealer's count and bytes are exactly that, 100 times."""
+    rounds = 100
+    compared, counts = 40 * PAGE, 32 * PAGE  # rounds that the sealer is through with; what the owner counted in each
 
     def own(mine: Region) -> None:
         slot = SlotProbe(mine, 0, PAGE)
         tally = mine.memory()
         for generation in range(rounds):
-            while not slot.open(generation):
-                pass
+            assert slot.open(generation)
             committed = 0
             while committed < 4000 and slot.append(struct.pack("=IQ", generation, committed)):
                 committed += 1
-            while split_word(slot.load())[0] == OPEN:
-                pass
-            struct.pack_into("=Q", tally, 32 * PAGE + generation * 8, committed)
-            while struct.unpack_from("=Q", tally, 40 * PAGE)[0] <= generation:
-                pass
+            until(lambda: split_word(slot.load())[0] != OPEN, "the seal")
+            struct.pack_into("Q", tally, counts + generation * 8, committed + 1)  # native: stored whole
+            until(lambda generation=generation: tally[compared] == (generation + 1) % 256, "the comparison")
             slot.free(generation + 1)
 
-    pid = in_child(region, own)
-    try:
+    with child(region, own):
         slot = SlotProbe(region, 0, PAGE)
-        memory = region.memory()
-        for generation in range(rounds):
-            for _ in range(random.randrange(2000)):
-                pass
-            sealed = None
-            while sealed is None:
-                sealed = slot.seal(generation)
-            count, records = sealed
-            assert records == b"".join(struct.pack("=IQ", generation, index) for index in range(count))
-            while split_word(slot.load())[2] != count:
-                raise AssertionError("the word changed after the seal")
-            struct.pack_into("=Q", memory, 40 * PAGE, generation + 1)
-            while generation + 1 < rounds and split_word(slot.load())[1] == generation:
-                pass
-            assert struct.unpack_from("=Q", memory, 32 * PAGE + generation * 8)[0] == count
-        memory.release()
-    except BaseException:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        raise
-    join(pid)
+        with region.memory() as memory:
+            for generation in range(rounds):
+                for _ in range(random.randrange(2000)):
+                    pass
+                count, records = until(lambda generation=generation: slot.seal(generation), "the next batch")
+                assert records == b"".join(struct.pack("=IQ", generation, index) for index in range(count))
+                tally = until(
+                    lambda at=counts + generation * 8: struct.unpack_from("Q", memory, at)[0], "its count"
+                )
+                assert tally == count + 1
+                assert split_word(slot.load())[2] == count, "the word changed after the seal"
+                memory[compared] = (generation + 1) % 256
 
 
 @given(st.lists(st.one_of(st.none(), st.tuples(st.integers(1, 2), st.integers(0, 2**20), st.integers(0, 2**24 - 1)))),
@@ -141,30 +150,26 @@ def test_a_submission_ring_gives_what_was_pushed_in_order_from_any_position(step
 def test_rings_between_two_processes_lose_and_tear_nothing(entries):
     """Entries there, outcomes back: the credit that keeps the first ring from overflowing."""
     region = Region.create("cyproducer-test", 64 * PAGE)
-    total = 5000
+    total = 250 * min(entries, 64)
 
     def answer(mine: Region) -> None:
         submitted = SubmitRingProbe(mine, PAGE, 0, entries)
         outcomes = OutcomeRingProbe(mine, 16 * PAGE, 64, entries)
         for _ in range(total):
-            entry = None
-            while entry is None:
-                entry = submitted.pop()
-            kind, slot, generation = entry
+            kind, slot, generation = until(submitted.pop, "an entry")
             outcomes.push(slot, generation, slot * 2**32 + generation, -kind)
 
-    pid = in_child(region, answer)
-    submitted = SubmitRingProbe(region, PAGE, 0, entries)
-    outcomes = OutcomeRingProbe(region, 16 * PAGE, 64, entries)
-    sent = received = 0
-    while received < total:
-        while sent < total and sent - received < entries:
-            submitted.push(1 + sent % 2, sent, sent * 7 % 2**24)
-            sent += 1
-        outcome = outcomes.pop()
-        if outcome is not None:
+    with child(region, answer):
+        submitted = SubmitRingProbe(region, PAGE, 0, entries)
+        outcomes = OutcomeRingProbe(region, 16 * PAGE, 64, entries)
+        sent = received = 0
+        while received < total:
+            while sent < total and sent - received < entries:
+                submitted.push(1 + sent % 2, sent, sent * 7 % 2**24)
+                sent += 1
             generation = received * 7 % 2**24
-            assert outcome == (received, generation, received * 2**32 + generation, -(1 + received % 2))
+            assert until(outcomes.pop, "an outcome") == (
+                received, generation, received * 2**32 + generation, -(1 + received % 2)
+            )
             received += 1
-    join(pid)
     region.close()
