@@ -1,28 +1,28 @@
-"""``python -m bench``: all contestants in turn on a broker; ``python -m bench micro``: what a call costs."""
+"""`python -m bench list | run [NAME ...] | report`: see `python -m bench --help`."""
 
 import argparse
-import json
+import fnmatch
+import signal
 import sys
-from dataclasses import asdict
+import time
 from pathlib import Path
 from typing import Any
 
-from bench import micro, report, runner, spark_sinks
-from bench.brokers import broker
+from bench import limits, report, results, runner
+from bench.brokers import Brokers
 from bench.contestants import CONTESTANTS
-from bench.measure import machine
+from bench.growth import COMPARISONS
+from bench.processes import own_senders
 
 DESCRIPTION = """\
-Sends the same records by cyproducer's send(), send() with results and send_array(), and by confluent-kafka's
-produce() without and with callback and produce_batch(), in turn, round by round, on one broker; then by the
-Spark sinks "cyproducer" and "kafka". Prints messages per second and CPU us per message of all processes of
-the client (front-ends, sender, supervisor), median and range over the rounds, and checks that all arrived.
-On a real broker, which shares the machine, compare the CPU; with --broker null the client is the limit.
-`python -m bench micro` measures the call send() alone."""
+Measures cyproducer beside confluent-kafka, kafka-python, aiokafka, Kafka's Java producer and Spark's own sinks.
+A comparison takes its contestants in turn, round by round, on a real Kafka or on a native broker that drops what
+it has checked ("null": with it the client is the limit), counts every process of a client, and looks whether
+the records have arrived. Without names, `run` takes all comparisons (about 15 minutes on 2 cores, --quick 3)."""
 
 
 def pairs(text: str) -> dict[str, Any]:
-    """``name=value,name=value`` as settings; a number is a number."""
+    """`name=value,name=value` as settings; a number is a number."""
     made: dict[str, Any] = {}
     for item in filter(None, text.split(",")):
         name, equals, value = item.partition("=")
@@ -37,101 +37,91 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
         prog="python -m bench", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    p.add_argument("what", nargs="?", choices=["compare", "micro"], default="compare")
-    p.add_argument(
-        "--broker",
-        choices=["kafka", "null"],
-        default="kafka",
-        help="a real Kafka (default), or the null broker",
+    p.add_argument("--results", metavar="DIR", type=Path, default=results.DIRECTORY, help="default: %(default)s")
+    commands = p.add_subparsers(dest="command", required=True, metavar="list|run|report")
+    commands.add_parser("list", help="the comparisons, and the contestants of each")
+    commands.add_parser("report", help="write RESULTS.md and its plots from the results that there are")
+    run = commands.add_parser("run", help="measure, write the results, and report")
+    run.add_argument("names", nargs="*", metavar="NAME", help="comparisons, or patterns as 'growth-*'; default: all")
+    run.add_argument("--quick", action="store_true", help="one round of a fifth of the messages")
+    run.add_argument("--rounds", type=int, help="instead of each comparison's own number")
+    run.add_argument(
+        "--share", type=float, default=1.0, metavar="X", help="X times the messages that a comparison says"
     )
-    p.add_argument(
-        "--bootstrap-servers", metavar="LIST", help="a Kafka that runs already, instead of one of our own"
-    )
-    p.add_argument("--rounds", type=int, default=5)
-    p.add_argument(
-        "--messages",
-        type=int,
-        default=1_000_000,
-        help="a round and contestant (send_array: four times as many)",
-    )
-    p.add_argument(
-        "--warmup", type=int, default=100_000, help="messages before the clock starts, in every round"
-    )
-    p.add_argument("--processes", type=int, default=1, help="front-ends at once, which share the messages")
-    p.add_argument("--value-bytes", type=int, default=100)
-    p.add_argument("--partitions", type=int, default=12)
-    p.add_argument(
-        "--only",
-        metavar="LIST",
-        default=",".join(CONTESTANTS),
-        help="contestants, separated by commas: %(default)s",
-    )
-    p.add_argument(
-        "--cyproducer", metavar="SETTINGS", type=pairs, default={}, help="name=value,... for KafkaProducer"
-    )
-    p.add_argument(
-        "--confluent",
-        metavar="SETTINGS",
-        type=pairs,
-        default={},
-        help="name=value,... for confluent_kafka.Producer",
-    )
-    p.add_argument("--no-spark", action="store_true", help="without the Spark sinks")
-    p.add_argument("--spark-rows", type=int, default=1_000_000)
-    p.add_argument(
-        "--json", metavar="FILE", type=Path, help="everything, with machine, versions and settings"
-    )
+    run.add_argument("--only", metavar="LIST", default="", help="these contestants, separated by commas")
+    run.add_argument(
+        "--set", metavar="LIBRARY:NAME=VALUE,...", action="append", default=[],
+        help="settings for the contestants of a library, e.g. cyproducer:batch_size=16384",
+    )  # fmt: skip
+    run.add_argument("--no-report", action="store_true", help="leave RESULTS.md as it is")
     return p
 
 
-def compare(args: argparse.Namespace) -> dict[str, Any]:
-    """The contestants, and the Spark sinks; returns what goes to the JSON file."""
-    names = [name for name in args.only.split(",") if name]
-    if unknown := set(names) - set(CONTESTANTS):
-        raise SystemExit(f"unknown contestants: {', '.join(sorted(unknown))}")
-    order = runner.Order(
-        names,
-        args.rounds,
-        args.messages,
-        args.warmup,
-        args.processes,
-        args.value_bytes,
-        args.partitions,
-        args.cyproducer,
-        args.confluent,
-    )
-    made: dict[str, Any] = {"machine": machine(), "broker": args.broker, "settings": asdict(order)}
-    with broker(args.broker, args.bootstrap_servers, args.partitions) as node, runner.own_senders():
-        found = []
-        for one in runner.run(node, order):
-            found.append(one)
-            print(
-                f"round {one.round + 1} {one.contestant}: {one.rate / 1e6:.2f} M/s, {one.cpu_us:.3f} us each",
-                file=sys.stderr,
-                flush=True,
-            )
-        made["measurements"] = [one.record() for one in found]
-        if found:
-            made["ratios"] = report.ratios(found)
-            print(report.results(found), "", report.ratio_table(made["ratios"]), "", sep="\n", flush=True)
-        if not args.no_spark and args.broker == "kafka":
-            rows = spark_sinks.run(node, args.rounds, args.spark_rows, args.value_bytes, args.partitions)
-            made["spark"] = [one.record() for one in rows]
-            made["spark_ratios"] = report.ratios(rows, spark_sinks.PAIRS, by_rate=True)
-            print(report.results(rows, "rows"), "", report.ratio_table(made["spark_ratios"]), sep="\n")
-    return made
+def chosen(patterns: list[str]) -> list[str]:
+    """The comparisons that are meant, those on one kind of broker together: a node is started once."""
+    names = [n for n in COMPARISONS if not patterns or any(fnmatch.fnmatch(n, p) for p in patterns)]
+    for pattern in patterns:
+        if not fnmatch.filter(COMPARISONS, pattern):
+            raise SystemExit(f"no comparison is called {pattern}: python -m bench list")
+    kinds = ("null", "kafka", "kafka3")
+    return sorted(names, key=lambda name: kinds.index(COMPARISONS[name].broker))
+
+
+def options_of(args: argparse.Namespace) -> runner.Options:
+    """What the command line says."""
+    settings: dict[str, dict[str, Any]] = {}
+    libraries = {kind.library for kind in CONTESTANTS.values()}
+    for given in args.set:
+        library, _, rest = given.partition(":")
+        if library not in libraries:
+            raise SystemExit(f"--set {given}: no library {library!r}, but {', '.join(sorted(libraries))}")
+        settings.setdefault(library, {}).update(pairs(rest))
+    only = tuple(filter(None, args.only.split(",")))
+    return runner.Options(args.rounds, args.quick, args.share, only, settings)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exit status 1 if a comparison was broken off; missed goals are printed, not judged."""
+    names, options, failed = chosen(args.names), options_of(args), False
+    began = time.monotonic()
+    with own_senders(), Brokers() as brokers:
+        print("physical limits", file=sys.stderr, flush=True)
+        physical = limits.measure(limits.QUICK_MS if args.quick else limits.FULL_MS)
+        for number, name in enumerate(names, 1):
+            comparison = COMPARISONS[name]
+            minutes = (time.monotonic() - began) / 60
+            print(f"[{number}/{len(names)}, {minutes:.1f} min] {name}: {comparison.title}", file=sys.stderr, flush=True)
+            if comparison.broker == "null":
+                brokers.stop_kafka()
+            made = runner.run(comparison, options, brokers, physical)
+            results.write(args.results, made)
+            failed = failed or bool(made["failed"])
+            for what, wanted, found, word in report.goal_rows(comparison, made):
+                print(f"{name}: {what}: {found}, to reach {wanted}: {word.strip('*')}", flush=True)
+    if not args.no_report:
+        print(f"written: {report.write(args.results)}", file=sys.stderr)
+    return int(failed)
 
 
 def main() -> int:
-    """Exit status 1 if a record was lost; goals are printed, not judged."""
+    """Do what is asked for."""
     args = parser().parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        made = micro.run(args) if args.what == "micro" else compare(args)
-    except runner.LostError as error:
-        print(f"records were lost: {error}", file=sys.stderr)
+        if args.command == "run":
+            return run(args)
+        if args.command == "report":
+            print(report.write(args.results))
+        else:
+            for name, comparison in COMPARISONS.items():
+                print(f"{name:18} {comparison.title} [{comparison.broker}]")
+                print(f"{'':18} {', '.join(comparison.contestants)}")
+    except KeyboardInterrupt:
+        print("interrupted; the comparisons that were finished are kept", file=sys.stderr)
+        return 130
+    except FileNotFoundError as error:
+        print(error, file=sys.stderr)
         return 1
-    if args.json is not None:
-        args.json.write_text(json.dumps(made, indent=2) + "\n")
     return 0
 
 

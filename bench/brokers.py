@@ -1,134 +1,230 @@
-"""The brokers that a benchmark runs on: a real Kafka node, one that is given, or the native null broker."""
+"""The brokers that a run measures on: real Kafka, of one or three nodes, and the native null broker."""
 
 import contextlib
-import hashlib
-import os
-import shlex
 import shutil
 import struct
 import subprocess
-import sysconfig
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from cyproducer.cli.kafka_node import KafkaCluster
-from cyproducer.cli.maven_jars import cache_directory
+from bench.jmx import count_requests, jmx_options
+from bench.loads import Load
+from bench.native import program
+from bench.samples import decode, read_sample
+from cyproducer.cli.kafka_node import HOST, KafkaCluster, free_ports
 
-HOST = "127.0.0.1"
-SOURCE = Path(__file__).with_name("null_broker.c")
 # A node that is measured for seconds deserves the whole compiler, unlike those of the tests.
 JVM = ("-Xmx1g", "-XX:+UseSerialGC")
+PROPERTIES = {
+    "log.segment.delete.delay.ms": 0,
+    "log.retention.check.interval.ms": 600_000,
+    "message.max.bytes": 2_000_000,
+    "replica.fetch.max.bytes": 2_000_000,
+}
+HEADER = struct.Struct("=8Q")
 
 
 class NullCounters(NamedTuple):
-    """What the null broker has seen; ``faults`` are batches and frames that it refused."""
+    """What the null broker has seen; `faults` are batches and frames that it refused, `samples` those it kept."""
 
-    records: int
-    batches: int
-    requests: int
-    bytes: int
-    faults: int
-    connections: int
+    records: int = 0
+    batches: int = 0
+    requests: int = 0
+    bytes: int = 0
+    faults: int = 0
+    connections: int = 0
+    samples: int = 0
+    sample_size: int = 0
 
 
 class KafkaBroker:
-    """A Kafka cluster, ours or given, and its topics."""
+    """A Kafka cluster of ours and its topics. A context manager."""
 
-    def __init__(self, bootstrap: str, pid: int | None) -> None:
+    def __init__(self, nodes: int) -> None:
+        self._jmx_ports = free_ports(nodes)
+        self._cluster = KafkaCluster(
+            nodes, jvm_options=lambda node: (*JVM, *jmx_options(self._jmx_ports[node.number - 1])),
+            properties=PROPERTIES,
+        )
+
+    def __enter__(self) -> "KafkaBroker":
         from confluent_kafka.admin import AdminClient
 
-        self.bootstrap = bootstrap
-        self.pid = pid
-        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
+        self._cluster.start()
+        self.bootstrap = self._cluster.bootstrap_servers
+        self.pids = self._cluster.pids()
+        self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2})
+        return self
 
-    def create_topic(self, name: str, partitions: int) -> None:
-        """Create a topic and wait until all of its partitions have a leader."""
+    def __exit__(self, *_: object) -> None:
+        self._cluster.stop()
+
+    @property
+    def ports(self) -> set[int]:
+        """The ports that clients connect to."""
+        return {node.port for node in self._cluster.nodes}
+
+    def create_topics(self, names: Sequence[str], load: Load) -> None:
+        """Create topics and wait until all of their partitions have a leader."""
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import NewTopic
 
-        self._admin.create_topics([NewTopic(name, partitions, 1)], operation_timeout=30)[name].result(30)
+        wanted = [NewTopic(name, load.partitions, load.replication) for name in names]
+        for made in self._admin.create_topics(wanted, operation_timeout=30).values():
+            made.result(30)
         deadline = time.monotonic() + 30
         while True:
             # Metadata names a leader before that leader knows of it, and refuses with NOT_LEADER: ask it itself.
             try:
-                if self._partitions(name) == partitions and self.records(name) == 0:
+                if self.partitions(names) == len(names) * load.partitions and self.records(names) == 0:
                     return
-            except KafkaException:
+            except (KafkaException, KeyError):
                 if time.monotonic() > deadline:
                     raise
             if time.monotonic() > deadline:
-                raise RuntimeError(f"topic {name} has no leaders")
+                raise RuntimeError(f"topics {', '.join(names)} have no leaders")
             time.sleep(0.05)
 
-    def _partitions(self, name: str) -> int:
-        return len(self._admin.list_topics(name, timeout=10).topics[name].partitions)
+    def delete_topics(self, names: Sequence[str]) -> None:
+        """Delete topics: the disk shall not fill up over the rounds."""
+        for deleted in self._admin.delete_topics(list(names), operation_timeout=30).values():
+            deleted.result(30)
 
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic: the disk shall not fill up over the rounds."""
-        self._admin.delete_topics([name], operation_timeout=30)[name].result(30)
+    def partitions(self, names: Sequence[str]) -> int:
+        """Partitions of the topics together."""
+        topics = self._admin.list_topics(timeout=30).topics
+        return sum(len(topics[name].partitions) for name in names)
 
-    def records(self, name: str) -> int:
-        """Records that a topic holds: the sum of its end offsets, nothing having been deleted."""
+    def records(self, names: Sequence[str]) -> int:
+        """Records that topics hold: the sum of their end offsets, nothing having been deleted."""
         from confluent_kafka import TopicPartition
         from confluent_kafka.admin import OffsetSpec
 
-        partitions = self._admin.list_topics(name, timeout=30).topics[name].partitions
-        wanted = {TopicPartition(name, number): OffsetSpec.latest() for number in partitions}
+        topics = self._admin.list_topics(timeout=30).topics
+        wanted = {
+            TopicPartition(name, number): OffsetSpec.latest()
+            for name in names
+            for number in topics[name].partitions
+        }
         return sum(future.result(30).offset for future in self._admin.list_offsets(wanted).values())
 
     def faults(self) -> int:
         """A real broker refuses what is wrong; then records are missing."""
         return 0
 
+    def requests(self) -> int:
+        """Produce requests that the brokers have had, by their own count (JMX)."""
+        return count_requests(self._jmx_ports)
+
+    def volume(self) -> int | None:
+        """Not known."""
+        return None
+
+    def sample(self, names: Sequence[str], before: int) -> list[bytes]:
+        """Some of the values that the first topic holds."""
+        return read_sample(self.bootstrap, names[0])
+
+    def samples(self) -> int:
+        """Nothing to compare with: each topic belongs to one round."""
+        return 0
+
 
 class NullBroker:
-    """The native null broker: every topic exists, nothing is kept. A context manager."""
+    """Native null brokers, which make up one cluster: every topic exists, nothing is kept. A context manager."""
 
-    def __init__(self, partitions: int = 12, check_every: int = 16) -> None:
-        self._directory = tempfile.mkdtemp(prefix="cyproducer-null-")
-        self._counters = Path(self._directory) / "counters"
-        self._process = subprocess.Popen(
-            [null_broker_program(), self._counters, str(partitions), str(check_every)],
+    def __init__(self, partitions: int = 12, check_every: int = 16, nodes: int = 1) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix="cyp-bench-null-"))
+        self._processes: list[subprocess.Popen[str]] = []
+        self._arguments = [str(partitions), str(check_every)]
+        try:
+            ports = [self._start(number) for number in range(nodes)]
+            for process in self._processes:
+                assert process.stdin is not None
+                process.stdin.write(" ".join(map(str, ports)) + "\n")
+                process.stdin.flush()
+        except BaseException:
+            self.stop()
+            raise
+        self.ports = set(ports)
+        self.bootstrap = ",".join(f"{HOST}:{port}" for port in ports)
+        self.pids = [process.pid for process in self._processes]
+
+    def _start(self, number: int) -> int:
+        process = subprocess.Popen(
+            [program("null_broker"), self._counters(number), *self._arguments, str(number)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            process_group=0,
         )
-        assert self._process.stdout is not None
-        port = self._process.stdout.readline().strip()
+        self._processes.append(process)
+        assert process.stdout is not None
+        port = process.stdout.readline().strip()
         if not port:
-            self.stop()
             raise RuntimeError("the null broker did not start")
-        self.bootstrap = f"{HOST}:{port}"
-        self.pid = self._process.pid
+        return int(port)
 
-    def create_topic(self, name: str, partitions: int) -> None:
+    def _counters(self, number: int) -> Path:
+        return self._directory / f"counters-{number}"
+
+    def create_topics(self, names: Sequence[str], load: Load) -> None:
         """Nothing to do."""
 
-    def delete_topic(self, name: str) -> None:
+    def delete_topics(self, names: Sequence[str]) -> None:
         """Nothing to do."""
 
     def counters(self) -> NullCounters:
-        """What it has seen so far."""
-        return NullCounters._make(struct.unpack("=6Q", self._counters.read_bytes()))
+        """What all nodes have seen so far."""
+        return NullCounters(*map(sum, zip(*self._each(), strict=True)))
 
-    def records(self, name: str) -> int:
+    def _each(self) -> Iterator[tuple[int, ...]]:
+        for number in range(len(self._processes)):
+            with open(self._counters(number), "rb") as file:
+                yield HEADER.unpack(file.read(HEADER.size))
+
+    def records(self, names: Sequence[str]) -> int:
         """Records of all topics together."""
         return self.counters().records
 
     def faults(self) -> int:
-        """Batches and frames that it refused."""
+        """Batches and frames that were refused."""
         return self.counters().faults
 
+    def requests(self) -> int:
+        """Produce requests that have been answered."""
+        return self.counters().requests
+
+    def volume(self) -> int | None:
+        """Bytes of all batches."""
+        return self.counters().bytes
+
+    def samples(self) -> int:
+        """How many batches have been kept so far, each in the place of the one before."""
+        return self.counters().samples
+
+    def sample(self, names: Sequence[str], before: int) -> list[bytes]:
+        """The values of the batches that are kept now, if one was since there were `before`."""
+        if self.samples() == before:
+            return []
+        values: list[bytes] = []
+        for number, seen in enumerate(self._each()):
+            with open(self._counters(number), "rb") as file:
+                file.seek(HEADER.size)
+                values += decode(file.read(seen[-1])) if seen[-1] else []
+        return values
+
     def stop(self) -> None:
-        """End it and remove its file."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait()
-        self._process.stdout.close()
+        """End the processes and remove their files."""
+        for process in self._processes:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
+            process.wait()
+            process.stdout.close()
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def __enter__(self) -> "NullBroker":
@@ -141,42 +237,38 @@ class NullBroker:
 Broker = KafkaBroker | NullBroker
 
 
-def null_broker_program() -> Path:
-    """The compiled null broker, made on first use and kept in the user's cache.
+class Brokers:
+    """The brokers of a run, each started when it is first asked for. A context manager."""
 
-    Raises RuntimeError if there is no C compiler, or it refuses.
-    """
-    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
-    if shutil.which(compiler[0]) is None:
-        compiler = ["cc"]
-    # For this machine only, so that the CRC check has the processor's own instruction.
-    command = [*compiler, "-O2", "-march=native", "-Wall", "-Wextra", "-o"]
-    digest = hashlib.sha256(SOURCE.read_bytes() + repr(command).encode()).hexdigest()[:16]
-    target = cache_directory() / f"null-broker-{digest}"
-    if target.exists():
-        return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as work:
-        made = Path(work) / "null_broker"
-        try:
-            run = subprocess.run([*command, made, SOURCE], capture_output=True, text=True)
-        except FileNotFoundError:
-            raise RuntimeError("the null broker needs a C compiler: install gcc, or set CC") from None
-        if run.returncode:
-            raise RuntimeError(f"the null broker does not compile: {run.stderr.strip()}")
-        made.replace(target)
-    return target
+    def __init__(self) -> None:
+        self._null: dict[tuple[int, int], NullBroker] = {}
+        self._kafka: dict[str, KafkaBroker] = {}
 
+    def get(self, kind: str, load: Load) -> Broker:
+        """`kind` "null" (of the load's partitions and brokers), "kafka", or "kafka3" with three nodes."""
+        if kind == "null":
+            key = load.partitions, load.brokers
+            if key not in self._null:
+                self._null[key] = NullBroker(load.partitions, nodes=load.brokers)
+            return self._null[key]
+        if kind not in self._kafka:
+            self.stop_kafka()
+            self._kafka[kind] = KafkaBroker(3 if kind == "kafka3" else 1).__enter__()
+        return self._kafka[kind]
 
-@contextlib.contextmanager
-def broker(kind: str, bootstrap: str | None, partitions: int) -> Iterator[Broker]:
-    """``kind`` "null", or "kafka": the one at ``bootstrap``, else a node of our own."""
-    if kind == "null":
-        with NullBroker(partitions) as null:
-            yield null
-    elif bootstrap is not None:
-        yield KafkaBroker(bootstrap, None)
-    else:
-        properties = {"log.segment.delete.delay.ms": 0, "log.retention.check.interval.ms": 600_000}
-        with KafkaCluster(1, jvm_options=JVM, properties=properties) as cluster:
-            yield KafkaBroker(cluster.bootstrap_servers, cluster.pid())
+    def stop_null(self) -> None:
+        """End the null brokers: the next comparison begins with fresh ones."""
+        while self._null:
+            self._null.popitem()[1].stop()
+
+    def stop_kafka(self) -> None:
+        """End the real ones: an idle JVM is not quite idle."""
+        while self._kafka:
+            self._kafka.popitem()[1].__exit__()
+
+    def __enter__(self) -> "Brokers":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop_null()
+        self.stop_kafka()

@@ -11,8 +11,12 @@ from pathlib import Path
 
 import psutil
 
+from cyproducer.cli.kafka_jars import KAFKA_VERSION
+
 _CPUCLOCK_SCHED = 2
-PACKAGES = ("cyproducer", "confluent-kafka", "pyspark", "numpy", "pyarrow", "Cython")
+PACKAGES = (
+    "cyproducer", "confluent-kafka", "kafka-python", "aiokafka", "pyspark", "numpy", "pyarrow", "cramjam", "Cython",
+)  # fmt: skip
 
 
 def cpu_ns(pid: int) -> int:
@@ -61,6 +65,19 @@ def busy_ns() -> int:
     return int((times.user + times.system + times.nice + times.irq + times.softirq + times.steal) * 1e9)
 
 
+def wake_ups(pids: Iterable[int]) -> int:
+    """How often threads of processes have gone to sleep by themselves so far, and so were woken."""
+    total = 0
+    for pid in pids:
+        for status in Path(f"/proc/{pid}/task").glob("*/status"):
+            try:
+                text = status.read_text()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            total += int(text.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+    return total
+
+
 def summary(values: Sequence[float]) -> dict[str, float]:
     """Median, least and greatest."""
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
@@ -86,5 +103,6 @@ def machine() -> dict[str, object]:
         "kernel": platform.release(),
         "python": sys.version.split()[0],
         "packages": packages,
+        "kafka": KAFKA_VERSION,
         "load_average": list(os.getloadavg()),
     }

@@ -1,9 +1,11 @@
 /* A broker that answers every Produce request with success and drops it: only with it is the client the limit.
  *
- * Usage: null_broker COUNTERS PARTITIONS CHECK_EVERY. Prints its port on 127.0.0.1 and ends when its standard
- * input does. Every topic exists with PARTITIONS partitions. Each batch's header, count and sequence are
- * checked, the CRC-32C of every CHECK_EVERYth batch too (0: of none). What it saw stands in the file COUNTERS,
- * as `struct counters`. One thread; requests of a connection are answered in order, as Kafka does.
+ * Usage: null_broker COUNTERS PARTITIONS CHECK_EVERY NODE. Prints its port on 127.0.0.1, reads a line with the
+ * ports of all nodes of its cluster (NODE is its place in it, from 0), serves, and ends when its standard input
+ * does. Every topic exists with PARTITIONS partitions, led by the nodes in turn. Each batch's header, count and
+ * sequence are checked; of every CHECK_EVERYth batch (0: of none) the CRC-32C too, and it is kept as a sample.
+ * What it saw stands in the file COUNTERS, as `struct counters`. One thread; requests of a connection are
+ * answered in order, as Kafka does.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -23,8 +25,10 @@
 #include <unistd.h>
 
 enum { PRODUCE = 0, FETCH = 1, METADATA = 3, API_VERSIONS = 18, INIT_PRODUCER_ID = 22 };
-enum { CORRUPT_MESSAGE = 2, UNSUPPORTED_VERSION = 35, OUT_OF_ORDER_SEQUENCE_NUMBER = 45 };
-enum { HEADER = 61, LARGEST_FRAME = 128 << 20, FIRST_READ = 4096, MOST_TOPICS = 256, LONGEST_NAME = 249 };
+enum { CORRUPT_MESSAGE = 2, NOT_LEADER = 6, UNSUPPORTED_VERSION = 35, OUT_OF_ORDER_SEQUENCE_NUMBER = 45 };
+enum { HEADER = 61, LARGEST_FRAME = 128 << 20, FIRST_READ = 4096, LONGEST_NAME = 249 };
+/* The table of topics is never filled more than half. */
+enum { TOPIC_PLACES = 2048, MOST_NODES = 16, LARGEST_SAMPLE = 4 << 20 };
 
 /* Fetch is announced, and never asked for, since librdkafka takes it as the sign of RecordBatch v2. */
 static const int16_t APIS[][3] = {
@@ -33,7 +37,8 @@ static const int16_t APIS[][3] = {
 enum { API_COUNT = sizeof APIS / sizeof APIS[0] };
 
 struct counters {
-    uint64_t records, batches, requests, bytes, faults, connections;
+    uint64_t records, batches, requests, bytes, faults, connections, samples, sample_size;
+    uint8_t sample[LARGEST_SAMPLE];
 };
 
 struct partition {
@@ -65,8 +70,8 @@ struct writer {
 };
 
 static struct counters *seen;
-static struct topic topics[MOST_TOPICS];
-static int topic_count, partition_count, check_every, port;
+static struct topic topics[TOPIC_PLACES];
+static int topic_count, partition_count, check_every, node, node_count, ports[MOST_NODES];
 static int64_t next_producer_id = 1;
 static struct writer out;
 static uint32_t crc_table[256];
@@ -173,20 +178,30 @@ static void put_tags(int flexible)
         put8(0);
 }
 
+/* By FNV-1a and linear probing. */
 static struct topic *find_topic(const uint8_t *name, int32_t length)
 {
-    for (int i = 0; i < topic_count; i++)
-        if (topics[i].length == (size_t)length && !memcmp(topics[i].name, name, (size_t)length))
-            return &topics[i];
-    if (length < 1 || length > LONGEST_NAME || topic_count == MOST_TOPICS)
+    if (length < 1 || length > LONGEST_NAME)
         return NULL;
-    struct topic *made = &topics[topic_count++];
-    memcpy(made->name, name, (size_t)length);
-    made->length = (size_t)length;
-    made->partitions = calloc((size_t)partition_count, sizeof *made->partitions);
-    if (!made->partitions)
-        fail("calloc");
-    return made;
+    uint32_t place = 2166136261u;
+    for (int32_t i = 0; i < length; i++)
+        place = (place ^ name[i]) * 16777619u;
+    for (;; place++) {
+        struct topic *found = &topics[place % TOPIC_PLACES];
+        if (found->length == (size_t)length && !memcmp(found->name, name, (size_t)length))
+            return found;
+        if (found->length)
+            continue;
+        if (topic_count == TOPIC_PLACES / 2)
+            return NULL;
+        topic_count++;
+        memcpy(found->name, name, (size_t)length);
+        found->length = (size_t)length;
+        found->partitions = calloc((size_t)partition_count, sizeof *found->partitions);
+        if (!found->partitions)
+            fail("calloc");
+        return found;
+    }
 }
 
 static uint32_t crc32c(const uint8_t *data, size_t size)
@@ -214,8 +229,8 @@ static int16_t judge(struct partition *part, const uint8_t *records, int32_t siz
     int64_t producer_id = load64(records + 43);
     if (count < 1 || load32(records + 23) != count - 1)
         return CORRUPT_MESSAGE;
-    if (check_every && seen->batches % (uint64_t)check_every == 0 &&
-        crc32c(records + 21, (size_t)size - 21) != (uint32_t)load32(records + 17))
+    int sampled = check_every && seen->batches % (uint64_t)check_every == 0;
+    if (sampled && crc32c(records + 21, (size_t)size - 21) != (uint32_t)load32(records + 17))
         return CORRUPT_MESSAGE;
     if (producer_id >= 0) {
         if (part->producer_id == producer_id && part->next_sequence != sequence)
@@ -228,6 +243,11 @@ static int16_t judge(struct partition *part, const uint8_t *records, int32_t siz
     seen->records += (uint64_t)count;
     seen->batches++;
     seen->bytes += (uint64_t)size;
+    if (sampled && size <= LARGEST_SAMPLE) {
+        memcpy(seen->sample, records, (size_t)size);
+        seen->sample_size = (uint64_t)size;
+        seen->samples++;
+    }
     return 0;
 }
 
@@ -252,7 +272,9 @@ static void produce_partition(struct reader *r, struct topic *topic, int version
     const uint8_t *records = get_bytes(r, 1, &size);
     int16_t error = CORRUPT_MESSAGE;
     skip_tags(r);
-    if (!r->failed && topic && index >= 0 && index < partition_count && records)
+    if (!r->failed && topic && index >= 0 && index < partition_count && index % node_count != node)
+        error = NOT_LEADER;
+    else if (!r->failed && topic && index >= 0 && index < partition_count && records)
         error = judge(&topic->partitions[index], records, size, &base_offset);
     if (error)
         report(topic, index, error, records, size);
@@ -309,11 +331,11 @@ static void put_topic(const uint8_t *name, int32_t length)
     for (int32_t i = 0; i < partition_count; i++) {
         put16(0);
         put32(i);
-        put32(0); /* leader */
-        put32(1); /* replicas: itself */
-        put32(0);
+        put32(i % node_count); /* leader */
+        put32(1);              /* replicas: itself */
+        put32(i % node_count);
         put32(1); /* in sync: itself */
-        put32(0);
+        put32(i % node_count);
     }
 }
 
@@ -322,11 +344,13 @@ static void metadata(struct reader *r, int version)
     int32_t length, left = get32(r);
     if (version >= 3)
         put32(0);
-    put32(1);
-    put32(0);
-    put_string(0, "127.0.0.1", 9);
-    put32(port);
-    put16(-1); /* rack */
+    put32(node_count);
+    for (int32_t i = 0; i < node_count; i++) {
+        put32(i);
+        put_string(0, "127.0.0.1", 9);
+        put32(ports[i]);
+        put16(-1); /* rack */
+    }
     if (version >= 2)
         put_string(0, "null-broker", 11);
     put32(0); /* controller */
@@ -459,15 +483,15 @@ static int serve(struct connection *c)
     return 1;
 }
 
-static int listening(void)
+static int listening(int *port)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof address;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&address, length) || listen(fd, 64) ||
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, length) || listen(fd, 1024) ||
         getsockname(fd, (struct sockaddr *)&address, &length))
         fail("listen");
-    port = ntohs(address.sin_port);
+    *port = ntohs(address.sin_port);
     return fd;
 }
 
@@ -482,6 +506,7 @@ static void prepare(char **argv)
 {
     partition_count = atoi(argv[2]);
     check_every = atoi(argv[3]);
+    node = atoi(argv[4]);
     int file = open(argv[1], O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (file < 0 || ftruncate(file, sizeof *seen))
         fail(argv[1]);
@@ -497,19 +522,37 @@ static void prepare(char **argv)
     }
 }
 
+/* A line of ports, read without looking past it: the end of the input is awaited by epoll. */
+static int read_ports(void)
+{
+    char line[MOST_NODES * 8], *at = line, *end;
+    size_t length = 0;
+    for (; length < sizeof line - 1 && read(0, line + length, 1) == 1 && line[length] != '\n'; length++)
+        ;
+    line[length] = 0;
+    for (node_count = 0; node_count < MOST_NODES; node_count++, at = end) {
+        ports[node_count] = (int)strtol(at, &end, 10);
+        if (end == at)
+            break;
+    }
+    return node < node_count;
+}
+
 int main(int argc, char **argv)
 {
-    if (argc != 4 || atoi(argv[2]) < 1) {
-        fprintf(stderr, "usage: null_broker COUNTERS PARTITIONS CHECK_EVERY\n");
+    if (argc != 5 || atoi(argv[2]) < 1) {
+        fprintf(stderr, "usage: null_broker COUNTERS PARTITIONS CHECK_EVERY NODE\n");
         return 2;
     }
     prepare(argv);
     static int input_tag, listener_tag;
-    int listener = listening(), epoll = epoll_create1(EPOLL_CLOEXEC), one = 1;
-    watch(epoll, listener, &listener_tag);
-    watch(epoll, 0, &input_tag);
+    int port, listener = listening(&port), epoll = epoll_create1(EPOLL_CLOEXEC), one = 1;
     printf("%d\n", port);
     fflush(stdout);
+    if (!read_ports())
+        return 1;
+    watch(epoll, listener, &listener_tag);
+    watch(epoll, 0, &input_tag);
     for (;;) {
         struct epoll_event event;
         if (epoll_wait(epoll, &event, 1, -1) < 1)

@@ -1,119 +1,195 @@
-"""Tables of what was measured, and the goals."""
+"""Draws the report, RESULTS.md with its plots, from the files that runs have left."""
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from bench.contestants import PAIRS
-from bench.measure import summary
-from bench.runner import Measurement
+from bench import plots, results
+from bench.comparisons import Comparison
+from bench.contestants import CONTESTANTS
+from bench.figures import FIGURES, shown
+from bench.goals import Verdict, find, judge
+from bench.growth import COMPARISONS
+from bench.limits import LABELS
 
-
-def spread(values: Sequence[float], form: str = "{:.3f}") -> str:
-    """``median (least-greatest)``."""
-    s = summary(values)
-    return f"{form.format(s['median'])} ({form.format(s['min'])}-{form.format(s['max'])})"
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Columns, the first one left-aligned."""
-    lines = [list(head), *map(list, rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(w) if i == 0 else cell.rjust(w)
-            for i, (cell, w) in enumerate(zip(line, widths, strict=True))
-        )
-        for line in lines
-    )
+BEGIN, END = "<!-- bench: figures -->", "<!-- bench: end of figures -->"
+"""Between these lines README.md has the table of the figures that matter most."""
 
 
-def by_contestant(found: Sequence[Measurement]) -> dict[str, list[Measurement]]:
-    """Measurements of each contestant in the order of the rounds."""
-    grouped: dict[str, list[Measurement]] = {}
-    for one in found:
-        grouped.setdefault(one.contestant, []).append(one)
-    return grouped
+class Headline(NamedTuple):
+    """A figure that matters, beside that of what users have today."""
+
+    what: str
+    comparison: str
+    figure: str
+    ours: str
+    theirs: str
+    point: Any = None
 
 
-def results(found: Sequence[Measurement], unit: str = "messages") -> str:
-    """The table of all contestants: median over the rounds, with the spread of what is compared."""
+HEADLINES = (
+    Headline("`send()`, one process", "send", "rate", "send", "confluent"),
+    Headline("`send()`, CPU of all processes per message", "send", "cpu_us", "send", "confluent"),
+    Headline("`send_array()`", "arrays", "rate", "send_array", "confluent_batch"),
+    Headline("16 workers x 500 msg/s, 3 brokers: the brokers' CPU per message", "workers-16", "broker_us",
+             "send", "confluent"),
+    Headline("latency to the acknowledgement, p50", "latency", "p50_us", "send_kept", "confluent_callback", 0),
+    Headline("memory that a process adds under load", "memory", "load_mb", "send_keyed", "confluent_keyed", 12),
+)  # fmt: skip
 
-    def median(of: Sequence[Measurement], value: Callable[[Measurement], float]) -> str:
-        return f"{statistics.median(map(value, of)):.3f}"
 
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """A table in Markdown, the first column left-aligned."""
+    lines = [[*head], ["---", *["---:"] * (len(head) - 1)], *map(list, rows)]
+    return ["| " + " | ".join(line) + " |" for line in lines]
+
+
+def spread(values: Sequence[float], figure: str) -> str:
+    """Median, and the range if there is more than one."""
+    text = shown(figure, statistics.median(values), False)
+    if len(values) > 1:
+        text += f" ({shown(figure, min(values), False)}-{shown(figure, max(values), False)})"
+    return text
+
+
+def headlines(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The table of the README."""
     rows = []
-    for name, of in by_contestant(found).items():
-        rows.append(
-            [
-                name,
-                f"{of[0].messages:,}",
-                spread([m.rate / 1e6 for m in of], "{:.2f}"),
-                spread([m.cpu_us for m in of]),
-                median(of, lambda m: m.front_end_cpu / 1000 / m.messages),
-                median(of, lambda m: m.sender_cpu / 1000 / m.messages),
-                median(of, lambda m: m.broker_cpu / 1000 / m.messages),
-                median(of, lambda m: m.foreign_cpu / 1e9 / m.seconds),
-            ]
-        )
-    head = [
-        "contestant",
-        unit,
-        f"M {unit}/s",
-        "CPU us each",
-        "front-end",
-        "sender",
-        "broker",
-        "foreign cores",
+    for line in HEADLINES:
+        samples = found.get(line.comparison, {}).get("samples", [])
+        values = [find(samples, name, line.figure, line.point).values() for name in (line.ours, line.theirs)]
+        cells = [shown(line.figure, statistics.median(v)) if v else "not measured" for v in values]
+        rows.append([line.what, *cells, f"`python -m bench run {line.comparison}`"])
+    return table(["", "cyproducer", "confluent-kafka", "measured by"], rows)
+
+
+def goal_rows(comparison: Comparison, made: Mapping[str, Any] | None) -> list[list[str]]:
+    """A row for each goal of a comparison."""
+    rows = []
+    for goal in comparison.goals:
+        if made is None:
+            verdict = Verdict(goal, [], None, "not measured")
+        else:
+            verdict = judge(goal, made["samples"], made["limits"], made["skipped"])
+            if made["failed"] and not verdict.values:
+                verdict = verdict._replace(why=f"broken off: {made['failed'].splitlines()[0][:120]}")
+        at = "" if goal.point is None else f" at {goal.point:,}" if isinstance(goal.point, int) else f" {goal.point}"
+        rows.append([f"{goal.contestant}{at}: {FIGURES[goal.figure].label}", goal.wanted, verdict.found, verdict.word])
+    return rows
+
+
+def reached(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """All goals, under the row that they belong to."""
+    rows = []
+    for name, comparison in COMPARISONS.items():
+        if comparison.goals:
+            rows.append([f"**{comparison.title}** (`{name}`)", "", "", ""])
+            rows += goal_rows(comparison, found.get(name))
+    return table(["what", "to reach", "found: median (range)", ""], rows)
+
+
+def limits_table(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The limits of the newest run."""
+    newest = max(found.values(), key=lambda made: made["began"])["limits"]
+    rows = []
+    for name, label in LABELS.items():
+        if name in newest:
+            unit = "GB/s" if name.endswith("gb_per_s") else "1/s" if name.endswith("rate") else "us"
+            rows.append([label, f"{newest[name]:,.4g} {unit}"])
+    return table(["", "measured"], rows)
+
+
+def figures_table(comparison: Comparison, made: Mapping[str, Any]) -> list[str]:
+    """What each contestant did: median and range over the rounds."""
+    samples = made["samples"]
+    names = [f for f in comparison.figures if any(f in s["figures"] for s in samples)]
+    points = sorted({s["point"] for s in samples}, key=comparison.points.index)
+    rows = []
+    for point in points:
+        for name in comparison.contestants:
+            values = [list(find(samples, name, figure, point).values()) for figure in names]
+            if any(values):
+                at = [] if comparison.vary is None else [f"{point:,}" if isinstance(point, int) else str(point)]
+                rows.append([name, *at, *(spread(v, f) if v else "" for v, f in zip(values, names, strict=True))])
+    heads = [f"{FIGURES[f].label}, {FIGURES[f].unit}".removesuffix(", ") for f in names]
+    vary = [] if comparison.vary is None else [comparison.vary.replace("_", " ")]
+    return table(["", *vary, *heads], rows)
+
+
+def section(comparison: Comparison, made: Mapping[str, Any], directory: Path) -> list[str]:
+    """A comparison with its plot and its table."""
+    lines = [f"### {comparison.title}", ""]
+    quick = ", a quick run" if made["quick"] else ""
+    lines += [f"`python -m bench run {comparison.name}`: {made['rounds']} rounds, broker {made['broker']}{quick}.", ""]
+    lines += [f"- {name} was left out: {why}" for name, why in made["skipped"].items()]
+    if made["failed"]:
+        lines.append(f"- It was broken off: {made['failed']}")
+    if made["skipped"] or made["failed"]:
+        lines.append("")
+    plot = directory / f"{comparison.name}.svg"
+    if plots.draw(comparison, made, plot):
+        lines += [f"![{comparison.title}]({directory.name}/{plot.name})", ""]
+    if made["samples"]:
+        lines += [*figures_table(comparison, made), ""]
+    return lines
+
+
+def about(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Machine and versions of the newest run."""
+    made = max(found.values(), key=lambda one: one["began"])
+    machine = made["machine"]
+    packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
+    day = time.strftime("%Y-%m-%d", time.gmtime(made["began"]))
+    took = sum(one["took"] for one in found.values()) / 60
+    return [
+        f"{day}: {machine['cores']} cores of {machine['processor']}, {machine['memory_mib'] / 1024:.0f} GiB, Linux "
+        f"{machine['kernel']}, Python {machine['python']}, {packages}, Kafka {machine['kafka']}. The comparisons "
+        f"below took {took:.0f} minutes; `python -m bench run` takes them all and writes this file.",
+        "",
+        *(["**Quick runs are among them, of one round each: trust no figure of theirs.**", ""]
+          if any(one["quick"] for one in found.values()) else []),
+    ]  # fmt: skip
+
+
+def contestants_list() -> list[str]:
+    """What each name stands for."""
+    return [
+        f"- `{name}`: {(kind.__doc__ or '').splitlines()[0]} ({kind.library})" for name, kind in CONTESTANTS.items()
     ]
-    return table(head, rows)
 
 
-def ratios(
-    found: Sequence[Measurement],
-    pairs: Sequence[tuple[str, str, float | None]] = PAIRS,
-    by_rate: bool = False,
-) -> list[dict[str, object]]:
-    """Each pair round by round: ours / theirs in CPU per message and in rate, and whether the goal is met.
+def write(directory: Path) -> Path:
+    """Write RESULTS.md beside the directory of results, and the plots into it; returns its path.
 
-    A goal is the most of the CPU, or, ``by_rate``, the least of the rate.
+    Renews the table in README.md if it has the lines for it and stands one directory higher. Raises
+    FileNotFoundError if there are no results.
     """
-    grouped = by_contestant(found)
-    made: list[dict[str, object]] = []
-    for ours, theirs, goal in pairs:
-        couples = list(zip(grouped.get(ours, []), grouped.get(theirs, []), strict=False))
-        if not couples:
-            continue
-        cpu = summary([a.cpu_us / b.cpu_us for a, b in couples])
-        rate = summary([a.rate / b.rate for a, b in couples])
-        met = None
-        if goal is not None:
-            met = rate["median"] >= goal if by_rate else cpu["median"] <= goal
-        made.append(
-            {
-                "ours": ours,
-                "theirs": theirs,
-                "cpu": cpu,
-                "rate": rate,
-                "goal": goal,
-                "by_rate": by_rate,
-                "met": met,
-            }
-        )
-    return made
+    known = {name: made for name, made in results.read(directory).items() if name in COMPARISONS}
+    if not known:
+        raise FileNotFoundError(f"no results in {directory}: python -m bench run")
+    lines = ["# Results", "", *about(known)]
+    lines += ["## The figures that matter", "", *headlines(known), ""]
+    lines += ["## What is to be reached", "", "Ratios are taken round by round; CPU is that of all processes of a "]
+    lines[-1] += "client, and never the broker's. `foreign cores` says how quiet the machine was."
+    lines += ["", *reached(known), "", "## Physical limits", "", *limits_table(known), ""]
+    for title, growth in (("Comparisons", False), ("How cost grows", True)):
+        lines += [f"## {title}", ""]
+        for name, comparison in COMPARISONS.items():
+            if name in known and comparison.growth == growth:
+                lines += section(comparison, known[name], directory)
+    lines += ["## The contestants", "", *contestants_list()]
+    target = directory.parent / "RESULTS.md"
+    target.write_text("\n".join(lines) + "\n")
+    renew(directory.parent.parent / "README.md", headlines(known))
+    return target
 
 
-def ratio_table(made: Sequence[dict[str, object]]) -> str:
-    """The ratios as text."""
-    rows = []
-    for one in made:
-        goal = ""
-        if one["goal"] is not None:
-            sign, what = (">=", "rate") if one["by_rate"] else ("<=", "CPU")
-            goal = f"{what} {sign} {one['goal']}: {'met' if one['met'] else 'MISSED'}"
-        cells = []
-        for key in ("cpu", "rate"):
-            s = one[key]
-            assert isinstance(s, dict)
-            cells.append(f"{s['median']:.3f} ({s['min']:.3f}-{s['max']:.3f})")
-        rows.append([f"{one['ours']} / {one['theirs']}", *cells, goal])
-    return table(["ratio", "CPU per message", "rate", "goal"], rows)
+def renew(readme: Path, lines: Sequence[str]) -> None:
+    """Put the table between the two marks of the README, if it has them."""
+    text = readme.read_text() if readme.is_file() else ""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if begin and end:
+        readme.write_text("\n".join([before + begin, *lines, end + after]))

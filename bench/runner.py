@@ -1,209 +1,154 @@
-"""Runs the contestants in turn, round by round, and measures every process of the client."""
+"""Runs a comparison: its contestants in turn, round by round, and point by point."""
 
 import contextlib
-import json
-import os
-import shutil
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from bench.brokers import Broker
-from bench.contestants import CONTESTANTS, Cyproducer
-from bench.measure import CpuMeter, busy_ns
-from cyproducer.observe.status import status, stop
+from bench import calls, idle, spark, start, work
+from bench.brokers import Brokers
+from bench.comparisons import Comparison
+from bench.contestants import CONTESTANTS, NotSupportedError
+from bench.figures import shown
+from bench.goals import Sample
+from bench.loads import Load
+from bench.measure import machine
+from bench.processes import stop_senders
 
-ROOT = Path(__file__).resolve().parents[1]
-
-
-@dataclass
-class Order:
-    """What a run measures. ``messages`` a round and contestant (times its scale), over ``processes``."""
-
-    contestants: list[str]
-    rounds: int = 5
-    messages: int = 1_000_000
-    warmup: int = 100_000
-    processes: int = 1
-    value_bytes: int = 100
-    partitions: int = 12
-    ours: dict[str, Any] | None = None
-    theirs: dict[str, Any] | None = None
+QUICK_SHARE = 0.2
+QUICK_SECONDS = 1.0
+Measure = Callable[[Load, str], work.Figures]
 
 
-@dataclass
-class Measurement:
-    """One contestant, one round. CPU in ns: ``sender`` with the supervisor, ``foreign`` everybody else's."""
+@dataclass(frozen=True)
+class Options:
+    """How a run differs from what the comparison says. `settings`: by library."""
 
-    contestant: str
-    round: int
-    messages: int
-    seconds: float
-    front_end_cpu: int
-    sender_cpu: int
-    broker_cpu: int
-    foreign_cpu: int
+    rounds: int | None = None
+    quick: bool = False
+    share: float = 1.0
+    only: tuple[str, ...] = ()
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    @property
-    def rate(self) -> float:
-        """Messages per second, from the first send to the last acknowledgement."""
-        return self.messages / self.seconds
+    def rounds_of(self, comparison: Comparison) -> int:
+        """As said, one if it is to be quick, or the comparison's."""
+        return self.rounds or (1 if self.quick else comparison.rounds)
 
-    @property
-    def cpu_us(self) -> float:
-        """CPU us per message of all processes of the client."""
-        return (self.front_end_cpu + self.sender_cpu) / 1000 / self.messages
+    def points_of(self, comparison: Comparison) -> tuple[Any, ...]:
+        """Fewer in a quick run."""
+        return (self.quick and comparison.quick_points) or comparison.points
 
-    def record(self) -> dict[str, Any]:
-        """For JSON."""
-        return {**asdict(self), "rate": self.rate, "cpu_us_per_message": self.cpu_us}
+    def contestants_of(self, comparison: Comparison) -> list[str]:
+        """All, or those of `only`."""
+        return [name for name in comparison.contestants if not self.only or name in self.only]
+
+    def load_of(self, comparison: Comparison, point: Any) -> Load:
+        """A share of the messages, and less time, in a quick run."""
+        load = comparison.load_at(point)
+        share = self.share * (QUICK_SHARE if self.quick else 1.0)
+        seconds = min(load.seconds, QUICK_SECONDS) if self.quick else load.seconds
+        return replace(
+            load, messages=max(1, int(load.messages * share)), warmup=int(load.warmup * share), seconds=seconds,
+            most_bytes=max(load.value_bytes, int(load.most_bytes * share)),
+        )  # fmt: skip
 
 
-class LostError(RuntimeError):
-    """The topic does not hold what was sent."""
+def settings_for(comparison: Comparison, options: Options, name: str) -> dict[str, Any]:
+    """The settings that a contestant gets besides those that all have."""
+    library = CONTESTANTS[name].library if name in CONTESTANTS else "cyproducer"
+    return {**comparison.settings.get(library, {}), **options.settings.get(library, {})}
 
 
 @contextlib.contextmanager
-def own_senders() -> Iterator[None]:
-    """A runtime directory of the benchmark's own, whose senders end with it."""
-    directory = tempfile.mkdtemp(prefix="cyp-bench-")
-    before = os.environ.get("CYPRODUCER_RUNTIME_DIR")
-    os.environ["CYPRODUCER_RUNTIME_DIR"] = directory
-    try:
-        yield
-    finally:
-        try:
-            for sender in status():
-                stop(sender["socket"], 10)
-        finally:
-            if before is None:
-                del os.environ["CYPRODUCER_RUNTIME_DIR"]
+def stage_of(comparison: Comparison, options: Options, brokers: Brokers) -> Iterator[Measure]:
+    """What takes one contestant's measurement, with what it keeps over the rounds."""
+    kind = comparison.measure
+    if kind in ("calls", "spark"):
+        load = options.load_of(comparison, comparison.points[0])
+        broker = brokers.get(comparison.broker, load)
+        own = settings_for(comparison, options, "send")
+        with contextlib.ExitStack() as held:
+            if kind == "spark":
+                take = held.enter_context(spark.stage(broker, load, own))
             else:
-                os.environ["CYPRODUCER_RUNTIME_DIR"] = before
-            shutil.rmtree(directory, ignore_errors=True)
+                topics = held.enter_context(work.topics_on(broker, load))
+                take = held.enter_context(calls.stage(broker, topics, load, own))
+            yield lambda load, name: take(name)
+        return
+
+    def measure(load: Load, name: str) -> work.Figures:
+        broker = brokers.get(comparison.broker, load)
+        settings = settings_for(comparison, options, name)
+        with work.topics_on(broker, load) as topics:
+            if kind == "start":
+                return start.measure(broker, topics, load, name, settings)
+            if kind == "idle":
+                return idle.measure(broker, topics, load, name, settings)
+            return work.measure(broker, topics, load, name, kind, settings)
+
+    yield measure
 
 
-def sender_pids() -> list[int]:
-    """Senders and supervisors of the benchmark."""
-    return [pid for s in status() for pid in (s["sender_pid"], s["supervisor_pid"]) if pid is not None]
+def samples_of(
+    comparison: Comparison, options: Options, brokers: Brokers, skipped: dict[str, str]
+) -> Iterator[Sample]:
+    """A B C A B C; each measurement as it is made. Who cannot is put into `skipped`, and not asked again."""
+    with stage_of(comparison, options, brokers) as measure:
+        for number in range(options.rounds_of(comparison)):
+            for point in options.points_of(comparison):
+                load = options.load_of(comparison, point)
+                none = 0.0
+                for name in options.contestants_of(comparison):
+                    if name in skipped:
+                        continue
+                    try:
+                        figures = measure(load, name)
+                    except NotSupportedError as error:
+                        skipped[name] = str(error)
+                        print(f"  {name}: {error}", file=sys.stderr, flush=True)
+                        continue
+                    if comparison.measure == "paced":
+                        none = figures["cpu_us"] if name == "none" else none
+                        figures["net_cpu_us"] = max(0.0, figures["cpu_us"] - none)
+                    yield {"contestant": name, "round": number, "point": point, "figures": figures}
 
 
-def start_worker(module: str, order: dict[str, Any]) -> "subprocess.Popen[str]":
-    """A Python process of this package with pipes; its standard error is ours."""
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    return subprocess.Popen(
-        [sys.executable, "-m", module, json.dumps(order)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": path},
-    )
-
-
-def say(worker: "subprocess.Popen[str]", text: str) -> None:
-    """A line to a worker."""
-    assert worker.stdin is not None
-    worker.stdin.write(text + "\n")
-    worker.stdin.flush()
-
-
-def hear(worker: "subprocess.Popen[str]", what: str) -> dict[str, Any]:
-    """The next answer of a worker. Raises RuntimeError if it ended instead."""
-    assert worker.stdout is not None
-    line = worker.stdout.readline()
-    if not line:
-        raise RuntimeError(f"{what} ended with status {worker.wait()}")
-    answer: dict[str, Any] = json.loads(line)
-    return answer
-
-
-@contextlib.contextmanager
-def workers_of(
-    orders: list[dict[str, Any]], module: str = "bench.worker"
-) -> Iterator[list["subprocess.Popen[str]"]]:
-    """Workers that have ended when the block has."""
-    started = [start_worker(module, order) for order in orders]
-    try:
-        yield started
-        for worker in started:
-            say(worker, "end")
-            worker.wait(60)
-    finally:
-        for worker in started:
-            if worker.poll() is None:
-                worker.kill()
-            worker.wait()
-            for stream in (worker.stdin, worker.stdout):
-                if stream is not None:
-                    with contextlib.suppress(OSError):
-                        stream.close()
-
-
-def share(total: int, processes: int, unit: int) -> int:
-    """Records of each process: a multiple of the contestant's unit, and at least one unit."""
-    return max(1, total // processes // unit) * unit
-
-
-def measure(broker: Broker, order: Order, name: str, number: int, topic: str) -> Measurement:
-    """One contestant once. Raises LostError if the topic does not hold every record afterwards."""
-    kind = CONTESTANTS[name]
-    ours = issubclass(kind, Cyproducer)
-    each = share(order.messages * kind.scale, order.processes, kind.unit)
-    warmup = share(order.warmup, order.processes, kind.unit)
-    held = broker.records(topic)
-    work = {
-        "contestant": name,
-        "bootstrap": broker.bootstrap,
-        "topic": topic,
-        "value_bytes": order.value_bytes,
-        "settings": (order.ours if ours else order.theirs) or {},
-        "warmup": warmup,
-        "count": each,
+def run(comparison: Comparison, options: Options, brokers: Brokers, limits: dict[str, float]) -> dict[str, Any]:
+    """Everything about a comparison, for its JSON file; what broke it off stands in "failed"."""
+    began = time.time()
+    made: dict[str, Any] = {
+        "name": comparison.name,
+        "began": began,
+        "quick": options.quick,
+        "broker": comparison.broker,
+        "rounds": options.rounds_of(comparison),
+        "load": asdict(options.load_of(comparison, comparison.points[0])),
+        "vary": comparison.vary,
+        "settings": options.settings,
+        "machine": machine(),
+        "limits": limits,
     }
-    with workers_of([work] * order.processes) as workers:
-        for worker in workers:
-            hear(worker, name)
-        # Our sender idles while the others have their turn: that is none of their cost.
-        senders = CpuMeter(sender_pids() if ours else [])
-        brokers = CpuMeter([broker.pid] if broker.pid is not None else [])
-        busy = busy_ns()
-        for worker in workers:
-            say(worker, "go")
-        answers = [hear(worker, name) for worker in workers]
-        sender_cpu, broker_cpu, busy = senders.used(), brokers.used(), busy_ns() - busy
-    front_end = sum(answer["cpu_ns"] for answer in answers)
-    took = max(answer["end_ns"] for answer in answers) - min(answer["begin_ns"] for answer in answers)
-    sent = order.processes * (each + warmup)
-    arrived = broker.records(topic) - held
-    if arrived != sent or broker.faults():
-        raise LostError(
-            f"{name}: {sent} records were acknowledged, the topic grew by {arrived}, "
-            f"the broker refused {broker.faults()} batches"
-        )
-    return Measurement(
-        name,
-        number,
-        order.processes * each,
-        took / 1e9,
-        front_end,
-        sender_cpu,
-        broker_cpu,
-        max(0, busy - front_end - sender_cpu - broker_cpu),
-    )
+    samples: list[Sample] = []
+    skipped: dict[str, str] = {}
+    failed = None
+    try:
+        for sample in samples_of(comparison, options, brokers, skipped):
+            samples.append(sample)
+            print(progress(comparison, options, sample), file=sys.stderr, flush=True)
+    except Exception as error:  # whatever it was: the other comparisons go on
+        failed = f"{type(error).__name__}: {error}"
+        print(f"  {comparison.name} was broken off: {failed}", file=sys.stderr, flush=True)
+    finally:
+        stop_senders()
+        brokers.stop_null()
+    return {**made, "took": time.time() - began, "samples": samples, "skipped": skipped, "failed": failed}
 
 
-def run(broker: Broker, order: Order) -> Iterator[Measurement]:
-    """All contestants, A B C A B C; each measurement as it is made. A round has a topic of its own."""
-    for number in range(order.rounds):
-        topic = f"bench-{os.getpid()}-{time.time_ns()}"
-        broker.create_topic(topic, order.partitions)
-        try:
-            for name in order.contestants:
-                yield measure(broker, order, name, number, topic)
-        finally:
-            broker.delete_topic(topic)
+def progress(comparison: Comparison, options: Options, sample: Sample) -> str:
+    """A measurement as a line."""
+    at = "" if comparison.vary is None else f" at {comparison.vary} {sample['point']}"
+    named = [name for name in comparison.figures[:3] if name in sample["figures"]]
+    shows = ", ".join(shown(name, sample["figures"][name]) for name in named)
+    return f"  round {sample['round'] + 1}/{options.rounds_of(comparison)} {sample['contestant']}{at}: {shows}"

@@ -16,7 +16,7 @@ JARS = (
 def spark_kafka_jars() -> list[Path]:
     """The four jars, fetched on the first call.
 
-    Raises as cached_jars does; --no-spark does without them.
+    Raises as cached_jars does.
     """
     target = cached_jars(f"spark-sql-kafka-{JARS[0].version}", "Spark's Kafka sink (about 6 MB)", JARS)
     return [target / f"{jar.name}-{jar.version}.jar" for jar in JARS]

@@ -1,4 +1,4 @@
-"""The Spark of a benchmark: one session of two threads that writes a cached DataFrame to Kafka on demand.
+"""The Spark of a benchmark: one session of two threads that writes a cached DataFrame on demand.
 
 ``python -m bench.spark_worker JSON``; a line {"sink", "bootstrap", "topic"} on its standard input is a write,
 answered with what it took; any other line ends it.
@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Any
 
-from bench.runner import ROOT
+from bench.processes import ROOT
 from bench.spark_jars import spark_kafka_jars
 
 HEX_OF_MD5 = 32
@@ -58,9 +58,33 @@ def rows_of(spark: Any, rows: int, value_bytes: int) -> Any:
     return frame
 
 
-def write(frame: Any, sink: str, bootstrap: str, topic: str) -> None:
+def noop_arrow() -> type:
+    """A Python data source that takes the Arrow batches and drops them: as fast as a Python sink can be."""
+    from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+
+    class Writer(DataSourceArrowWriter):
+        def write(self, iterator: Any) -> WriterCommitMessage:
+            for _ in iterator:
+                pass
+            return WriterCommitMessage()
+
+    class NoopArrow(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "noop_arrow"
+
+        def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:
+            return Writer()
+
+    return NoopArrow
+
+
+def write(frame: Any, sink: str, bootstrap: str, topic: str, own: dict[str, Any]) -> None:
     """One batch job, with the settings that all contestants have."""
     writer = frame.write.format(sink).mode("append").option("topic", topic)
+    if sink in ("noop", "noop_arrow"):
+        writer.save()
+        return
     settings = {
         "bootstrap.servers": bootstrap,
         "acks": "all",
@@ -69,7 +93,7 @@ def write(frame: Any, sink: str, bootstrap: str, topic: str) -> None:
         "batch.size": "65536",
     }
     if sink == "cyproducer":
-        settings["sender.idle.timeout.ms"] = "600000"
+        settings |= {"sender.idle.timeout.ms": "120000", **{name: str(value) for name, value in own.items()}}
     for name, value in settings.items():
         writer = writer.option(f"kafka.{name}", value)
     writer.save()
@@ -83,6 +107,7 @@ def main() -> None:
     os.dup2(2, 1)
     spark = session()
     spark.sparkContext.setLogLevel("ERROR")
+    spark.dataSource.register(noop_arrow())
     frame = rows_of(spark, order["rows"], order["value_bytes"])
     print(json.dumps({"ready": True}), file=answers, flush=True)
     for line in sys.stdin:
@@ -90,7 +115,7 @@ def main() -> None:
             break
         job = json.loads(line)
         begin = time.monotonic_ns()
-        write(frame, job["sink"], job["bootstrap"], job["topic"])
+        write(frame, job["sink"], job["bootstrap"], job["topic"], order["settings"])
         end = time.monotonic_ns()
         print(json.dumps({"begin_ns": begin, "end_ns": end}), file=answers, flush=True)
     spark.stop()

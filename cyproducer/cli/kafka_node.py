@@ -152,6 +152,7 @@ class KafkaCluster:
     auto_create     ``auto.create.topics.enable``
     num_partitions  partitions of a topic created by itself
     ports           ports for clients, one a node, instead of free ones
+    jvm_options     those of every node, or a function that says them for a node
     start_timeout   seconds until all must answer
 
     Start it from a thread that lives as long as the nodes shall: the kernel kills them when that thread ends.
@@ -167,7 +168,7 @@ class KafkaCluster:
         auto_create: bool = False,
         num_partitions: int = 1,
         ports: Sequence[int] | None = None,
-        jvm_options: Sequence[str] = SMALL_JVM,
+        jvm_options: Sequence[str] | Callable[[KafkaNode], Sequence[str]] = SMALL_JVM,
         start_timeout: float = 90.0,
     ) -> None:
         if nodes not in (1, 3):
@@ -177,7 +178,7 @@ class KafkaCluster:
         self.start_timeout = start_timeout
         self._java = str(find_java())
         self._class_path = str(kafka_jars() / "*")
-        self._jvm_options = list(jvm_options)
+        self._jvm_options = jvm_options
         self._temporary = directory is None
         self.directory = Path(
             tempfile.mkdtemp(prefix="cyproducer-kafka-") if directory is None else directory
@@ -226,7 +227,7 @@ class KafkaCluster:
         try:
             self._format()
             for node in self.nodes:
-                node.launch(self._command("kafka.Kafka", str(node.properties), options=self._jvm_options))
+                self._launch(node)
             for node in self.nodes:
                 self._await_answer(node, len(self.nodes))
         except BaseException:
@@ -243,6 +244,11 @@ class KafkaCluster:
             node.end(deadline)
         if self._temporary:
             shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _launch(self, node: KafkaNode) -> None:
+        given = self._jvm_options
+        options = given(node) if callable(given) else given
+        node.launch(self._command("kafka.Kafka", str(node.properties), options=options))
 
     def kill(self, number: int = 1) -> None:
         """SIGKILL a node and wait for its end."""
@@ -265,7 +271,7 @@ class KafkaCluster:
         node.signal(signal.SIGCONT)
         node.signal(signal.SIGTERM)
         node.end(time.monotonic() + grace)
-        node.launch(self._command("kafka.Kafka", str(node.properties), options=self._jvm_options))
+        self._launch(node)
         if wait:
             running = sum(other.pid is not None and not other.paused for other in self.nodes)
             self._await_answer(node, running)

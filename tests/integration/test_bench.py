@@ -1,12 +1,14 @@
-"""The benchmark measures what it says: the null broker judges batches, CPU clocks run, every record is counted."""
+"""The benchmark measures what it says: the null broker judges batches, clocks run, every record is looked for."""
 
 import json
 import os
+import signal
 import socket
 import struct
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,19 +16,26 @@ from confluent_kafka import Producer
 from support.process import script_environment
 
 import bench
-from bench.__main__ import pairs
+from bench import calls, idle, start, work
+from bench.__main__ import chosen, pairs
 from bench.brokers import NullBroker
-from bench.measure import CpuMeter, cpu_ns
-from bench.report import ratios
-from bench.runner import Measurement, share
+from bench.contestants import CONTESTANTS, NotSupportedError
+from bench.figures import FIGURES
+from bench.goals import Goal, judge
+from bench.growth import COMPARISONS
+from bench.limits import LABELS
+from bench.loads import Load, values_of
+from bench.measure import CpuMeter, cpu_ns, wake_ups
+from bench.processes import own_senders
 from cyproducer.protocol.codec import encode_request
 from cyproducer.record.twin import Record, encode_batch
 
 NOW = 1_700_000_000_000
 
 
-def measurement(name: str, messages: int = 1000, seconds: float = 1.0, cpu: int = 1_000_000) -> Measurement:
-    return Measurement(name, 0, messages, seconds, cpu, 0, 0, 0)
+COMMAND = [sys.executable, "-m", "bench", "--results"]
+ROOT = Path(bench.__file__).parents[1]
+TINY = Load(messages=2000, warmup=1000, rate=200, seconds=0.3, partitions=3)
 
 
 def test_confluent_delivers_idempotently_to_the_null_broker():
@@ -45,13 +54,13 @@ def test_confluent_delivers_idempotently_to_the_null_broker():
     assert sorted(offset for _, offset in offsets) == sorted(n // 3 for n in range(500))
 
 
-def produce_error(null: NullBroker, records: bytes) -> int:
-    """Kafka's error code for one batch, sent as Produce v7."""
+def produce_error(null: NullBroker, records: bytes, node: int = 0) -> int:
+    """Kafka's error code for one batch for partition 0, sent to a node as Produce v7."""
     body = {
         "acks": -1, "timeout_ms": 1000,
         "topic_data": [{"name": "t", "partition_data": [{"index": 0, "records": records}]}],
     }
-    host, port = null.bootstrap.split(":")
+    host, port = null.bootstrap.split(",")[node].split(":")
     with socket.create_connection((host, int(port)), 10) as connection, connection.makefile("rb") as answers:
         connection.sendall(encode_request(0, 7, 1, "test", body))
         answer = answers.read(struct.unpack(">i", answers.read(4))[0])
@@ -104,39 +113,169 @@ def test_cpu_of_another_process_is_measured():
     assert abs(own - time.process_time_ns()) < 10_000_000_000
 
 
-def test_ratios_pair_rounds_and_judge_goals():
-    found = [measurement("a", cpu=100), measurement("b", cpu=1000), measurement("a", cpu=300),
-             measurement("b", cpu=1000)]
-    [cheap] = ratios(found, [("a", "b", 0.25)])
-    assert cheap["cpu"] == {"median": pytest.approx(0.2), "min": pytest.approx(0.1), "max": pytest.approx(0.3)}
-    assert cheap["met"] is True
-    [dear] = ratios(found, [("a", "b", 0.1)])
-    assert dear["met"] is False
-    fast = [measurement("a", seconds=2.0), measurement("b", seconds=1.0)]
-    assert ratios(fast, [("a", "b", 1.0)], by_rate=True)[0]["met"] is False
-    assert ratios(found, [("a", "absent", 1.0)]) == []
+def test_sleeps_are_counted():
+    nap = "import time\nprint(flush=True)\ninput()\nfor _ in range(20): time.sleep(0.001)\nprint(flush=True)\ninput()"
+    with subprocess.Popen(
+        [sys.executable, "-c", nap], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        other.stdout.readline()
+        before = wake_ups([other.pid])
+        other.stdin.write("\n")
+        other.stdin.flush()
+        other.stdout.readline()
+        slept = wake_ups([other.pid]) - before
+        other.stdin.write("\n")
+        other.stdin.flush()
+        other.wait()
+    assert slept >= 20
 
 
-def test_shares_and_settings():
-    assert share(10_500, 4, 1000) == 2000
-    assert share(10, 4, 1000) == 1000
+def test_nodes_lead_their_partitions_and_keep_samples():
+    """Three nodes are one cluster; a batch for another's partition is refused; what was kept is what was sent."""
+    with NullBroker(3, check_every=1, nodes=3) as null:
+        producer = Producer({"bootstrap.servers": null.bootstrap, "enable.idempotence": True})
+        for number in range(3):
+            producer.produce("t", b"v%d" % number, partition=number)
+        assert producer.flush(20) == 0
+        assert null.counters()[:2] == (3, 3)
+        assert sorted(null.sample(["t"], 0)) == [b"v0", b"v1", b"v2"]
+        assert null.sample(["t"], null.samples()) == []
+        assert produce_error(null, good_batch(0), node=0) == 0
+        assert produce_error(null, good_batch(0), node=1) == 6
+
+
+def sample(name, number, point=None, **figures):
+    return {"contestant": name, "round": number, "point": point, "figures": figures}
+
+
+def test_goals_are_judged_round_by_round():
+    found = [sample("a", 0, cpu_us=1.0), sample("b", 0, cpu_us=10.0), sample("a", 1, cpu_us=3.0),
+             sample("b", 1, cpu_us=10.0), sample("a", 2, cpu_us=2.0), sample("b", 2, cpu_us=1.0)]
+    verdict = judge(Goal("a", "cpu_us", most=0.3, against="b"), found, {}, {})
+    assert verdict.values == pytest.approx([0.1, 0.3, 2.0])
+    assert verdict.reached is True
+    assert judge(Goal("a", "cpu_us", most=0.29, against="b"), found, {}, {}).reached is False
+    assert judge(Goal("a", "cpu_us", least=2.1), found, {}, {}).reached is False
+    assert judge(Goal("a", "cpu_us", most=1.0, limit="line"), found, {"line": 2.0}, {}).values == [0.5, 1.5, 1.0]
+    missed = Goal("a", "cpu_us", least=9, otherwise=Goal("a", "cpu_us", least=2))
+    assert judge(missed, found, {}, {}).reached is True
+    grown = [sample("a", 0, 1, cpu_us=1.0), sample("a", 0, 64, cpu_us=2.0)]
+    assert judge(Goal("a", "cpu_us", most=1.5, point=64, base=1), grown, {}, {}).values == [2.0]
+    unknown = judge(Goal("a", "cpu_us", most=1, against="absent"), found, {}, {"absent": "not installed"})
+    assert (unknown.reached, unknown.found) == (None, "not installed")
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_comparisons_name_what_there_is(name):
+    one = COMPARISONS[name]
+    known = CONTESTANTS if one.measure not in ("calls", "spark") else one.contestants
+    assert set(one.contestants) <= set(known)
+    assert set(one.figures) <= set(FIGURES)
+    assert set(one.limits) <= set(LABELS)
+    for point in one.points:
+        assert one.load_at(point).share(1000, 1) > 0
+    for goal in one.goals:
+        assert {goal.contestant, goal.against} - {None} <= set(one.contestants)
+        assert goal.figure in one.figures
+        assert goal.point in one.points
+        assert goal.limit in {None, *LABELS}
+        assert (goal.least is None) != (goal.most is None)
+
+
+def test_shares_settings_and_names():
+    assert Load(processes=4).share(10_500, 1000) == 2000
+    assert Load(processes=4).share(10, 1000) == 1000
+    assert Load(value_bytes=1000, most_bytes=50_000).share(1000, 10) == 50
     assert pairs("linger_ms=0,acks=all") == {"linger_ms": 0, "acks": "all"}
+    assert chosen(["growth-s*", "send"]) == ["send", "growth-sizes"]
+    assert [COMPARISONS[name].broker for name in chosen([])][-1] == "kafka3"
+    with pytest.raises(SystemExit, match="no comparison"):
+        chosen(["send", "absent"])
 
 
-def test_the_command_compares_and_writes_json(tmp_path):
-    target = tmp_path / "bench.json"
+@pytest.mark.parametrize("load", [Load(), Load(value_bytes=1000, text=True), Load(value_bytes=1_000_000)])
+def test_values_are_the_same_everywhere_and_of_their_size(load):
+    values = values_of(load)
+    assert values == values_of(load)
+    assert {len(value) for value in values} == {load.value_bytes}
+    assert len(set(values)) == load.value_count()
+
+
+def test_lost_and_changed_records_are_found():
+    with NullBroker(1) as null:
+        before = work.Before(null, ["t"])
+        assert produce_error(null, good_batch(0)) == 0
+        with pytest.raises(work.LostError, match="3 records were acknowledged, the broker has 2 more"):
+            work.check(null, ["t"], TINY, "a", 3, before)
+        with pytest.raises(work.LostError, match="was not sent: b'one'"):
+            work.check(null, ["t"], TINY, "a", 2, before)
+
+
+def measured(null, name, job, load=TINY, settings=None):
+    return work.measure(null, ["t"], load, name, job, settings or {})
+
+
+@pytest.mark.parametrize(
+    "name", ["send_headers", "send_topics", "send_delivery", "send_array", "send_array_offsets", "send_arrow",
+             "confluent_keyed", "confluent_batch", "kafka_python", "aiokafka", "aiokafka_batch"],
+)  # fmt: skip
+def test_contestants_send_what_they_say(name):
+    with NullBroker(3, check_every=1) as null, own_senders():
+        figures = measured(null, name, "throughput", replace(TINY, processes=2 if name == "send_headers" else 1))
+        assert figures["rate"] > 0
+        assert figures["front_end_us"] > 0
+        assert (figures["sender_us"] > 0) == name.startswith("send")
+        assert null.counters().records >= figures["messages"]
+
+
+def test_jobs_measure_what_they_say():
+    with NullBroker(3, check_every=1) as null, own_senders():
+        paced = measured(null, "send_keyed", "paced", replace(TINY, processes=2))
+        assert (paced["messages"], paced["connections"]) == (120, 1)
+        assert paced["requests_per_s"] > 0
+        assert measured(null, "none", "paced")["requests_per_s"] == 0
+        late = measured(null, "send", "latency")
+        assert 0 < late["p50_us"] <= late["p99_us"] <= late["p999_us"]
+        memory = measured(null, "confluent_keyed", "memory")
+        assert memory["load_mb"] > 0
+        assert memory["rest_threads"] >= 3  # main of librdkafka, and one for each broker it knows
+        assert start.measure(null, ["t"], TINY, "send_kept", {})["first_ms"] > 0
+        still = idle.measure(null, ["t"], replace(TINY, idle=3), "send", {})
+        assert still["attach_ms"] > 0
+        with calls.stage(null, ["t"], TINY, {}) as take:
+            assert take("send")["ns"] > take("loop")["ns"]
+        with pytest.raises(NotSupportedError, match="no single records"):
+            measured(null, "aiokafka", "paced")
+
+
+def test_the_command_measures_in_turn_and_reports(tmp_path):
     run = subprocess.run(
-        [sys.executable, "-m", "bench", "--broker", "null", "--rounds", "2", "--messages", "20000", "--warmup",
-         "1000", "--only", "send,produce,send_result,produce_callback", "--json", target],
-        cwd=Path(bench.__file__).parents[1], env=script_environment(), capture_output=True, text=True, timeout=100,
+        [*COMMAND, tmp_path / "results", "run", "results", "--quick", "--rounds", "2", "--share", "0.1"],
+        cwd=ROOT, env=script_environment(), capture_output=True, text=True, timeout=100,
     )
     assert run.returncode == 0, run.stderr
-    made = json.loads(target.read_text())
-    order = [(m["round"], m["contestant"]) for m in made["measurements"]]
-    names = ["send", "produce", "send_result", "produce_callback"]
-    assert order == [(number, name) for number in range(2) for name in names]
-    assert all(m["messages"] == 20_000 and m["front_end_cpu"] > 0 for m in made["measurements"])
-    assert all((m["sender_cpu"] > 0) == m["contestant"].startswith("send") for m in made["measurements"])
-    assert {r["ours"] for r in made["ratios"]} == {"send", "send_result"}
+    made = json.loads((tmp_path / "results" / "results.json").read_text())
+    assert (made["failed"], made["skipped"]) == (None, {})
+    order = [(s["round"], s["contestant"]) for s in made["samples"]]
+    assert order == [(number, name) for number in range(2) for name in ("send_kept", "confluent_callback")]
+    assert all(s["figures"]["messages"] == 20_000 for s in made["samples"])
     assert made["machine"]["cores"] > 0
-    assert "send / produce" in run.stdout
+    assert made["limits"]["loopback_gb_per_s"] > 0
+    text = (tmp_path / "RESULTS.md").read_text()
+    assert "results/results.svg" in text
+    assert (tmp_path / "results" / "results.svg").stat().st_size > 1000
+    assert run.stdout.count("to reach") == 2
+
+
+def test_ctrl_c_ends_everything(tmp_path):
+    with subprocess.Popen(
+        [*COMMAND, tmp_path / "results", "run", "processes-4", "--quick", "--rounds", "5"],
+        cwd=ROOT, env=script_environment(), stderr=subprocess.PIPE, text=True,
+    ) as run:
+        while "round 1/5 send" not in run.stderr.readline():
+            assert run.poll() is None
+        time.sleep(0.5)
+        run.send_signal(signal.SIGINT)
+        assert "interrupted" in run.stderr.read()
+    assert run.returncode == 130
+    assert not (tmp_path / "results").exists()

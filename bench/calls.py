@@ -1,0 +1,120 @@
+"""What a call of `send()` costs its caller: bursts that fit in the buffer, so that nothing waits.
+
+`python -m bench.calls JSON` is the process that is measured: a line with a name is answered with ns per call. The
+thread's own CPU is taken, since the sender may work on the same core meanwhile; the loop around is in it.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from bench.brokers import Broker
+from bench.loads import HEADERS, KEY_BYTES, Load, values_of
+from bench.processes import Worker, hear, say, workers_of
+from bench.work import Before, Figures, check
+
+BURST = 10_000
+KEY = b"k" * KEY_BYTES
+Call = Callable[[Any, Sequence[int]], object]
+
+
+class Empty:
+    """A method that does nothing, for comparison."""
+
+    def send(self, topic: str, value: bytes) -> None:
+        """Nothing."""
+
+
+def loops(topic: str, value: bytes) -> dict[str, Call]:
+    """The calls measured, by name; each takes a producer's send() and what to loop over."""
+
+    def loop(send: Any, each: Sequence[int]) -> None:
+        for _ in each:
+            pass
+
+    def python_method(send: Any, each: Sequence[int]) -> None:
+        send = Empty().send
+        for _ in each:
+            send(topic, value)
+
+    def plain(send: Any, each: Sequence[int]) -> None:
+        for _ in each:
+            send(topic, value)
+
+    def keyword(send: Any, each: Sequence[int]) -> None:
+        for _ in each:
+            send(topic, value=value)
+
+    def keyed(send: Any, each: Sequence[int]) -> None:
+        for _ in each:
+            send(topic, value=value, key=KEY)
+
+    def headers(send: Any, each: Sequence[int]) -> None:
+        for _ in each:
+            send(topic, value=value, key=KEY, headers=HEADERS)
+
+    return {
+        "loop": loop,
+        "python_method": python_method,
+        "send": plain,
+        "send value=": keyword,
+        "send value= key=": keyed,
+        "send value= key= headers=": headers,
+        "send kept": lambda send, each: [send(topic, value) for _ in each],
+        "send kept value= key=": lambda send, each: [send(topic, value=value, key=KEY) for _ in each],
+        "send kept value= key= headers=": lambda send, each: [
+            send(topic, value=value, key=KEY, headers=HEADERS) for _ in each
+        ],
+    }
+
+
+@contextmanager
+def stage(
+    broker: Broker, topics: list[str], load: Load, settings: dict[str, Any]
+) -> Iterator[Callable[[str], Figures]]:
+    """A process for all the calls, which knows the topic; gives a function from the name to the figures."""
+    order = {"bootstrap": broker.bootstrap, "topic": topics[0], "settings": settings}
+    with workers_of([order], "bench.calls") as (worker,):
+        hear(worker, "the process of the calls")
+        yield lambda name: _measure(broker, topics, load, worker, name)
+
+
+def _measure(broker: Broker, topics: list[str], load: Load, worker: Worker, name: str) -> Figures:
+    before = Before(broker, topics)
+    say(worker, name)
+    answer = hear(worker, name)
+    check(broker, topics, load, name, answer["sent"], before)
+    return {"ns": answer["ns"]}
+
+
+def main() -> None:
+    """Answer names until the input ends."""
+    from cyproducer import KafkaProducer
+
+    order = json.loads(sys.argv[1])
+    each = range(BURST)
+    with KafkaProducer(
+        bootstrap_servers=order["bootstrap"], sender_idle_timeout_ms=60_000, **order["settings"]
+    ) as producer:
+        calls = loops(order["topic"], values_of(Load())[0])
+        print(json.dumps({"ready": True}), flush=True)
+        for line in sys.stdin:
+            name = line.strip()
+            if name not in calls:
+                break
+            # The second of two bursts: the first one's pages were cold.
+            for _ in range(2):
+                begin = time.thread_time_ns()
+                kept = calls[name](producer.send, each)
+                used = time.thread_time_ns() - begin
+                del kept
+                producer.flush()
+            sent = 2 * BURST if name.startswith("send") else 0
+            print(json.dumps({"ns": used / BURST, "sent": sent}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

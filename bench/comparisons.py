@@ -1,0 +1,284 @@
+"""The comparisons by name: a row of what is to be reached each, with its contestants, its load and its goals."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from bench.goals import Goal
+from bench.loads import Load
+
+USUAL = Load()
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What is measured against what.
+
+    measure      how: "throughput", "paced", "latency", "memory" (see bench.work), "start", "idle", "calls", "spark"
+    vary         the field of the load that takes each of `points` in turn; a point may be a (field, value) of two
+    quick_points those of a quick run, if fewer
+    figures      what the report shows of it
+    plot         the figure that is drawn over the points, or as bars
+    limits       the physical limits that are drawn as lines into that
+    """
+
+    name: str
+    title: str
+    measure: str
+    contestants: tuple[str, ...]
+    load: Load = USUAL
+    broker: str = "null"
+    rounds: int = 5
+    goals: tuple[Goal, ...] = ()
+    vary: str | None = None
+    points: tuple[Any, ...] = (None,)
+    quick_points: tuple[Any, ...] = ()
+    figures: tuple[str, ...] = ("rate", "cpu_us", "front_end_us", "sender_us", "broker_us", "foreign_cores")
+    plot: str | None = "cpu_us"
+    limits: tuple[str, ...] = ()
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    growth: bool = False
+
+    def load_at(self, point: Any) -> Load:
+        """The load of a point."""
+        return self.load if self.vary is None else replace(self.load, **{self.vary: point})
+
+
+def faster(ours: str, theirs: str, times: float, point: Any = None) -> tuple[Goal, Goal]:
+    """`times` the messages per second, and that part of the CPU per message."""
+    return (
+        Goal(ours, "rate", least=times, against=theirs, point=point),
+        Goal(ours, "cpu_us", most=1 / times, against=theirs, point=point),
+    )
+
+
+ARRAYS = ("send_array", "send_array_offsets", "send_arrow")
+SIZES = (1_000, 10_000, 100_000, 1_000_000)
+CALL_LIMITS = ("cython_call_us", "encode_us", "crc32c_us", "loopback_us")
+
+ROWS = (
+    Comparison(
+        "send",
+        "send(), result ignored, one process; keyed (16 B); two headers",
+        "throughput",
+        (
+            *("send", "confluent", "send_keyed", "confluent_keyed", "send_headers", "confluent_headers"),
+            *("kafka_python", "aiokafka", "java"),
+        ),
+        goals=(
+            *faster("send", "confluent", 7),
+            *faster("send_keyed", "confluent_keyed", 7),
+            *faster("send_headers", "confluent_headers", 7),
+        ),
+        limits=CALL_LIMITS,
+    ),
+    Comparison(
+        "results",
+        "send(), results read",
+        "throughput",
+        ("send_kept", "confluent_callback"),
+        goals=faster("send_kept", "confluent_callback", 6),
+        limits=CALL_LIMITS,
+    ),
+    Comparison(
+        "delivery",
+        "send() with on_delivery",
+        "throughput",
+        ("send_delivery", "confluent_callback"),
+        goals=faster("send_delivery", "confluent_callback", 5),
+        limits=CALL_LIMITS,
+    ),
+    Comparison(
+        "processes-4",
+        "4 processes",
+        "throughput",
+        ("send", "confluent"),
+        Load(messages=2_000_000, warmup=400_000, processes=4),
+        goals=faster("send", "confluent", 6),
+        limits=CALL_LIMITS,
+    ),
+    Comparison(
+        "processes-64",
+        "64 processes",
+        "throughput",
+        ("send", "confluent"),
+        Load(messages=2_560_000, warmup=256_000, processes=64),
+        rounds=3,
+        goals=faster("send", "confluent", 5),
+        limits=CALL_LIMITS,
+    ),
+    Comparison(
+        "arrays",
+        "send_array(): fixed width, (data, offsets), Arrow",
+        "throughput",
+        (*ARRAYS, "confluent_batch", "aiokafka_batch"),
+        goals=tuple(
+            goal
+            for ours in ARRAYS
+            for goal in (
+                Goal(ours, "rate", least=20, against="confluent_batch"),
+                Goal(ours, "rate", least=12, against="aiokafka_batch"),
+                Goal(ours, "cpu_us", most=0.05),
+                Goal(ours, "rate", least=15e6),
+            )
+        ),
+        limits=("encode_us", "crc32c_us", "loopback_us"),
+    ),
+    Comparison(
+        "keys-1000",
+        "random keys over 1,000 partitions",
+        "throughput",
+        ("send_keyed", "confluent_keyed"),
+        Load(partitions=1000),
+        goals=faster("send_keyed", "confluent_keyed", 8),
+        limits=CALL_LIMITS,
+    ),
+    Comparison(
+        "compression",
+        "lz4 and zstd, text-like 1 kB values",
+        "throughput",
+        ("send", "confluent"),
+        Load(messages=200_000, warmup=20_000, value_bytes=1000, text=True),
+        vary="compression",
+        points=("lz4", "zstd"),
+        figures=("rate", "cpu_us", "gb_per_s", "bytes_per_record", "front_end_us", "sender_us", "foreign_cores"),
+        goals=tuple(
+            goal
+            for codec in ("lz4", "zstd")
+            for goal in (
+                Goal("send", "rate", least=1.5, against="confluent", point=codec),
+                Goal("send", "bytes_per_record", most=1.05, against="confluent", point=codec),
+                Goal("send", "rate", least=0.9, limit=f"{codec}_rate", point=codec),
+            )
+        ),
+        limits=("lz4_us", "zstd_us"),
+    ),
+    Comparison(
+        "workers-16",
+        "16 processes x 500 msg/s, 48 partitions, 3 real brokers, replication 3; unkeyed and keyed",
+        "paced",
+        ("none", "send", "confluent", "send_keyed", "confluent_keyed"),
+        Load(processes=16, rate=500, seconds=6, partitions=48, replication=3),
+        broker="kafka3",
+        rounds=3,
+        figures=(
+            *("net_cpu_us", "broker_us", "requests_per_s", "connections", "cpu_us", "sender_us"),
+            *("sender_wake_ups_per_s", "foreign_cores"),
+        ),
+        plot="net_cpu_us",
+        goals=tuple(
+            goal
+            for ours, theirs in (("send", "confluent"), ("send_keyed", "confluent_keyed"))
+            for goal in (
+                Goal(ours, "requests_per_s", most=700),
+                Goal(ours, "connections", most=3),
+                Goal(ours, "net_cpu_us", most=0.1, against=theirs),
+                Goal(ours, "broker_us", most=0.25, against=theirs),
+            )
+        ),
+    ),
+    Comparison(
+        "latency",
+        "send to acknowledged, linger 0, 1,000 msg/s; alone and with 16 busy neighbours",
+        "latency",
+        ("send_kept", "confluent_callback"),
+        Load(rate=1000, seconds=5, linger_ms=0),
+        rounds=3,
+        vary="busy",
+        points=(0, 16),
+        figures=("p50_us", "p99_us", "p999_us", "cpu_us", "foreign_cores"),
+        plot="p50_us",
+        goals=(
+            Goal("send_kept", "p50_us", most=0.9, against="confluent_callback", point=0),
+            Goal("send_kept", "p99_us", most=1.0, against="confluent_callback", point=0),
+        ),
+    ),
+    Comparison(
+        "sizes",
+        "1 kB, 10 kB, 100 kB, 1 MB values",
+        "throughput",
+        ("send", "confluent"),
+        Load(most_bytes=1_000_000_000, warmup=20_000),
+        rounds=3,
+        vary="value_bytes",
+        points=SIZES,
+        figures=("gb_per_s", "rate", "cpu_us", "front_end_us", "sender_us", "foreign_cores"),
+        plot="gb_per_s",
+        goals=tuple(
+            Goal(
+                "send", "gb_per_s", least=2, against="confluent", point=size,
+                otherwise=Goal("send", "gb_per_s", least=0.8, limit="loopback_gb_per_s", point=size),
+            )
+            for size in SIZES
+        ),
+        limits=("loopback_gb_per_s",),
+    ),
+    Comparison(
+        "spark",
+        "Spark batch, 5 M rows, local[2], real broker",
+        "spark",
+        ("spark_cyproducer", "spark_kafka", "spark_noop_arrow", "spark_noop"),
+        Load(messages=5_000_000),
+        broker="kafka",
+        rounds=3,
+        plot="rate",
+        goals=(
+            Goal(
+                "spark_cyproducer", "rate", least=2, against="spark_kafka",
+                otherwise=Goal("spark_cyproducer", "rate", least=0.7, against="spark_noop_arrow"),
+            ),
+        ),
+    ),
+    Comparison(
+        "memory",
+        "memory (PSS) and threads of a front-end at rest and under load, with 12 and 1,000 partitions",
+        "memory",
+        ("send_keyed", "confluent_keyed"),
+        Load(rate=20_000, seconds=3),
+        rounds=3,
+        vary="partitions",
+        points=(12, 1000),
+        figures=("rest_mb", "load_mb", "rest_threads", "load_threads", "cpu_us"),
+        plot="load_mb",
+        goals=tuple(
+            goal
+            for partitions in (12, 1000)
+            for goal in (
+                Goal("send_keyed", "rest_mb", most=8, point=partitions),
+                Goal("send_keyed", "load_mb", most=8, point=partitions),
+                Goal("send_keyed", "rest_threads", most=0, point=partitions),
+                Goal("send_keyed", "load_threads", most=0, point=partitions),
+            )
+        ),
+    ),
+    Comparison(
+        "start",
+        "import and first record acknowledged with a running sender",
+        "start",
+        ("send_kept", "confluent_callback"),
+        rounds=10,
+        figures=("first_ms",),
+        plot="first_ms",
+        goals=(Goal("send_kept", "first_ms", most=1, against="confluent_callback"),),
+    ),
+    Comparison(
+        "calls",
+        "the call of send() alone, the loop included (not a row of what is to be reached)",
+        "calls",
+        (
+            *("loop", "python_method", "send", "send value=", "send value= key=", "send value= key= headers="),
+            *("send kept", "send kept value= key=", "send kept value= key= headers="),
+        ),
+        rounds=15,
+        figures=("ns",),
+        plot="ns",
+    ),
+    Comparison(
+        "kafka",
+        "one real broker, which shares the cores: compare the CPU (not a row of what is to be reached)",
+        "throughput",
+        ("send", "send_array", "confluent", "confluent_callback", "kafka_python", "aiokafka", "java"),
+        Load(messages=500_000, warmup=50_000),
+        broker="kafka",
+        rounds=3,
+    ),
+)

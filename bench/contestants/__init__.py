@@ -1,0 +1,75 @@
+"""The contestants by name, and the one that only sleeps and counts."""
+
+from typing import Any
+
+from bench.contestants.aio import AiokafkaBatch, AiokafkaSend
+from bench.contestants.base import Contestant, NotSupportedError
+from bench.contestants.confluent import (
+    Produce,
+    ProduceBatch,
+    ProduceCallback,
+    ProduceHeaders,
+    ProduceKeyed,
+    ProduceTopics,
+)
+from bench.contestants.java import ProducerPerformance
+from bench.contestants.kafka_python import KafkaPython
+from bench.contestants.ours import (
+    Cyproducer,
+    Send,
+    SendArray,
+    SendArrayOffsets,
+    SendArrow,
+    SendDelivery,
+    SendHeaders,
+    SendKept,
+    SendKeyed,
+    SendTopics,
+)
+
+__all__ = ["CONTESTANTS", "Contestant", "Cyproducer", "NotSupportedError"]
+
+
+class Nobody(Contestant):
+    """No client at all: the cost of the load's own loop, which is subtracted from that of the others."""
+
+    library = "none"
+
+    def open(self, bootstrap: str, settings: dict[str, Any]) -> None:
+        """Nothing to open."""
+
+    def run(self, count: int) -> None:
+        """Count."""
+        for _ in range(count):
+            pass
+
+    def one(self, number: int) -> None:
+        """Choose the value, as the others do."""
+        self.values[number % len(self.values)]
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+CONTESTANTS: dict[str, type[Contestant]] = {
+    "send": Send,
+    "send_keyed": SendKeyed,
+    "send_headers": SendHeaders,
+    "send_topics": SendTopics,
+    "send_kept": SendKept,
+    "send_delivery": SendDelivery,
+    "send_array": SendArray,
+    "send_array_offsets": SendArrayOffsets,
+    "send_arrow": SendArrow,
+    "confluent": Produce,
+    "confluent_keyed": ProduceKeyed,
+    "confluent_headers": ProduceHeaders,
+    "confluent_topics": ProduceTopics,
+    "confluent_callback": ProduceCallback,
+    "confluent_batch": ProduceBatch,
+    "kafka_python": KafkaPython,
+    "aiokafka": AiokafkaSend,
+    "aiokafka_batch": AiokafkaBatch,
+    "java": ProducerPerformance,
+    "none": Nobody,
+}

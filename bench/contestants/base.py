@@ -1,0 +1,84 @@
+"""What a contestant is: one way to send, with acks=all, idempotence and the linger of the load."""
+
+import abc
+from typing import Any
+
+from bench.loads import KEYS, Load, keys_of, values_of
+
+
+class NotSupportedError(RuntimeError):
+    """The contestant cannot do what the load asks for; the message says why."""
+
+
+class Contestant(abc.ABC):
+    """One way to send. Made, it has what it will send; `open` makes the producer."""
+
+    library = ""
+    """The package whose version is written down, and the name of its settings on the command line."""
+
+    scale = 1.0
+    """How many times the records of a round it gets, so that a round takes long enough, and not too long."""
+
+    warms_up = True
+    """False: it warms up by itself, inside of `run`."""
+
+    def __init__(self, topics: list[str], load: Load) -> None:
+        self.topic, self.topics, self.load = topics[0], topics, load
+        self.values = values_of(load)
+
+    @classmethod
+    def unit(cls, load: Load) -> int:
+        """`run` is given multiples of this."""
+        return load.value_count()
+
+    @abc.abstractmethod
+    def open(self, bootstrap: str, settings: dict[str, Any]) -> None:
+        """Make the producer. Raises NotSupportedError."""
+
+    @abc.abstractmethod
+    def run(self, count: int) -> float | None:
+        """Send `count` records as fast as it can; return when all are acknowledged.
+
+        Raises if one is known to have failed. Returns the seconds that it took if the caller's clock would
+        count what is not meant (a JVM's start), else None.
+        """
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """End the producer."""
+
+    def one(self, number: int) -> None:
+        """Send record `number` without waiting for it."""
+        raise NotSupportedError(f"{type(self).__name__} sends no single records")
+
+    def serve(self) -> None:  # noqa: B027 - most need nothing
+        """What a polite program does between two records (poll for delivery reports)."""
+
+    def round_trip(self, number: int) -> None:
+        """Send record `number` and return when it is acknowledged."""
+        raise NotSupportedError(f"{type(self).__name__} does not wait for single records")
+
+    def finish(self) -> None:  # noqa: B027 - who cannot send single records has none to wait for
+        """Return when all that `one` sent is acknowledged."""
+
+
+class Keyed(Contestant):
+    """For contestants that send random keys of 16 bytes: `pairs` of (value, key), as many as a unit."""
+
+    def __init__(self, topics: list[str], load: Load) -> None:
+        super().__init__(topics, load)
+        values = self.values
+        self.pairs = [(values[i % len(values)], key) for i, key in enumerate(keys_of())]
+
+    @classmethod
+    def unit(cls, load: Load) -> int:
+        """Every key once."""
+        return KEYS
+
+
+class Topics(Contestant):
+    """For contestants that send to all topics in turn: `pairs` of (topic, value), as many as a unit."""
+
+    def __init__(self, topics: list[str], load: Load) -> None:
+        super().__init__(topics, load)
+        self.pairs = [(topics[i % len(topics)], value) for i, value in enumerate(self.values)]

@@ -1,0 +1,45 @@
+"""The contestant of kafka-python."""
+
+from typing import Any
+
+from bench.contestants.base import Contestant
+
+
+class KafkaPython(Contestant):
+    """`send()`, its future dropped, and a flush."""
+
+    library = "kafka-python"
+    scale = 0.05
+
+    def open(self, bootstrap: str, settings: dict[str, Any]) -> None:
+        """A producer with the same promises."""
+        from kafka import KafkaProducer
+
+        self.producer = KafkaProducer(
+            **{
+                "bootstrap_servers": bootstrap.split(","),
+                "acks": "all",
+                "linger_ms": self.load.linger_ms,
+                "enable_idempotence": True,
+                "batch_size": 65536,
+                "compression_type": self.load.compression,
+                "max_request_size": 2_000_000,
+                **settings,
+            }
+        )
+
+    def run(self, count: int) -> None:
+        """See Contestant."""
+        send, topic, values = self.producer.send, self.topic, self.values
+        for _ in range(count // len(values)):
+            for value in values:
+                send(topic, value)
+        self.producer.flush(120)
+
+    def round_trip(self, number: int) -> None:
+        """`send().get()`."""
+        self.producer.send(self.topic, self.values[number % len(self.values)]).get(60)
+
+    def close(self) -> None:
+        """End the thread."""
+        self.producer.close(10)

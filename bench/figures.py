@@ -1,0 +1,48 @@
+"""The figures that measurements have: what they are called, their unit, and how they are printed."""
+
+from typing import NamedTuple
+
+
+class Figure(NamedTuple):
+    """How a figure is shown; a stored value times `factor` is in `unit`."""
+
+    label: str
+    unit: str
+    form: str = "{:.2f}"
+    factor: float = 1.0
+
+
+FIGURES: dict[str, Figure] = {
+    "rate": Figure("messages per second", "M/s", "{:.3g}", 1e-6),
+    "cpu_us": Figure("CPU per message, all processes of the client", "us", "{:.3g}"),
+    "net_cpu_us": Figure("CPU per message without the load's own loop", "us", "{:.3g}"),
+    "front_end_us": Figure("of it front-ends", "us", "{:.3g}"),
+    "sender_us": Figure("of it sender and supervisor", "us", "{:.3g}"),
+    "broker_us": Figure("the brokers' CPU per message", "us", "{:.3g}"),
+    "foreign_cores": Figure("cores that others kept busy", "", "{:.2f}"),
+    "gb_per_s": Figure("values per second", "GB/s", "{:.3g}"),
+    "bytes_per_record": Figure("bytes per record on the wire", "B", "{:.1f}"),
+    "requests_per_s": Figure("Produce requests per second", "1/s", "{:,.0f}"),
+    "connections": Figure("connections", "", "{:.0f}"),
+    "sender_wake_ups_per_s": Figure("wake-ups of the sender per second", "1/s", "{:,.0f}"),
+    "p50_us": Figure("send to acknowledged, p50", "us", "{:,.0f}"),
+    "p99_us": Figure("send to acknowledged, p99", "us", "{:,.0f}"),
+    "p999_us": Figure("send to acknowledged, p99.9", "us", "{:,.0f}"),
+    "rest_mb": Figure("memory (PSS) that it adds, at rest", "MB", "{:.1f}"),
+    "load_mb": Figure("memory (PSS) that it adds, under load", "MB", "{:.1f}"),
+    "rest_threads": Figure("threads that it adds, at rest", "", "{:.0f}"),
+    "load_threads": Figure("threads that it adds, under load", "", "{:.0f}"),
+    "first_ms": Figure("import to first record acknowledged", "ms", "{:.1f}"),
+    "idle_wake_ups_per_s": Figure("wake-ups per second of idle front-ends", "1/s", "{:.2f}"),
+    "idle_sender_wake_ups_per_s": Figure("wake-ups per second of the idle sender", "1/s", "{:.2f}"),
+    "attach_ms": Figure("time to attach a front-end", "ms", "{:.2f}"),
+    "ns": Figure("the caller's CPU per call, loop included", "ns", "{:.0f}"),
+}
+"""`messages` and `seconds` are kept as well, and not shown."""
+
+
+def shown(name: str, value: float, unit: bool = True) -> str:
+    """A value as the report prints it."""
+    figure = FIGURES[name]
+    text = figure.form.format(value * figure.factor)
+    return f"{text} {figure.unit}".strip() if unit else text

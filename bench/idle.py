@@ -1,0 +1,42 @@
+"""Front-ends that are attached and idle: what they cost themselves, the sender, and one that is busy."""
+
+import time
+from typing import Any
+
+from bench.brokers import Broker
+from bench.loads import Load
+from bench.measure import CpuMeter, wake_ups
+from bench.processes import hear, sender_pids, workers_of
+from bench.work import Figures
+from bench.work import measure as measure_work
+
+SETTLE_S = 2.0
+"""After the last record: longer than a front-end stays on the sender's active list, and pages are kept."""
+ASKED_S = 0.3
+"""After the sender was asked for its status, which wakes it."""
+
+
+def measure(broker: Broker, topics: list[str], load: Load, name: str, settings: dict[str, Any]) -> Figures:
+    """Wake-ups of the idle ones and of the sender, and then the CPU per record of one that sends."""
+    order = {"bootstrap": broker.bootstrap, "topic": topics[0], "count": load.idle, "settings": settings}
+    # The sender has to be there when nobody is idle, too.
+    measure_work(broker, topics, load, name, "paced", settings)
+    with workers_of([order], "bench.idle_worker") as (parent,):
+        attached = hear(parent, "the parent of the idle front-ends")
+        time.sleep(SETTLE_S)
+        senders = sender_pids()
+        time.sleep(ASKED_S)
+        begin, front_ends, sender = time.monotonic(), wake_ups(attached["pids"]), wake_ups(senders)
+        time.sleep(load.seconds)
+        front_ends, sender = wake_ups(attached["pids"]) - front_ends, wake_ups(senders) - sender
+        took = time.monotonic() - begin
+        used = CpuMeter(attached["pids"])
+        figures = measure_work(broker, topics, load, name, "throughput", settings)
+        idle_us = used.used() / 1e3 / figures["messages"]
+    return {
+        **figures,
+        "cpu_us": figures["cpu_us"] + idle_us,
+        "idle_wake_ups_per_s": front_ends / took,
+        "idle_sender_wake_ups_per_s": sender / took,
+        **({"attach_ms": attached["seconds"] * 1e3 / load.idle} if load.idle else {}),
+    }

@@ -1,0 +1,21 @@
+"""The files that runs leave: one JSON file a comparison."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+DIRECTORY = Path(__file__).with_name("results")
+
+
+def write(directory: Path, made: dict[str, Any]) -> None:
+    """Replace the file of a comparison as a whole."""
+    directory.mkdir(parents=True, exist_ok=True)
+    target = directory / f"{made['name']}.json"
+    beside = target.with_suffix(".part")
+    beside.write_text(json.dumps(made, indent=1) + "\n")
+    beside.replace(target)
+
+
+def read(directory: Path) -> dict[str, dict[str, Any]]:
+    """What there is, by name."""
+    return {path.stem: json.loads(path.read_text()) for path in sorted(directory.glob("*.json"))}

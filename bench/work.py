@@ -1,0 +1,167 @@
+"""Measures what worker processes do: throughput, paced load, latency, memory.
+
+Every measurement returns figures by name (see `bench.figures`), after the records have been found at the broker.
+"""
+
+import os
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+import psutil
+
+from bench.brokers import Broker
+from bench.contestants import CONTESTANTS, Contestant
+from bench.loads import Load, topics_of, values_of
+from bench.measure import CpuMeter, busy_ns, wake_ups
+from bench.processes import Worker, busy_neighbours, hear, say, sender_pids, workers_of
+
+WARM_RECORDS = {"paced": 100, "latency": 200, "memory": 100}
+Figures = dict[str, float]
+
+
+class LostError(RuntimeError):
+    """The broker does not hold what was sent."""
+
+
+@contextmanager
+def topics_on(broker: Broker, load: Load) -> Iterator[list[str]]:
+    """Topics that are gone afterwards."""
+    names = topics_of(f"bench-{os.getpid()}-{time.time_ns()}", load)
+    broker.create_topics(names, load)
+    try:
+        yield names
+    finally:
+        broker.delete_topics(names)
+
+
+def check(broker: Broker, topics: list[str], load: Load, name: str, sent: int, before: "Before") -> None:
+    """Raise LostError unless exactly `sent` records arrived, and a sample has the right contents."""
+    arrived = broker.records(topics) - before.records
+    if arrived != sent or broker.faults() != before.faults:
+        raise LostError(
+            f"{name}: {sent} records were acknowledged, the broker has {arrived} more, "
+            f"and it refused {broker.faults() - before.faults} batches"
+        )
+    check_sample(broker.sample(topics, before.samples), load, name)
+
+
+def check_sample(values: list[bytes], load: Load, name: str) -> None:
+    """Raise LostError if one of the values is none that is sent."""
+    wrong = set(values) - set(values_of(load))
+    if wrong:
+        raise LostError(f"{name}: a value arrived that was not sent: {min(wrong)[:80]!r}")
+
+
+class Before:
+    """What the broker had seen before a measurement."""
+
+    def __init__(self, broker: Broker, topics: list[str]) -> None:
+        self.records = broker.records(topics)
+        self.faults, self.samples, self.volume = broker.faults(), broker.samples(), broker.volume()
+
+
+def connections(pids: list[int], ports: set[int]) -> int:
+    """TCP connections that processes have to the ports of the brokers."""
+    found = 0
+    for pid in pids:
+        for one in psutil.Process(pid).net_connections("tcp"):
+            found += bool(one.raddr) and one.raddr.port in ports and one.status == psutil.CONN_ESTABLISHED
+    return found
+
+
+def orders(
+    broker: Broker, topics: list[str], load: Load, name: str, job: str, settings: dict[str, Any]
+) -> tuple[list[dict[str, Any]], int]:
+    """(the orders of all processes, the records that they send in all)."""
+    kind = CONTESTANTS[name]
+    unit = kind.unit(load)
+    if job == "throughput":
+        count = load.share(load.messages, unit, kind.scale)
+        warmup = load.share(load.warmup, unit, min(1.0, kind.scale)) if kind.warms_up else 0
+    else:
+        count, warmup = int(load.rate * load.seconds), WARM_RECORDS[job]
+    order = {
+        "job": job, "contestant": name, "bootstrap": broker.bootstrap, "topics": topics, "load": asdict(load),
+        "settings": settings, "warmup": warmup, "count": count,
+    }  # fmt: skip
+    return [order] * load.processes, (count + warmup) * load.processes
+
+
+def measure(
+    broker: Broker, topics: list[str], load: Load, name: str, job: str, settings: dict[str, Any]
+) -> Figures:
+    """One contestant once. Raises LostError, or NotSupportedError if it cannot."""
+    work, sent = orders(broker, topics, load, name, job, settings)
+    kind = CONTESTANTS[name]
+    before = Before(broker, topics)
+    with workers_of(work) as workers:
+        for worker in workers:
+            hear(worker, name)
+        with busy_neighbours(load.busy):
+            figures, answers = observe(broker, workers, kind, name, job)
+    if kind.library != "none":
+        check(broker, topics, load, name, sent, before)
+        if before.volume is not None:
+            figures["bytes_per_record"] = ((broker.volume() or 0) - before.volume) / sent
+    figures.update(EXTRA.get(job, lambda answers: {})(answers))
+    figures["gb_per_s"] = figures["rate"] * load.value_bytes / 1e9
+    return figures
+
+
+def observe(
+    broker: Broker, workers: list[Worker], kind: type[Contestant], name: str, job: str
+) -> tuple[Figures, list[dict[str, Any]]]:
+    """Let the workers go and measure all processes meanwhile."""
+    # Our sender idles while the others have their turn: that is none of their cost.
+    ours = sender_pids() if kind.library == "cyproducer" else []
+    requests = broker.requests() if job == "paced" else 0
+    senders, brokers, busy = CpuMeter(ours), CpuMeter(broker.pids), busy_ns()
+    woken = wake_ups(ours)
+    for worker in workers:
+        say(worker, "go")
+    answers = [hear(worker, name) for worker in workers]
+    sender, broker_cpu, busy = senders.used(), brokers.used(), busy_ns() - busy
+    woken = wake_ups(ours) - woken
+    messages = sum(answer["sent"] for answer in answers)
+    front_end = sum(answer["cpu_ns"] for answer in answers)
+    took = (max(a["end_ns"] for a in answers) - min(a["begin_ns"] for a in answers)) / 1e9
+    figures = {
+        "messages": messages,
+        "seconds": took,
+        "rate": messages / took,
+        "cpu_us": (front_end + sender) / 1e3 / messages,
+        "front_end_us": front_end / 1e3 / messages,
+        "sender_us": sender / 1e3 / messages,
+        "broker_us": broker_cpu / 1e3 / messages,
+        "foreign_cores": max(0, busy - front_end - sender - broker_cpu) / 1e9 / took,
+    }
+    if job == "paced":
+        figures["requests_per_s"] = (broker.requests() - requests) / took
+        figures["connections"] = connections([*ours, *(w.pid for w in workers)], broker.ports)
+        figures["sender_wake_ups_per_s"] = woken / took
+    return figures, answers
+
+
+def latencies(answers: list[dict[str, Any]]) -> Figures:
+    """Percentiles of all round trips, in us."""
+    times = sorted(t for answer in answers for t in answer["times_ns"])
+    cut = statistics.quantiles(times, n=1000, method="inclusive")
+    return {"p50_us": cut[499] / 1e3, "p99_us": cut[989] / 1e3, "p999_us": cut[998] / 1e3}
+
+
+def footprints(answers: list[dict[str, Any]]) -> Figures:
+    """What the producer adds to its process: the mean over the processes, in MB."""
+    def mean(what: str) -> float:
+        return statistics.fmean(answer[what] for answer in answers)
+
+    return {
+        "rest_mb": mean("rest_bytes") / 1e6, "load_mb": mean("load_bytes") / 1e6,
+        "rest_threads": mean("rest_threads"), "load_threads": mean("load_threads"),
+    }  # fmt: skip
+
+
+EXTRA = {"latency": latencies, "memory": footprints}
