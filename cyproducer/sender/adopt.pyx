@@ -395,6 +395,8 @@ cdef void _restore_contributors(Core *core, Owners *owners, Wire *wire) noexcept
             wire.unreported += not batch.reported
             if front_end.retries < wire.retries:
                 wire.retries = front_end.retries
+            wire.codec = front_end.codec  # what was as small as the broker takes must be so again
+            wire.level = front_end.level
         elif front_end == NULL and wire.entry.state == CYP_ENTRY_ASSIGNED:
             note_failure(
                 core, contributor.attach_id, wire.partition.topic.number, CODE_OUTCOME_UNKNOWN, contributor.count

@@ -354,6 +354,7 @@ cdef bint stamp(Core *core, Wire *wire) noexcept nogil:
     wire.stamped = True
     pack(core, wire)
     if wire.packed != NULL:
+        CRASHPOINT(b"build.packed")
         crc = crc32c(0, wire.packed, wire.packed_bytes)
     put_batch_header(
         wire.header,

@@ -177,6 +177,26 @@ def too_large(scene: Scene) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def compressed(scene: Scene) -> Iterator[None]:
+    """Batches that the broker takes since they are compressed."""
+    with scene.producer(compression_type="gzip") as producer:
+
+        def attempt() -> Callable[[], None]:
+            topic = scene.topic(**{"max.message.bytes": "4000"})
+            values = [b"%d" % n * 10_000 for n in range(3)]
+            errors = [future.exception(PATIENCE_S) for future in [producer.send(topic, value) for value in values]]
+
+            def judge() -> None:
+                scene.defects.extend(f"compressed: {error!r}" for error in errors if error)
+                scene.expect_values(topic, values)
+
+            return judge
+
+        with _until_reached(scene, attempt):
+            yield
+
+
+@contextlib.contextmanager
 def full_socket(scene: Scene) -> Iterator[None]:
     """More than the sockets take (five requests of a megabyte, each of another partition), for a silent broker."""
     topic = scene.topic(8)
@@ -248,6 +268,7 @@ def _process(which: str) -> Stimulus:
 
 
 STIMULI: dict[str, Stimulus] = {
+    "build.packed": compressed,
     "write.blocked": full_socket,
     "read.abandoned": silent_broker,
     "attach.topic-named": another_topic,

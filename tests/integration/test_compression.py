@@ -130,3 +130,19 @@ def test_a_killed_senders_successor_compresses_again(kafka, make_producer, new_t
     for n, future in enumerate(futures):
         got = future.result(0)
         assert found[got.partition, got.offset][1] == line(n)
+
+
+def test_what_was_on_the_way_goes_out_as_small_as_before(kafka, make_producer, new_topic):
+    """The topic would refuse it uncompressed, after the sender's death as well."""
+    topic = new_topic(1, configs={"max.message.bytes": "4000"})
+    producer = make_producer(compression_type="gzip", linger_ms=0)
+    producer.send(topic, b"first").result(30)
+    kafka.pause()
+    future = producer.send(topic, line(1) * 1_000)
+    on_the_way = wait_until(
+        lambda: next((s for s in status() if any(c["in_flight"] for c in s["connections"])), None), 20, "its request"
+    )
+    os.kill(on_the_way["sender_pid"], signal.SIGKILL)
+    wait_until(lambda: any(s["sender_pid"] != on_the_way["sender_pid"] for s in status()), 20, "a successor")
+    kafka.resume()
+    assert future.result(30).offset == 1

@@ -19,8 +19,8 @@ from support.takeover_rig import TakeoverRig
 from cyproducer import errors
 from cyproducer.shm.vitals import read_vitals
 
-#: Points that this traffic does not lead past: attaching, ending, a socket that is full.
-ELSEWHERE = ("attach.", "reclaim.", "write.blocked")
+#: Points that this traffic does not lead past: attaching, ending, a socket that is full, compression.
+ELSEWHERE = ("attach.", "reclaim.", "write.blocked", "build.packed")
 #: Points of a takeover that are come past if the former engine died at another one.
 AFTER = {
     "adopt.part-kept": "split.committed", "adopt.entry-taken": "write.unsure",
