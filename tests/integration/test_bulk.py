@@ -248,6 +248,7 @@ def test_a_broker_that_refuses_some_rows(new_topic, make_producer):
 
 def test_wrong_partition_and_topic(topic, make_producer):
     producer = make_producer(max_block_ms=500)
+    producer._attach(time.monotonic() + 30)  # its sender takes as long to come up as it takes
     with pytest.raises(
         errors.KafkaTimeoutError, match=f"Partition 7 of topic {topic} with partition count 3"
     ):

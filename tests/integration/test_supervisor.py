@@ -294,8 +294,8 @@ def test_front_end_at_which_three_senders_crash_is_left_alone(
         partial.write_text(str(bad))
         partial.rename(flag)
         with asking(sender.socket):
-            wait_until(lambda: sender.lines("left alone"), 30, "the quarantine")
-        assert producer.send(topic, b"1").result(30)
+            wait_until(lambda: sender.lines("left alone"), 120, "the quarantine")
+        assert producer.send(topic, b"1").result(60)
         found = the_sender()
         assert bad not in [f["attach_id"] for f in found["front_ends"]]
         assert found["restarts"] == 3
