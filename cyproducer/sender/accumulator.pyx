@@ -233,6 +233,7 @@ cdef void _enqueue(Queue *queue, Batch *batch) noexcept nogil:
         _ring_insert(queue)
     else:
         queue.tail.next = batch
+        batch.previous = queue.tail
         if queue.tail.state == BATCH_LINGERING:
             _due(queue.tail)  # its successor is there: its owner will not add to it
     queue.tail = batch
@@ -249,6 +250,8 @@ cdef Batch *take_head(Queue *queue) noexcept nogil:
     if queue.head == NULL:
         queue.tail = NULL
         _ring_remove(queue)
+    else:
+        queue.head.previous = NULL
     queue.partition.ready -= 1
     relist(queue.partition)
     return batch
@@ -256,16 +259,16 @@ cdef Batch *take_head(Queue *queue) noexcept nogil:
 
 cdef void remove(Queue *queue, Batch *batch) noexcept nogil:
     """Takes a CLOSED batch out of wherever it stands in its queue."""
-    cdef Batch *before = queue.head
-    if before == batch:
+    if queue.head == batch:
         take_head(queue)
         return
-    while before.next != batch:
-        before = before.next
-    before.next = batch.next
-    if queue.tail == batch:
-        queue.tail = before
+    batch.previous.next = batch.next
+    if batch.next != NULL:
+        batch.next.previous = batch.previous
+    else:
+        queue.tail = batch.previous
     batch.next = NULL
+    batch.previous = NULL
     queue.length -= 1
     queue.partition.ready -= 1
     relist(queue.partition)
@@ -281,6 +284,8 @@ cdef void put_back(Batch *batch) noexcept nogil:
         queue.tail = batch
         queue.head = batch
         _ring_insert(queue)
+    else:
+        queue.head.previous = batch
     queue.head = batch
     queue.length += 1
     queue.partition.ready += 1

@@ -35,6 +35,7 @@ from cyproducer.sender.model cimport (
     BATCH_DUE,
     BATCH_LINGERING,
     BATCH_NONE,
+    CONDEMNED_CHAIN,
     CONDEMNED_CHANGED,
     WIRE_WAITING,
     Batch,
@@ -505,7 +506,7 @@ cdef object _adopt_slots(Core *core, FrontEnd *front_end):
     """
     cdef Ranked *found = <Ranked *>calloc(front_end.slot_count, sizeof(Ranked))
     cdef uint32_t slot, count = 0, at
-    cdef uint64_t youngest = 0
+    cdef uint64_t youngest = 0, steps = 0
     if found == NULL:
         raise MemoryError
     for slot in range(front_end.slot_count):
@@ -522,7 +523,7 @@ cdef object _adopt_slots(Core *core, FrontEnd *front_end):
     for at in range(count):
         if front_end.condemned:
             break
-        _adopt_slot(core, front_end, <uint32_t>found[at].index)
+        _adopt_slot(core, front_end, <uint32_t>found[at].index, &steps)
         CRASHPOINT(b"adopt.batch-queued")
     free(found)
     if front_end.detached and not front_end.condemned:
@@ -547,22 +548,28 @@ cdef bint _is_unassigned(FrontEnd *front_end, uint32_t slot) noexcept nogil:
     return word_state(word) != CYP_OPEN or word_count(word) > 0 or word_continues(word)
 
 
-cdef void _adopt_slot(Core *core, FrontEnd *front_end, uint32_t slot) noexcept nogil:
+cdef void _adopt_slot(Core *core, FrontEnd *front_end, uint32_t slot, uint64_t *steps) noexcept nogil:
     cdef uint64_t word = slot_peek(&front_end.rows[slot])
     cdef Batch *batch
     touch(core, front_end, slot)
     batch = admit(core, front_end, slot, word_generation(word), True)
     # an open one lingers on; that another was closed may have been said in a hint that is over
     if batch != NULL and (batch.state == BATCH_LINGERING or batch.state == BATCH_DUE) \
-            and not _is_open(front_end, slot):
+            and not _is_open(front_end, slot, steps):
         seal(core, batch)
+    if steps[0] > 2 * <uint64_t>front_end.slot_count:
+        condemn(core, front_end, CONDEMNED_CHAIN)
 
 
-cdef bint _is_open(FrontEnd *front_end, uint32_t slot) noexcept nogil:
-    """May the owner still add to the chain that starts here?"""
-    cdef uint32_t _chunk
+cdef bint _is_open(FrontEnd *front_end, uint32_t slot, uint64_t *steps) noexcept nogil:
+    """May the owner still add to the chain that starts here?
+
+    `steps` counts the chunks of all chains. Each is in one, or, if it was used again meanwhile, in two: what exceeds
+    that are chains that lead into each other.
+    """
     cdef uint64_t word
-    for _chunk in range(front_end.slot_count):
+    while steps[0] <= 2 * <uint64_t>front_end.slot_count:
+        steps[0] += 1
         word = slot_peek(&front_end.rows[slot])
         if word_state(word) == CYP_OPEN:
             return True

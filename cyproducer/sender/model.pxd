@@ -62,6 +62,7 @@ ctypedef struct Batch:
     Queue *queue
     Wire *wire
     Batch *next                     # in the queue
+    Batch *previous
     Batch *linger_next              # front-end's LINGERING batches, oldest first
     Batch *linger_previous
     Batch *age_next                 # front-end's batches whose delivery timeout runs, oldest first

@@ -230,7 +230,7 @@ def test_a_topic_that_the_next_sender_does_not_know(started, path):
 def test_a_full_arena_moves_whole_and_new_records_wait_behind_it(started, path):
     sender = started()
     sender.hold = True
-    with KafkaProducer(sender=str(path), buffer_memory=MIB, max_block_ms=50) as producer:
+    with KafkaProducer(sender=str(path), buffer_memory=MIB, max_block_ms=1000) as producer:
         futures = []
 
         def fill():
