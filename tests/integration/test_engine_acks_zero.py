@@ -1,9 +1,18 @@
 """acks=0 on a scripted cluster: sent when it is written, never sent again, and no concern of anybody else's."""
 
 import pytest
+from support.engine_host import Nursery
 from support.fault_rig import INVALID_RECORD, Rig
 from support.front_end import run_until
 from support.scripted_broker import CORRUPT_MESSAGE, NOT_LEADER, REQUEST_TIMED_OUT, Fault, ScriptedBroker
+from support.takeover_rig import TakeoverRig
+
+
+@pytest.fixture
+def nursery():
+    nursery = Nursery()
+    yield nursery
+    nursery.close()
 
 
 @pytest.fixture
@@ -101,3 +110,25 @@ def test_bytes_that_change_with_acks_zero_cost_their_front_end(rig, broker):
     rig.send(0, 0)
     run_until(rig.engine, lambda: rig.listen() or bool(rig.heard[0]))
     assert rig.errors(0) == [0]
+
+
+@pytest.mark.parametrize("hang", ["appended", "lost"])
+def test_a_successor_gives_the_memory_back_and_sends_nothing_again(broker, nursery, hang):
+    """Written, told, and not answered when the sender is killed: the owner has heard what it hears."""
+    rig = TakeoverRig(broker, nursery)
+    try:
+        zero, other = rig.attach(acks=0, enable_idempotence=False), rig.attach()
+        broker.faults.append(Fault(hang=hang))
+        rig.send(zero, 0)
+        run_until(rig.engine, lambda: rig.listen() or bool(rig.heard[zero]))
+        assert rig.released[zero] == set()
+        rig.engine.kill()
+        rig.send(other, 0)
+        rig.engine.take_over()
+        rig.settle()
+        assert rig.heard[zero] == {0: (-1, 0)}
+        assert rig.errors(other) == [0]
+        mine = [value for value in broker.values(0) if value.startswith(b"%d/" % zero)]
+        assert len(mine) == (2 if hang == "appended" else 0)
+    finally:
+        rig.close()
