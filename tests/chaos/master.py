@@ -4,6 +4,8 @@
     recycled   as gunicorn does with --preload and --max-requests: workers leave after a while and are replaced
     spawned    every front-end is an interpreter of its own
 
+Recycled and spawned ones draw a codec each.
+
 Started with its order (JSON) as the only argument; exits with the number of front-ends that ended badly.
 """
 
@@ -20,6 +22,7 @@ from chaos.front_end import Order, die_with_parent, make_producer, serve
 
 PAUSE_S = 0.01
 BAD_END = 3
+CODECS = (None, None, "gzip", "snappy", "lz4", "zstd")
 _KILLED = {-signal.SIGKILL}
 
 
@@ -62,6 +65,8 @@ class Master:
         life = self.lives[slot]
         self.lives[slot] += 1
         order = dataclasses.replace(self.order, slot=slot, life=life, callbacks=(slot + life) % 2 == 0, limit=0)
+        if self.kind != "forked":
+            order.settings = {**order.settings, "compression_type": self.random.choice(CODECS)}
         if self.kind == "recycled":
             order.limit = self.random.randrange(self.order.limit // 2, 2 * self.order.limit)
             order.ending = self.random.choice(("close", "exit", "_exit"))
