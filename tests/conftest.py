@@ -3,6 +3,7 @@
 import itertools
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,6 +29,8 @@ hypothesis.settings.load_profile("quick")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell's background jobs ignore it, and so would everything that the tests start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "long_model: explores for more than a few seconds; tox -e model runs it")
     config.addinivalue_line(
         "markers", "pooled_sockets: a library under the test keeps sockets of its own open (py4j does)"

@@ -31,7 +31,7 @@ class Streams:
     def __init__(self, rig: EngineRig, topic: str, front_ends: int, bad: str) -> None:
         self.rig = rig
         self.bad = bad
-        self.front_ends = [rig.attach(linger_ms=5) for _ in range(front_ends)]
+        self.front_ends = [rig.attach(linger_ms=5, delivery_timeout_ms=150_000) for _ in range(front_ends)]
         self.number = topic_number(rig.engine, self.front_ends[0], topic)
         self.sent: list[list[tuple[bool, list[bytes]]]] = [[] for _ in self.front_ends]
         self.codes: list[dict[int, int]] = [{} for _ in self.front_ends]
@@ -123,7 +123,7 @@ def test_bad_records_while_the_broker_is_killed_and_restarted(rig, kafka, new_to
         if number == 40:
             kafka.restart(wait=False)
         rig.engine.run(5)
-    streams.settle(60)
+    streams.settle(120)
     unknown = [slot for slot, error in streams.codes[2].items() if error == errors.OUTCOME_UNKNOWN]
     assert all(streams.sent[2][slot][0] for slot in unknown)
     for slot in unknown:
