@@ -41,31 +41,27 @@ class NullCounters(NamedTuple):
 
 
 class KafkaBroker:
-    """A Kafka cluster of ours and its topics. A context manager."""
+    """The topics of a Kafka cluster that runs, whose nodes answer JMX at `jmx_ports`."""
 
-    def __init__(self, nodes: int) -> None:
-        self._jmx_ports = free_ports(nodes)
-        self._cluster = KafkaCluster(
-            nodes, jvm_options=lambda node: (*JVM, *jmx_options(self._jmx_ports[node.number - 1])),
-            properties=PROPERTIES,
-        )
-
-    def __enter__(self) -> "KafkaBroker":
+    def __init__(self, cluster: KafkaCluster, jmx_ports: Sequence[int]) -> None:
         from confluent_kafka.admin import AdminClient
 
-        self._cluster.start()
-        self.bootstrap = self._cluster.bootstrap_servers
-        self.pids = self._cluster.pids()
+        self.cluster = cluster
+        self.bootstrap = cluster.bootstrap_servers
+        self.pids = cluster.pids()
+        self.ports = {node.port for node in cluster.nodes}
+        self._jmx_ports = jmx_ports
         self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2})
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self._cluster.stop()
-
-    @property
-    def ports(self) -> set[int]:
-        """The ports that clients connect to."""
-        return {node.port for node in self._cluster.nodes}
+    @classmethod
+    def start(cls, nodes: int) -> "KafkaBroker":
+        """A cluster of our own; `cluster.stop()` ends it."""
+        ports = free_ports(nodes)
+        cluster = KafkaCluster(
+            nodes, jvm_options=lambda node: (*JVM, *jmx_options(ports[node.number - 1])), properties=PROPERTIES
+        )
+        cluster.start()
+        return cls(cluster, ports)
 
     def create_topics(self, names: Sequence[str], load: Load) -> None:
         """Create topics and wait until all of their partitions have a leader."""
@@ -253,7 +249,7 @@ class Brokers:
             return self._null[key]
         if kind not in self._kafka:
             self.stop_kafka()
-            self._kafka[kind] = KafkaBroker(3 if kind == "kafka3" else 1).__enter__()
+            self._kafka[kind] = KafkaBroker.start(3 if kind == "kafka3" else 1)
         return self._kafka[kind]
 
     def stop_null(self) -> None:
@@ -264,7 +260,7 @@ class Brokers:
     def stop_kafka(self) -> None:
         """End the real ones: an idle JVM is not quite idle."""
         while self._kafka:
-            self._kafka.popitem()[1].__exit__()
+            self._kafka.popitem()[1].cluster.stop()
 
     def __enter__(self) -> "Brokers":
         return self

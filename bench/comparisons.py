@@ -15,7 +15,7 @@ class Comparison:
 
     measure      how: "throughput", "paced", "latency", "memory" (see bench.work), "start", "idle", "calls", "spark"
     vary         the field of the load that takes each of `points` in turn; a point may be a (field, value) of two
-    quick_points those of a quick run, if fewer
+    quick_...    those of a quick run, if fewer
     figures      what the report shows of it
     plot         the figure that is drawn over the points, or as bars
     limits       the physical limits that are drawn as lines into that
@@ -32,6 +32,7 @@ class Comparison:
     vary: str | None = None
     points: tuple[Any, ...] = (None,)
     quick_points: tuple[Any, ...] = ()
+    quick_contestants: tuple[str, ...] = ()
     figures: tuple[str, ...] = ("rate", "cpu_us", "front_end_us", "sender_us", "broker_us", "foreign_cores")
     plot: str | None = "cpu_us"
     limits: tuple[str, ...] = ()
@@ -157,7 +158,8 @@ ROWS = (
         "16 processes x 500 msg/s, 48 partitions, 3 real brokers, replication 3; unkeyed and keyed",
         "paced",
         ("none", "send", "confluent", "send_keyed", "confluent_keyed"),
-        Load(processes=16, rate=500, seconds=6, partitions=48, replication=3),
+        Load(processes=16, rate=500, seconds=5, partitions=48, replication=3),
+        quick_contestants=("none", "send", "confluent"),
         broker="kafka3",
         rounds=3,
         figures=(
@@ -181,7 +183,7 @@ ROWS = (
         "send to acknowledged, linger 0, 1,000 msg/s; alone and with 16 busy neighbours",
         "latency",
         ("send_kept", "confluent_callback"),
-        Load(rate=1000, seconds=5, linger_ms=0),
+        Load(rate=1000, seconds=4, linger_ms=0),
         rounds=3,
         vary="busy",
         points=(0, 16),
@@ -233,7 +235,7 @@ ROWS = (
         "memory (PSS) and threads of a front-end at rest and under load, with 12 and 1,000 partitions",
         "memory",
         ("send_keyed", "confluent_keyed"),
-        Load(rate=20_000, seconds=3),
+        Load(rate=20_000, seconds=2),
         rounds=3,
         vary="partitions",
         points=(12, 1000),

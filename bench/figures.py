@@ -35,6 +35,7 @@ FIGURES: dict[str, Figure] = {
     "first_ms": Figure("import to first record acknowledged", "ms", "{:.1f}"),
     "idle_wake_ups_per_s": Figure("wake-ups per second of idle front-ends", "1/s", "{:.2f}"),
     "idle_sender_wake_ups_per_s": Figure("wake-ups per second of the idle sender", "1/s", "{:.2f}"),
+    "idle_supervisor_wake_ups_per_s": Figure("wake-ups per second of the supervisor", "1/s", "{:.2f}"),
     "attach_ms": Figure("time to attach a front-end", "ms", "{:.2f}"),
     "ns": Figure("the caller's CPU per call, loop included", "ns", "{:.0f}"),
 }

@@ -28,7 +28,7 @@ def growth(
     )  # fmt: skip
 
 
-WORKERS = (1, 2, 4, 8, 16, 32, 64)
+WORKERS = (1, 4, 16, 64)
 PARTITIONS = (1, 10, 100, 1000)
 TOPICS = (1, 10, 100, 500)
 RECORD_BYTES = (10, 100, 1000, 10_000, 100_000, 1_000_000)
@@ -37,18 +37,19 @@ IDLE = (0, 10, 100, 1000)
 
 GROWTH = (
     growth("workers", "workers from 1 to 64", ("send", "confluent"), "processes", WORKERS,
-           Load(messages=1_280_000, warmup=128_000)),
+           Load(messages=1_280_000, warmup=128_000), quick_points=(1, 16)),
     growth("partitions", "partitions from 1 to 1,000, random keys", ("send_keyed", "confluent_keyed"), "partitions",
            PARTITIONS, Load(messages=600_000, warmup=60_000)),
     growth("topics", "topics from 1 to 500, each in turn", ("send_topics", "confluent_topics"), "topics", TOPICS,
-           Load(messages=600_000, warmup=60_000)),
+           Load(messages=300_000, warmup=30_000)),
     growth("sizes", "record size from 10 B to 1 MB", ("send", "confluent"), "value_bytes", RECORD_BYTES,
            Load(messages=600_000, warmup=20_000, most_bytes=500_000_000), goals=()),
     growth("brokers", "brokers from 1 to 3", ("send_keyed", "confluent_keyed"), "brokers", BROKERS,
            Load(messages=600_000, warmup=60_000)),
     growth("idle", "front-ends attached but idle, up to 1,000", ("send",), "idle", IDLE,
-           Load(messages=1_000_000, seconds=5), measure="idle",
-           figures=("cpu_us", "sender_us", "idle_wake_ups_per_s", "idle_sender_wake_ups_per_s", "attach_ms"),
+           Load(messages=1_000_000, seconds=3), measure="idle", rounds=2, quick_points=(0, 100),
+           figures=("cpu_us", "sender_us", "idle_wake_ups_per_s", "idle_sender_wake_ups_per_s",
+                    "idle_supervisor_wake_ups_per_s", "attach_ms"),
            goals=(
                *flat("send", IDLE),
                *(Goal("send", "idle_sender_wake_ups_per_s", most=0, point=point) for point in IDLE),

@@ -1,6 +1,7 @@
 """Front-ends that are attached and idle: what they cost themselves, the sender, and one that is busy."""
 
 import time
+from dataclasses import replace
 from typing import Any
 
 from bench.brokers import Broker
@@ -20,15 +21,15 @@ def measure(broker: Broker, topics: list[str], load: Load, name: str, settings: 
     """Wake-ups of the idle ones and of the sender, and then the CPU per record of one that sends."""
     order = {"bootstrap": broker.bootstrap, "topic": topics[0], "count": load.idle, "settings": settings}
     # The sender has to be there when nobody is idle, too.
-    measure_work(broker, topics, load, name, "paced", settings)
+    measure_work(broker, topics, replace(load, seconds=0.1), name, "paced", settings)
     with workers_of([order], "bench.idle_worker") as (parent,):
         attached = hear(parent, "the parent of the idle front-ends")
         time.sleep(SETTLE_S)
-        senders = sender_pids()
+        groups = (attached["pids"], sender_pids("sender"), sender_pids("supervisor"))
         time.sleep(ASKED_S)
-        begin, front_ends, sender = time.monotonic(), wake_ups(attached["pids"]), wake_ups(senders)
+        begin, before = time.monotonic(), [wake_ups(pids) for pids in groups]
         time.sleep(load.seconds)
-        front_ends, sender = wake_ups(attached["pids"]) - front_ends, wake_ups(senders) - sender
+        woken = [wake_ups(pids) - count for pids, count in zip(groups, before, strict=True)]
         took = time.monotonic() - begin
         used = CpuMeter(attached["pids"])
         figures = measure_work(broker, topics, load, name, "throughput", settings)
@@ -36,7 +37,8 @@ def measure(broker: Broker, topics: list[str], load: Load, name: str, settings: 
     return {
         **figures,
         "cpu_us": figures["cpu_us"] + idle_us,
-        "idle_wake_ups_per_s": front_ends / took,
-        "idle_sender_wake_ups_per_s": sender / took,
+        "idle_wake_ups_per_s": woken[0] / took,
+        "idle_sender_wake_ups_per_s": woken[1] / took,
+        "idle_supervisor_wake_ups_per_s": woken[2] / took,
         **({"attach_ms": attached["seconds"] * 1e3 / load.idle} if load.idle else {}),
     }

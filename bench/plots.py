@@ -1,6 +1,7 @@
 """The plots of the report, as SVG files: lines over what is varied, bars otherwise, limits as dashed lines."""
 
 import statistics
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ def draw(comparison: Comparison, made: Mapping[str, Any], target: Path) -> bool:
                 _bars(axes, comparison, samples, figure)
             _limits(axes, comparison, made["limits"], figure)
             shown = FIGURES[figure]
-            axes.set_title(comparison.title)
+            axes.set_title(textwrap.fill(comparison.title, 80))
             label = f"{shown.label} ({shown.unit})" if shown.unit else shown.label
             (axes.set_ylabel if numbers and len(comparison.points) > 2 else axes.set_xlabel)(label)
             if axes.get_legend_handles_labels()[0]:

@@ -43,9 +43,10 @@ def stop_senders() -> None:
         stop(sender["socket"], 10)
 
 
-def sender_pids() -> list[int]:
-    """Senders and supervisors of the run."""
-    return [pid for s in status() for pid in (s["sender_pid"], s["supervisor_pid"]) if pid is not None]
+def sender_pids(*roles: str) -> list[int]:
+    """Senders and supervisors of the run, or those of the roles "sender" or "supervisor" only."""
+    wanted = roles or ("sender", "supervisor")
+    return [pid for s in status() for role in wanted if (pid := s[f"{role}_pid"]) is not None]
 
 
 def start_worker(module: str, order: dict[str, Any]) -> Worker:

@@ -41,8 +41,9 @@ class Options:
         return (self.quick and comparison.quick_points) or comparison.points
 
     def contestants_of(self, comparison: Comparison) -> list[str]:
-        """All, or those of `only`."""
-        return [name for name in comparison.contestants if not self.only or name in self.only]
+        """All, or those of `only`, or fewer in a quick run."""
+        names = self.only or (self.quick and comparison.quick_contestants) or comparison.contestants
+        return [name for name in comparison.contestants if name in names]
 
     def load_of(self, comparison: Comparison, point: Any) -> Load:
         """A share of the messages, and less time, in a quick run."""

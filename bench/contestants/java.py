@@ -15,7 +15,6 @@ class ProducerPerformance(Contestant):
     """Batches of 64 KiB. The CPU includes the JVM's start and its compiler; the rate only what comes after."""
 
     library = "java"
-    scale = 2.0
     warms_up = False
 
     def open(self, bootstrap: str, settings: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ from support.process import script_environment
 import bench
 from bench import calls, idle, start, work
 from bench.__main__ import chosen, pairs
-from bench.brokers import NullBroker
+from bench.brokers import KafkaBroker, NullBroker
 from bench.contestants import CONTESTANTS, NotSupportedError
 from bench.figures import FIGURES
 from bench.goals import Goal, judge
@@ -246,6 +246,17 @@ def test_jobs_measure_what_they_say():
             assert take("send")["ns"] > take("loop")["ns"]
         with pytest.raises(NotSupportedError, match="no single records"):
             measured(null, "aiokafka", "paced")
+
+
+def test_a_real_broker_is_asked_for_what_it_has(kafka):
+    broker = KafkaBroker(kafka, [])
+    with work.topics_on(broker, TINY) as topics, own_senders():
+        figures = work.measure(broker, topics, TINY, "send", "throughput", {})
+        assert (figures["messages"], broker.records(topics)) == (2000, 3000)
+        assert set(broker.sample(topics, 0)) <= set(values_of(TINY))
+        assert broker.sample(topics, 0)
+        with pytest.raises(work.LostError, match="the broker has 0 more"):
+            work.check(broker, topics, TINY, "send", 1, work.Before(broker, topics))
 
 
 def test_the_command_measures_in_turn_and_reports(tmp_path):
