@@ -382,6 +382,7 @@ def _say_hello(attachment: Attachment, settings: Settings) -> None:
         "op": "attach",
         "layout": LAYOUT_VERSION,
         "pid": os.getpid(),
+        "time_namespace": rendezvous.namespace("time"),
         "app": _application_name(),
         "slots": attachment.slot_count,
         "settings": settings.front_end_settings(),

@@ -151,11 +151,13 @@ cdef Batch *admit(Core *core, FrontEnd *front_end, uint32_t slot, uint32_t gener
 cdef Batch *enter(Core *core, FrontEnd *front_end, uint32_t slot, uint32_t generation, bint adopted) noexcept nogil:
     """The private picture of the batch that starts in `slot`: LINGERING, live, without a result.
 
-    Its age counts from now; an adopted one's from its opening, or a sender that is killed again and again would
-    never let it expire. The owner can only make its own batches older.
+    It expires by its age since it was opened: a sender may have been stopped, or killed again and again, and what is
+    late is not to be sent. It lingers from now on, an adopted one from its opening. The owner can only make its own
+    batches older.
     """
     cdef cyp_slot_row *row = &front_end.rows[slot]
     cdef uint64_t opened_ns = load_relaxed(&row.opened_ns)
+    cdef uint64_t waited_ns = load_relaxed32(&row.waited_ms) * <uint64_t>1000000   # in a former arena
     cdef Batch *batch = &front_end.batches[slot]
     memset(batch, 0, sizeof(Batch))
     batch.state = BATCH_LINGERING
@@ -164,9 +166,10 @@ cdef Batch *enter(Core *core, FrontEnd *front_end, uint32_t slot, uint32_t gener
     batch.open_seq = load_relaxed(&row.open_seq)
     batch.base_timestamp = <int64_t>load_relaxed(<uint64_t *>&row.base_timestamp)
     batch.max_timestamp = batch.base_timestamp
-    batch.created_ns = opened_ns if adopted and 0 < opened_ns < core.now else core.now
-    # delivery_timeout_ms counts from the send(), also where the batch had to change arenas
-    batch.created_ns -= min(batch.created_ns, load_relaxed32(&row.waited_ms) * <uint64_t>1000000)
+    batch.born_ns = opened_ns if 0 < opened_ns < core.now else core.now
+    batch.created_ns = batch.born_ns if adopted else core.now
+    batch.born_ns -= min(batch.born_ns, waited_ns)
+    batch.created_ns -= min(batch.created_ns, waited_ns)
     batch.front_end = front_end
     front_end.live += 1
     core.live_batches += 1

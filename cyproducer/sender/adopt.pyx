@@ -119,7 +119,7 @@ cdef int _by_attach_id(const void *a, const void *b) noexcept nogil:
 
 
 cdef int _by_age(const void *a, const void *b) noexcept nogil:
-    cdef uint64_t left = (<Batch **>a)[0].created_ns, right = (<Batch **>b)[0].created_ns
+    cdef uint64_t left = (<Batch **>a)[0].born_ns, right = (<Batch **>b)[0].born_ns
     return (left > right) - (left < right)
 
 

@@ -25,7 +25,7 @@ from cyproducer.sender.succession import Succession
 from cyproducer.shm import handshake
 from cyproducer.shm.arena import LAYOUT_VERSION
 from cyproducer.shm.crash import DEBUG, crashpoint
-from cyproducer.shm.rendezvous import public_settings
+from cyproducer.shm.rendezvous import namespace, public_settings
 
 __all__ = ["DRAIN_S", "Control", "Facts"]
 
@@ -79,6 +79,7 @@ class Control(Succession):
         self.finished = False
         self.standing_warnings: list[str] = []
         self._drain_deadline = 0.0
+        self._time_namespace = namespace("time")
         self._idle_since: float | None = clock()
         self._listening_again: float | None = None
         self._peers: dict[int, Peer] = {}
@@ -314,6 +315,8 @@ class Control(Succession):
                     f"the sender's memory has layout {LAYOUT_VERSION}, this process has "
                     f"{str(message.get('layout'))[:20]}; use the same version of cyproducer on both sides",
                 )
+            if message.get("time_namespace", self._time_namespace) != self._time_namespace:
+                raise RefusedError("REFUSED", "its clock is another one (time namespace): nothing could be timed")
             request = parse_attach(message, fds, peer.pid)
             request.check_agreement(self.settings)
             peer.take(request, self._front_ends.values())

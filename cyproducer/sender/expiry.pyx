@@ -1,4 +1,4 @@
-"""Delivery timeouts: delivery_timeout_ms of a front-end, from the moment its batch was seen.
+"""Delivery timeouts: delivery_timeout_ms of a front-end, from the moment its batch was opened.
 
 The front-end hears of it at once. A batch that is part of an entry stays there, since a gap in the sequences
 would stall the partition for the others; it is given free when the broker has answered.
@@ -19,11 +19,11 @@ cdef void expire(Core *core) noexcept nogil:
     while front_end != NULL:
         following = front_end.next
         batch = front_end.age_head
-        while batch != NULL and batch.created_ns + front_end.delivery_timeout_ns <= core.now:
+        while batch != NULL and batch.born_ns + front_end.delivery_timeout_ns <= core.now:
             _expire(core, batch)
             batch = front_end.age_head
         if batch != NULL:
-            note_timer(core, batch.created_ns + front_end.delivery_timeout_ns)
+            note_timer(core, batch.born_ns + front_end.delivery_timeout_ns)
         front_end = following
 
 

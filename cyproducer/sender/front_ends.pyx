@@ -266,7 +266,7 @@ cdef class FrontEnds:
                     "buffer_memory": <uint64_t>front_end.slot_count * CYP_UNIT_BYTES,
                     "buffer_in_use": front_end.header.bytes_in_use,
                     "records_sent": front_end.header.records_sent,
-                    "oldest_unacked_ms": 0 if oldest == NULL else (now - oldest.created_ns) // 1_000_000,
+                    "oldest_unacked_ms": 0 if oldest == NULL else (now - oldest.born_ns) // 1_000_000,
                     "blocked_ms": front_end.header.blocked_ns // 1_000_000,
                 }
             front_end = front_end.next

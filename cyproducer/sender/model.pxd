@@ -55,7 +55,8 @@ ctypedef struct Batch:
     uint32_t bytes
     uint32_t chunks                 # of its chain, held since it was sealed
     uint64_t open_seq
-    uint64_t created_ns             # by the sender's clock
+    uint64_t created_ns             # when it was first seen: it lingers from then on
+    uint64_t born_ns                # when it was opened, in this arena or a former one: it expires by that
     int64_t base_timestamp
     int64_t max_timestamp
     FrontEnd *front_end

@@ -35,7 +35,6 @@ from cyproducer.sender.model cimport (
     Wire,
 )
 
-
 cdef enum:
     AGE_STEPS_MAX = 256
 
@@ -62,18 +61,17 @@ cdef void push_event(Core *core, int kind, uint32_t node, int32_t error, uint64_
 cdef void age_append(FrontEnd *front_end, Batch *batch) noexcept nogil:
     """Into the front-end's list of those whose delivery timeout runs, the oldest first: nearly always at the end.
 
-    An age that would lead far into the list is made smaller: only one that was moved has another than now, from what
-    its front-end says, and of a liar's a list of a million batches would be walked for each.
+    An age that would lead far into the list is made smaller: it comes from what the front-end says, and of a liar's a list of a million batches would be walked for each.
     """
     cdef Batch *before = front_end.age_tail
     cdef uint32_t steps = 0
-    if before != NULL and front_end.age_head.created_ns > batch.created_ns:
+    if before != NULL and front_end.age_head.born_ns > batch.born_ns:
         before = NULL
-    while before != NULL and before.created_ns > batch.created_ns:
+    while before != NULL and before.born_ns > batch.born_ns:
         before = before.age_previous
         steps += 1
-        if steps == AGE_STEPS_MAX and before != NULL and before.created_ns > batch.created_ns:
-            batch.created_ns = before.created_ns
+        if steps == AGE_STEPS_MAX and before != NULL and before.born_ns > batch.born_ns:
+            batch.born_ns = before.born_ns
     batch.age_previous = before
     batch.age_next = before.age_next if before != NULL else front_end.age_head
     if before != NULL:

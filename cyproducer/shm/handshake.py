@@ -3,7 +3,8 @@
 A UNIX SOCK_SEQPACKET socket keeps messages apart, so that a short or slow peer cannot make the other wait for
 the rest of one.
 
-    front-end -> sender   {"op": "attach", "layout", "pid", "app", "slots", "settings", "sender_settings"}
+    front-end -> sender   {"op": "attach", "layout", "pid", "time_namespace", "app", "slots", "settings",
+                           "sender_settings"}
                           with descriptors ARENA, PIDFD, WAKE (datagram socket that the sender writes)
     sender -> front-end   {"ok": true, "attach_id", "sender_pid", "snapshot_version"}
                           with descriptors OUTCOMES (read-only), SNAPSHOT (read-only),

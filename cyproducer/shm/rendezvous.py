@@ -161,17 +161,22 @@ def identity(layout_version: int, settings: Mapping[str, Any]) -> dict[str, Any]
             service = service_name(file.read())
     except OSError:
         service = ""
-    try:
-        pid_namespace = os.stat("/proc/self/ns/pid").st_ino
-    except OSError:
-        pid_namespace = 0
     return {
         "layout": layout_version,
         "uid": os.geteuid(),
-        "pid_namespace": pid_namespace,
+        "pid_namespace": namespace("pid"),
+        "time_namespace": namespace("time"),
         "service": service,
         "settings": public_settings(settings),
     }
+
+
+def namespace(kind: str) -> int:
+    """The number of this process' namespace of a kind ("pid", "time"); 0 where it cannot be told."""
+    try:
+        return os.stat(f"/proc/self/ns/{kind}").st_ino
+    except OSError:
+        return 0
 
 
 def of_sender(directory: str, description: Mapping[str, Any]) -> Rendezvous:

@@ -111,6 +111,7 @@ def test_same_settings_meet_and_others_do_not() -> None:
         *(of_sender("/r", identity(1, {**SETTINGS, name: "x"})) for name in SETTINGS),
         of_sender("/r", {**identity(1, SETTINGS), "uid": 9}),
         of_sender("/r", {**identity(1, SETTINGS), "pid_namespace": 9}),
+        of_sender("/r", {**identity(1, SETTINGS), "time_namespace": 9}),
         of_sender("/r", {**identity(1, SETTINGS), "service": "x.service"}),
     ]
     assert len({place.socket, *(other.socket for other in different)}) == len(different) + 1

@@ -10,7 +10,8 @@ from lines import expect
 from numbered import numbers_by_key
 from support.confined import namespaces, run_confined, start_confined
 from support.consumer import ReadRecords, read_topic
-from support.process import wait_until
+from support.process import run_script, wait_until
+from support.supervised import Foreground
 
 from cyproducer.cli.kafka_node import KafkaCluster
 from cyproducer.observe.status import status
@@ -199,3 +200,27 @@ def test_another_user(
         assert "uid 65534 may not use this sender (see --allow-uid, --allow-gid)" in out
         assert "a process was refused" in err
     short_tmp.chmod(0o700)
+
+
+ONE_CPU = """
+    import os, sys
+    from cyproducer import KafkaProducer
+    os.sched_setaffinity(0, {0})
+    producer = KafkaProducer(sender=sys.argv[1], linger_ms=0)
+    for number in range(300):
+        producer.send(sys.argv[2], b"%d" % number, partition=0).result(30)
+    for number in range(300, 50_000):
+        producer.send(sys.argv[2], b"%d" % number, partition=0)
+    producer.flush(60)
+"""
+
+
+def test_a_single_cpu(
+    kafka: KafkaCluster, topic: str, runtime_dir: Path, arrived: Callable[..., ReadRecords]
+) -> None:
+    """Whoever waits for the other sleeps: nobody spins for what only the other can do."""
+    patch = "os.sched_setaffinity(0, {0})"
+    sender = Foreground(runtime_dir / "s.sock", kafka.bootstrap_servers, runtime_dir / "s.log", patch).ready()
+    run_script(ONE_CPU, sender.socket, topic)
+    sender.end()
+    assert arrived(topic, 50_000).values_of(0) == [b"%d" % number for number in range(50_000)]
