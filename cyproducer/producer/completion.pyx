@@ -204,7 +204,12 @@ cdef class Completion(Metadata):
         delivery = Delivery(self)
         if self.delivery is None:
             self.delivery = delivery
-            delivery.start()
+            try:
+                delivery.start()
+            except BaseException:
+                self.delivery = None  # the next callback tries again
+                delivery.close()
+                raise
         else:
             delivery.close()  # another thread was faster
 

@@ -57,16 +57,19 @@ def _run(delivery: Delivery, session: Any) -> None:
     woken = 0.0
     try:
         while True:
-            session = session.latest
-            _call_ready(delivery, session)
-            if session.retire_delivery():
-                return
-            rest = woken + _REST_S - time.monotonic()
-            if rest > 0:
-                time.sleep(rest)
-                if session.ready:
-                    continue
-            _sleep(delivery, session)
+            try:
+                session = session.latest
+                _call_ready(delivery, session)
+                if session.retire_delivery():
+                    return
+                rest = woken + _REST_S - time.monotonic()
+                if rest > 0:
+                    time.sleep(rest)
+                    if session.ready:
+                        continue
+                _sleep(delivery, session)
+            except MemoryError:
+                time.sleep(_REST_S)  # whoever needs it now may give it back
             woken = time.monotonic()
     finally:
         delivery.close()

@@ -127,6 +127,27 @@ def test_a_callback_that_raises_is_logged_and_the_others_run(sender, producer, c
     assert "boom" in caplog.text and "'one'" in caplog.text
 
 
+def test_a_callback_thread_that_cannot_be_started_is_tried_again(sender, producer, monkeypatch):
+    """Nothing is queued by the send() that says so, and the next one is called back."""
+    producer.send("t", b"x").result(10)
+    start = threading.Thread.start
+    refusals = ["can't start new thread"]
+
+    def refusing(thread):
+        if refusals:
+            raise RuntimeError(refusals.pop())
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refusing)
+    heard = []
+    with pytest.raises(RuntimeError, match="can't start"):
+        producer.send("t", b"never", on_delivery=lambda error, record: heard.append("never"))
+    producer.send("t", b"y", on_delivery=lambda error, record: heard.append(record.topic))
+    producer.flush(10)
+    assert heard == ["t"]
+    assert [record.value for record in sender.log] == [b"x", b"y"]
+
+
 def test_sending_and_flushing_in_a_callback(sender, producer):
     seen = []
 

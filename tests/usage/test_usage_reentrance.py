@@ -116,7 +116,7 @@ REFUSED = """
             try:
                 _testcapi.set_nomemory(nth, nth + 1)
                 send(value)
-            except MemoryError:
+            except (MemoryError, RuntimeError):  # "can't start new thread"
                 refusals += 1
             else:
                 sent[name] += 1
