@@ -61,7 +61,8 @@ cdef void push_event(Core *core, int kind, uint32_t node, int32_t error, uint64_
 cdef void age_append(FrontEnd *front_end, Batch *batch) noexcept nogil:
     """Into the front-end's list of those whose delivery timeout runs, the oldest first: nearly always at the end.
 
-    An age that would lead far into the list is made smaller: it comes from what the front-end says, and of a liar's a list of a million batches would be walked for each.
+    An age that would lead far into the list is made smaller: it comes from what the front-end says, and of a liar's
+    a list of a million batches would be walked for each.
     """
     cdef Batch *before = front_end.age_tail
     cdef uint32_t steps = 0

@@ -100,29 +100,36 @@ REFUSED = """
     import _testcapi
     sent = {b"short": 0, b"long": 0, b"array": 0}
     def short(value):
-        producer.send(topic, value, b"short")
+        return producer.send(topic, value, b"short")
     def long(value):
-        producer.send(topic, value, b"long", headers=[("h", b"v")], timestamp_ms=1_700_000_000_000, on_delivery=heard)
+        return producer.send(
+            topic, value, b"long", headers=[("h", b"v")], timestamp_ms=1_700_000_000_000, on_delivery=heard
+        )
     def array(value):
-        producer.send_array(topic, [value], [b"array"], headers=[("h", b"v")])
+        return producer.send_array(topic, [value], [b"array"], headers=[("h", b"v")])
+    kept = [None] * 180     # else one future's memory would be the next one's
     called = []
     heard = lambda error, record: called.append(error)
     for name, send in ((b"short", short), (b"long", long), (b"array", array)):
-        refusals = 0
-        for nth in (each // 3 for each in range(3, 180)):
+        refusals, last = 0, None
+        send(b"0")      # the thread of callbacks runs from here on
+        sent[name] = 1
+        for at in range(3, 180):
+            nth = at // 3
             value = b"%d" % sent[name]
             if nth % 2:
                 producer.flush(30)  # the next one opens a batch
             try:
                 _testcapi.set_nomemory(nth, nth + 1)
-                send(value)
-            except (MemoryError, RuntimeError):  # "can't start new thread"
+                kept[at] = send(value)
+            except MemoryError as error:
                 refusals += 1
+                last = repr(error)
             else:
                 sent[name] += 1
             finally:
                 _testcapi.remove_mem_hooks()
-        assert refusals, name
+        assert refusals and sent[name] > 20, (name, refusals, last)
     producer.flush(30)
     assert called == [None] * sent[b"long"], (len(called), sent)
     print(*sent.values())
