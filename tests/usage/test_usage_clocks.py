@@ -15,7 +15,7 @@ from numbered import numbers_by_key
 from support.confined import namespaces, run_confined
 from support.consumer import ReadRecords
 from support.process import start_script, wait_until
-from support.supervised import Foreground, the_sender
+from support.supervised import Foreground, pair, the_sender
 
 from cyproducer.cli.kafka_node import KafkaCluster
 
@@ -76,7 +76,7 @@ def test_a_wall_clock_that_is_set(
 ) -> None:
     """A day forth, two back, and so on, of the front-end and of the sender: nothing is late, lost or warned of."""
     sender = Foreground(runtime_dir / "s.sock", kafka.bootstrap_servers, runtime_dir / "s.log").ready()
-    pid = the_sender()["sender_pid"]
+    pid, _ = wait_until(pair, what="the sender's description")
     topic = new_topic(1, configs={"message.timestamp.after.max.ms": str(2**63 - 1)})  # by default an hour
     with start_script(STREAM, sender.socket, topic) as process:
         expect(process, "ready")
