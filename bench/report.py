@@ -80,13 +80,22 @@ def goal_rows(comparison: Comparison, made: Mapping[str, Any] | None) -> list[li
     return rows
 
 
+def overall(goals: Sequence[Sequence[str]]) -> str:
+    """What the goals of a row come to: reached if all are, else how many are missed or not measured."""
+    words = [row[-1].strip("*") for row in goals]
+    counts = [f"{words.count(word)} {label}" for word, label in (("missed", "missed"), ("-", "not measured"))
+              if word in words]
+    return ", ".join(counts) or "reached"
+
+
 def reached(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """All goals, under the row that they belong to."""
     rows = []
     for name, comparison in COMPARISONS.items():
         if comparison.goals:
-            rows.append([f"**{comparison.title}** (`{name}`)", "", "", ""])
-            rows += goal_rows(comparison, found.get(name))
+            goals = goal_rows(comparison, found.get(name))
+            rows.append([f"**{comparison.title}** (`{name}`)", "", "", f"**{overall(goals)}**"])
+            rows += goals
     return table(["what", "to reach", "found: median (range)", ""], rows)
 
 

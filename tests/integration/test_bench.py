@@ -27,6 +27,7 @@ from bench.limits import LABELS
 from bench.loads import Load, values_of
 from bench.measure import CpuMeter, cpu_ns, wake_ups
 from bench.processes import own_senders
+from bench.report import overall
 from cyproducer.protocol.codec import encode_request
 from cyproducer.record.twin import Record, encode_batch
 
@@ -180,6 +181,13 @@ def test_comparisons_name_what_there_is(name):
         assert goal.point in one.points
         assert goal.limit in {None, *LABELS}
         assert (goal.least is None) != (goal.most is None)
+
+
+def test_a_row_is_reached_if_all_of_its_goals_are():
+    assert overall([["a", "", "", "reached"], ["b", "", "", "reached"]]) == "reached"
+    assert overall([["a", "", "", "reached"], ["b", "", "", "**missed**"], ["c", "", "", "-"]]) == (
+        "1 missed, 1 not measured"
+    )
 
 
 def test_shares_settings_and_names():
