@@ -23,7 +23,7 @@ REPORTS = pytest.StashKey[dict[str, pytest.TestReport]]()
 
 # pytest --hypothesis-profile=NAME: "fixed" (tox) draws the same few examples each time, "thorough" many others.
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=25)
-hypothesis.settings.register_profile("fixed", deadline=None, max_examples=25, derandomize=True, database=None)
+hypothesis.settings.register_profile("fixed", deadline=None, max_examples=15, derandomize=True, database=None)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=500)
 hypothesis.settings.load_profile("quick")
 
