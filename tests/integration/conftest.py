@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.engine_host import Nursery
 from support.fault_rig import Rig
 from support.scripted_broker import ScriptedBroker
 from support.supervised import NOWHERE, Foreground
@@ -27,6 +28,14 @@ def rig(broker: ScriptedBroker) -> Iterator[Rig]:
     rig = Rig(broker)
     yield rig
     rig.close()
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    """Engines in processes of their own, to be killed."""
+    nursery = Nursery()
+    yield nursery
+    nursery.close()
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """acks=0 on a scripted cluster: sent when it is written, never sent again, and no concern of anybody else's."""
 
 import pytest
-from support.engine_host import Nursery
 from support.fault_rig import INVALID_RECORD, Rig
 from support.front_end import run_until
 from support.scripted_broker import CORRUPT_MESSAGE, NOT_LEADER, REQUEST_TIMED_OUT, Fault, ScriptedBroker
@@ -9,23 +8,9 @@ from support.takeover_rig import TakeoverRig
 
 
 @pytest.fixture
-def nursery():
-    nursery = Nursery()
-    yield nursery
-    nursery.close()
-
-
-@pytest.fixture
 def broker():
     with ScriptedBroker(partitions=1, nodes=1) as broker:
         yield broker
-
-
-@pytest.fixture
-def rig(broker):
-    rig = Rig(broker)
-    yield rig
-    rig.close()
 
 
 def test_with_acks_zero_written_is_sent(rig, broker):

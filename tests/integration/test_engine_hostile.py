@@ -8,20 +8,12 @@ import time
 
 import numpy as np
 import pytest
-from support.engine_host import Nursery
 from support.fault_rig import NOW, Rig
 from support.front_end import CONT, HEAD, OPEN, READY, SUBMIT_FULL, PlainFrontEnd, run_until, word
 from support.scripted_broker import Fault, ScriptedBroker
 from support.takeover_rig import TakeoverRig
 
 SLOTS = 1 << 18
-
-
-@pytest.fixture
-def nursery():
-    nursery = Nursery()
-    yield nursery
-    nursery.close()
 
 
 @pytest.fixture

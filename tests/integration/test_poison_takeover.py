@@ -3,7 +3,6 @@
 import random
 
 import pytest
-from support.engine_host import Nursery
 from support.fault_rig import INVALID_RECORD, POISON
 from support.scripted_broker import NOT_ENOUGH_REPLICAS, REQUEST_TIMED_OUT, Fault, ScriptedBroker
 from support.takeover_rig import TakeoverRig
@@ -14,13 +13,6 @@ FAULTS = [
     Fault(close="before"), Fault(close="after"), Fault(delay=0.02), Fault(code=NOT_ENOUGH_REPLICAS),
     Fault(code=REQUEST_TIMED_OUT, after_append=True),
 ]
-
-
-@pytest.fixture(scope="module")
-def nursery():
-    nursery = Nursery()
-    yield nursery
-    nursery.close()
 
 
 @pytest.mark.parametrize("seed", range(12))

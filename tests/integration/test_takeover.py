@@ -11,7 +11,6 @@ from types import SimpleNamespace
 
 import pytest
 from support.consumer import read_topic
-from support.engine_host import Nursery
 from support.fault_rig import INVALID_RECORD
 from support.front_end import CONT, HEAD, OPEN, READY, PlainFrontEnd, run_until
 from support.process import wait_until
@@ -28,13 +27,6 @@ from support.takeover_rig import TakeoverRig
 from cyproducer import errors
 from cyproducer.record.builder import RecordBatchBuilder
 from cyproducer.shm.vitals import read_vitals
-
-
-@pytest.fixture(scope="module")
-def nursery():
-    nursery = Nursery()
-    yield nursery
-    nursery.close()
 
 
 @pytest.fixture
