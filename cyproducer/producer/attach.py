@@ -225,15 +225,9 @@ class _Starter:
     """Starts a sender if this process gets the right to, and watches it come up."""
 
     def __init__(self, settings: Settings, place: Rendezvous, description: dict[str, Any]) -> None:
+        self.settings = settings
         self.place = place
-        self.order = {
-            "stem": place.stem,
-            "socket": place.socket,
-            "description_path": place.description,
-            "identity": description,
-            "settings": settings.sender_settings(),
-            "sender_idle_timeout_ms": settings.sender_idle_timeout_ms,
-        }
+        self.description = description
         self.lock = SpawnLock(place.spawn_lock)
         self.child: Spawned | None = None
         self.candidates: list[str] | None = None
@@ -267,9 +261,19 @@ class _Starter:
             )
         python = self.candidates[0]
         try:
-            self.child = spawn_sender(python, self.place, self.order)
+            self.child = spawn_sender(python, self.place, self._order())
         except OSError as error:
             self._reject(f"{python}: {error.strerror or error}")
+
+    def _order(self) -> dict[str, Any]:
+        return {
+            "stem": self.place.stem,
+            "socket": self.place.socket,
+            "description_path": self.place.description,
+            "identity": self.description,
+            "settings": self.settings.sender_settings(),
+            "sender_idle_timeout_ms": self.settings.sender_idle_timeout_ms,
+        }
 
     def _reject(self, reason: str) -> None:
         assert self.candidates is not None
