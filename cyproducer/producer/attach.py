@@ -13,14 +13,19 @@ import sys
 import time
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from cyproducer.config import Settings
-from cyproducer.errors import KafkaConfigurationError, SenderUnavailableError, UnsupportedPlatformError
+from cyproducer.errors import (
+    KafkaConfigurationError,
+    KafkaError,
+    SenderUnavailableError,
+    UnsupportedPlatformError,
+)
+from cyproducer.producer.address import Address
 from cyproducer.producer.spawn import Spawned, SpawnLock, interpreters, spawn_sender
 from cyproducer.shm import handshake, rendezvous
-from cyproducer.shm.arena import LAYOUT_VERSION, create_arena, map_outcomes
+from cyproducer.shm.arena import create_arena, map_outcomes
 from cyproducer.shm.crash import DEBUG, crashpoint
 from cyproducer.shm.region import Region
 from cyproducer.shm.rendezvous import Rendezvous, RendezvousError
@@ -145,33 +150,32 @@ def _leave_to_the_parent() -> None:
 os.register_at_fork(after_in_child=_leave_to_the_parent)
 
 
-def connect(settings: Settings, deadline: float) -> Attachment:
+def connect(settings: Settings, deadline: float, address: Address | None = None) -> Attachment:
     """Attaches to the sender of these settings, starting it if need be; `deadline` is of time.monotonic().
+
+    address   that of the settings, if it has been computed before
 
     Raises SenderUnavailableError when there is none by then (or none can be), KafkaConfigurationError when a
     sender named by `sender` has other settings or there is no runtime directory, UnsupportedPlatformError.
     """
     try:
+        address = address or Address(settings)
         if settings.sender is not None:
-            return _connect_to_named(settings, settings.sender, deadline)
-        directory = rendezvous.runtime_directory()
-        description = rendezvous.identity(LAYOUT_VERSION, settings.sender_settings())
-        return _connect_or_start(
-            settings, rendezvous.of_sender(directory, description), description, deadline
-        )
+            return _connect_to_named(settings, address, settings.sender, deadline)
+        return _connect_or_start(settings, address, deadline)
     except RendezvousError as error:
         raise KafkaConfigurationError(str(error)) from None
     except OSError as error:
         raise SenderUnavailableError(f"cannot attach to a sender: {error}; {_LIMITS}") from error
 
 
-def _connect_to_named(settings: Settings, path: str, deadline: float) -> Attachment:
+def _connect_to_named(settings: Settings, address: Address, path: str, deadline: float) -> Attachment:
     warn_at = time.monotonic() + _PATIENCE_BEFORE_WARNING_S
     seen = ""
     for pause in _pauses():
         slow = False
         try:
-            return _attach(settings, path, deadline)
+            return _attach(settings, address, path, deadline)
         except _TryAgain as why:
             seen, slow = _reason(seen, why), isinstance(why, _Silent)
         now = time.monotonic()
@@ -188,23 +192,25 @@ def _connect_to_named(settings: Settings, path: str, deadline: float) -> Attachm
     raise AssertionError("unreachable")
 
 
-def _connect_or_start(
-    settings: Settings, place: Rendezvous, description: dict[str, Any], deadline: float
-) -> Attachment:
+def _connect_or_start(settings: Settings, address: Address, deadline: float) -> Attachment:
     """Tries, and if there is none and nobody else is starting one, starts one, and tries on."""
+    try:
+        return _attach(settings, address, address.find()[0].socket, deadline)
+    except _TryAgain as why:
+        seen = str(why)
+    place, description = address.find(again=True)
     starter = _Starter(settings, place, description)
-    seen = ""
     try:
         for pause in _pauses():
-            try:
-                return _attach(settings, place.socket, deadline)
-            except _TryAgain as why:
-                seen = _reason(seen, why)
             now = time.monotonic()
             if now >= deadline:
                 raise SenderUnavailableError(starter.describe_failure(seen))
             starter.step()
             wait_readable(starter.descriptors(), min(pause, deadline - now))
+            try:
+                return _attach(settings, address, place.socket, deadline)
+            except _TryAgain as why:
+                seen = _reason(seen, why)
     finally:
         starter.close()
     raise AssertionError("unreachable")
@@ -325,7 +331,7 @@ class _Starter:
         self.lock.release()
 
 
-def _attach(settings: Settings, path: str, deadline: float) -> Attachment:
+def _attach(settings: Settings, address: Address, path: str, deadline: float) -> Attachment:
     """One attempt. Raises _TryAgain if another one may do better."""
     attachment = Attachment()
     try:
@@ -333,7 +339,7 @@ def _attach(settings: Settings, path: str, deadline: float) -> Attachment:
         _check_listener(attachment.socket, path, settings.sender is not None)
         if DEBUG:
             crashpoint("attach.connected")
-        _say_hello(attachment, settings)
+        _say_hello(attachment, settings, address)
         _take_answer(attachment, path, deadline)
         return attachment
     except BaseException:
@@ -359,21 +365,15 @@ def _check_listener(sock: Any, path: str, named: bool) -> None:
         )
 
 
-@contextmanager
-def _kernel_features() -> Iterator[None]:
-    """What fails because the kernel (or seccomp) does not have it, in one sentence."""
+def _kernel_error(error: Exception) -> KafkaError:
+    """What fails because the kernel (or seccomp) does not have it, or gives no more, in one sentence."""
+    if isinstance(error, OSError) and error.errno not in (errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.EACCES):
+        return SenderUnavailableError(f"no shared memory or descriptors: {error}; {_LIMITS}")
+    return UnsupportedPlatformError(f"this system lacks what shared memory needs: {error}")
+
+
+def _say_hello(attachment: Attachment, settings: Settings, address: Address) -> None:
     try:
-        yield
-    except (AttributeError, PermissionError) as error:
-        raise UnsupportedPlatformError(f"this system lacks what shared memory needs: {error}") from error
-    except OSError as error:
-        if error.errno in (errno.ENOSYS, errno.EINVAL):
-            raise UnsupportedPlatformError(f"this system lacks what shared memory needs: {error}") from error
-        raise SenderUnavailableError(f"no shared memory or descriptors: {error}; {_LIMITS}") from error
-
-
-def _say_hello(attachment: Attachment, settings: Settings) -> None:
-    with _kernel_features():
         attachment.arena, attachment.slot_count = create_arena(settings.buffer_memory)
         # Not an eventfd: a front-end could make the sender wait in writing it.
         ours, senders = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_DGRAM)
@@ -381,22 +381,16 @@ def _say_hello(attachment: Attachment, settings: Settings) -> None:
         attachment.wake_fd = ours.detach()
         attachment._wake_files["wake_fd"] = _file_of(attachment.wake_fd)
         pidfd = os.pidfd_open(os.getpid())
-    named = settings.sender is not None
-    message = {
-        "op": "attach",
-        "layout": LAYOUT_VERSION,
+    except (AttributeError, OSError) as error:
+        raise _kernel_error(error) from error
+    more = {
         "pid": os.getpid(),
         "time_namespace": rendezvous.namespace("time"),
-        "app": _application_name(),
         "slots": attachment.slot_count,
-        "settings": settings.front_end_settings(),
-        "sender_settings": rendezvous.public_settings(
-            settings.explicit_sender_settings() if named else settings.sender_settings()
-        ),
-        "explicit": named,
     }
     try:
-        handshake.send(attachment.socket, message, [attachment.arena.fd, pidfd, senders.fileno()])
+        message = handshake.extended(address.hello, more)
+        handshake.send_encoded(attachment.socket, message, [attachment.arena.fd, pidfd, senders.fileno()])
     except (BrokenPipeError, ConnectionError, BlockingIOError) as error:
         raise _TryAgain(f"hung up: {error.strerror}") from None
     except (OSError, handshake.HandshakeError) as error:
@@ -407,11 +401,6 @@ def _say_hello(attachment: Attachment, settings: Settings) -> None:
     attachment.arena.close_descriptor()
     if DEBUG:
         crashpoint("attach.said-hello")
-
-
-def _application_name() -> str:
-    name = os.path.basename(sys.argv[0]) if getattr(sys, "argv", None) else ""
-    return ("".join(c for c in name if c.isprintable()) or os.path.basename(sys.executable or "python"))[:100]
 
 
 def _take_answer(attachment: Attachment, path: str, deadline: float) -> None:

@@ -9,6 +9,7 @@ from cyproducer.producer.session cimport Session
 cdef class KafkaProducer:
     cdef Session session                # never None; one that has ended before the first use
     cdef readonly object settings
+    cdef object address                 # of the sender
     cdef object key_serializer
     cdef object value_serializer
     cdef dict lines                     # asyncio: (topic, event loop) -> those who wait to send, in order

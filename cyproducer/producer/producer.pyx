@@ -32,6 +32,7 @@ from cyproducer.shm.region cimport fork_token
 from cyproducer import errors
 from cyproducer.config import Settings
 from cyproducer.producer import attach, succession, waiting
+from cyproducer.producer.address import Address
 from cyproducer.producer.topics import check_name
 from cyproducer.producer.waiter import Waiter
 from cyproducer.producer.waiters import wait_batches, wait_until
@@ -80,6 +81,7 @@ cdef class KafkaProducer:
 
     cdef object configure(self, object settings):
         self.settings = settings
+        self.address = Address(settings)
         self.session = Session(None, None)
         self.lines = {}
         self.key_serializer, self.value_serializer = settings.key_serializer, settings.value_serializer
@@ -371,7 +373,7 @@ cdef class KafkaProducer:
     def _connect(self, Session ended, deadline):
         """Makes the session after `ended`."""
         try:
-            session = succession.succeed(ended, self.settings, deadline, lambda: not self.closed)
+            session = succession.succeed(ended, self.settings, deadline, lambda: not self.closed, self.address)
         except errors.SenderUnavailableError as error:
             if self.max_block_s < PATIENT_S and (not self.settings.sender or isinstance(error, attach.SlowSenderError)):
                 # A sender that takes longer to start, or to answer, than a send() may wait would never be there.

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from cyproducer import errors
 from cyproducer.config import Settings
 from cyproducer.producer import attach
+from cyproducer.producer.address import Address
 from cyproducer.producer.session import Session
 from cyproducer.producer.waiter import Waiter
 from cyproducer.producer.waiters import wait_until
@@ -41,9 +42,12 @@ def _forget_in_child() -> None:
 os.register_at_fork(after_in_child=_forget_in_child)
 
 
-def succeed(session: Session, settings: Settings, deadline: float, wanted: Callable[[], bool]) -> Session | None:
+def succeed(
+    session: Session, settings: Settings, deadline: float, wanted: Callable[[], bool], address: Address | None = None
+) -> Session | None:
     """The session after `session`, which has ended: made here, or meanwhile by another thread.
 
+    `address`: that of the settings, if it is known.
     None if it is not `wanted` any more once there is a sender. Raises what attach.connect raises, and
     SenderUnavailableError if another thread has been trying until `deadline`.
     """
@@ -57,7 +61,7 @@ def succeed(session: Session, settings: Settings, deadline: float, wanted: Calla
             # In a signal's handler, or a finalizer, in the middle of its end.
             raise errors.SenderUnavailableError("the sender has just gone; try again")
         if session.successor is None:
-            attachment = attach.connect(settings, deadline)
+            attachment = attach.connect(settings, deadline, address)
             try:
                 if not wanted():
                     attachment.close()

@@ -16,6 +16,7 @@ __all__ = ["AttachRequest", "Peer", "RefusedError", "has_ended", "parse_attach",
 
 _SO_PEERGROUPS = 59  # socket(7); Python has no name for it
 _GROUPS_BYTES_MAX = 1024  # the most that Python's getsockopt asks for: 256 groups
+_FDINFO_BYTES_MAX = 4096
 _TOPIC_NAME_BYTES_MAX = 249
 SLOTS_MAX = (4 << 30) // 4096
 #: Half of those that a sender can know.
@@ -185,12 +186,12 @@ def _check_arena(fd: int) -> None:
 
 def _check_pidfd(fd: int, peer_pid: int) -> None:
     """Without a pidfd of its own a front-end that dies with its socket inherited would never end."""
-    found = None
-    with open(f"/proc/self/fdinfo/{fd}") as file:
-        for line in file:
-            name, _, value = line.partition(":")
-            if name == "Pid":
-                found = int(value)
+    info = os.open(f"/proc/self/fdinfo/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        lines = os.read(info, _FDINFO_BYTES_MAX).split(b"\n")
+    finally:
+        os.close(info)
+    found = next((int(line[4:]) for line in lines if line.startswith(b"Pid:")), None)
     if found is None:
         raise RefusedError("MALFORMED", "the second descriptor is no pidfd")
     # 0 on either side: another PID namespace, whose numbers mean nothing here; -1: it is dead already.

@@ -34,10 +34,13 @@ __all__ = [
     "TruncatedError",
     "discard",
     "drain",
+    "encode",
+    "extended",
     "peek",
     "peer_credentials",
     "receive",
     "send",
+    "send_encoded",
 ]
 
 MESSAGE_BYTES_MAX = 1 << 20
@@ -46,6 +49,7 @@ DESCRIPTORS_MAX = 8
 _SPACE = socket.CMSG_SPACE(253 * 4) + socket.CMSG_SPACE(12)
 _MESSAGES_UNREAD_MAX = 4096
 _UCRED = struct.Struct("3i")
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 class HandshakeError(Exception):
@@ -56,9 +60,23 @@ class TruncatedError(HandshakeError):
     """Not all of a message has come: most often, there was no descriptor left for what came with it."""
 
 
+def encode(message: dict[str, Any]) -> bytes:
+    """The bytes of a message."""
+    return _ENCODER.encode(message).encode()
+
+
+def extended(data: bytes, more: dict[str, Any]) -> bytes:
+    """A message that is encoded, with more fields."""
+    return data[:-1] + b"," + encode(more)[1:]
+
+
 def send(sock: socket.socket, message: dict[str, Any], fds: tuple[int, ...] | list[int] = ()) -> None:
     """Sends one message, with descriptors. Raises OSError (BlockingIOError if the socket is full)."""
-    data = json.dumps(message, separators=(",", ":")).encode()
+    send_encoded(sock, encode(message), fds)
+
+
+def send_encoded(sock: socket.socket, data: bytes, fds: tuple[int, ...] | list[int] = ()) -> None:
+    """As send(), of what encode() has made."""
     if len(data) > MESSAGE_BYTES_MAX:
         raise HandshakeError(f"a message of {len(data)} bytes, {MESSAGE_BYTES_MAX} are allowed")
     ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []

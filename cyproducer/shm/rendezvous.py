@@ -5,6 +5,7 @@ the effective user, the PID namespace, the systemd service and the sender's sett
 name or of what is hashed.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 __all__ = [
     "Rendezvous",
     "RendezvousError",
+    "Surroundings",
     "at_socket",
     "identity",
     "of_sender",
@@ -24,12 +26,14 @@ __all__ = [
     "runtime_directory",
     "senders_in",
     "service_name",
+    "surroundings",
 ]
 
 # A UNIX socket's address holds 108 bytes with the terminating zero (unix(7)).
 SOCKET_PATH_BYTES_MAX = 107
 _SOCKET_SUFFIX = ".sock"
 _NAME_LENGTH = 16
+_CGROUP_BYTES_MAX = 65536
 _SECRET = re.compile(r"passw|secret|token|credential|jaas|private|(^|_)key($|_)", re.IGNORECASE)
 # These belong to a front-end's wishes rather than to what the sender does: the largest one asked for counts.
 _NOT_IDENTITY = frozenset({"sender", "sender_idle_timeout_ms"})
@@ -37,6 +41,15 @@ _NOT_IDENTITY = frozenset({"sender", "sender_idle_timeout_ms"})
 
 class RendezvousError(Exception):
     """There is no place to meet; the text names the directory and says what to do."""
+
+
+class Surroundings(NamedTuple):
+    """What besides the settings decides which sender serves a process. `cgroup`: the text of /proc/self/cgroup."""
+
+    uid: int
+    pid_namespace: int
+    time_namespace: int
+    cgroup: bytes
 
 
 class Rendezvous(NamedTuple):
@@ -66,25 +79,25 @@ class Rendezvous(NamedTuple):
         return self.stem + ".log"
 
 
-def runtime_directory(environ: Mapping[str, str] | None = None) -> str:
-    """The directory of this user's sockets, made if it is missing: the effective user's, mode 0700.
+def runtime_directory(environ: Mapping[str, str] | None = None, make: bool = True) -> str:
+    """The directory of this user's sockets: the effective user's, mode 0700, made if it is missing.
 
     CYPRODUCER_RUNTIME_DIR, or `cyproducer-UID` in the first of /run/user/UID, $TMPDIR or /tmp, and /dev/shm
-    that can be written. Raises RendezvousError.
+    that can be written. Raises RendezvousError, also for one that is missing if it is not to be made.
     """
     environ = os.environ if environ is None else environ
     uid = os.geteuid()
     explicit = environ.get("CYPRODUCER_RUNTIME_DIR", "")
     if explicit:
         path = os.path.abspath(explicit)
-        problem = _ensure_private(path, uid, repair=False)
+        problem = _ensure_private(path, uid, make, repair=False)
         if problem:
             raise RendezvousError(f"CYPRODUCER_RUNTIME_DIR={explicit}: {problem}")
         return path
     problems = []
     for parent in (f"/run/user/{uid}", environ.get("TMPDIR") or "/tmp", "/dev/shm"):
         path = os.path.join(os.path.abspath(parent), f"cyproducer-{uid}")
-        problem = _ensure_private(path, uid, repair=True)
+        problem = _ensure_private(path, uid, make, repair=make)
         if not problem:
             return path
         problems.append(f"{path}: {problem}")
@@ -95,15 +108,16 @@ def runtime_directory(environ: Mapping[str, str] | None = None) -> str:
     )
 
 
-def _ensure_private(path: str, uid: int, repair: bool) -> str:
+def _ensure_private(path: str, uid: int, make: bool, repair: bool) -> str:
     """Makes the directory if it is missing; what is wrong with it, or an empty string."""
+    if not make and not os.path.lexists(path) and os.path.isdir(os.path.dirname(path)):
+        raise RendezvousError(f"{path}: it is not there yet")
     if len(os.fsencode(path)) + 1 + _NAME_LENGTH + len(_SOCKET_SUFFIX) > SOCKET_PATH_BYTES_MAX:
         return f"too long a path for a socket in it ({SOCKET_PATH_BYTES_MAX} bytes); use a shorter directory"
     try:
-        try:
-            os.mkdir(path, 0o700)
-        except FileExistsError:
-            pass
+        if make:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path, 0o700)
         status = os.lstat(path)
         if not stat.S_ISDIR(status.st_mode):
             return "it is not a directory (a symbolic link is not followed); remove it or use another"
@@ -154,19 +168,33 @@ def public_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def identity(layout_version: int, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """All that decides which sender serves this process, for JSON."""
+def surroundings() -> Surroundings:
+    """Of this process, now."""
+    return Surroundings(os.geteuid(), namespace("pid"), namespace("time"), _cgroup())
+
+
+def _cgroup() -> bytes:
     try:
-        with open("/proc/self/cgroup") as file:
-            service = service_name(file.read())
+        fd = os.open("/proc/self/cgroup", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        service = ""
+        return b""
+    try:
+        return os.read(fd, _CGROUP_BYTES_MAX)
+    finally:
+        os.close(fd)
+
+
+def identity(
+    layout_version: int, settings: Mapping[str, Any], where: Surroundings | None = None
+) -> dict[str, Any]:
+    """All that decides which sender serves a process (None: this one), for JSON."""
+    where = where or surroundings()
     return {
         "layout": layout_version,
-        "uid": os.geteuid(),
-        "pid_namespace": namespace("pid"),
-        "time_namespace": namespace("time"),
-        "service": service,
+        "uid": where.uid,
+        "pid_namespace": where.pid_namespace,
+        "time_namespace": where.time_namespace,
+        "service": service_name(where.cgroup.decode(errors="replace")),
         "settings": public_settings(settings),
     }
 

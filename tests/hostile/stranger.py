@@ -54,7 +54,6 @@ class _Door:
             "slots": slots,
             "settings": {**settings, **SETTINGS},
             "sender_settings": {},
-            "explicit": True,
         }
         try:
             handshake.send(self.socket, message, [arena_fd, pidfd, wake_fd])

@@ -22,7 +22,7 @@ from cyproducer import errors
 from cyproducer.cli.kafka_node import KafkaCluster
 from cyproducer.config import Settings
 from cyproducer.observe.status import stop
-from cyproducer.producer import attach
+from cyproducer.producer import address, attach
 from cyproducer.producer.attach import Attachment
 from cyproducer.shm import handshake
 
@@ -202,7 +202,7 @@ def test_heir_that_does_not_take_it_changes_nothing(
     with asking(sender.socket) as heir:
         for fd in handshake.receive(heir)[1]:
             os.close(fd)
-        handshake.send(heir, {"op": "replace", "layout": attach.LAYOUT_VERSION, "settings": {}})
+        handshake.send(heir, {"op": "replace", "layout": address.LAYOUT_VERSION, "settings": {}})
         message, fds = handshake.receive(heir)
         assert message["op"] == "post"
         for fd in fds:
@@ -218,7 +218,7 @@ def test_producer_of_another_layout_is_refused_by_a_named_sender(
     foreground: Callable[..., Foreground], connect: Callable[..., Attachment], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sender = foreground().ready()
-    monkeypatch.setattr(attach, "LAYOUT_VERSION", 99)
+    monkeypatch.setattr(address, "LAYOUT_VERSION", 99)
     with pytest.raises(
         errors.SenderUnavailableError, match=r"has layout \d+, this process has 99; use the same version"
     ):

@@ -108,7 +108,6 @@ def attach_message(**changes: Any) -> tuple[list[int], dict[str, Any]]:
         "slots": slots,
         "settings": {**FRONT_END_SETTINGS, **settings} if isinstance(settings, dict) else settings,
         "sender_settings": SETTINGS,
-        "explicit": False,
         **changes,
     }
     return fds, message

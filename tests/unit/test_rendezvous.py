@@ -75,7 +75,7 @@ def test_default_directory_is_of_the_effective_user_and_repaired(short_tmp: Path
 
 
 def test_no_directory_at_all_names_every_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendezvous, "_ensure_private", lambda path, uid, repair: "it is full")
+    monkeypatch.setattr(rendezvous, "_ensure_private", lambda path, uid, make, repair: "it is full")
     with pytest.raises(RendezvousError) as caught:
         runtime_directory({"TMPDIR": "/var/tmp/x"})
     for part in ("/run/user/", "/var/tmp/x/cyproducer-", "/dev/shm/", "Set CYPRODUCER_RUNTIME_DIR"):
