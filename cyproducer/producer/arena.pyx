@@ -24,6 +24,7 @@ from cyproducer.shm.layout cimport (
     CYP_WORD_CONT,
     CYP_WORD_HEAD,
 )
+from cyproducer.shm.pages cimport pages_free
 from cyproducer.shm.pool cimport class_bytes, class_for
 from cyproducer.shm.slot cimport slot_close, slot_free, slot_hint, slot_open, slot_roll
 from cyproducer.shm.word cimport next_generation, word_bytes, word_make
@@ -42,7 +43,7 @@ cdef class Arena:
                 if self.slots[slot].batch != NULL and not self.slots[slot].borrowed:
                     Py_DECREF(<object>self.slots[slot].batch)
                 slot = self.slots[slot].next_pending
-            free(self.slots)
+            pages_free(self.slots, self.geometry.slot_count * sizeof(SlotInfo))
 
     cdef bint fits_batch(self, Py_ssize_t bound) noexcept:
         """May a record of at most `bound` bytes share a batch? Else write_alone."""

@@ -14,7 +14,6 @@ import threading
 cimport cython
 from cpython.ref cimport Py_DECREF
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdlib cimport calloc
 
 from cyproducer.producer.append cimport Port, release_wakes, same_file
 from cyproducer.producer.arena cimport HAVE_ROOM, NEED_MEMORY, NEED_SESSION, SlotInfo
@@ -31,6 +30,7 @@ from cyproducer.shm.layout cimport (
     cyp_outcomes_header,
     cyp_slot_row,
 )
+from cyproducer.shm.pages cimport pages_new
 from cyproducer.shm.pool cimport ChunkPool
 from cyproducer.shm.region cimport Region, fork_page, fork_token
 from cyproducer.shm.slot cimport sent_is
@@ -87,7 +87,7 @@ cdef class Session(Completion):
         self.settings = settings
         self.patience_ms = <int64_t>settings.linger_ms + PATIENCE_MS
         self.pool = ChunkPool(self.geometry.slot_count)
-        self.slots = <SlotInfo *>calloc(self.geometry.slot_count, sizeof(SlotInfo))
+        self.slots = <SlotInfo *>pages_new(self.geometry.slot_count * sizeof(SlotInfo))
         if self.slots == NULL:
             raise MemoryError
         self.rows = <cyp_slot_row *>(arena.base + self.geometry.slots_offset)
@@ -104,8 +104,6 @@ cdef class Session(Completion):
         self.own_wake_device = status.st_dev
         self.own_wake_inode = status.st_ino
         self._open_port(<cyp_arena_header *>arena.base, snapshot, settings)
-        for slot in range(self.geometry.slot_count):
-            self.slots[slot].next = CYP_NONE
         self.token = fork_token()
 
     cdef object _open_port(self, cyp_arena_header *arena, SnapshotReader snapshot, object settings):

@@ -455,9 +455,9 @@ cdef void scan(Core *core, FrontEnd *front_end) noexcept nogil:
         word = slot_revoke(&front_end.rows[slot])
         if word_state(word) == CYP_REVOKED:
             CRASHPOINT(b"reclaim.slot-revoked")
-        if front_end.batches[slot].state != BATCH_NONE or unknown == NULL:
+        if not word_is_live(word, word_generation(word)) or unknown == NULL:
             continue
-        if word_is_live(word, word_generation(word)):
+        if front_end.batches[slot].state == BATCH_NONE:
             unknown[2 * found] = load_relaxed(&front_end.rows[slot].open_seq)
             unknown[2 * found + 1] = slot
             found += 1

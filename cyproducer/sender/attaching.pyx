@@ -16,6 +16,7 @@ from cyproducer.shm.layout cimport (
     cyp_outcomes_header,
     cyp_slot_row,
 )
+from cyproducer.shm.pages cimport pages_free, pages_new
 
 from cyproducer.record.compression import CODES
 
@@ -37,14 +38,13 @@ cdef FrontEnd *new_front_end(uint32_t slot_count, dict settings) except NULL:
         raise MemoryError
     try:
         front_end.slot_count = slot_count
-        front_end.batches = <Batch *>calloc(slot_count, sizeof(Batch))
-        front_end.chunk_next = <uint32_t *>calloc(slot_count, sizeof(uint32_t))
-        front_end.chunk_bytes = <uint32_t *>calloc(slot_count, sizeof(uint32_t))
-        front_end.chunk_count = <uint32_t *>calloc(slot_count, sizeof(uint32_t))
-        front_end.chunk_held = <uint8_t *>calloc(slot_count, sizeof(uint8_t))
-        if front_end.chunk_held == NULL or front_end.batches == NULL or front_end.chunk_next == NULL \
-                or front_end.chunk_bytes == NULL or front_end.chunk_count == NULL:
+        front_end.batches = <Batch *>pages_new(_tables_bytes(slot_count))
+        if front_end.batches == NULL:
             raise MemoryError
+        front_end.chunk_next = <uint32_t *>(front_end.batches + slot_count)
+        front_end.chunk_bytes = front_end.chunk_next + slot_count
+        front_end.chunk_count = front_end.chunk_bytes + slot_count
+        front_end.chunk_held = <uint8_t *>(front_end.chunk_count + slot_count)
         _configure(front_end, settings)
     except BaseException:
         free_front_end(front_end)
@@ -52,16 +52,16 @@ cdef FrontEnd *new_front_end(uint32_t slot_count, dict settings) except NULL:
     return front_end
 
 
+cdef uint64_t _tables_bytes(uint64_t slot_count) noexcept nogil:
+    return slot_count * (sizeof(Batch) + 3 * sizeof(uint32_t) + sizeof(uint8_t))
+
+
 cdef void free_front_end(FrontEnd *front_end) noexcept nogil:
     cdef uint32_t index
     for index in range(front_end.queue_capacity):
         free(front_end.queues[index])
     free(front_end.queues)
-    free(front_end.batches)
-    free(front_end.chunk_next)
-    free(front_end.chunk_bytes)
-    free(front_end.chunk_count)
-    free(front_end.chunk_held)
+    pages_free(front_end.batches, _tables_bytes(front_end.slot_count))
     free(front_end.published)
     free(front_end)
 

@@ -7,9 +7,9 @@ wanted and there is no other way.
 """
 
 cimport cython
-from libc.stdlib cimport calloc, free as c_free
 
 from cyproducer.shm.layout cimport CYP_BLOCK_UNITS, CYP_NONE
+from cyproducer.shm.pages cimport pages_free, pages_new
 
 
 @cython.final
@@ -22,18 +22,15 @@ cdef class ChunkPool:
         self.free_bytes = <uint64_t>slot_count * 4096
         for chunk_class in range(3):
             self.heads[chunk_class] = CYP_NONE
-        self.next = <uint32_t *>calloc(slot_count, sizeof(uint32_t))
-        self.previous = <uint32_t *>calloc(slot_count, sizeof(uint32_t))
-        self.chunk_class = <uint8_t *>calloc(slot_count, 1)
-        self.free_units = <uint16_t *>calloc(self.block_count, sizeof(uint16_t))
-        if self.next == NULL or self.previous == NULL or self.chunk_class == NULL or self.free_units == NULL:
+        self.next = <uint32_t *>pages_new(_tables_bytes(slot_count))
+        if self.next == NULL:
             raise MemoryError
+        self.previous = self.next + slot_count
+        self.free_units = <uint16_t *>(self.previous + slot_count)
+        self.chunk_class = <uint8_t *>(self.free_units + self.block_count)
 
     def __dealloc__(self):
-        c_free(self.next)
-        c_free(self.previous)
-        c_free(self.chunk_class)
-        c_free(self.free_units)
+        pages_free(self.next, _tables_bytes(self.slot_count))
 
     cdef uint32_t alloc(self, int chunk_class) noexcept nogil:
         """A chunk of the class; of a smaller one if there is no other; CYP_NONE if the arena is used up."""
@@ -119,6 +116,10 @@ cdef class ChunkPool:
     def release(self, uint32_t slot):
         """For tests."""
         self.free(slot)
+
+
+cdef inline uint64_t _tables_bytes(uint64_t slot_count) noexcept nogil:
+    return slot_count * (2 * sizeof(uint32_t) + sizeof(uint8_t)) + slot_count // CYP_BLOCK_UNITS * sizeof(uint16_t)
 
 
 cdef inline uint16_t _unit_mask(uint32_t slot, int chunk_class) noexcept nogil:
