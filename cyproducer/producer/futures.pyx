@@ -83,6 +83,11 @@ cdef class Batch:
         self.waiters.append(waiter)
         return True
 
+    def remove_waiter(self, waiter):
+        """It waits no longer; again, or after it was called: nothing."""
+        if self.waiters is not None and waiter in self.waiters:
+            self.waiters.remove(waiter)
+
     def take_waiters(self):
         """The waiters, which the batch forgets."""
         waiters, self.waiters = self.waiters, None
@@ -199,14 +204,14 @@ cdef class Future:
 cdef object settle(Future future, object timeout):
     """Waits for the outcome."""
     future.batch.refuse_child()
-    session = future.batch.session
-    session.look()
-    if not future.batch.done:
-        from cyproducer.producer.waiters import wait_batches
+    cdef Batch batch = future.batch
+    batch.session.drain()
+    if not batch.done:
+        from cyproducer.producer.waiters import wait_batch
 
-        if not wait_batches([future.batch], timeout):
+        if not wait_batch(batch, timeout):
             raise errors.KafkaTimeoutError(
-                f"topic {future.batch.topic!r}, partition {future.batch.partition}: no outcome within {timeout} s; "
+                f"topic {batch.topic!r}, partition {batch.partition}: no outcome within {timeout} s; "
                 "the record is still under way"
             )
 

@@ -6,6 +6,7 @@ from cyproducer.producer.completion cimport Completion
 from cyproducer.producer.estate cimport Estate
 from cyproducer.producer.futures cimport Batch
 from cyproducer.producer.topics cimport Topic
+from cyproducer.producer.waiter cimport Waiter
 from cyproducer.record.encode cimport HeaderView
 from cyproducer.shm.layout cimport cyp_arena_header
 from cyproducer.shm.snapshot cimport SnapshotReader
@@ -26,6 +27,7 @@ cdef class Session(Completion):
     cdef readonly object attach_lock        # of whoever makes the successor
     cdef public str trouble                 # why there is no successor yet, as last seen; None
     cdef uint64_t bulk_window               # bytes that send_array may have outstanding; 0: not found yet
+    cdef Waiter spare                       # for the next thread that waits for one batch; None
     cdef readonly set waiters               # every waiter that sleeps, told when the session ends
     cdef readonly dict loops                # asyncio: event loop -> its LoopReader
     cdef object __weakref__
@@ -41,9 +43,12 @@ cdef class Session(Completion):
         object turn, int *status,
     )
     cpdef int look(self) except -1
+    cdef Waiter take_waiter(self)
+    cdef int keep_waiter(self, Waiter waiter) except -1
 
     cdef object _adopt(self, object attachment, object settings)
     cdef object _open_port(self, cyp_arena_header *arena, SnapshotReader snapshot, object settings)
+    cdef int _drop_spare(self) except -1
     cdef int _prepare(self, object turn) except -1
     cdef int _check(self) except -1
     cdef int _stop(self) except -1

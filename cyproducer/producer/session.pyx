@@ -19,6 +19,7 @@ from cyproducer.producer.append cimport Port, release_wakes, same_file
 from cyproducer.producer.arena cimport HAVE_ROOM, NEED_MEMORY, NEED_SESSION, SlotInfo
 from cyproducer.producer.estate cimport Estate, chain_records, revoke
 from cyproducer.producer.futures cimport make_batch
+from cyproducer.producer.waiter cimport Waiter
 from cyproducer.shm.atomics cimport load_acquire, load_acquire32
 from cyproducer.shm.clock cimport monotonic_ns, wake_clear
 from cyproducer.shm.geometry cimport front_end_geometry
@@ -125,6 +126,7 @@ cdef class Session(Completion):
         self.token = ENDED
         for reader in self.loops.values():
             reader.close()
+        self._drop_spare()
         if self.attachment is not None:
             self.attachment.close_descriptors()
 
@@ -223,6 +225,31 @@ cdef class Session(Completion):
         self.sleepers -= 1
         if self.sleepers == 0 and self.sentinel[0] == self.token:
             waiter_wakes(&self.port.arena.sleeping, self.epoch)
+
+    cdef Waiter take_waiter(self):
+        """An open one whose owner looks by itself, until keep_waiter()."""
+        cdef Waiter waiter = self.spare
+        self.spare = None
+        if waiter is None:
+            waiter = Waiter()
+            waiter.open()
+            waiter.dozes = False
+        waiter.wanted = 1
+        return waiter
+
+    cdef int keep_waiter(self, Waiter waiter) except -1:
+        if self.spare is None and self.sentinel[0] == self.token:
+            self.spare = waiter
+        else:
+            waiter.close()
+        return 0
+
+    cdef int _drop_spare(self) except -1:
+        cdef Waiter waiter = self.spare
+        self.spare = None
+        if waiter is not None:
+            waiter.close()
+        return 0
 
     def rearm(self):
         """Says that somebody sleeps, in a new epoch, and then looks for outcomes."""
@@ -336,6 +363,7 @@ cdef class Session(Completion):
         self.token = ENDED
         self.cached_name = None
         self.cached_topic = None
+        self._drop_spare()
         return 0
 
     cdef int _tell_the_end(self) except -1:

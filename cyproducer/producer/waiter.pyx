@@ -7,8 +7,6 @@ owner has just closed.
 import os
 
 cimport cython
-from libc.stdint cimport uint64_t
-
 from cyproducer.producer.append cimport same_file
 from cyproducer.shm.clock cimport eventfd_clear, eventfd_signal
 
@@ -23,14 +21,10 @@ _opened = set()
 cdef class Waiter:
     """`notify()` is called from whichever thread learns the news; as many calls as `wanted` end the wait."""
 
-    cdef readonly int fd
-    cdef public long wanted
-    cdef uint64_t device
-    cdef uint64_t inode
-
     def __init__(self, wanted=1):
         self.wanted = wanted
         self.fd = -1
+        self.dozes = True
 
     def open(self):
         """Makes the eventfd, until close()."""
@@ -39,6 +33,10 @@ cdef class Waiter:
         self.device, self.inode = status.st_dev, status.st_ino
         self.fd = fd
         _opened.add(fd)
+
+    cdef bint is_open(self) noexcept:
+        """Has it an eventfd, which the program has not closed behind our back?"""
+        return self.fd >= 0 and same_file(self.fd, self.device, self.inode)
 
     def close(self):
         """Closes it, unless the program has closed it and uses its number, or this is a child of fork."""
@@ -57,12 +55,12 @@ cdef class Waiter:
 
     def wake(self):
         """Ends the poll of whoever waits."""
-        if self.fd >= 0 and same_file(self.fd, self.device, self.inode):
+        if self.dozes and self.is_open():
             eventfd_signal(self.fd)
 
     def clear(self):
         """Takes back what wake() has done."""
-        if self.fd >= 0 and same_file(self.fd, self.device, self.inode):
+        if self.is_open():
             eventfd_clear(self.fd)
 
 

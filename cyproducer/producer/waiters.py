@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, Union
 
 from cyproducer import errors
+from cyproducer.producer.awaiting import await_batch
 from cyproducer.producer.futures import Future, batch_of
 from cyproducer.producer.waiter import Waiter
 from cyproducer.shm.waiting import wait_readable
@@ -102,6 +103,14 @@ def _poll(sessions: list[Any], waiter: Waiter, timeout: float | None) -> None:
                 session.on_control()
             if wake in ready:
                 session.on_wake()
+
+
+def wait_batch(batch: Any, timeout: float | None) -> bool:
+    """Waits until the batch has its outcome; False: not within `timeout` seconds."""
+    deadline = None if timeout is None else time.monotonic() + timeout
+    if await_batch(batch, timeout):
+        return True
+    return wait_batches([batch], None if deadline is None else deadline - time.monotonic())
 
 
 def wait_batches(batches: Iterable[Any], timeout: float | None, any_of: bool = False) -> bool:

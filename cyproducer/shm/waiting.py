@@ -7,7 +7,7 @@ with theirs, so that the other greenlets go on.
 import select
 import sys
 
-__all__ = ["wait_readable"]
+__all__ = ["is_patched", "wait_readable"]
 
 
 def wait_readable(fds: list[int], timeout: float | None) -> list[int]:
@@ -31,13 +31,22 @@ def wait_readable(fds: list[int], timeout: float | None) -> list[int]:
     return [fd for fd, _ in ready]
 
 
+def is_patched() -> bool:
+    """Would a native poll() stop other greenlets?"""
+    return _patched_by_gevent() or _patched_by_eventlet()
+
+
 def _poll_class():
-    monkey = sys.modules.get("gevent.monkey")
-    if monkey is not None and monkey.is_module_patched("select"):
+    if _patched_by_gevent():
         from gevent.select import poll
 
         return poll
     return select.poll
+
+
+def _patched_by_gevent() -> bool:
+    monkey = sys.modules.get("gevent.monkey")
+    return monkey is not None and monkey.is_module_patched("select")
 
 
 def _patched_by_eventlet() -> bool:
