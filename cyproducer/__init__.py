@@ -5,10 +5,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from cyproducer import errors
-from cyproducer.types import ArrayMetadata, RecordMetadata, TopicPartition
+from cyproducer.types import ArrayMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from cyproducer.producer.producer import KafkaProducer
+    from cyproducer.producer.record_metadata import RecordMetadata
     from cyproducer.producer.waiters import as_completed, wait
 
 __all__ = [
@@ -19,7 +20,8 @@ __version__ = "0.1.0"
 
 # Imported when they are first asked for: the sender and the command line do without the producer room.
 _LATER = {
-    "KafkaProducer": "producer.producer", "as_completed": "producer.waiters", "wait": "producer.waiters",
+    "KafkaProducer": "producer.producer", "RecordMetadata": "producer.record_metadata",
+    "as_completed": "producer.waiters", "wait": "producer.waiters",
 }
 
 

@@ -14,27 +14,6 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
-class RecordMetadata(NamedTuple):
-    """What the broker said of one record.
-
-    `offset` is -1 when it is not known (`acks=0`, or a duplicate that the broker only recognised).
-    `timestamp` is in milliseconds since 1970: the record's own, or with LogAppendTime the broker's.
-    Serialized sizes are in bytes, -1 for null (`RecordMetadata.java`).
-    """
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    serialized_key_size: int
-    serialized_value_size: int
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """The topic and partition as one value."""
-        return TopicPartition(self.topic, self.partition)
-
-
 class ArrayMetadata(NamedTuple):
     """What the broker said of the rows of one `send_array` or `send_arrow`, in the order of the rows.
 

@@ -2,6 +2,8 @@
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
+from cyproducer.producer.record_metadata cimport RecordMetadata
+
 
 cdef enum:
     FAR_TIMESTAMP = -0x80000000     # in Future.timestamp_delta: the batch's `far` has the timestamp
@@ -36,18 +38,32 @@ cdef class Future:
     cdef int32_t value_size
 
 
+ctypedef struct Noted:
+    # What the metadata of a record needs besides its batch.
+    uint32_t index
+    int32_t timestamp_delta
+    int32_t key_size
+    int32_t value_size
+
+
 cdef class Run:
     cdef int kind
     cdef object function
-    cdef list futures
+    cdef list futures               # all kinds but ON_DELIVERY
+    cdef Noted *noted               # ON_DELIVERY
+    cdef uint32_t count
+    cdef uint32_t capacity
+
+    cdef int reserve(self) except -1
+    cdef void note(self, Future future) noexcept
 
 
-cdef object metadata_of(Future future)
+cdef RecordMetadata metadata_of(Future future)
 cdef Batch make_batch(object session, str topic, int32_t partition, int64_t base_timestamp)
 cdef Future make_future(Batch batch, uint32_t index, int64_t timestamp, Py_ssize_t key_size, Py_ssize_t value_size)
 cdef int set_future(
     Future future, Batch batch, uint32_t index, int64_t timestamp, Py_ssize_t key_size, Py_ssize_t value_size
 ) except -1
-cdef list fresh_delivery(Future future, object function)
+cdef list fresh_delivery(object function)
 cdef bint room_for_delivery(Batch batch, object function, list fresh) except -1
 cdef object watch_delivery(Future future, object function, list fresh)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator
 from typing import Any, Self, final
 
 from cyproducer.errors import KafkaError
-from cyproducer.types import RecordMetadata
+from cyproducer.producer.record_metadata import RecordMetadata
 
 @final
 class Batch:

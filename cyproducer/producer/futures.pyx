@@ -10,30 +10,14 @@ import logging
 
 cimport cython
 
+from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.stdlib cimport free, realloc
+
+from cyproducer.producer.record_metadata cimport RecordMetadata
 from cyproducer.shm.region cimport fork_page, fork_token
 
 from cyproducer import errors
-from cyproducer.types import RecordMetadata
 
-cdef extern from *:
-    """
-    /* A named tuple of six, filled without a call of its Python constructor. */
-    static PyObject *cyp_record_metadata(PyTypeObject *type, PyObject *topic, PyObject *partition, PyObject *offset,
-                                         PyObject *timestamp, PyObject *key_size, PyObject *value_size) {
-        PyObject *items[6] = {topic, partition, offset, timestamp, key_size, value_size};
-        PyObject *made = type->tp_alloc(type, 6);
-        if (made == NULL) return NULL;
-        for (int i = 0; i < 6; i++) {
-            Py_INCREF(items[i]);
-            PyTuple_SET_ITEM(made, i, items[i]);
-        }
-        return made;
-    }
-    """
-    object cyp_record_metadata(void *type, object topic, object partition, object offset, object timestamp,
-                               object key_size, object value_size)
-
-cdef object _METADATA = RecordMetadata
 _log = logging.getLogger("cyproducer")
 
 cdef enum:
@@ -216,17 +200,26 @@ cdef object settle(Future future, object timeout):
             )
 
 
-cdef object metadata_of(Future future):
-    cdef Batch batch = future.batch
-    cdef int64_t offset = -1 if batch.error or batch.base_offset < 0 else batch.base_offset + future.index
-    cdef int64_t timestamp = batch.base_timestamp + future.timestamp_delta
+cdef RecordMetadata metadata_of(Future future):
+    return _metadata(future.batch, future.index, future.timestamp_delta, future.key_size, future.value_size)
+
+
+cdef RecordMetadata _metadata(
+    Batch batch, uint32_t index, int32_t timestamp_delta, int32_t key_size, int32_t value_size
+):
+    cdef RecordMetadata made = RecordMetadata.__new__(RecordMetadata)
+    made.topic = batch.topic
+    made.partition = batch.partition
+    made.offset = -1 if batch.error or batch.base_offset < 0 else batch.base_offset + index
     if batch.append_time >= 0:
-        timestamp = batch.append_time
-    elif future.timestamp_delta == FAR_TIMESTAMP:
-        timestamp = batch.far[future.index]
-    return cyp_record_metadata(
-        <void *>_METADATA, batch.topic, batch.partition, offset, timestamp, future.key_size, future.value_size
-    )
+        made.timestamp = batch.append_time
+    elif timestamp_delta == FAR_TIMESTAMP:
+        made.timestamp = batch.far[index]
+    else:
+        made.timestamp = batch.base_timestamp + timestamp_delta
+    made.serialized_key_size = key_size
+    made.serialized_value_size = value_size
+    return made
 
 
 cdef object watch(Future future, int kind, object function):
@@ -244,7 +237,34 @@ cdef object watch(Future future, int kind, object function):
 @cython.final
 @cython.auto_pickle(False)
 cdef class Run:
-    """One callback for the futures of consecutive records."""
+    """One callback for consecutive records.
+
+    Those of an `on_delivery` are noted by what their metadata needs: nobody may hold their futures, and a million
+    that are kept until the outcome would be a million cache misses.
+    """
+
+    def __dealloc__(self):
+        free(self.noted)
+
+    cdef int reserve(self) except -1:
+        """Room for one more note; then note() cannot fail."""
+        cdef uint32_t capacity = 2 * self.capacity if self.capacity else 16
+        cdef Noted *grown
+        if self.count == self.capacity:
+            grown = <Noted *>realloc(self.noted, capacity * sizeof(Noted))
+            if grown == NULL:
+                raise MemoryError
+            self.noted = grown
+            self.capacity = capacity
+        return 0
+
+    cdef void note(self, Future future) noexcept:
+        cdef Noted *noted = &self.noted[self.count]
+        noted.index = future.index
+        noted.timestamp_delta = future.timestamp_delta
+        noted.key_size = future.key_size
+        noted.value_size = future.value_size
+        self.count += 1
 
 
 cdef Batch make_batch(object session, str topic, int32_t partition, int64_t base_timestamp):
@@ -284,9 +304,11 @@ cdef int set_future(
     return 0
 
 
-cdef list fresh_delivery(Future future, object function):
+cdef list fresh_delivery(object function):
     """What watch_delivery adds to a batch whose last callback is another one."""
-    return [_make_run(future, ON_DELIVERY, function)]
+    cdef Run run = _make_run(ON_DELIVERY, function)
+    run.reserve()
+    return [run]
 
 
 cdef bint room_for_delivery(Batch batch, object function, list fresh) except -1:
@@ -299,8 +321,7 @@ cdef bint room_for_delivery(Batch batch, object function, list fresh) except -1:
         return fresh is not None
     run = batch.callbacks[len(batch.callbacks) - 1]
     if run.function is function and run.kind == ON_DELIVERY:
-        run.futures.append(None)
-        run.futures.pop()
+        run.reserve()
         return True
     if fresh is None:
         return False
@@ -311,34 +332,38 @@ cdef bint room_for_delivery(Batch batch, object function, list fresh) except -1:
 
 cdef object watch_delivery(Future future, object function, list fresh):
     """`function(error, record)` for a record that was just sent; the session's callback thread runs."""
-    if not _join_run(future, ON_DELIVERY, function):
+    cdef Run run = _last_run(future.batch, ON_DELIVERY, function)
+    if run is not None:
+        run.note(future)
+    else:
+        (<Run>fresh[0]).note(future)
         _add_run(future.batch, fresh)
 
 
 cdef object _add_callback(Future future, int kind, object function):
-    if not _join_run(future, kind, function):
-        _add_run(future.batch, [_make_run(future, kind, function)])
+    cdef Run run = _last_run(future.batch, kind, function)
+    if run is not None:
+        run.futures.append(future)
+        return
+    run = _make_run(kind, function)
+    run.futures = [future]
+    _add_run(future.batch, [run])
 
 
-cdef Run _make_run(Future future, int kind, object function):
+cdef Run _make_run(int kind, object function):
     cdef Run run = Run.__new__(Run)
     run.kind = kind
     run.function = function
-    run.futures = [future]
     return run
 
 
-cdef bint _join_run(Future future, int kind, object function) except -1:
-    """Adds it to the batch's last run, if that is of the same callback."""
-    cdef Batch batch = future.batch
+cdef Run _last_run(Batch batch, int kind, object function):
+    """The batch's last run, if it is of the same callback; else None."""
     cdef Run run
     if not batch.callbacks:
-        return False
+        return None
     run = batch.callbacks[len(batch.callbacks) - 1]
-    if run.function is not function or run.kind != kind:
-        return False
-    run.futures.append(future)
-    return True
+    return run if run.function is function and run.kind == kind else None
 
 
 cdef object _add_run(Batch batch, list fresh):
@@ -353,35 +378,67 @@ cdef object _add_run(Batch batch, list fresh):
 
 cdef object _in_order(list callbacks):
     """`callbacks` in the order of their records; they are unless one was added to an older future."""
-    cdef Run run, single
-    cdef Future future
+    cdef Run run
     cdef int64_t last = -1
+    cdef Py_ssize_t at
     cdef bint sorted_already = True
     for run in callbacks:
-        for future in run.futures:
-            if future.index < last:
+        # what send() has noted rises
+        for at in (0, run.count - 1) if run.kind == ON_DELIVERY else range(len(run.futures)):
+            if _index(run, at) < last:
                 sorted_already = False
-            last = future.index
+            last = _index(run, at)
     if sorted_already:
         return callbacks
     keyed = []
     for run in callbacks:
-        for future in run.futures:
-            single = Run.__new__(Run)
-            single.kind = run.kind
-            single.function = run.function
-            single.futures = [future]
-            keyed.append((future.index, len(keyed), single))
+        for at in range(_records(run)):
+            keyed.append((_index(run, at), len(keyed), _single(run, at)))
     keyed.sort()
     return [entry[2] for entry in keyed]
+
+
+cdef Py_ssize_t _records(Run run) except -1:
+    return run.count if run.kind == ON_DELIVERY else len(run.futures)
+
+
+cdef int64_t _index(Run run, Py_ssize_t at) except -1:
+    return run.noted[at].index if run.kind == ON_DELIVERY else (<Future>run.futures[at]).index
+
+
+cdef Run _single(Run run, Py_ssize_t at):
+    """One record of a run as a run."""
+    cdef Run single = _make_run(run.kind, run.function)
+    if run.kind == ON_DELIVERY:
+        single.reserve()
+        single.noted[0] = run.noted[at]
+        single.count = 1
+    else:
+        single.futures = [run.futures[at]]
+    return single
+
+
+cdef object _deliver(Batch batch, Run run):
+    """on_delivery of all records of a run."""
+    cdef uint32_t at = 0
+    cdef Noted *noted
+    while at < run.count:
+        try:
+            while at < run.count:
+                noted = &run.noted[at]
+                at += 1
+                run.function(
+                    batch.failure() if batch.error else None,
+                    _metadata(batch, noted.index, noted.timestamp_delta, noted.key_size, noted.value_size),
+                )
+        except BaseException:
+            _log.exception("a callback for topic %r, partition %d raised", batch.topic, batch.partition)
 
 
 cdef object _call(int kind, object function, Future future):
     cdef Batch batch = future.batch
     try:
-        if kind == ON_DELIVERY:
-            function(batch.failure() if batch.error else None, metadata_of(future))
-        elif kind == ON_DONE:
+        if kind == ON_DONE:
             function(future)
         elif kind == ON_SUCCESS:
             if not batch.error:
@@ -397,8 +454,11 @@ def call_back(Batch batch):
     cdef Run run
     cdef Future future
     for run in batch.take_callbacks():
-        for future in run.futures:
-            _call(run.kind, run.function, future)
+        if run.kind == ON_DELIVERY:
+            _deliver(batch, run)
+        else:
+            for future in run.futures:
+                _call(run.kind, run.function, future)
 
 
 def batch_of(future):

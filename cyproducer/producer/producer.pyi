@@ -8,7 +8,7 @@ from typing import Any, Self, TypeAlias, overload
 from cyproducer.errors import KafkaError
 from cyproducer.producer.bulk_future import BulkFuture
 from cyproducer.producer.futures import Future
-from cyproducer.types import RecordMetadata
+from cyproducer.producer.record_metadata import RecordMetadata
 
 Servers: TypeAlias = str | Sequence[str]
 Serializer: TypeAlias = Callable[[Any], bytes | bytearray | memoryview | None] | Any

@@ -280,7 +280,7 @@ cdef class KafkaProducer:
                 partition = key_partition(record.key_data, record.key_size, topic.partition_count)
             if not session.fits_batch(record.bound):
                 if record.on_delivery is not None and fresh is None:
-                    fresh = fresh_delivery(future, record.on_delivery)
+                    fresh = fresh_delivery(record.on_delivery)
                 batch = session.put_alone(
                     topic, partition, record.timestamp, record.key_data, record.key_size, record.value_data,
                     record.value_size, record.views, record.header_count, turn, &status,
@@ -294,7 +294,7 @@ cdef class KafkaProducer:
                 batch = <Batch>chain.batch
                 set_future(future, batch, chain.total, record.timestamp, record.key_size, record.value_size)
                 if record.on_delivery is not None and not room_for_delivery(batch, record.on_delivery, fresh):
-                    fresh = fresh_delivery(future, record.on_delivery)
+                    fresh = fresh_delivery(record.on_delivery)
                     continue
                 if chain.batch != <void *>batch or chain.total != future.index:
                     continue  # a finalizer, run by the collector, has sent as well

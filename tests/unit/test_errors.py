@@ -161,9 +161,36 @@ def test_the_stub_lists_the_modules_classes_bases_and_names():
     assert declared == public - {"Mapping", "MappingProxyType"}
 
 
+def test_record_metadata_has_a_tuples_ways():
+    fields = ("t", 3, 17, 1_700_000_000_000, -1, 5)
+    record = RecordMetadata(*fields)
+    topic, *rest = record
+    assert (topic, *rest) == tuple(record) == fields
+    assert (record == fields, record != fields, fields == record, record == None) == (True, False, True, False)  # noqa: E711
+    assert hash(record) == hash(fields) and {record: 1}[fields] == 1
+    assert record < RecordMetadata("t", 4, 0, 0, 0, 0) <= RecordMetadata("t", 4, 0, 0, 0, 0) > record >= record
+    assert (len(record), record[-1], record[1:3]) == (6, 5, (3, 17))
+    assert record._asdict() == dict(zip(RecordMetadata._fields, fields, strict=True))
+    assert repr(record) == (
+        "RecordMetadata(topic='t', partition=3, offset=17, timestamp=1700000000000, serialized_key_size=-1, "
+        "serialized_value_size=5)"
+    )
+    match record:
+        case RecordMetadata(name, partition, offset=17):
+            assert (name, partition) == ("t", 3)
+        case _:
+            pytest.fail("no match")
+    with pytest.raises(AttributeError):
+        record.offset = 18
+    with pytest.raises(TypeError):
+        sorted([record, 3])
+    with pytest.raises(TypeError):
+        RecordMetadata(None, 3, 17, 1, -1, 5)
+
+
 def test_record_metadata():
     record = RecordMetadata("t", 3, 17, 1_700_000_000_000, -1, 5)
     assert record.topic_partition == TopicPartition("t", 3) == ("t", 3)
-    assert pickle.loads(pickle.dumps(record)) == record
+    assert pickle.loads(pickle.dumps(record)) == copy.deepcopy(record) == record
     assert record.offset == record[2] == 17
     assert ArrayMetadata("t", [0], [5]).offset == [5]

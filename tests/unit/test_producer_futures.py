@@ -115,6 +115,37 @@ def test_a_callback_added_to_an_older_future_comes_in_the_records_order(sender, 
     assert seen == [1, 2]
 
 
+def test_callbacks_of_several_kinds_added_out_of_order_come_in_the_records_order(sender, producer):
+    seen = []
+    sender.hold = True
+
+    def delivered(error, record):
+        seen.append((record.offset, record.serialized_value_size))
+
+    futures = [producer.send("one", b"v" * n, on_delivery=delivered if n % 3 else None) for n in range(1, 10)]
+    for n in (5, 2):
+        futures[n].add_callback(lambda record: seen.append((record.offset, "done")))
+    producer.send("one", b"v" * 10, on_delivery=delivered)
+    sender.release()
+    producer.flush(10)
+    first = futures[0].result(0).offset
+    expected = [(n, n + 1) if (n + 1) % 3 else (n, "done") for n in range(10) if n != 8]
+    assert [(offset - first, what) for offset, what in seen] == expected
+
+
+def test_a_callback_that_raises_leaves_out_none(sender, producer, caplog):
+    seen = []
+
+    def delivered(error, record):
+        seen.append(record.offset)
+        raise RuntimeError("boom")
+
+    futures = [producer.send("one", b"1", on_delivery=delivered) for _ in range(50)]
+    producer.flush(10)
+    assert seen == [future.result(0).offset for future in futures]
+    assert caplog.text.count("RuntimeError: boom") == 50
+
+
 def test_a_callback_that_raises_is_logged_and_the_others_run(sender, producer, caplog):
     seen = []
 

@@ -1,0 +1,36 @@
+"""Types of record_metadata.pyx."""
+
+from collections.abc import Iterator
+from typing import Any, final
+
+from cyproducer.types import TopicPartition
+
+@final
+class RecordMetadata:
+    __match_args__: tuple[str, ...]
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        timestamp: int,
+        serialized_key_size: int,
+        serialized_value_size: int,
+    ) -> None: ...
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp(self) -> int: ...
+    @property
+    def serialized_key_size(self) -> int: ...
+    @property
+    def serialized_value_size(self) -> int: ...
+    @property
+    def topic_partition(self) -> TopicPartition: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, at: int) -> Any: ...
