@@ -8,11 +8,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench import limits, report, results, runner
-from bench.brokers import Brokers
-from bench.contestants import CONTESTANTS
-from bench.growth import COMPARISONS
-from bench.processes import own_senders
+try:
+    from bench import limits, report, results, runner
+    from bench.brokers import Brokers
+    from bench.contestants import CONTESTANTS
+    from bench.growth import COMPARISONS
+    from bench.processes import own_senders
+except ModuleNotFoundError as error:
+    raise SystemExit(f"{error.name} is missing: pip install -e .[bench]") from None
 
 DESCRIPTION = """\
 Measures cyproducer beside confluent-kafka, kafka-python, aiokafka, Kafka's Java producer and Spark's own sinks.
