@@ -331,12 +331,7 @@ class KafkaCluster:
         Starts a JVM: about half a second. ``records=True`` fills ``LogBatch.records``. Raises ValueError for
         a partition that is not there or a damaged segment.
         """
-        if node is None:
-            alive = next(n.number for n in self.nodes if n.pid is not None and not n.paused)
-            node = self.metadata(topic, alive).leaders.get(partition, -1)
-        segments = sorted((self.node(node).data / f"{topic}-{partition}").glob("*.log")) if node > 0 else []
-        if not segments:
-            raise ValueError(f"no log of partition {partition} of topic {topic}")
+        segments = self.segments(topic, partition, node=node)
         wanted = "--print-data-log" if records else "--deep-iteration"
         tool = self._tool(
             "org.apache.kafka.tools.DumpLogSegments", wanted, "--files", ",".join(map(str, segments))
@@ -346,6 +341,19 @@ class KafkaCluster:
             for batch in batches:
                 batch.records.clear()
         return batches
+
+    def segments(self, topic: str, partition: int = 0, *, node: int | None = None) -> list[Path]:
+        """The files of a partition's log on the disk of its leader (or of ``node``), the oldest first.
+
+        Raises ValueError for a partition that is not there.
+        """
+        if node is None:
+            alive = next(n.number for n in self.nodes if n.pid is not None and not n.paused)
+            node = self.metadata(topic, alive).leaders.get(partition, -1)
+        found = sorted((self.node(node).data / f"{topic}-{partition}").glob("*.log")) if node > 0 else []
+        if not found:
+            raise ValueError(f"no log of partition {partition} of topic {topic}")
+        return found
 
     def _command(self, main: str, *arguments: str, options: Sequence[str] = SMALL_JVM) -> list[str]:
         return [self._java, *options, *QUIET, "-cp", self._class_path, main, *arguments]

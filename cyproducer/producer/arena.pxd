@@ -43,6 +43,11 @@ cdef class Arena:
     cdef Chain *open_chains
     cdef uint32_t first_pending
     cdef uint32_t last_pending
+    cdef object compress                    # None, or what compresses a full batch
+    cdef uint32_t closed_head               # a full batch that pack_closed is to announce; CYP_NONE
+    cdef uint32_t closed_generation
+    cdef uint32_t left_head                 # the batch that the sender was left to compress last; CYP_NONE
+    cdef uint32_t left_generation
     cdef bint freed                         # memory came back since somebody reset it
     cdef readonly long long pending         # batches without an outcome
     cdef readonly long long records         # in batches that are closed
@@ -55,6 +60,7 @@ cdef class Arena:
         self, Topic topic, int32_t partition, Py_ssize_t bound, int64_t timestamp, Batch batch
     ) noexcept
     cdef bint close_chain(self, Chain *chain, bint full) noexcept
+    cdef void announce_closed(self) noexcept
     cdef bint close_full(self, Chain *chain, Py_ssize_t bound) noexcept
     cdef int write_alone(
         self, Topic topic, int32_t partition, int64_t timestamp, const uint8_t *key, Py_ssize_t key_size,

@@ -34,7 +34,7 @@ cdef class Arena:
     """Chunks and batches of one arena; Session adds the sender."""
 
     def __cinit__(self, *args):
-        self.first_pending = self.last_pending = CYP_NONE
+        self.first_pending = self.last_pending = self.closed_head = self.left_head = CYP_NONE
 
     def __dealloc__(self):
         cdef uint32_t slot = self.first_pending
@@ -191,7 +191,10 @@ cdef class Arena:
         return HAVE_ROOM
 
     cdef bint close_chain(self, Chain *chain, bint full) noexcept:
-        """Gives an open batch to the sender. False: the sender had taken it already."""
+        """Gives an open batch to the sender. False: the sender had taken it already.
+
+        A full one that is to be compressed is announced by pack_closed or announce_closed, which the caller owes then.
+        """
         cdef bint closed = False
         cdef uint32_t head = chain.head
         if chain.limit != 0 and chain.total == 0:
@@ -204,9 +207,18 @@ cdef class Arena:
             closed = slot_close(chain.row, chain.word)
         if closed:
             CRASHPOINT(b"seal.closed")
-            announce(&self.port, CYP_SUBMIT_FULL, head, chain.head_generation, 0)
+            if full and self.compress is not None and self.closed_head == CYP_NONE:
+                self.closed_head, self.closed_generation = head, chain.head_generation
+            else:
+                announce(&self.port, CYP_SUBMIT_FULL, head, chain.head_generation, 0)
         self._retire(chain, full and closed)
         return closed
+
+    cdef void announce_closed(self) noexcept:
+        """Instead of pack_closed: the sender compresses the batch."""
+        if self.closed_head != CYP_NONE:
+            announce(&self.port, CYP_SUBMIT_FULL, self.closed_head, self.closed_generation, 0)
+            self.closed_head = CYP_NONE
 
     cdef bint close_full(self, Chain *chain, Py_ssize_t bound) noexcept:
         """Closes an open batch that cannot grow by `bound` bytes; the sticky partition is then another one."""

@@ -22,6 +22,7 @@ from cyproducer.producer.arena cimport HAVE_ROOM, NEED_MEMORY, NEED_SESSION
 from cyproducer.producer.bulk_future cimport BulkFuture, Extent, make_bulk_future
 from cyproducer.producer.columns cimport SEGMENT_FIXED, Segment, segment_get
 from cyproducer.producer.futures cimport Batch
+from cyproducer.producer.pack cimport pack_closed
 from cyproducer.producer.partitioner cimport key_partition
 from cyproducer.producer.rows cimport Cursor, Rows, rows_of_arrays, rows_of_table
 from cyproducer.producer.topics cimport Topic
@@ -365,6 +366,7 @@ cdef class Bulk:
                 self.session.close_chain(chain, False)
                 return 0
             if self.session.close_full(chain, self.bound):
+                pack_closed(self.session)
                 return 0
         status = self.session.make_room(topic, self.partition, self.bound, self._timestamp(), self.turn)
         return self._had(status)

@@ -22,6 +22,7 @@ from libc.stdint cimport int64_t, uint64_t
 from cyproducer.producer.append cimport Chain, append_record
 from cyproducer.producer.arena cimport HAVE_ROOM, NEED_SESSION
 from cyproducer.producer.futures cimport Batch, Future, fresh_delivery, room_for_delivery, set_future, watch_delivery
+from cyproducer.producer.pack cimport pack_closed
 from cyproducer.producer.partitioner cimport key_partition
 from cyproducer.producer.prepared cimport FEW_HEADERS, prepare, small_number, view_headers
 from cyproducer.producer.topics cimport Topic
@@ -304,6 +305,7 @@ cdef class KafkaProducer:
                 ):
                     break
             if sticky and session.close_full(chain, record.bound):
+                pack_closed(session)
                 continue  # a full batch: the next one is of another partition
             status = session.make_room(topic, partition, record.bound, record.timestamp, turn)
             if status != HAVE_ROOM:

@@ -19,6 +19,7 @@ from cyproducer.producer.append cimport Port, release_wakes, same_file
 from cyproducer.producer.arena cimport HAVE_ROOM, NEED_MEMORY, NEED_SESSION, SlotInfo
 from cyproducer.producer.estate cimport Estate, chain_records, revoke
 from cyproducer.producer.futures cimport make_batch
+from cyproducer.producer.pack cimport pack_closed
 from cyproducer.producer.waiter cimport Waiter
 from cyproducer.shm.atomics cimport load_acquire, load_acquire32
 from cyproducer.shm.clock cimport monotonic_ns, wake_clear
@@ -39,6 +40,7 @@ from cyproducer.shm.snapshot cimport SnapshotReader
 from cyproducer.shm.wake cimport waiter_sleeps, waiter_wakes
 
 from cyproducer import errors
+from cyproducer.record.compression import compressor
 from cyproducer.shm import handshake
 
 cdef extern from "sys/socket.h" nogil:
@@ -105,6 +107,8 @@ cdef class Session(Completion):
         self.own_wake_device = status.st_dev
         self.own_wake_inode = status.st_ino
         self._open_port(<cyp_arena_header *>arena.base, snapshot, settings)
+        if settings.compression_type is not None:
+            self.compress = compressor(settings.compression_type, settings.compression_level)
         self.token = fork_token()
 
     cdef object _open_port(self, cyp_arena_header *arena, SnapshotReader snapshot, object settings):
@@ -175,6 +179,7 @@ cdef class Session(Completion):
         if self.sentinel[0] != self.token or partition >= topic.partition_count:
             return NEED_SESSION
         status = self.lengthen(topic, partition, bound, timestamp, batch)
+        pack_closed(self)
         if status == NEED_SESSION:
             self.on_control()
         return status
@@ -193,9 +198,16 @@ cdef class Session(Completion):
         if self.sentinel[0] != self.token or partition >= topic.partition_count:
             status[0] = NEED_SESSION
             return None
+        if topic.chains[partition].row != NULL:
+            self.close_chain(&topic.chains[partition], True)
+            pack_closed(self)
+            if self.sentinel[0] != self.token:
+                status[0] = NEED_SESSION
+                return None
         status[0] = self.write_alone(
             topic, partition, timestamp, key, key_size, value, value_size, headers, header_count, batch
         )
+        self.announce_closed()  # of another thread meanwhile
         if status[0] == NEED_SESSION:
             self.on_control()
         return batch if status[0] == HAVE_ROOM else None

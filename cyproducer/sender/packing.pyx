@@ -1,4 +1,4 @@
-"""Compression of what the sender puts together: lingering and merged batches, and those without a packed body.
+"""Compression of what the sender puts together: lingering, merged, and full batches without their owner's offer.
 
 The raw records stay the truth: entries, bodies and chunks hold them, and a successor finds nothing else. The packed
 ones are private, made before the first attempt and kept for the next ones, so no front-end can change them. What
@@ -14,7 +14,9 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from cyproducer.sender.model cimport Batch, Core, FrontEnd, Wire
+from cyproducer.shm.atomics cimport load_relaxed, load_relaxed32
 from cyproducer.shm.layout cimport CYP_NONE, CYP_UNIT_BYTES
+from cyproducer.shm.slot cimport slot_offered
 
 from cyproducer.record.compression import CODES, compressor
 
@@ -42,6 +44,8 @@ cdef void pack(Core *core, Wire *wire) noexcept nogil:
         wire.codec = 0
         return
     records = wire.body if wire.body != NULL else wire.copy
+    if records == NULL and _take_offer(core.contributor_batches[wire.entry.contributors], wire):
+        return
     if records == NULL:
         records = _contiguous(core.contributor_batches[wire.entry.contributors], &gathered)
     if records != NULL:
@@ -56,6 +60,31 @@ cdef bint _is_too_old(Wire *wire) noexcept nogil:
     return wire.codec == CODEC_ZSTD and (
         wire.partition.leader == NULL or wire.partition.leader.produce_version < ZSTD_FROM
     )
+
+
+cdef bint _take_offer(Batch *batch, Wire *wire) noexcept nogil:
+    """Copies the compressed records that the batch's owner may have put beside it; False if there are none.
+
+    A broker decompresses and checks every record of such a batch, so nobody but the owner is hurt by a wrong one.
+    """
+    cdef FrontEnd *front_end = batch.front_end
+    cdef uint32_t slot = batch.slot, packed
+    cdef uint64_t size
+    while front_end.chunk_next[slot] != CYP_NONE:
+        slot = front_end.chunk_next[slot]
+    packed = slot_offered(&front_end.rows[slot])
+    if packed >= front_end.slot_count or load_relaxed(&front_end.rows[packed].open_seq) != batch.open_seq \
+            or load_relaxed32(&front_end.rows[packed].chunk_bytes) != batch.bytes:
+        return False
+    size = load_relaxed32(&front_end.rows[packed].max_count)
+    if size == 0 or size >= batch.bytes or size > (front_end.slot_count - packed) * <uint64_t>CYP_UNIT_BYTES:
+        return False
+    wire.packed = <uint8_t *>malloc(size)
+    if wire.packed == NULL:
+        return False
+    memcpy(wire.packed, front_end.chunks + <uint64_t>packed * CYP_UNIT_BYTES, size)
+    wire.packed_bytes = <uint32_t>size
+    return True
 
 
 cdef uint8_t *_contiguous(Batch *batch, uint8_t **gathered) noexcept nogil:

@@ -15,7 +15,6 @@ from cyproducer.shm.layout cimport (
     CYP_OPEN,
     CYP_OUTCOMES_MAGIC,
     CYP_READY,
-    CYP_SEALED,
     CYP_TAKEN,
     CYP_UNIT_BYTES,
     cyp_arena_header,
@@ -75,7 +74,7 @@ def count_undelivered(int fd, uint64_t slot_count):
         rows = os.pread(fd, min(CYP_BLOCK_BYTES, end - offset), offset)
         for at in range(0, len(rows) // sizeof(row)):
             memcpy(&row, <const char *>rows + at * sizeof(row), sizeof(row))
-            if word_state(row.word) in (CYP_OPEN, CYP_SEALED, CYP_READY, CYP_TAKEN):
+            if word_state(row.word) in (CYP_OPEN, CYP_READY, CYP_TAKEN):
                 records += word_count(row.word)
     return records
 

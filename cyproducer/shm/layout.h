@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CYP_LAYOUT_VERSION 3u
+#define CYP_LAYOUT_VERSION 4u
 #define CYP_ARENA_MAGIC 0x616e657261707963ull    /* "cyparena" */
 #define CYP_OUTCOMES_MAGIC 0x656d6f6374757063ull
 #define CYP_SNAPSHOT_MAGIC 0x70616e7370796373ull
@@ -42,7 +42,6 @@
  *  +--------+----+----+------------+-----------+------------+
  *
  *  FREE -> OPEN -> READY (sealed by the owner) or TAKEN (sealed by the sender) -> DONE -> FREE, generation + 1
- *       SEALED is between OPEN and READY while the owner compresses.
  *  HEAD: first chunk of a batch. CONT: the batch goes on in the chunk row.next. */
 #define CYP_WORD_BYTES_BITS 18
 #define CYP_WORD_COUNT_BITS 16
@@ -61,11 +60,10 @@
 enum cyp_slot_state {
     CYP_FREE = 0,
     CYP_OPEN = 1,
-    CYP_SEALED = 2,
-    CYP_READY = 3,
-    CYP_TAKEN = 4,
-    CYP_DONE = 5,
-    CYP_REVOKED = 6,
+    CYP_READY = 2,
+    CYP_TAKEN = 3,
+    CYP_DONE = 4,
+    CYP_REVOKED = 5,
 };
 
 #define CYP_RECORD_BYTES_MIN 7u                  /* length, attributes, two deltas, two null lengths, no headers */
@@ -82,7 +80,7 @@ typedef struct {
     int64_t base_timestamp;     /* ms; of the batch's first record; deltas of the whole chain refer to it */
     int64_t max_timestamp;      /* ms; of the chunk's first max_count records: valid if that is the word's count */
     uint32_t max_count;
-    uint32_t next;              /* slot of the chunk where the batch goes on, if CONT */
+    uint32_t next;              /* slot of the chunk where the batch goes on, if CONT; else of its packed records */
     uint64_t opened_ns;         /* CLOCK_MONOTONIC */
     uint32_t chunk_bytes;       /* 4, 16 or 64 KiB */
     uint32_t waited_ms;         /* of a batch that was moved here from another arena: its age when it was */

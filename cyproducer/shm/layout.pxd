@@ -32,7 +32,6 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
     enum cyp_slot_state:
         CYP_FREE
         CYP_OPEN
-        CYP_SEALED
         CYP_READY
         CYP_TAKEN
         CYP_DONE

@@ -52,6 +52,17 @@ static inline bool cyp_slot_close(cyp_slot_row *row, uint64_t seen) {
     return cyp_cas_u64(&row->word, seen, cyp_word_with_state(seen, CYP_READY)); /* pairs with cyp_slot_seal */
 }
 
+/* The records of a closed batch, compressed, lie in chunk `packed`: `bytes` of them for `raw_bytes`. To all others that
+ * chunk stays FREE. `last` is the batch's last chunk, which does not go on: its `next` is not in use. */
+static inline void cyp_slot_offer(
+    cyp_slot_row *last, cyp_slot_row *row, uint32_t packed, uint64_t open_seq, uint32_t raw_bytes, uint32_t bytes
+) {
+    CYP_SET(row->open_seq, open_seq);
+    CYP_SET(row->chunk_bytes, raw_bytes);
+    CYP_SET(row->max_count, bytes);
+    cyp_store_release_u32(&last->next, packed); /* the chunk and its row are seen with it; pairs with cyp_slot_offered */
+}
+
 /* -> FREE with the next generation; only after the outcome, or of a chunk that the sender never heard of. */
 static inline void cyp_slot_free(cyp_slot_row *row, uint32_t next_generation) {
     /* release: nothing that was written to the old batch can pass its end; pairs with the acquires of the word */
@@ -106,6 +117,12 @@ static inline uint64_t cyp_slot_seal(cyp_slot_row *row, bool head, uint32_t gene
         if (cyp_cas_u64(&row->word, seen, taken)) return taken;
     }
     return 0;
+}
+
+/* Where the packed records of a batch may be, after the word of its last chunk; CYP_NONE: not there, or not yet. Of a
+ * front-end that breaks the protocol it may be anything. */
+static inline uint32_t cyp_slot_offered(const cyp_slot_row *last) {
+    return cyp_load_acquire_u32(&last->next); /* pairs with cyp_slot_offer */
 }
 
 /* Where the batch goes on, after a word with CONT. */

@@ -12,6 +12,9 @@ cdef extern from "cyproducer/shm/slot.h" nogil:
     bint slot_roll "cyp_slot_roll"(cyp_slot_row *row, uint64_t seen, uint32_t next) noexcept
     bint slot_close "cyp_slot_close"(cyp_slot_row *row, uint64_t seen) noexcept
     void slot_free "cyp_slot_free"(cyp_slot_row *row, uint32_t next_generation) noexcept
+    void slot_offer "cyp_slot_offer"(
+        cyp_slot_row *last, cyp_slot_row *row, uint32_t packed, uint64_t open_seq, uint32_t raw_bytes, uint32_t size
+    ) noexcept
     uint64_t slot_take_back "cyp_slot_take_back"(cyp_slot_row *row) noexcept
 
     uint64_t slot_peek "cyp_slot_peek"(const cyp_slot_row *row) noexcept
@@ -19,6 +22,7 @@ cdef extern from "cyproducer/shm/slot.h" nogil:
     bint word_is_live "cyp_word_is_live"(uint64_t word, uint32_t generation) noexcept
     bint word_is_taken "cyp_word_is_taken"(uint64_t word, uint32_t generation) noexcept
     uint64_t slot_seal "cyp_slot_seal"(cyp_slot_row *row, bint head, uint32_t generation, uint64_t room) noexcept
+    uint32_t slot_offered "cyp_slot_offered"(const cyp_slot_row *last) noexcept
     uint32_t slot_next "cyp_slot_next"(const cyp_slot_row *row) noexcept
     bint slot_hinted "cyp_slot_hinted"(const cyp_slot_row *row, uint64_t word, int64_t *max_timestamp) noexcept
     void slot_done "cyp_slot_done"(cyp_slot_row *row, uint32_t generation) noexcept

@@ -23,6 +23,12 @@ static inline bool cyp_sender_needs_wake(const cyp_snapshot_header *snapshot, ui
     return true;
 }
 
+/* Is the sender in a sleep that a front-end may end? A hint: it may change at once. */
+static inline bool cyp_sender_asleep(const cyp_snapshot_header *snapshot) {
+    /* acquire: pairs with cyp_sender_sleeps, for next_wake_ns */
+    return (cyp_load_acquire_u64(&snapshot->sleep) & 1) && cyp_load_relaxed_u64(&snapshot->next_wake_ns) != 0;
+}
+
 /* The sender is about to sleep; it must look at every reason to stay awake after this.
  * `next_wake_ns` 0: nobody is to wake it. */
 static inline void cyp_sender_sleeps(cyp_snapshot_header *snapshot, uint64_t next_wake_ns) {

@@ -9,6 +9,7 @@ cdef extern from "cyproducer/shm/wake.h" nogil:
     bint sender_needs_wake "cyp_sender_needs_wake"(
         const cyp_snapshot_header *snapshot, uint64_t deadline_ns, uint64_t *signalled
     ) noexcept
+    bint sender_asleep "cyp_sender_asleep"(const cyp_snapshot_header *snapshot) noexcept
     void sender_sleeps "cyp_sender_sleeps"(cyp_snapshot_header *snapshot, uint64_t next_wake_ns) noexcept
     void sender_wakes "cyp_sender_wakes"(cyp_snapshot_header *snapshot) noexcept
     void waiter_sleeps "cyp_waiter_sleeps"(uint32_t *sleeping, uint32_t epoch) noexcept

@@ -31,7 +31,10 @@ STOPPED_S = 0.1
 GO_ON_LINES = 60
 FAMILIES = {"recycled": [0, 1, 2, 3]}
 ORDER = {"limit": 150, "sizes": {"100": 60, "3000": 30, "70000": 2, "600000": 1}}
-SETTINGS = {"linger_ms": 2, "buffer_memory": 4 << 20, "request_timeout_ms": 2_000, "sender_idle_timeout_ms": 5_000}
+SETTINGS = {
+    "linger_ms": 2, "buffer_memory": 4 << 20, "request_timeout_ms": 2_000, "sender_idle_timeout_ms": 5_000,
+    "compression_type": "lz4",
+}
 #: Points that are come past only where there is no sender yet: each gets a world of its own.
 FRESH = (
     "attach.spawn-lock-taken", "attach.sender-spawned", "attach.elected", "attach.listening", "attach.identity-came",

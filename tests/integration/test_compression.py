@@ -1,5 +1,7 @@
 """Compressed batches on a real Kafka: the broker checks each record of them, a foreign consumer reads them."""
 
+import gzip
+import io
 import os
 import signal
 
@@ -9,6 +11,7 @@ from support.process import wait_until
 
 from cyproducer import errors
 from cyproducer.observe.status import status
+from cyproducer.producer import session
 
 CODECS = ("gzip", "snappy", "lz4", "zstd")
 LINE = b"2026-11-21T10:%02d:%02d INFO checkout user=%06d cart=%d items took=%d ms status=ok"
@@ -146,3 +149,82 @@ def test_what_was_on_the_way_goes_out_as_small_as_before(kafka, make_producer, n
     wait_until(lambda: any(s["sender_pid"] != on_the_way["sender_pid"] for s in status()), 20, "a successor")
     kafka.resume()
     assert future.result(30).offset == 1
+
+
+OWNER = b"compressed-by-its-owner"
+
+
+def as_owner(codec, level=None):
+    """In place of compressor(), for this process: gzip with a file name in it, which the sender's has not."""
+
+    def compress(data):
+        out = io.BytesIO()
+        with gzip.GzipFile(OWNER.decode(), "wb", 6, out) as file:
+            file.write(data)
+        return out.getvalue()
+
+    return compress
+
+
+def test_full_batches_are_compressed_by_their_owner(kafka, make_producer, new_topic, monkeypatch):
+    """The sender's requests wait for a broker that is stopped: it has no use for a wake-up."""
+    monkeypatch.setattr(session, "compressor", as_owner)
+    topic = new_topic(1)
+    producer = make_producer(compression_type="gzip", linger_ms=0)
+    producer.send(topic, b"first").result(30)
+    kafka.pause()
+    try:
+        futures = [producer.send(topic, line(n), key=b"k") for n in range(20_000)]
+        array = producer.send_array(topic, [line(n) for n in range(10_000)])
+    finally:
+        kafka.resume()
+    found = rows_of(kafka, topic, 30_001)
+    for n, future in enumerate(futures):
+        assert found[0, future.result(30).offset][:2] == (b"k", line(n))
+    for n, offset in enumerate(array.result(30).offset.tolist()):
+        assert found[0, offset][:2] == (None, line(n))
+    offered = sum(path.read_bytes().count(OWNER) for path in kafka.segments(topic, 0))
+    assert offered > 0.8 * len(kafka.dump_log(topic, 0))
+
+
+def test_a_takeover_keeps_what_the_owner_has_compressed(kafka, make_producer, new_topic, monkeypatch):
+    monkeypatch.setattr(session, "compressor", as_owner)
+    topic = new_topic(1)
+    producer = make_producer(compression_type="gzip", linger_ms=0)
+    producer.send(topic, b"first").result(30)
+    kafka.pause()
+    futures = [producer.send(topic, line(n)) for n in range(20_000)]
+    (before,) = status()
+    os.kill(before["sender_pid"], signal.SIGKILL)
+    wait_until(lambda: any(s["sender_pid"] != before["sender_pid"] for s in status()), 20, "a successor")
+    kafka.resume()
+    found = rows_of(kafka, topic, 20_001)
+    for n, future in enumerate(futures):
+        assert found[0, future.result(30).offset][1] == line(n)
+    offered = sum(path.read_bytes().count(OWNER) for path in kafka.segments(topic, 0))
+    assert offered > 0.5 * len(kafka.dump_log(topic, 0))
+
+
+@pytest.mark.parametrize("junk", [b"\x1f\x8b\x08" + bytes(50), gzip.compress(b"no records at all")])
+def test_who_offers_junk_hurts_himself_alone(kafka, make_producer, new_topic, monkeypatch, junk):
+    topic = new_topic(1)
+    honest = make_producer(compression_type="gzip", linger_ms=0)
+    honest.send(topic, b"first").result(30)
+    monkeypatch.setattr(session, "compressor", lambda codec, level=None: lambda data: junk)
+    broken = make_producer(compression_type="gzip", linger_ms=0)
+    broken.send(topic, b"second").result(30)
+    kafka.pause()
+    try:
+        bad = [broken.send(topic, line(n)) for n in range(20_000)]
+        good = [honest.send(topic, line(n)) for n in range(20_000)]
+    finally:
+        kafka.resume()
+    offsets = [future.result(60).offset for future in good]
+    assert offsets == sorted(offsets)
+    refused = [error for future in bad if (error := future.exception(60)) is not None]
+    assert refused
+    known = {errors.CorruptRecordError, errors.InvalidRecordError, errors.UnknownServerError}
+    assert {type(error) for error in refused} <= known
+    found = rows_of(kafka, topic, 20_002 + len(bad) - len(refused))
+    for n, offset in enumerate(offsets):
+        assert found[0, offset][1] == line(n)

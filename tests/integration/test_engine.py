@@ -5,7 +5,7 @@ import time
 import pytest
 from support.consumer import read_topic
 from support.engine_rig import EngineRig
-from support.front_end import OPEN, SUBMIT_FULL, SUBMIT_OPEN, run_until, topic_number
+from support.front_end import OPEN, READY, SUBMIT_FULL, SUBMIT_OPEN, run_until, topic_number
 
 from cyproducer import errors
 from cyproducer.record.builder import RecordBatchBuilder
@@ -236,7 +236,7 @@ def test_a_chain_of_chunks_is_one_batch(rig, kafka, topic):
     for part, (slot, following) in enumerate(((0, 4), (4, 16), (16, 0xFFFFFFFF))):
         front_end.write_chunk(
             slot, parts[part], 3, topic=number, partition=0, base=NOW, highest=NOW, next_slot=following,
-            state=OPEN if part == 2 else 3, flags=(1 << 59 if part == 0 else 0) | (1 << 58 if part < 2 else 0),
+            state=OPEN if part == 2 else READY, flags=(1 << 59 if part == 0 else 0) | (1 << 58 if part < 2 else 0),
         )
     front_end.submit(SUBMIT_OPEN, 0)
     [(slot, _, count, base, _, error, _)] = rig.outcomes(front_end, 1)

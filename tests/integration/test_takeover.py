@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from support.consumer import read_topic
 from support.fault_rig import INVALID_RECORD
-from support.front_end import CONT, HEAD, OPEN, READY, PlainFrontEnd, run_until
+from support.front_end import CONT, HEAD, OPEN, READY, REVOKED, PlainFrontEnd, run_until
 from support.process import wait_until
 from support.scripted_broker import (
     NOT_ENOUGH_REPLICAS,
@@ -394,7 +394,7 @@ def test_a_front_end_that_ended_before_the_takeover_is_delivered(rig, broker):
     assert look["attached"] == 1
     assert look["held"] == [rig.front_ends[living].attach_id]
     row = rig.front_ends[unnoticed].row(15 * 16)
-    assert rig.front_ends[unnoticed].get("Q", row) >> 60 == 6, "a slot of an ended front-end is revoked"
+    assert rig.front_ends[unnoticed].get("Q", row) >> 60 == REVOKED, "a slot of an ended front-end is revoked"
 
 
 def test_a_front_end_of_which_nothing_is_left_is_let_go(rig):

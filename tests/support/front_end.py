@@ -14,7 +14,7 @@ from cyproducer.shm.snapshot import SnapshotReader
 
 from cyproducer.record.builder import RecordBatchBuilder
 
-FREE, OPEN, SEALED, READY, TAKEN, DONE, REVOKED = range(7)
+FREE, OPEN, READY, TAKEN, DONE, REVOKED = range(6)
 HEAD, CONT = 1 << 59, 1 << 58
 SUBMIT_OPEN, SUBMIT_FULL = 1, 2
 RESULT, RELEASE = 1, 2

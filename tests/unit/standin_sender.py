@@ -21,7 +21,7 @@ from cyproducer.shm.snapshot import SnapshotWriter, snapshot_bytes
 from cyproducer.shm import handshake
 
 NONE = 0xFFFFFFFF
-FREE, OPEN, READY, TAKEN, DONE = 0, 1, 3, 4, 5
+FREE, OPEN, READY, TAKEN, DONE = range(5)
 OUTCOMES_MAGIC = 0x656D6F6374757063
 RESULT, RELEASE = 1, 2
 SNAPSHOT_SLEEP = 128
