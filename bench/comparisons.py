@@ -13,6 +13,7 @@ USUAL = Load()
 class Comparison:
     """What is measured against what.
 
+    warm_rounds  rounds before the first that counts, in which a real broker's JVM compiles
     measure      how: "throughput", "paced", "latency", "memory" (see bench.work), "start", "idle", "calls", "spark"
     vary         the field of the load that takes each of `points` in turn; a point may be a (field, value) of two
     quick_...    those of a quick run, if fewer
@@ -28,6 +29,7 @@ class Comparison:
     load: Load = USUAL
     broker: str = "null"
     rounds: int = 5
+    warm_rounds: int = 0
     goals: tuple[Goal, ...] = ()
     vary: str | None = None
     points: tuple[Any, ...] = (None,)
@@ -162,8 +164,9 @@ ROWS = (
         quick_contestants=("none", "send", "confluent"),
         broker="kafka3",
         rounds=3,
+        warm_rounds=1,
         figures=(
-            *("net_cpu_us", "broker_us", "requests_per_s", "connections", "cpu_us", "sender_us"),
+            *("net_cpu_us", "broker_us", "net_broker_us", "requests_per_s", "connections", "cpu_us", "sender_us"),
             *("sender_wake_ups_per_s", "foreign_cores"),
         ),
         plot="net_cpu_us",

@@ -19,6 +19,7 @@ FIGURES: dict[str, Figure] = {
     "front_end_us": Figure("of it front-ends", "us", "{:.3g}"),
     "sender_us": Figure("of it sender and supervisor", "us", "{:.3g}"),
     "broker_us": Figure("the brokers' CPU per message", "us", "{:.3g}"),
+    "net_broker_us": Figure("the brokers' CPU per message beyond that of idle ones", "us", "{:.3g}"),
     "foreign_cores": Figure("cores that others kept busy", "", "{:.2f}"),
     "gb_per_s": Figure("values per second", "GB/s", "{:.3g}"),
     "bytes_per_record": Figure("bytes per record on the wire", "B", "{:.1f}"),

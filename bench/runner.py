@@ -96,11 +96,12 @@ def samples_of(
     comparison: Comparison, options: Options, brokers: Brokers, skipped: dict[str, str]
 ) -> Iterator[Sample]:
     """A B C A B C; each measurement as it is made. Who cannot is put into `skipped`, and not asked again."""
+    warm = 0 if options.quick else comparison.warm_rounds
     with stage_of(comparison, options, brokers) as measure:
-        for number in range(options.rounds_of(comparison)):
+        for number in range(-warm, options.rounds_of(comparison)):
             for point in options.points_of(comparison):
                 load = options.load_of(comparison, point)
-                none = 0.0
+                none: work.Figures = {}
                 for name in options.contestants_of(comparison):
                     if name in skipped:
                         continue
@@ -111,8 +112,12 @@ def samples_of(
                         print(f"  {name}: {error}", file=sys.stderr, flush=True)
                         continue
                     if comparison.measure == "paced":
-                        none = figures["cpu_us"] if name == "none" else none
-                        figures["net_cpu_us"] = max(0.0, figures["cpu_us"] - none)
+                        none = figures.copy() if name == "none" else none
+                        for what in ("cpu_us", "broker_us"):
+                            figures[f"net_{what}"] = max(0.0, figures[what] - none.get(what, 0.0))
+                    if number < 0:
+                        print(f"  {name}: not counted, the brokers compile", file=sys.stderr, flush=True)
+                        continue
                     yield {"contestant": name, "round": number, "point": point, "figures": figures}
 
 
