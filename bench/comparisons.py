@@ -14,7 +14,8 @@ class Comparison:
     """What is measured against what.
 
     warm_rounds  rounds before the first that counts, in which a real broker's JVM compiles
-    measure      how: "throughput", "paced", "latency", "memory" (see bench.work), "start", "idle", "calls", "spark"
+    measure      how: "throughput", "paced", "latency", "memory" (see bench.work), "start", "idle", "recovery", "calls",
+                 "spark"
     vary         the field of the load that takes each of `points` in turn; a point may be a (field, value) of two
     quick_...    those of a quick run, if fewer
     figures      what the report shows of it
@@ -264,6 +265,26 @@ ROWS = (
         figures=("first_ms",),
         plot="first_ms",
         goals=(Goal("send_kept", "first_ms", most=1, against="confluent_callback"),),
+    ),
+    Comparison(
+        "recovery",
+        "what comes and goes: attach, reclaim, restart (not a row of what is to be reached against others)",
+        "recovery",
+        ("send",),
+        rounds=3,
+        figures=(
+            *("forked_p50_ms", "forked_p99_ms", "fresh_p50_ms", "fresh_p99_ms"),
+            *("reclaim_p50_ms", "reclaim_p99_ms", "restart_p50_ms", "restart_p99_ms"),
+        ),
+        plot="forked_p50_ms",
+        goals=(
+            Goal("send", "forked_p50_ms", most=2),
+            Goal("send", "forked_p99_ms", most=10),
+            Goal("send", "fresh_p50_ms", most=2),
+            Goal("send", "fresh_p99_ms", most=10),
+            Goal("send", "reclaim_p50_ms", most=5),
+            Goal("send", "restart_p99_ms", most=1000),
+        ),
     ),
     Comparison(
         "calls",

@@ -38,6 +38,14 @@ FIGURES: dict[str, Figure] = {
     "idle_sender_wake_ups_per_s": Figure("wake-ups per second of the idle sender", "1/s", "{:.2f}"),
     "idle_supervisor_wake_ups_per_s": Figure("wake-ups per second of the supervisor", "1/s", "{:.2f}"),
     "attach_ms": Figure("time to attach a front-end", "ms", "{:.2f}"),
+    "forked_p50_ms": Figure("first send() of a forked worker, p50", "ms", "{:.2f}"),
+    "forked_p99_ms": Figure("first send() of a forked worker, p99", "ms", "{:.2f}"),
+    "fresh_p50_ms": Figure("first send() of a new process, p50", "ms", "{:.2f}"),
+    "fresh_p99_ms": Figure("first send() of a new process, p99", "ms", "{:.2f}"),
+    "reclaim_p50_ms": Figure("kill -9 of a front-end to all of it taken over, p50", "ms", "{:.2f}"),
+    "reclaim_p99_ms": Figure("kill -9 of a front-end to all of it taken over, p99", "ms", "{:.2f}"),
+    "restart_p50_ms": Figure("kill -9 of the sender to the next acknowledgement, p50", "ms", "{:.1f}"),
+    "restart_p99_ms": Figure("kill -9 of the sender to the next acknowledgement, p99", "ms", "{:.1f}"),
     "ns": Figure("the caller's CPU per call, loop included", "ns", "{:.0f}"),
 }
 """`messages` and `seconds` are kept as well, and not shown."""

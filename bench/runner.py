@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from bench import calls, idle, spark, start, work
+from bench import calls, idle, recovery, spark, start, work
 from bench.brokers import Brokers
 from bench.comparisons import Comparison
 from bench.contestants import CONTESTANTS, NotSupportedError
@@ -85,8 +85,8 @@ def stage_of(comparison: Comparison, options: Options, brokers: Brokers) -> Iter
         with work.topics_on(broker, load) as topics:
             if kind == "start":
                 return start.measure(broker, topics, load, name, settings)
-            if kind == "idle":
-                return idle.measure(broker, topics, load, name, settings)
+            if kind in ("idle", "recovery"):
+                return (idle if kind == "idle" else recovery).measure(broker, topics, load, name, settings)
             return work.measure(broker, topics, load, name, kind, settings)
 
     yield measure

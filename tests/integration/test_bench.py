@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 from support.process import script_environment
 
 import bench
-from bench import calls, idle, start, work
+from bench import calls, idle, recovery, start, work
 from bench.__main__ import chosen, pairs
 from bench.brokers import KafkaBroker, NullBroker
 from bench.contestants import CONTESTANTS, NotSupportedError
@@ -250,6 +250,9 @@ def test_jobs_measure_what_they_say():
         assert start.measure(null, ["t"], TINY, "send_kept", {})["first_ms"] > 0
         still = idle.measure(null, ["t"], replace(TINY, idle=3), "send", {})
         assert still["attach_ms"] > 0
+        times = recovery.measure(null, ["t"], TINY, "send", {})
+        for what in ("forked", "fresh", "reclaim", "restart"):
+            assert 0 < times[f"{what}_p50_ms"] <= times[f"{what}_p99_ms"], what
         with calls.stage(null, ["t"], TINY, {}) as take:
             assert take("send")["ns"] > take("loop")["ns"]
         with pytest.raises(NotSupportedError, match="no single records"):

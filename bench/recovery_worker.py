@@ -1,0 +1,138 @@
+"""The parent of front-ends that come and go: `python -m bench.recovery_worker JSON`.
+
+Answers lists of milliseconds: "forked" and "fresh" from the call of a process' first send() to its return, where the
+sender runs and the producer is its parent's, or its own; "reclaim" from the SIGKILL of a front-end to the sender's
+hang-up, when all that it had is delivered or on its way and its memory is given back; "restart" from the SIGKILL of the
+sender to the acknowledgement of a record that was sent after it.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from bench.loads import Load, values_of
+from cyproducer import KafkaProducer
+from cyproducer.observe.status import status
+
+DOUBLE = struct.Struct("d")
+LONG_LIFE_S = 1.1
+"""A sender that lives for less is not restarted at once (`backoff_s` of the supervisor)."""
+FRESH = """
+import sys, time
+from cyproducer import KafkaProducer
+producer = KafkaProducer(bootstrap_servers=sys.argv[1], sender_idle_timeout_ms=120_000)
+begin = time.perf_counter()
+future = producer.send(sys.argv[2], b"value")
+took = time.perf_counter() - begin
+future.result(60)
+print(took * 1e3)
+"""
+
+
+def in_child(act: Callable[[int], None]) -> tuple[int, int]:
+    """Fork; the child does `act` with the end of a pipe that is written, and ends. (its pid, the end that is read)"""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            os.close(read)
+            act(write)
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(write)
+    return pid, read
+
+
+def forked(producer: KafkaProducer, topic: str, value: bytes) -> float:
+    """The first send() of a child, in ms."""
+
+    def act(write: int) -> None:
+        begin = time.perf_counter()
+        future = producer.send(topic, value)
+        took = time.perf_counter() - begin
+        future.result(60)
+        os.write(write, DOUBLE.pack(took * 1e3))
+
+    pid, read = in_child(act)
+    answer = os.read(read, DOUBLE.size)
+    os.close(read)
+    os.waitpid(pid, 0)
+    return float(DOUBLE.unpack(answer)[0])
+
+
+def fresh(bootstrap: str, topic: str) -> float:
+    """The first send() of a process that was executed, in ms."""
+    run = subprocess.run([sys.executable, "-c", FRESH, bootstrap, topic], capture_output=True, text=True, check=True)
+    return float(run.stdout)
+
+
+def reclaim(producer: KafkaProducer, topic: str, value: bytes) -> float:
+    """From a child's SIGKILL until the sender hangs up on it, in ms; its control socket is held here as well."""
+    ours, theirs = socket.socketpair()
+
+    def act(write: int) -> None:
+        producer.send(topic, value).result(60)
+        for _ in range(100):
+            producer.send(topic, value)
+        session: Any = producer._session
+        socket.send_fds(theirs, [b"+"], [session.attachment.socket.fileno()])
+        signal.pause()
+
+    pid, read = in_child(act)
+    _, fds, _, _ = socket.recv_fds(ours, 1, 1)
+    with socket.socket(fileno=fds[0]) as control:
+        poller = select.poll()
+        poller.register(control, select.POLLIN)
+        begin = time.perf_counter()
+        os.kill(pid, signal.SIGKILL)
+        poller.poll(10_000)
+        took = time.perf_counter() - begin
+    os.waitpid(pid, 0)
+    os.close(read)
+    ours.close()
+    theirs.close()
+    return took * 1e3
+
+
+def restart(producer: KafkaProducer, topic: str, value: bytes) -> float:
+    """From the sender's SIGKILL to the acknowledgement of a record that was sent after it, in ms."""
+    producer.send(topic, value).result(60)
+    (sender,) = status()
+    time.sleep(LONG_LIFE_S)
+    begin = time.perf_counter()
+    os.kill(sender["sender_pid"], signal.SIGKILL)
+    producer.send(topic, value).result(60)
+    return (time.perf_counter() - begin) * 1e3
+
+
+def main() -> None:
+    """Do all of it, and answer."""
+    order = json.loads(sys.argv[1])
+    topic, value = order["topic"], values_of(Load())[0]
+    producer = KafkaProducer(
+        bootstrap_servers=order["bootstrap"], sender_idle_timeout_ms=120_000, **order["settings"]
+    )
+    producer.send(topic, value).result(60)
+    times = {
+        "forked": [forked(producer, topic, value) for _ in range(order["forked"])],
+        "fresh": [fresh(order["bootstrap"], topic) for _ in range(order["fresh"])],
+        "reclaim": [reclaim(producer, topic, value) for _ in range(order["reclaim"])],
+        "restart": [restart(producer, topic, value) for _ in range(order["restart"])],
+    }
+    producer.close()
+    print(json.dumps(times), flush=True)
+    sys.stdin.readline()
+
+
+if __name__ == "__main__":
+    main()
