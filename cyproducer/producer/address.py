@@ -12,10 +12,9 @@ from cyproducer.config import Settings
 from cyproducer.shm import handshake, rendezvous
 from cyproducer.shm.arena import LAYOUT_VERSION
 from cyproducer.shm.rendezvous import Rendezvous, RendezvousError, Surroundings
+from cyproducer.shm.whereabouts import whereabouts
 
 __all__ = ["Address"]
-
-_VARIABLES = (b"CYPRODUCER_RUNTIME_DIR", b"TMPDIR")
 
 
 class Address:
@@ -42,7 +41,7 @@ class Address:
         self._found: tuple[Rendezvous, dict[str, Any]] | None = None
         if not named:
             try:
-                self._find(_surroundings(), make=False)
+                self._find(whereabouts(), make=False)
             except (OSError, RendezvousError):
                 pass  # the first use will tell
 
@@ -51,23 +50,19 @@ class Address:
 
         Makes the runtime directory. Raises RendezvousError.
         """
-        now = _surroundings()
+        now = whereabouts()
         if again or self._found is None or now != self._depends_on:
             self._find(now, make=True)
         assert self._found is not None
         return self._found
 
-    def _find(self, surroundings: tuple[Any, ...], make: bool) -> None:
+    def _find(self, where: tuple[Any, ...], make: bool) -> None:
         directory = rendezvous.runtime_directory(make=make)
-        description = rendezvous.identity(LAYOUT_VERSION, self._expected, surroundings[0])
+        description = rendezvous.identity(LAYOUT_VERSION, self._expected, Surroundings(*where[:4]))
         self._found = rendezvous.of_sender(directory, description), description
-        self._depends_on = surroundings
+        self._depends_on = where
 
 
 def _application_name() -> str:
     name = os.path.basename(sys.argv[0]) if getattr(sys, "argv", None) else ""
     return ("".join(c for c in name if c.isprintable()) or os.path.basename(sys.executable or "python"))[:100]
-
-
-def _surroundings() -> tuple[Surroundings, tuple[bytes | None, ...]]:
-    return rendezvous.surroundings(), tuple(os.environb.get(name) for name in _VARIABLES)

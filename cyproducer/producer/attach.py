@@ -24,13 +24,14 @@ from cyproducer.errors import (
 )
 from cyproducer.producer.address import Address
 from cyproducer.producer.spawn import Spawned, SpawnLock, interpreters, spawn_sender
-from cyproducer.shm import handshake, rendezvous
+from cyproducer.shm import handshake
 from cyproducer.shm.arena import create_arena, map_outcomes
 from cyproducer.shm.crash import DEBUG, crashpoint
 from cyproducer.shm.region import Region
 from cyproducer.shm.rendezvous import Rendezvous, RendezvousError
 from cyproducer.shm.snapshot import SnapshotReader
 from cyproducer.shm.waiting import wait_readable
+from cyproducer.shm.whereabouts import whereabouts
 
 __all__ = ["Attachment", "SlowSenderError", "connect"]
 
@@ -385,7 +386,7 @@ def _say_hello(attachment: Attachment, settings: Settings, address: Address) -> 
         raise _kernel_error(error) from error
     more = {
         "pid": os.getpid(),
-        "time_namespace": rendezvous.namespace("time"),
+        "time_namespace": whereabouts()[2],
         "slots": attachment.slot_count,
     }
     try:

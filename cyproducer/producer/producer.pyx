@@ -47,6 +47,7 @@ cdef double HAND_OVER_S = 5         # at exit, for records that have lost their 
 
 _log = logging.getLogger("cyproducer")
 _attached = weakref.WeakSet()
+_of_parents = []    # sessions that a forked child does without; their end would touch what it never needs
 
 
 def check_platform():
@@ -356,6 +357,7 @@ cdef class KafkaProducer:
     cdef Session current(self):
         """The session that has succeeded all others; a fresh one without a sender in a forked child."""
         if self.session.sentinel[0] != self.session.process:
+            _of_parents.append(self.session)
             self.session = Session(None, None)
         elif self.session.successor is not None:
             self.session = self.session.latest

@@ -14,6 +14,8 @@ import stat
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from cyproducer.shm.whereabouts import whereabouts
+
 __all__ = [
     "Rendezvous",
     "RendezvousError",
@@ -33,7 +35,6 @@ __all__ = [
 SOCKET_PATH_BYTES_MAX = 107
 _SOCKET_SUFFIX = ".sock"
 _NAME_LENGTH = 16
-_CGROUP_BYTES_MAX = 65536
 _SECRET = re.compile(r"passw|secret|token|credential|jaas|private|(^|_)key($|_)", re.IGNORECASE)
 # These belong to a front-end's wishes rather than to what the sender does: the largest one asked for counts.
 _NOT_IDENTITY = frozenset({"sender", "sender_idle_timeout_ms"})
@@ -170,18 +171,7 @@ def public_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def surroundings() -> Surroundings:
     """Of this process, now."""
-    return Surroundings(os.geteuid(), namespace("pid"), namespace("time"), _cgroup())
-
-
-def _cgroup() -> bytes:
-    try:
-        fd = os.open("/proc/self/cgroup", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return b""
-    try:
-        return os.read(fd, _CGROUP_BYTES_MAX)
-    finally:
-        os.close(fd)
+    return Surroundings(*whereabouts()[:4])
 
 
 def identity(
@@ -197,14 +187,6 @@ def identity(
         "service": service_name(where.cgroup.decode(errors="replace")),
         "settings": public_settings(settings),
     }
-
-
-def namespace(kind: str) -> int:
-    """The number of this process' namespace of a kind ("pid", "time"); 0 where it cannot be told."""
-    try:
-        return os.stat(f"/proc/self/ns/{kind}").st_ino
-    except OSError:
-        return 0
 
 
 def of_sender(directory: str, description: Mapping[str, Any]) -> Rendezvous:

@@ -5,8 +5,10 @@ import os
 
 import pytest
 from cyproducer.shm.arena import LAYOUT_VERSION
+from cyproducer.shm.whereabouts import whereabouts
 
 from cyproducer.config import Settings
+from cyproducer.producer import address as module
 from cyproducer.producer.address import Address
 from cyproducer.shm import rendezvous
 
@@ -51,10 +53,24 @@ def test_another_directory_or_user_or_namespace_is_another_address(directory, tm
     assert address.find()[0].socket.startswith(str(tmp_path / "other"))
     monkeypatch.setenv("CYPRODUCER_RUNTIME_DIR", str(directory))
     assert address.find()[0] == first
-    monkeypatch.setattr(rendezvous, "namespace", lambda kind: 7)
+    uid, _, _, *rest = whereabouts()
+    monkeypatch.setattr(module, "whereabouts", lambda: (uid, 7, 7, *rest))
     place, description = address.find()
     assert (description["pid_namespace"], description["time_namespace"]) == (7, 7)
     assert place != first
+
+
+def test_whereabouts_are_what_proc_says(directory, monkeypatch) -> None:
+    monkeypatch.delenv("TMPDIR", raising=False)
+    uid, pid_namespace, time_namespace, cgroup, runtime, temporary = whereabouts()
+    assert uid == os.geteuid()
+    assert pid_namespace == os.stat("/proc/self/ns/pid").st_ino
+    assert time_namespace == os.stat("/proc/self/ns/time").st_ino
+    with open("/proc/self/cgroup", "rb") as file:
+        assert cgroup == file.read()
+    assert (runtime, temporary) == (os.fsencode(directory), None)
+    monkeypatch.setenv("TMPDIR", "/var/tmp")
+    assert whereabouts()[-1] == b"/var/tmp"
 
 
 def test_a_directory_that_was_removed_is_made_again_when_nobody_was_there(directory) -> None:
