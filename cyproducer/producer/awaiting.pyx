@@ -17,14 +17,14 @@ from cyproducer.shm.waiting import is_patched
 cdef extern from "poll.h" nogil:
     enum:
         POLLIN
-        POLLNVAL
     struct pollfd:
         int fd
         short events
         short revents
     int poll(pollfd *fds, unsigned long count, int timeout_ms)
 
-cdef int64_t TRUST_NS = 50_000_000
+cdef int64_t TRUST_NS = 50_000_000      # of a wait, before it is asked whether the descriptors are still ours
+cdef double LONGEST_S = 1e9
 
 
 def await_batch(Batch batch, timeout):
@@ -35,7 +35,7 @@ def await_batch(Batch batch, timeout):
     if is_patched():
         return False
     if timeout is not None:
-        deadline = <int64_t>monotonic_ns() + <int64_t>(max(timeout, 0.0) * 1e9)
+        deadline = <int64_t>monotonic_ns() + <int64_t>(min(max(timeout, 0.0), LONGEST_S) * 1e9)
     session = batch.session
     if session.sentinel[0] != session.token:
         return False
@@ -56,24 +56,26 @@ def await_batch(Batch batch, timeout):
 
 cdef int _sleep(Session session, Batch batch, Waiter waiter, int64_t deadline) except -1:
     """Until the outcome is there, the session is not, or the time is over."""
-    cdef int64_t now, until
-    cdef bint verified = False
+    cdef int64_t now, until = monotonic_ns() + TRUST_NS
     while not batch.done and session.sentinel[0] == session.token:
         now = <int64_t>monotonic_ns()
         if 0 <= deadline <= now:
             return 0
-        # Has the program closed our descriptors? Not asked of a wait that is short.
-        until = deadline if verified else now + TRUST_NS if deadline < 0 else min(deadline, now + TRUST_NS)
-        if _poll(session, waiter, -1 if until < 0 else until - now) == 0 and not verified:
-            session.verify()
-            if not waiter.is_open():
-                return 0
-            verified = True
+        if deadline >= 0:
+            until = deadline if until < 0 else min(deadline, until)
+        _poll(session, waiter, -1 if until < 0 else max(0, until - now))
+        if batch.done:
+            return 0
+        # Not before: most waits are short, and only a program that has closed our descriptors comes here in a circle.
+        session.verify()
+        if not waiter.is_open():
+            return 0
+        until = -1
     return 0
 
 
 cdef int _poll(Session session, Waiter waiter, int64_t left_ns) except -1:
-    """Sleeps until there is news, which the session takes; 0: the time is over, or a descriptor is none."""
+    """Sleeps until there is news, which the session takes, or the time is over."""
     cdef pollfd polled[3]
     cdef int64_t left_ms = -1 if left_ns < 0 else min((left_ns + 999_999) // 1_000_000, 0x7fffffff)
     cdef int ready
@@ -87,8 +89,6 @@ cdef int _poll(Session session, Waiter waiter, int64_t left_ns) except -1:
         if errno != EINTR:
             raise OSError(errno, "poll")
         PyErr_CheckSignals()
-        return 1
-    if (polled[0].revents | polled[1].revents | polled[2].revents) & POLLNVAL:
         return 0
     if polled[0].revents:
         waiter.clear()
@@ -96,4 +96,4 @@ cdef int _poll(Session session, Waiter waiter, int64_t left_ns) except -1:
         session.on_control()
     if polled[1].revents and session.sentinel[0] == session.token:
         session.on_wake()
-    return ready
+    return 0

@@ -338,9 +338,6 @@ cdef class Session(Completion):
             self.wake_fd, self.own_wake_device, self.own_wake_inode
         ):
             return
-        attachment = self.attachment
-        attachment.socket.detach()
-        attachment.wake_fd = attachment.sender_wake_fd = -1
         # To the sender that is the end of this process: it delivers all that was committed.
         self.end("the program has closed the producer's descriptors", errors.OUTCOME_UNKNOWN)
 

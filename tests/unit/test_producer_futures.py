@@ -473,3 +473,46 @@ def test_gevent_greenlets_go_on_while_one_waits(sender):
     threading.Thread(target=release).start()
     done = run(code, sender.path)
     assert done.stdout == "[0, 0, 0] True [0]\n", done.stderr
+
+
+def test_waiting_for_single_records_makes_one_eventfd(sender, producer, monkeypatch):
+    made = []
+    eventfd = os.eventfd
+    monkeypatch.setattr(os, "eventfd", lambda *given: made.append(given) or eventfd(*given))
+    sender.delay = 0.01
+    for n in range(20):
+        assert producer.send("one", b"%d" % n).result(10).partition == 0
+    assert len(made) == 1
+
+
+def test_result_after_the_program_has_replaced_the_descriptors(sender, producer):
+    """They are readable all the time: the wait must neither go on for ever nor in a circle."""
+    producer.send("one", b"1").result(10)
+    sender.hold = True
+    future = producer.send("one", b"2")
+    attachment = producer._session.attachment
+    numbers = [attachment.wake_fd, attachment.sender_wake_fd]
+    read, write = os.pipe()
+    os.write(write, b"x")
+    for fd in numbers:
+        os.dup2(read, fd)
+    used = time.thread_time()
+    with pytest.raises(errors.OutcomeUnknownError):
+        future.result(10)
+    assert time.thread_time() - used < 1
+    for fd in (*numbers, read, write):
+        os.close(fd)
+
+
+def test_waits_that_time_out_leave_no_waiter(sender, producer):
+    sender.hold = True
+    future = producer.send("one", b"1")
+    for timeout in (0, -1, 0.001):
+        with pytest.raises(errors.KafkaTimeoutError, match="still under way"):
+            future.result(timeout)
+    started = time.monotonic()
+    timer = threading.Timer(0.1, sender.release)
+    timer.start()
+    assert future.result(1e30).offset == 0
+    assert time.monotonic() - started < 9
+    timer.join()
