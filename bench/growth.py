@@ -37,7 +37,7 @@ IDLE = (0, 10, 100, 1000)
 
 GROWTH = (
     growth("workers", "workers from 1 to 64", ("send", "confluent"), "processes", WORKERS,
-           Load(messages=1_280_000, warmup=128_000), quick_points=(1, 16)),
+           Load(messages=2_560_000, warmup=1_280_000), quick_points=(1, 16)),
     growth("partitions", "partitions from 1 to 1,000, random keys", ("send_keyed", "confluent_keyed"), "partitions",
            PARTITIONS, Load(messages=600_000, warmup=60_000)),
     growth("topics", "topics from 1 to 500, each in turn", ("send_topics", "confluent_topics"), "topics", TOPICS,
