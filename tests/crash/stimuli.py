@@ -41,7 +41,9 @@ class Scene:
     @contextlib.contextmanager
     def producer(self, **settings: Any) -> Iterator[KafkaProducer]:
         """A front-end in this process, of the world's sender."""
-        producer = KafkaProducer(**{**self.world.order.settings, "linger_ms": 30, **settings})
+        producer = KafkaProducer(
+            **{**self.world.order.settings, "linger_ms": 30, "compression_type": None, **settings}
+        )
         try:
             yield producer
         finally:
