@@ -90,7 +90,9 @@ class Rig:
     @contextlib.contextmanager
     def _falling(self, world: World) -> Iterator[None]:
         """The supervisor and the sender fall within the block."""
-        known = wait_until(world.status, 10, "a sender")
+        known = wait_until(
+            lambda: (found := world.status()) and found["supervisor_pid"] and found, 10, "a sender with its supervisor"
+        )
         with falling([known["sender_pid"], known["supervisor_pid"]], founder_of(known["socket"])) as fall:
             yield
         self.falls.append(fall)

@@ -262,7 +262,11 @@ def _in_flight(scene: Scene) -> int:
 def _process(which: str) -> Stimulus:
     @contextlib.contextmanager
     def kill(scene: Scene) -> Iterator[None]:
-        status = wait_until(scene.world.status, PATIENCE_S, "the sender's status")
+        # A sender that has lost its supervisor has another one a moment later.
+        status = wait_until(
+            lambda: (found := scene.world.status()) and found["supervisor_pid"] and found, PATIENCE_S,
+            "a sender with its supervisor",
+        )
         os.kill(status[which], signal.SIGKILL)
         yield
 
