@@ -127,9 +127,10 @@ class Rig:
                 os.kill(pid, signal.SIGCONT)
 
     def go_on(self, world: World, after: str) -> None:
-        """The world is as it was: everybody lives, and records are acknowledged."""
+        """The world is as it was: everybody lives, the supervisor too, and records are acknowledged."""
         before = self.acknowledged(world)
         try:
+            wait_until(lambda: (found := world.status()) and found["supervisor_pid"], 30, f"a supervisor after {after}")
             wait_until(lambda: self.acknowledged(world) >= before + GO_ON_LINES, 30, f"acknowledgements after {after}")
         except AssertionError as error:
             self.defects.append(str(error))
