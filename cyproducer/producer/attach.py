@@ -31,7 +31,7 @@ from cyproducer.shm.region import Region
 from cyproducer.shm.rendezvous import Rendezvous, RendezvousError
 from cyproducer.shm.snapshot import SnapshotReader
 from cyproducer.shm.waiting import wait_readable
-from cyproducer.shm.whereabouts import whereabouts
+from cyproducer.shm.whereabouts import time_namespace
 
 __all__ = ["Attachment", "SlowSenderError", "connect"]
 
@@ -98,14 +98,17 @@ class Attachment:
         _attachments.add(self)
 
     def close(self) -> None:
-        """Hangs up and unmaps; the sender delivers what is there. Again: nothing."""
+        """Hangs up and gives the memory back; the sender delivers what is there. Again: nothing.
+
+        Threads may be in the middle of the session's methods: the addresses stay until nobody refers to them.
+        """
         self.close_descriptors()
         if self.arena is not None:
-            self.arena.close()
+            self.arena.vacate()
         if self.outcomes is not None:
-            self.outcomes.close()
+            self.outcomes.vacate()
         if self.snapshot is not None:
-            self.snapshot.region.close()
+            self.snapshot.region.vacate()
 
     def close_descriptors(self) -> None:
         """Hangs up; the memory stays mapped. Again: nothing."""
@@ -386,7 +389,7 @@ def _say_hello(attachment: Attachment, settings: Settings, address: Address) -> 
         raise _kernel_error(error) from error
     more = {
         "pid": os.getpid(),
-        "time_namespace": whereabouts()[2],
+        "time_namespace": time_namespace(),
         "slots": attachment.slot_count,
     }
     try:

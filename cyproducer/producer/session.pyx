@@ -1,6 +1,7 @@
 """A front-end's attachment to one sender: room for records, sleeping and waking, and its end.
 
-Every method runs with the GIL held, which makes appends single-file.
+Every method runs with the GIL held, which makes appends single-file. One that calls Python may find the session
+ended by another thread when it goes on, and its memory zero pages (Region.vacate): the token tells.
 
 A session ends once. end() is for good: all batches get an outcome here. lose() is for a sender that is gone
 with its supervisor: what may have gone out gets an outcome, the rest is inherited by the next session of the
@@ -301,10 +302,10 @@ cdef class Session(Completion):
                 return
             for fd in fds:
                 os.close(fd)
-            if message is None and load_acquire32(&self.outcomes.control) != CYP_CONTROL_DETACHED:
+            if message is None:
+                if load_acquire32(&self.outcomes.control) == CYP_CONTROL_DETACHED:
+                    break
                 self.lose("the sender is gone")
-            elif message is None:
-                break
             elif message.get("op") == "ended":
                 self.lose("the sender has ended")
             elif message.get("op") == "detached":

@@ -25,7 +25,8 @@ from cyproducer.sender.succession import Succession
 from cyproducer.shm import handshake
 from cyproducer.shm.arena import LAYOUT_VERSION
 from cyproducer.shm.crash import DEBUG, crashpoint
-from cyproducer.shm.rendezvous import public_settings, surroundings
+from cyproducer.shm.rendezvous import public_settings
+from cyproducer.shm.whereabouts import time_namespace
 
 __all__ = ["DRAIN_S", "Control", "Facts"]
 
@@ -79,7 +80,7 @@ class Control(Succession):
         self.finished = False
         self.standing_warnings: list[str] = []
         self._drain_deadline = 0.0
-        self._time_namespace = surroundings().time_namespace
+        self._time_namespace = time_namespace()
         self._idle_since: float | None = clock()
         self._listening_again: float | None = None
         self._peers: dict[int, Peer] = {}

@@ -5,7 +5,19 @@ import threading
 
 from libc.errno cimport errno
 from libc.stdint cimport uint8_t, uint64_t
-from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
+from posix.mman cimport (
+    MAP_ANONYMOUS,
+    MAP_FAILED,
+    MAP_FIXED,
+    MAP_NORESERVE,
+    MAP_PRIVATE,
+    MAP_SHARED,
+    PROT_READ,
+    PROT_WRITE,
+    mmap,
+    mprotect,
+    munmap,
+)
 
 
 cdef extern from "cyproducer/shm/linux.h" nogil:
@@ -159,6 +171,25 @@ cdef class Region:
         """Neither unmaps nor closes: in a forked child the mapping is not there, and the descriptor is its caller's."""
         self.base = NULL
         self.fd = -1
+
+    def vacate(self):
+        """Gives the memory back, and keeps its addresses, which read as zeros, until the object goes. Again: nothing.
+
+        For what threads still point into: whoever let the GIL go in the middle of something finds zeros, not a fault.
+        """
+        cdef void *vacant
+        if self.base != NULL and fork_page()[0] == self.process:
+            # Read-only first: pages that cannot be written are never refused, however strict the overcommit.
+            vacant = mmap(
+                self.base, self.size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0
+            )
+            if vacant == MAP_FAILED:
+                self.base = NULL  # who knows whose the addresses are now
+            else:
+                cyp_madvise(vacant, self.size, MADV_DONTFORK)
+                if self.writable:
+                    mprotect(vacant, self.size, PROT_READ | PROT_WRITE)
+        self.close_descriptor()
 
     def close(self):
         """Unmaps (in the process that mapped it) and closes the descriptor. Again: nothing."""

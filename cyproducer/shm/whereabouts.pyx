@@ -23,9 +23,14 @@ def whereabouts():
     CYPRODUCER_RUNTIME_DIR and TMPDIR). An inode is 0 and the text empty where they cannot be told, None is not set.
     """
     return (
-        geteuid(), _inode(b"/proc/self/ns/pid"), _inode(b"/proc/self/ns/time"), _cgroup(),
+        geteuid(), _inode(b"/proc/self/ns/pid"), time_namespace(), _cgroup(),
         _variable(b"CYPRODUCER_RUNTIME_DIR"), _variable(b"TMPDIR"),
     )
+
+
+cpdef unsigned long long time_namespace():
+    """Its inode; 0 where it cannot be told. Clocks of different ones must not be compared."""
+    return _inode(b"/proc/self/ns/time")
 
 
 cdef unsigned long long _inode(const char *path) noexcept:

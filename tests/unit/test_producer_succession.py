@@ -8,7 +8,7 @@ from collections import defaultdict
 
 import pytest
 from standin_sender import StandIn
-from support.process import run_script
+from support.process import run_script, start_script
 
 import cyproducer
 from cyproducer import KafkaProducer, errors
@@ -303,6 +303,41 @@ def test_sends_of_many_threads_and_arrays_through_many_deaths(started, path):
             assert [future.exception(0) for future, _ in entries if future.exception(0) is not None] == []
             numbers = [int(r.value.split()[1]) for r in log if r.value.startswith(name + b" ")]
             assert numbers == list(range(sum(count for _, count in entries)))
+
+
+OVERTAKEN = """
+import sys, threading
+from cyproducer import KafkaProducer
+from cyproducer.shm import handshake
+
+def overtaken(sock):
+    handshake.receive = receive
+    got = receive(sock)
+    faster = threading.Thread(target=session.on_control)
+    faster.start()
+    faster.join()
+    assert not session.alive
+    return got
+
+producer = KafkaProducer(sender=sys.argv[1])
+producer.send("t", b"x").result(10)
+session = producer._session
+print("go", flush=True)
+input()
+receive, handshake.receive = handshake.receive, overtaken
+session.on_control()
+print(session.outstanding(), flush=True)
+"""
+
+
+def test_a_thread_that_finds_the_end_after_another_one_has_dealt_with_it(started, path):
+    """It has let the GIL go in the middle of a method, and then looks into memory that was given back."""
+    sender = started()
+    with start_script(OVERTAKEN, path) as process:
+        assert process.stdout.readline() == "go\n"
+        die(sender)
+        out, err = process.communicate("\n", 30)
+        assert (process.returncode, out) == (0, "(0, 0)\n"), err
 
 
 def test_an_orderly_end_leaves_what_was_not_sent_to_the_next_sender(started, path):

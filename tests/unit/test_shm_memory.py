@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+from pathlib import Path
 
 import pytest
 from cyproducer.shm.pool import ChunkPool
@@ -99,6 +100,24 @@ def test_a_read_only_descriptor_cannot_be_mapped_for_writing():
     assert reader.memory().readonly
     reader.close()
     region.close()
+
+
+def mappings(name):
+    return [line for line in Path("/proc/self/maps").read_text().splitlines() if name in line]
+
+
+def test_a_vacated_region_is_zeros_until_it_goes():
+    region = Region.create("cyproducer-vacant", 8192)
+    view = region.memory()
+    view[:3] = b"abc"
+    assert len(mappings("cyproducer-vacant")) == 1
+    for _ in range(2):
+        region.vacate()
+        assert region.fd == -1
+        assert mappings("cyproducer-vacant") == []
+        assert bytes(view) == bytes(8192)
+    for _ in range(200):  # of one TiB each: more addresses than there are
+        Region.create("cyproducer-vacant", 1 << 40).vacate()
 
 
 def test_a_forked_child_has_another_token_and_no_mapping():
