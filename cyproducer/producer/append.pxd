@@ -6,7 +6,7 @@ after the GIL was released since the chain was looked up.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
-from cyproducer.record.encode cimport HeaderView, put_record, record_size
+from cyproducer.record.encode cimport HeaderView, fetch_ahead, put_record, record_size
 from cyproducer.shm.clock cimport eventfd_signal, monotonic_ns
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.layout cimport CYP_SUBMIT_OPEN, cyp_arena_header, cyp_slot_row, cyp_snapshot_header
@@ -164,6 +164,7 @@ cdef inline bint append_record(
     if bound > room and record_size(delta, index, key_size, value_size, headers, header_count) > room:
         return False
     at = chain_tail(chain)
+    fetch_ahead(at, at + room, bound)
     end = put_record(at, delta, index, key, key_size, value, value_size, headers, header_count)
     CRASHPOINT(b"append.encoded")
     return commit_records(port, chain, 1, <uint32_t>(end - at), timestamp)

@@ -27,7 +27,7 @@ from cyproducer.producer.partitioner cimport key_partition
 from cyproducer.producer.rows cimport Cursor, Rows, rows_of_arrays, rows_of_table
 from cyproducer.producer.topics cimport Topic
 from cyproducer.record.encode cimport (
-    RECORD_OVERHEAD_BOUND, HeaderView, put_bytes, put_equal_records, put_record_front, record_body_size,
+    RECORD_OVERHEAD_BOUND, HeaderView, fetch_ahead, put_bytes, put_equal_records, put_record_front, record_body_size,
 )
 from cyproducer.record.varint cimport get_varint, size_of_varint
 from cyproducer.shm.clock cimport monotonic_ns, realtime_coarse_ms
@@ -227,6 +227,7 @@ cdef class Bulk:
                 )
                 stop = NO_ROOM
                 break
+            fetch_ahead(at, end, body)
             at = put_record_front(
                 at, body, timestamp - chain.base_timestamp, index, key, key_size, value, value_size
             )
@@ -272,6 +273,7 @@ cdef class Bulk:
                 body = record_body_size(delta, index, -1, value_size, NULL, 0)
                 if at + body + size_of_varint(<int32_t>body) > end:
                     break
+                fetch_ahead(at, end, body)
                 at = put_record_front(at, body, delta, index, NULL, -1, value, value_size)
                 at[0] = 0
                 at += 1

@@ -128,11 +128,17 @@ static inline const uint8_t *cyp_check_usual(const uint8_t *at, const uint8_t *e
     return more == 0 || value & 1 || at + 1 != behind || CYP_BYTE(at) != 0 ? NULL : behind;
 }
 
+/* As many as are checked while a line comes from far away. */
+#define CYP_CHECK_AHEAD_BYTES 2048
+
 /* `n` bytes hold `count` records whose offset deltas are `first`, `first` + 1 and so on. */
 static inline bool cyp_check_records(const uint8_t *at, size_t n, uint32_t count, uint32_t first) {
     const uint8_t *const end = at + n;
     const uint8_t *behind;
     for (uint64_t delta = first; delta < (uint64_t)first + count; delta++) {
+        /* Another core has written them, and where a record begins is known only when the one before has come. */
+        __builtin_prefetch(at + CYP_CHECK_AHEAD_BYTES);
+        __builtin_prefetch(at + CYP_CHECK_AHEAD_BYTES + 64);
         behind = end - at >= 24 ? cyp_check_usual(at, end, delta) : NULL;
         if (behind == NULL) behind = cyp_check_record(at, end, delta);
         if (behind == NULL) return false;
