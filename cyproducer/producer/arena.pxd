@@ -18,6 +18,10 @@ cdef enum Room:
     NEED_BATCH = 3      # the sender has sealed the batch: open a fresh one
 
 
+cdef enum:
+    LEFT_MAX = 2        # batches that the sender is left to compress: one that it is at, one so that it goes on
+
+
 ctypedef struct SlotInfo:
     # Private to the owner of the arena: what the sender could not have changed.
     void *batch                     # heads: the Batch whose outcome is awaited, a reference; else NULL
@@ -46,8 +50,10 @@ cdef class Arena:
     cdef object compress                    # None, or what compresses a full batch
     cdef uint32_t closed_head               # a full batch that pack_closed is to announce; CYP_NONE
     cdef uint32_t closed_generation
-    cdef uint32_t left_head                 # the batch that the sender was left to compress last; CYP_NONE
-    cdef uint32_t left_generation
+    cdef uint32_t given_head                # the full batch that pack_closed announced last; CYP_NONE
+    cdef uint32_t given_generation
+    cdef uint32_t[LEFT_MAX] left_heads      # batches that the sender was left to compress; CYP_NONE
+    cdef uint32_t[LEFT_MAX] left_generations
     cdef bint freed                         # memory came back since somebody reset it
     cdef readonly long long pending         # batches without an outcome
     cdef readonly long long records         # in batches that are closed

@@ -34,7 +34,9 @@ cdef class Arena:
     """Chunks and batches of one arena; Session adds the sender."""
 
     def __cinit__(self, *args):
-        self.first_pending = self.last_pending = self.closed_head = self.left_head = CYP_NONE
+        self.first_pending = self.last_pending = self.closed_head = self.given_head = CYP_NONE
+        for i in range(LEFT_MAX):
+            self.left_heads[i] = CYP_NONE
 
     def __dealloc__(self):
         cdef uint32_t slot = self.first_pending

@@ -1,9 +1,9 @@
 """Compression of the batches that a process fills by itself, on its own CPU.
 
 The batch is closed and belongs to the sender as it is; its compressed records are an offer beside it, in a chunk of
-their own that is freed with the batch. A sender that needs the batch before they are there, or finds no room for them,
-or has taken over from another one, compresses the raw records itself. So nobody waits, and a process that dies in
-between has lost nothing.
+their own that is freed with the batch. A sender that finds none (the batch's linger time was over before, there was no
+room, it has taken over from another one) compresses the raw records itself. So nobody waits longer than without, and a
+process that dies in between has lost nothing.
 """
 
 import logging
@@ -14,6 +14,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from cyproducer.producer.append cimport announce
+from cyproducer.producer.arena cimport LEFT_MAX
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.layout cimport CYP_BLOCK_BYTES, CYP_NONE, CYP_SUBMIT_FULL, CYP_UNIT_BYTES
 from cyproducer.shm.pool cimport class_for
@@ -40,20 +41,31 @@ cdef int pack_closed(Session session) except -1:
     finally:
         # Other threads may have run: the sender may be gone, or be done with the batch.
         if _is_there(session, head, generation):
+            session.given_head, session.given_generation = head, generation
             announce(&session.port, CYP_SUBMIT_FULL, head, generation, 0)
     return 0
 
 
 cdef bint _leave_to_sender(Session session, uint32_t head, uint32_t generation) noexcept:
-    """Does the sender sleep, with nothing to compress that it was left before?"""
-    cdef uint32_t left = session.left_head
-    if not sender_asleep(session.port.snapshot):
+    """Does the sender lack work: has it sent what it was given last, or all but one of those that it was left?
+
+    It goes on with that one while the owner fills and compresses the next. Asleep it may still have to be told.
+    """
+    cdef int i, place = -1, unsent = 0
+    for i in range(LEFT_MAX):
+        if _is_sent(session, session.left_heads[i], session.left_generations[i]):
+            place = i
+        else:
+            unsent += 1
+    if place < 0 or unsent == 0 and not sender_asleep(session.port.snapshot) \
+            and not _is_sent(session, session.given_head, session.given_generation):
         return False
-    if left != CYP_NONE and _is_there(session, left, session.left_generation) \
-            and not sent_is(&session.sent[left], session.left_generation):
-        return False
-    session.left_head, session.left_generation = head, generation
+    session.left_heads[place], session.left_generations[place] = head, generation
     return True
+
+
+cdef bint _is_sent(Session session, uint32_t head, uint32_t generation) noexcept:
+    return head == CYP_NONE or not _is_there(session, head, generation) or sent_is(&session.sent[head], generation)
 
 
 cdef bint _is_there(Session session, uint32_t head, uint32_t generation) noexcept:
@@ -63,7 +75,7 @@ cdef bint _is_there(Session session, uint32_t head, uint32_t generation) noexcep
 cdef int _pack(Session session, uint32_t head, uint32_t generation) except -1:
     cdef Py_buffer packed
     try:
-        raw = _records(session, head)  # a copy: the arena may be unmapped while the library reads
+        raw = _records(session, head)  # a copy: the arena may be given back while the library reads
         PyObject_GetBuffer(session.compress(raw), &packed, PyBUF_SIMPLE)
     except Exception as error:
         _log.error("the sender compresses from here on; it fails in this process: %s", error)

@@ -50,12 +50,11 @@ def compressor(codec: str, level: int | None = None) -> Compress:
 
 
 def _snappy(raw: Compress, data: memoryview) -> bytes:
-    out = bytearray(_SNAPPY_HEADER)
+    parts: list[Any] = [_SNAPPY_HEADER]
     for at in range(0, len(data), _BLOCK_BYTES):
-        block = bytes(raw(data[at : at + _BLOCK_BYTES]))
-        out += struct.pack(">i", len(block))
-        out += block
-    return bytes(out)
+        block = raw(data[at : at + _BLOCK_BYTES])
+        parts += (struct.pack(">i", len(block)), block)
+    return b"".join(parts)
 
 
 def _only_block(frame: Any) -> Any:
@@ -66,15 +65,13 @@ def _only_block(frame: Any) -> Any:
 
 
 def _lz4(compress_block: Compress, data: memoryview) -> bytes:
-    out = bytearray(_LZ4_HEADER)
+    parts: list[Any] = [_LZ4_HEADER]
     for at in range(0, len(data), _BLOCK_BYTES):
         part = data[at : at + _BLOCK_BYTES]
-        block = bytes(compress_block(part))
+        block = compress_block(part)
         if len(block) < len(part):
-            out += struct.pack("<I", len(block))
-            out += block
+            parts += (struct.pack("<I", len(block)), block)
         else:
-            out += struct.pack("<I", len(part) | _LZ4_STORED)
-            out += part
-    out += _LZ4_END
-    return bytes(out)
+            parts += (struct.pack("<I", len(part) | _LZ4_STORED), part)
+    parts.append(_LZ4_END)
+    return b"".join(parts)

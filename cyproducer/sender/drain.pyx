@@ -3,15 +3,15 @@
 Fair over partitions: the ready ones of a node are a ring that goes on where the last request stopped (Kafka's
 drainIndex). Fair over front-ends inside one: deficit round robin over their queues, so that one's backlog of
 32 MiB does not stand before another's record. A small request takes along what still lingers, since sending
-it now costs no request more.
+it now costs no request more; but for full batches that their owner is compressing.
 """
 
 from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from cyproducer.shm.crash cimport CRASHPOINT
-from cyproducer.shm.layout cimport CYP_BLOCK_BYTES
+from cyproducer.shm.layout cimport CYP_BLOCK_BYTES, CYP_READY
 from cyproducer.shm.slot cimport slot_glance
-from cyproducer.shm.word cimport word_bytes, word_continues
+from cyproducer.shm.word cimport word_bytes, word_continues, word_state
 from cyproducer.sender.accumulator cimport put_back, seal, take_head
 from cyproducer.sender.connection cimport enqueue
 from cyproducer.sender.entries cimport any_idempotent, assign, stamp
@@ -244,6 +244,15 @@ cdef uint64_t _peek_bytes(Batch *batch) noexcept nogil:
     return CYP_BLOCK_BYTES if word_continues(word) else word_bytes(word)
 
 
+cdef bint _owner_packs(Batch *batch) noexcept nogil:
+    """Does its owner fill the batch, or compress the full one before it says so? It is due by its age as ever."""
+    cdef uint64_t word
+    if batch.front_end.codec == 0:
+        return False
+    word = slot_glance(&batch.front_end.rows[batch.slot])
+    return word_continues(word) or word_state(word) == CYP_READY
+
+
 cdef Queue *_next_queue(Core *core, Partition *partition, int16_t acks) noexcept nogil:
     """The queue whose turn it is. Ready heads before lingering ones; the deficit decides among the ready."""
     cdef Queue *queue = partition.ring
@@ -258,7 +267,7 @@ cdef Queue *_next_queue(Core *core, Partition *partition, int16_t acks) noexcept
             left -= 1
             if queue.front_end.acks == acks and (partition.penalty or not queue.offender):
                 if queue.head.state == BATCH_LINGERING:
-                    if lingering == NULL:
+                    if lingering == NULL and not _owner_packs(queue.head):
                         lingering = queue
                 else:
                     some_ready = True
@@ -293,6 +302,7 @@ cdef void _find_company(
                 and queue.front_end.idempotent == first.idempotent and queue.front_end.retries == first.retries \
                 and queue.front_end.codec == first.codec and queue.front_end.level == first.level \
                 and not queue.head.solo and not queue.offender \
+                and not (queue.head.state == BATCH_LINGERING and _owner_packs(queue.head)) \
                 and size + _peek_bytes(queue.head) <= limit:
             if _close_head(core, queue) and size + queue.head.bytes <= limit:
                 size += queue.head.bytes

@@ -166,9 +166,21 @@ def as_owner(codec, level=None):
     return compress
 
 
-def test_full_batches_are_compressed_by_their_owner(kafka, make_producer, new_topic, monkeypatch):
-    """The sender's requests wait for a broker that is stopped: it has no use for a wake-up."""
+@pytest.fixture
+def owner(monkeypatch):
+    """What the front-ends of this process compress has the mark OWNER."""
     monkeypatch.setattr(session, "compressor", as_owner)
+
+
+def share_of_the_owner(kafka, topic):
+    """Of the batches of partition 0, how many carry the mark."""
+    marked = sum(path.read_bytes().count(OWNER) for path in kafka.segments(topic, 0))
+    return marked / len(kafka.dump_log(topic, 0))
+
+
+@pytest.mark.usefixtures("owner")
+def test_full_batches_are_compressed_by_their_owner(kafka, make_producer, new_topic):
+    """The sender's requests wait for a broker that is stopped: it has no use for a wake-up."""
     topic = new_topic(1)
     producer = make_producer(compression_type="gzip", linger_ms=0)
     producer.send(topic, b"first").result(30)
@@ -183,26 +195,26 @@ def test_full_batches_are_compressed_by_their_owner(kafka, make_producer, new_to
         assert found[0, future.result(30).offset][:2] == (b"k", line(n))
     for n, offset in enumerate(array.result(30).offset.tolist()):
         assert found[0, offset][:2] == (None, line(n))
-    offered = sum(path.read_bytes().count(OWNER) for path in kafka.segments(topic, 0))
-    assert offered > 0.8 * len(kafka.dump_log(topic, 0))
+    assert share_of_the_owner(kafka, topic) > 0.8
 
 
-def test_a_takeover_keeps_what_the_owner_has_compressed(kafka, make_producer, new_topic, monkeypatch):
-    monkeypatch.setattr(session, "compressor", as_owner)
+@pytest.mark.usefixtures("owner")
+def test_a_takeover_keeps_what_the_owner_has_compressed(kafka, make_producer, new_topic):
     topic = new_topic(1)
     producer = make_producer(compression_type="gzip", linger_ms=0)
     producer.send(topic, b"first").result(30)
     kafka.pause()
-    futures = [producer.send(topic, line(n)) for n in range(20_000)]
-    (before,) = status()
-    os.kill(before["sender_pid"], signal.SIGKILL)
-    wait_until(lambda: any(s["sender_pid"] != before["sender_pid"] for s in status()), 20, "a successor")
-    kafka.resume()
+    try:
+        futures = [producer.send(topic, line(n)) for n in range(20_000)]
+        (before,) = status()
+        os.kill(before["sender_pid"], signal.SIGKILL)
+        wait_until(lambda: any(s["sender_pid"] != before["sender_pid"] for s in status()), 20, "a successor")
+    finally:
+        kafka.resume()
     found = rows_of(kafka, topic, 20_001)
     for n, future in enumerate(futures):
         assert found[0, future.result(30).offset][1] == line(n)
-    offered = sum(path.read_bytes().count(OWNER) for path in kafka.segments(topic, 0))
-    assert offered > 0.5 * len(kafka.dump_log(topic, 0))
+    assert share_of_the_owner(kafka, topic) > 0.5
 
 
 @pytest.mark.parametrize("junk", [b"\x1f\x8b\x08" + bytes(50), gzip.compress(b"no records at all")])

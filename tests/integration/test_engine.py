@@ -72,6 +72,29 @@ def test_an_open_batch_is_sealed_by_the_sender_after_the_linger_time(rig, topic)
     assert front_end.sent_word(16) == 1
 
 
+@pytest.mark.parametrize("codec", [None, "gzip"])
+def test_what_its_owner_compresses_is_not_taken_along(rig, topic, codec):
+    """A small request takes along what lingers, but not a full batch that its owner has not announced yet."""
+    front_end = rig.attach(linger_ms=10_000, compression_type=codec)
+    number = topic_number(rig.engine, front_end, topic)
+    for slot, partition in ((0, 0), (16, 1)):  # the partition's first batch goes alone
+        front_end.send(slot, records(b"first"), topic=number, partition=partition)
+    rig.outcomes(front_end, 2)
+    builder = RecordBatchBuilder(65_536)
+    builder.append(NOW, None, b"being compressed")
+    front_end.write_chunk(32, builder.records(), 1, topic=number, partition=0, base=NOW, highest=NOW, state=READY)
+    front_end.submit(SUBMIT_OPEN, 32)
+    front_end.send(48, records(b"complete"), topic=number, partition=1)
+    if codec is None:
+        assert sorted(outcome[0] for outcome in rig.outcomes(front_end, 2)) == [32, 48]
+        return
+    assert [outcome[0] for outcome in rig.outcomes(front_end, 1)] == [48]
+    with pytest.raises(TimeoutError):
+        rig.outcomes(front_end, 1, timeout=0.3)
+    front_end.submit(SUBMIT_FULL, 32)
+    assert [outcome[0] for outcome in rig.outcomes(front_end, 1)] == [32]
+
+
 def test_acks_one_and_zero(rig, kafka, topic):
     """acks=0 gets no answer, so no offset. The topic is known to take records: else they would be lost silently."""
     one, zero = rig.attach(acks=1, enable_idempotence=False), rig.attach(acks=0, enable_idempotence=False)
