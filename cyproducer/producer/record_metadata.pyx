@@ -4,6 +4,7 @@ A callback or result() of every record makes one, and most look at one field or 
 """
 
 cimport cython
+from cpython.object cimport PyObject_RichCompare
 
 from cyproducer.types import TopicPartition
 
@@ -68,16 +69,7 @@ cdef class RecordMetadata:
             other = (<RecordMetadata>other)._tuple()
         elif not isinstance(other, tuple):
             return NotImplemented
-        mine = self._tuple()
-        if operation == 2:
-            return mine == other
-        if operation == 3:
-            return mine != other
-        if operation == 0:
-            return mine < other
-        if operation == 1:
-            return mine <= other
-        return mine > other if operation == 4 else mine >= other
+        return PyObject_RichCompare(self._tuple(), other, operation)
 
     def __repr__(self):
         return f"RecordMetadata({', '.join([f'{name}={value!r}' for name, value in zip(self._fields, self._tuple())])})"

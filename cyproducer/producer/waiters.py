@@ -115,31 +115,35 @@ def wait_batch(batch: Any, timeout: float | None) -> bool:
 
 def wait_batches(batches: Iterable[Any], timeout: float | None, any_of: bool = False) -> bool:
     """Waits until all (or any) of the batches have their outcome; False: not within `timeout` seconds."""
+    deadline = None if timeout is None else time.monotonic() + timeout
     waiter = Waiter()
     sessions = []
     pending = []
-    for batch in batches:
-        session = batch.session
-        if batch.add_waiter(waiter):
-            pending.append(batch)
-            if session not in sessions:
-                sessions.append(session)
-        elif any_of:
+    try:
+        for batch in batches:
+            session = batch.session  # before: another thread may finish the batch at once, which then has none
+            if batch.add_waiter(waiter):
+                pending.append(batch)
+                if session not in sessions:
+                    sessions.append(session)
+            elif any_of:
+                return True
+        if not pending:
             return True
-    if not pending:
-        return True
-    waiter.wanted = 1 if any_of else len(pending)
-    deadline = None if timeout is None else time.monotonic() + timeout
-    left = list(pending)
+        waiter.wanted = 1 if any_of else len(pending)
+        left = list(pending)
 
-    def over() -> bool:
-        if any_of:
-            return any(batch.done for batch in left)
-        while left and left[-1].done:
-            left.pop()
-        return not left
+        def over() -> bool:
+            if any_of:
+                return any(batch.done for batch in left)
+            while left and left[-1].done:
+                left.pop()
+            return not left
 
-    return wait_until(sessions, waiter, over, deadline)
+        return wait_until(sessions, waiter, over, deadline)
+    finally:
+        for batch in pending:
+            batch.remove_waiter(waiter)
 
 
 def _ours(fs: Iterable[AnyFuture]) -> set[AnyFuture]:

@@ -18,7 +18,9 @@ from support.process import wait_until
 
 import cyproducer
 from cyproducer import KafkaProducer, errors
+from cyproducer.producer import waiters
 from cyproducer.producer.delivery import Delivery
+from cyproducer.producer.waiter import Waiter
 
 HERE = Path(__file__).parent
 
@@ -504,9 +506,14 @@ def test_result_after_the_program_has_replaced_the_descriptors(sender, producer)
         os.close(fd)
 
 
-def test_waits_that_time_out_leave_no_waiter(sender, producer):
+def test_waits_that_time_out_leave_no_waiter(sender, producer, monkeypatch):
+    made = []
+    monkeypatch.setattr(waiters, "Waiter", lambda: made.append(Waiter()) or made[-1])
     sender.hold = True
     future = producer.send("one", b"1")
+    for return_when in (concurrent.futures.ALL_COMPLETED, concurrent.futures.FIRST_COMPLETED):
+        assert cyproducer.wait([future], 0.001, return_when).not_done == {future}
+    kept = [sys.getrefcount(waiter) for waiter in made]
     for timeout in (0, -1, 0.001):
         with pytest.raises(errors.KafkaTimeoutError, match="still under way"):
             future.result(timeout)
@@ -516,3 +523,21 @@ def test_waits_that_time_out_leave_no_waiter(sender, producer):
     assert future.result(1e30).offset == 0
     assert time.monotonic() - started < 9
     timer.join()
+    assert kept == [sys.getrefcount(waiter) for waiter in [Waiter(), Waiter()]]
+
+
+def test_a_batch_that_finishes_as_it_is_waited_for(producer):
+    """Another thread takes the outcome between two steps of the wait: the batch has no session any more."""
+    producer.send("one", b"1").result(10)
+
+    class Finishing:
+        session, done = producer._session, False
+
+        def add_waiter(self, waiter):
+            self.session, self.done = None, True
+            return True
+
+        def remove_waiter(self, waiter):
+            assert self.done
+
+    assert waiters.wait_batches([Finishing(), Finishing()], 10)
