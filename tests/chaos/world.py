@@ -128,6 +128,11 @@ class World:
                 return found[0]
         return None
 
+    def supervised(self) -> dict[str, Any] | None:
+        """The sender's status if it answers and has its supervisor."""
+        found = self.status()
+        return found if found and found["supervisor_pid"] else None
+
     def sender_processes(self) -> list[int]:
         """Pids of senders and supervisors that use the runtime directory."""
         return [process.pid for process in users_of(self.runtime) if "cyproducer-sender" in command_of(process)]

@@ -90,9 +90,7 @@ class Rig:
     @contextlib.contextmanager
     def _falling(self, world: World) -> Iterator[None]:
         """The supervisor and the sender fall within the block."""
-        known = wait_until(
-            lambda: (found := world.status()) and found["supervisor_pid"] and found, 10, "a sender with its supervisor"
-        )
+        known = wait_until(world.supervised, 10, "a sender with its supervisor")
         with falling([known["sender_pid"], known["supervisor_pid"]], founder_of(known["socket"])) as fall:
             yield
         self.falls.append(fall)
@@ -130,7 +128,7 @@ class Rig:
         """The world is as it was: everybody lives, the supervisor too, and records are acknowledged."""
         before = self.acknowledged(world)
         try:
-            wait_until(lambda: (found := world.status()) and found["supervisor_pid"], 30, f"a supervisor after {after}")
+            wait_until(world.supervised, 30, f"a supervisor after {after}")
             wait_until(lambda: self.acknowledged(world) >= before + GO_ON_LINES, 30, f"acknowledgements after {after}")
         except AssertionError as error:
             self.defects.append(str(error))

@@ -263,10 +263,7 @@ def _process(which: str) -> Stimulus:
     @contextlib.contextmanager
     def kill(scene: Scene) -> Iterator[None]:
         # A sender that has lost its supervisor has another one a moment later.
-        status = wait_until(
-            lambda: (found := scene.world.status()) and found["supervisor_pid"] and found, PATIENCE_S,
-            "a sender with its supervisor",
-        )
+        status = wait_until(scene.world.supervised, PATIENCE_S, "a sender with its supervisor")
         os.kill(status[which], signal.SIGKILL)
         yield
 
