@@ -14,10 +14,14 @@ HEADERS = [("trace", b"0123456789abcdef"), ("kind", b"bench")]
 
 @dataclass(frozen=True)
 class Load:
-    """One measurement's work. `messages` and `warmup` are shared by the processes, and capped by `most_bytes`."""
+    """One measurement's work. `messages` and `warmup` are shared by the processes, and capped by `most_bytes`.
+
+    Who has sent them in less than `least_seconds` sends them again.
+    """
 
     messages: int = 1_000_000
     warmup: int = 100_000
+    least_seconds: float = 0.5
     processes: int = 1
     value_bytes: int = 100
     partitions: int = 12

@@ -19,7 +19,10 @@ from bench.processes import stop_senders
 
 QUICK_SHARE = 0.2
 QUICK_SECONDS = 1.0
+QUICK_LEAST_SECONDS = 0.1
 Measure = Callable[[Load, str], work.Figures]
+#: What is measured otherwise than by a load's workers.
+_WITH_THEIR_OWN = {"start": start.measure, "idle": idle.measure, "recovery": recovery.measure}
 
 
 @dataclass(frozen=True)
@@ -50,9 +53,10 @@ class Options:
         load = comparison.load_at(point)
         share = self.share * (QUICK_SHARE if self.quick else 1.0)
         seconds = min(load.seconds, QUICK_SECONDS) if self.quick else load.seconds
+        least_seconds = min(load.least_seconds, QUICK_LEAST_SECONDS) if self.quick else load.least_seconds
         return replace(
             load, messages=max(1, int(load.messages * share)), warmup=int(load.warmup * share), seconds=seconds,
-            most_bytes=max(load.value_bytes, int(load.most_bytes * share)),
+            least_seconds=least_seconds, most_bytes=max(load.value_bytes, int(load.most_bytes * share)),
         )  # fmt: skip
 
 
@@ -83,10 +87,8 @@ def stage_of(comparison: Comparison, options: Options, brokers: Brokers) -> Iter
         broker = brokers.get(comparison.broker, load)
         settings = settings_for(comparison, options, name)
         with work.topics_on(broker, load) as topics:
-            if kind == "start":
-                return start.measure(broker, topics, load, name, settings)
-            if kind in ("idle", "recovery"):
-                return (idle if kind == "idle" else recovery).measure(broker, topics, load, name, settings)
+            if kind in _WITH_THEIR_OWN:
+                return _WITH_THEIR_OWN[kind](broker, topics, load, name, settings)
             return work.measure(broker, topics, load, name, kind, settings)
 
     yield measure

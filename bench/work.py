@@ -75,8 +75,8 @@ def connections(pids: list[int], ports: set[int]) -> int:
 
 def orders(
     broker: Broker, topics: list[str], load: Load, name: str, job: str, settings: dict[str, Any]
-) -> tuple[list[dict[str, Any]], int]:
-    """(the orders of all processes, the records that they send in all)."""
+) -> list[dict[str, Any]]:
+    """The orders of all processes."""
     kind = CONTESTANTS[name]
     unit = kind.unit(load)
     if job == "throughput":
@@ -88,14 +88,14 @@ def orders(
         "job": job, "contestant": name, "bootstrap": broker.bootstrap, "topics": topics, "load": asdict(load),
         "settings": settings, "warmup": warmup, "count": count,
     }  # fmt: skip
-    return [order] * load.processes, (count + warmup) * load.processes
+    return [order] * load.processes
 
 
 def measure(
     broker: Broker, topics: list[str], load: Load, name: str, job: str, settings: dict[str, Any]
 ) -> Figures:
     """One contestant once. Raises LostError, or NotSupportedError if it cannot."""
-    work, sent = orders(broker, topics, load, name, job, settings)
+    work = orders(broker, topics, load, name, job, settings)
     kind = CONTESTANTS[name]
     before = Before(broker, topics)
     with workers_of(work) as workers:
@@ -103,6 +103,7 @@ def measure(
             hear(worker, name)
         with busy_neighbours(load.busy):
             figures, answers = observe(broker, workers, kind, name, job)
+    sent = sum(answer["sent"] + order["warmup"] for answer, order in zip(answers, work, strict=True))
     if kind.library != "none":
         check(broker, topics, load, name, sent, before)
         if before.volume is not None:

@@ -36,7 +36,7 @@ NOW = 1_700_000_000_000
 
 COMMAND = [sys.executable, "-m", "bench", "--results"]
 ROOT = Path(bench.__file__).parents[1]
-TINY = Load(messages=2000, warmup=1000, rate=200, seconds=0.3, partitions=3)
+TINY = Load(messages=2000, warmup=1000, least_seconds=0, rate=200, seconds=0.3, partitions=3)
 
 
 def test_confluent_delivers_idempotently_to_the_null_broker():
@@ -236,6 +236,14 @@ def test_contestants_send_what_they_say(name):
         assert null.counters().records >= figures["messages"]
 
 
+def test_who_is_fast_sends_again_until_it_can_be_measured():
+    with NullBroker(3, check_every=1) as null, own_senders():
+        figures = measured(null, "send", "throughput", replace(TINY, least_seconds=0.2))
+        assert figures["seconds"] >= 0.2
+        assert figures["messages"] > 2000
+        assert figures["messages"] % 2000 == 0
+
+
 def test_jobs_measure_what_they_say():
     with NullBroker(3, check_every=1) as null, own_senders():
         paced = measured(null, "send_keyed", "paced", replace(TINY, processes=2))
@@ -280,7 +288,9 @@ def test_the_command_measures_in_turn_and_reports(tmp_path):
     assert (made["failed"], made["skipped"]) == (None, {})
     order = [(s["round"], s["contestant"]) for s in made["samples"]]
     assert order == [(number, name) for number in range(2) for name in ("send_kept", "confluent_callback")]
-    assert all(s["figures"]["messages"] == 20_000 for s in made["samples"])
+    assert {s["figures"]["messages"] % 20_000 for s in made["samples"]} == {0}
+    assert min(s["figures"]["messages"] for s in made["samples"]) >= 20_000
+    assert min(s["figures"]["seconds"] for s in made["samples"]) >= 0.1
     assert made["machine"]["cores"] > 0
     assert made["limits"]["loopback_gb_per_s"] > 0
     text = (tmp_path / "RESULTS.md").read_text()
