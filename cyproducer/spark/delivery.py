@@ -81,15 +81,12 @@ def deliver(
 
 def _settle(outstanding: deque[tuple[Any, int, int]], done: Delivery) -> None:
     """Wait for the oldest batch and count its rows; a failed row raises its error."""
-    import pyarrow
-    import pyarrow.compute as compute
+    import numpy
 
     future, rows, size = outstanding[0]
-    written = future.result()
-    numbers = pyarrow.Array.from_buffers(pyarrow.int32(), rows, [None, pyarrow.py_buffer(written.partition)])
-    for entry in compute.value_counts(numbers):
-        number = entry["values"].as_py()
-        done.partitions[number] = done.partitions.get(number, 0) + entry["counts"].as_py()
+    for number, count in enumerate(numpy.bincount(future.result().partition).tolist()):
+        if count:
+            done.partitions[number] = done.partitions.get(number, 0) + count
     done.rows += rows
     done.bytes += size
     outstanding.popleft()
