@@ -132,6 +132,14 @@ class KafkaNode:
         if self.pid is not None and self.process is not None:
             self.process.send_signal(number)
 
+    def stop(self) -> None:
+        """SIGSTOP; returns when the last of its threads has stopped (a busy machine takes a while) or it has ended."""
+        pid = self.pid
+        self.signal(signal.SIGSTOP)
+        self.paused = True
+        if pid is not None:
+            os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
     def end(self, deadline: float) -> None:
         """Wait for the process, and kill it at the deadline (of the monotonic clock)."""
         if self.process is None:
@@ -257,8 +265,7 @@ class KafkaCluster:
 
     def pause(self, number: int = 1) -> None:
         """SIGSTOP a node: its connections stay, it answers nothing."""
-        self.node(number).signal(signal.SIGSTOP)
-        self.node(number).paused = True
+        self.node(number).stop()
 
     def resume(self, number: int = 1) -> None:
         """SIGCONT a node that was paused."""
