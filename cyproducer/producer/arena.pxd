@@ -48,6 +48,7 @@ cdef class Arena:
     cdef uint32_t first_pending
     cdef uint32_t last_pending
     cdef object compress                    # None, or what compresses a full batch
+    cdef uint64_t compress_ns               # that it took last; 0: not known
     cdef uint32_t closed_head               # a full batch that pack_closed is to announce; CYP_NONE
     cdef uint32_t closed_generation
     cdef uint32_t given_head                # the full batch that pack_closed announced last; CYP_NONE
@@ -70,8 +71,10 @@ cdef class Arena:
     cdef bint close_full(self, Chain *chain, Py_ssize_t bound) noexcept
     cdef int write_alone(
         self, Topic topic, int32_t partition, int64_t timestamp, const uint8_t *key, Py_ssize_t key_size,
-        const uint8_t *value, Py_ssize_t value_size, const HeaderView *headers, int header_count, Batch batch,
+        const uint8_t *value, Py_ssize_t value_size, const HeaderView *headers, int header_count,
+        const uint8_t *packed, Py_ssize_t packed_bytes, Batch batch,
     ) except -1
+    cdef void offer(self, uint32_t head, uint32_t raw_bytes, const uint8_t *packed, Py_ssize_t size) noexcept
 
     cdef int _open(self, Topic topic, Chain *chain, Py_ssize_t bound, int64_t timestamp, Batch batch) noexcept
     cdef int _roll(self, Chain *chain, Py_ssize_t bound) noexcept
@@ -82,5 +85,6 @@ cdef class Arena:
     cdef void _unlist(self, Chain *chain) noexcept
     cdef void _release(self, uint32_t slot) noexcept
     cdef Batch _disown(self, uint32_t slot)
-    cdef list _take_chunks(self, Py_ssize_t size)
+    cdef uint32_t _take_chunks(self, Py_ssize_t size) noexcept
+    cdef void give_back(self, uint32_t slot) noexcept
     cdef bint _publish_alone(self, const uint32_t *slots, Py_ssize_t count, Py_ssize_t size) noexcept

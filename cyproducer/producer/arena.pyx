@@ -7,6 +7,7 @@ value of a CAS.
 
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
 
 from cyproducer.producer.append cimport announce
 from cyproducer.producer.scatter cimport Scatter, scatter_record
@@ -26,7 +27,7 @@ from cyproducer.shm.layout cimport (
 )
 from cyproducer.shm.pages cimport pages_free
 from cyproducer.shm.pool cimport class_bytes, class_for
-from cyproducer.shm.slot cimport slot_close, slot_free, slot_hint, slot_open, slot_roll
+from cyproducer.shm.slot cimport slot_close, slot_free, slot_hint, slot_offer, slot_open, slot_packed, slot_roll
 from cyproducer.shm.word cimport next_generation, word_bytes, word_make
 
 
@@ -301,50 +302,59 @@ cdef class Arena:
             slot = following
         self.freed = True
 
-    cdef list _take_chunks(self, Py_ssize_t size):
-        """Chunks for `size` bytes, the fewest; None, and nothing taken, if there are not enough."""
-        cdef uint32_t slot
-        cdef list taken = []
+    cdef uint32_t _take_chunks(self, Py_ssize_t size) noexcept:
+        """Linked chunks for `size` bytes, the fewest; CYP_NONE, and nothing taken, if there are not enough."""
+        cdef uint32_t slot, first = CYP_NONE, last = CYP_NONE
         while size > 0:
             slot = self.pool.alloc(class_for(size))
             if slot == CYP_NONE:
-                for slot in taken:
-                    self.pool.free(slot)
-                return None
-            try:
-                taken.append(slot)
-            except MemoryError:
-                self.pool.free(slot)
-                for slot in taken:
-                    self.pool.free(slot)
-                raise
+                self.give_back(first)
+                return CYP_NONE
+            self.slots[slot].next = CYP_NONE
+            if first == CYP_NONE:
+                first = slot
+            else:
+                self.slots[last].next = slot
+            last = slot
             size -= class_bytes(self.pool.chunk_class[slot])
-        return taken
+        return first
+
+    cdef void give_back(self, uint32_t slot) noexcept:
+        """Frees linked chunks that only this process has heard of."""
+        cdef uint32_t following
+        while slot != CYP_NONE:
+            following = self.slots[slot].next
+            self.slots[slot].next = CYP_NONE
+            self.pool.free(slot)
+            slot = following
 
     cdef int write_alone(
         self, Topic topic, int32_t partition, int64_t timestamp, const uint8_t *key, Py_ssize_t key_size,
-        const uint8_t *value, Py_ssize_t value_size, const HeaderView *headers, int header_count, Batch batch,
+        const uint8_t *value, Py_ssize_t value_size, const HeaderView *headers, int header_count,
+        const uint8_t *packed, Py_ssize_t packed_bytes, Batch batch,
     ) except -1:
-        """Publishes a batch of one record that fits no other, in chunks of its own."""
+        """A batch of one record that fits no other, in chunks of its own; `packed`: it compressed, or NULL."""
         cdef Py_ssize_t size = record_size(0, 0, key_size, value_size, headers, header_count)
-        cdef Py_ssize_t count, i
+        cdef Py_ssize_t count = 0, i
         cdef Scatter out
-        cdef list taken
         cdef uint32_t *slots
+        cdef uint32_t slot, first = self._take_chunks(size)
         cdef bint published
-        taken = self._take_chunks(size)
-        if taken is None:
+        if first == CYP_NONE:
             return NEED_MEMORY
-        count = len(taken)
+        slot = first
+        while slot != CYP_NONE:
+            count += 1
+            slot = self.slots[slot].next
         slots = <uint32_t *>calloc(count, sizeof(uint32_t))
         if slots == NULL:
-            for slot in taken:
-                self.pool.free(slot)
+            self.give_back(first)
             raise MemoryError
         if topic.chains[partition].row != NULL:
             self.close_chain(&topic.chains[partition], True)
         for i in range(count):
-            slots[i] = taken[i]
+            slots[i] = first
+            first = self.slots[first].next
             self._fill_row(slots[i], topic.number, partition, timestamp)
         out.chunks = self.chunks
         out.slots = slots
@@ -352,6 +362,10 @@ cdef class Arena:
         out.room = 0
         scatter_record(&out, key, key_size, value, value_size, headers, header_count)
         CRASHPOINT(b"append.scattered")
+        if packed != NULL:
+            for i in range(1, count):
+                self.slots[slots[i - 1]].next = slots[i]
+            self.offer(slots[0], <uint32_t>size, packed, packed_bytes)
         published = self._publish_alone(slots, count, size)
         if published:
             CRASHPOINT(b"commit.alone")
@@ -362,6 +376,29 @@ cdef class Arena:
             announce(&self.port, CYP_SUBMIT_FULL, slots[0], self.slots[slots[0]].generation, 0)
         free(slots)
         return HAVE_ROOM if published else NEED_SESSION
+
+    cdef void offer(self, uint32_t head, uint32_t raw_bytes, const uint8_t *packed, Py_ssize_t size) noexcept:
+        """Puts the compressed records of a complete batch beside it, if there is room.
+
+        Their chunks are the last of the batch's list: they go with it.
+        """
+        cdef uint32_t last = head, slot, first = self._take_chunks(size), piece
+        if first == CYP_NONE:
+            return
+        slot = first
+        while slot != CYP_NONE:
+            piece = <uint32_t>min(size, <Py_ssize_t>class_bytes(self.pool.chunk_class[slot]))
+            memcpy(self.chunks + <uint64_t>slot * CYP_UNIT_BYTES, packed, piece)
+            slot_packed(&self.rows[slot], self.rows[head].open_seq, raw_bytes, piece, self.slots[slot].next)
+            packed += piece
+            size -= piece
+            slot = self.slots[slot].next
+        while self.slots[last].next != CYP_NONE:
+            last = self.slots[last].next
+        CRASHPOINT(b"pack.written")
+        self.slots[last].next = first
+        slot_offer(&self.rows[last], first)
+        CRASHPOINT(b"pack.offered")
 
     cdef bint _publish_alone(self, const uint32_t *slots, Py_ssize_t count, Py_ssize_t size) noexcept:
         """Stores the words of a written chain, its head's last: that commits it. False: revoked."""

@@ -161,18 +161,14 @@ cdef class Estate:
 
         Each has the class of the original: what fitted one arena fits an empty one of its size.
         """
-        cdef uint32_t fresh, following, last = CYP_NONE, size
+        cdef uint32_t fresh, last = CYP_NONE, size
         cdef Arena source = self.source
         while slot != CYP_NONE:
             size = word_bytes(slot_glance(&source.rows[slot]))
             if size:
                 fresh = target._alloc(source.pool.chunk_class[slot], size)
                 if fresh == CYP_NONE:
-                    while first[0] != CYP_NONE:
-                        following = target.slots[first[0]].next
-                        target.slots[first[0]].next = CYP_NONE
-                        target.pool.free(first[0])
-                        first[0] = following
+                    target.give_back(first[0])
                     return False
                 target.slots[fresh].next = CYP_NONE
                 memcpy(

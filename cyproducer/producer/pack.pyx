@@ -1,28 +1,31 @@
 """Compression of the batches that a process fills by itself, on its own CPU.
 
-The batch is closed and belongs to the sender as it is; its compressed records are an offer beside it, in a chunk of
-their own that is freed with the batch. A sender that finds none (the batch's linger time was over before, there was no
+The batch is closed and belongs to the sender as it is; its compressed records are an offer beside it, in chunks of
+their own that are freed with the batch. A sender that finds none (the batch's linger time was over before, there was no
 room, it has taken over from another one) compresses the raw records itself. So nobody waits longer than without, and a
-process that dies in between has lost nothing.
+process that dies in between has lost nothing. A record that is a batch of its own is compressed before it is written.
+
+What takes long is not left to the sender, where others wait for it.
 """
 
 import logging
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport uint32_t, uint64_t
-from libc.string cimport memcpy
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from cyproducer.producer.append cimport announce
 from cyproducer.producer.arena cimport LEFT_MAX
-from cyproducer.shm.crash cimport CRASHPOINT
-from cyproducer.shm.layout cimport CYP_BLOCK_BYTES, CYP_NONE, CYP_SUBMIT_FULL, CYP_UNIT_BYTES
-from cyproducer.shm.pool cimport class_for
-from cyproducer.shm.slot cimport sent_is, slot_glance, slot_offer
+from cyproducer.record.encode cimport HeaderView, put_record, record_size
+from cyproducer.shm.clock cimport monotonic_ns
+from cyproducer.shm.layout cimport CYP_NONE, CYP_SUBMIT_FULL, CYP_UNIT_BYTES
+from cyproducer.shm.slot cimport sent_is, slot_glance
 from cyproducer.shm.wake cimport sender_asleep
 from cyproducer.shm.word cimport word_bytes
 
 _log = logging.getLogger("cyproducer")
+
+cdef enum:
+    LEFT_NS = 5000000           # the sender is left what is compressed faster
 
 
 cdef int pack_closed(Session session) except -1:
@@ -52,6 +55,8 @@ cdef bint _leave_to_sender(Session session, uint32_t head, uint32_t generation) 
     It goes on with that one while the owner fills and compresses the next. Asleep it may still have to be told.
     """
     cdef int i, place = -1, unsent = 0
+    if not 0 < session.compress_ns < LEFT_NS:
+        return False
     for i in range(LEFT_MAX):
         if _is_sent(session, session.left_heads[i], session.left_generations[i]):
             place = i
@@ -73,18 +78,40 @@ cdef bint _is_there(Session session, uint32_t head, uint32_t generation) noexcep
 
 
 cdef int _pack(Session session, uint32_t head, uint32_t generation) except -1:
-    cdef Py_buffer packed
+    cdef const uint8_t[::1] packed
+    raw = _records(session, head)  # a copy: the arena may be given back while the library reads
+    packed = _compressed(session, raw)
+    if packed is not None and _is_there(session, head, generation):
+        session.offer(head, <uint32_t>len(raw), &packed[0], packed.shape[0])
+    return 0
+
+
+cdef object pack_alone(
+    Session session, const uint8_t *key, Py_ssize_t key_size, const uint8_t *value, Py_ssize_t value_size,
+    const HeaderView *headers, int header_count,
+):
+    """A record that is a batch of its own, compressed before it is written; None: as it is, or by the sender.
+
+    The GIL may be released, and a signal's handler may raise.
+    """
+    raw = PyBytes_FromStringAndSize(NULL, record_size(0, 0, key_size, value_size, headers, header_count))
+    put_record(
+        <uint8_t *>PyBytes_AS_STRING(raw), 0, 0, key, key_size, value, value_size, headers, header_count
+    )
+    return _compressed(session, raw)
+
+
+cdef object _compressed(Session session, bytes raw):
+    """A buffer; None: the records do not become smaller, or compressing fails here."""
+    cdef uint64_t began = monotonic_ns()
     try:
-        raw = _records(session, head)  # a copy: the arena may be given back while the library reads
-        PyObject_GetBuffer(session.compress(raw), &packed, PyBUF_SIMPLE)
+        packed = memoryview(session.compress(raw))
     except Exception as error:
         _log.error("the sender compresses from here on; it fails in this process: %s", error)
         session.compress = None
-        return 0
-    if packed.len < len(raw) and _is_there(session, head, generation):
-        _offer(session, head, <uint32_t>len(raw), &packed)
-    PyBuffer_Release(&packed)
-    return 0
+        return None
+    session.compress_ns = monotonic_ns() - began
+    return packed if 0 < packed.nbytes < len(raw) else None
 
 
 cdef bytes _records(Session session, uint32_t slot):
@@ -95,23 +122,3 @@ cdef bytes _records(Session session, uint32_t slot):
         ))
         slot = session.slots[slot].next
     return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-cdef void _offer(Session session, uint32_t head, uint32_t raw_bytes, Py_buffer *packed) noexcept:
-    """Into a chunk of its own, the last of the batch's list: it goes with the batch."""
-    cdef uint32_t last = head, slot
-    if packed.len > CYP_BLOCK_BYTES:
-        return
-    slot = session._alloc(class_for(packed.len), packed.len)
-    if slot == CYP_NONE:
-        return
-    while session.slots[last].next != CYP_NONE:
-        last = session.slots[last].next
-    memcpy(session.chunks + <uint64_t>slot * CYP_UNIT_BYTES, packed.buf, packed.len)
-    CRASHPOINT(b"pack.written")
-    session.slots[slot].next = CYP_NONE
-    session.slots[last].next = slot
-    slot_offer(
-        &session.rows[last], &session.rows[slot], slot, session.rows[head].open_seq, raw_bytes, <uint32_t>packed.len
-    )
-    CRASHPOINT(b"pack.offered")

@@ -20,7 +20,7 @@ from cyproducer.producer.append cimport Port, release_wakes, same_file
 from cyproducer.producer.arena cimport HAVE_ROOM, NEED_MEMORY, NEED_SESSION, SlotInfo
 from cyproducer.producer.estate cimport Estate, chain_records, revoke
 from cyproducer.producer.futures cimport make_batch
-from cyproducer.producer.pack cimport pack_closed
+from cyproducer.producer.pack cimport pack_alone, pack_closed
 from cyproducer.producer.waiter cimport Waiter
 from cyproducer.shm.atomics cimport load_acquire, load_acquire32
 from cyproducer.shm.clock cimport monotonic_ns, wake_clear
@@ -191,6 +191,7 @@ cdef class Session(Completion):
         object turn, int *status,
     ):
         """Sends a record that fits no shared batch; `status` as make_room's, and its batch if HAVE_ROOM."""
+        cdef const uint8_t[::1] packed = None
         cdef Batch batch
         status[0] = self._prepare(turn)
         if status[0] != HAVE_ROOM:
@@ -205,8 +206,14 @@ cdef class Session(Completion):
             if self.sentinel[0] != self.token:
                 status[0] = NEED_SESSION
                 return None
+        if self.compress is not None and self.pool.free_bytes > <uint64_t>(key_size + value_size):
+            packed = pack_alone(self, key, key_size, value, value_size, headers, header_count)
+            if self.sentinel[0] != self.token or partition >= topic.partition_count:
+                status[0] = NEED_SESSION
+                return None
         status[0] = self.write_alone(
-            topic, partition, timestamp, key, key_size, value, value_size, headers, header_count, batch
+            topic, partition, timestamp, key, key_size, value, value_size, headers, header_count,
+            NULL if packed is None else &packed[0], 0 if packed is None else packed.shape[0], batch,
         )
         self.announce_closed()  # of another thread meanwhile
         if status[0] == NEED_SESSION:

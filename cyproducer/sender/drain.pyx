@@ -38,7 +38,7 @@ from cyproducer.sender.model cimport (
     Wire,
 )
 from cyproducer.sender.outcomes cimport push_event
-from cyproducer.sender.packing cimport wire_bytes
+from cyproducer.sender.packing cimport put_off, put_off_wire, wire_bytes
 from cyproducer.sender.partitioner cimport drained
 from cyproducer.sender.partitions cimport lane_producer_id, note_timer, relist
 from cyproducer.sender.penalty cimport banish
@@ -173,7 +173,7 @@ cdef Wire *_next_wire(Core *core, Partition *partition, int16_t acks, uint64_t r
     if partition.waiting:
         # retries go singly and in order: the broker must never see a later sequence first
         wire = partition.wire_head
-        if partition.in_flight or wire.acks != acks or not _fits(wire, room, alone):
+        if partition.in_flight or wire.acks != acks or not _fits(wire, room, alone) or put_off_wire(core, wire):
             return NULL
         return wire
     if partition.acknowledged and core.now - partition.acknowledged_ns > <uint64_t>IDLE_SECONDS * 1000000000 \
@@ -203,7 +203,7 @@ cdef Wire *_new_wire(Core *core, Partition *partition, int16_t acks, uint64_t ro
     if idempotent and lane_producer_id(core, partition) < 0:
         want_producer_id(core, partition)
         return NULL
-    if not _close_head(core, queue):
+    if not _close_head(core, queue) or put_off(core, queue.head):
         return NULL
     if not alone and queue.head.bytes + 400 > room:
         return NULL

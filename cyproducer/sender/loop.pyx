@@ -296,6 +296,7 @@ cdef class Loop(FrontEnds):
             core.now = monotonic_ns()
             core.next_timer_ns = deadline_ns
             core.totals.turns += 1
+            core.packing_ns = 0
             store_relaxed(&core.state_header.tick, core.state_header.tick + 1)
             accumulate(core)
             linger(core)

@@ -2,10 +2,12 @@
 
 from libc.stdint cimport uint32_t
 
-from cyproducer.sender.model cimport Core, Wire
+from cyproducer.sender.model cimport Batch, Core, Wire
 
 
 cdef void pack(Core *core, Wire *wire) noexcept nogil
+cdef bint put_off(Core *core, Batch *batch) noexcept nogil
+cdef bint put_off_wire(Core *core, const Wire *wire) noexcept nogil
 
 
 cdef inline uint32_t wire_bytes(const Wire *wire) noexcept nogil:

@@ -3,6 +3,9 @@
 The raw records stay the truth: entries, bodies and chunks hold them, and a successor finds nothing else. The packed
 ones are private, made before the first attempt and kept for the next ones, so no front-end can change them. What
 does not become smaller goes out as it is. Compressing calls a library that needs the GIL.
+
+It may take long (zstd at level 19: 40 ms for 64 KiB), and all batches of a host go through this loop. A turn spends
+PACKING_NS and one batch on it, then the rest waits for the next turn, and all that needs no compression goes before.
 """
 
 import logging
@@ -10,12 +13,14 @@ import logging
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport INT32_MIN, int32_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
 from cyproducer.sender.model cimport Batch, Core, FrontEnd, Wire
+from cyproducer.sender.partitions cimport note_timer
 from cyproducer.shm.atomics cimport load_relaxed, load_relaxed32
-from cyproducer.shm.layout cimport CYP_NONE, CYP_UNIT_BYTES
+from cyproducer.shm.clock cimport monotonic_ns
+from cyproducer.shm.layout cimport CYP_BLOCK_BYTES, CYP_NONE, CYP_UNIT_BYTES, cyp_slot_row
 from cyproducer.shm.slot cimport slot_offered
 
 from cyproducer.record.compression import CODES, compressor
@@ -25,6 +30,7 @@ cdef extern from "Python.h":
         PyBUF_READ
 
 cdef enum:
+    PACKING_NS = 5000000            # of a turn
     CODEC_ZSTD = 4
     ZSTD_FROM = 7                   # version of Produce; older brokers refuse it
     WORTHWHILE_BYTES = 64           # fewer do not become smaller
@@ -38,22 +44,46 @@ cdef void pack(Core *core, Wire *wire) noexcept nogil:
     """Compresses the wire's records, if its front-end wants that and it was not done; else they stay as they are."""
     cdef uint8_t *gathered = NULL
     cdef uint8_t *records
+    cdef Batch *batch
+    cdef uint32_t offered
+    cdef uint64_t began
     if wire.codec == 0 or wire.packed != NULL:
         return
     if wire.entry.length < WORTHWHILE_BYTES or _is_too_old(wire):
         wire.codec = 0
         return
+    batch = core.contributor_batches[wire.entry.contributors]
     records = wire.body if wire.body != NULL else wire.copy
-    if records == NULL and _take_offer(core.contributor_batches[wire.entry.contributors], wire):
-        return
-    if records == NULL:
-        records = _contiguous(core.contributor_batches[wire.entry.contributors], &gathered)
-    if records != NULL:
-        with gil:
-            _compress(wire, records)
-    free(gathered)
+    offered = _offered(batch) if records == NULL else <uint32_t>CYP_NONE
+    if offered != CYP_NONE:
+        _take_offer(batch, wire, offered)
+    else:
+        if records == NULL:
+            records = _contiguous(batch, &gathered)
+        if records != NULL:
+            began = monotonic_ns()
+            with gil:
+                _compress(wire, records)
+            core.packing_ns += monotonic_ns() - began
+        free(gathered)
     if wire.packed == NULL:
         wire.codec = 0
+
+
+cdef bint put_off(Core *core, Batch *batch) noexcept nogil:
+    """Would a closed batch have to be compressed in a turn that has done so for long enough? The next comes at once."""
+    if batch.front_end.codec == 0 or core.packing_ns < PACKING_NS or _offered(batch) != CYP_NONE:
+        return False
+    note_timer(core, core.now)
+    return True
+
+
+cdef bint put_off_wire(Core *core, const Wire *wire) noexcept nogil:
+    """As put_off, of a batch that has its sequence."""
+    if wire.codec == 0 or wire.packed != NULL or core.packing_ns < PACKING_NS:
+        return False
+    note_timer(core, core.now)
+    return True
 
 
 cdef bint _is_too_old(Wire *wire) noexcept nogil:
@@ -62,29 +92,48 @@ cdef bint _is_too_old(Wire *wire) noexcept nogil:
     )
 
 
-cdef bint _take_offer(Batch *batch, Wire *wire) noexcept nogil:
-    """Copies the compressed records that the batch's owner may have put beside it; False if there are none.
+cdef uint32_t _offered(Batch *batch) noexcept nogil:
+    """Where the compressed records begin that the batch's owner has put beside it; CYP_NONE."""
+    cdef FrontEnd *front_end = batch.front_end
+    cdef uint32_t slot = batch.slot
+    while front_end.chunk_next[slot] != CYP_NONE:
+        slot = front_end.chunk_next[slot]
+    slot = slot_offered(&front_end.rows[slot])
+    # It may also be a chunk that the owner wanted to go on in.
+    if slot >= front_end.slot_count or load_relaxed(&front_end.rows[slot].open_seq) != batch.open_seq \
+            or load_relaxed32(&front_end.rows[slot].chunk_bytes) != batch.bytes:
+        return CYP_NONE
+    return slot
+
+
+cdef void _take_offer(Batch *batch, Wire *wire, uint32_t slot) noexcept nogil:
+    """Copies what its owner has compressed. What is no honest offer is not: the batch goes out as it is.
 
     A broker decompresses and checks every record of such a batch, so nobody but the owner is hurt by a wrong one.
     """
     cdef FrontEnd *front_end = batch.front_end
-    cdef uint32_t slot = batch.slot, packed
-    cdef uint64_t size
-    while front_end.chunk_next[slot] != CYP_NONE:
-        slot = front_end.chunk_next[slot]
-    packed = slot_offered(&front_end.rows[slot])
-    if packed >= front_end.slot_count or load_relaxed(&front_end.rows[packed].open_seq) != batch.open_seq \
-            or load_relaxed32(&front_end.rows[packed].chunk_bytes) != batch.bytes:
-        return False
-    size = load_relaxed32(&front_end.rows[packed].max_count)
-    if size == 0 or size >= batch.bytes or size > (front_end.slot_count - packed) * <uint64_t>CYP_UNIT_BYTES:
-        return False
-    wire.packed = <uint8_t *>malloc(size)
-    if wire.packed == NULL:
-        return False
-    memcpy(wire.packed, front_end.chunks + <uint64_t>packed * CYP_UNIT_BYTES, size)
-    wire.packed_bytes = <uint32_t>size
-    return True
+    cdef cyp_slot_row *row
+    cdef uint8_t *packed = <uint8_t *>malloc(batch.bytes)
+    cdef uint8_t *trimmed
+    cdef uint32_t piece
+    cdef uint64_t size = 0
+    while packed != NULL and slot < front_end.slot_count:
+        row = &front_end.rows[slot]
+        piece = load_relaxed32(&row.max_count)
+        if load_relaxed(&row.open_seq) != batch.open_seq or piece == 0 or piece > CYP_BLOCK_BYTES \
+                or piece > (front_end.slot_count - slot) * <uint64_t>CYP_UNIT_BYTES or size + piece >= batch.bytes:
+            break
+        memcpy(packed + size, front_end.chunks + <uint64_t>slot * CYP_UNIT_BYTES, piece)
+        size += piece
+        slot = load_relaxed32(&row.next)
+        if slot == CYP_NONE:
+            trimmed = <uint8_t *>realloc(packed, size)
+            wire.packed = packed if trimmed == NULL else trimmed
+            wire.packed_bytes = <uint32_t>size
+            return
+        if piece < CYP_UNIT_BYTES:
+            break  # all but the last are full: a chain in a circle ends soon
+    free(packed)
 
 
 cdef uint8_t *_contiguous(Batch *batch, uint8_t **gathered) noexcept nogil:

@@ -52,15 +52,21 @@ static inline bool cyp_slot_close(cyp_slot_row *row, uint64_t seen) {
     return cyp_cas_u64(&row->word, seen, cyp_word_with_state(seen, CYP_READY)); /* pairs with cyp_slot_seal */
 }
 
-/* The records of a closed batch, compressed, lie in chunk `packed`: `bytes` of them for `raw_bytes`. To all others that
- * chunk stays FREE. `last` is the batch's last chunk, which does not go on: its `next` is not in use. */
-static inline void cyp_slot_offer(
-    cyp_slot_row *last, cyp_slot_row *row, uint32_t packed, uint64_t open_seq, uint32_t raw_bytes, uint32_t bytes
+/* `bytes` of the records of a batch, `raw_bytes` long and compressed, lie in the chunk of `row`, and go on in that of slot
+ * `next`, if any. To all others such a chunk stays FREE. */
+static inline void cyp_slot_packed(
+    cyp_slot_row *row, uint64_t open_seq, uint32_t raw_bytes, uint32_t bytes, uint32_t next
 ) {
     CYP_SET(row->open_seq, open_seq);
     CYP_SET(row->chunk_bytes, raw_bytes);
     CYP_SET(row->max_count, bytes);
-    cyp_store_release_u32(&last->next, packed); /* the chunk and its row are seen with it; pairs with cyp_slot_offered */
+    CYP_SET(row->next, next);
+}
+
+/* The compressed records begin in slot `packed`. `last` is the batch's last chunk, which does not go on: its `next` is not
+ * in use. */
+static inline void cyp_slot_offer(cyp_slot_row *last, uint32_t packed) {
+    cyp_store_release_u32(&last->next, packed); /* chunks and rows are seen with it; pairs with cyp_slot_offered */
 }
 
 /* -> FREE with the next generation; only after the outcome, or of a chunk that the sender never heard of. */

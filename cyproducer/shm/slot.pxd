@@ -12,9 +12,10 @@ cdef extern from "cyproducer/shm/slot.h" nogil:
     bint slot_roll "cyp_slot_roll"(cyp_slot_row *row, uint64_t seen, uint32_t next) noexcept
     bint slot_close "cyp_slot_close"(cyp_slot_row *row, uint64_t seen) noexcept
     void slot_free "cyp_slot_free"(cyp_slot_row *row, uint32_t next_generation) noexcept
-    void slot_offer "cyp_slot_offer"(
-        cyp_slot_row *last, cyp_slot_row *row, uint32_t packed, uint64_t open_seq, uint32_t raw_bytes, uint32_t size
+    void slot_packed "cyp_slot_packed"(
+        cyp_slot_row *row, uint64_t open_seq, uint32_t raw_bytes, uint32_t size, uint32_t next
     ) noexcept
+    void slot_offer "cyp_slot_offer"(cyp_slot_row *last, uint32_t packed) noexcept
     uint64_t slot_take_back "cyp_slot_take_back"(cyp_slot_row *row) noexcept
 
     uint64_t slot_peek "cyp_slot_peek"(const cyp_slot_row *row) noexcept
