@@ -239,8 +239,7 @@ cdef void _judge(Core *core, Wire *wire, int16_t error, int64_t base_offset, int
         if _is_stale_metadata(error):
             core.refresh_wanted = True
         _back_off(core, wire)
-        # these two are said after the leader has appended
-        retry(core, wire, error, error == ERROR_REQUEST_TIMED_OUT or error == ERROR_NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+        retry(core, wire, error, _may_be_appended(wire, error))
     elif wire.idempotent and _is_sequence_error(error):
         _judge_sequence(core, wire, error)
     else:
@@ -292,6 +291,22 @@ cdef inline bint _is_definite(Wire *wire, int16_t error) noexcept nogil:
         and error != ERROR_DUPLICATE_SEQUENCE
         and not _is_retriable(error)
         and not (wire.idempotent and _is_sequence_error(error))
+    )
+
+
+cdef inline bint _may_be_appended(Wire *wire, int16_t error) noexcept nogil:
+    """Is it also said of what waits, appended by the leader, for the other replicas?
+
+    DelayedProduce.tryComplete and onComplete in Kafka: the partition has left this broker or its disk meanwhile, has
+    too few replicas, or time is up. Nobody waits with acks=1.
+    """
+    return wire.acks < 0 and (
+        error == ERROR_REQUEST_TIMED_OUT
+        or error == ERROR_NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        or error == ERROR_NOT_LEADER
+        or error == ERROR_UNKNOWN_TOPIC_OR_PARTITION
+        or error == ERROR_KAFKA_STORAGE
+        or error == ERROR_FENCED_LEADER_EPOCH
     )
 
 

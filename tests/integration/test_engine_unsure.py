@@ -6,10 +6,17 @@ Nothing of them is lost, doubled or acknowledged at a wrong offset, whatever the
 import pytest
 from support.fault_rig import POISON, send_merged
 from support.front_end import run_until
-from support.scripted_broker import REQUEST_TIMED_OUT, Fault, ScriptedBroker
+from support.scripted_broker import (
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    NOT_LEADER,
+    REQUEST_TIMED_OUT,
+    Fault,
+    ScriptedBroker,
+)
 
 from cyproducer import errors
 
+TOPIC_AUTHORIZATION_FAILED = 29
 TIMED_OUT = {"code": REQUEST_TIMED_OUT, "after_append": True}
 
 
@@ -237,3 +244,43 @@ def test_a_batch_that_is_refused_as_a_whole_without_idempotence(rig, broker):
     rig.settle()
     rig.check()
     assert [rig.errors(index) for index in range(2)] == [[errors.OUTCOME_UNKNOWN]] * 2
+
+
+# ---------------------------------------------------------------- errors that a broker says after the append
+
+MAY_BE_APPENDED = (REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND, NOT_LEADER, 3, 56, 74)
+
+
+@pytest.mark.parametrize("code", MAY_BE_APPENDED)
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_an_error_that_may_come_after_the_append_leaves_the_outcome_open(rig, broker, code, idempotent):
+    """A broker that waits for the other replicas has appended when the partition is taken from it."""
+    rig.attach(enable_idempotence=idempotent)
+    broker.faults.extend([Fault(code=code, after_append=True), Fault(code=TOPIC_AUTHORIZATION_FAILED)])
+    rig.send(0, 0)
+    rig.settle()
+    rig.check()
+    assert rig.errors(0) == [errors.OUTCOME_UNKNOWN]
+
+
+@pytest.mark.parametrize("code", MAY_BE_APPENDED)
+def test_what_may_be_appended_is_not_taken_apart(rig, broker, code):
+    for _ in range(2):
+        rig.attach()
+    rig.send(0, 0)
+    rig.settle()
+    broker.faults.extend([Fault(code=code, after_append=True), Fault(code=TOPIC_AUTHORIZATION_FAILED)])
+    for index in range(2):
+        rig.send(index, 0, seal=False)
+    rig.settle()
+    rig.check()
+    assert [rig.errors(index)[-1] for index in range(2)] == [errors.OUTCOME_UNKNOWN] * 2
+
+
+def test_an_error_with_acks_one_is_said_before_the_append(rig, broker):
+    rig.attach(acks=1, enable_idempotence=False)
+    broker.faults.extend([Fault(code=NOT_LEADER), Fault(code=TOPIC_AUTHORIZATION_FAILED)])
+    rig.send(0, 0)
+    rig.settle()
+    rig.check()
+    assert rig.errors(0) == [TOPIC_AUTHORIZATION_FAILED]
