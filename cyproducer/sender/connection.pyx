@@ -291,6 +291,7 @@ cdef void close_connection(Core *core, Node *node, int32_t reason) noexcept nogi
 cdef void check_timeouts(Core *core) noexcept nogil:
     """A request without an answer for request_timeout_ms costs its connection."""
     cdef uint32_t index
+    cdef uint64_t deadline
     cdef Node *node
     cdef Request *request
     for index in range(core.node_count):
@@ -300,7 +301,9 @@ cdef void check_timeouts(Core *core) noexcept nogil:
         request = node.sent_head if node.sent_head != NULL else node.out_head
         if request == NULL or request.sent_ns == 0:
             continue
-        if request.sent_ns + core.request_timeout_ns <= core.now:
+        # A broker that throttles does not read what is on the way to it meanwhile.
+        deadline = max(request.sent_ns, node.muted_until_ns) + core.request_timeout_ns
+        if deadline <= core.now:
             close_connection(core, node, CLOSE_TIMEOUT)
         else:
-            note_timer(core, request.sent_ns + core.request_timeout_ns)
+            note_timer(core, deadline)

@@ -1,9 +1,10 @@
 """Sender.sendProducerData: from what is ready to requests.
 
 Fair over partitions: the ready ones of a node are a ring that goes on where the last request stopped (Kafka's
-drainIndex). Fair over front-ends inside one: deficit round robin over their queues, so that one's backlog of
-32 MiB does not stand before another's record. A small request takes along what still lingers, since sending
-it now costs no request more; but for full batches that their owner is compressing.
+drainIndex): at the first one whose batch found no room in it, or no time to compress it. Fair over front-ends inside
+one: deficit round robin over their queues, so that one's backlog of 32 MiB does not stand before another's record. A
+small request takes along what still lingers, since sending it now costs no request more; but for full batches that
+their owner is compressing.
 """
 
 from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -23,6 +24,7 @@ from cyproducer.sender.model cimport (
     CONNECTION_READY,
     DRAIN_ALL_BELOW_BYTES,
     EVENT_WORK,
+    LIST_READY,
     MERGE_BELOW_BYTES,
     MERGE_MAX,
     UNRESOLVED_MAX,
@@ -80,7 +82,7 @@ cdef bint saturated(Core *core) noexcept nogil:
     cdef Node *node
     for index in range(core.node_count):
         node = core.nodes[index]
-        if not node.used or (node.id < 0 and node.state == CONNECTION_CLOSED):
+        if node.id < 0 and node.state == CONNECTION_CLOSED:
             continue
         if node.state != CONNECTION_READY or (node.out_head == NULL and node.in_flight < core.max_in_flight):
             return False
@@ -124,13 +126,15 @@ cdef void _collect(
     """Walks the ring of ready partitions, or of lingering ones, once around."""
     cdef uint32_t left = node.lingering_count if lingering else node.ready_count
     cdef uint64_t room
+    cdef bint late
     cdef Partition *partition
+    cdef Partition *first_late = NULL
     cdef Wire *wire
     while left and count[0] < WIRES_PER_REQUEST_MAX:
         left -= 1
         partition = node.lingering if lingering else node.ready
         if partition == NULL or size[0] >= (DRAIN_ALL_BELOW_BYTES if lingering else core.max_request_size):
-            return
+            break
         if lingering:
             node.lingering = partition.next
         else:
@@ -145,10 +149,13 @@ cdef void _collect(
         wire = NULL
         if partition.twin != NULL and partition.twin.owed:
             partition.twin.owed = False
-            wire = _next_wire(core, partition.twin, acks, room, count[0] == 0)
+            wire = _next_wire(core, partition.twin, acks, room, count[0] == 0, &late)
+        late = False
         if wire == NULL:
-            wire = _next_wire(core, partition, acks, room, count[0] == 0)
+            wire = _next_wire(core, partition, acks, room, count[0] == 0, &late)
         if wire == NULL:
+            if late and first_late == NULL:
+                first_late = partition
             continue
         if not stamp(core, wire):
             reject_changed(core, wire)
@@ -157,10 +164,17 @@ cdef void _collect(
         wires[count[0]] = wire
         count[0] += 1
         size[0] += wire_bytes(wire) + produce_overhead(wire)
+    if first_late != NULL and first_late.listed == LIST_READY and first_late.leader == node:
+        node.ready = first_late
 
 
-cdef Wire *_next_wire(Core *core, Partition *partition, int16_t acks, uint64_t room, bint alone) noexcept nogil:
-    """The partition's next wire for a request with `room` bytes; NULL: not now. `alone`: it may exceed the room."""
+cdef Wire *_next_wire(
+    Core *core, Partition *partition, int16_t acks, uint64_t room, bint alone, bint *late
+) noexcept nogil:
+    """The partition's next wire for a request with `room` bytes; NULL: not now. `alone`: it may exceed the room.
+
+    `late` becomes true where it could go but for the room, or for the time that compressing it takes.
+    """
     cdef Wire *wire
     if partition.retry_at_ns > core.now:
         note_timer(core, partition.retry_at_ns)
@@ -173,20 +187,23 @@ cdef Wire *_next_wire(Core *core, Partition *partition, int16_t acks, uint64_t r
     if partition.waiting:
         # retries go singly and in order: the broker must never see a later sequence first
         wire = partition.wire_head
-        if partition.in_flight or wire.acks != acks or not _fits(wire, room, alone) or put_off_wire(core, wire):
+        if partition.in_flight or wire.acks != acks:
             return NULL
-        return wire
+        late[0] = not _fits(wire, room, alone) or put_off_wire(core, wire)
+        return NULL if late[0] else wire
     if partition.acknowledged and core.now - partition.acknowledged_ns > <uint64_t>IDLE_SECONDS * 1000000000 \
             and not any_idempotent(partition):
         partition.acknowledged = False
-    return _new_wire(core, partition, acks, room, alone)
+    return _new_wire(core, partition, acks, room, alone, late)
 
 
 cdef bint _fits(Wire *wire, uint64_t room, bint alone) noexcept nogil:
     return alone or wire_bytes(wire) + produce_overhead(wire) <= room
 
 
-cdef Wire *_new_wire(Core *core, Partition *partition, int16_t acks, uint64_t room, bint alone) noexcept nogil:
+cdef Wire *_new_wire(
+    Core *core, Partition *partition, int16_t acks, uint64_t room, bint alone, bint *late
+) noexcept nogil:
     cdef Batch *batches[MERGE_MAX]
     cdef uint32_t count = 0
     cdef uint64_t size
@@ -203,9 +220,10 @@ cdef Wire *_new_wire(Core *core, Partition *partition, int16_t acks, uint64_t ro
     if idempotent and lane_producer_id(core, partition) < 0:
         want_producer_id(core, partition)
         return NULL
-    if not _close_head(core, queue) or put_off(core, queue.head):
+    if not _close_head(core, queue):
         return NULL
-    if not alone and queue.head.bytes + 400 > room:
+    late[0] = (not alone and queue.head.bytes + 400 > room) or put_off(core, queue.head)
+    if late[0]:
         return NULL
     batches[0] = take_head(queue)
     queue.deficit -= batches[0].bytes

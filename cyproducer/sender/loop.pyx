@@ -166,7 +166,6 @@ cdef class Loop(FrontEnds):
         node.fd = fd
         node.state = CONNECTION_CONNECTING
         node.wants_write = False
-        node.muted_until_ns = 0
         node.active_ns = monotonic_ns()
 
     def connection_ready(self, uint32_t index, int16_t produce_version):
@@ -287,6 +286,7 @@ cdef class Loop(FrontEnds):
     cdef bint _turn(self, uint64_t deadline_ns) except -1:
         """One turn; True when Python has something to do or the time is over."""
         cdef Core *core = &self.core
+        cdef Node *node
         cdef cyp_epoll_event events[EVENTS_MAX]
         cdef uint32_t index, kind
         cdef int found
@@ -303,8 +303,10 @@ cdef class Loop(FrontEnds):
             expire(core)
             check_timeouts(core)
             for index in range(core.node_count):
-                while drain(core, core.nodes[index]):
-                    flush_out(core, core.nodes[index])
+                # each in turn is the first: the time for compressing is used up by whoever comes before
+                node = core.nodes[(core.totals.turns + index) % core.node_count]
+                while drain(core, node):
+                    flush_out(core, node)
             untouch(core)
             announce(core)
             if core.live_batches:

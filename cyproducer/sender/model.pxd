@@ -269,7 +269,6 @@ cdef enum ConnectionState:
 ctypedef struct Node:
     int32_t id                      # the broker's; negative for a bootstrap address
     uint32_t index
-    bint used
     uint8_t state
     int fd
     bint wants_write

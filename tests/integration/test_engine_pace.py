@@ -1,0 +1,86 @@
+"""Who is served when there is more than a request takes, and what a sender does that has to wait."""
+
+import collections
+import struct
+import threading
+import time
+
+from support.fault_rig import Rig
+from support.scripted_broker import Fault, ScriptedBroker
+
+NEXT_WAKE_AT = 136
+"""Where the snapshot's header has next_wake_ns (layout.h)."""
+
+
+def test_requests_with_room_for_some_partitions_serve_all_in_turn():
+    with ScriptedBroker(partitions=20) as broker:
+        rig = Rig(broker, max_request_size=20_000)
+        try:
+            rig.attach(slots=1024)
+            for number in range(20 * 20):
+                rig.send(0, number % 20, records=1, size=3_500)
+            rig.settle()
+            rig.check()
+            counts = collections.Counter(dict.fromkeys(range(20), 0))
+            for slot in rig.heard[0]:  # in the order of the outcomes
+                counts[slot % 20] += 1
+                if max(counts.values()) == 10:
+                    break
+            assert min(counts.values()) >= 5, counts
+        finally:
+            rig.close()
+
+
+def test_a_broker_that_throttles_is_waited_for():
+    """It answers at once, and reads what was on the way to it when the time is over: longer than a request's."""
+    with ScriptedBroker(nodes=1) as broker:
+        rig = Rig(broker)
+        try:
+            rig.attach()
+            for partition in range(2):
+                rig.send(0, partition)
+            rig.settle()
+            before = broker.accepted
+            broker.faults.extend([Fault(throttle_ms=700), Fault(delay=0.7)])
+            for partition in range(2):
+                rig.send(0, partition)
+                rig.engine.run(0)
+            rig.settle()
+            rig.check()
+            assert not broker.faults, "they went in one request"
+            assert rig.engine._loop.totals()["retries"] == 0
+            assert broker.accepted == before
+        finally:
+            rig.close()
+
+
+def test_a_sender_whose_brokers_take_no_more_wants_no_wake_up():
+    with ScriptedBroker(partitions=8, nodes=1) as broker:
+        rig = Rig(broker, request_timeout_ms=20_000)
+        memory = None
+        try:
+            rig.attach()
+            for partition in range(8):
+                rig.send(0, partition)
+            rig.settle()
+            broker.faults.append(Fault(delay=0.5))
+            for partition in range(5):  # as many as may be in flight
+                rig.send(0, partition)
+                rig.engine.run(1)
+            memory = rig.front_ends[0].snapshot.region.memory()
+            wanted = set()
+
+            def watch():
+                for _ in range(50):
+                    wanted.add(struct.unpack_from("=Q", memory, NEXT_WAKE_AT)[0])
+                    time.sleep(0.005)
+
+            watching = threading.Thread(target=watch)
+            watching.start()
+            rig.settle()
+            watching.join()
+            rig.check()
+            assert 0 in wanted
+        finally:
+            memory = None
+            rig.close()
