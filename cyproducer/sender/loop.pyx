@@ -48,7 +48,7 @@ from cyproducer.sender.model cimport (
     Topic,
 )
 from cyproducer.sender.outcomes cimport announce, push_event
-from cyproducer.sender.partitioner cimport choose_sticky
+from cyproducer.sender.partitioner cimport choose_sticky, leave_stuck
 from cyproducer.sender.partitions cimport delist, note_timer, relist
 from cyproducer.sender.requests cimport new_request, recycle_all
 from cyproducer.sender.tables cimport core_free
@@ -302,6 +302,7 @@ cdef class Loop(FrontEnds):
             linger(core)
             expire(core)
             check_timeouts(core)
+            leave_stuck(core)
             for index in range(core.node_count):
                 # each in turn is the first: the time for compressing is used up by whoever comes before
                 node = core.nodes[(core.totals.turns + index) % core.node_count]

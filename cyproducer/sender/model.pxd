@@ -415,6 +415,7 @@ ctypedef struct Core:
     uint32_t failure_count
     Totals totals
     uint64_t packing_ns             # of this turn, in compressing
+    uint64_t sticky_checked_ns      # when brokers were looked at last that sticky partitions are to leave
     uint64_t live_batches
     uint64_t next_timer_ns          # earliest known reason to wake, recomputed every turn
     uint64_t random

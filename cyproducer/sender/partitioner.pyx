@@ -2,17 +2,20 @@
 
 Records without a key follow it, so that many slow front-ends fill one batch together. It moves on when a
 batch's worth of bytes was drained to it, to a partition drawn at random among those with a leader; with
-partitioner_adaptive_partitioning_enable the longer a partition's queue, the smaller its chance.
+partitioner_adaptive_partitioning_enable the longer a partition's queue, the smaller its chance. And it leaves a broker
+that does not answer: nothing is drained there, and Kafka's producer, which counts what is appended, goes on as well.
 """
 
 from libc.stdint cimport int32_t, uint32_t, uint64_t
 
 from cyproducer.shm.atomics cimport store_relaxed_i32
-from cyproducer.sender.model cimport Core, Partition, Topic
+from cyproducer.sender.model cimport CONNECTION_READY, Core, Node, Partition, Request, Topic
 
 
 cdef enum:
     STICKY_BYTES = 65536            # batch_size's default
+    STUCK_NS = 1000000000           # a request without an answer for so long
+    CHECK_NS = 100000000            # how often the brokers are looked at
 
 
 cdef inline uint64_t _random(Core *core) noexcept nogil:
@@ -54,9 +57,36 @@ cdef void choose_sticky(Core *core, Topic *topic) noexcept nogil:
 
 
 cdef inline uint64_t _weight(Core *core, Partition *partition, uint32_t longest) noexcept nogil:
-    if partition.leader == NULL:
+    if partition.leader == NULL or _is_stuck(core, partition.leader):
         return 0
     return longest + 1 - _load(partition) if core.adaptive else 1
+
+
+cdef bint _is_stuck(Core *core, const Node *node) noexcept nogil:
+    """Does the broker not answer, or is there no connection for what waits?"""
+    cdef const Request *request = node.sent_head if node.sent_head != NULL else node.out_head
+    if node.state != CONNECTION_READY:
+        return node.ready_count > 0
+    return request != NULL and request.sent_ns != 0 and request.sent_ns + STUCK_NS <= core.now
+
+
+cdef void leave_stuck(Core *core) noexcept nogil:
+    """Topics whose sticky partition is led by a broker that is stuck get another one, if there is a better one."""
+    cdef uint32_t index
+    cdef bint any_stuck = False
+    cdef Topic *topic
+    cdef Node *leader
+    if core.now - core.sticky_checked_ns < CHECK_NS:
+        return
+    core.sticky_checked_ns = core.now
+    for index in range(core.node_count):
+        any_stuck = any_stuck or _is_stuck(core, core.nodes[index])
+    for index in range(core.topic_count if any_stuck else 0):
+        topic = core.topics[index]
+        if 0 <= topic.sticky < topic.partition_count:
+            leader = topic.partitions[topic.sticky].leader
+            if leader != NULL and _is_stuck(core, leader):
+                choose_sticky(core, topic)
 
 
 cdef void drained(Core *core, Partition *partition, uint64_t size) noexcept nogil:

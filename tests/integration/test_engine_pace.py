@@ -10,6 +10,8 @@ from support.scripted_broker import Fault, ScriptedBroker
 
 NEXT_WAKE_AT = 136
 """Where the snapshot's header has next_wake_ns (layout.h)."""
+STICKY_AT = 4096
+"""Where the snapshot has the sticky partitions of all topics, 4 bytes each."""
 
 
 def test_requests_with_room_for_some_partitions_serve_all_in_turn():
@@ -81,6 +83,36 @@ def test_a_sender_whose_brokers_take_no_more_wants_no_wake_up():
             watching.join()
             rig.check()
             assert 0 in wanted
+        finally:
+            memory = None
+            rig.close()
+
+
+def test_records_without_a_key_leave_a_broker_that_does_not_answer():
+    """It still leads, by the metadata, every other partition, and what went to it stays there."""
+    with ScriptedBroker(partitions=8, nodes=2) as broker:
+        rig = Rig(broker, request_timeout_ms=20_000)
+        memory = None
+        try:
+            rig.attach(slots=2048, linger_ms=0)
+            memory = rig.front_ends[0].snapshot.region.memory()
+            broker.faults.append(Fault(hang="lost", node=2))
+            went = []
+            ending = time.monotonic() + 3
+            while time.monotonic() < ending:
+                (partition,) = struct.unpack_from("=i", memory, STICKY_AT + 4 * rig.number)
+                went.append(partition)
+                rig.send(0, partition, records=1, size=3_000)
+                rig.engine.run(4)
+                rig.listen()
+            assert not broker.faults, "the broker was never sent to"
+            hung = {partition for slot, partition in enumerate(went) if slot not in rig.heard[0]} - {went[-1]}
+            assert len(hung) == 1
+            assert not hung & set(went[-50:])
+            assert len(set(went)) >= 4
+            broker.drop_connections()
+            rig.settle()
+            rig.check()
         finally:
             memory = None
             rig.close()
