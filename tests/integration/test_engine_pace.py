@@ -15,7 +15,7 @@ STICKY_AT = 4096
 
 
 def test_requests_with_room_for_some_partitions_serve_all_in_turn():
-    with ScriptedBroker(partitions=20) as broker:
+    with ScriptedBroker(partitions=20, nodes=1) as broker:
         rig = Rig(broker, max_request_size=20_000)
         try:
             rig.attach(slots=1024)
