@@ -183,7 +183,7 @@ class ClusterMetadata:
         self._full_not_before_ms = now_ms + self._backoff.delay_ms(self._fruitless)
         if full:
             self._refreshed_ms = now_ms
-        if any(topic.needs_update for topic in merged.values()):
+        if any(topic.needs_update or self._lacks_a_broker(topic) for topic in merged.values()):
             self._full_wanted = True
         return change
 
@@ -291,6 +291,10 @@ class ClusterMetadata:
         if error_of(topic.error_code).retriable:
             want.ask_at_ms = now_ms + self._backoff.delay_ms(want.attempts)
             want.attempts += 1
+
+    def _lacks_a_broker(self, topic: TopicMetadata) -> bool:
+        """Whether a partition's leader is none of the brokers that were named."""
+        return any(p.leader_id >= 0 and p.leader_id not in self.brokers for p in topic.partitions)
 
     def _forget_idle(self, change: MetadataChange, now_ms: int) -> None:
         """Drop the topics that nobody wanted for too long."""

@@ -138,9 +138,9 @@ cdef Batch *admit(Core *core, FrontEnd *front_end, uint32_t slot, uint32_t gener
     if queue == NULL:
         finish(core, batch, -1, -1, CODE_INVALID_BATCH)
         return NULL
-    if core.topics[topic].unled:
+    core.topics[topic].used = True
+    if core.topics[topic].unled or (queue.partition.leader == NULL and queue.partition.ring == NULL):
         core.topics[topic].unled = False
-        core.topics[topic].used = True
         core.refresh_wanted = True
     _enqueue(queue, batch)
     _linger_append(front_end, batch)

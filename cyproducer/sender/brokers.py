@@ -206,9 +206,7 @@ class Brokers:
         """Does what is due; in how many ms something is due again."""
         self._now_ms = now_ms
         if now_ms >= self._used_at_ms:
-            self._used_at_ms = now_ms + TOPICS_USED_EVERY_MS
-            for name in self._loop.take_used_topics():
-                self.metadata.want(name, now_ms)
+            self._note_used(now_ms)
         due = 60_000
         due = min(due, self._maintain_metadata(now_ms))
         due = min(due, self._maintain_producer_id(now_ms))
@@ -226,6 +224,12 @@ class Brokers:
             if link.wanted and self._is_closed(link):
                 due = min(due, self._connect(link, now_ms))
         return max(due, 1)
+
+    def _note_used(self, now_ms: int) -> None:
+        """Topics with batches stay in the metadata, or come back into it."""
+        self._used_at_ms = now_ms + TOPICS_USED_EVERY_MS
+        for name in self._loop.take_used_topics():
+            self.metadata.want(name, now_ms)
 
     def _maintain_metadata(self, now_ms: int) -> int:
         at = self.metadata.next_request_at(now_ms) if self.metadata.wanted or self.metadata.bootstrapping else None
@@ -370,6 +374,7 @@ class Brokers:
 
     def _send_metadata(self, link: Link, now_ms: int) -> None:
         self._metadata_link = link
+        self._note_used(now_ms)
         self._request(link, ApiKey.METADATA, self.metadata.request_body(now_ms), self._on_metadata)
 
     def _on_metadata(self, link: Link, payload: bytes) -> None:
@@ -377,7 +382,10 @@ class Brokers:
         self._metadata_link = None
         # librdkafka's mock cluster puts a byte behind it; Java's client ignores such a rest, too.
         _, body = decode_response(ApiKey.METADATA, link.versions[ApiKey.METADATA], payload, exact=False)
+        self._note_used(self._now_ms)  # since the last time the process may have been stopped
         change = self.metadata.on_response(body, self._now_ms)
+        for name in change.forgotten:
+            self._loop.forget_topic(name)
         if change.ignored:
             return
         if not self.metadata.last_error:

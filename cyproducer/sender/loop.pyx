@@ -195,10 +195,17 @@ cdef class Loop(FrontEnds):
             for number in range(self.core.topic_count)
         ]
 
+    def forget_topic(self, str name):
+        """The topic is in the metadata no more: its next batch asks for a refresh."""
+        self.core.topics[self.add_topic(name)].unled = True
+
     def take_used_topics(self):
-        """Names of the topics that batches were sent to since the last call."""
+        """Names of the topics that batches came for or went to since the last call, or that have batches still."""
         cdef uint32_t number
         names = []
+        for number in range(self.core.partition_count):
+            if self.core.partitions[number].queue_count or self.core.partitions[number].unresolved:
+                self.core.partitions[number].topic.used = True
         for number in range(self.core.topic_count):
             if self.core.topics[number].used:
                 self.core.topics[number].used = False

@@ -145,8 +145,8 @@ ctypedef struct Topic:
     Partition **partitions
     int32_t sticky                  # -1: none
     uint64_t sticky_bytes           # drained to it since it was chosen
-    bint used                       # drained to since Python asked last
-    bint unled                      # of a former sender: its leaders were not looked for yet
+    bint used                       # a batch came or went out since Python asked last
+    bint unled                      # nobody keeps its leaders up to date: the next batch has them looked for
 
 
 cdef enum PartitionList:

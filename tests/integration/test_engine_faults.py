@@ -299,6 +299,40 @@ def test_nothing_is_sent_to_the_bootstrap_address_for_a_partition_without_leader
             rig.close()
 
 
+def test_a_topic_that_was_forgotten_is_asked_for_again_when_a_batch_comes(rig, broker):
+    """Its leader has gone meanwhile, so that nothing but metadata tells where to send."""
+    rig.attach()
+    rig.send(0, 0)
+    rig.settle()
+    metadata = rig.engine._brokers.metadata
+    metadata.max_idle_ms = -1  # whatever is asked for is forgotten with the answer
+    metadata.request_update()
+    run_until(rig.engine, lambda: not metadata.topics)
+    metadata.max_idle_ms = 300_000
+    broker.move_leaders()
+    broker.down.add(1)
+    broker.drop_connections()
+    rig.send(0, 0)
+    rig.settle()
+    rig.check()
+    assert rig.errors(0) == [0, 0]
+
+
+def test_a_topic_with_batches_is_not_forgotten_in_an_outage(rig, broker):
+    rig.attach()
+    rig.send(0, 0)
+    rig.settle()
+    broker.down.update((1, 2))
+    broker.drop_connections()
+    rig.engine._brokers.metadata.max_idle_ms = 0  # what is not in use at this moment is idle
+    rig.send(0, 0)
+    run_until(rig.engine, lambda: rig.engine._brokers.metadata.bootstrapping)  # it does not know the leaders any more
+    broker.down.clear()
+    rig.settle()
+    rig.check()
+    assert rig.errors(0) == [0, 0]
+
+
 def test_what_speaks_no_kafka_is_asked_with_pauses():
     """A peer whose ApiVersions answer is nonsense gets a connection per backoff, not one per turn."""
     with ScriptedBroker() as broker:

@@ -115,6 +115,8 @@ class ScriptedBroker:
         self.close_after_versions = 0   # so many ApiVersions answers are the last bytes of their connection
         self.refuse_versions = False    # and say UNSUPPORTED_VERSION
         self.accepted = 0               # connections
+        self.down: set[int] = set()     # nodes that close every connection at once
+        self.mute: set[int] = set()     # nodes that take connections and read nothing
         self.refuses: Callable[[Record], bool] | None = None    # records that spoil their batch
         self.refusal = INVALID_RECORD
         self.names_records = True       # record_errors say which
@@ -192,6 +194,9 @@ class ScriptedBroker:
 
     def _accept(self, listener: socket.socket, node: int) -> None:
         sock, _ = listener.accept()
+        if node in self.down:
+            sock.close()
+            return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection = _Connection(sock, node)
@@ -214,6 +219,8 @@ class ScriptedBroker:
             data = b""
         if not data:
             self._close(connection)
+            return
+        if connection.node in self.mute:
             return
         connection.input += data
         while len(connection.input) >= 4:

@@ -326,6 +326,10 @@ def test_a_follower_that_is_down_causes_no_refresh():
     assert metadata.next_request_at(0) == 10_000
 
 
+def test_a_leader_that_is_no_known_broker_causes_a_refresh():
+    assert known(0, topic("a", [partition(0, leader=7)])).next_request_at(0) == 100
+
+
 def test_an_unused_topic_is_forgotten():
     metadata = known(0, topic("a", [partition(0)]), topic("b", [partition(0)]), max_idle_ms=15_000)
     metadata.want("b", 8_000)
