@@ -122,6 +122,7 @@ class Brokers:
             handler(link, payload)
         except ProtocolError as error:
             self._note_error(link, str(error))
+            self._fail_metadata(link, str(error), now_ms)
             link.retry_at_ms = now_ms + self._backoff.delay_ms(link.failures)
             link.failures += 1
             self._loop.close_node(link.index)
@@ -165,9 +166,7 @@ class Brokers:
         text = CLOSE_REASONS.get(error) or os.strerror(error)
         if error != -4:
             self._note_error(link, text)
-        if self._metadata_link is link:
-            self._metadata_link = None
-            self.metadata.on_failure(now_ms, f"broker {link.name}: {text}")
+        self._fail_metadata(link, text, now_ms)
         if self._producer_id_asked:
             self._producer_id_asked = False
         if error == -4:
@@ -177,6 +176,12 @@ class Brokers:
             link.retry_at_ms = now_ms + self._backoff.delay_ms(link.failures)
             link.failures += not was_ready  # a connection that breaks is no broker that cannot be reached
         self._maybe_rebootstrap()
+
+    def _fail_metadata(self, link: Link, text: str, now_ms: int) -> None:
+        """The metadata request under way gets no answer, if it is at this broker."""
+        if self._metadata_link is link:
+            self._metadata_link = None
+            self.metadata.on_failure(now_ms, f"broker {link.name}: {text}")
 
     def _note_error(self, link: Link, text: str) -> None:
         """Kept for status and snapshot; logged once a minute while it stays the same."""
@@ -379,9 +384,9 @@ class Brokers:
 
     def _on_metadata(self, link: Link, payload: bytes) -> None:
         assert link.versions is not None
-        self._metadata_link = None
         # librdkafka's mock cluster puts a byte behind it; Java's client ignores such a rest, too.
         _, body = decode_response(ApiKey.METADATA, link.versions[ApiKey.METADATA], payload, exact=False)
+        self._metadata_link = None
         self._note_used(self._now_ms)  # since the last time the process may have been stopped
         change = self.metadata.on_response(body, self._now_ms)
         for name in change.forgotten:

@@ -333,6 +333,16 @@ def test_a_topic_with_batches_is_not_forgotten_in_an_outage(rig, broker):
     assert rig.errors(0) == [0, 0]
 
 
+def test_a_metadata_answer_that_is_none_is_asked_for_again(rig, broker):
+    broker.cut_short = 2
+    rig.attach()
+    rig.send(0, 0)
+    rig.settle()
+    rig.check()
+    assert broker.cut_short == 0
+    assert rig.errors(0) == [0]
+
+
 def test_what_speaks_no_kafka_is_asked_with_pauses():
     """A peer whose ApiVersions answer is nonsense gets a connection per backoff, not one per turn."""
     with ScriptedBroker() as broker:

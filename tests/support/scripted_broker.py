@@ -111,6 +111,8 @@ class ScriptedBroker:
         self.producer_epoch = producer_epoch
         self.producer_ids = 0
         self.without_leader = 0         # so many metadata answers name no leader
+        self.cut_short = 0              # so many metadata answers lack their last bytes
+        self.lies: Callable[[dict], None] | None = None  # changes the body of a metadata answer
         self.nonsense = False           # ApiVersions is answered with what is no answer
         self.close_after_versions = 0   # so many ApiVersions answers are the last bytes of their connection
         self.refuse_versions = False    # and say UNSUPPORTED_VERSION
@@ -281,7 +283,11 @@ class ScriptedBroker:
             self._put(connection, None)
             return True
         answer = {METADATA: self._metadata, API_VERSIONS: self._versions, INIT_PRODUCER_ID: self._producer_id}[api]
-        self._put(connection, encode_response(api, version, correlation_id, answer(body)))
+        response = encode_response(api, version, correlation_id, answer(body))
+        if api == METADATA and self.cut_short:
+            self.cut_short -= 1
+            response = (len(response) - 7).to_bytes(4, "big") + response[4:-3]
+        self._put(connection, response)
         return True
 
     def _metadata(self, body: dict) -> dict:
@@ -301,7 +307,10 @@ class ScriptedBroker:
             for item in body["topics"] or ()
         ]
         brokers = [{"node_id": 1 + index, "host": "127.0.0.1", "port": port} for index, port in enumerate(self.ports)]
-        return {"brokers": brokers, "cluster_id": "scripted", "controller_id": 1, "topics": topics}
+        answer = {"brokers": brokers, "cluster_id": "scripted", "controller_id": 1, "topics": topics}
+        if self.lies is not None:
+            self.lies(answer)
+        return answer
 
     def _versions(self, body: dict) -> dict:
         highest = {PRODUCE: self._produce_version}
