@@ -121,11 +121,7 @@ class Brokers:
         try:
             handler(link, payload)
         except ProtocolError as error:
-            self._note_error(link, str(error))
-            self._fail_metadata(link, str(error), now_ms)
-            link.retry_at_ms = now_ms + self._backoff.delay_ms(link.failures)
-            link.failures += 1
-            self._loop.close_node(link.index)
+            self._give_up(link, str(error), now_ms)
 
     def _on_connected(self, link: Link) -> None:
         link.exchange = ApiVersionsExchange()
@@ -172,9 +168,20 @@ class Brokers:
         if error == -4:
             return
         self.metadata.request_update()
-        if was_ready or not link.addresses:
+        if was_ready or not link.addresses:  # else the next address is tried at once
             link.retry_at_ms = now_ms + self._backoff.delay_ms(link.failures)
             link.failures += not was_ready  # a connection that breaks is no broker that cannot be reached
+        self._maybe_rebootstrap()
+
+    def _give_up(self, link: Link, text: str, now_ms: int) -> None:
+        """The broker's fault ends its connection. It is an attempt that failed, which _on_closed cannot tell."""
+        self._note_error(link, text)
+        self._fail_metadata(link, text, now_ms)
+        self._loop.close_node(link.index)
+        self.metadata.request_update()
+        if not link.addresses:
+            link.retry_at_ms = now_ms + self._backoff.delay_ms(link.failures)
+            link.failures += 1
         self._maybe_rebootstrap()
 
     def _fail_metadata(self, link: Link, text: str, now_ms: int) -> None:
@@ -219,8 +226,7 @@ class Brokers:
             if link.connect_deadline_ms is not None:
                 if link.connect_deadline_ms <= now_ms:
                     link.connect_deadline_ms = None
-                    self._note_error(link, "no connection within 10 s")
-                    self._loop.close_node(link.index)
+                    self._give_up(link, "no connection within 10 s", now_ms)
                 else:
                     due = min(due, link.connect_deadline_ms - now_ms)
             if link.versions is not None and self._loop.idle_ms(link.index) > self._settings["connections_max_idle_ms"]:

@@ -23,6 +23,7 @@ from support.scripted_broker import (
 
 from cyproducer import errors
 from cyproducer.record.builder import RecordBatchBuilder
+from cyproducer.sender import brokers
 
 DUPLICATE_SEQUENCE, UNKNOWN_PRODUCER_ID = 46, 59
 
@@ -363,6 +364,30 @@ def test_what_speaks_no_kafka_is_asked_with_pauses():
                 broker.nonsense = False
             rig.settle()
             rig.check()
+        finally:
+            rig.close()
+
+
+@pytest.mark.parametrize("silent", [True, False], ids=["silent", "no Kafka"])
+def test_bootstrap_servers_are_asked_when_no_known_broker_is_one_any_more(silent, monkeypatch):
+    monkeypatch.setattr(brokers, "CONNECTION_SETUP_TIMEOUT_MS", 100)
+    with ScriptedBroker(bootstrap_apart=True) as broker:
+        rig = Rig(broker, request_timeout_ms=5000)
+        try:
+            rig.attach()
+            if silent:
+                broker.mute.update((1, 2))
+            else:
+                broker.nonsense = True
+            broker.drop_connections()
+            rig.send(0, 0)
+            rig.send(0, 1)
+            run_until(rig.engine, lambda: rig.engine._brokers.metadata.bootstrapping)
+            broker.mute.clear()
+            broker.nonsense = False
+            rig.settle()
+            rig.check()
+            assert rig.errors(0) == [0, 0]
         finally:
             rig.close()
 
