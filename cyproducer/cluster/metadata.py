@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cyproducer.protocol.errors import describe, error_of
-from cyproducer.protocol.fields import ProtocolError
 
 from .backoff import ExponentialBackoff
 from .topics import PartitionMetadata, TopicMetadata, merge_topic
@@ -30,13 +29,15 @@ class MetadataChange:
     """What an answer changed. `topics`: names whose metadata differs from before, forgotten ones included.
 
     `errors`: {topic: error code} of every topic that was answered with an error, changed or not; `forgotten`:
-    names that went unused for too long; `ignored`: the answer was unusable and counts as a failure.
+    names that went unused for too long; `left_out`: "host:port" of every broker whose id or port can be none;
+    `ignored`: the answer was unusable and counts as a failure.
     """
 
     topics: set[str] = field(default_factory=set)
     brokers: bool = False
     errors: dict[str, int] = field(default_factory=dict)
     forgotten: set[str] = field(default_factory=set)
+    left_out: set[str] = field(default_factory=set)
     ignored: bool = False
 
 
@@ -158,23 +159,25 @@ class ClusterMetadata:
         }
 
     def on_response(self, body: Mapping[str, Any], now_ms: int) -> MetadataChange:
-        """Take the answer (a decoded MetadataResponse); one without brokers counts as a failure.
+        """Take the answer (a decoded MetadataResponse); one without usable brokers counts as a failure.
 
         Raises ProtocolError, with nothing changed but the failure noted, if a partition's number is absurd.
         """
         full, asked = self._in_flight or (True, ())
-        if not body["brokers"]:
-            self.on_failure(now_ms, "a broker answered with an empty list of brokers")
-            return MetadataChange(ignored=True)
+        usable = [item for item in body["brokers"] if _is_usable(item)]
+        left_out = {f"{item['host']}:{item['port']}" for item in body["brokers"] if not _is_usable(item)}
+        if not usable:
+            self.on_failure(now_ms, f"a broker answered with an empty list of {'usable ' * bool(left_out)}brokers")
+            return MetadataChange(left_out=left_out, ignored=True)
         try:
             merged = self._merge(body, asked)
-        except ProtocolError as error:
+        except Exception as error:  # whatever it is, the request is over
             self.on_failure(now_ms, str(error))
             raise
         self._in_flight = None
         self._failures = 0
         self._not_before_ms = None
-        change = MetadataChange(brokers=self._take_cluster(body))
+        change = MetadataChange(brokers=self._take_cluster(body, usable), left_out=left_out)
         self.last_error = ""
         for name, topic in merged.items():
             self._take_topic(name, topic, change, now_ms)
@@ -266,9 +269,9 @@ class ClusterMetadata:
                 merged[name] = TopicMetadata(UNKNOWN_TOPIC_OR_PARTITION, old.topic_id, old.partitions)
         return merged
 
-    def _take_cluster(self, body: Mapping[str, Any]) -> bool:
+    def _take_cluster(self, body: Mapping[str, Any], usable: Iterable[Mapping[str, Any]]) -> bool:
         """Take brokers, controller and cluster id; whether the brokers changed."""
-        brokers = {item["node_id"]: (item["host"], item["port"], item["rack"]) for item in body["brokers"]}
+        brokers = {item["node_id"]: (item["host"], item["port"], item["rack"]) for item in usable}
         changed = brokers != self.brokers
         self.brokers = brokers
         self.controller = body["controller_id"]
@@ -304,3 +307,8 @@ class ClusterMetadata:
             change.errors.pop(name, None)
             if self.topics.pop(name, None) is not None:
                 change.topics.add(name)
+
+
+def _is_usable(broker: Mapping[str, Any]) -> bool:
+    """Whether its id and its port can be a broker's: a negative id is a bootstrap server's here."""
+    return bool(broker["node_id"] >= 0 and 0 < broker["port"] < 1 << 16)

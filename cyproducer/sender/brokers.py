@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cyproducer.cluster.backoff import ExponentialBackoff
-from cyproducer.cluster.metadata import ClusterMetadata
+from cyproducer.cluster.metadata import ClusterMetadata, PartitionMetadata
 from cyproducer.protocol.codec import decode_response, encode_request
 from cyproducer.protocol.errors import describe, error_of
 from cyproducer.protocol.fields import ProtocolError
@@ -90,6 +90,8 @@ class Brokers:
         self._producer_id_attempts = 0
         self._used_at_ms = 0
         self._now_ms = 0
+        self._left_out: set[str] = set()                # brokers, as the last answer named them
+        self._cut: dict[str, int] = {}                  # topics of which the loop has so many partitions only
         self.changed = True                             # a snapshot is due
         self.last_error = ""
 
@@ -122,6 +124,9 @@ class Brokers:
             handler(link, payload)
         except ProtocolError as error:
             self._give_up(link, str(error), now_ms)
+        except Exception as error:  # what a broker says must not end the sender, and then its successors
+            self._log.exception("an answer of broker %s could not be handled", link.name)
+            self._give_up(link, f"its answer could not be handled ({type(error).__name__}: {error})", now_ms)
 
     def _on_connected(self, link: Link) -> None:
         link.exchange = ApiVersionsExchange()
@@ -352,14 +357,18 @@ class Brokers:
             sock.connect(target)
         except BlockingIOError:
             pass
-        except OSError as error:
+        except Exception as error:  # an address may be anything that a broker or a resolver says
             sock.close()
+            self._fail_to_connect(link, getattr(error, "strerror", None) or str(error))
+            return
+        try:
+            self._loop.open_connection(link.index, sock.detach())
+        except OSError as error:
             self._fail_to_connect(link, error.strerror or str(error))
             return
         link.peer = address
         link.wanted = False
         link.connect_deadline_ms = self._now_ms + CONNECTION_SETUP_TIMEOUT_MS
-        self._loop.open_connection(link.index, sock.detach())
 
     def _size_buffers(self, sock: socket.socket, host: str) -> None:
         send, receive = self._settings.get("send_buffer_bytes"), self._settings.get("receive_buffer_bytes")
@@ -397,6 +406,11 @@ class Brokers:
         change = self.metadata.on_response(body, self._now_ms)
         for name in change.forgotten:
             self._loop.forget_topic(name)
+            self._cut.pop(name, None)
+        for broker in sorted(change.left_out - self._left_out):
+            self._log.warning("the cluster names a broker %s, which cannot be: it is left out", broker)
+        self._left_out = change.left_out
+        self.changed = True
         if change.ignored:
             return
         if not self.metadata.last_error:
@@ -406,7 +420,6 @@ class Brokers:
         self._ensure_links()
         topics = set(self.metadata.topics) if change.brokers else change.topics
         self._apply_leaders(topics)
-        self.changed = True
 
     def _settle_bootstrap(self, link: Link) -> None:
         """The bootstrap connection becomes that of the broker which it leads to, or is closed."""
@@ -439,7 +452,21 @@ class Brokers:
                 # -1 is no leader here, and the first bootstrap address there
                 link = self.links.get(partition.leader_id) if partition.leader_id >= 0 else None
                 leaders.append(-1 if link is None else link.index)
-            self._loop.set_leaders(self._loop.add_topic(name), leaders)
+            self._note_cut(name, len(leaders), self._loop.set_leaders(self._loop.add_topic(name), leaders))
+
+    def _note_cut(self, name: str, count: int, kept: int) -> None:
+        if kept == count:
+            self._cut.pop(name, None)
+            return
+        if name not in self._cut:
+            self._log.warning(
+                "the %d partitions of topic %s do not fit into the sender's table: it uses %d", count, name, kept
+            )
+        self._cut[name] = kept
+
+    def partitions(self, name: str) -> list[PartitionMetadata]:
+        """Those of a topic of the metadata that batches can be for."""
+        return self.metadata.topics[name].partitions[:self._cut.get(name)]
 
     def _on_producer_id(self, link: Link, payload: bytes) -> None:
         assert link.versions is not None

@@ -178,7 +178,7 @@ class Engine:
         for name, topic in metadata.topics.items():
             if name not in self._numbers:
                 self._numbers[name] = self._loop.add_topic(name)
-            leaders = bytes(partition.leader_id >= 0 for partition in topic.partitions)
+            leaders = bytes(partition.leader_id >= 0 for partition in self._brokers.partitions(name))
             topics.append((self._numbers[name], name, topic.error_code, leaders))
             self._inherited.pop(name, None)
         for name, (number, error_code, leaders) in self._inherited.items():

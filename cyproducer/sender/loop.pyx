@@ -57,7 +57,7 @@ from cyproducer.shm.atomics cimport store_relaxed, store_release
 from cyproducer.shm.clock cimport monotonic_ns
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.debug cimport CYPRODUCER_DEBUG
-from cyproducer.shm.layout cimport CYP_CONTROL_DETACHED
+from cyproducer.shm.layout cimport CYP_CONTROL_DETACHED, CYP_PARTITIONS_MAX
 from cyproducer.shm.wake cimport sender_sleeps, sender_wakes
 
 
@@ -114,12 +114,16 @@ cdef class Loop(FrontEnds):
         return append_topic(&self.core, encoded).number
 
     def set_leaders(self, uint32_t number, list leaders):
-        """leaders: for each partition the index of the leader's node, -1 unknown. A topic never shrinks here."""
+        """leaders: for each partition the index of the leader's node, -1 unknown. A topic never shrinks here.
+
+        How many of them it has: all, or as many as before if there is no room for those that were added.
+        """
         cdef Topic *topic = self.core.topics[number]
         cdef int32_t index, node
         cdef Partition *partition
-        while topic.partition_count < len(leaders):
-            append_partition(&self.core, topic)
+        if len(leaders) - topic.partition_count <= <Py_ssize_t>(CYP_PARTITIONS_MAX - self.core.partition_count):
+            while topic.partition_count < len(leaders):
+                append_partition(&self.core, topic)
         topic.unled = False
         for index in range(topic.partition_count):
             node = leaders[index] if index < len(leaders) else -1
@@ -132,6 +136,7 @@ cdef class Loop(FrontEnds):
                 partition = partition.twin
         if topic.sticky < 0 or topic.partitions[topic.sticky].leader == NULL:
             choose_sticky(&self.core, topic)
+        return min(topic.partition_count, <int32_t>len(leaders))
 
     # ---------------------------------------------------------------- brokers
 

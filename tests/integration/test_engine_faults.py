@@ -368,6 +368,56 @@ def test_what_speaks_no_kafka_is_asked_with_pauses():
             rig.close()
 
 
+def test_partitions_beyond_the_table_are_left_out(rig, broker, caplog):
+    """The topic seems to have grown to more of them than all topics together may have."""
+    def add_a_partition(answer: dict) -> None:
+        for topic in answer["topics"]:
+            topic["partitions"] = [*topic["partitions"], {**topic["partitions"][0], "partition_index": 100_000}]
+
+    rig.attach()
+    broker.lies = add_a_partition
+    for _ in range(2):
+        before = broker.metadata_requests
+        rig.engine._brokers.metadata.request_update()
+        run_until(rig.engine, lambda before=before: broker.metadata_requests > before)
+    rig.send(0, 0)
+    rig.settle()
+    rig.check()
+    assert rig.errors(0) == [0]
+    assert len([text for text in caplog.messages if "do not fit" in text]) == 1
+    assert len(rig.front_ends[0].snapshot.read()[3]["t"][2]) == 3
+
+
+@pytest.mark.parametrize("port", [70_000, -1, 0])
+def test_a_broker_with_an_impossible_port_is_left_out(rig, broker, port, caplog):
+    def add_a_broker(answer: dict) -> None:
+        answer["brokers"].append({"node_id": 9, "host": "127.0.0.1", "port": port})
+
+    broker.lies = add_a_broker
+    rig.attach()
+    rig.send(0, 0)
+    rig.settle()
+    rig.check()
+    assert 9 not in rig.engine._brokers.links
+    assert len([text for text in caplog.messages if f"127.0.0.1:{port}" in text]) == 1
+
+
+def test_an_answer_that_cannot_be_handled_costs_its_connection_alone(rig, broker, monkeypatch):
+    failed = []
+
+    def fail_once(*arguments: object) -> None:
+        monkeypatch.undo()
+        failed.append(arguments)
+        raise RuntimeError("whatever")
+
+    monkeypatch.setattr(rig.engine._brokers.metadata, "_merge", fail_once)
+    rig.attach()
+    rig.send(0, 0)
+    rig.settle()
+    rig.check()
+    assert failed
+
+
 @pytest.mark.parametrize("silent", [True, False], ids=["silent", "no Kafka"])
 def test_bootstrap_servers_are_asked_when_no_known_broker_is_one_any_more(silent, monkeypatch):
     monkeypatch.setattr(brokers, "CONNECTION_SETUP_TIMEOUT_MS", 100)

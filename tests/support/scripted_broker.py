@@ -107,6 +107,7 @@ class ScriptedBroker:
         self.faults: deque[Fault] = deque()
         self.complaints: list[str] = []
         self.produce_requests = 0
+        self.metadata_requests = 0
         self.acks_seen: list[int] = []
         self.producer_epoch = producer_epoch
         self.producer_ids = 0
@@ -291,6 +292,7 @@ class ScriptedBroker:
         return True
 
     def _metadata(self, body: dict) -> dict:
+        self.metadata_requests += 1
         leaderless = self.without_leader > 0
         self.without_leader -= leaderless
         partitions = [

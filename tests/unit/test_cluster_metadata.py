@@ -207,6 +207,19 @@ def test_an_answer_without_brokers_is_ignored():
     assert metadata.next_request_at(10_000) == 10_100
 
 
+@pytest.mark.parametrize("port", [0, -1, 65_536])
+def test_a_broker_with_an_impossible_port_is_left_out(port):
+    metadata = known(0, topic("a", [partition(0)]))
+    metadata.request_body(10_000)
+    change = metadata.on_response(answer(brokers=[*BROKERS, (3, "three", port)]), 10_000)
+    assert not change.brokers
+    assert change.left_out == {f"three:{port}"}
+    assert set(metadata.brokers) == {1, 2}
+    metadata.request_body(20_000)
+    assert metadata.on_response(answer(brokers=[(3, "three", port)]), 20_000).ignored
+    assert set(metadata.brokers) == {1, 2}
+
+
 def refreshed(metadata, item):
     metadata.request_body(10_000)
     return metadata.on_response(answer(item), 10_000)
