@@ -27,6 +27,7 @@ cdef class BulkFuture:
     cdef Py_ssize_t extent_count
     cdef Py_ssize_t _capacity
     cdef Lane *lanes                # lane = lane_base[topic] + partition
+    cdef Py_ssize_t lane_count
     cdef int32_t *lane_base         # of each of `topics`
     cdef list topics
     cdef int32_t *partitions        # of each row
@@ -45,7 +46,7 @@ cdef class BulkFuture:
     cdef object failure(self)
     cdef object metadata(self)
     cdef object _make_metadata(self)
-    cdef void _fill_offsets(self, int64_t *offsets, uint32_t *used) noexcept
+    cdef void _fill_offsets(self, int64_t *offsets, uint32_t *used, int32_t *starts) noexcept
 
 
 cdef BulkFuture make_bulk_future(Rows rows)

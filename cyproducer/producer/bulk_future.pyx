@@ -49,6 +49,7 @@ cdef class BulkFuture:
         self.lane_base = <int32_t *>malloc(max(len(partition_counts), 1) * sizeof(int32_t))
         if self.lanes == NULL or self.lane_base == NULL:
             raise MemoryError
+        self.lane_count = total
         for lane in range(total):
             self.lanes[lane].first = self.lanes[lane].last = -1
         total = 0
@@ -149,13 +150,16 @@ cdef class BulkFuture:
 
     cdef object metadata(self):
         if self._metadata is None:
-            self._metadata = self._make_metadata()
+            made = self._make_metadata()
+            if self._metadata is None:  # else another thread has made it: importing NumPy lets others run
+                self._metadata = made
         return self._metadata
 
     cdef object _make_metadata(self):
         cdef Memory offsets = Memory(self.rows * sizeof(int64_t))
         cdef Memory used = Memory(self.extent_count * sizeof(uint32_t))
-        self._fill_offsets(<int64_t *>offsets.data, <uint32_t *>used.data)
+        cdef Memory starts = Memory(self.lane_count * sizeof(int32_t))
+        self._fill_offsets(<int64_t *>offsets.data, <uint32_t *>used.data, <int32_t *>starts.data)
         if self.topic_of == NULL:
             topic = self.topics[0]
         else:
@@ -166,8 +170,11 @@ cdef class BulkFuture:
             _as_array(offsets.data, self.rows, "q", offsets),
         )
 
-    cdef void _fill_offsets(self, int64_t *offsets, uint32_t *used) noexcept:
-        """The rows of a lane are those of its extents in order. `used`: a zero for each extent."""
+    cdef void _fill_offsets(self, int64_t *offsets, uint32_t *used, int32_t *starts) noexcept:
+        """The rows of a lane are those of its extents in order. `used`: a zero for each extent.
+
+        `starts`: room for each lane's extent with its next row; the lanes stay as they are, for whoever comes next.
+        """
         cdef const int32_t *partitions = self.partitions
         cdef const int32_t *topic_of = self.topic_of
         cdef Py_ssize_t row = 0, first, end
@@ -175,14 +182,16 @@ cdef class BulkFuture:
         cdef Extent *extent
         cdef int64_t offset
         cdef bint known
+        for lane in range(<int32_t>self.lane_count):
+            starts[lane] = self.lanes[lane].first
         while row < self.rows:
             partition = partitions[row]
             if topic_of != NULL:
                 topic = topic_of[row]
             lane = self.lane_base[topic] + partition
-            at = self.lanes[lane].first
-            while used[at] == self.extents[at].count:  # moves the lane's start on: it is not needed any more
-                at = self.lanes[lane].first = self.extents[at].next
+            at = starts[lane]
+            while used[at] == self.extents[at].count:
+                at = starts[lane] = self.extents[at].next
             extent = &self.extents[at]
             offset = (<Batch>extent.batch).base_offset
             known = offset >= 0

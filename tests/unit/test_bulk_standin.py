@@ -3,7 +3,9 @@
 import asyncio
 import concurrent.futures
 import os
+import sys
 import threading
+import types
 
 import numpy as np
 import pyarrow as pa
@@ -193,6 +195,34 @@ def test_the_future_of_a_lot_that_is_written(sender, make):
     assert len(called) == 2
     future.add_done_callback(lambda each: called.append("late"))
     assert called[2:] == ["late"]
+
+
+@pytest.mark.parametrize("failing", [False, True])
+def test_a_result_that_is_made_twice(sender, make, monkeypatch, failing):
+    """Making it imports NumPy, which lets other threads ask for it as well, and may fail."""
+    rows = [b"%06d" % n for n in range(2_000)]
+    future = make(batch_size=4096).send_array("t", rows, partition=1)
+    assert future.exception(20) is None
+    made = []
+
+    class Importing(types.ModuleType):
+        def asarray(self, exporter):
+            if not made:
+                made.append(None)
+                made.append(future.result())
+                if failing:
+                    raise MemoryError
+            return np.asarray(exporter)
+
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, "numpy", Importing("numpy"))
+        if failing:
+            with pytest.raises(MemoryError):
+                future.result()
+        else:
+            assert future.result() is made[1]
+    check(sender, made[1], rows)
+    assert future.result() is made[1]
 
 
 def test_the_future_of_a_lot_that_fails(sender, make):
