@@ -53,7 +53,7 @@ cdef class Arena:
         return bound <= <Py_ssize_t>self.port.batch_limit and bound <= <Py_ssize_t>class_bytes(2)
 
     cdef int32_t sticky_partition(self, Topic topic) noexcept:
-        """Where a record without a key goes."""
+        """Where a record without a key goes; the topic has partitions."""
         cdef int32_t partition = topic.own
         if partition < 0:
             partition = load_relaxed_i32(&self.sticky[topic.number])

@@ -334,7 +334,7 @@ cdef class Bulk:
         """Looks the topic of the present row up. Nothing else runs between this and the loop."""
         cdef Target *target = &self.targets[self.topic]
         cdef Topic topic = self.session.topics.get(self.rows.topics[self.topic])
-        if topic is None or topic.allocated < target.partition_count:
+        if topic is None or topic.partition_count == 0 or topic.allocated < target.partition_count:
             self.partition = target.partition_count - 1
             self._wait(NEED_SESSION)
             return 0

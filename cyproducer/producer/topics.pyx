@@ -52,10 +52,12 @@ cdef Topic make_topic(str name):
 
 
 cdef int32_t pick_partition(Topic topic, uint64_t *random) noexcept:
-    """A random partition among those with a leader; among all if none has one (KIP-794)."""
+    """A random partition among those with a leader; among all if none has one (KIP-794). -1: there is none."""
     cdef const uint8_t *leaders = topic.leaders
     cdef int32_t count = topic.partition_count, led = 0, i
     cdef uint32_t choice
+    if count <= 0:  # the topic has just gone
+        return -1
     for i in range(count):
         led += leaders[i] != 0
     choice = <uint32_t>((next_random(random) >> 32) % <uint64_t>(led if led else count))

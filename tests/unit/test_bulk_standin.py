@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from standin_sender import StandIn
+from support.process import wait_until
 
 import cyproducer
 from cyproducer import ArrayMetadata, KafkaProducer, errors
@@ -141,6 +142,43 @@ def test_two_topics_in_turns(sender, make):
         found = written(sender, topic)
         for row in range(number, 4_000, 2):
             assert found[metadata.partition[row], metadata.offset[row]].value == rows[row]
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_topic_that_loses_its_partitions_during_the_call(sender, make, comes_back):
+    """The metadata is read as the call waits for memory of another topic."""
+    producer = make(buffer_memory=1 << 20, max_block_ms=10_000)
+    rows = [bytes(1_000)] * 1_500
+    names = ["u"] * len(rows)
+    names[0] = names[-1] = "t"
+    sender.hold = True
+    done = []
+
+    def send():
+        try:
+            done.append(producer.send_arrow(pa.table({"value": pa.array(rows), "topic": pa.array(names)})))
+        except errors.KafkaError as error:
+            done.append(error)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    wait_until(lambda: producer._session.memory_queue)
+    sender.topics["t"] = 0
+    sender.errors["t"] = 5 if comes_back else 29
+    sender.publish()
+    sender.release()
+    if comes_back:
+        wait_until(lambda: "t" in sender.wants)
+        sender.topics["t"] = 4
+        sender.errors.clear()
+        sender.publish()
+    thread.join(20)
+    if comes_back:
+        assert len(done[0].result(20).offset) == len(rows)
+        assert len(written(sender, "t")) == 2
+    else:
+        assert type(done[0]) is errors.TopicAuthorizationFailedError
+        assert f"({len(rows) - 1} of {len(rows)} rows were queued" in str(done[0])
 
 
 def test_other_threads_send_meanwhile(sender, make):
