@@ -36,8 +36,10 @@ def await_batch(Batch batch, timeout):
         return False
     if timeout is not None:
         deadline = <int64_t>monotonic_ns() + <int64_t>(min(max(timeout, 0.0), LONGEST_S) * 1e9)
+    if batch.done:
+        return True  # another thread has taken the outcome, and the batch has no session any more
     session = batch.session
-    if session.sentinel[0] != session.token:
+    if session is None or session.sentinel[0] != session.token:
         return False
     waiter = session.take_waiter()
     try:

@@ -18,7 +18,7 @@ from support.process import wait_until
 
 import cyproducer
 from cyproducer import KafkaProducer, errors
-from cyproducer.producer import waiters
+from cyproducer.producer import awaiting, waiters
 from cyproducer.producer.delivery import Delivery
 from cyproducer.producer.waiter import Waiter
 
@@ -524,6 +524,19 @@ def test_waits_that_time_out_leave_no_waiter(sender, producer, monkeypatch):
     assert time.monotonic() - started < 9
     timer.join()
     assert kept == [sys.getrefcount(waiter) for waiter in [Waiter(), Waiter()]]
+
+
+def test_a_batch_that_finishes_before_it_is_waited_for(sender, producer, monkeypatch):
+    """Another thread takes the outcome between the look at the batch and the look at its session."""
+    future = producer.send("one", b"1")
+    session = producer._session
+
+    def finish():
+        wait_until(lambda: session.look() == 0 and not session.unfinished())
+        return False
+
+    monkeypatch.setattr(awaiting, "is_patched", finish)
+    assert future.result(10).offset == 0
 
 
 def test_a_batch_that_finishes_as_it_is_waited_for(producer):
