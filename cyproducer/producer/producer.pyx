@@ -436,10 +436,11 @@ cdef class KafkaProducer:
         """
         if self.closed:
             return
+        deadline = None if timeout is None else time.monotonic() + timeout
         self.closed = True
         cdef Session session = self.current()
         try:
-            self._finish(None if timeout is None else time.monotonic() + timeout)
+            self._finish(deadline)
         finally:
             session = self.current()
             batches, records = session.outstanding()

@@ -9,15 +9,17 @@ import sys
 
 __all__ = ["is_patched", "wait_readable"]
 
+_LONGEST_S = 1_000_000.0  # poll() takes its milliseconds as an int of 32 bits
+
 
 def wait_readable(fds: list[int], timeout: float | None) -> list[int]:
     """The descriptors of `fds` that are readable or hung up, waiting up to `timeout` seconds (None: for ever).
 
-    An empty list: the time is over. Signals are handled while it waits; what a handler raises
-    (KeyboardInterrupt) comes out of here.
+    An empty list: the time is over, or eleven days are: who has more looks at the clock, and waits again. Signals
+    are handled while it waits; what a handler raises (KeyboardInterrupt) comes out of here.
     """
-    if timeout is not None and timeout < 0:
-        timeout = 0
+    if timeout is not None:
+        timeout = min(max(timeout, 0), _LONGEST_S)
     if _patched_by_eventlet():
         from eventlet.green import select as green
 

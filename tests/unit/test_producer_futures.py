@@ -228,6 +228,34 @@ def test_many_threads_wait_for_their_own_futures(sender, producer):
     assert not failed and len(sender.log) == 160
 
 
+@pytest.mark.parametrize("timeout", [31_536_000, threading.TIMEOUT_MAX, 1e30, float("inf")])
+def test_a_time_limit_may_be_of_any_length(sender, timeout):
+    """poll() takes 24.8 days at the most."""
+    producer = KafkaProducer(sender=sender.path)
+
+    def wait_with(wait):
+        sender.hold = True
+        futures = [producer.send("t", b"x", partition=partition) for partition in range(2)]
+        timer = threading.Timer(0.05, sender.release)
+        timer.start()
+        wait(futures)
+        timer.join()
+        assert [future.exception() for future in futures] == [None, None]
+
+    wait_with(lambda futures: futures[0].result(timeout))
+    wait_with(lambda futures: cyproducer.wait(futures, timeout))
+    wait_with(lambda futures: producer.flush(timeout))
+    wait_with(lambda futures: producer.close(timeout))
+
+
+def test_close_with_what_is_no_time_leaves_the_producer_open(producer):
+    future = producer.send("t", b"x")
+    with pytest.raises(TypeError):
+        producer.close("soon")
+    producer.flush(10)
+    assert future.exception() is None
+
+
 def test_a_signal_ends_a_wait(sender, producer):
     sender.hold = True
     future = producer.send("t", b"x")
