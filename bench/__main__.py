@@ -1,18 +1,16 @@
 """`python -m bench list | run [NAME ...] | report`: see `python -m bench --help`."""
 
 import argparse
-import fnmatch
 import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 try:
-    from bench import limits, report, results, runner
+    from bench import asked, limits, report, results, runner
     from bench.brokers import Brokers
-    from bench.contestants import CONTESTANTS
     from bench.growth import COMPARISONS
+    from bench.origin import commit_of
     from bench.processes import own_senders
 except ModuleNotFoundError as error:
     raise SystemExit(f"{error.name} is missing: pip install -e .[bench]") from None
@@ -22,17 +20,6 @@ Measures cyproducer beside confluent-kafka, kafka-python, aiokafka, Kafka's Java
 A comparison takes its contestants in turn, round by round, on a real Kafka or on a native broker that drops what
 it has checked ("null": with it the client is the limit), counts every process of a client, and looks whether
 the records have arrived. Without names, `run` takes all comparisons (less than 20 minutes on 2 cores, --quick 3)."""
-
-
-def pairs(text: str) -> dict[str, Any]:
-    """`name=value,name=value` as settings; a number is a number."""
-    made: dict[str, Any] = {}
-    for item in filter(None, text.split(",")):
-        name, equals, value = item.partition("=")
-        if not equals:
-            raise argparse.ArgumentTypeError(f"{item!r} is not name=value")
-        made[name] = int(value) if value.isdecimal() else value
-    return made
 
 
 def parser() -> argparse.ArgumentParser:
@@ -60,32 +47,15 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
-def chosen(patterns: list[str]) -> list[str]:
-    """The comparisons that are meant, those on one kind of broker together: a node is started once."""
-    names = [n for n in COMPARISONS if not patterns or any(fnmatch.fnmatch(n, p) for p in patterns)]
-    for pattern in patterns:
-        if not fnmatch.filter(COMPARISONS, pattern):
-            raise SystemExit(f"no comparison is called {pattern}: python -m bench list")
-    kinds = ("null", "kafka", "kafka3")
-    return sorted(names, key=lambda name: kinds.index(COMPARISONS[name].broker))
-
-
-def options_of(args: argparse.Namespace) -> runner.Options:
-    """What the command line says."""
-    settings: dict[str, dict[str, Any]] = {}
-    libraries = {kind.library for kind in CONTESTANTS.values()}
-    for given in args.set:
-        library, _, rest = given.partition(":")
-        if library not in libraries:
-            raise SystemExit(f"--set {given}: no library {library!r}, but {', '.join(sorted(libraries))}")
-        settings.setdefault(library, {}).update(pairs(rest))
-    only = tuple(filter(None, args.only.split(",")))
-    return runner.Options(args.rounds, args.quick, args.share, only, settings)
-
-
 def run(args: argparse.Namespace) -> int:
-    """Exit status 1 if a comparison was broken off; missed goals are printed, not judged."""
-    names, options, failed = chosen(args.names), options_of(args), False
+    """Exit status 1 if a comparison was broken off; missed goals are printed, not judged. Raises RefusedError."""
+    names = asked.chosen(args.names)
+    options, commit, failed = asked.options_of(args, names), commit_of(), False
+    names = [name for name in names if options.contestants_of(COMPARISONS[name])]
+    asked.look_for_place(args.results)
+    if not args.no_report:
+        asked.look_for_plotting()
+    asked.look_for_programs(names)
     began = time.monotonic()
     with own_senders(), Brokers() as brokers:
         print("physical limits", file=sys.stderr, flush=True)
@@ -96,8 +66,9 @@ def run(args: argparse.Namespace) -> int:
             print(f"[{number}/{len(names)}, {minutes:.1f} min] {name}: {comparison.title}", file=sys.stderr, flush=True)
             if comparison.broker == "null":
                 brokers.stop_kafka()
-            made = runner.run(comparison, options, brokers, physical)
-            results.write(args.results, made)
+            made = runner.run(comparison, options, brokers, physical, commit)
+            if not results.write(args.results, made):
+                print(f"  nothing was measured: the older results of {name} are kept", file=sys.stderr, flush=True)
             failed = failed or bool(made["failed"])
             for what, wanted, found, word in report.goal_rows(comparison, made):
                 print(f"{name}: {what}: {found}, to reach {wanted}: {word.strip('*')}", flush=True)
@@ -114,6 +85,7 @@ def main() -> int:
         if args.command == "run":
             return run(args)
         if args.command == "report":
+            asked.look_for_plotting()
             print(report.write(args.results))
         else:
             for name, comparison in COMPARISONS.items():
@@ -122,6 +94,9 @@ def main() -> int:
     except KeyboardInterrupt:
         print("interrupted; the comparisons that were finished are kept", file=sys.stderr)
         return 130
+    except asked.RefusedError as error:
+        print(error, file=sys.stderr)
+        return 2
     except FileNotFoundError as error:
         print(error, file=sys.stderr)
         return 1

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from bench.jmx import count_requests, jmx_options
 from bench.loads import Load
 from bench.native import program
-from bench.samples import decode, read_sample
+from bench.samples import Kept, decode, read_sample
 from cyproducer.cli.kafka_node import HOST, KafkaCluster, free_ports
 
 # A node that is measured for seconds deserves the whole compiler, unlike those of the tests.
@@ -24,24 +24,34 @@ PROPERTIES = {
     "message.max.bytes": 2_000_000,
     "replica.fetch.max.bytes": 2_000_000,
 }
-HEADER = struct.Struct("=8Q")
+HEADER = struct.Struct("=10Q")
+FLAG = struct.Struct("=Q")
 
 
 class NullCounters(NamedTuple):
-    """What the null broker has seen; `faults` are batches and frames that it refused, `samples` those it kept."""
+    """What the null broker has seen.
+
+    faults    batches and frames that it refused
+    unread    answers that it could not write since the client had gone
+    samples   batches that it kept; wanted: 1 if it is to keep the next one
+    """
 
     records: int = 0
     batches: int = 0
     requests: int = 0
     bytes: int = 0
     faults: int = 0
+    unread: int = 0
     connections: int = 0
     samples: int = 0
+    wanted: int = 0
     sample_size: int = 0
 
 
 class KafkaBroker:
     """The topics of a Kafka cluster that runs, whose nodes answer JMX at `jmx_ports`."""
+
+    sampling = True
 
     def __init__(self, cluster: KafkaCluster, jmx_ports: Sequence[int]) -> None:
         from confluent_kafka.admin import AdminClient
@@ -119,13 +129,16 @@ class KafkaBroker:
         """Not known."""
         return None
 
-    def sample(self, names: Sequence[str], before: int) -> list[bytes]:
-        """Some of the values that the first topic holds."""
+    def want_sample(self) -> None:
+        """Nothing to do: everything is kept."""
+
+    def sample(self, names: Sequence[str], before: Sequence[int]) -> Kept:
+        """Some of the records that the first topic holds."""
         return read_sample(self.bootstrap, names[0])
 
-    def samples(self) -> int:
+    def samples(self) -> Sequence[int]:
         """Nothing to compare with: each topic belongs to one round."""
-        return 0
+        return ()
 
 
 class NullBroker:
@@ -135,6 +148,7 @@ class NullBroker:
         self._directory = Path(tempfile.mkdtemp(prefix="cyp-bench-null-"))
         self._processes: list[subprocess.Popen[str]] = []
         self._arguments = [str(partitions), str(check_every)]
+        self.sampling = check_every > 0
         try:
             ports = [self._start(number) for number in range(nodes)]
             for process in self._processes:
@@ -197,20 +211,29 @@ class NullBroker:
         """Bytes of all batches."""
         return self.counters().bytes
 
-    def samples(self) -> int:
-        """How many batches have been kept so far, each in the place of the one before."""
-        return self.counters().samples
+    def samples(self) -> Sequence[int]:
+        """How many batches each node has kept so far, each in the place of the one before."""
+        return [NullCounters(*seen).samples for seen in self._each()]
 
-    def sample(self, names: Sequence[str], before: int) -> list[bytes]:
-        """The values of the batches that are kept now, if one was since there were `before`."""
-        if self.samples() == before:
-            return []
-        values: list[bytes] = []
-        for number, seen in enumerate(self._each()):
-            with open(self._counters(number), "rb") as file:
-                file.seek(HEADER.size)
-                values += decode(file.read(seen[-1])) if seen[-1] else []
-        return values
+    def want_sample(self) -> None:
+        """Have each node keep the next batch it gets, whether it is its turn or not."""
+        for number in range(len(self._processes)):
+            with open(self._counters(number), "r+b", buffering=0) as file:
+                file.seek(NullCounters._fields.index("wanted") * FLAG.size)
+                file.write(FLAG.pack(1))
+
+    def sample(self, names: Sequence[str], before: Sequence[int]) -> Kept:
+        """The batches that are kept now, of the nodes that have kept one since `samples` were `before`."""
+        found = Kept([], set())
+        for number, (seen, count) in enumerate(zip(self._each(), before, strict=True)):
+            counters = NullCounters(*seen)
+            if counters.samples != count:
+                with open(self._counters(number), "rb") as file:
+                    file.seek(HEADER.size)
+                    kept = decode(file.read(counters.sample_size))
+                found.records.extend(kept.records)
+                found.codecs.update(kept.codecs)
+        return found
 
     def stop(self) -> None:
         """End the processes and remove their files."""

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from bench.brokers import Broker
-from bench.loads import HEADERS, KEY_BYTES, Load, values_of
+from bench.contestants import CONTESTANTS
+from bench.loads import HEADERS, KEY_BYTES, Load, Sent, values_of
 from bench.processes import Worker, hear, say, workers_of
 from bench.work import Before, Figures, check
 
@@ -71,22 +72,36 @@ def loops(topic: str, value: bytes) -> dict[str, Call]:
     }
 
 
+def given(load: Load, name: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """What the producer is told; the loops that send nothing have none."""
+    return {"sender_idle_timeout_ms": 60_000, **settings} if name.startswith("send") else {}
+
+
+def record_of(name: str, value: bytes) -> Sent:
+    """The record that the call of that name sends."""
+    return Sent(value, KEY if "key=" in name else None, tuple(HEADERS) if "headers=" in name else ())
+
+
 @contextmanager
 def stage(
     broker: Broker, topics: list[str], load: Load, settings: dict[str, Any]
 ) -> Iterator[Callable[[str], Figures]]:
     """A process for all the calls, which knows the topic; gives a function from the name to the figures."""
-    order = {"bootstrap": broker.bootstrap, "topic": topics[0], "settings": settings}
+    order = {"bootstrap": broker.bootstrap, "topic": topics[0], "given": given(load, "send", settings)}
+    codecs = CONTESTANTS["send"].codecs(load, settings)
+    value = values_of(load)[0]
     with workers_of([order], "bench.calls") as (worker,):
         hear(worker, "the process of the calls")
-        yield lambda name: _measure(broker, topics, load, worker, name)
+        yield lambda name: _measure(broker, topics, worker, name, record_of(name, value), codecs)
 
 
-def _measure(broker: Broker, topics: list[str], load: Load, worker: Worker, name: str) -> Figures:
+def _measure(
+    broker: Broker, topics: list[str], worker: Worker, name: str, record: Sent, codecs: set[str | None]
+) -> Figures:
     before = Before(broker, topics)
     say(worker, name)
     answer = hear(worker, name)
-    check(broker, topics, load, name, answer["sent"], before)
+    check(broker, topics, name, answer["sent"], before, {record}, codecs)
     return {"ns": answer["ns"]}
 
 
@@ -96,9 +111,7 @@ def main() -> None:
 
     order = json.loads(sys.argv[1])
     each = range(BURST)
-    with KafkaProducer(
-        bootstrap_servers=order["bootstrap"], sender_idle_timeout_ms=60_000, **order["settings"]
-    ) as producer:
+    with KafkaProducer(bootstrap_servers=order["bootstrap"], **order["given"]) as producer:
         calls = loops(order["topic"], values_of(Load())[0])
         print(json.dumps({"ready": True}), flush=True)
         for line in sys.stdin:

@@ -17,6 +17,7 @@ class Goal:
 
     against      the other contestant, of whose figure it is a multiple
     limit        the physical limit, of which it is a multiple
+    part         True: the limit is a part of the figure, and how much of it is what counts
     point        the point where it is judged; None: the only one
     base         the point whose figure (of the same contestant) it is a multiple of
     otherwise    a goal that is enough instead
@@ -28,6 +29,7 @@ class Goal:
     most: float | None = None
     against: str | None = None
     limit: str | None = None
+    part: bool = False
     point: Any = None
     base: Any = None
     otherwise: "Goal | None" = None
@@ -45,6 +47,8 @@ class Goal:
         sign = ">=" if self.least is not None else "<="
         if not self.is_ratio:
             text = f"{sign} {shown(self.figure, bound)}"
+        elif self.part:
+            text = f"{sign} {bound:.3g} of it is {self.limit}"
         else:
             text = f"{sign} {bound:.3g} x {self.against or self.limit or f'at {self.base}'}"
         return text + (f", or {self.otherwise.wanted}" if self.otherwise else "")
@@ -101,7 +105,8 @@ def judge(
     elif goal.limit is not None:
         base = dict.fromkeys(own, limits[goal.limit]) if goal.limit in limits else {}
     # What costs nothing is as cheap as can be; what is compared with nothing cannot be judged.
-    values = [own[number] / base[number] for number in sorted(own) if base.get(number)]
+    pairs = [(own[number], base[number]) for number in sorted(own) if base.get(number)]
+    values = [theirs / ours if goal.part else ours / theirs for ours, theirs in pairs]
     if not values:
         missing = [name for name in (goal.contestant, goal.against or "") if name in skipped]
         return Verdict(goal, [], None, skipped[missing[0]] if missing else "not measured")

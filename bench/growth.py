@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bench.comparisons import CALL_LIMITS, ROWS, Comparison
+from bench.comparisons import CALL_LIMITS, MANY, ROWS, Comparison
 from bench.goals import Goal
 from bench.loads import Load
 
@@ -19,7 +19,7 @@ def growth(
 ) -> Comparison:
     """A comparison of throughput whose CPU per record is drawn; the goal is that ours stays flat."""
     given = {
-        "rounds": 3, "quick_points": (points[0], points[-1]), "goals": flat(contestants[0], points),
+        "rounds": 5, "quick_points": (points[0], points[-1]), "goals": flat(contestants[0], points),
         "limits": CALL_LIMITS, "growth": True, **more,
     }  # fmt: skip
     return Comparison(
@@ -37,17 +37,19 @@ IDLE = (0, 10, 100, 1000)
 
 GROWTH = (
     growth("workers", "workers from 1 to 64", ("send", "confluent"), "processes", WORKERS,
-           Load(messages=2_560_000, warmup=1_280_000), quick_points=(1, 16)),
+           MANY, quick_points=(1, 16)),
     growth("partitions", "partitions from 1 to 1,000, random keys", ("send_keyed", "confluent_keyed"), "partitions",
            PARTITIONS, Load(messages=600_000, warmup=60_000)),
     growth("topics", "topics from 1 to 500, each in turn", ("send_topics", "confluent_topics"), "topics", TOPICS,
            Load(messages=300_000, warmup=30_000)),
     growth("sizes", "record size from 10 B to 1 MB", ("send", "confluent"), "value_bytes", RECORD_BYTES,
-           Load(messages=600_000, warmup=20_000, most_bytes=500_000_000), goals=()),
+           Load(messages=600_000, warmup=20_000, most_bytes=500_000_000), rounds=3, goals=(),
+           # The limit of a call is that of values of 100 bytes.
+           limits=()),
     growth("brokers", "brokers from 1 to 3", ("send_keyed", "confluent_keyed"), "brokers", BROKERS,
            Load(messages=600_000, warmup=60_000)),
     growth("idle", "front-ends attached but idle, up to 1,000", ("send",), "idle", IDLE,
-           Load(messages=1_000_000, seconds=3), measure="idle", rounds=2, quick_points=(0, 100),
+           Load(messages=1_000_000, seconds=3), measure="idle", rounds=3, quick_points=(0, 100),
            figures=("cpu_us", "sender_us", "idle_wake_ups_per_s", "idle_sender_wake_ups_per_s",
                     "idle_supervisor_wake_ups_per_s", "attach_ms"),
            goals=(

@@ -17,9 +17,15 @@ ASKED_S = 0.3
 """After the sender was asked for its status, which wakes it."""
 
 
+def given(load: Load, name: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """What the producers of the idle ones are told; the busy one has what the contestant always has."""
+    return {"sender_idle_timeout_ms": 120_000, **settings}
+
+
 def measure(broker: Broker, topics: list[str], load: Load, name: str, settings: dict[str, Any]) -> Figures:
     """Wake-ups of the idle ones and of the sender, and then the CPU per record of one that sends."""
-    order = {"bootstrap": broker.bootstrap, "topic": topics[0], "count": load.idle, "settings": settings}
+    told = given(load, name, settings)
+    order = {"bootstrap": broker.bootstrap, "topic": topics[0], "count": load.idle, "given": told}
     # The sender has to be there when nobody is idle, too.
     measure_work(broker, topics, replace(load, seconds=0.1), name, "paced", settings)
     with workers_of([order], "bench.idle_worker") as (parent,):

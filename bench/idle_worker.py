@@ -24,9 +24,7 @@ def front_end(producer: KafkaProducer, topic: str, ready: int, life: int) -> Non
 def main() -> None:
     """Fork, a few at once, and wait for a line."""
     order = json.loads(sys.argv[1])
-    producer = KafkaProducer(
-        bootstrap_servers=order["bootstrap"], sender_idle_timeout_ms=120_000, **order["settings"]
-    )
+    producer = KafkaProducer(bootstrap_servers=order["bootstrap"], **order["given"])
     said, ready = os.pipe()
     life, held = os.pipe()
     pids: list[int] = []

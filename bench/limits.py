@@ -25,8 +25,8 @@ LABELS = {
     "loopback_gb_per_s": "loopback TCP",
     "lz4_us": "lz4 alone, a text-like value of 1 kB",
     "zstd_us": "zstd alone, a text-like value of 1 kB",
-    "lz4_rate": "lz4 alone on one core, text-like values of 1 kB a second",
-    "zstd_rate": "zstd alone on one core, text-like values of 1 kB a second",
+    "lz4_rate": "lz4 alone on one core, text-like values of 1 kB a second: the most that one process could send",
+    "zstd_rate": "zstd alone on one core, text-like values of 1 kB a second: the most that one process could send",
 }
 
 

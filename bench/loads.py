@@ -3,6 +3,7 @@
 import json
 import random
 from dataclasses import dataclass
+from typing import NamedTuple
 
 MOST_VALUES = 1000
 VALUES_BYTES = 16 << 20
@@ -10,6 +11,14 @@ KEYS = 20_000
 KEY_BYTES = 16
 WORDS = ("user", "order", "basket", "payment", "accepted", "refused", "timeout", "retry", "page", "view", "cache")
 HEADERS = [("trace", b"0123456789abcdef"), ("kind", b"bench")]
+
+
+class Sent(NamedTuple):
+    """A record, as far as its sender says what is in it."""
+
+    value: bytes
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,20 @@
 
 import os
 import platform
+import re
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from cyproducer.cli.kafka_jars import KAFKA_VERSION
+from cyproducer.cli.maven_jars import find_java
 
 _CPUCLOCK_SCHED = 2
 PACKAGES = (
@@ -83,7 +87,21 @@ def summary(values: Sequence[float]) -> dict[str, float]:
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
-def machine() -> dict[str, object]:
+def java_version() -> str:
+    """That of the Java runtime that is used."""
+    run = subprocess.run([find_java(), "-version"], capture_output=True, text=True, check=True)
+    found = re.search(r'version "([^"]+)', run.stderr + run.stdout)
+    return found[1] if found else "not known"
+
+
+def librdkafka_version() -> str:
+    """That of the librdkafka in confluent-kafka."""
+    from confluent_kafka import libversion
+
+    return libversion()[0]
+
+
+def machine() -> dict[str, Any]:
     """What the figures depend on: processor, kernel, interpreter and packages."""
     model = platform.machine()
     for line in Path("/proc/cpuinfo").read_text().splitlines():

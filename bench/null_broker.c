@@ -3,9 +3,9 @@
  * Usage: null_broker COUNTERS PARTITIONS CHECK_EVERY NODE. Prints its port on 127.0.0.1, reads a line with the
  * ports of all nodes of its cluster (NODE is its place in it, from 0), serves, and ends when its standard input
  * does. Every topic exists with PARTITIONS partitions, led by the nodes in turn. Each batch's header, count and
- * sequence are checked; of every CHECK_EVERYth batch (0: of none) the CRC-32C too, and it is kept as a sample.
- * What it saw stands in the file COUNTERS, as `struct counters`. One thread; requests of a connection are
- * answered in order, as Kafka does.
+ * sequence are checked; of every CHECK_EVERYth batch (0: of none), and of the next one when somebody writes 1 into
+ * `wanted`, the CRC-32C too, and it is kept as a sample. What it saw stands in the file COUNTERS, as `struct
+ * counters`. One thread; requests of a connection are answered in order, as Kafka does.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -29,6 +29,7 @@ enum { CORRUPT_MESSAGE = 2, NOT_LEADER = 6, UNSUPPORTED_VERSION = 35, OUT_OF_ORD
 enum { HEADER = 61, LARGEST_FRAME = 128 << 20, FIRST_READ = 4096, LONGEST_NAME = 249 };
 /* The table of topics is never filled more than half. */
 enum { TOPIC_PLACES = 16384, MOST_NODES = 16, LARGEST_SAMPLE = 4 << 20, MOST_REPORTS = 20 };
+enum outcome { ANSWERED, REFUSED, NO_READER };
 
 /* Fetch and FindCoordinator are announced, and never asked for: librdkafka takes them as the signs of RecordBatch v2 and
  * of lz4 (rdkafka_feature.c), and sends without what it does not see. */
@@ -37,8 +38,11 @@ static const int16_t APIS[][3] = {
 };
 enum { API_COUNT = sizeof APIS / sizeof APIS[0] };
 
+/* `faults`: batches and frames that were refused; `unread`: answers whose reader had gone, which is nobody's fault. */
 struct counters {
-    uint64_t records, batches, requests, bytes, faults, connections, samples, sample_size;
+    uint64_t records, batches, requests, bytes, faults, unread, connections, samples;
+    volatile uint64_t wanted;
+    uint64_t sample_size;
     uint8_t sample[LARGEST_SAMPLE];
 };
 
@@ -230,7 +234,7 @@ static int16_t judge(struct partition *part, const uint8_t *records, int32_t siz
     int64_t producer_id = load64(records + 43);
     if (count < 1 || load32(records + 23) != count - 1)
         return CORRUPT_MESSAGE;
-    int sampled = check_every && seen->batches % (uint64_t)check_every == 0;
+    int sampled = check_every && (seen->wanted || seen->batches % (uint64_t)check_every == 0);
     if (sampled && crc32c(records + 21, (size_t)size - 21) != (uint32_t)load32(records + 17))
         return CORRUPT_MESSAGE;
     if (producer_id >= 0) {
@@ -248,6 +252,7 @@ static int16_t judge(struct partition *part, const uint8_t *records, int32_t siz
         memcpy(seen->sample, records, (size_t)size);
         seen->sample_size = (uint64_t)size;
         seen->samples++;
+        seen->wanted = 0;
     }
     return 0;
 }
@@ -410,8 +415,8 @@ static int send_all(int fd)
     return 1;
 }
 
-/* Answers one request (without its size). False: it is no request of ours, and the connection is to end. */
-static int answer(int fd, const uint8_t *data, size_t size)
+/* Answers one request (without its size). If it is REFUSED or has NO_READER, the connection is to end. */
+static enum outcome answer(int fd, const uint8_t *data, size_t size)
 {
     struct reader r = {.at = data, .end = data + size};
     int32_t length;
@@ -419,7 +424,7 @@ static int answer(int fd, const uint8_t *data, size_t size)
     int32_t correlation = get32(&r);
     get_bytes(&r, 0, &length);
     if (r.failed || api == FETCH || !supported(api, version))
-        return 0;
+        return REFUSED;
     out.size = 0;
     put32(0);
     put32(correlation);
@@ -443,24 +448,16 @@ static int answer(int fd, const uint8_t *data, size_t size)
         put16(0);
     }
     if (r.failed)
-        return 0;
+        return REFUSED;
     uint32_t total = htobe32((uint32_t)(out.size - 4));
     memcpy(out.data, &total, 4);
-    return !respond || send_all(fd);
+    return !respond || send_all(fd) ? ANSWERED : NO_READER;
 }
 
 /* Reads what is there and answers what is whole. False: the connection has ended. */
 static int serve(struct connection *c)
 {
-    size_t wanted = FIRST_READ;
-    if (c->have >= 4) {
-        int32_t frame = load32(c->data);
-        if (frame < 8 || frame > LARGEST_FRAME) {
-            seen->faults++;
-            return 0;
-        }
-        wanted = 4 + (size_t)frame;
-    }
+    size_t wanted = c->have >= 4 ? 4 + (size_t)load32(c->data) : FIRST_READ;
     if (wanted > c->capacity) {
         c->capacity = wanted;
         c->data = realloc(c->data, wanted);
@@ -474,10 +471,12 @@ static int serve(struct connection *c)
     size_t at = 0;
     while (c->have - at >= 4) {
         int32_t frame = load32(c->data + at);
-        if (frame < 8 || (size_t)frame > c->have - at - 4)
+        int valid = frame >= 8 && frame <= LARGEST_FRAME;
+        if (valid && (size_t)frame > c->have - at - 4)
             break;
-        if (!answer(c->fd, c->data + at + 4, (size_t)frame)) {
-            seen->faults++;
+        enum outcome outcome = valid ? answer(c->fd, c->data + at + 4, (size_t)frame) : REFUSED;
+        if (outcome != ANSWERED) {
+            *(outcome == REFUSED ? &seen->faults : &seen->unread) += 1;
             return 0;
         }
         at += 4 + (size_t)frame;

@@ -4,14 +4,19 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from bench.contestants import NotSupportedError
+from bench.contestants.base import OWN_DIRECTORY
 from cyproducer.observe.status import status, stop
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -22,8 +27,8 @@ Worker = subprocess.Popen[str]
 def own_senders() -> Iterator[None]:
     """A runtime directory of the run's own, whose senders end with it."""
     directory = tempfile.mkdtemp(prefix="cyp-bench-")
-    before = os.environ.get("CYPRODUCER_RUNTIME_DIR")
-    os.environ["CYPRODUCER_RUNTIME_DIR"] = directory
+    before = os.environ.get(OWN_DIRECTORY)
+    os.environ[OWN_DIRECTORY] = directory
     try:
         yield
     finally:
@@ -31,9 +36,9 @@ def own_senders() -> Iterator[None]:
             stop_senders()
         finally:
             if before is None:
-                del os.environ["CYPRODUCER_RUNTIME_DIR"]
+                del os.environ[OWN_DIRECTORY]
             else:
-                os.environ["CYPRODUCER_RUNTIME_DIR"] = before
+                os.environ[OWN_DIRECTORY] = before
             shutil.rmtree(directory, ignore_errors=True)
 
 
@@ -60,6 +65,32 @@ def start_worker(module: str, order: dict[str, Any]) -> Worker:
         env={**os.environ, "PYTHONPATH": path},
         process_group=0,  # Ctrl-C is for the run, which then ends its workers
     )
+
+
+def kill_group(worker: Worker) -> None:
+    """Kill a worker that has not ended well, with all that it has started (a JVM, forks), and wait for them."""
+    try:
+        started = psutil.Process(worker.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        started = []
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(worker.pid, signal.SIGKILL)
+    # Those that have made a group of their own, as Spark's Python workers do.
+    for process in started:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    worker.wait()
+    deadline = time.monotonic() + 10
+    while any(map(_lives, started)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def _lives(process: psutil.Process) -> bool:
+    """Whether it runs; one that nobody has reaped yet does not."""
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def say(worker: Worker, text: str) -> None:
@@ -95,9 +126,8 @@ def workers_of(orders: list[dict[str, Any]], module: str = "bench.worker") -> It
             worker.wait(60)
     finally:
         for worker in started:
-            if worker.poll() is None:
-                worker.kill()
-            worker.wait()
+            if worker.poll() != 0:
+                kill_group(worker)
             for stream in (worker.stdin, worker.stdout):
                 if stream is not None:
                     with contextlib.suppress(OSError):

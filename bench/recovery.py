@@ -10,11 +10,16 @@ from bench.work import Figures
 FORKS, PROCESSES, DEATHS, RESTARTS = 100, 15, 50, 8
 
 
+def given(load: Load, name: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """What each producer is told."""
+    return {"sender_idle_timeout_ms": 120_000, **settings}
+
+
 def measure(broker: Broker, topics: list[str], load: Load, name: str, settings: dict[str, Any]) -> Figures:
     """Percentiles of each, in ms; how often: `FORKS` and the others, a share of them in a quick run."""
     share = min(1.0, load.seconds / Load().seconds)
     order = {
-        "bootstrap": broker.bootstrap, "topic": topics[0], "settings": settings,
+        "bootstrap": broker.bootstrap, "topic": topics[0], "given": given(load, name, settings),
         "forked": max(2, int(FORKS * share)), "fresh": max(2, int(PROCESSES * share)),
         "reclaim": max(2, int(DEATHS * share)), "restart": max(2, int(RESTARTS * share)),
     }  # fmt: skip

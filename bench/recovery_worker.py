@@ -26,9 +26,9 @@ DOUBLE = struct.Struct("d")
 LONG_LIFE_S = 1.1
 """A sender that lives for less is not restarted at once (`backoff_s` of the supervisor)."""
 FRESH = """
-import sys, time
+import json, sys, time
 from cyproducer import KafkaProducer
-producer = KafkaProducer(bootstrap_servers=sys.argv[1], sender_idle_timeout_ms=120_000)
+producer = KafkaProducer(bootstrap_servers=sys.argv[1], **json.loads(sys.argv[3]))
 begin = time.perf_counter()
 future = producer.send(sys.argv[2], b"value")
 took = time.perf_counter() - begin
@@ -70,10 +70,10 @@ def forked(producer: KafkaProducer, topic: str, value: bytes) -> float:
     return float(DOUBLE.unpack(answer)[0])
 
 
-def fresh(bootstrap: str, topic: str) -> float:
+def fresh(bootstrap: str, topic: str, given: dict[str, Any]) -> float:
     """The first send() of a process that was executed, in ms."""
-    run = subprocess.run([sys.executable, "-c", FRESH, bootstrap, topic], capture_output=True, text=True, check=True)
-    return float(run.stdout)
+    command = [sys.executable, "-c", FRESH, bootstrap, topic, json.dumps(given)]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def reclaim(producer: KafkaProducer, topic: str, value: bytes) -> float:
@@ -119,13 +119,11 @@ def main() -> None:
     """Do all of it, and answer."""
     order = json.loads(sys.argv[1])
     topic, value = order["topic"], values_of(Load())[0]
-    producer = KafkaProducer(
-        bootstrap_servers=order["bootstrap"], sender_idle_timeout_ms=120_000, **order["settings"]
-    )
+    producer = KafkaProducer(bootstrap_servers=order["bootstrap"], **order["given"])
     producer.send(topic, value).result(60)
     times = {
         "forked": [forked(producer, topic, value) for _ in range(order["forked"])],
-        "fresh": [fresh(order["bootstrap"], topic) for _ in range(order["fresh"])],
+        "fresh": [fresh(order["bootstrap"], topic, order["given"]) for _ in range(order["fresh"])],
         "reclaim": [reclaim(producer, topic, value) for _ in range(order["reclaim"])],
         "restart": [restart(producer, topic, value) for _ in range(order["restart"])],
     }

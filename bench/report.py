@@ -1,7 +1,6 @@
 """Draws the report, RESULTS.md with its plots, from the files that runs have left."""
 
 import statistics
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,9 +12,12 @@ from bench.figures import FIGURES, shown
 from bench.goals import Verdict, find, judge
 from bench.growth import COMPARISONS
 from bench.limits import LABELS
+from bench.origin import Run, runs_of
 
+BROKEN_OFF = "broken off"
 BEGIN, END = "<!-- bench: figures -->", "<!-- bench: end of figures -->"
 """Between these lines README.md has the table of the figures that matter most."""
+OTHER_VERSIONS = {"librdkafka": "librdkafka", "java": "Java", "kafka": "Kafka"}
 
 
 class Headline(NamedTuple):
@@ -43,7 +45,7 @@ HEADLINES = (
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """A table in Markdown, the first column left-aligned."""
     lines = [[*head], ["---", *["---:"] * (len(head) - 1)], *map(list, rows)]
-    return ["| " + " | ".join(line) + " |" for line in lines]
+    return ["| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |" for line in lines]
 
 
 def spread(values: Sequence[float], figure: str) -> str:
@@ -54,35 +56,41 @@ def spread(values: Sequence[float], figure: str) -> str:
     return text
 
 
-def headlines(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The table of the README."""
-    rows = []
+def headlines(found: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], bool]:
+    """The table of the README, and whether it is fit for it: each figure there, none of a run that was quick."""
+    rows, fit = [], True
     for line in HEADLINES:
-        samples = found.get(line.comparison, {}).get("samples", [])
-        values = [find(samples, name, line.figure, line.point).values() for name in (line.ours, line.theirs)]
+        made = found.get(line.comparison, {"samples": [], "quick": False, "failed": None})
+        values = [find(made["samples"], name, line.figure, line.point).values() for name in (line.ours, line.theirs)]
         cells = [shown(line.figure, statistics.median(v)) if v else "not measured" for v in values]
+        if made["failed"]:
+            cells = [BROKEN_OFF] * len(cells)
+        fit = fit and all(values) and not made["quick"] and not made["failed"]
         rows.append([line.what, *cells, f"`python -m bench run {line.comparison}`"])
-    return table(["", "cyproducer", "confluent-kafka", "measured by"], rows)
+    return table(["", "cyproducer", "confluent-kafka", "measured by"], rows), fit
 
 
 def goal_rows(comparison: Comparison, made: Mapping[str, Any] | None) -> list[list[str]]:
-    """A row for each goal of a comparison."""
+    """A row for each goal of a comparison. One that was broken off reaches nothing, whatever it has found so far."""
     rows = []
     for goal in comparison.goals:
         if made is None:
             verdict = Verdict(goal, [], None, "not measured")
         else:
             verdict = judge(goal, made["samples"], made["limits"], made["skipped"])
-            if made["failed"] and not verdict.values:
-                verdict = verdict._replace(why=f"broken off: {made['failed'].splitlines()[0][:120]}")
+        word = verdict.word
+        if made is not None and made["failed"]:
+            word = f"{BROKEN_OFF}: {made['failed'].splitlines()[0][:120]}"
         at = "" if goal.point is None else f" at {goal.point:,}" if isinstance(goal.point, int) else f" {goal.point}"
-        rows.append([f"{goal.contestant}{at}: {FIGURES[goal.figure].label}", goal.wanted, verdict.found, verdict.word])
+        rows.append([f"{goal.contestant}{at}: {FIGURES[goal.figure].label}", goal.wanted, verdict.found, word])
     return rows
 
 
 def overall(goals: Sequence[Sequence[str]]) -> str:
     """What the goals of a row come to: reached if all are, else how many are missed or not measured."""
     words = [row[-1].strip("*") for row in goals]
+    if any(word.startswith(BROKEN_OFF) for word in words):
+        return BROKEN_OFF
     counts = [f"{words.count(word)} {label}" for word, label in (("missed", "missed"), ("-", "not measured"))
               if word in words]
     return ", ".join(counts) or "reached"
@@ -99,15 +107,15 @@ def reached(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return table(["what", "to reach", "found: median (range)", ""], rows)
 
 
-def limits_table(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The limits of the newest run."""
-    newest = max(found.values(), key=lambda made: made["began"])["limits"]
+def limits_table(found: Mapping[str, Mapping[str, Any]], runs: Sequence[Run]) -> list[str]:
+    """The limits of the newest run; each comparison is judged by those of its own."""
+    newest = found[runs[-1].names[-1]]["limits"]
     rows = []
     for name, label in LABELS.items():
         if name in newest:
             unit = "GB/s" if name.endswith("gb_per_s") else "1/s" if name.endswith("rate") else "us"
             rows.append([label, f"{newest[name]:,.4g} {unit}"])
-    return table(["", "measured"], rows)
+    return table(["", "measured" if len(runs) == 1 else "measured in the newest run"], rows)
 
 
 def figures_table(comparison: Comparison, made: Mapping[str, Any]) -> list[str]:
@@ -127,11 +135,13 @@ def figures_table(comparison: Comparison, made: Mapping[str, Any]) -> list[str]:
     return table(["", *vary, *heads], rows)
 
 
-def section(comparison: Comparison, made: Mapping[str, Any], directory: Path) -> list[str]:
-    """A comparison with its plot and its table."""
+def section(comparison: Comparison, made: Mapping[str, Any], directory: Path, run: Run | None) -> list[str]:
+    """A comparison with its plot and its table; `run`: the one that it is of, if there are several."""
     lines = [f"### {comparison.title}", ""]
     quick = ", a quick run" if made["quick"] else ""
-    lines += [f"`python -m bench run {comparison.name}`: {made['rounds']} rounds, broker {made['broker']}{quick}.", ""]
+    of = "" if run is None else f" Of the run of {run.label}."
+    rounds = f"{made['rounds']} rounds, broker {made['broker']}{quick}."
+    lines += [f"`python -m bench run {comparison.name}`: {rounds}{of}", ""]
     lines += [f"- {name} was left out: {why}" for name, why in made["skipped"].items()]
     if made["failed"]:
         lines.append(f"- It was broken off: {made['failed']}")
@@ -145,17 +155,24 @@ def section(comparison: Comparison, made: Mapping[str, Any], directory: Path) ->
     return lines
 
 
-def about(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Machine and versions of the newest run."""
-    made = max(found.values(), key=lambda one: one["began"])
-    machine = made["machine"]
-    packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
-    day = time.strftime("%Y-%m-%d", time.gmtime(made["began"]))
+def about(found: Mapping[str, Mapping[str, Any]], runs: Sequence[Run]) -> list[str]:
+    """Machine and versions of the newest run, and how many there are."""
+    newest = runs[-1]
+    machine: dict[str, Any] = {}
+    for name in newest.names:
+        machine |= found[name]["machine"]
+    versions = [f"{name} {version}" for name, version in machine["packages"].items()]
+    versions += [f"{label} {machine[name]}" for name, label in OTHER_VERSIONS.items() if name in machine]
     took = sum(one["took"] for one in found.values()) / 60
+    if len(runs) == 1:
+        when, below = f"{newest.day}, {newest.code}", f"The comparisons below took {took:.0f} minutes"
+    else:
+        when = f"{newest.day}, {newest.code}, the newest of {len(runs)} runs"
+        below = f"Each comparison below says which run it is of; they took {took:.0f} minutes together"
     return [
-        f"{day}: {machine['cores']} cores of {machine['processor']}, {machine['memory_mib'] / 1024:.0f} GiB, Linux "
-        f"{machine['kernel']}, Python {machine['python']}, {packages}, Kafka {machine['kafka']}. The comparisons "
-        f"below took {took:.0f} minutes; `python -m bench run` takes them all and writes this file.",
+        f"{when}: {machine['cores']} cores of {machine['processor']}, {machine['memory_mib'] / 1024:.0f} GiB, Linux "
+        f"{machine['kernel']}, Python {machine['python']}, {', '.join(versions)}. {below}; "
+        "`python -m bench run` takes them all and writes this file.",
         "",
         *(["**Quick runs are among them, of one round each: trust no figure of theirs.**", ""]
           if any(one["quick"] for one in found.values()) else []),
@@ -172,26 +189,30 @@ def contestants_list() -> list[str]:
 def write(directory: Path) -> Path:
     """Write RESULTS.md beside the directory of results, and the plots into it; returns its path.
 
-    Renews the table in README.md if it has the lines for it and stands one directory higher. Raises
-    FileNotFoundError if there are no results.
+    Renews the table in README.md if it has the lines for it, stands one directory higher, and all of its figures
+    have been measured in full. Raises FileNotFoundError if there are no results.
     """
     known = {name: made for name, made in results.read(directory).items() if name in COMPARISONS}
     if not known:
         raise FileNotFoundError(f"no results in {directory}: python -m bench run")
-    lines = ["# Results", "", *about(known)]
-    lines += ["## The figures that matter", "", *headlines(known), ""]
+    runs = runs_of(known)
+    of = {name: run for run in runs for name in run.names} if len(runs) > 1 else {}
+    matter, fit = headlines(known)
+    lines = ["# Results", "", *about(known, runs)]
+    lines += ["## The figures that matter", "", *matter, ""]
     lines += ["## What is to be reached", "", "Ratios are taken round by round; CPU is that of all processes of a "]
     lines[-1] += "client, and never the broker's. `foreign cores` says how quiet the machine was."
-    lines += ["", *reached(known), "", "## Physical limits", "", *limits_table(known), ""]
+    lines += ["", *reached(known), "", "## Physical limits", "", *limits_table(known, runs), ""]
     for title, growth in (("Comparisons", False), ("How cost grows", True)):
         lines += [f"## {title}", ""]
         for name, comparison in COMPARISONS.items():
             if name in known and comparison.growth == growth:
-                lines += section(comparison, known[name], directory)
+                lines += section(comparison, known[name], directory, of.get(name))
     lines += ["## The contestants", "", *contestants_list()]
     target = directory.parent / "RESULTS.md"
     target.write_text("\n".join(lines) + "\n")
-    renew(directory.parent.parent / "README.md", headlines(known))
+    if fit:
+        renew(directory.parent.parent / "README.md", matter)
     return target
 
 

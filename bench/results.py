@@ -7,13 +7,16 @@ from typing import Any
 DIRECTORY = Path(__file__).with_name("results")
 
 
-def write(directory: Path, made: dict[str, Any]) -> None:
-    """Replace the file of a comparison as a whole."""
+def write(directory: Path, made: dict[str, Any]) -> bool:
+    """Replace the file of a comparison as a whole; False, and left as it is, if only that one has samples."""
     directory.mkdir(parents=True, exist_ok=True)
     target = directory / f"{made['name']}.json"
+    if not made["samples"] and target.exists() and json.loads(target.read_text())["samples"]:
+        return False
     beside = target.with_suffix(".part")
     beside.write_text(json.dumps(made, indent=1) + "\n")
     beside.replace(target)
+    return True
 
 
 def read(directory: Path) -> dict[str, dict[str, Any]]:

@@ -3,7 +3,7 @@
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -14,15 +14,16 @@ from bench.contestants import CONTESTANTS, NotSupportedError
 from bench.figures import shown
 from bench.goals import Sample
 from bench.loads import Load
-from bench.measure import machine
+from bench.measure import java_version, librdkafka_version, machine
 from bench.processes import stop_senders
 
 QUICK_SHARE = 0.2
 QUICK_SECONDS = 1.0
 QUICK_LEAST_SECONDS = 0.1
 Measure = Callable[[Load, str], work.Figures]
-#: What is measured otherwise than by a load's workers.
-_WITH_THEIR_OWN = {"start": start.measure, "idle": idle.measure, "recovery": recovery.measure}
+#: What is measured otherwise than by a load's workers: by itself, and on a stage that is kept over the rounds.
+_WITH_THEIR_OWN = {"start": start, "idle": idle, "recovery": recovery}
+_ON_STAGES = {"calls": calls, "spark": spark}
 
 
 @dataclass(frozen=True)
@@ -66,11 +67,18 @@ def settings_for(comparison: Comparison, options: Options, name: str) -> dict[st
     return {**comparison.settings.get(library, {}), **options.settings.get(library, {})}
 
 
+def given_to(comparison: Comparison, options: Options, name: str) -> dict[str, Any]:
+    """What a contestant's producer is told, at the first point."""
+    module = {**_WITH_THEIR_OWN, **_ON_STAGES}.get(comparison.measure, work)
+    load = options.load_of(comparison, options.points_of(comparison)[0])
+    return module.given(load, name, settings_for(comparison, options, name))
+
+
 @contextlib.contextmanager
 def stage_of(comparison: Comparison, options: Options, brokers: Brokers) -> Iterator[Measure]:
     """What takes one contestant's measurement, with what it keeps over the rounds."""
     kind = comparison.measure
-    if kind in ("calls", "spark"):
+    if kind in _ON_STAGES:
         load = options.load_of(comparison, comparison.points[0])
         broker = brokers.get(comparison.broker, load)
         own = settings_for(comparison, options, "send")
@@ -88,7 +96,7 @@ def stage_of(comparison: Comparison, options: Options, brokers: Brokers) -> Iter
         settings = settings_for(comparison, options, name)
         with work.topics_on(broker, load) as topics:
             if kind in _WITH_THEIR_OWN:
-                return _WITH_THEIR_OWN[kind](broker, topics, load, name, settings)
+                return _WITH_THEIR_OWN[kind].measure(broker, topics, load, name, settings)
             return work.measure(broker, topics, load, name, kind, settings)
 
     yield measure
@@ -99,7 +107,13 @@ def samples_of(
 ) -> Iterator[Sample]:
     """A B C A B C; each measurement as it is made. Who cannot is put into `skipped`, and not asked again."""
     warm = 0 if options.quick else comparison.warm_rounds
-    with stage_of(comparison, options, brokers) as measure:
+    with contextlib.ExitStack() as held:
+        try:
+            measure = held.enter_context(stage_of(comparison, options, brokers))
+        except NotSupportedError as error:
+            for name in options.contestants_of(comparison):
+                leave_out(name, error, skipped)
+            return
         for number in range(-warm, options.rounds_of(comparison)):
             for point in options.points_of(comparison):
                 load = options.load_of(comparison, point)
@@ -110,20 +124,31 @@ def samples_of(
                     try:
                         figures = measure(load, name)
                     except NotSupportedError as error:
-                        skipped[name] = str(error)
-                        print(f"  {name}: {error}", file=sys.stderr, flush=True)
+                        leave_out(name, error, skipped)
                         continue
                     if comparison.measure == "paced":
                         none = figures.copy() if name == "none" else none
-                        for what in ("cpu_us", "broker_us"):
-                            figures[f"net_{what}"] = max(0.0, figures[what] - none.get(what, 0.0))
+                        for what in none.keys() & {"cpu_us", "broker_us"}:
+                            figures[f"net_{what}"] = max(0.0, figures[what] - none[what])
                     if number < 0:
                         print(f"  {name}: not counted, the brokers compile", file=sys.stderr, flush=True)
                         continue
                     yield {"contestant": name, "round": number, "point": point, "figures": figures}
 
 
-def run(comparison: Comparison, options: Options, brokers: Brokers, limits: dict[str, float]) -> dict[str, Any]:
+def leave_out(name: str, error: NotSupportedError, skipped: dict[str, str]) -> None:
+    """Note why a contestant does not take part."""
+    skipped[name] = str(error)
+    print(f"  {name} is left out: {error}", file=sys.stderr, flush=True)
+
+
+def run(
+    comparison: Comparison,
+    options: Options,
+    brokers: Brokers,
+    limits: dict[str, float],
+    commit: dict[str, Any] | None,
+) -> dict[str, Any]:
     """Everything about a comparison, for its JSON file; what broke it off stands in "failed"."""
     began = time.time()
     made: dict[str, Any] = {
@@ -137,6 +162,7 @@ def run(comparison: Comparison, options: Options, brokers: Brokers, limits: dict
         "settings": options.settings,
         "machine": machine(),
         "limits": limits,
+        "commit": commit,
     }
     samples: list[Sample] = []
     skipped: dict[str, str] = {}
@@ -151,7 +177,21 @@ def run(comparison: Comparison, options: Options, brokers: Brokers, limits: dict
     finally:
         stop_senders()
         brokers.stop_null()
+    took_part = {sample["contestant"]: None for sample in samples}
+    made["given"] = {name: given_to(comparison, options, name) for name in took_part}
+    made["machine"].update(foreign_versions(comparison, took_part))
     return {**made, "took": time.time() - began, "samples": samples, "skipped": skipped, "failed": failed}
+
+
+def foreign_versions(comparison: Comparison, names: Collection[str]) -> dict[str, str]:
+    """The versions of Java and librdkafka, of those that were at work."""
+    libraries = {CONTESTANTS[name].library for name in names if name in CONTESTANTS}
+    found = {}
+    if names and ("java" in libraries or comparison.broker != "null"):
+        found["java"] = java_version()
+    if "confluent-kafka" in libraries:
+        found["librdkafka"] = librdkafka_version()
+    return found
 
 
 def progress(comparison: Comparison, options: Options, sample: Sample) -> str:

@@ -1,22 +1,36 @@
 """What a sample of the records holds, read by code that is not ours: aiokafka's decoder, confluent's consumer."""
 
+from typing import NamedTuple
+
+from bench.loads import Sent
+
 MOST_READ = 500
+CODECS = (None, "gzip", "snappy", "lz4", "zstd")
+"""By the number that a batch's attributes have."""
 
 
-def decode(batches: bytes) -> list[bytes]:
-    """The values of record batches. Raises if one is damaged."""
+class Kept(NamedTuple):
+    """The records of a sample, and the codecs of its batches (None: none); without any where they are not known."""
+
+    records: list[Sent]
+    codecs: set[str | None]
+
+
+def decode(batches: bytes) -> Kept:
+    """What is in record batches. Raises if one is damaged."""
     from aiokafka.record.memory_records import MemoryRecords
 
-    records, values = MemoryRecords(batches), list[bytes]()
-    while (batch := records.next_batch()) is not None:
+    batch_source, kept = MemoryRecords(batches), Kept([], set())
+    while (batch := batch_source.next_batch()) is not None:
         if not batch.validate_crc():
             raise ValueError("a batch's CRC-32C is wrong")
-        values += [record.value or b"" for record in batch]
-    return values
+        kept.codecs.add(CODECS[batch.compression_type])
+        kept.records.extend(Sent(record.value or b"", record.key, tuple(record.headers)) for record in batch)
+    return kept
 
 
-def read_sample(bootstrap: str, topic: str) -> list[bytes]:
-    """The first values of the first partitions of a topic."""
+def read_sample(bootstrap: str, topic: str) -> Kept:
+    """The first records of the first partitions of a topic; a consumer does not say how they were compressed."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(
@@ -25,15 +39,14 @@ def read_sample(bootstrap: str, topic: str) -> list[bytes]:
     try:
         partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
         filled = [n for n in partitions if consumer.get_watermark_offsets(TopicPartition(topic, n), 30)[1]][:4]
-        if not filled:
-            return []
-        consumer.assign([TopicPartition(topic, n, 0) for n in filled])
-        values: list[bytes] = []
-        while len(values) < MOST_READ and (found := consumer.consume(MOST_READ, 0.5 if values else 10)):
+        records: list[Sent] = []
+        if filled:
+            consumer.assign([TopicPartition(topic, n, 0) for n in filled])
+        while filled and len(records) < MOST_READ and (found := consumer.consume(MOST_READ, 0.5 if records else 10)):
             for message in found:
                 if message.error() is not None:
                     raise RuntimeError(f"reading {topic} back failed: {message.error()}")
-                values.append(message.value() or b"")
-        return values
+                records.append(Sent(message.value() or b"", message.key(), tuple(message.headers() or ())))
+        return Kept(records, set())
     finally:
         consumer.close()

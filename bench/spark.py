@@ -1,11 +1,14 @@
 """Spark's sinks in one session: `cyproducer`, Spark's own `kafka`, and two that write nothing."""
 
+import hashlib
+import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from bench.brokers import Broker
-from bench.loads import Load
+from bench.contestants import NotSupportedError
+from bench.loads import Load, Sent
 from bench.measure import CpuMeter, busy_ns, tree_of
 from bench.processes import Worker, hear, say, sender_pids, workers_of
 from bench.work import Before, Figures, LostError, topics_on
@@ -13,26 +16,51 @@ from bench.work import Before, Figures, LostError, topics_on
 WRITES = {"spark_cyproducer": "cyproducer", "spark_kafka": "kafka"}
 WRITES_NOTHING = {"spark_noop_arrow": "noop_arrow", "spark_noop": "noop"}
 SINKS = WRITES | WRITES_NOTHING
+HEX_OF_MD5 = 32
+
+
+def given(load: Load, name: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """The options `kafka.*` of a sink; those that write nothing have none. `settings` are for our own."""
+    if name not in WRITES:
+        return {}
+    told = {
+        "acks": "all",
+        "enable.idempotence": "true",
+        "linger.ms": "5",
+        "batch.size": "65536",
+    }
+    if name == "spark_cyproducer":
+        told |= {"sender.idle.timeout.ms": "120000", **{what: str(value) for what, value in settings.items()}}
+    return told
 
 
 @contextmanager
 def stage(broker: Broker, load: Load, settings: dict[str, Any]) -> Iterator[Callable[[str], Figures]]:
     """A session whose rows are cached and whose sinks have written once: a JVM's first job is the compiler's."""
-    order = {"rows": load.messages, "value_bytes": load.value_bytes, "settings": settings}
+    order = {"rows": load.messages, "value_bytes": load.value_bytes, "digests": digests_of(load.value_bytes)}
     with workers_of([order], "bench.spark_worker") as (spark,):
-        hear(spark, "Spark")
+        absent = hear(spark, "Spark")["absent"]
+
+        def measure(name: str) -> Figures:
+            if SINKS[name] in absent:
+                raise NotSupportedError(absent[SINKS[name]])
+            return _measure(broker, spark, load, name, given(load, name, settings))
+
         for name in SINKS:
-            _measure(broker, spark, load, name)
-        yield lambda name: _measure(broker, spark, load, name)
+            with suppress(NotSupportedError):
+                measure(name)
+        yield measure
 
 
-def _measure(broker: Broker, spark: Worker, load: Load, name: str) -> Figures:
+def _measure(broker: Broker, spark: Worker, load: Load, name: str, told: dict[str, Any]) -> Figures:
     """One sink once; "front-end" is Spark as a whole: driver, JVM, Python workers."""
     with topics_on(broker, load) as topics:
         before = Before(broker, topics)
         clients, senders = CpuMeter(tree_of(spark.pid)), CpuMeter(sender_pids())
         brokers, busy = CpuMeter(broker.pids), busy_ns()
-        say(spark, f'{{"sink": "{SINKS[name]}", "bootstrap": "{broker.bootstrap}", "topic": "{topics[0]}"}}')
+        options = {"kafka.bootstrap.servers": broker.bootstrap, "topic": topics[0]} if name in WRITES else {}
+        options |= {f"kafka.{what}": value for what, value in told.items()}
+        say(spark, json.dumps({"sink": SINKS[name], "options": options}))
         answer = hear(spark, "Spark")
         client, broker_cpu, busy = clients.used(tree_of(spark.pid)), brokers.used(), busy_ns() - busy
         sender = senders.used(sender_pids()) if name == "spark_cyproducer" else 0
@@ -55,9 +83,23 @@ def _measure(broker: Broker, spark: Worker, load: Load, name: str) -> Figures:
     }
 
 
+def digests_of(value_bytes: int) -> int:
+    """How many MD5 digests in hexadecimal digits make a value."""
+    return -(-value_bytes // HEX_OF_MD5)
+
+
+def row_of(number: int, value_bytes: int) -> Sent:
+    """A row as Spark makes it: its number as key, and as value the digests of it and of those after it."""
+    text = "".join(hashlib.md5(b"%d" % (number + i)).hexdigest() for i in range(digests_of(value_bytes)))
+    return Sent(text[:value_bytes].encode(), b"%d" % number)
+
+
 def _check_sample(broker: Broker, topics: list[str], load: Load, name: str) -> None:
-    """The values are hexadecimal digits, as many as was asked for."""
-    values = broker.sample(topics, 0)
-    digits = set(b"0123456789abcdef")
-    if not values or any(len(value) != load.value_bytes or not digits.issuperset(value) for value in values):
+    """What is read back are rows, exactly as they were written."""
+    records = broker.sample(topics, ()).records
+    numbers = [int(record.key) if record.key and record.key.isdigit() else -1 for record in records]
+    if not records or any(
+        not 0 <= number < load.messages or record != row_of(number, load.value_bytes)
+        for number, record in zip(numbers, records, strict=True)
+    ):
         raise LostError(f"{name}: what was read back is not what was written")

@@ -1,23 +1,27 @@
 """The Spark of a benchmark: one session of two threads that writes a cached DataFrame on demand.
 
-``python -m bench.spark_worker JSON``; a line {"sink", "bootstrap", "topic"} on its standard input is a write,
-answered with what it took; any other line ends it.
+``python -m bench.spark_worker JSON`` answers {"absent"}, the reasons of sinks that are not there, by name, or
+{"not_supported"}. A line {"sink", "options"} on its standard input is a write, answered with what it took; any
+other line ends it.
 """
 
 import json
 import os
 import sys
+import tempfile
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from bench.contestants.base import OWN_DIRECTORY, NotSupportedError
 from bench.processes import ROOT
 from bench.spark_jars import spark_kafka_jars
+from cyproducer.cli.maven_jars import DownloadError, JavaMissingError, find_java
 
-HEX_OF_MD5 = 32
 
-
-def session() -> Any:
-    """A local session that has the built-in sink's jars; its Python workers find this tree."""
+def session(jars: Sequence[Path]) -> Any:
+    """A local session that has these jars; its Python workers find this tree."""
     import pyspark
     from pyspark.sql import SparkSession
 
@@ -34,17 +38,18 @@ def session() -> Any:
         .appName("cyproducer-bench")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.jars", ",".join(map(str, spark_kafka_jars())))
+        .config("spark.jars", ",".join(map(str, jars)))
+        .config("spark.local.dir", tempfile.gettempdir())
+        .config("spark.driver.extraJavaOptions", f"-Djava.io.tmpdir={tempfile.gettempdir()}")
         .config("spark.driver.memory", "2g")
         .getOrCreate()
     )
 
 
-def rows_of(spark: Any, rows: int, value_bytes: int) -> Any:
-    """Rows of a short key and a value of printable bytes, materialised in the cache."""
+def rows_of(spark: Any, rows: int, value_bytes: int, digests: int) -> Any:
+    """Rows of a short key and a value of printable bytes (see bench.spark.row_of), materialised in the cache."""
     from pyspark.sql import functions as f
 
-    digests = -(-value_bytes // HEX_OF_MD5)
     text = f.concat(*[f.md5((f.col("id") + i).cast("string").cast("binary")) for i in range(digests)])
     frame = (
         spark.range(0, rows, 1, 2)
@@ -79,24 +84,20 @@ def noop_arrow() -> type:
     return NoopArrow
 
 
-def write(frame: Any, sink: str, bootstrap: str, topic: str, own: dict[str, Any]) -> None:
-    """One batch job, with the settings that all contestants have."""
-    writer = frame.write.format(sink).mode("append").option("topic", topic)
-    if sink in ("noop", "noop_arrow"):
-        writer.save()
-        return
-    settings = {
-        "bootstrap.servers": bootstrap,
-        "acks": "all",
-        "enable.idempotence": "true",
-        "linger.ms": "5",
-        "batch.size": "65536",
-    }
-    if sink == "cyproducer":
-        settings |= {"sender.idle.timeout.ms": "120000", **{name: str(value) for name, value in own.items()}}
-    for name, value in settings.items():
-        writer = writer.option(f"kafka.{name}", value)
-    writer.save()
+def needs() -> tuple[list[Path], dict[str, str]]:
+    """The jars of Spark's own sink, or why it is absent. Raises NotSupportedError if there can be no Spark at all."""
+    try:
+        import pyspark  # noqa: F401 - whether it is there
+
+        find_java()
+    except ModuleNotFoundError as error:
+        raise NotSupportedError(f"{error.name} is not installed: pip install '.[spark]'") from None
+    except JavaMissingError as error:
+        raise NotSupportedError(str(error)) from None
+    try:
+        return spark_kafka_jars(), {}
+    except DownloadError as error:
+        return [], {"kafka": str(error)}
 
 
 def main() -> None:
@@ -105,17 +106,24 @@ def main() -> None:
     # Spark prints to its standard output; the answers go where nobody else writes.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    spark = session()
+    # In the run's own directory, which goes with the run even if this process is killed.
+    tempfile.tempdir = os.environ.get(OWN_DIRECTORY)
+    try:
+        jars, absent = needs()
+    except NotSupportedError as error:
+        print(json.dumps({"not_supported": str(error)}), file=answers, flush=True)
+        return
+    spark = session(jars)
     spark.sparkContext.setLogLevel("ERROR")
     spark.dataSource.register(noop_arrow())
-    frame = rows_of(spark, order["rows"], order["value_bytes"])
-    print(json.dumps({"ready": True}), file=answers, flush=True)
+    frame = rows_of(spark, order["rows"], order["value_bytes"], order["digests"])
+    print(json.dumps({"absent": absent}), file=answers, flush=True)
     for line in sys.stdin:
         if not line.startswith("{"):
             break
         job = json.loads(line)
         begin = time.monotonic_ns()
-        write(frame, job["sink"], job["bootstrap"], job["topic"], order["settings"])
+        frame.write.format(job["sink"]).mode("append").options(**job["options"]).save()
         end = time.monotonic_ns()
         print(json.dumps({"begin_ns": begin, "end_ns": end}), file=answers, flush=True)
     spark.stop()

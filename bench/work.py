@@ -6,7 +6,7 @@ Every measurement returns figures by name (see `bench.figures`), after the recor
 import os
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
@@ -15,9 +15,10 @@ import psutil
 
 from bench.brokers import Broker
 from bench.contestants import CONTESTANTS, Contestant
-from bench.loads import Load, topics_of, values_of
+from bench.loads import Load, Sent, topics_of
 from bench.measure import CpuMeter, busy_ns, wake_ups
 from bench.processes import Worker, busy_neighbours, hear, say, sender_pids, workers_of
+from bench.samples import Kept
 
 WARM_RECORDS = {"paced": 100, "latency": 200, "memory": 100}
 Figures = dict[str, float]
@@ -38,30 +39,58 @@ def topics_on(broker: Broker, load: Load) -> Iterator[list[str]]:
         broker.delete_topics(names)
 
 
-def check(broker: Broker, topics: list[str], load: Load, name: str, sent: int, before: "Before") -> None:
-    """Raise LostError unless exactly `sent` records arrived, and a sample has the right contents."""
-    arrived = broker.records(topics) - before.records
-    if arrived != sent or broker.faults() != before.faults:
+def check(
+    broker: Broker,
+    topics: list[str],
+    name: str,
+    sent: int,
+    before: "Before",
+    records: Set[Sent],
+    codecs: Set[str | None],
+) -> None:
+    """Raise LostError unless exactly `sent` records arrived, and a sample of them has the right contents.
+
+    records   those that may be among them
+    codecs    how their batches may be compressed
+    """
+    arrived, refused = broker.records(topics) - before.records, broker.faults() - before.faults
+    if arrived != sent or refused:
         raise LostError(
             f"{name}: {sent} records were acknowledged, the broker has {arrived} more, "
-            f"and it refused {broker.faults() - before.faults} batches"
+            f"and it refused {refused} batches or frames"
         )
-    check_sample(broker.sample(topics, before.samples), load, name)
+    if sent and broker.sampling:
+        check_sample(broker.sample(topics, before.samples), name, records, codecs)
 
 
-def check_sample(values: list[bytes], load: Load, name: str) -> None:
-    """Raise LostError if one of the values is none that is sent."""
-    wrong = set(values) - set(values_of(load))
+def check_sample(kept: Kept, name: str, records: Set[Sent], codecs: Set[str | None]) -> None:
+    """Raise LostError if there is nothing in it, or what is none of the records, or none of the codecs."""
+    if not kept.records:
+        raise LostError(f"{name}: no record was sampled")
+    wrong = sorted(set(kept.records) - records, key=repr)
     if wrong:
-        raise LostError(f"{name}: a value arrived that was not sent: {min(wrong)[:80]!r}")
+        value, key, headers = wrong[0]
+        raise LostError(
+            f"{name}: a record arrived that was not sent: {value[:80]!r}, key {key!r}, headers {list(headers)}"
+        )
+    if kept.codecs - codecs:
+        raise LostError(
+            f"{name}: batches arrived with the codecs {sorted(map(str, kept.codecs))}, not {sorted(map(str, codecs))}"
+        )
 
 
 class Before:
-    """What the broker had seen before a measurement."""
+    """What the broker had seen before a measurement, of which it will keep a batch at least."""
 
     def __init__(self, broker: Broker, topics: list[str]) -> None:
         self.records = broker.records(topics)
         self.faults, self.samples, self.volume = broker.faults(), broker.samples(), broker.volume()
+        broker.want_sample()
+
+
+def given(load: Load, name: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """What the producer of a contestant is told."""
+    return CONTESTANTS[name].given(load, settings)
 
 
 def connections(pids: list[int], ports: set[int]) -> int:
@@ -105,7 +134,7 @@ def measure(
             figures, answers = observe(broker, workers, kind, name, job)
     sent = sum(answer["sent"] + order["warmup"] for answer, order in zip(answers, work, strict=True))
     if kind.library != "none":
-        check(broker, topics, load, name, sent, before)
+        check(broker, topics, name, sent, before, kind.sends(load), kind.codecs(load, settings))
         if before.volume is not None:
             figures["bytes_per_record"] = ((broker.volume() or 0) - before.volume) / sent
     figures.update(EXTRA.get(job, lambda answers: {})(answers))

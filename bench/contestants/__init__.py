@@ -26,6 +26,7 @@ from bench.contestants.ours import (
     SendKeyed,
     SendTopics,
 )
+from bench.loads import Load
 
 __all__ = ["CONTESTANTS", "Contestant", "Cyproducer", "NotSupportedError"]
 
@@ -34,6 +35,11 @@ class Nobody(Contestant):
     """No client at all: the cost of the load's own loop, which is subtracted from that of the others."""
 
     library = "none"
+
+    @classmethod
+    def given(cls, load: Load, settings: dict[str, Any]) -> dict[str, Any]:
+        """Nothing."""
+        return {}
 
     def open(self, bootstrap: str, settings: dict[str, Any]) -> None:
         """Nothing to open."""

@@ -3,6 +3,7 @@
 from typing import Any
 
 from bench.contestants.base import Contestant
+from bench.loads import Load
 
 
 class Aiokafka(Contestant):
@@ -11,6 +12,19 @@ class Aiokafka(Contestant):
     library = "aiokafka"
     scale = 0.2
 
+    @classmethod
+    def given(cls, load: Load, settings: dict[str, Any]) -> dict[str, Any]:
+        """See Contestant."""
+        return {
+            "acks": "all",
+            "linger_ms": load.linger_ms,
+            "enable_idempotence": True,
+            "max_batch_size": 131072,
+            "max_request_size": 2_000_000,
+            **({"compression_type": load.compression} if load.compression else {}),
+            **settings,
+        }
+
     def open(self, bootstrap: str, settings: dict[str, Any]) -> None:
         """A producer with the same promises, and its loop."""
         import asyncio
@@ -18,19 +32,9 @@ class Aiokafka(Contestant):
         from aiokafka import AIOKafkaProducer
 
         self.runner = asyncio.Runner()
-        given = {
-            "bootstrap_servers": bootstrap,
-            "acks": "all",
-            "linger_ms": self.load.linger_ms,
-            "enable_idempotence": True,
-            "max_batch_size": 131072,
-            "max_request_size": 2_000_000,
-            "compression_type": self.load.compression,
-            **settings,
-        }
 
         async def start() -> Any:
-            producer = AIOKafkaProducer(**given)
+            producer = AIOKafkaProducer(bootstrap_servers=bootstrap, **self.given(self.load, settings))
             await producer.start()
             return producer
 

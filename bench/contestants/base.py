@@ -3,11 +3,14 @@
 import abc
 from typing import Any
 
-from bench.loads import KEYS, Load, keys_of, values_of
+from bench.loads import HEADERS, KEYS, Load, Sent, keys_of, values_of
+
+OWN_DIRECTORY = "CYPRODUCER_RUNTIME_DIR"
+"""The environment variable with the directory of the run, in which its senders are, and which goes with it."""
 
 
 class NotSupportedError(RuntimeError):
-    """The contestant cannot do what the load asks for; the message says why."""
+    """The contestant cannot do what the load asks for; the message says why, and what to install."""
 
 
 class Contestant(abc.ABC):
@@ -30,6 +33,24 @@ class Contestant(abc.ABC):
     def unit(cls, load: Load) -> int:
         """`run` is given multiples of this."""
         return load.value_count()
+
+    @classmethod
+    @abc.abstractmethod
+    def given(cls, load: Load, settings: dict[str, Any]) -> dict[str, Any]:
+        """All that the producer is told, but where the brokers are; `settings` are those of the run, and win."""
+
+    @classmethod
+    def sends(cls, load: Load) -> set[Sent]:
+        """The records that it sends, whatever their number."""
+        return {Sent(value) for value in values_of(load)}
+
+    @classmethod
+    def codecs(cls, load: Load, settings: dict[str, Any]) -> set[str | None]:
+        """How its batches may be compressed: as the load says; by a setting of the run's, if it is worth it."""
+        told = cls.given(load, settings)
+        codec = told.get("compression_type", told.get("compression.type", "none"))
+        codec = None if codec == "none" else codec
+        return {codec} if codec == load.compression else {codec, None}
 
     @abc.abstractmethod
     def open(self, bootstrap: str, settings: dict[str, Any]) -> None:
@@ -67,13 +88,32 @@ class Keyed(Contestant):
 
     def __init__(self, topics: list[str], load: Load) -> None:
         super().__init__(topics, load)
-        values = self.values
-        self.pairs = [(values[i % len(values)], key) for i, key in enumerate(keys_of())]
+        self.pairs = self.pairs_of(load)
+
+    @staticmethod
+    def pairs_of(load: Load) -> list[tuple[bytes, bytes]]:
+        """Each key, and the value that goes with it."""
+        values = values_of(load)
+        return [(values[i % len(values)], key) for i, key in enumerate(keys_of())]
 
     @classmethod
     def unit(cls, load: Load) -> int:
         """Every key once."""
         return KEYS
+
+    @classmethod
+    def sends(cls, load: Load) -> set[Sent]:
+        """See Contestant."""
+        return {Sent(value, key) for value, key in cls.pairs_of(load)}
+
+
+class Headed(Contestant):
+    """For contestants that send two headers with each value."""
+
+    @classmethod
+    def sends(cls, load: Load) -> set[Sent]:
+        """See Contestant."""
+        return {Sent(value, None, tuple(HEADERS)) for value in values_of(load)}
 
 
 class Topics(Contestant):

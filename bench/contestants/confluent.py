@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bench.contestants.base import Contestant, Keyed, Topics
+from bench.contestants.base import Contestant, Headed, Keyed, Topics
 from bench.loads import HEADERS, Load
 
 BATCH_PER_CALL = 1000
@@ -16,25 +16,27 @@ class Confluent(Contestant):
     reports = False
     """Whether delivery reports of success are asked for."""
 
+    @classmethod
+    def given(cls, load: Load, settings: dict[str, Any]) -> dict[str, Any]:
+        """See Contestant."""
+        return {
+            "acks": "all",
+            "linger.ms": load.linger_ms,
+            "enable.idempotence": True,
+            "queue.buffering.max.messages": 1_000_000,
+            "queue.buffering.max.kbytes": 1 << 20,
+            "message.max.bytes": 2_000_000,
+            "log_level": 3,
+            **({} if cls.reports else {"delivery.report.only.error": True}),
+            **({"compression.type": load.compression} if load.compression else {}),
+            **settings,
+        }
+
     def open(self, bootstrap: str, settings: dict[str, Any]) -> None:
         """A producer with the same promises."""
         from confluent_kafka import Producer
 
-        self.producer = Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "acks": "all",
-                "linger.ms": self.load.linger_ms,
-                "enable.idempotence": True,
-                "queue.buffering.max.messages": 1_000_000,
-                "queue.buffering.max.kbytes": 1 << 20,
-                "message.max.bytes": 2_000_000,
-                "log_level": 3,
-                **({} if self.reports else {"delivery.report.only.error": True}),
-                **({"compression.type": self.load.compression} if self.load.compression else {}),
-                **settings,
-            }
-        )
+        self.producer = Producer({"bootstrap.servers": bootstrap, **self.given(self.load, settings)})
 
     def close(self) -> None:
         """End the threads."""
@@ -104,7 +106,7 @@ class ProduceKeyed(Keyed, Confluent):
         self.producer.produce(self.topic, *self.pairs[number % len(self.pairs)])
 
 
-class ProduceHeaders(Confluent):
+class ProduceHeaders(Headed, Confluent):
     """`produce()` with two headers."""
 
     def run(self, count: int) -> None:

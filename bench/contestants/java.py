@@ -1,12 +1,14 @@
 """The contestant of Kafka's own Java producer: its tool ProducerPerformance, in a JVM for each run."""
 
+import os
 import re
 import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from bench.contestants.base import Contestant
+from bench.contestants.base import OWN_DIRECTORY, Contestant, NotSupportedError
+from bench.loads import Load
 
 STEADY = re.compile(r"^(\d+) records sent.* ([0-9.]+) records/sec", re.MULTILINE)
 
@@ -17,26 +19,35 @@ class ProducerPerformance(Contestant):
     library = "java"
     warms_up = False
 
+    @classmethod
+    def given(cls, load: Load, settings: dict[str, Any]) -> dict[str, Any]:
+        """See Contestant."""
+        return {
+            "acks": "all",
+            "linger.ms": load.linger_ms,
+            "enable.idempotence": "true",
+            "batch.size": 65536,
+            "compression.type": load.compression or "none",
+            **settings,
+        }
+
     def open(self, bootstrap: str, settings: dict[str, Any]) -> None:
         """The values go into a file, of which the tool takes lines at random."""
         from cyproducer.cli.kafka_jars import kafka_jars
-        from cyproducer.cli.maven_jars import find_java
+        from cyproducer.cli.maven_jars import DownloadError, JavaMissingError, find_java
 
-        self.directory = tempfile.TemporaryDirectory(prefix="cyp-bench-java-")
+        try:
+            java, jars = find_java(), kafka_jars()
+        except (JavaMissingError, DownloadError) as error:
+            raise NotSupportedError(str(error)) from None
+        # In the run's own directory, which goes with the run even if this process is killed.
+        self.directory = tempfile.TemporaryDirectory(prefix="java-", dir=os.environ.get(OWN_DIRECTORY))
         payload = Path(self.directory.name) / "values"
         payload.write_bytes(b"\n".join(self.values) + b"\n")
-        given = {
-            "bootstrap.servers": bootstrap,
-            "acks": "all",
-            "linger.ms": self.load.linger_ms,
-            "enable.idempotence": "true",
-            "batch.size": 65536,
-            "compression.type": self.load.compression or "none",
-            **settings,
-        }
+        given = {"bootstrap.servers": bootstrap, **self.given(self.load, settings)}
         self.command = [
-            *(str(find_java()), "-XX:+UseSerialGC", "-Xmx512m", "-Xshare:auto"),
-            *("-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", f"{kafka_jars()}/*"),
+            *(str(java), "-XX:+UseSerialGC", "-Xmx512m", "-Xshare:auto", f"-Djava.io.tmpdir={self.directory.name}"),
+            *("-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", f"{jars}/*"),
             *("org.apache.kafka.tools.ProducerPerformance", "--topic", self.topic, "--throughput", "-1"),
             *("--payload-file", str(payload), "--reporting-interval", "600000"),
             *("--command-property", *(f"{name}={value}" for name, value in given.items())),

@@ -3,6 +3,7 @@
 from typing import Any
 
 from bench.contestants.base import Contestant
+from bench.loads import Load
 
 
 class KafkaPython(Contestant):
@@ -11,22 +12,24 @@ class KafkaPython(Contestant):
     library = "kafka-python"
     scale = 0.05
 
+    @classmethod
+    def given(cls, load: Load, settings: dict[str, Any]) -> dict[str, Any]:
+        """See Contestant."""
+        return {
+            "acks": "all",
+            "linger_ms": load.linger_ms,
+            "enable_idempotence": True,
+            "batch_size": 65536,
+            "max_request_size": 2_000_000,
+            **({"compression_type": load.compression} if load.compression else {}),
+            **settings,
+        }
+
     def open(self, bootstrap: str, settings: dict[str, Any]) -> None:
         """A producer with the same promises."""
         from kafka import KafkaProducer
 
-        self.producer = KafkaProducer(
-            **{
-                "bootstrap_servers": bootstrap.split(","),
-                "acks": "all",
-                "linger_ms": self.load.linger_ms,
-                "enable_idempotence": True,
-                "batch_size": 65536,
-                "compression_type": self.load.compression,
-                "max_request_size": 2_000_000,
-                **settings,
-            }
-        )
+        self.producer = KafkaProducer(bootstrap_servers=bootstrap.split(","), **self.given(self.load, settings))
 
     def run(self, count: int) -> None:
         """See Contestant."""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bench.contestants.base import Contestant, Keyed, NotSupportedError, Topics
+from bench.contestants.base import Contestant, Headed, Keyed, NotSupportedError, Topics
 from bench.loads import HEADERS, Load
 
 ROWS_PER_CALL = 50_000
@@ -16,22 +16,25 @@ class Cyproducer(Contestant):
 
     library = "cyproducer"
 
+    @classmethod
+    def given(cls, load: Load, settings: dict[str, Any]) -> dict[str, Any]:
+        """See Contestant."""
+        return {
+            "acks": "all",
+            "linger_ms": load.linger_ms,
+            "enable_idempotence": True,
+            "sender_idle_timeout_ms": SENDER_IDLE_MS,
+            **({"compression_type": load.compression} if load.compression else {}),
+            **settings,
+        }
+
     def open(self, bootstrap: str, settings: dict[str, Any]) -> None:
         """A producer whose sender outlives this process."""
         from cyproducer import KafkaProducer
         from cyproducer.errors import KafkaConfigurationError
 
-        given = {
-            "bootstrap_servers": bootstrap,
-            "acks": "all",
-            "linger_ms": self.load.linger_ms,
-            "enable_idempotence": True,
-            "sender_idle_timeout_ms": SENDER_IDLE_MS,
-            **({"compression_type": self.load.compression} if self.load.compression else {}),
-            **settings,
-        }
         try:
-            self.producer = KafkaProducer(**given)
+            self.producer = KafkaProducer(bootstrap_servers=bootstrap, **self.given(self.load, settings))
         except KafkaConfigurationError as error:
             if "not supported yet" in str(error):
                 raise NotSupportedError(str(error)) from None
@@ -82,7 +85,7 @@ class SendKeyed(Keyed, Cyproducer):
         self.producer.send(self.topic, *self.pairs[number % len(self.pairs)])
 
 
-class SendHeaders(Cyproducer):
+class SendHeaders(Headed, Cyproducer):
     """`send()` with two headers."""
 
     def run(self, count: int) -> None:

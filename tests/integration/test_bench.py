@@ -1,41 +1,36 @@
 """The benchmark measures what it says: the null broker judges batches, clocks run, every record is looked for."""
 
-import json
+import gzip
 import os
-import signal
 import socket
 import struct
 import subprocess
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 
 import pytest
 from confluent_kafka import Producer
-from support.process import script_environment
+from support.process import is_running, kill9, wait_until
 
-import bench
-from bench import calls, idle, recovery, start, work
-from bench.__main__ import chosen, pairs
+from bench import calls, idle, recovery, spark, spark_worker, start, work
+from bench.asked import RefusedError, chosen, pairs
 from bench.brokers import KafkaBroker, NullBroker
 from bench.contestants import CONTESTANTS, NotSupportedError
 from bench.figures import FIGURES
 from bench.goals import Goal, judge
 from bench.growth import COMPARISONS
 from bench.limits import LABELS
-from bench.loads import Load, values_of
+from bench.loads import HEADERS, Load, Sent, keys_of, values_of
 from bench.measure import CpuMeter, cpu_ns, wake_ups
-from bench.processes import own_senders
+from bench.processes import hear, own_senders, workers_of
 from bench.report import overall
+from bench.samples import Kept
 from cyproducer.protocol.codec import encode_request
 from cyproducer.record.twin import Record, encode_batch
 
 NOW = 1_700_000_000_000
-
-
-COMMAND = [sys.executable, "-m", "bench", "--results"]
-ROOT = Path(bench.__file__).parents[1]
 TINY = Load(messages=2000, warmup=1000, least_seconds=0, rate=200, seconds=0.3, partitions=3)
 
 
@@ -139,8 +134,9 @@ def test_nodes_lead_their_partitions_and_keep_samples():
             producer.produce("t", b"v%d" % number, partition=number)
         assert producer.flush(20) == 0
         assert null.counters()[:2] == (3, 3)
-        assert sorted(null.sample(["t"], 0)) == [b"v0", b"v1", b"v2"]
-        assert null.sample(["t"], null.samples()) == []
+        kept = null.sample(["t"], [0, 0, 0])
+        assert (sorted(kept.records), kept.codecs) == ([Sent(b"v0"), Sent(b"v1"), Sent(b"v2")], {None})
+        assert null.sample(["t"], null.samples()) == Kept([], set())
         assert produce_error(null, good_batch(0), node=0) == 0
         assert produce_error(null, good_batch(0), node=1) == 6
 
@@ -195,9 +191,11 @@ def test_shares_settings_and_names():
     assert Load(processes=4).share(10, 1000) == 1000
     assert Load(value_bytes=1000, most_bytes=50_000).share(1000, 10) == 50
     assert pairs("linger_ms=0,acks=all") == {"linger_ms": 0, "acks": "all"}
+    with pytest.raises(RefusedError, match="'foo' is not name=value"):
+        pairs("linger_ms=0,foo")
     assert chosen(["growth-s*", "send"]) == ["send", "growth-sizes"]
     assert [COMPARISONS[name].broker for name in chosen([])][-1] == "kafka3"
-    with pytest.raises(SystemExit, match="no comparison"):
+    with pytest.raises(RefusedError, match="no comparison"):
         chosen(["send", "absent"])
 
 
@@ -214,9 +212,88 @@ def test_lost_and_changed_records_are_found():
         before = work.Before(null, ["t"])
         assert produce_error(null, good_batch(0)) == 0
         with pytest.raises(work.LostError, match="3 records were acknowledged, the broker has 2 more"):
-            work.check(null, ["t"], TINY, "a", 3, before)
+            work.check(null, ["t"], "a", 3, before, {Sent(b"one"), Sent(b"two")}, {None})
         with pytest.raises(work.LostError, match="was not sent: b'one'"):
-            work.check(null, ["t"], TINY, "a", 2, before)
+            work.check(null, ["t"], "a", 2, before, {Sent(b"two")}, {None})
+        work.check(null, ["t"], "a", 2, before, {Sent(b"one"), Sent(b"two")}, {None})
+
+
+def test_every_measurement_has_a_sample_of_its_own():
+    """However few its batches are: the next one is kept, whoever's turn it is. Only a broker that keeps none may."""
+    with NullBroker(1, check_every=1000) as null:
+        assert produce_error(null, good_batch(0)) == 0
+        before = work.Before(null, ["t"])
+        assert produce_error(null, good_batch(2)) == 0
+        assert len(null.sample(["t"], before.samples).records) == 2
+        with pytest.raises(work.LostError, match="was not sent"):
+            work.check(null, ["t"], "a", 2, before, {Sent(b"x")}, {None})
+    with pytest.raises(work.LostError, match="no record was sampled"):
+        work.check_sample(Kept([], set()), "a", {Sent(b"one")}, {None})
+    with NullBroker(1, check_every=0) as null:
+        before = work.Before(null, ["t"])
+        assert produce_error(null, good_batch(0)) == 0
+        work.check(null, ["t"], "a", 2, before, set(), {None})
+
+
+LZ4 = replace(TINY, compression="lz4", text=True, value_bytes=1000)
+GZIP = {"attributes": 1, "compress": partial(gzip.compress, mtime=0)}
+
+
+@pytest.mark.parametrize(
+    ("name", "load", "record", "more", "complaint"),
+    [
+        ("send", TINY, {}, {}, None),
+        ("send", TINY, {"key": keys_of()[0]}, {}, "was not sent"),
+        ("send", TINY, {}, GZIP, "codecs"),
+        ("send_keyed", TINY, {"key": keys_of()[0]}, {}, None),
+        ("send_keyed", TINY, {}, {}, "was not sent"),
+        ("send_keyed", TINY, {"key": keys_of()[1]}, {}, "was not sent"),
+        ("confluent_headers", TINY, {"headers": HEADERS}, {}, None),
+        ("confluent_headers", TINY, {}, {}, "was not sent"),
+        ("confluent_headers", TINY, {"headers": HEADERS[:1]}, {}, "was not sent"),
+        ("java", LZ4, {}, {}, "codecs"),
+        ("java", LZ4, {}, GZIP, "codecs"),
+        ("java", replace(LZ4, compression="gzip"), {}, GZIP, None),
+    ],
+)
+def test_a_batch_that_is_not_what_was_to_be_sent_is_found(name, load, record, more, complaint):
+    first = Record(NOW, record.get("key"), values_of(load)[0], record.get("headers", ()))
+    batch = encode_batch([first], producer_id=7, producer_epoch=0, base_sequence=0, **more)
+    kind = CONTESTANTS[name]
+    with NullBroker(1) as null:
+        before = work.Before(null, ["t"])
+        assert produce_error(null, batch) == 0
+        check = partial(work.check, null, ["t"], name, 1, before, kind.sends(load), kind.codecs(load, {}))
+        if complaint is None:
+            check()
+        else:
+            with pytest.raises(work.LostError, match=complaint):
+                check()
+
+
+def test_rows_of_spark_are_known():
+    assert spark.row_of(7, 40) == Sent(b"8f14e45fceea167a5a36dedd4bea2543c9f0f895", b"7")
+
+
+def test_an_answer_that_nobody_reads_is_no_fault():
+    """A client that closes with requests in flight has lost nothing; a frame that is none is the client's fault."""
+    body = {"topics": [{"name": f"t{n}"} for n in range(500)], "allow_auto_topic_creation": True}
+    with NullBroker(1000) as null:
+        host, port = null.bootstrap.split(":")
+        with socket.create_connection((host, int(port)), 10) as connection:
+            connection.sendall(2 * encode_request(3, 4, 1, "test", body))
+            assert connection.recv(1)
+        wait_until(lambda: null.counters().unread, what="the answer without a reader")
+        before = work.Before(null, ["t"])
+        assert produce_error(null, good_batch(0)) == 0
+        work.check(null, ["t"], "a", 2, before, {Sent(b"one"), Sent(b"two")}, {None})
+        assert null.counters().faults == 0
+        with socket.create_connection((host, int(port)), 10) as connection:
+            connection.sendall(b"\0\0\0\1xxxx")
+            assert connection.recv(1) == b""
+        assert (null.counters().faults, null.counters().unread) == (1, 1)
+        with pytest.raises(work.LostError, match="refused 1 batches or frames"):
+            work.check(null, ["t"], "a", 2, before, {Sent(b"one"), Sent(b"two")}, {None})
 
 
 def measured(null, name, job, load=TINY, settings=None):
@@ -234,6 +311,72 @@ def test_contestants_send_what_they_say(name):
         assert figures["front_end_us"] > 0
         assert (figures["sender_us"] > 0) == name.startswith("send")
         assert null.counters().records >= figures["messages"]
+
+
+def test_a_contestant_tells_what_it_is_given():
+    told = CONTESTANTS["confluent"].given(replace(TINY, compression="zstd", linger_ms=0), {"linger.ms": 7})
+    assert (told["linger.ms"], told["compression.type"], told["acks"]) == (7, "zstd", "all")
+    assert start.given(TINY, "send_kept", {"batch_size": 1})["batch_size"] == 1
+    assert calls.given(TINY, "loop", {}) == {}
+    assert spark.given(TINY, "spark_noop", {}) == {}
+    assert spark.given(TINY, "spark_cyproducer", {"linger.ms": 0})["linger.ms"] == "0"
+
+
+def without_java(monkeypatch, directory):
+    monkeypatch.setenv("PATH", str(directory))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+
+
+def test_without_java_its_contestants_say_so(monkeypatch, tmp_path):
+    with NullBroker(3) as null:
+        without_java(monkeypatch, tmp_path)
+        with pytest.raises(NotSupportedError, match="apt-get install openjdk"):
+            measured(null, "java", "throughput")
+        with pytest.raises(NotSupportedError, match="apt-get install openjdk"), spark.stage(null, TINY, {}):
+            pass
+
+
+def test_without_pyspark_its_contestants_say_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(NotSupportedError, match=r"pyspark is not installed: pip install '\.\[spark\]'"):
+        spark_worker.needs()
+
+
+def test_whoever_cannot_fetch_jars_says_so(monkeypatch, tmp_path):
+    """Neither found nor fetched: through a proxy that is not there."""
+    with NullBroker(3) as null:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Dhttp.proxyHost=127.0.0.1 -Dhttps.proxyHost=127.0.0.1 "
+                           "-Dhttp.proxyPort=1 -Dhttps.proxyPort=1")
+        with pytest.raises(NotSupportedError, match="could not be fetched"):
+            measured(null, "java", "throughput")
+        jars, absent = spark_worker.needs()
+        assert jars == []
+        assert "could not be fetched" in absent["kafka"]
+
+
+PARENT = """
+import json, subprocess, sys
+made = [subprocess.Popen(["sleep", "600"], process_group=group) for group in (None, 0)]
+print(json.dumps({"pids": [one.pid for one in made]}), flush=True)
+sys.stdin.read(int(json.loads(sys.argv[1])["reads"]))
+sys.exit(1)
+"""
+
+
+@pytest.mark.parametrize("reads", [1, 0], ids=["interrupted", "failed"])
+def test_a_worker_ends_with_what_it_has_started(monkeypatch, tmp_path, reads):
+    """Its group in any case; if it is still there to be asked for them, its other children too."""
+    (tmp_path / "bench_parent.py").write_text(PARENT)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")])))
+    pids = []
+    with pytest.raises(RuntimeError), workers_of([{"reads": reads}], "bench_parent") as (worker,):
+        pids += hear(worker, "the worker")["pids"]
+        if not reads:
+            worker.wait()
+            kill9(pids.pop())
+        raise RuntimeError
+    wait_until(lambda: not any(map(is_running, (worker.pid, *pids))), what="the end of all of them")
 
 
 def test_who_is_fast_sends_again_until_it_can_be_measured():
@@ -272,42 +415,10 @@ def test_a_real_broker_is_asked_for_what_it_has(kafka):
     with work.topics_on(broker, TINY) as topics, own_senders():
         figures = work.measure(broker, topics, TINY, "send", "throughput", {})
         assert (figures["messages"], broker.records(topics)) == (2000, 3000)
-        assert set(broker.sample(topics, 0)) <= set(values_of(TINY))
-        assert broker.sample(topics, 0)
+        kept = broker.sample(topics, broker.samples())
+        assert kept.records
+        assert {record.value for record in kept.records} <= set(values_of(TINY))
         with pytest.raises(work.LostError, match="the broker has 0 more"):
-            work.check(broker, topics, TINY, "send", 1, work.Before(broker, topics))
-
-
-def test_the_command_measures_in_turn_and_reports(tmp_path):
-    run = subprocess.run(
-        [*COMMAND, tmp_path / "results", "run", "results", "--quick", "--rounds", "2", "--share", "0.1"],
-        cwd=ROOT, env=script_environment(), capture_output=True, text=True, timeout=100,
-    )
-    assert run.returncode == 0, run.stderr
-    made = json.loads((tmp_path / "results" / "results.json").read_text())
-    assert (made["failed"], made["skipped"]) == (None, {})
-    order = [(s["round"], s["contestant"]) for s in made["samples"]]
-    assert order == [(number, name) for number in range(2) for name in ("send_kept", "confluent_callback")]
-    assert {s["figures"]["messages"] % 20_000 for s in made["samples"]} == {0}
-    assert min(s["figures"]["messages"] for s in made["samples"]) >= 20_000
-    assert min(s["figures"]["seconds"] for s in made["samples"]) >= 0.1
-    assert made["machine"]["cores"] > 0
-    assert made["limits"]["loopback_gb_per_s"] > 0
-    text = (tmp_path / "RESULTS.md").read_text()
-    assert "results/results.svg" in text
-    assert (tmp_path / "results" / "results.svg").stat().st_size > 1000
-    assert run.stdout.count("to reach") == 2
-
-
-def test_ctrl_c_ends_everything(tmp_path):
-    with subprocess.Popen(
-        [*COMMAND, tmp_path / "results", "run", "processes-4", "--quick", "--rounds", "5"],
-        cwd=ROOT, env=script_environment(), stderr=subprocess.PIPE, text=True,
-    ) as run:
-        while "round 1/5 send" not in run.stderr.readline():
-            assert run.poll() is None
-        time.sleep(0.5)
-        run.send_signal(signal.SIGINT)
-        assert "interrupted" in run.stderr.read()
-    assert run.returncode == 130
-    assert not (tmp_path / "results").exists()
+            work.check(broker, topics, "send", 1, work.Before(broker, topics), set(), set())
+        with pytest.raises(work.LostError, match="was not sent"):
+            work.check_sample(kept, "send_keyed", CONTESTANTS["send_keyed"].sends(TINY), {None})

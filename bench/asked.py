@@ -1,0 +1,91 @@
+"""What the command line asks for. What cannot be done is refused here, before anything is measured."""
+
+import argparse
+import fnmatch
+import math
+import os
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from bench.contestants import CONTESTANTS
+from bench.growth import COMPARISONS
+from bench.native import program
+from bench.runner import Options
+
+
+class RefusedError(Exception):
+    """What was asked for is not done; the message says why."""
+
+
+def pairs(text: str) -> dict[str, Any]:
+    """`name=value,name=value` as settings; a number is a number."""
+    made: dict[str, Any] = {}
+    for item in filter(None, text.split(",")):
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise RefusedError(f"{item!r} is not name=value")
+        made[name] = int(value) if value.isdecimal() else value
+    return made
+
+
+def chosen(patterns: Sequence[str]) -> list[str]:
+    """The comparisons that are meant, those on one kind of broker together: a node is started once."""
+    names = [n for n in COMPARISONS if not patterns or any(fnmatch.fnmatch(n, p) for p in patterns)]
+    for pattern in patterns:
+        if not fnmatch.filter(COMPARISONS, pattern):
+            raise RefusedError(f"no comparison is called {pattern}: python -m bench list")
+    kinds = ("null", "kafka", "kafka3")
+    return sorted(names, key=lambda name: kinds.index(COMPARISONS[name].broker))
+
+
+def only_of(text: str, names: Sequence[str]) -> tuple[str, ...]:
+    """The contestants of a list with commas, each of which one of the comparisons has."""
+    wanted = tuple(filter(None, text.split(",")))
+    there = list(dict.fromkeys(one for name in names for one in COMPARISONS[name].contestants))
+    unknown = [one for one in wanted if one not in there]
+    if unknown:
+        raise RefusedError(f"no contestant is called {', '.join(unknown)}; there are {', '.join(there)}")
+    return wanted
+
+
+def options_of(args: argparse.Namespace, names: Sequence[str]) -> Options:
+    """How the comparisons of those names are to be taken."""
+    if args.rounds is not None and args.rounds < 1:
+        raise RefusedError(f"--rounds {args.rounds}: at least 1")
+    if not (math.isfinite(args.share) and args.share > 0):
+        raise RefusedError(f"--share {args.share:g}: more than 0")
+    settings: dict[str, dict[str, Any]] = {}
+    libraries = {kind.library for kind in CONTESTANTS.values()} - {"none"}
+    for given in args.set:
+        library, _, rest = given.partition(":")
+        if library not in libraries:
+            raise RefusedError(f"--set {given}: no library {library!r}, but {', '.join(sorted(libraries))}")
+        settings.setdefault(library, {}).update(pairs(rest))
+    return Options(args.rounds, args.quick, args.share, only_of(args.only, names), settings)
+
+
+def look_for_plotting() -> None:
+    """Refuse if the report could not be drawn."""
+    if find_spec("matplotlib") is None:
+        raise RefusedError("matplotlib is missing: pip install -e .[bench]; or run with --no-report")
+
+
+def look_for_place(directory: Path) -> None:
+    """Refuse if the results could not be written; nothing is made yet."""
+    there = directory.absolute()
+    while not there.exists():
+        there = there.parent
+    if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
+        raise RefusedError(f"no results can be written to {directory}: {there} is no directory that can be written to")
+
+
+def look_for_programs(names: Sequence[str]) -> None:
+    """Refuse if the C programs that the comparisons need are not there and cannot be compiled."""
+    try:
+        program("limits")
+        if any(COMPARISONS[name].broker == "null" for name in names):
+            program("null_broker")
+    except (RuntimeError, OSError) as error:
+        raise RefusedError(" ".join(str(error).split())) from None

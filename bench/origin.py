@@ -1,0 +1,72 @@
+"""Where results come from: the commit of the code, and the run that they were measured in."""
+
+import json
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+WRITTEN = (":(exclude)bench/results", ":(exclude)bench/RESULTS.md", ":(exclude)README.md")
+"""What a run writes itself, which does not make the next one's tree another."""
+
+
+def commit_of(root: Path = ROOT) -> dict[str, Any] | None:
+    """`hash` of the commit, and whether the tree is `dirty`; None if `root` is not the top of a repository."""
+    top = _git(root, "rev-parse", "--show-toplevel")
+    head = _git(root, "rev-parse", "--short", "HEAD")
+    if top is None or head is None or Path(top).resolve() != root.resolve():
+        return None
+    return {"hash": head, "dirty": bool(_git(root, "status", "--porcelain", "--", ".", *WRITTEN))}
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    """What git says, None if it fails or is not there. It takes no lock: somebody may be at work in the tree."""
+    try:
+        run = subprocess.run(
+            ["git", "--no-optional-locks", "-C", root, *arguments], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return run.stdout.strip()
+
+
+class Run(NamedTuple):
+    """One run, of which there are results."""
+
+    began: float
+    commit: Mapping[str, Any] | None
+    loopback: float | None
+    names: tuple[str, ...]
+
+    @property
+    def day(self) -> str:
+        """Date, in UTC."""
+        return time.strftime("%Y-%m-%d", time.gmtime(self.began))
+
+    @property
+    def code(self) -> str:
+        """The commit in words."""
+        if self.commit is None:
+            return "commit not known"
+        return f"commit {self.commit['hash']}{' with changes' if self.commit['dirty'] else ''}"
+
+    @property
+    def label(self) -> str:
+        """What tells it from other runs."""
+        at = time.strftime("%H:%M UTC", time.gmtime(self.began))
+        loopback = "not measured" if self.loopback is None else f"{self.loopback:.3g} GB/s"
+        return f"{self.day} {at}, {self.code}, loopback {loopback}"
+
+
+def runs_of(found: Mapping[str, Mapping[str, Any]]) -> list[Run]:
+    """The runs of results, the oldest first: limits are measured once a run, and never the same twice."""
+    by_run: dict[str, list[str]] = {}
+    for name, made in sorted(found.items(), key=lambda item: item[1]["began"]):
+        by_run.setdefault(json.dumps([made.get("commit"), made["limits"]], sort_keys=True), []).append(name)
+    return [
+        Run(first["began"], first.get("commit"), first["limits"].get("loopback_gb_per_s"), tuple(names))
+        for names in by_run.values()
+        if (first := found[names[0]])
+    ]
