@@ -483,7 +483,7 @@ class Control(Succession):
     def _count_failures(self, rows: list[tuple[str, str, str, int, float]]) -> None:
         for row in rows:
             self.ledger.add(*row)
-        self.line.tell({"op": "failures", "rows": rows})
+        self.line.tell_failures(rows)
 
     def tell(self, text: str, app: str | None = None) -> None:
         """Sends a warning to the living front-ends: those of the application if it has any, else all."""

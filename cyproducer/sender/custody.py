@@ -23,6 +23,7 @@ import os
 import socket
 import time
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +47,8 @@ __all__ = [
     "hang_up",
     "received",
 ]
+
+_log = logging.getLogger("cyproducer.sender")
 
 CONTROL, PIDFD, ARENA, OUTCOMES, WAKE, SENDER_WAKE = range(6)
 HELD = 6
@@ -95,7 +98,7 @@ class Held:
         with socket.socket(fileno=os.dup(self.fds[CONTROL])) as sock:
             try:
                 handshake.send(sock, {"op": "detached", "message": why})
-            except OSError:
+            except (OSError, handshake.HandshakeError):
                 pass  # it takes nothing, or has just ended
         self.end()
 
@@ -204,16 +207,29 @@ class Line:
     def give(self, message: dict[str, Any], fds: tuple[int, ...]) -> bool:
         """Hands descriptors over (the caller keeps its own), now; False if the queue does not take them."""
         self.flush()
-        return not self._later and self._send(message, fds)
+        try:
+            return not self._later and self._send(message, fds)
+        except handshake.HandshakeError:
+            return False
 
     def tell(self, message: dict[str, Any]) -> None:
         """Says something, in order; what the queue does not take goes with the next flush()."""
         self._later.append(message)
         self.flush()
 
+    def tell_failures(self, rows: Iterable[tuple[str, str, str, int, float]]) -> None:
+        """Says what is to be in the ledger."""
+        for piece in handshake.pieces(rows):
+            self.tell({"op": "failures", "rows": piece})
+
     def flush(self) -> None:
-        """Sends what the queue takes now."""
-        while self._later and self._send(self._later[0], ()):
+        """Sends what the queue takes now; what no queue would ever take is dropped."""
+        while self._later:
+            try:
+                if not self._send(self._later[0], ()):
+                    return
+            except handshake.HandshakeError as error:
+                _log.warning("the supervisor does not hear of %s: %s", self._later[0].get("op"), error)
             self._later.popleft()
 
     def say_last(self, message: dict[str, Any]) -> bool:

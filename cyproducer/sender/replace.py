@@ -4,7 +4,7 @@
                          which kills its sender, and then
     supervisor -> heir   {"op": "post"} [LOCK, LISTENER], {"op": "regions"} [STATE, SNAPSHOT],
                          {"op": "hold" | "quarantined", "attach_id", "meta", "answered", "ended"} [descriptors],
-                         {"op": "waiting"} [connection], {"op": "facts", "ledger", ...}, {"op": "all"}
+                         {"op": "waiting"} [connection], {"op": "facts", "ledger", ...} once or more, {"op": "all"}
     heir -> supervisor   {"op": "taken"}
     supervisor -> heir   {"op": "yours"}: the supervisor never starts a sender again, the heir may
 
@@ -60,12 +60,9 @@ def hand_over(heir: socket.socket, post: Any, custody: Custody) -> bool:
                 _send_held(heir, op, held)
         for fd in custody.waiting:
             handshake.send(heir, {"op": "waiting"}, (fd,))
-        facts = {
-            "draining": custody.draining,
-            "ledger": custody.ledger.rows(),
-            "deaths": list(custody.deaths.items()),
-        }
-        handshake.send(heir, {"op": "facts", **facts})
+        facts = {"op": "facts", "draining": custody.draining, "deaths": list(custody.deaths.items())}
+        for ledger in list(handshake.pieces(custody.ledger.rows())) or [[]]:
+            handshake.send(heir, {**facts, "ledger": ledger})
         handshake.send(heir, {"op": "all"})
         answer, fds = handshake.receive(heir)
         for fd in fds:

@@ -20,12 +20,14 @@ the rest of one.
 """
 
 import array
+import errno
 import fcntl
 import json
 import os
 import socket
 import struct
 import threading
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 __all__ = [
@@ -38,12 +40,15 @@ __all__ = [
     "extended",
     "peek",
     "peer_credentials",
+    "pieces",
     "receive",
     "send",
     "send_encoded",
 ]
 
 MESSAGE_BYTES_MAX = 1 << 20
+#: Well below net.core.wmem_default, which limits a message as well.
+_PIECE_BYTES = 32_768
 DESCRIPTORS_MAX = 8
 # Room for SCM_MAX_FD descriptors and credentials: what finds none is closed by the kernel, see discard().
 _SPACE = socket.CMSG_SPACE(253 * 4) + socket.CMSG_SPACE(12)
@@ -70,8 +75,25 @@ def extended(data: bytes, more: dict[str, Any]) -> bytes:
     return data[:-1] + b"," + encode(more)[1:]
 
 
+def pieces(rows: Iterable[Any]) -> Iterator[list[Any]]:
+    """The rows in lists for a message each, none of which is too large to be sent; no rows: none."""
+    piece: list[Any] = []
+    size = 0
+    for row in rows:
+        size += len(_ENCODER.encode(row)) + 1
+        if piece and size > _PIECE_BYTES:
+            yield piece
+            piece, size = [], len(_ENCODER.encode(row)) + 1
+        piece.append(row)
+    if piece:
+        yield piece
+
+
 def send(sock: socket.socket, message: dict[str, Any], fds: tuple[int, ...] | list[int] = ()) -> None:
-    """Sends one message, with descriptors. Raises OSError (BlockingIOError if the socket is full)."""
+    """Sends one message, with descriptors.
+
+    Raises OSError (BlockingIOError if the socket is full), HandshakeError for a message that can never be sent.
+    """
     send_encoded(sock, encode(message), fds)
 
 
@@ -80,7 +102,13 @@ def send_encoded(sock: socket.socket, data: bytes, fds: tuple[int, ...] | list[i
     if len(data) > MESSAGE_BYTES_MAX:
         raise HandshakeError(f"a message of {len(data)} bytes, {MESSAGE_BYTES_MAX} are allowed")
     ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-    sock.sendmsg([data], ancillary, socket.MSG_NOSIGNAL)
+    try:
+        sock.sendmsg([data], ancillary, socket.MSG_NOSIGNAL)
+    except OSError as error:
+        if error.errno != errno.EMSGSIZE:
+            raise
+        room = sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+        raise HandshakeError(f"a message of {len(data)} bytes, the socket's buffer has {room}") from None
 
 
 def receive(sock: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:

@@ -5,7 +5,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 from cyproducer.shm.arena import LAYOUT_VERSION, count_undelivered, create_arena
@@ -108,6 +110,58 @@ def test_full_queue_refuses_descriptors_and_keeps_words_in_order(line: tuple[Lin
     custody.forget()
     for fd in fds:
         os.close(fd)
+
+
+LONG = [(f"приём заказов: worker {n}", "t" * 240, "KafkaTimeoutError", 1, 2.0) for n in range(1000)]
+
+
+@pytest.mark.parametrize("times", [1, 5], ids=["the socket takes none so large", "nor does a message"])
+def test_what_can_never_be_sent_is_dropped(
+    line: tuple[Line, socket.socket], times: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    line[0].tell({"op": "failures", "rows": LONG * times})
+    assert len(caplog.messages) == 1
+    fds = [null() for _ in range(6)]
+    assert hold(line[0], 1, fds)
+    assert not line[0].give({"op": "hold", "attach_id": 2, "meta": LONG * times}, tuple(fds))
+    custody = Custody(None)
+    deliver(line, custody)
+    assert list(custody.held) == [1]
+    custody.forget()
+    for fd in fds:
+        os.close(fd)
+
+
+def test_failures_are_told_in_pieces(line: tuple[Line, socket.socket]) -> None:
+    line[0].tell_failures(LONG)
+    custody = Custody(None)
+    while len(custody.ledger.rows()) < len(LONG):
+        messages = received(line[1])
+        assert messages
+        for message, fds in messages:
+            custody.note(message, fds)
+        line[0].flush()
+    assert {row["count"] for row in custody.ledger.rows()} == {1}
+
+
+def test_a_long_ledger_is_handed_over() -> None:
+    custody = Custody(None, regions=[null(), null()], draining="SIGTERM", deaths={3: 2})
+    for row in LONG:
+        custody.ledger.add(*row)
+    mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with mine, theirs, socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as lock:
+        post = SimpleNamespace(election=SimpleNamespace(lock_fd=lock.fileno()), listener=listener)
+        estate = replace.Estate(Custody(None))
+        theirs.settimeout(10)
+        heir = threading.Thread(target=replace._receive_all, args=(theirs, estate, ""))
+        heir.start()
+        assert replace.hand_over(mine, post, custody)
+        heir.join()
+    taken = estate.custody
+    assert taken.ledger.rows() == custody.ledger.rows()
+    assert (taken.draining, taken.deaths) == ("SIGTERM", {3: 2})
+    estate.drop()
+    custody.forget()
 
 
 def test_without_a_supervisor_everything_succeeds() -> None:
