@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import select
 import socket
 import struct
@@ -17,7 +18,7 @@ __all__ = ["AttachRequest", "Peer", "RefusedError", "has_ended", "parse_attach",
 _SO_PEERGROUPS = 59  # socket(7); Python has no name for it
 _GROUPS_BYTES_MAX = 1024  # the most that Python's getsockopt asks for: 256 groups
 _FDINFO_BYTES_MAX = 4096
-_TOPIC_NAME_BYTES_MAX = 249
+_LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 SLOTS_MAX = (4 << 30) // 4096
 #: Half of those that a sender can know.
 TOPICS_PER_FRONT_END = 8192
@@ -150,11 +151,13 @@ def parse_attach(message: dict[str, Any], fds: list[int], peer_pid: int) -> Atta
 
 
 def topic_name(message: dict[str, Any]) -> str | None:
-    """The topic that a "want" names, if it can be one."""
+    """The topic that a "want" names; None if there is none. Raises ValueError for what Kafka calls no topic's name."""
     name = message.get("topic")
-    if isinstance(name, str) and 0 < len(name.encode(errors="replace")) <= _TOPIC_NAME_BYTES_MAX:
-        return name
-    return None
+    if not isinstance(name, str):
+        return None
+    if not _LEGAL_TOPIC.fullmatch(name) or name in (".", ".."):
+        raise ValueError(f"InvalidTopicError: {name[:40]!r} is no topic's name")
+    return name
 
 
 def has_ended(pidfd: int) -> bool:

@@ -293,7 +293,11 @@ class Control(Succession):
     def _heed_want(self, peer: Peer) -> None:
         """Before it is taken from the socket: a successor finds it there, or the topic in the state region."""
         message = handshake.peek(peer.socket)
-        name = topic_name(message) if message is not None and message.get("op") == "want" else None
+        try:
+            name = topic_name(message) if message is not None and message.get("op") == "want" else None
+        except ValueError as error:
+            peer.send({"op": "warning", "message": str(error)})  # an honest one does not ask for it
+            return
         if name is None:
             return
         try:

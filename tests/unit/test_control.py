@@ -143,7 +143,6 @@ def test_attach_want_close(make: Callable[..., Sender]) -> None:
     answer, client = sender.attach()
     assert answer == {"ok": True, "attach_id": 1, "sender_pid": os.getpid()}
     handshake.send(client, {"op": "want", "topic": "t"})
-    handshake.send(client, {"op": "want", "topic": "x" * 250})
     handshake.send(client, {"op": "want", "topic": 5})
     handshake.send(client, {"op": "close"})
     sender.turn()
@@ -153,6 +152,19 @@ def test_attach_want_close(make: Callable[..., Sender]) -> None:
     sender.turn()
     assert sender.engine.detached == [1]
     assert not sender.control.finished
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "t\0", "t ", "t\n", "a/b", "тема", "x" * 250])
+def test_topic_that_can_be_none_of_kafkas_is_not_asked_for(make: Callable[..., Sender], name: str) -> None:
+    sender = make()
+    _, client = sender.attach()
+    handshake.send(client, {"op": "want", "topic": name})
+    handshake.send(client, {"op": "want", "topic": "x" * 247 + "._"})
+    sender.turn()
+    assert sender.engine.wanted == [(1, "x" * 247 + "._")]
+    warning = handshake.receive(client)[0]
+    assert warning["op"] == "warning"
+    assert "InvalidTopicError" in warning["message"]
 
 
 def test_descriptors_are_given_back(make: Callable[..., Sender]) -> None:
