@@ -3,7 +3,7 @@
 The caller sends ``request_body()`` as a Metadata request when ``next_request_at()`` is due, to any broker,
 and reports the answer with ``on_response()`` or its absence with ``on_failure()``. One request is under way
 at a time. All times are milliseconds of one clock that the caller chooses. Source of the rules: Kafka's
-ProducerMetadata and Metadata, KIP-899 (rebootstrap), KIP-951 (leaders named in Produce responses).
+ProducerMetadata and Metadata, KIP-899 (rebootstrap).
 """
 
 import random
@@ -203,29 +203,6 @@ class ClusterMetadata:
         self._not_before_ms = now_ms + self._backoff.delay_ms(self._failures)
         self._failures += 1
         self.last_error = text
-
-    def update_leader(self, topic: str, partition: int, leader_id: int, leader_epoch: int) -> bool:
-        """Take a leader that a Produce response names (CurrentLeader). True if it was news.
-
-        It counts if its epoch is above the known one and its broker is known (see ``update_brokers``).
-        """
-        known = self.topics.get(topic)
-        if known is None or not 0 <= partition < len(known.partitions) or leader_id not in self.brokers:
-            return False
-        if leader_id < 0 or leader_epoch <= known.partitions[partition].leader_epoch:
-            return False
-        known.partitions[partition] = PartitionMetadata(leader_id, leader_epoch, 0)
-        return True
-
-    def update_brokers(self, endpoints: Iterable[Mapping[str, Any]]) -> bool:
-        """Take the NodeEndpoints of a Produce response, before ``update_leader``. True if one was news."""
-        changed = False
-        for endpoint in endpoints:
-            broker = (endpoint["host"], endpoint["port"], endpoint["rack"])
-            if endpoint["node_id"] >= 0 and self.brokers.get(endpoint["node_id"]) != broker:
-                self.brokers[endpoint["node_id"]] = broker
-                changed = True
-        return changed
 
     def rebootstrap(self) -> MetadataChange:
         """Start again from the bootstrap servers, because no known broker can be used.

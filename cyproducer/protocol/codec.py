@@ -11,9 +11,6 @@ from typing import Any
 from .fields import INT16, INT32, UVARINT, ProtocolError, Reader, String, decode_exactly, decode_tagged
 from .messages import REQUESTS, RESPONSES, Message, schema
 
-MAX_RESPONSE_SIZE = 100 * 1024 * 1024
-"""Bytes; Kafka's own limit for a request (socket.request.max.bytes), taken for responses as well."""
-
 API_VERSIONS = 18
 CLIENT_ID = String(nullable=True)
 
@@ -127,15 +124,3 @@ def not_kafka(first: bytes) -> ProtocolError:
     elif first[:4] == b"SSH-":
         hint = " (it speaks SSH)"
     return ProtocolError(f"not a Kafka broker{hint}: its answer begins with {bytes(first[:16])!r}")
-
-
-def response_size(prefix: bytes, limit: int = MAX_RESPONSE_SIZE) -> int:
-    """The size of the response that follows, from the first bytes of its frame (four, or more if at hand).
-
-    Raises ProtocolError ("not a Kafka broker") if it cannot be a response: below the four bytes of a
-    correlation id, or above `limit`, as the size that the letters "HTTP" spell is.
-    """
-    size = INT32.decode(Reader(prefix))
-    if not 4 <= size <= limit:
-        raise not_kafka(prefix)
-    return size

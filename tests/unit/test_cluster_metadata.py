@@ -362,32 +362,6 @@ def test_auto_creation_flag():
     assert make(allow_auto_topic_creation=False).request_body(0)["allow_auto_topic_creation"] is False
 
 
-def test_leader_hint_of_a_newer_epoch_is_taken():
-    metadata = known(0, topic("a", [partition(0, 1, 5, error=NO_LEADER)]))
-    assert metadata.update_leader("a", 0, 2, 6)
-    assert metadata.topics["a"].partitions[0] == PartitionMetadata(2, 6, 0)
-
-
-@pytest.mark.parametrize(
-    ("name", "index", "leader", "epoch"),
-    [("a", 0, 2, 5), ("a", 0, 2, 4), ("a", 0, 7, 6), ("a", 0, -1, 6), ("a", 1, 2, 6), ("a", -1, 2, 6),
-     ("b", 0, 2, 6)],
-)
-def test_other_leader_hints_are_not(name, index, leader, epoch):
-    metadata = known(0, topic("a", [partition(0, 1, 5)]))
-    assert not metadata.update_leader(name, index, leader, epoch)
-    assert metadata.topics["a"].partitions == [PartitionMetadata(1, 5, 0)]
-
-
-def test_endpoints_make_a_hinted_leader_known():
-    metadata = known(0, topic("a", [partition(0, 1, 5)]))
-    endpoint = {"node_id": 7, "host": "seven", "port": 1, "rack": "r"}
-    assert metadata.update_brokers([endpoint])
-    assert not metadata.update_brokers([endpoint])
-    assert metadata.brokers[7] == ("seven", 1, "r")
-    assert metadata.update_leader("a", 0, 7, 6)
-
-
 def test_rebootstrap_starts_from_the_bootstrap_servers():
     metadata = known(0, topic("a", [partition(0, 1, 50), partition(1, 2, 50)]))
     change = metadata.rebootstrap()

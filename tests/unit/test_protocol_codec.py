@@ -11,7 +11,7 @@ from cyproducer.protocol.codec import (
     decode_response,
     encode_request,
     encode_response,
-    response_size,
+    not_kafka,
 )
 from cyproducer.protocol.fields import (
     INT8,
@@ -148,23 +148,13 @@ def test_encoder_refuses_a_wrong_header(arguments):
 
 @pytest.mark.parametrize(("prefix", "hint"), [
     (b"HTTP/1.1 400 Bad Request", "HTTP"), (b"\x15\x03\x03\x00\x02\x02\x28", "TLS"), (b"SSH-2.0-x", "SSH"),
-    (b"\x7f\xff\xff\xff", "not a Kafka broker"), (b"\xff\xff\xff\xff", "not a Kafka broker"),
-    (b"\0\0\0\3", "not a Kafka broker"),
+    (b"\x7f\xff\xff\xff", "not a Kafka broker"),
 ])
-def test_a_size_that_no_broker_sends(prefix, hint):
-    with pytest.raises(ProtocolError, match="not a Kafka broker") as caught:
-        response_size(prefix)
-    assert hint in str(caught.value)
-    assert repr(prefix[:16]) in str(caught.value)
-
-
-def test_sizes_within_the_limit():
-    assert response_size(b"\0\0\0\4") == 4
-    assert response_size(b"\0\0\1\0", limit=256) == 256
-    with pytest.raises(ProtocolError):
-        response_size(b"\0\0\1\1", limit=256)
-    with pytest.raises(ProtocolError, match="needs 4 bytes"):
-        response_size(b"\0\0\1")
+def test_a_peer_that_is_no_broker_is_named_by_its_first_bytes(prefix, hint):
+    text = str(not_kafka(prefix))
+    assert "not a Kafka broker" in text
+    assert hint in text
+    assert repr(prefix[:16]) in text
 
 
 @given(st.integers(0, (1 << 32) - 1))
