@@ -6,7 +6,6 @@ offsets are worked out when the result is asked for.
 
 import array
 import functools
-import logging
 import time
 
 cimport cython
@@ -17,9 +16,8 @@ from cyproducer.producer.columns cimport Memory
 from cyproducer.producer.futures cimport make_future
 
 from cyproducer import errors
+from cyproducer.producer.futures import log_exception
 from cyproducer.types import ArrayMetadata
-
-_log = logging.getLogger("cyproducer")
 
 
 @cython.final
@@ -294,7 +292,7 @@ cdef class BulkFuture:
             try:
                 function(self)
             except BaseException:
-                _log.exception("a callback of %r raised", self)
+                log_exception("a callback of %r raised", self)
 
     def __await__(self):
         from cyproducer.producer import aio

@@ -220,6 +220,11 @@ cdef class Completion(Metadata):
         self.delivery = None
         return True
 
+    def forget_delivery(self, delivery):
+        """`delivery`'s thread has ended: the next callback starts another one."""
+        if self.delivery is delivery:
+            self.delivery = None
+
     def watch_batch(self):
         """A batch got its first callback. It may be done, and called back, when this returns."""
         self.watched += 1

@@ -9,11 +9,12 @@ import time
 from collections import deque
 from typing import Any
 
-from cyproducer.producer.futures import call_back
+from cyproducer.producer.futures import call_back, log_exception
 from cyproducer.producer.waiter import Waiter
 from cyproducer.shm.waiting import wait_readable
 
 _REST_S = 0.001
+_PAUSE_MAX_S = 1.0
 
 
 class Delivery:
@@ -27,6 +28,7 @@ class Delivery:
         self.thread: threading.Thread | None = None
         self.armed = False
         self.calling = False
+        self.ended = False
         self.waiting: deque[Waiter] = deque()
 
     def start(self) -> None:
@@ -47,7 +49,24 @@ class Delivery:
 
     def is_busy(self) -> bool:
         """Are there callbacks to be called, or being called? Never in a forked child, where the thread is not."""
-        return self.thread is not None and self.thread.is_alive() and (self.calling or bool(self.ready))
+        if self.ended or self.thread is None or not self.thread.is_alive():
+            return False
+        return self.calling or bool(self.ready)
+
+    def forget(self, waiter: Waiter) -> None:
+        """It waits no longer; if it was told already: nothing."""
+        try:
+            self.waiting.remove(waiter)
+        except ValueError:
+            pass
+
+    def end(self, session: Any) -> None:
+        """The thread ends: nobody waits for it any more."""
+        self.ended = True  # first: who comes after this one asks is_busy()
+        session.latest.forget_delivery(self)
+        while self.waiting:
+            self.waiting.popleft().notify()
+        self.close()
 
     def is_current_thread(self) -> bool:
         return self.thread is threading.current_thread()
@@ -55,11 +74,12 @@ class Delivery:
 
 def _run(delivery: Delivery, session: Any) -> None:
     woken = 0.0
+    pause = _REST_S
     try:
         while True:
             try:
                 session = session.latest
-                _call_ready(delivery, session)
+                _call_ready(delivery)
                 if session.retire_delivery():
                     return
                 rest = woken + _REST_S - time.monotonic()
@@ -68,20 +88,29 @@ def _run(delivery: Delivery, session: Any) -> None:
                     if session.ready:
                         continue
                 _sleep(delivery, session)
+                pause = _REST_S
             except MemoryError:
                 time.sleep(_REST_S)  # whoever needs it now may give it back
+            except BaseException:
+                # A handler of the log, for one: what a session says goes there.
+                log_exception("the thread that calls callbacks goes on after an error")
+                time.sleep(pause)
+                pause = min(2 * pause, _PAUSE_MAX_S)
             woken = time.monotonic()
     finally:
-        delivery.close()
+        delivery.end(session)
 
 
-def _call_ready(delivery: Delivery, session: Any) -> None:
+def _call_ready(delivery: Delivery) -> None:
+    ready, waiting = delivery.ready, delivery.waiting
     delivery.calling = True
-    while session.ready:
-        call_back(session.ready.popleft())
+    while ready or waiting:
+        told = [waiting.popleft() for _ in range(len(waiting))]  # before: they came when what is ready now was
+        while ready:
+            call_back(ready.popleft())
+        for waiter in told:
+            waiter.notify()
     delivery.calling = False
-    while delivery.waiting:
-        delivery.waiting.popleft().notify()
 
 
 def _sleep(delivery: Delivery, session: Any) -> None:
@@ -95,7 +124,7 @@ def _sleep(delivery: Delivery, session: Any) -> None:
     try:
         delivery.armed = True
         changed = (session.watched > 0 and session.alive) != watching or session.latest is not session
-        if session.ready or changed or session.over or (session.orphaned and not session.watched):
+        if session.ready or delivery.waiting or changed or session.over or (session.orphaned and not session.watched):
             return  # whoever changed that found nobody asleep to poke
         polled = [delivery.waiter.fd, *(session.descriptors if watching else ())]
         ready = wait_readable(polled, None)

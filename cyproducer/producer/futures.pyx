@@ -7,6 +7,7 @@ because that clears its waiters and callbacks.
 
 import functools
 import logging
+import sys
 
 cimport cython
 
@@ -432,7 +433,7 @@ cdef object _deliver(Batch batch, Run run):
                     _metadata(batch, noted.index, noted.timestamp_delta, noted.key_size, noted.value_size),
                 )
         except BaseException:
-            _log.exception("a callback for topic %r, partition %d raised", batch.topic, batch.partition)
+            log_exception("a callback for topic %r, partition %d raised", batch.topic, batch.partition)
 
 
 cdef object _call(int kind, object function, Future future):
@@ -446,7 +447,18 @@ cdef object _call(int kind, object function, Future future):
         elif batch.error:
             function(batch.failure())
     except BaseException:
-        _log.exception("a callback for topic %r, partition %d raised", batch.topic, batch.partition)
+        log_exception("a callback for topic %r, partition %d raised", batch.topic, batch.partition)
+
+
+def log_exception(message, *arguments):
+    """Logs the exception that is being handled. A log that fails shows its own on stderr: no callback is left out."""
+    try:
+        _log.exception(message, *arguments)
+    except BaseException:
+        try:
+            sys.excepthook(*sys.exc_info())
+        except BaseException:
+            pass  # there is nobody left to tell
 
 
 def call_back(Batch batch):

@@ -420,10 +420,13 @@ cdef class KafkaProducer:
         if not session.foreign and not wait_batches(unfinished, remaining):
             return False
         delivery = self.current().delivery
-        if delivery is None or not delivery.is_busy() or delivery.is_current_thread():
+        if delivery is None or delivery.is_current_thread():
             return True
         waiter = Waiter()
-        delivery.waiting.append(waiter)
+        delivery.waiting.append(waiter)  # before the thread is asked: if it is busy, it finds this at its end
+        if not delivery.is_busy():
+            delivery.forget(waiter)
+            return True
         delivery.poke()
         return wait_until([], waiter, lambda: waiter.wanted <= 0, deadline)
 

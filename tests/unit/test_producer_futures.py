@@ -3,12 +3,14 @@
 import asyncio
 import concurrent.futures
 import gc
+import logging
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ from support.process import wait_until
 
 import cyproducer
 from cyproducer import KafkaProducer, errors
-from cyproducer.producer import awaiting, waiters
+from cyproducer.producer import awaiting, delivery, waiters
 from cyproducer.producer.delivery import Delivery
 from cyproducer.producer.waiter import Waiter
 
@@ -159,6 +161,101 @@ def test_a_callback_that_raises_is_logged_and_the_others_run(sender, producer, c
     producer.flush(10)
     assert seen == [1]
     assert "boom" in caplog.text and "'one'" in caplog.text
+
+
+class FailingLog(logging.Handler):
+    def emit(self, record):
+        raise SystemExit("the log server is down")
+
+
+def test_a_log_that_fails_leaves_out_no_callback(sender, producer):
+    called = []
+
+    def fail(*given):
+        called.append(given)
+        1 // 0
+
+    log, failing = logging.getLogger("cyproducer"), FailingLog()
+    log.addHandler(failing)
+    try:
+        for _ in range(2):
+            future = producer.send("one", b"x", on_delivery=fail)
+            producer.send("one", b"y", on_delivery=fail)
+            future.add_callback(fail).add_done_callback(fail)
+            lot = producer.send_array("one", [b"z"])
+            for _ in range(2):
+                lot.add_done_callback(fail)
+            producer.flush(10)
+            thread = producer._session.delivery.thread
+            assert thread.is_alive()
+    finally:
+        log.removeHandler(failing)
+    assert len(called) == 2 * 6
+    future.add_done_callback(called.append)
+    assert called[-1] is future
+
+
+def test_a_flush_that_comes_as_the_callback_thread_falls_asleep(producer):
+    """The poke finds nobody asleep: who is about to sleep looks for it himself."""
+    producer.send("one", b"x").result(10)
+    session = producer._session
+    falling, waiter = Delivery(session), Waiter()
+    falling.waiting.append(waiter)
+    thread = threading.Thread(target=delivery._sleep, args=(falling, session))
+    thread.start()
+    thread.join(5)
+    awake = not thread.is_alive()
+    falling.poke()
+    thread.join()
+    falling.close()
+    assert awake
+
+
+def test_a_flush_waits_for_the_callbacks_that_were_ready_when_it_came(producer):
+    """They become ready just as the thread has called all others, and before it tells those who wait."""
+    producer.send("one", b"x").result(10)
+    calling, waiter = Delivery(producer._session), Waiter()
+    called = []
+    finished = producer.send("one", b"x")
+    finished.result(10)
+
+    class Ready(deque):
+        def __bool__(self):
+            if len(self) == 0 and not called and not calling.waiting:
+                self.append(None)  # an outcome comes, and a flush
+                calling.waiting.append(waiter)
+                return False
+            return len(self) > 0
+
+        def popleft(self):
+            assert waiter.wanted == 1
+            called.append(super().popleft())
+            return finished._batch
+
+    calling.ready = Ready()
+    delivery._call_ready(calling)
+    calling.close()
+    assert called == [None]
+    assert waiter.wanted == 0
+
+
+def test_a_callback_thread_that_ends_tells_who_waits_for_it(sender, producer, monkeypatch):
+    called, waiter = [], Waiter()
+    go = threading.Event()
+    producer.send("one", b"x", on_delivery=lambda *given: go.wait(10))
+    ending = producer._session.delivery
+    with monkeypatch.context() as patched:
+        patched.setattr(delivery, "log_exception", lambda *given: 1 // 0)
+        patched.setattr(delivery, "_sleep", lambda *given: ending.waiting.append(waiter) or 1 // 0)
+        patched.setattr(threading, "excepthook", lambda args: called.append(args.exc_type))
+        go.set()
+        ending.thread.join(10)
+    assert called == [ZeroDivisionError]
+    assert waiter.wanted == 0
+    assert not ending.is_busy()
+    producer.send("one", b"x", on_delivery=lambda *given: called.append(given))
+    producer.flush(10)
+    assert len(called) == 2
 
 
 def test_a_callback_thread_that_cannot_be_started_is_tried_again(sender, producer, monkeypatch):
