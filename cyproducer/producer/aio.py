@@ -120,6 +120,7 @@ class LoopWaiter:
 
     async def wait(self, session: Any, deadline: float | None = None) -> bool:
         """Until notified; False: `deadline` (time.monotonic()) came first."""
+        session.verify()
         if not session.alive:
             return True
         _watch(session, self.loop)

@@ -23,7 +23,7 @@ cdef extern from "poll.h" nogil:
         short revents
     int poll(pollfd *fds, unsigned long count, int timeout_ms)
 
-cdef int64_t TRUST_NS = 50_000_000      # of a wait, before it is asked whether the descriptors are still ours
+cdef int64_t TRUST_NS = 50_000_000      # of a wait, before it is asked again whether the descriptors are still ours
 cdef double LONGEST_S = 1e9
 
 
@@ -39,8 +39,11 @@ def await_batch(Batch batch, timeout):
     if batch.done:
         return True  # another thread has taken the outcome, and the batch has no session any more
     session = batch.session
-    if session is None or session.sentinel[0] != session.token:
+    if session is None:
         return False
+    session.verify()
+    if session.sentinel[0] != session.token:
+        return batch.done
     waiter = session.take_waiter()
     try:
         if not batch.add_waiter(waiter):
@@ -68,8 +71,7 @@ cdef int _sleep(Session session, Batch batch, Waiter waiter, int64_t deadline) e
         _poll(session, waiter, -1 if until < 0 else max(0, until - now))
         if batch.done:
             return 0
-        # Not before: most waits are short, and only a program that has closed our descriptors comes here in a circle.
-        session.verify()
+        session.verify()  # a program that has closed our descriptors meanwhile would have this go in a circle
         if not waiter.is_open():
             return 0
         until = -1

@@ -88,6 +88,9 @@ cdef class Metadata(Arena):
         """Session's: what was inherited enters the arena. 0: for want of memory, not all that could."""
         return 1
 
+    def verify(self):
+        """Session's: ends it if its descriptors are those of the program."""
+
     def inherited_topics(self):
         """Names of the topics that inherited batches are for."""
         return {name for estate in list(self.inherited) for name in list(estate.topics)}
@@ -111,6 +114,7 @@ cdef class Metadata(Arena):
 
     def want_topic(self, str name):
         """Asks the sender for a topic's metadata; a wish that is lost is asked again by whoever waits."""
+        self.verify()
         if self.sentinel[0] == self.token:
             try:
                 handshake.send(self.attachment.socket, {"op": "want", "topic": name})

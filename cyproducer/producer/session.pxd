@@ -22,6 +22,8 @@ cdef class Session(Completion):
     cdef int wake_fd
     cdef uint64_t own_wake_device           # identity of wake_fd
     cdef uint64_t own_wake_inode
+    cdef uint64_t own_socket_device         # identity of socket_fd
+    cdef uint64_t own_socket_inode
     cdef bint losing                        # the estate is being filled
     cdef readonly object settings
     cdef readonly object attach_lock        # of whoever makes the successor
@@ -51,6 +53,7 @@ cdef class Session(Completion):
     cdef int _drop_spare(self) except -1
     cdef int _prepare(self, object turn) except -1
     cdef int _check(self) except -1
+    cdef bint _owns_descriptors(self) noexcept
     cdef int _stop(self) except -1
     cdef int _tell_the_end(self) except -1
     cdef tuple _bequeath(self)

@@ -107,6 +107,9 @@ cdef class Session(Completion):
         status = os.fstat(self.wake_fd)
         self.own_wake_device = status.st_dev
         self.own_wake_inode = status.st_ino
+        status = os.fstat(self.socket_fd)
+        self.own_socket_device = status.st_dev
+        self.own_socket_inode = status.st_ino
         self._open_port(<cyp_arena_header *>arena.base, snapshot, settings)
         if settings.compression_type is not None:
             self.compress = compressor(settings.compression_type, settings.compression_level)
@@ -250,7 +253,7 @@ cdef class Session(Completion):
         """An open one whose owner looks by itself, until keep_waiter()."""
         cdef Waiter waiter = self.spare
         self.spare = None
-        if waiter is None:
+        if waiter is None or not waiter.is_open():
             waiter = Waiter()
             waiter.open()
             waiter.dozes = False
@@ -283,6 +286,7 @@ cdef class Session(Completion):
 
     def on_wake(self):
         """The wake-up is readable. Whoever polls calls this, and it serves all who wait."""
+        self.verify()
         if self.sentinel[0] != self.token:
             return
         wake_clear(self.wake_fd)
@@ -295,7 +299,10 @@ cdef class Session(Completion):
 
     def on_control(self):
         """The control socket is readable, or the sender has let go: warnings for the log, or the end."""
-        while self.sentinel[0] == self.token:
+        while True:
+            self.verify()
+            if self.sentinel[0] != self.token:
+                break
             try:
                 message, fds = handshake.receive(self.attachment.socket)
             except BlockingIOError:
@@ -328,7 +335,7 @@ cdef class Session(Completion):
         """Looks at the control socket."""
         cdef char byte
         cdef ssize_t got
-        if not same_file(self.port.sender_wake_fd, self.port.wake_device, self.port.wake_inode):
+        if not self._owns_descriptors():
             self.verify()
             return 0
         got = recv(self.socket_fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT)
@@ -338,16 +345,22 @@ cdef class Session(Completion):
             self.on_control()
         return 0
 
+    cdef bint _owns_descriptors(self) noexcept:
+        """Are they still those of the attachment? A daemon closes what it finds, and opens files of its own."""
+        return (
+            same_file(self.port.sender_wake_fd, self.port.wake_device, self.port.wake_inode)
+            and same_file(self.wake_fd, self.own_wake_device, self.own_wake_inode)
+            and same_file(self.socket_fd, self.own_socket_device, self.own_socket_inode)
+        )
+
     def verify(self):
-        """Ends the session if the program has closed or replaced its descriptors behind our back."""
-        if self.sentinel[0] != self.token:
-            return
-        if same_file(self.port.sender_wake_fd, self.port.wake_device, self.port.wake_inode) and same_file(
-            self.wake_fd, self.own_wake_device, self.own_wake_inode
-        ):
-            return
-        # To the sender that is the end of this process: it delivers all that was committed.
-        self.end("the program has closed the producer's descriptors", errors.OUTCOME_UNKNOWN)
+        """Ends the session if the program has closed or replaced its descriptors behind our back.
+
+        Comes before whatever reads or writes one: the number may be that of the program's own connection.
+        """
+        if self.sentinel[0] == self.token and not self._owns_descriptors():
+            # To the sender that is the end of this process: it delivers all that was committed.
+            self.end("the program has closed the producer's descriptors", errors.OUTCOME_UNKNOWN)
 
     def end(self, str reason, int error, bint closing=False):
         """Ends the session for good: batches without an outcome get one here, everybody who waits is told.
@@ -517,6 +530,7 @@ cdef class Session(Completion):
 
     def say_goodbye(self):
         """Tells the sender that all is acknowledged, before an orderly end."""
+        self.verify()
         if self.sentinel[0] == self.token:
             try:
                 handshake.send(self.attachment.socket, {"op": "close"})

@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -21,6 +22,7 @@ from support.process import wait_until
 import cyproducer
 from cyproducer import KafkaProducer, errors
 from cyproducer.producer import awaiting, delivery, waiters
+from cyproducer.producer import waiter as waiter_module
 from cyproducer.producer.delivery import Delivery
 from cyproducer.producer.waiter import Waiter
 
@@ -629,6 +631,49 @@ def test_result_after_the_program_has_replaced_the_descriptors(sender, producer)
     assert time.thread_time() - used < 1
     for fd in (*numbers, read, write):
         os.close(fd)
+
+
+WAYS_TO_WAIT = {
+    "result": lambda producer, future: future.result(10),
+    "wait": lambda producer, future: cyproducer.wait([future], 10) and future.result(),
+    "flush": lambda producer, future: producer.flush(10) or future.result(),
+    "close": lambda producer, future: producer.close(10) or future.result(),
+    "await": lambda producer, future: asyncio.run(_await(future)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS_TO_WAIT)
+@pytest.mark.parametrize("replaced", ["wake_fd", "socket", "all"])
+def test_what_is_under_the_numbers_of_closed_descriptors_is_left_alone(sender, producer, way, replaced):
+    """A program that becomes a daemon closes them all; then its own connections have their numbers."""
+    producer.send("one", b"1").result(10)
+    sender.hold = True
+    future = producer.send("one", b"2")
+    attachment = producer._session.attachment
+    numbers = {"wake_fd": attachment.wake_fd, "socket": attachment.socket.fileno(), "waiter": _spare_fd()}
+    pairs = {}
+    for name, fd in numbers.items():
+        if replaced in (name, "all"):
+            pairs[fd] = socket.socketpair()
+            os.dup2(pairs[fd][0].fileno(), fd)
+            for end in pairs[fd]:
+                end.send(b"important")
+    with pytest.raises(errors.OutcomeUnknownError):
+        WAYS_TO_WAIT[way](producer, future)
+    for fd, pair in pairs.items():
+        for end in pair:
+            end.setblocking(False)
+            assert end.recv(100) == b"important"
+            with pytest.raises(BlockingIOError):
+                end.recv(100)
+            end.close()
+        os.close(fd)
+
+
+def _spare_fd():
+    """The eventfd that the session keeps for the next wait."""
+    (fd,) = [fd for fd in map(int, os.listdir("/proc/self/fd")) if fd in waiter_module._opened]
+    return fd
 
 
 def test_waits_that_time_out_leave_no_waiter(sender, producer, monkeypatch):
