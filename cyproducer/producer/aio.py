@@ -10,12 +10,13 @@ from typing import Any
 
 from cyproducer import errors
 from cyproducer.producer import waiting
+from cyproducer.producer.attach import file_of, is_still
 
 _SAME_DEADLINE_S = 0.1
 _ASK_AGAIN_S = 1.0
 _NO_THREAD_S = 0.1
 
-_descriptors: set[int] = set()
+_descriptors: dict[int, tuple[int, int]] = {}
 _connecting: "dict[int, _Connecting]" = {}
 _connecting_lock = threading.Lock()
 
@@ -24,8 +25,9 @@ def _close_in_child() -> None:
     global _connecting_lock
     _connecting_lock = threading.Lock()
     _connecting.clear()  # their threads are the parent's
-    for fd in _descriptors:
-        os.close(fd)
+    for fd, file in _descriptors.items():
+        if is_still(fd, file):
+            os.close(fd)
     _descriptors.clear()
 
 
@@ -41,8 +43,8 @@ class LoopReader:
     def __init__(self, session: Any, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         wake, control = (os.dup(fd) for fd in session.descriptors)
-        self.fds = [wake, control]
-        _descriptors.update(self.fds)
+        self.files = {fd: file_of(fd) for fd in (wake, control)}
+        _descriptors.update(self.files)
         alive = weakref.ref(session)
         loop.add_reader(wake, _serve, alive, "on_wake")
         loop.add_reader(control, _serve, alive, "on_control")
@@ -60,16 +62,17 @@ class LoopReader:
                 self._close_descriptors()  # closed in the meantime
 
     def _stop(self) -> None:
-        for fd in self.fds:
+        for fd in self.files:
             self.loop.remove_reader(fd)
         self._close_descriptors()
 
     def _close_descriptors(self) -> None:
-        fds, self.fds = self.fds, []
-        for fd in fds:
-            if fd in _descriptors:
-                _descriptors.discard(fd)
-                os.close(fd)
+        files, self.files = self.files, {}
+        for fd, file in files.items():
+            if _descriptors.get(fd) is file:  # else the program has closed it, and another reader has its number
+                del _descriptors[fd]
+                if is_still(fd, file):
+                    os.close(fd)
 
 
 def _serve(alive: "weakref.ref[Any]", method: str) -> None:

@@ -87,7 +87,7 @@ class Attachment:
         # From _socket: gevent replaces socket.socket by one that hides EAGAIN behind a switch of greenlets.
         self.socket: Any = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
         self.socket.setblocking(False)
-        self._socket_file = _file_of(self.socket.fileno())
+        self._socket_file = file_of(self.socket.fileno())
         self._wake_files: dict[str, tuple[int, int]] = {}
         self.arena: Region | None = None
         self.outcomes: Region | None = None
@@ -113,7 +113,7 @@ class Attachment:
     def close_descriptors(self) -> None:
         """Hangs up; the memory stays mapped. Again: nothing."""
         _attachments.discard(self)
-        if _is_still(self.socket.fileno(), self._socket_file):
+        if is_still(self.socket.fileno(), self._socket_file):
             self.socket.close()
         else:
             self.socket.detach()
@@ -121,21 +121,22 @@ class Attachment:
             fd = getattr(self, name)
             if fd >= 0:
                 setattr(self, name, -1)
-                if _is_still(fd, self._wake_files[name]):
+                if is_still(fd, self._wake_files[name]):
                     os.close(fd)
         if self.arena is not None:
             self.arena.close_descriptor()
 
 
-def _file_of(fd: int) -> tuple[int, int]:
+def file_of(fd: int) -> tuple[int, int]:
+    """What tells an open file from another one that got its number."""
     status = os.fstat(fd)
     return status.st_dev, status.st_ino
 
 
-def _is_still(fd: int, file: tuple[int, int]) -> bool:
+def is_still(fd: int, file: tuple[int, int]) -> bool:
     """Whether the number means the same file: a program that makes itself a daemon closes what it finds."""
     try:
-        return fd >= 0 and _file_of(fd) == file
+        return fd >= 0 and file_of(fd) == file
     except OSError:
         return False
 
@@ -383,7 +384,7 @@ def _say_hello(attachment: Attachment, settings: Settings, address: Address) -> 
         ours, senders = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_DGRAM)
         ours.setblocking(False)
         attachment.wake_fd = ours.detach()
-        attachment._wake_files["wake_fd"] = _file_of(attachment.wake_fd)
+        attachment._wake_files["wake_fd"] = file_of(attachment.wake_fd)
         pidfd = os.pidfd_open(os.getpid())
     except (AttributeError, OSError) as error:
         raise _kernel_error(error) from error
@@ -445,7 +446,7 @@ def _take_descriptors(attachment: Attachment, answer: dict[str, Any], fds: list[
         attachment.outcomes = map_outcomes(rest.pop(0), attachment.slot_count)
         attachment.snapshot = SnapshotReader(rest.pop(0))
         attachment.sender_wake_fd = rest.pop(0)
-        attachment._wake_files["sender_wake_fd"] = _file_of(attachment.sender_wake_fd)
+        attachment._wake_files["sender_wake_fd"] = file_of(attachment.sender_wake_fd)
         attachment.outcomes.close_descriptor()
         attachment.snapshot.region.close_descriptor()
         if DEBUG:

@@ -9,5 +9,6 @@ cdef class Waiter:
     cdef bint dozes                 # may it be asleep? If not, it looks by itself before it falls asleep
     cdef uint64_t device
     cdef uint64_t inode
+    cdef tuple file                 # both
 
     cdef bint is_open(self) noexcept

@@ -13,7 +13,7 @@ from cyproducer.shm.clock cimport eventfd_clear, eventfd_signal
 cdef extern from "unistd.h" nogil:
     int close(int fd)
 
-_opened = set()
+_opened = {}    # eventfd -> (device, inode), as its Waiter has it
 
 
 @cython.final
@@ -31,8 +31,9 @@ cdef class Waiter:
         fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         status = os.fstat(fd)
         self.device, self.inode = status.st_dev, status.st_ino
+        self.file = self.device, self.inode
         self.fd = fd
-        _opened.add(fd)
+        _opened[fd] = self.file
 
     cdef bint is_open(self) noexcept:
         """Has it an eventfd, which the program has not closed behind our back?"""
@@ -42,8 +43,9 @@ cdef class Waiter:
         """Closes it, unless the program has closed it and uses its number, or this is a child of fork."""
         cdef int fd = self.fd
         self.fd = -1
-        if fd in _opened:
-            _opened.discard(fd)
+        # Another tuple: the program has closed it, and another waiter has got its number.
+        if fd >= 0 and _opened is not None and _opened.get(fd) is self.file:
+            del _opened[fd]
             if same_file(fd, self.device, self.inode):
                 close(fd)
 
@@ -65,8 +67,9 @@ cdef class Waiter:
 
 
 def _close_in_child():
-    for fd in _opened:
-        close(fd)
+    for fd, (device, inode) in _opened.items():
+        if same_file(fd, device, inode):
+            close(fd)
     _opened.clear()
 
 

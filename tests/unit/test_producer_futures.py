@@ -676,6 +676,23 @@ def _spare_fd():
     return fd
 
 
+def test_a_child_closes_nothing_of_the_program(sender, producer):
+    """The parent has closed all it found, and its own files have the numbers."""
+    loop = asyncio.new_event_loop()
+    producer.send("one", b"1").result(10)
+    loop.run_until_complete(_await(producer.send("one", b"2")))
+    (reader,) = producer._session.loops.values()
+    numbers = [_spare_fd(), *reader.files]
+    read, write = os.pipe()
+    for fd in numbers:
+        os.dup2(read, fd)
+    assert in_child(lambda: [os.fstat(fd).st_ino for fd in numbers]) == str([os.fstat(read).st_ino] * 3)
+    loop.close()
+    producer.close(10)
+    for fd in (*numbers, read, write):
+        os.close(fd)
+
+
 def test_waits_that_time_out_leave_no_waiter(sender, producer, monkeypatch):
     made = []
     monkeypatch.setattr(waiters, "Waiter", lambda: made.append(Waiter()) or made[-1])
