@@ -27,6 +27,7 @@ __all__ = ["add_arguments", "run"]
 OUTSTANDING_MAX = 50_000
 PROGRESS_INTERVAL_S = 0.5
 INTERRUPTED = 130
+PARTITION_MAX = 2**31 - 1
 # These concern every further line as well, so reading on makes no sense.
 _FINAL = (
     InvalidTopicError, KafkaConfigurationError, KafkaTimeoutError, ProducerClosedError, SenderUnavailableError,
@@ -45,9 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="what stands before the first S of a line is the key; a line without S has none",
     )
-    parser.add_argument("--partition", metavar="N", type=int, help="send to this partition only")
+    parser.add_argument("--partition", metavar="N", type=_partition, help="send to this partition only")
     parser.add_argument(
-        "--header", metavar="K=V", action="append", default=[], help="a header of each record, repeatable"
+        "--header", metavar="K=V", type=_named, action="append", default=[],
+        help="a header of each record, repeatable; its name is UTF-8",
     )
     parser.add_argument(
         "--config",
@@ -107,6 +109,25 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
 def _bytes(text: str) -> bytes:
     """An argument as the bytes that were typed."""
     return text.encode("utf-8", "surrogateescape")
+
+
+def _partition(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = -1
+    if not 0 <= number <= PARTITION_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 to {PARTITION_MAX}")
+    return number
+
+
+def _named(text: str) -> str:
+    """An argument whose part before the first = can be a header's name."""
+    try:
+        text.partition("=")[0].encode()
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError(f"the name in {text!r} is not UTF-8") from None
+    return text
 
 
 def _header(text: str) -> tuple[str, bytes]:
@@ -174,14 +195,14 @@ class Sending:
         """Send all lines and wait for their outcomes; returns the exit status."""
         interrupted = False
         try:
-            self._send_all(lines)
+            try:
+                self._send_all(lines)
+            except _FINAL as error:
+                self._note(error)
             self._settle()
         except KeyboardInterrupt:
             interrupted = True
             self._finish_interrupted()
-        except _FINAL as error:
-            self._note(error)
-            self._settle()
         finally:
             # Whoever interrupts the wait for outcomes does not want a second one in close().
             self.producer.close(0 if interrupted else None)
