@@ -25,6 +25,7 @@ from cyproducer.producer.futures cimport Batch, Future, fresh_delivery, room_for
 from cyproducer.producer.pack cimport pack_closed
 from cyproducer.producer.partitioner cimport key_partition
 from cyproducer.producer.prepared cimport FEW_HEADERS, prepare, small_number, view_headers
+from cyproducer.producer.session cimport interpreter_ends
 from cyproducer.producer.topics cimport Topic
 from cyproducer.record.encode cimport HeaderView, record_size_bound
 from cyproducer.shm.clock cimport realtime_coarse_ms
@@ -462,6 +463,8 @@ cdef class KafkaProducer:
     def __del__(self):
         if self.session is not None and not self.closed:
             self.closed = True
+            if interpreter_ends():
+                return  # what was open is sealed already, or by the sender once this process has gone
             self.current().orphan()
 
     def partitions_for(self, topic):

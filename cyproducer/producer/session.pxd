@@ -12,6 +12,17 @@ from cyproducer.shm.layout cimport cyp_arena_header
 from cyproducer.shm.snapshot cimport SnapshotReader
 
 
+cdef extern from *:
+    """
+    #if PY_VERSION_HEX >= 0x030D0000
+    #define cyp_interpreter_ends Py_IsFinalizing
+    #else
+    #define cyp_interpreter_ends _Py_IsFinalizing
+    #endif
+    """
+    bint interpreter_ends "cyp_interpreter_ends"() noexcept
+
+
 cdef class Session(Completion):
     cdef const uint32_t *sent
     cdef uint64_t checked_ns                # when the control socket was looked at last

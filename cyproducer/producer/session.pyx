@@ -132,6 +132,8 @@ cdef class Session(Completion):
         # Finalizers of one garbage run in any order, this one perhaps before those of objects that look here once
         # more. So nothing is unmapped before nobody refers to it; the sender delivers what is there.
         self.token = ENDED
+        if interpreter_ends():
+            return  # what modules held is None by then; the end of the process hangs up
         for reader in self.loops.values():
             reader.close()
         self._drop_spare()

@@ -575,6 +575,26 @@ def test_exit_without_close_flushes_within_exit_flush_timeout(sender):
     assert len(sender.log) == 100
 
 
+@pytest.mark.parametrize(
+    "keep",
+    [
+        "string.keep = lambda: p",
+        "string.keep = lambda: p\np.close()",
+        "class H(logging.Handler):\n    def emit(self, record): pass\nh = H(); h.p = p\nlogging.getLogger().addHandler(h)",
+        "async def send(): await (await p.send_async('t', b'y'))\n"
+        "loop = asyncio.new_event_loop(); loop.run_until_complete(send())\nstring.keep = lambda: (p, loop)",
+    ],
+)
+def test_a_producer_that_outlives_the_modules_says_nothing(sender, keep):
+    code = (
+        "import asyncio, cyproducer, logging, string, sys\n"
+        "p = cyproducer.KafkaProducer(sender=sys.argv[1])\n"
+        f"f = p.send('t', b'x')\nf.result(10)\n{keep}\n"
+    )
+    done = run(code, sender.path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.skipif(SANITIZED, reason="greenlet moves stacks, which AddressSanitizer takes for an underflow")
 def test_gevent_greenlets_go_on_while_one_waits(sender):
     code = (
