@@ -32,11 +32,13 @@ _PAUSE_MIN_S, _PAUSE_MAX_S = 0.05, 1.0
 #: Sessions that have left something which is not settled: they live until it is, also without a producer.
 under_way: set[Session] = set()
 _running: set[Session] = set()
+_connecting: set[Session] = set()
 
 
 def _forget_in_child() -> None:
     under_way.clear()
     _running.clear()
+    _connecting.clear()
 
 
 os.register_at_fork(after_in_child=_forget_in_child)
@@ -56,12 +58,20 @@ def succeed(
         raise errors.SenderUnavailableError(
             session.trouble or f"no sender{where} in time; another thread of this process was attaching all the while"
         )
+    if session in _connecting:
+        # This thread: a handler of the log, or of a signal, or a finalizer sends, while an attempt is under way.
+        session.attach_lock.release()
+        raise errors.SenderUnavailableError("this thread is just attaching to a sender; try again when it has")
     try:
         if session.unsettled:
             # In a signal's handler, or a finalizer, in the middle of its end.
             raise errors.SenderUnavailableError("the sender has just gone; try again")
         if session.successor is None:
-            attachment = attach.connect(settings, deadline, address)
+            _connecting.add(session)
+            try:
+                attachment = attach.connect(settings, deadline, address)
+            finally:
+                _connecting.discard(session)
             try:
                 if not wanted():
                     attachment.close()

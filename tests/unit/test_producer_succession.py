@@ -1,6 +1,7 @@
 """The sender goes with its supervisor: what it had not sent moves to the next one, for everybody who waits."""
 
 import asyncio
+import logging
 import sys
 import threading
 import time
@@ -12,6 +13,7 @@ from support.process import run_script, start_script
 
 import cyproducer
 from cyproducer import KafkaProducer, errors
+from cyproducer.producer import attach
 
 MIB = 1 << 20
 FAST = {"request_timeout_ms": 1000, "delivery_timeout_ms": 2000}
@@ -444,3 +446,31 @@ def test_nothing_is_loaded_for_the_first_send(started, path):
     sender = started()
     assert run_script(FIRST_USE, path).stdout == "[]\n"
     assert len(sender.log) == 1
+
+
+def test_a_log_handler_that_sends_while_its_thread_waits_for_a_sender(started, path, monkeypatch):
+    """What it logs about the wait must not begin another wait, which logs as well."""
+    monkeypatch.setattr(attach, "_PATIENCE_BEFORE_WARNING_S", 0.0)
+    producer = KafkaProducer(sender=str(path), max_block_ms=5_000)
+    refused = []
+
+    class Sending(logging.Handler):
+        def emit(self, record):
+            if refused:
+                return
+            refused.append(None)
+            try:
+                producer.send("t", record.getMessage().encode())
+            except errors.KafkaError as error:
+                refused.append(error)
+            started()
+
+    log, handler = logging.getLogger("cyproducer"), Sending()
+    log.addHandler(handler)
+    try:
+        assert producer.send("t", b"first").result(10).offset == 0
+    finally:
+        log.removeHandler(handler)
+    assert type(refused[1]) is errors.SenderUnavailableError
+    assert "this thread is just attaching" in str(refused[1])
+    producer.close(10)
