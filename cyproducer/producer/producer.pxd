@@ -16,7 +16,6 @@ cdef class KafkaProducer:
     cdef bint plain                     # no serializers
     cdef bint ignore_keys
     cdef bint closed
-    cdef bint at_exit                   # known to the exit handler
     cdef Py_ssize_t max_request
     cdef double max_block_s
     cdef object __weakref__

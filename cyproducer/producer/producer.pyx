@@ -48,6 +48,8 @@ cdef double HAND_OVER_S = 5         # at exit, for records that have lost their 
 
 _log = logging.getLogger("cyproducer")
 _attached = weakref.WeakSet()
+_flushed_process = _finalized_process = None    # the process that has flushed at its exit, or will without atexit
+_LAST = -100        # of multiprocessing's finalizers: others may still send
 _of_parents = []    # sessions that a forked child does without; their end would touch what it never needs
 
 
@@ -362,6 +364,9 @@ cdef class KafkaProducer:
             self.session = Session(None, None)
         elif self.session.successor is not None:
             self.session = self.session.latest
+            if not self.closed:
+                _attached.add(self)
+                _flush_in_children()
         return self.session
 
     cpdef Session attached(self, object deadline):
@@ -378,15 +383,12 @@ cdef class KafkaProducer:
     def _connect(self, Session ended, deadline):
         """Makes the session after `ended`."""
         try:
-            session = succession.succeed(ended, self.settings, deadline, lambda: not self.closed, self.address)
+            succession.succeed(ended, self.settings, deadline, lambda: not self.closed, self.address)
         except errors.SenderUnavailableError as error:
             if self.max_block_s < PATIENT_S and (not self.settings.sender or isinstance(error, attach.SlowSenderError)):
                 # A sender that takes longer to start, or to answer, than a send() may wait would never be there.
                 succession.attach_later(ended, self.settings, PATIENT_S)
             raise
-        if session is not None and not self.at_exit:
-            self.at_exit = True
-            _attached.add(self)
         if self.closed:
             self.current().end("the producer is closed", errors.OUTCOME_UNKNOWN, True)
 
@@ -532,8 +534,12 @@ def _flush_at_exit():
 
     Records that have lost their sender are handed to another one first, or they would end with this process.
     """
+    global _flushed_process
     cdef KafkaProducer producer
     cdef Session session
+    if _flushed_process == os.getpid():
+        return
+    _flushed_process = os.getpid()
     started = time.monotonic()
     for producer in list(_attached):
         if not producer.closed:
@@ -553,6 +559,16 @@ def _flush_at_exit():
                 "they are lost if the end of this process, PID 1, is that of the container"
                 if os.getpid() == 1 else "the sender goes on delivering them",
             )
+
+
+def _flush_in_children():
+    """A child that multiprocessing has forked ends without atexit: it runs multiprocessing's own finalizers."""
+    global _finalized_process
+    process, util = sys.modules.get("multiprocessing.process"), sys.modules.get("multiprocessing.util")
+    if process is None or util is None or process.parent_process() is None or _finalized_process == os.getpid():
+        return
+    _finalized_process = os.getpid()
+    util.Finalize(None, _flush_at_exit, exitpriority=_LAST)
 
 
 atexit.register(_flush_at_exit)
