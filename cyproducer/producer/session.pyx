@@ -196,7 +196,9 @@ cdef class Session(Completion):
         object turn, int *status,
     ):
         """Sends a record that fits no shared batch; `status` as make_room's, and its batch if HAVE_ROOM."""
-        cdef const uint8_t[::1] packed = None
+        cdef const uint8_t[::1] packed
+        cdef const uint8_t *data = NULL
+        cdef Py_ssize_t packed_bytes = 0
         cdef Batch batch
         status[0] = self._prepare(turn)
         if status[0] != HAVE_ROOM:
@@ -211,14 +213,17 @@ cdef class Session(Completion):
             if self.sentinel[0] != self.token:
                 status[0] = NEED_SESSION
                 return None
+        # Where there is no room the record comes again, and compressing it now would be for nothing.
         if self.compress is not None and self.pool.free_bytes > <uint64_t>(key_size + value_size):
             packed = pack_alone(self, key, key_size, value, value_size, headers, header_count)
             if self.sentinel[0] != self.token or partition >= topic.partition_count:
                 status[0] = NEED_SESSION
                 return None
+            if packed is not None:
+                data, packed_bytes = &packed[0], packed.shape[0]
         status[0] = self.write_alone(
-            topic, partition, timestamp, key, key_size, value, value_size, headers, header_count,
-            NULL if packed is None else &packed[0], 0 if packed is None else packed.shape[0], batch,
+            topic, partition, timestamp, key, key_size, value, value_size, headers, header_count, data, packed_bytes,
+            batch,
         )
         self.announce_closed()  # of another thread meanwhile
         if status[0] == NEED_SESSION:
