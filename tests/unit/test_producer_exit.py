@@ -1,0 +1,91 @@
+"""The end of a process that has used a producer and did not close it: against a stand-in sender."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+from standin_sender import StandIn
+
+
+@pytest.fixture
+def sender(short_tmp):
+    with StandIn(short_tmp / f"e{time.monotonic_ns()}", {"t": 4}) as standin:
+        yield standin
+
+
+def run(code, *arguments):
+    """Runs code in another interpreter."""
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def test_exit_without_close_flushes_within_exit_flush_timeout(sender):
+    code = (
+        "import cyproducer, sys\n"
+        "p = cyproducer.KafkaProducer(sender=sys.argv[1], exit_flush_timeout_ms=10000)\n"
+        "for n in range(100): p.send('t', b'%d' % n)\n"
+    )
+    done = run(code, sender.path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(sender.log) == 100
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "work()",
+        "c = multiprocessing.get_context('fork').Process(target=work); c.start(); c.join()",
+        "work(); c = multiprocessing.get_context('fork').Process(target=work); c.start(); c.join(); p.close(0)",
+    ],
+)
+def test_exit_flush_timeout_of_a_process_and_of_multiprocessings_children(sender, how):
+    """The sender holds the outcome back until the process has said that it had none."""
+    sender.hold = True
+    code = (
+        "import cyproducer, multiprocessing, sys\n"
+        "p = cyproducer.KafkaProducer(sender=sys.argv[1], exit_flush_timeout_ms=50)\n"
+        f"def work(): p.send('t', b'x')\n{how}\n"
+    )
+    done = run(code, sender.path)
+    assert done.returncode == 0
+    assert done.stderr.count("1 records in 1 batches have no outcome after exit_flush_timeout_ms=50") == 1
+
+
+def test_a_sender_that_was_found_later_counts_at_exit(sender):
+    """send() had no time for the sender, and a thread went on."""
+    code = (
+        "import cyproducer, sys, time\n"
+        "from cyproducer.config import Settings\n"
+        "from cyproducer.producer import succession\n"
+        "p = cyproducer.KafkaProducer(sender=sys.argv[1], exit_flush_timeout_ms=50)\n"
+        "ended = p._session\n"
+        "succession.attach_later(ended, Settings.parse(sender=sys.argv[1]), 10)\n"
+        "while ended.successor is None: time.sleep(0.001)\n"
+        "p.send('t', b'x')\n"
+    )
+    sender.hold = True
+    done = run(code, sender.path)
+    assert done.returncode == 0
+    assert "1 records in 1 batches have no outcome after exit_flush_timeout_ms=50" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        "string.keep = lambda: p",
+        "string.keep = lambda: p\np.close()",
+        "class H(logging.Handler):\n    def emit(self, record): pass\n"
+        "h = H(); h.p = p\nlogging.getLogger().addHandler(h)",
+        "async def send(): await (await p.send_async('t', b'y'))\n"
+        "loop = asyncio.new_event_loop(); loop.run_until_complete(send())\nstring.keep = lambda: (p, loop)",
+    ],
+)
+def test_a_producer_that_outlives_the_modules_says_nothing(sender, keep):
+    code = (
+        "import asyncio, cyproducer, logging, string, sys\n"
+        "p = cyproducer.KafkaProducer(sender=sys.argv[1])\n"
+        f"f = p.send('t', b'x')\nf.result(10)\n{keep}\n"
+    )
+    done = run(code, sender.path)
+    assert (done.returncode, done.stderr) == (0, "")
