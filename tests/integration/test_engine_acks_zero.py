@@ -59,26 +59,22 @@ def test_with_acks_zero_a_batch_that_is_never_answered_is_given_back(rig, broker
 @pytest.mark.parametrize("poisoned", [(0,), (1, 3), (0, 1, 2, 3)], ids=str)
 def test_in_a_merged_batch_only_bad_records_are_lost_and_no_connection(version, poisoned):
     """All are told that they have sent; what was refused is in the ledger, under its owner's name."""
-    with ScriptedBroker(partitions=1, nodes=1, produce_version=version) as broker:
-        rig = Rig(broker)
-        try:
-            for _ in range(4):
-                rig.attach(linger_ms=30, acks=0, enable_idempotence=False)
-            connections = broker.accepted
-            for index in range(4):
-                rig.send(index, 0, seal=False, poison=index in poisoned)
-            rig.settle()
-            assert rig.engine._loop.totals()["merged"] >= 4, "they were not merged"
-            assert {outcome for heard in rig.heard for outcome in heard.values()} == {(-1, 0)}
-            good = [value for index, sent in enumerate(rig.sent) if index not in poisoned for value in sent[0][1]]
-            assert sorted(broker.values(0)) == sorted(good)
-            ids = [rig.front_ends[index].attach_id for index in poisoned]
-            assert sorted(rig.failures) == [(attach_id, broker.topic, INVALID_RECORD, 2) for attach_id in ids]
-            assert broker.accepted == max(connections, 1)
-            assert set(rig.engine.tables_in_use().values()) == {0}
-            assert broker.complaints == []
-        finally:
-            rig.close()
+    with ScriptedBroker(partitions=1, nodes=1, produce_version=version) as broker, Rig(broker) as rig:
+        for _ in range(4):
+            rig.attach(linger_ms=30, acks=0, enable_idempotence=False)
+        connections = broker.accepted
+        for index in range(4):
+            rig.send(index, 0, seal=False, poison=index in poisoned)
+        rig.settle()
+        assert rig.engine._loop.totals()["merged"] >= 4, "they were not merged"
+        assert {outcome for heard in rig.heard for outcome in heard.values()} == {(-1, 0)}
+        good = [value for index, sent in enumerate(rig.sent) if index not in poisoned for value in sent[0][1]]
+        assert sorted(broker.values(0)) == sorted(good)
+        ids = [rig.front_ends[index].attach_id for index in poisoned]
+        assert sorted(rig.failures) == [(attach_id, broker.topic, INVALID_RECORD, 2) for attach_id in ids]
+        assert broker.accepted == max(connections, 1)
+        assert set(rig.engine.tables_in_use().values()) == {0}
+        assert broker.complaints == []
 
 
 def test_bytes_that_change_with_acks_zero_cost_their_front_end(rig, broker):

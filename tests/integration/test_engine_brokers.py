@@ -105,22 +105,18 @@ def test_an_answer_that_cannot_be_handled_costs_its_connection_alone(rig, broker
 @pytest.mark.parametrize("silent", [True, False], ids=["silent", "no Kafka"])
 def test_bootstrap_servers_are_asked_when_no_known_broker_is_one_any_more(silent, monkeypatch):
     monkeypatch.setattr(brokers, "CONNECTION_SETUP_TIMEOUT_MS", 100)
-    with ScriptedBroker(bootstrap_apart=True) as broker:
-        rig = Rig(broker, request_timeout_ms=5000)
-        try:
-            rig.attach()
-            if silent:
-                broker.mute.update((1, 2))
-            else:
-                broker.nonsense = True
-            broker.drop_connections()
-            rig.send(0, 0)
-            rig.send(0, 1)
-            run_until(rig.engine, lambda: rig.engine._brokers.metadata.bootstrapping)
-            broker.mute.clear()
-            broker.nonsense = False
-            rig.settle()
-            rig.check()
-            assert rig.errors(0) == [0, 0]
-        finally:
-            rig.close()
+    with ScriptedBroker(bootstrap_apart=True) as broker, Rig(broker, request_timeout_ms=5000) as rig:
+        rig.attach()
+        if silent:
+            broker.mute.update((1, 2))
+        else:
+            broker.nonsense = True
+        broker.drop_connections()
+        rig.send(0, 0)
+        rig.send(0, 1)
+        run_until(rig.engine, lambda: rig.engine._brokers.metadata.bootstrapping)
+        broker.mute.clear()
+        broker.nonsense = False
+        rig.settle()
+        rig.check()
+        assert rig.errors(0) == [0, 0]

@@ -74,12 +74,9 @@ def test_after_a_fault_every_record_is_there_once_or_has_its_error(rig, broker, 
 def test_any_sequence_of_faults(faults, front_ends, linger_ms):
     with ScriptedBroker() as broker:
         broker.faults.extend(faults)
-        rig = Rig(broker)
-        try:
+        with Rig(broker) as rig:
             stream(rig, front_ends, batches=10, linger_ms=linger_ms)
             rig.check()
-        finally:
-            rig.close()
 
 
 def test_a_duplicate_whose_offset_the_broker_forgot(rig, broker):
@@ -182,8 +179,7 @@ def test_a_batch_is_taken_once_into_a_request_that_also_takes_what_lingers(rig, 
 def test_memory_for_large_requests_and_responses_is_given_back():
     """A request with 500 partitions of a long name, and a response that names thousands of records."""
     with ScriptedBroker(topic="t" * 200, partitions=500, nodes=1) as broker:
-        rig = Rig(broker, request_timeout_ms=10_000)
-        try:
+        with Rig(broker, request_timeout_ms=10_000) as rig:
             rig.attach(slots=1024)
             for partition in range(500):
                 rig.send(0, partition, records=1)
@@ -198,8 +194,6 @@ def test_memory_for_large_requests_and_responses_is_given_back():
             assert 0 < kept["requests"] <= 16
             assert kept["request_bytes"] <= kept["requests"] * (65_536 + 16_384)
             assert kept["input_bytes"] <= 2 * 131_072
-        finally:
-            rig.close()
 
 
 @pytest.mark.parametrize("unsure", [False, True])
@@ -240,22 +234,18 @@ def test_front_ends_with_different_retries_do_not_share_a_batch(rig, broker):
 
 
 def test_the_last_epoch_is_followed_by_another_producer_id():
-    with ScriptedBroker(producer_epoch=32766) as broker:
-        rig = Rig(broker)
-        try:
-            rig.attach()
-            for _ in range(4):
-                broker.faults.extend([Fault(), Fault(code=INVALID_RECORD)])
-                rig.send(0, 0)
-                rig.settle()
-                rig.send(0, 0)
-                rig.send(0, 0)
-                rig.settle()
-            rig.check()
-            assert rig.errors(0) == [0, INVALID_RECORD, 0] * 4
-            assert broker.producer_ids >= 2
-        finally:
-            rig.close()
+    with ScriptedBroker(producer_epoch=32766) as broker, Rig(broker) as rig:
+        rig.attach()
+        for _ in range(4):
+            broker.faults.extend([Fault(), Fault(code=INVALID_RECORD)])
+            rig.send(0, 0)
+            rig.settle()
+            rig.send(0, 0)
+            rig.send(0, 0)
+            rig.settle()
+        rig.check()
+        assert rig.errors(0) == [0, INVALID_RECORD, 0] * 4
+        assert broker.producer_ids >= 2
 
 
 # ---------------------------------------------------------------- time and leaders
@@ -275,70 +265,58 @@ def test_a_partition_without_leader_waits_and_goes_on(rig, broker):
 
 def test_nothing_is_sent_to_the_bootstrap_address_for_a_partition_without_leader():
     """The bootstrap address leads to no broker of the metadata, as behind a load balancer."""
-    with ScriptedBroker(partitions=1, bootstrap_apart=True) as broker:
-        rig = Rig(broker)
-        try:
-            rig.attach()
-            rig.send(0, 0)
-            rig.settle()
-            with broker.lock:
-                broker.without_leader = 1000
-                broker.faults.append(Fault(code=NOT_LEADER))
-                before = broker.produce_requests
-            rig.send(0, 0)
-            while broker.without_leader > 997:
-                rig.engine.run(5)
-            for _ in range(20):
-                rig.engine.run(5)
-            assert broker.produce_requests <= before + 2  # until the metadata said so
-            assert broker.complaints == []
-            broker.without_leader = 0
-            rig.settle()
-            rig.check()
-        finally:
-            rig.close()
+    with ScriptedBroker(partitions=1, bootstrap_apart=True) as broker, Rig(broker) as rig:
+        rig.attach()
+        rig.send(0, 0)
+        rig.settle()
+        with broker.lock:
+            broker.without_leader = 1000
+            broker.faults.append(Fault(code=NOT_LEADER))
+            before = broker.produce_requests
+        rig.send(0, 0)
+        while broker.without_leader > 997:
+            rig.engine.run(5)
+        for _ in range(20):
+            rig.engine.run(5)
+        assert broker.produce_requests <= before + 2  # until the metadata said so
+        assert broker.complaints == []
+        broker.without_leader = 0
+        rig.settle()
+        rig.check()
 
 
 def test_what_speaks_no_kafka_is_asked_with_pauses():
     """A peer whose ApiVersions answer is nonsense gets a connection per backoff, not one per turn."""
-    with ScriptedBroker() as broker:
-        rig = Rig(broker, reconnect_backoff_ms=100, reconnect_backoff_max_ms=100)
-        try:
-            rig.attach()
-            with broker.lock:
-                broker.nonsense = True
-                before = broker.accepted
-            broker.drop_connections()
-            rig.send(0, 0)
-            rig.send(0, 1)
-            until = time.monotonic() + 0.5
-            while time.monotonic() < until:
-                rig.engine.run(5)
-            assert before < broker.accepted <= before + 24  # two brokers, 100 ms less a fifth apart
-            with broker.lock:
-                broker.nonsense = False
-            rig.settle()
-            rig.check()
-        finally:
-            rig.close()
+    with ScriptedBroker() as broker, Rig(broker, reconnect_backoff_ms=100, reconnect_backoff_max_ms=100) as rig:
+        rig.attach()
+        with broker.lock:
+            broker.nonsense = True
+            before = broker.accepted
+        broker.drop_connections()
+        rig.send(0, 0)
+        rig.send(0, 1)
+        until = time.monotonic() + 0.5
+        while time.monotonic() < until:
+            rig.engine.run(5)
+        assert before < broker.accepted <= before + 24  # two brokers, 100 ms less a fifth apart
+        with broker.lock:
+            broker.nonsense = False
+        rig.settle()
+        rig.check()
 
 
 @pytest.mark.parametrize("refusal", [False, True], ids=["closed", "an older version is asked for, and closed"])
 def test_a_broker_that_closes_after_its_first_answer(refusal):
     """The answer and the end of the connection come together: neither the sender ends nor a batch is lost."""
-    with ScriptedBroker() as broker:
-        rig = Rig(broker)
-        try:
-            rig.attach()
-            with broker.lock:
-                broker.close_after_versions, broker.refuse_versions = 6, refusal
-            broker.drop_connections()
-            for slot in range(6):
-                rig.send(0, slot % 3)
-            rig.settle()
-            rig.check()
-        finally:
-            rig.close()
+    with ScriptedBroker() as broker, Rig(broker) as rig:
+        rig.attach()
+        with broker.lock:
+            broker.close_after_versions, broker.refuse_versions = 6, refusal
+        broker.drop_connections()
+        for slot in range(6):
+            rig.send(0, slot % 3)
+        rig.settle()
+        rig.check()
 
 
 def test_batches_that_expire_while_they_are_assigned(rig, broker):

@@ -60,8 +60,7 @@ def test_a_successor_is_not_held_by_chains_that_lead_into_each_other(broker, nur
 @pytest.mark.parametrize("step", [1, -1, 7919], ids=["ever older", "ever younger", "in no order"])
 def test_ages_that_are_lies_do_not_hold_the_sender(broker, step):
     """Batches that say how long they had waited before they came here, behind one that hangs at its broker."""
-    rig = Rig(broker, request_timeout_ms=60_000)
-    try:
+    with Rig(broker, request_timeout_ms=60_000) as rig:
         hostile = rig.front_ends[rig.attach(slots=SLOTS, delivery_timeout_ms=2_000_000_000)]
         honest = rig.attach()
         broker.faults.append(Fault(hang="appended", node=1))
@@ -81,5 +80,3 @@ def test_ages_that_are_lies_do_not_hold_the_sender(broker, step):
         run_until(rig.engine, lambda: rig.listen() or rig.heard[honest], 60)
         assert rig.errors(honest) == [0]
         assert rig.engine.take_condemned() == []
-    finally:
-        rig.close()

@@ -15,104 +15,84 @@ STICKY_AT = 4096
 
 
 def test_requests_with_room_for_some_partitions_serve_all_in_turn():
-    with ScriptedBroker(partitions=20, nodes=1) as broker:
-        rig = Rig(broker, max_request_size=20_000)
-        try:
-            rig.attach(slots=1024)
-            for number in range(20 * 20):
-                rig.send(0, number % 20, records=1, size=3_500)
-            rig.settle()
-            rig.check()
-            counts = collections.Counter(dict.fromkeys(range(20), 0))
-            for slot in rig.heard[0]:  # in the order of the outcomes
-                counts[slot % 20] += 1
-                if max(counts.values()) == 10:
-                    break
-            assert min(counts.values()) >= 5, counts
-        finally:
-            rig.close()
+    with ScriptedBroker(partitions=20, nodes=1) as broker, Rig(broker, max_request_size=20_000) as rig:
+        rig.attach(slots=1024)
+        for number in range(20 * 20):
+            rig.send(0, number % 20, records=1, size=3_500)
+        rig.settle()
+        rig.check()
+        counts = collections.Counter(dict.fromkeys(range(20), 0))
+        for slot in rig.heard[0]:  # in the order of the outcomes
+            counts[slot % 20] += 1
+            if max(counts.values()) == 10:
+                break
+        assert min(counts.values()) >= 5, counts
 
 
 def test_a_broker_that_throttles_is_waited_for():
     """It answers at once, and reads what was on the way to it when the time is over: longer than a request's."""
-    with ScriptedBroker(nodes=1) as broker:
-        rig = Rig(broker)
-        try:
-            rig.attach()
-            for partition in range(2):
-                rig.send(0, partition)
-            rig.settle()
-            before = broker.accepted
-            broker.faults.extend([Fault(throttle_ms=700), Fault(delay=0.7)])
-            for partition in range(2):
-                rig.send(0, partition)
-                rig.engine.run(0)
-            rig.settle()
-            rig.check()
-            assert not broker.faults, "they went in one request"
-            assert rig.engine._loop.totals()["retries"] == 0
-            assert broker.accepted == before
-        finally:
-            rig.close()
+    with ScriptedBroker(nodes=1) as broker, Rig(broker) as rig:
+        rig.attach()
+        for partition in range(2):
+            rig.send(0, partition)
+        rig.settle()
+        before = broker.accepted
+        broker.faults.extend([Fault(throttle_ms=700), Fault(delay=0.7)])
+        for partition in range(2):
+            rig.send(0, partition)
+            rig.engine.run(0)
+        rig.settle()
+        rig.check()
+        assert not broker.faults, "they went in one request"
+        assert rig.engine._loop.totals()["retries"] == 0
+        assert broker.accepted == before
 
 
 def test_a_sender_whose_brokers_take_no_more_wants_no_wake_up():
-    with ScriptedBroker(partitions=8, nodes=1) as broker:
-        rig = Rig(broker, request_timeout_ms=20_000)
-        memory = None
-        try:
-            rig.attach()
-            for partition in range(8):
-                rig.send(0, partition)
-            rig.settle()
-            broker.faults.append(Fault(delay=0.5))
-            for partition in range(5):  # as many as may be in flight
-                rig.send(0, partition)
-                rig.engine.run(1)
-            memory = rig.front_ends[0].snapshot.region.memory()
-            wanted = set()
+    with ScriptedBroker(partitions=8, nodes=1) as broker, Rig(broker, request_timeout_ms=20_000) as rig:
+        rig.attach()
+        for partition in range(8):
+            rig.send(0, partition)
+        rig.settle()
+        broker.faults.append(Fault(delay=0.5))
+        for partition in range(5):  # as many as may be in flight
+            rig.send(0, partition)
+            rig.engine.run(1)
+        wanted = set()
 
-            def watch():
-                for _ in range(50):
-                    wanted.add(struct.unpack_from("=Q", memory, NEXT_WAKE_AT)[0])
-                    time.sleep(0.005)
+        def watch(memory):
+            for _ in range(50):
+                wanted.add(struct.unpack_from("=Q", memory, NEXT_WAKE_AT)[0])
+                time.sleep(0.005)
 
-            watching = threading.Thread(target=watch)
+        with rig.front_ends[0].snapshot.region.memory() as memory:
+            watching = threading.Thread(target=watch, args=[memory])
             watching.start()
             rig.settle()
             watching.join()
-            rig.check()
-            assert 0 in wanted
-        finally:
-            memory = None
-            rig.close()
+        rig.check()
+        assert 0 in wanted
 
 
 def test_records_without_a_key_leave_a_broker_that_does_not_answer():
     """It still leads, by the metadata, every other partition, and what went to it stays there."""
-    with ScriptedBroker(partitions=8, nodes=2) as broker:
-        rig = Rig(broker, request_timeout_ms=20_000)
-        memory = None
-        try:
-            rig.attach(slots=2048, linger_ms=0)
-            memory = rig.front_ends[0].snapshot.region.memory()
-            broker.faults.append(Fault(hang="lost", node=2))
-            went = []
-            ending = time.monotonic() + 3
+    with ScriptedBroker(partitions=8, nodes=2) as broker, Rig(broker, request_timeout_ms=20_000) as rig:
+        rig.attach(slots=2048, linger_ms=0)
+        broker.faults.append(Fault(hang="lost", node=2))
+        went = []
+        ending = time.monotonic() + 3
+        with rig.front_ends[0].snapshot.region.memory() as memory:
             while time.monotonic() < ending:
                 (partition,) = struct.unpack_from("=i", memory, STICKY_AT + 4 * rig.number)
                 went.append(partition)
                 rig.send(0, partition, records=1, size=3_000)
                 rig.engine.run(4)
                 rig.listen()
-            assert not broker.faults, "the broker was never sent to"
-            hung = {partition for slot, partition in enumerate(went) if slot not in rig.heard[0]} - {went[-1]}
-            assert len(hung) == 1
-            assert not hung & set(went[-50:])
-            assert len(set(went)) >= 4
-            broker.drop_connections()
-            rig.settle()
-            rig.check()
-        finally:
-            memory = None
-            rig.close()
+        assert not broker.faults, "the broker was never sent to"
+        hung = {partition for slot, partition in enumerate(went) if slot not in rig.heard[0]} - {went[-1]}
+        assert len(hung) == 1
+        assert not hung & set(went[-50:])
+        assert len(set(went)) >= 4
+        broker.drop_connections()
+        rig.settle()
+        rig.check()

@@ -45,18 +45,14 @@ def lanes(broker) -> dict[int, list[tuple]]:
 @pytest.mark.parametrize("poisoned", [(0,), (2,), (1, 3), (0, 1, 2, 3)], ids=str)
 def test_in_a_merged_batch_only_those_fail_whose_records_are_bad(version, poisoned):
     """Versions below 8 do not say which record it was: each contributor is judged alone."""
-    with ScriptedBroker(partitions=1, nodes=1, produce_version=version) as broker:
-        rig = Rig(broker)
-        try:
-            for _ in range(4):
-                rig.attach(linger_ms=30)
-            send_merged(rig, 4, poisoned)
-            rig.check()
-            assert [rig.errors(index) for index in range(4)] == [
-                [INVALID_RECORD if index in poisoned else 0] for index in range(4)
-            ]
-        finally:
-            rig.close()
+    with ScriptedBroker(partitions=1, nodes=1, produce_version=version) as broker, Rig(broker) as rig:
+        for _ in range(4):
+            rig.attach(linger_ms=30)
+        send_merged(rig, 4, poisoned)
+        rig.check()
+        assert [rig.errors(index) for index in range(4)] == [
+            [INVALID_RECORD if index in poisoned else 0] for index in range(4)
+        ]
 
 
 def test_a_named_record_costs_one_refusal_and_the_others_stay_together(rig, broker):
@@ -215,25 +211,21 @@ def test_a_front_end_that_is_alone_stays_in_the_ordinary_lane(rig, broker):
 
 def test_both_lanes_are_served_by_a_broker_with_one_request_at_a_time():
     """A request carries one batch of the partition: neither lane starves the other."""
-    with ScriptedBroker(partitions=1, nodes=1) as broker:
-        rig = Rig(broker, max_in_flight_requests_per_connection=1)
-        try:
-            offender, *honest = [rig.attach(slots=512) for _ in range(3)]
-            rig.send(offender, 0, poison=True)
-            for index in honest:
-                rig.send(index, 0)
-            rig.settle()
-            for _ in range(100):
-                for index in (offender, *honest):
-                    rig.send(index, 0, records=1, size=3000)
-            rig.settle()
-            rig.check()
-            # In the log's order, which does not depend on when one looks.
-            came = [int(value.split(b"/")[0]) for value in broker.values(0)]
-            tenth = [place for place, index in enumerate(came) if index == offender][9]
-            assert came[:tenth].count(honest[0]) < 60
-        finally:
-            rig.close()
+    with ScriptedBroker(partitions=1, nodes=1) as broker, Rig(broker, max_in_flight_requests_per_connection=1) as rig:
+        offender, *honest = [rig.attach(slots=512) for _ in range(3)]
+        rig.send(offender, 0, poison=True)
+        for index in honest:
+            rig.send(index, 0)
+        rig.settle()
+        for _ in range(100):
+            for index in (offender, *honest):
+                rig.send(index, 0, records=1, size=3000)
+        rig.settle()
+        rig.check()
+        # In the log's order, which does not depend on when one looks.
+        came = [int(value.split(b"/")[0]) for value in broker.values(0)]
+        tenth = [place for place, index in enumerate(came) if index == offender][9]
+        assert came[:tenth].count(honest[0]) < 60
 
 
 def test_an_offender_that_ends_is_delivered_from_the_penalty_lane(rig, broker):
@@ -394,16 +386,13 @@ def test_an_epoch_that_the_broker_calls_old(rig, broker, unsure):
 
 
 def test_a_broker_that_refuses_every_sequence_is_asked_with_pauses(broker):
-    rig = Rig(broker, retry_backoff_ms=50, retry_backoff_max_ms=50)
-    try:
+    with Rig(broker, retry_backoff_ms=50, retry_backoff_max_ms=50) as rig:
         rig.attach(delivery_timeout_ms=400)
         broker.faults.extend([Fault(code=OUT_OF_ORDER)] * 1000)
         rig.send(0, 0)
         rig.settle()
         assert broker.produce_requests < 20
         assert rig.errors(0) == [errors.OUTCOME_UNKNOWN]
-    finally:
-        rig.close()
 
 
 # ---------------------------------------------------------------- everything at once
@@ -434,8 +423,7 @@ def test_any_mixture_of_bad_records_and_faults(faults, poisoned, linger_ms, name
     with ScriptedBroker(partitions=2, nodes=1) as broker:
         broker.names_records = names
         broker.faults.extend(faults)
-        rig = Rig(broker)
-        try:
+        with Rig(broker) as rig:
             for _ in range(4):
                 rig.attach(linger_ms=linger_ms)
             for number, bad in enumerate(poisoned):
@@ -450,5 +438,3 @@ def test_any_mixture_of_bad_records_and_faults(faults, poisoned, linger_ms, name
                     allowed = (INVALID_RECORD, errors.OUTCOME_UNKNOWN) if spoiled else (0, errors.OUTCOME_UNKNOWN)
                     assert error in allowed
                     assert spoiled or error == 0 or lies or not names, "an innocent one heard of it"
-        finally:
-            rig.close()

@@ -36,8 +36,7 @@ def connections(broker: ScriptedBroker) -> set[int]:
 
 def test_a_forked_child_abandons_its_parents_engine(broker):
     """The parent's engine goes on; the child has closed the sockets and keeps what a successor needs, by number."""
-    rig = Rig(broker)
-    try:
+    with Rig(broker) as rig:
         rig.attach()
         rig.send(0, 0)
         rig.settle()
@@ -66,14 +65,11 @@ def test_a_forked_child_abandons_its_parents_engine(broker):
         rig.settle()
         rig.check()
         assert broker.accepted <= 3, "the parent lost its connections"
-    finally:
-        rig.close()
 
 
 def test_an_attach_that_fails_leaves_nothing(broker):
     """Settings that are none, an arena that is none: no descriptor, no front-end, no attach id is used up."""
-    rig = Rig(broker)
-    try:
+    with Rig(broker) as rig:
         rig.attach()
         before = sorted(os.listdir("/proc/self/fd"))
         arena, slots = create_arena(1 << 20)
@@ -89,14 +85,11 @@ def test_an_attach_that_fails_leaves_nothing(broker):
         assert rig.engine.attached() == 1
         rig.attach()
         assert [front_end.attach_id for front_end in rig.front_ends] == [1, 2]
-    finally:
-        rig.close()
 
 
 def test_what_is_no_legacy_is_refused(broker):
     """A state of another layout, a snapshot that is none: ValueError, and no descriptor is left or taken."""
-    rig = Rig(broker)
-    try:
+    with Rig(broker) as rig:
         state, snapshot = rig.engine.regions()
         before = sorted(os.listdir("/proc/self/fd"))
         settings = Settings.parse(bootstrap_servers=broker.bootstrap_servers).sender_settings()
@@ -105,5 +98,3 @@ def test_what_is_no_legacy_is_refused(broker):
                 Engine(settings, logging.getLogger("engine"), legacy)
         gc.collect()
         assert sorted(os.listdir("/proc/self/fd")) == before
-    finally:
-        rig.close()

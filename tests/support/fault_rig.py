@@ -113,6 +113,12 @@ class Rig:
             assert not any(present), f"{index}/{slot} failed with {error} and is in the log"
         return all(present)
 
+    def __enter__(self) -> "Rig":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         self.engine.close()
         for front_end in self.front_ends:
