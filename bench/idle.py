@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from bench.brokers import Broker
+from bench.contestants.ours import Cyproducer
 from bench.loads import Load
 from bench.measure import CpuMeter, wake_ups
 from bench.processes import hear, sender_pids, workers_of
@@ -19,7 +20,7 @@ ASKED_S = 0.3
 
 def given(load: Load, name: str, settings: dict[str, Any]) -> dict[str, Any]:
     """What the producers of the idle ones are told; the busy one has what the contestant always has."""
-    return {"sender_idle_timeout_ms": 120_000, **settings}
+    return {**Cyproducer.own, **settings}
 
 
 def measure(broker: Broker, topics: list[str], load: Load, name: str, settings: dict[str, Any]) -> Figures:

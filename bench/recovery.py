@@ -3,6 +3,7 @@
 from typing import Any
 
 from bench.brokers import Broker
+from bench.contestants.ours import Cyproducer
 from bench.loads import Load
 from bench.processes import hear, workers_of
 from bench.work import Figures
@@ -12,7 +13,7 @@ FORKS, PROCESSES, DEATHS, RESTARTS = 100, 15, 50, 8
 
 def given(load: Load, name: str, settings: dict[str, Any]) -> dict[str, Any]:
     """What each producer is told."""
-    return {"sender_idle_timeout_ms": 120_000, **settings}
+    return {**Cyproducer.own, **settings}
 
 
 def measure(broker: Broker, topics: list[str], load: Load, name: str, settings: dict[str, Any]) -> Figures:

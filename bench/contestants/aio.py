@@ -1,9 +1,8 @@
 """The contestants of aiokafka."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from bench.contestants.base import Contestant
-from bench.loads import Load
 
 
 class Aiokafka(Contestant):
@@ -11,19 +10,7 @@ class Aiokafka(Contestant):
 
     library = "aiokafka"
     scale = 0.2
-
-    @classmethod
-    def given(cls, load: Load, settings: dict[str, Any]) -> dict[str, Any]:
-        """See Contestant."""
-        return {
-            "acks": "all",
-            "linger_ms": load.linger_ms,
-            "enable_idempotence": True,
-            "max_batch_size": 131072,
-            "max_request_size": 2_000_000,
-            **({"compression_type": load.compression} if load.compression else {}),
-            **settings,
-        }
+    own: ClassVar = {"max_batch_size": 131072, "max_request_size": 2_000_000}
 
     def open(self, bootstrap: str, settings: dict[str, Any]) -> None:
         """A producer with the same promises, and its loop."""

@@ -1,7 +1,7 @@
 """What a contestant is: one way to send, with acks=all, idempotence and the linger of the load."""
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 from bench.loads import HEADERS, KEYS, Load, Sent, keys_of, values_of
 
@@ -34,10 +34,19 @@ class Contestant(abc.ABC):
         """`run` is given multiples of this."""
         return load.value_count()
 
+    own: ClassVar[dict[str, Any]] = {}
+    """What its producer is told beside the promises that all make."""
+
     @classmethod
-    @abc.abstractmethod
+    def promises(cls, load: Load) -> dict[str, Any]:
+        """What every producer is told, whoever made it; as keyword arguments."""
+        codec = {"compression_type": load.compression} if load.compression else {}
+        return {"acks": "all", "linger_ms": load.linger_ms, "enable_idempotence": True, **codec}
+
+    @classmethod
     def given(cls, load: Load, settings: dict[str, Any]) -> dict[str, Any]:
         """All that the producer is told, but where the brokers are; `settings` are those of the run, and win."""
+        return {**cls.promises(load), **cls.own, **settings}
 
     @classmethod
     def sends(cls, load: Load) -> set[Sent]:

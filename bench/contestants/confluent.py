@@ -1,6 +1,6 @@
 """The contestants of confluent-kafka. Its own default batch size (1,000,000 bytes) is its best, and is kept."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from bench.contestants.base import Contestant, Headed, Keyed, Topics
 from bench.loads import HEADERS, Load
@@ -13,24 +13,20 @@ class Confluent(Contestant):
     """What they share: room for a million messages, the same promises; Python hears of failures only."""
 
     library = "confluent-kafka"
+    own: ClassVar = {
+        "queue.buffering.max.messages": 1_000_000,
+        "queue.buffering.max.kbytes": 1 << 20,
+        "message.max.bytes": 2_000_000,
+        "log_level": 3,
+    }
     reports = False
     """Whether delivery reports of success are asked for."""
 
     @classmethod
-    def given(cls, load: Load, settings: dict[str, Any]) -> dict[str, Any]:
-        """See Contestant."""
-        return {
-            "acks": "all",
-            "linger.ms": load.linger_ms,
-            "enable.idempotence": True,
-            "queue.buffering.max.messages": 1_000_000,
-            "queue.buffering.max.kbytes": 1 << 20,
-            "message.max.bytes": 2_000_000,
-            "log_level": 3,
-            **({} if cls.reports else {"delivery.report.only.error": True}),
-            **({"compression.type": load.compression} if load.compression else {}),
-            **settings,
-        }
+    def promises(cls, load: Load) -> dict[str, Any]:
+        """See Contestant. The names are Kafka's own."""
+        told = {name.replace("_", "."): value for name, value in super().promises(load).items()}
+        return told if cls.reports else {**told, "delivery.report.only.error": True}
 
     def open(self, bootstrap: str, settings: dict[str, Any]) -> None:
         """A producer with the same promises."""

@@ -1,6 +1,6 @@
 """The contestants of this package."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from bench.contestants.base import Contestant, Headed, Keyed, NotSupportedError, Topics
 from bench.loads import HEADERS, Load
@@ -15,18 +15,7 @@ class Cyproducer(Contestant):
     """What they share. acks, linger and idempotence are the defaults, and named since they are what is compared."""
 
     library = "cyproducer"
-
-    @classmethod
-    def given(cls, load: Load, settings: dict[str, Any]) -> dict[str, Any]:
-        """See Contestant."""
-        return {
-            "acks": "all",
-            "linger_ms": load.linger_ms,
-            "enable_idempotence": True,
-            "sender_idle_timeout_ms": SENDER_IDLE_MS,
-            **({"compression_type": load.compression} if load.compression else {}),
-            **settings,
-        }
+    own: ClassVar = {"sender_idle_timeout_ms": SENDER_IDLE_MS}
 
     def open(self, bootstrap: str, settings: dict[str, Any]) -> None:
         """A producer whose sender outlives this process."""
