@@ -1,4 +1,7 @@
-"""What values a setting takes: in words for the error, and as a function that makes the canonical value."""
+"""What values a setting takes: in words for the error, and as a function that makes the canonical value.
+
+And what may be the name of a topic.
+"""
 
 import math
 import operator
@@ -9,8 +12,15 @@ from typing import Any, NamedTuple
 
 INT_MAX = 2**31 - 1
 DEFAULT_PORT = 9092
+TOPIC_NAME_MAX = 249
+_TOPIC_NAME = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_NAME_MAX}}}")
 # A UNIX socket's address holds 108 bytes with the terminating zero (unix(7)).
 _SUN_PATH_MAX = 107
+
+
+def is_topic_name(name: str) -> bool:
+    """Whether Kafka allows it (Topic.java)."""
+    return _TOPIC_NAME.fullmatch(name) is not None and name not in (".", "..")
 
 
 class Wrong(Exception):

@@ -2,7 +2,6 @@
 
 import fcntl
 import os
-import re
 import select
 import socket
 import struct
@@ -10,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from cyproducer.config import COMPRESSION_LEVELS
+from cyproducer.kinds import is_topic_name
 from cyproducer.record.compression import CODES
 from cyproducer.shm import handshake
 
@@ -18,7 +18,6 @@ __all__ = ["AttachRequest", "Peer", "RefusedError", "has_ended", "parse_attach",
 _SO_PEERGROUPS = 59  # socket(7); Python has no name for it
 _GROUPS_BYTES_MAX = 1024  # the most that Python's getsockopt asks for: 256 groups
 _FDINFO_BYTES_MAX = 4096
-_LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 SLOTS_MAX = (4 << 30) // 4096
 #: Half of those that a sender can know.
 TOPICS_PER_FRONT_END = 8192
@@ -155,7 +154,7 @@ def topic_name(message: dict[str, Any]) -> str | None:
     name = message.get("topic")
     if not isinstance(name, str):
         return None
-    if not _LEGAL_TOPIC.fullmatch(name) or name in (".", ".."):
+    if not is_topic_name(name):
         raise ValueError(f"InvalidTopicError: {name[:40]!r} is no topic's name")
     return name
 

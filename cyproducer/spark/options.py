@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import difflib
-import re
 
 from cyproducer.config import SETTINGS, Settings
 from cyproducer.errors import KafkaConfigurationError
+from cyproducer.kinds import is_topic_name
 
 PREFIX = "kafka."
 OWN = ("topic", "includeHeaders", "sender")
@@ -23,8 +23,6 @@ REFUSED = {
     "transaction.timeout.ms": "this sink delivers at least once and opens no transactions",
 }
 """Producer settings that mean nothing here, by dotted name, with the reason: none is ignored in silence."""
-
-_LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def parse_options(options: dict[str, str]) -> tuple[dict[str, str], str | None]:
@@ -90,7 +88,7 @@ def _setting(option: str) -> str:
 def _topic(value: str) -> str:
     # Trimmed, as Spark's own sink does; what Kafka would refuse row by row is refused here once.
     topic = value.strip()
-    if not _LEGAL_TOPIC.fullmatch(topic) or topic in (".", ".."):
+    if not is_topic_name(topic):
         raise KafkaConfigurationError(
             f"the option 'topic' is {value!r}; a topic's name has 1 to 249 of the characters a-z, A-Z, 0-9, "
             "'.', '_' and '-', and is not '.' or '..'"
