@@ -7,23 +7,10 @@ import threading
 import time
 
 import pytest
-from standin_sender import StandIn
 
 import cyproducer
-from cyproducer import KafkaProducer, errors
+from cyproducer import errors
 from cyproducer.producer import waiter as waiter_module
-
-
-@pytest.fixture
-def sender(short_tmp):
-    with StandIn(short_tmp / f"d{time.monotonic_ns()}", {"t": 4, "one": 1}) as standin:
-        yield standin
-
-
-@pytest.fixture
-def producer(sender):
-    with KafkaProducer(sender=sender.path) as made:
-        yield made
 
 
 async def _await(future):

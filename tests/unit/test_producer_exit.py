@@ -1,23 +1,7 @@
 """The end of a process that has used a producer and did not close it: against a stand-in sender."""
 
-import subprocess
-import sys
-import time
-
 import pytest
-from standin_sender import StandIn
-
-
-@pytest.fixture
-def sender(short_tmp):
-    with StandIn(short_tmp / f"e{time.monotonic_ns()}", {"t": 4}) as standin:
-        yield standin
-
-
-def run(code, *arguments):
-    """Runs code in another interpreter."""
-    command = [sys.executable, "-c", code, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+from support.process import run_script
 
 
 def test_exit_without_close_flushes_within_exit_flush_timeout(sender):
@@ -26,7 +10,7 @@ def test_exit_without_close_flushes_within_exit_flush_timeout(sender):
         "p = cyproducer.KafkaProducer(sender=sys.argv[1], exit_flush_timeout_ms=10000)\n"
         "for n in range(100): p.send('t', b'%d' % n)\n"
     )
-    done = run(code, sender.path)
+    done = run_script(code, sender.path, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert len(sender.log) == 100
 
@@ -47,7 +31,7 @@ def test_exit_flush_timeout_of_a_process_and_of_multiprocessings_children(sender
         "p = cyproducer.KafkaProducer(sender=sys.argv[1], exit_flush_timeout_ms=50)\n"
         f"def work(): p.send('t', b'x')\n{how}\n"
     )
-    done = run(code, sender.path)
+    done = run_script(code, sender.path, check=False)
     assert done.returncode == 0
     assert done.stderr.count("1 records in 1 batches have no outcome after exit_flush_timeout_ms=50") == 1
 
@@ -65,7 +49,7 @@ def test_a_sender_that_was_found_later_counts_at_exit(sender):
         "p.send('t', b'x')\n"
     )
     sender.hold = True
-    done = run(code, sender.path)
+    done = run_script(code, sender.path, check=False)
     assert done.returncode == 0
     assert "1 records in 1 batches have no outcome after exit_flush_timeout_ms=50" in done.stderr
 
@@ -87,5 +71,5 @@ def test_a_producer_that_outlives_the_modules_says_nothing(sender, keep):
         "p = cyproducer.KafkaProducer(sender=sys.argv[1])\n"
         f"f = p.send('t', b'x')\nf.result(10)\n{keep}\n"
     )
-    done = run(code, sender.path)
+    done = run_script(code, sender.path, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -6,7 +6,6 @@ import gc
 import logging
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -15,8 +14,7 @@ from pathlib import Path
 
 import pytest
 from cyproducer.shm.build import SANITIZED
-from standin_sender import StandIn
-from support.process import wait_until
+from support.process import run_script, wait_until
 
 import cyproducer
 from cyproducer import KafkaProducer, errors
@@ -25,24 +23,6 @@ from cyproducer.producer.delivery import Delivery
 from cyproducer.producer.waiter import Waiter
 
 HERE = Path(__file__).parent
-
-
-@pytest.fixture
-def sender(short_tmp):
-    with StandIn(short_tmp / f"f{time.monotonic_ns()}", {"t": 4, "one": 1}) as standin:
-        yield standin
-
-
-@pytest.fixture
-def producer(sender):
-    with KafkaProducer(sender=sender.path) as made:
-        yield made
-
-
-def run(code, *arguments):
-    """Runs code in another interpreter."""
-    command = [sys.executable, "-c", code, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
 def callback_threads():
@@ -535,7 +515,7 @@ def test_gevent_greenlets_go_on_while_one_waits(sender):
         sender.release()
 
     threading.Thread(target=release).start()
-    done = run(code, sender.path)
+    done = run_script(code, sender.path, check=False)
     assert done.stdout == "[0, 0, 0] True [0]\n", done.stderr
 
 

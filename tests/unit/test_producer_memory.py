@@ -5,17 +5,10 @@ import threading
 import time
 
 import pytest
-from standin_sender import StandIn
 
 from cyproducer import KafkaProducer, errors
 
 MIB = 1 << 20
-
-
-@pytest.fixture
-def sender(short_tmp):
-    with StandIn(short_tmp / f"m{time.monotonic_ns()}", {"t": 4, "one": 1}) as standin:
-        yield standin
 
 
 def small(sender, **configs):

@@ -22,12 +22,6 @@ def sender(short_tmp, tmp_path_factory):
         yield standin
 
 
-@pytest.fixture
-def producer(sender):
-    with KafkaProducer(sender=sender.path) as made:
-        yield made
-
-
 def test_constructing_starts_nothing(short_tmp):
     made = KafkaProducer(sender=str(short_tmp / "nobody"))
     assert made.metrics()["producer-metrics"]["batch-total"] == 0
