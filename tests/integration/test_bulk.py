@@ -247,8 +247,9 @@ def test_a_broker_that_refuses_some_rows(new_topic, make_producer):
 
 
 def test_wrong_partition_and_topic(topic, make_producer):
+    assert make_producer().partitions_for(topic) == {0, 1, 2}  # the sender has taken its time to come up and to ask
     producer = make_producer(max_block_ms=500)
-    producer._attach(time.monotonic() + 30)  # its sender takes as long to come up as it takes
+    producer._attach(time.monotonic() + 30)
     with pytest.raises(
         errors.KafkaTimeoutError, match=f"Partition 7 of topic {topic} with partition count 3"
     ):
