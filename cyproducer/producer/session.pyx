@@ -330,8 +330,8 @@ cdef class Session(Completion):
             elif message.get("op") == "ended":
                 self.lose("the sender has ended")
             elif message.get("op") == "detached":
-                _sender_log.warning("%s", message.get("message"))
                 self.end("the sender has given this process up", errors.OUTCOME_UNKNOWN)
+                _sender_log.warning("%s", message.get("message"))
             elif message.get("op") == "warning":
                 _sender_log.warning("%s", message.get("message"))
         # The sender lives and goes on with what it knows: nobody else may send that.
@@ -380,9 +380,8 @@ cdef class Session(Completion):
         self.drain()
         if not closing and self.sentinel[0] != self.token:
             return
+        unsettled = self.pending if self.sentinel[0] == self.token and error != errors.OUTCOME_UNKNOWN else 0
         if self.sentinel[0] == self.token:
-            if self.pending and error != errors.OUTCOME_UNKNOWN:
-                _log.warning("%s; %d batches have no outcome yet", reason, self.pending)
             while self.first_pending != CYP_NONE:
                 self._settle(self.first_pending, error, -1, -1)
             self._stop()
@@ -392,6 +391,8 @@ cdef class Session(Completion):
                 self._fail(estate.take_topic(name), errors.SENDER_UNAVAILABLE)
         self._bury()
         self._tell_the_end()
+        if unsettled:  # a log handler may raise: who waits knows it by now
+            _log.warning("%s; %d batches have no outcome yet", reason, unsettled)
 
     cdef int _stop(self) except -1:
         """Nothing is appended any more."""
@@ -431,12 +432,12 @@ cdef class Session(Completion):
             lost, kept = self._bequeath()
             self.losing = False
         self._bury()
-        if lost or kept:
-            _log.warning("%s; %d batches may have gone out, %d others are kept for the next sender", reason, lost, kept)
         self.attachment.close_descriptors()
         self._tell_the_end()
         if self.inherited:
             _succession.begin(self)
+        if lost or kept:  # a log handler may raise: who waits knows it by now
+            _log.warning("%s; %d batches may have gone out, %d others are kept for the next sender", reason, lost, kept)
 
     cdef tuple _bequeath(self):
         """(batches that may have gone out, batches that are left)."""

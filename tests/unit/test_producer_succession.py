@@ -474,3 +474,31 @@ def test_a_log_handler_that_sends_while_its_thread_waits_for_a_sender(started, p
     assert type(refused[1]) is errors.SenderUnavailableError
     assert "this thread is just attaching" in str(refused[1])
     producer.close(10)
+
+
+def test_a_log_handler_that_fails_keeps_nothing_from_the_next_sender(started, path):
+    """Whoever finds out that the sender is gone is told the handler's error, and the batches move all the same."""
+
+    class Failing(logging.Handler):
+        def emit(self, record):
+            if "kept for the next sender" in record.getMessage():
+                raise RuntimeError("the log is full")
+
+    sender = started()
+    sender.hold = True
+    log, handler = logging.getLogger("cyproducer"), Failing()
+    log.addHandler(handler)
+    try:
+        with KafkaProducer(sender=str(path)) as producer:
+            future = producer.send("one", b"kept")
+            threading.Timer(0.1, die, (sender,)).start()
+            with pytest.raises(RuntimeError, match="the log is full"):
+                future.result(20)
+            sender = started()
+            deadline = time.monotonic() + 20
+            while not sender.log and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert values(sender, "one") == [b"kept"]
+            assert future.result(20).offset == 0
+    finally:
+        log.removeHandler(handler)
