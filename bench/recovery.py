@@ -1,12 +1,16 @@
-"""What coming and going costs: a front-end attaches, a killed one is reclaimed, a killed sender is back."""
+"""What coming and going costs: a front-end attaches, a killed one is reclaimed, a killed sender is back.
+
+What the killed ones had sent arrives as well, and that is checked.
+"""
 
 from typing import Any
 
 from bench.brokers import Broker
+from bench.contestants import CONTESTANTS
 from bench.contestants.ours import Cyproducer
 from bench.loads import Load
 from bench.processes import hear, workers_of
-from bench.work import Figures
+from bench.work import Before, Figures, check
 
 FORKS, PROCESSES, DEATHS, RESTARTS = 100, 15, 50, 8
 
@@ -17,7 +21,10 @@ def given(load: Load, name: str, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def measure(broker: Broker, topics: list[str], load: Load, name: str, settings: dict[str, Any]) -> Figures:
-    """Percentiles of each, in ms; how often: `FORKS` and the others, a share of them in a quick run."""
+    """Percentiles of each, in ms; how often: `FORKS` and the others, a share of them in a quick run.
+
+    Raises LostError if not every record arrived, of those that were killed too.
+    """
     share = min(1.0, load.seconds / Load().seconds)
     order = {
         "bootstrap": broker.bootstrap, "topic": topics[0], "given": given(load, name, settings),
@@ -25,10 +32,13 @@ def measure(broker: Broker, topics: list[str], load: Load, name: str, settings: 
         "reclaim": max(2, int(DEATHS * share)), "restart": max(2, int(RESTARTS * share)),
     }  # fmt: skip
     figures: Figures = {}
+    before = Before(broker, topics)
     with workers_of([order], "bench.recovery_worker") as (parent,):
-        times = hear(parent, "the parent of those that come and go")
-        for what, found in times.items():
+        answer = hear(parent, "the parent of those that come and go")
+        for what, found in answer["times_ms"].items():
             found.sort()
             figures[f"{what}_p50_ms"] = found[len(found) // 2]
             figures[f"{what}_p99_ms"] = found[min(len(found) - 1, len(found) * 99 // 100)]
+    kind = CONTESTANTS[name]
+    check(broker, topics, name, answer["sent"], before, kind.sends(load), kind.codecs(load, settings))
     return figures

@@ -1,9 +1,9 @@
 """The parent of front-ends that come and go: `python -m bench.recovery_worker JSON`.
 
-Answers lists of milliseconds: "forked" and "fresh" from the call of a process' first send() to its return, where the
-sender runs and the producer is its parent's, or its own; "reclaim" from the SIGKILL of a front-end to the sender's
-hang-up, when all that it had is delivered or on its way and its memory is given back; "restart" from the SIGKILL of the
-sender to the acknowledgement of a record that was sent after it.
+Answers {"sent": how many records, "times_ms": lists of milliseconds}: "forked" and "fresh" from the call of a process'
+first send() to its return, where the sender runs and the producer is its parent's, or its own; "reclaim" from the
+SIGKILL of a front-end to the sender's hang-up, when all that it had is delivered or on its way and its memory is given
+back; "restart" from the SIGKILL of the sender to the acknowledgement of a record that was sent after it.
 """
 
 import json
@@ -23,6 +23,8 @@ from cyproducer import KafkaProducer
 from cyproducer.observe.status import status
 
 DOUBLE = struct.Struct("d")
+KEPT_BUSY = 100
+"""Records that a front-end has just sent when it is killed."""
 LONG_LIFE_S = 1.1
 """A sender that lives for less is not restarted at once (`backoff_s` of the supervisor)."""
 FRESH = """
@@ -82,7 +84,7 @@ def reclaim(producer: KafkaProducer, topic: str, value: bytes) -> float:
 
     def act(write: int) -> None:
         producer.send(topic, value).result(60)
-        for _ in range(100):
+        for _ in range(KEPT_BUSY):
             producer.send(topic, value)
         session: Any = producer._session
         socket.send_fds(theirs, [b"+"], [session.attachment.socket.fileno()])
@@ -128,7 +130,9 @@ def main() -> None:
         "restart": [restart(producer, topic, value) for _ in range(order["restart"])],
     }
     producer.close()
-    print(json.dumps(times), flush=True)
+    each = {"forked": 1, "fresh": 1, "reclaim": 1 + KEPT_BUSY, "restart": 2}
+    sent = 1 + sum(len(found) * each[what] for what, found in times.items())
+    print(json.dumps({"sent": sent, "times_ms": times}), flush=True)
     sys.stdin.readline()
 
 
