@@ -5,7 +5,6 @@ as well. A value has to be of its exact type. Only under Kafka's own spelling (a
 `retries`) is text taken for a number or a boolean too, since Kafka's properties and Spark's options are text.
 """
 
-import difflib
 import importlib.util
 import logging
 import math
@@ -140,6 +139,8 @@ def _find(name: str) -> tuple[Setting, str, bool]:
     shown = stem[0][:80] if stem else ""
     dotted = "." in shown
     known = list(_BY_KAFKA_NAME if dotted else _BY_NAME)
+    import difflib  # a right name does not pay for it
+
     near = difflib.get_close_matches(shown.lower(), [k for k in known if not k.endswith("*")], n=1)
     if shown in _ELSEWHERE:
         near = [_ELSEWHERE[shown]]

@@ -9,7 +9,6 @@ import atexit
 import errno
 import logging
 import os
-import platform
 import sys
 import time
 import weakref
@@ -55,9 +54,9 @@ _of_parents = []    # sessions that a forked child does without; their end would
 
 def check_platform():
     """Raises UnsupportedPlatformError, in one sentence, where shared memory cannot work. Leaves nothing behind."""
-    if sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"):
+    if sys.platform != "linux" or os.uname().machine not in ("x86_64", "aarch64"):
         raise errors.UnsupportedPlatformError(
-            f"cyproducer needs Linux 5.4 or later on x86-64 or aarch64, this is {sys.platform} on {platform.machine()}"
+            f"cyproducer needs Linux 5.4 or later on x86-64 or aarch64, this is {sys.platform} on {os.uname().machine}"
         )
     try:
         os.close(os.memfd_create("cyproducer-check", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))

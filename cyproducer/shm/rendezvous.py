@@ -6,7 +6,6 @@ name or of what is hashed.
 """
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -15,6 +14,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from cyproducer.shm.whereabouts import whereabouts
+
+try:  # hashlib loads OpenSSL, which is 1.4 MB and 7 ms for every process that has no other use of it
+    from _blake2 import blake2b
+except ImportError:
+    from hashlib import blake2b
 
 __all__ = [
     "Rendezvous",
@@ -211,7 +215,7 @@ def at_socket(path: str, directory: str) -> Rendezvous:
 
 
 def _short_name(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:_NAME_LENGTH]
+    return blake2b(data).hexdigest()[:_NAME_LENGTH]
 
 
 def senders_in(directory: str) -> list[dict[str, Any]]:

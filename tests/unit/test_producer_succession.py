@@ -448,6 +448,23 @@ def test_nothing_is_loaded_for_the_first_send(started, path):
     assert len(sender.log) == 1
 
 
+WHOLE_LIFE = """
+    import sys
+    from cyproducer import KafkaProducer
+    with KafkaProducer(sender=sys.argv[1]) as producer:
+        producer.send("t", b"x", on_delivery=lambda error, record: None).result(20)
+    large = {"_hashlib", "_ssl", "asyncio", "cramjam", "ctypes", "difflib", "multiprocessing", "numpy", "platform",
+             "pyarrow", "subprocess"}
+    print(sorted(large & set(sys.modules)), "libcrypto" in open("/proc/self/maps").read())
+"""
+
+
+def test_nothing_large_is_loaded_at_all(started, path):
+    """What a process of ours adds to the memory of an application: no library that a record does not need."""
+    started()
+    assert run_script(WHOLE_LIFE, path).stdout == "[] False\n"
+
+
 def test_a_log_handler_that_sends_while_its_thread_waits_for_a_sender(started, path, monkeypatch):
     """What it logs about the wait must not begin another wait, which logs as well."""
     monkeypatch.setattr(attach, "_PATIENCE_BEFORE_WARNING_S", 0.0)
