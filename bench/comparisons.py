@@ -241,10 +241,10 @@ ROWS = (
     ),
     Comparison(
         "memory",
-        "memory (PSS) and threads of a front-end at rest and under load, with 12 and 1,000 partitions",
+        "memory (PSS) and threads of a front-end at rest and at 100,000 msg/s, with 12 and 1,000 partitions",
         "memory",
         ("send_keyed", "confluent_keyed"),
-        Load(rate=20_000, seconds=2),
+        Load(rate=100_000, seconds=2),
         rounds=3,
         vary="partitions",
         points=(12, 1000),
