@@ -101,13 +101,18 @@ def librdkafka_version() -> str:
     return libversion()[0]
 
 
+def processor() -> str:
+    """The first core's model; with family and number, since clouds give all of a maker's the same name."""
+    first = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
+    about = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in first.splitlines())}
+    if "model name" not in about:
+        return platform.machine()
+    numbers = [f"{key} {about[key]}" for key in ("cpu family", "model") if key in about]
+    return about["model name"] + (f" ({', '.join(numbers)})" if numbers else "")
+
+
 def machine() -> dict[str, Any]:
     """What the figures depend on: processor, kernel, interpreter and packages."""
-    model = platform.machine()
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            model = line.partition(":")[2].strip()
-            break
     packages = {}
     for name in PACKAGES:
         try:
@@ -115,7 +120,7 @@ def machine() -> dict[str, Any]:
         except PackageNotFoundError:
             continue
     return {
-        "processor": model,
+        "processor": processor(),
         "cores": os.cpu_count(),
         "memory_mib": psutil.virtual_memory().total >> 20,
         "kernel": platform.release(),

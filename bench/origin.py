@@ -37,6 +37,7 @@ class Run(NamedTuple):
 
     began: float
     commit: Mapping[str, Any] | None
+    processor: str
     loopback: float | None
     names: tuple[str, ...]
 
@@ -57,7 +58,7 @@ class Run(NamedTuple):
         """What tells it from other runs."""
         at = time.strftime("%H:%M UTC", time.gmtime(self.began))
         loopback = "not measured" if self.loopback is None else f"{self.loopback:.3g} GB/s"
-        return f"{self.day} {at}, {self.code}, loopback {loopback}"
+        return f"{self.day} {at}, {self.code}, {self.processor}, loopback {loopback}"
 
 
 def runs_of(found: Mapping[str, Mapping[str, Any]]) -> list[Run]:
@@ -65,8 +66,9 @@ def runs_of(found: Mapping[str, Mapping[str, Any]]) -> list[Run]:
     by_run: dict[str, list[str]] = {}
     for name, made in sorted(found.items(), key=lambda item: item[1]["began"]):
         by_run.setdefault(json.dumps([made.get("commit"), made["limits"]], sort_keys=True), []).append(name)
-    return [
-        Run(first["began"], first.get("commit"), first["limits"].get("loopback_gb_per_s"), tuple(names))
-        for names in by_run.values()
-        if (first := found[names[0]])
-    ]
+    return [_run(names, found[names[0]]) for names in by_run.values()]
+
+
+def _run(names: list[str], first: Mapping[str, Any]) -> Run:
+    loopback = first["limits"].get("loopback_gb_per_s")
+    return Run(first["began"], first.get("commit"), first["machine"]["processor"], loopback, tuple(names))

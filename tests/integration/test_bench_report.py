@@ -88,7 +88,7 @@ def test_results_of_several_runs_say_which_they_are_of(tmp_path):
     first = RESULTS
     second = made("delivery", {"send_delivery": {"cpu_us": 0.2}}, began=1_800_090_000.0,
                   commit={"hash": "abc1234", "dirty": True}, limits={**LIMITS, "loopback_gb_per_s": 17.25},
-                  machine={**MACHINE, "java": "17.0.1", "librdkafka": "2.16.1"})  # fmt: skip
+                  machine={**MACHINE, "processor": "Q", "java": "17.0.1", "librdkafka": "2.16.1"})  # fmt: skip
     results.write(tmp_path / "results", first)
     text = report.write(tmp_path / "results").read_text()
     assert "Of the run of" not in text
@@ -96,11 +96,11 @@ def test_results_of_several_runs_say_which_they_are_of(tmp_path):
     assert "The comparisons below took 1 minutes;" in text
     results.write(tmp_path / "results", second)
     text = report.write(tmp_path / "results").read_text()
-    assert "2027-01-16, commit abc1234 with changes, the newest of 2 runs: 2 cores of P" in text
+    assert "2027-01-16, commit abc1234 with changes, the newest of 2 runs: 2 cores of Q" in text
     assert "numpy 2, librdkafka 2.16.1, Java 17.0.1, Kafka 4." in text
     assert "The comparisons below took" not in text
-    assert "Of the run of 2027-01-15 08:00 UTC, commit not known, loopback 7.5 GB/s." in text
-    assert "Of the run of 2027-01-16 09:00 UTC, commit abc1234 with changes, loopback 17.2 GB/s." in text
+    assert "Of the run of 2027-01-15 08:00 UTC, commit not known, P, loopback 7.5 GB/s." in text
+    assert "Of the run of 2027-01-16 09:00 UTC, commit abc1234 with changes, Q, loopback 17.2 GB/s." in text
 
 
 def test_recorded_results_can_be_read():
