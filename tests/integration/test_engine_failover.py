@@ -65,7 +65,7 @@ class Stream:
                 if flags & 2:
                     self.free[index].append((slot, generation + 1))
 
-    def stream(self, batches: int, timeout: float = 40) -> None:
+    def stream(self, batches: int, timeout: float = 60) -> None:
         """Until so many batches more are acknowledged."""
         goal = self.acknowledged + batches
         deadline = time.monotonic() + timeout
@@ -73,7 +73,7 @@ class Stream:
             assert time.monotonic() < deadline, f"{goal - self.acknowledged} of {batches} batches are missing"
             self.turn()
 
-    def until(self, condition: Callable[[], bool], timeout: float = 30) -> None:
+    def until(self, condition: Callable[[], bool], timeout: float = 100) -> None:
         """Goes on sending until the condition is true."""
         deadline = time.monotonic() + timeout
         while not condition():
@@ -82,7 +82,7 @@ class Stream:
                 self.turn()
 
     def settle(self) -> None:
-        run_until(self.engine, lambda: self.take() or self.engine.undelivered() == 0, 40)
+        run_until(self.engine, lambda: self.take() or self.engine.undelivered() == 0, 60)
         self.take()
 
     def close(self) -> None:
