@@ -31,9 +31,13 @@ cdef inline uint32_t _load(Partition *partition) noexcept nogil:
 
 
 cdef void choose_sticky(Core *core, Topic *topic) noexcept nogil:
-    """Draws the topic's next sticky partition and publishes it; any partition if none has a leader."""
+    """Draws the topic's next sticky partition and publishes it.
+
+    Of those whose leader answers, else of those that have a leader, else any.
+    """
     cdef uint32_t longest = 0, number
     cdef uint64_t total = 0, drawn, weight
+    cdef bint stuck_too = not _any_answers(core, topic)
     cdef Partition *partition
     if topic.partition_count <= 0:
         return
@@ -42,12 +46,12 @@ cdef void choose_sticky(Core *core, Topic *topic) noexcept nogil:
         if partition.leader != NULL and _load(partition) > longest:
             longest = _load(partition)
     for number in range(<uint32_t>topic.partition_count):
-        total += _weight(core, topic.partitions[number], longest)
+        total += _weight(core, topic.partitions[number], longest, stuck_too)
     topic.sticky = <int32_t>(_random(core) % <uint64_t>topic.partition_count)
     if total:
         drawn = _random(core) % total
         for number in range(<uint32_t>topic.partition_count):
-            weight = _weight(core, topic.partitions[number], longest)
+            weight = _weight(core, topic.partitions[number], longest, stuck_too)
             if drawn < weight:
                 topic.sticky = <int32_t>number
                 break
@@ -56,10 +60,19 @@ cdef void choose_sticky(Core *core, Topic *topic) noexcept nogil:
     store_relaxed_i32(&core.sticky[topic.number], topic.sticky)
 
 
-cdef inline uint64_t _weight(Core *core, Partition *partition, uint32_t longest) noexcept nogil:
-    if partition.leader == NULL or _is_stuck(core, partition.leader):
+cdef inline uint64_t _weight(Core *core, Partition *partition, uint32_t longest, bint stuck_too) noexcept nogil:
+    if partition.leader == NULL or (not stuck_too and _is_stuck(core, partition.leader)):
         return 0
     return longest + 1 - _load(partition) if core.adaptive else 1
+
+
+cdef bint _any_answers(Core *core, Topic *topic) noexcept nogil:
+    """Has a partition a leader that is not stuck?"""
+    cdef int32_t number
+    for number in range(topic.partition_count):
+        if topic.partitions[number].leader != NULL and not _is_stuck(core, topic.partitions[number].leader):
+            return True
+    return False
 
 
 cdef bint _is_stuck(Core *core, const Node *node) noexcept nogil:
@@ -85,7 +98,7 @@ cdef void leave_stuck(Core *core) noexcept nogil:
         topic = core.topics[index]
         if 0 <= topic.sticky < topic.partition_count:
             leader = topic.partitions[topic.sticky].leader
-            if leader != NULL and _is_stuck(core, leader):
+            if leader != NULL and _is_stuck(core, leader) and _any_answers(core, topic):
                 choose_sticky(core, topic)
 
 

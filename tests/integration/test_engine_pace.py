@@ -6,12 +6,16 @@ import threading
 import time
 
 from support.fault_rig import Rig
-from support.scripted_broker import Fault, ScriptedBroker
+from support.scripted_broker import LEADER_NOT_AVAILABLE, Fault, ScriptedBroker
 
 NEXT_WAKE_AT = 136
 """Where the snapshot's header has next_wake_ns (layout.h)."""
 STICKY_AT = 4096
 """Where the snapshot has the sticky partitions of all topics, 4 bytes each."""
+
+
+def sticky(rig, memory):
+    return struct.unpack_from("=i", memory, STICKY_AT + 4 * rig.number)[0]
 
 
 def test_requests_with_room_for_some_partitions_serve_all_in_turn():
@@ -83,7 +87,7 @@ def test_records_without_a_key_leave_a_broker_that_does_not_answer():
         ending = time.monotonic() + 3
         with rig.front_ends[0].snapshot.region.memory() as memory:
             while time.monotonic() < ending:
-                (partition,) = struct.unpack_from("=i", memory, STICKY_AT + 4 * rig.number)
+                partition = sticky(rig, memory)
                 went.append(partition)
                 rig.send(0, partition, records=1, size=3_000)
                 rig.engine.run(4)
@@ -96,3 +100,26 @@ def test_records_without_a_key_leave_a_broker_that_does_not_answer():
         broker.drop_connections()
         rig.settle()
         rig.check()
+
+
+def test_records_without_a_key_go_to_no_partition_without_a_leader_while_one_has_a_leader():
+    """The only broker that leads any does not answer for a while: no partition is better than those it leads."""
+
+    def lie(answer):
+        for topic in answer["topics"]:
+            for partition in topic["partitions"][1:]:
+                partition["leader_id"], partition["error_code"] = -1, LEADER_NOT_AVAILABLE
+
+    with ScriptedBroker(partitions=20, nodes=1) as broker:
+        broker.lies = lie
+        with Rig(broker, request_timeout_ms=20_000) as rig:
+            rig.attach()
+            rig.send(0, 0)
+            rig.settle()
+            broker.faults.append(Fault(delay=2.5))
+            rig.send(0, 0)
+            rig.settle()
+            rig.check()
+            assert not broker.faults
+            with rig.front_ends[0].snapshot.region.memory() as memory:
+                assert sticky(rig, memory) == 0
