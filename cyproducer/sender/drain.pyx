@@ -40,7 +40,7 @@ from cyproducer.sender.model cimport (
     Wire,
 )
 from cyproducer.sender.outcomes cimport push_event
-from cyproducer.sender.packing cimport put_off, put_off_wire, wire_bytes
+from cyproducer.sender.packing cimport has_time, put_off, put_off_wire, wire_bytes
 from cyproducer.sender.partitioner cimport drained
 from cyproducer.sender.partitions cimport lane_producer_id, note_timer, relist
 from cyproducer.sender.penalty cimport banish
@@ -154,7 +154,7 @@ cdef void _collect(
         if wire == NULL:
             wire = _next_wire(core, partition, acks, room, count[0] == 0, &late)
         if wire == NULL:
-            if late and first_late == NULL:
+            if late and first_late == NULL and not lingering:
                 first_late = partition
             continue
         if not stamp(core, wire):
@@ -220,6 +220,8 @@ cdef Wire *_new_wire(
     if idempotent and lane_producer_id(core, partition) < 0:
         want_producer_id(core, partition)
         return NULL
+    if queue.head.state == BATCH_LINGERING and not has_time(core, queue.front_end):
+        return NULL  # until there is, or it is due, its owner may fill it
     if not _close_head(core, queue):
         return NULL
     late[0] = (not alone and queue.head.bytes + 400 > room) or put_off(core, queue.head)

@@ -2,10 +2,11 @@
 
 from libc.stdint cimport uint32_t
 
-from cyproducer.sender.model cimport Batch, Core, Wire
+from cyproducer.sender.model cimport Batch, Core, FrontEnd, Wire
 
 
 cdef void pack(Core *core, Wire *wire) noexcept nogil
+cdef bint has_time(const Core *core, const FrontEnd *front_end) noexcept nogil
 cdef bint put_off(Core *core, Batch *batch) noexcept nogil
 cdef bint put_off_wire(Core *core, const Wire *wire) noexcept nogil
 

@@ -70,9 +70,14 @@ cdef void pack(Core *core, Wire *wire) noexcept nogil:
         wire.codec = 0
 
 
+cdef bint has_time(const Core *core, const FrontEnd *front_end) noexcept nogil:
+    """May a batch of the front-end be compressed in this turn, if it has to be?"""
+    return front_end.codec == 0 or core.packing_ns < PACKING_NS
+
+
 cdef bint put_off(Core *core, Batch *batch) noexcept nogil:
     """Would a closed batch have to be compressed in a turn that has done so for long enough? The next comes at once."""
-    if batch.front_end.codec == 0 or core.packing_ns < PACKING_NS or _offered(batch) != CYP_NONE:
+    if has_time(core, batch.front_end) or _offered(batch) != CYP_NONE:
         return False
     note_timer(core, core.now)
     return True

@@ -5,13 +5,29 @@ import struct
 import threading
 import time
 
+import pytest
 from support.fault_rig import Rig
+from support.front_end import OPEN
 from support.scripted_broker import LEADER_NOT_AVAILABLE, Fault, ScriptedBroker
+
+from cyproducer.sender import packing
 
 NEXT_WAKE_AT = 136
 """Where the snapshot's header has next_wake_ns (layout.h)."""
 STICKY_AT = 4096
 """Where the snapshot has the sticky partitions of all topics, 4 bytes each."""
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """Settings of a front-end whose batches take 10 ms each to compress, in vain."""
+
+    def compress(data):
+        time.sleep(0.01)
+        return bytes(data)
+
+    monkeypatch.setattr(packing, "compressor", lambda codec, level: compress)
+    return {"compression_type": "zstd", "compression_level": 22}
 
 
 def sticky(rig, memory):
@@ -123,3 +139,41 @@ def test_records_without_a_key_go_to_no_partition_without_a_leader_while_one_has
             assert not broker.faults
             with rig.front_ends[0].snapshot.region.memory() as memory:
                 assert sticky(rig, memory) == 0
+
+
+def test_what_lingers_is_left_to_fill_in_a_turn_that_has_no_time_to_compress_it(slow):
+    with ScriptedBroker(partitions=20, nodes=1) as broker, Rig(broker) as rig:
+        rig.attach(linger_ms=0, **slow)
+        rig.attach(linger_ms=20_000, **slow)
+        rig.send(0, 0)
+        rig.settle()
+        for partition in range(1, 20):
+            rig.send(1, partition, size=100, seal=False)
+        rig.send(0, 0, size=100)
+        rig.engine.run(0)
+        lingering = rig.front_ends[1]
+        words = [lingering.get("Q", lingering.row(slot)) for slot in range(19)]
+        assert {word >> 60 for word in words} == {OPEN}
+
+
+def test_what_lingers_does_not_keep_back_what_is_due_when_compressing_takes_long(slow):
+    """Some partitions have a new lingering batch whenever the one before has gone."""
+    with ScriptedBroker(partitions=8, nodes=1) as broker, Rig(broker) as rig:
+        rig.attach(linger_ms=0, **slow)
+        rig.attach(slots=1024, linger_ms=500, **slow)
+        rig.send(0, 0)
+        rig.send(0, 1)
+        rig.settle()
+        rig.send(0, 1, size=100)
+        rig.send(0, 0, size=100)
+        latest = {}
+        while len(rig.heard[0]) < 4 and len(rig.sent[1]) < 100:
+            for partition in range(2, 8):
+                if partition not in latest or latest[partition] in rig.heard[1]:
+                    latest[partition] = len(rig.sent[1])
+                    rig.send(1, partition, size=100, seal=False)
+            rig.engine.run(0)
+            rig.listen()
+        assert len(rig.heard[0]) == 4, "batches that lingered went before it, one after the other"
+        rig.settle()
+        rig.check()
