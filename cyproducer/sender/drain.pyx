@@ -226,6 +226,7 @@ cdef Wire *_new_wire(
         return NULL
     late[0] = (not alone and queue.head.bytes + 400 > room) or put_off(core, queue.head)
     if late[0]:
+        partition.ring = queue  # its turn is not over
         return NULL
     batches[0] = take_head(queue)
     queue.deficit -= batches[0].bytes

@@ -177,3 +177,25 @@ def test_what_lingers_does_not_keep_back_what_is_due_when_compressing_takes_long
         assert len(rig.heard[0]) == 4, "batches that lingered went before it, one after the other"
         rig.settle()
         rig.check()
+
+
+def test_a_batch_that_found_no_room_goes_before_those_of_other_front_ends_of_its_partition():
+    """One large batch beside another front-end's many small ones, and three more partitions that are as busy."""
+    settings = {"max_request_size": 6_000, "max_in_flight_requests_per_connection": 1}
+    with ScriptedBroker(partitions=4, nodes=1) as broker, Rig(broker, **settings) as rig:
+        for _ in range(3):
+            rig.attach(slots=512, linger_ms=0)
+        for partition in range(4):
+            rig.send(2, partition)
+        rig.settle()
+        for number in range(3 * 40):
+            rig.send(2, 1 + number % 3, records=1, size=1_950)
+        rig.send(1, 0, records=1, size=900)
+        rig.send(0, 0, records=1, size=3_700)
+        for _ in range(39):
+            rig.send(1, 0, records=1, size=900)
+        rig.settle()
+        rig.check()
+        log = rig.broker.values(0)
+        place = next(place for place, value in enumerate(log) if value.startswith(b"0/"))
+        assert place < 8, place
