@@ -176,18 +176,19 @@ cdef Wire *_next_wire(
     `late` becomes true where it could go but for the room, or for the time that compressing it takes.
     """
     cdef Wire *wire
+    cdef bint settling
     if partition.retry_at_ns > core.now:
         note_timer(core, partition.retry_at_ns)
         return NULL
     if partition.suspects:
         banish(core, partition)
-    if partition.bumping and not settle_epoch(core, partition):
-        wire = next_to_settle(partition) if partition.in_flight == 0 else NULL
-        return wire if wire != NULL and wire.acks == acks and _fits(wire, room, alone) else NULL
-    if partition.waiting:
+    settling = partition.bumping and not settle_epoch(core, partition)
+    if settling or partition.waiting:
         # retries go singly and in order: the broker must never see a later sequence first
-        wire = partition.wire_head
-        if partition.in_flight or wire.acks != acks:
+        if partition.in_flight:
+            return NULL
+        wire = next_to_settle(partition) if settling else partition.wire_head
+        if wire == NULL or wire.acks != acks:
             return NULL
         late[0] = not _fits(wire, room, alone) or put_off_wire(core, wire)
         return NULL if late[0] else wire

@@ -8,7 +8,7 @@ import time
 import pytest
 from support.fault_rig import Rig
 from support.front_end import OPEN
-from support.scripted_broker import LEADER_NOT_AVAILABLE, Fault, ScriptedBroker
+from support.scripted_broker import INVALID_RECORD, LEADER_NOT_AVAILABLE, Fault, ScriptedBroker
 
 from cyproducer.sender import packing
 
@@ -199,3 +199,27 @@ def test_a_batch_that_found_no_room_goes_before_those_of_other_front_ends_of_its
         log = rig.broker.values(0)
         place = next(place for place, value in enumerate(log) if value.startswith(b"0/"))
         assert place < 8, place
+
+
+def test_a_batch_that_an_epoch_waits_for_gets_room_in_a_request():
+    """It may be in the log already; the one before it was refused. Three other partitions are busy."""
+    settings = {"max_request_size": 6_000, "max_in_flight_requests_per_connection": 2}
+    with ScriptedBroker(partitions=4, nodes=1) as broker, Rig(broker, **settings) as rig:
+        for _ in range(2):
+            rig.attach(slots=512, linger_ms=0)
+        for partition in range(4):
+            rig.send(1, partition)
+        rig.settle()
+        broker.faults.extend([Fault(code=INVALID_RECORD), Fault(close="before")])
+        for _ in range(2):
+            rig.send(0, 0, records=1, size=3_900)
+            rig.engine.run(0)
+        for number in range(3 * 100):
+            rig.send(1, 1 + number % 3, records=1, size=1_950)
+        while len(rig.heard[0]) < 2:
+            rig.engine.run(0)
+            rig.listen()
+        assert rig.errors(0) == [INVALID_RECORD, 0]
+        assert len(rig.heard[1]) < 4 + 150
+        rig.settle()
+        rig.check()
