@@ -234,7 +234,9 @@ cdef Wire *_new_wire(
     CRASHPOINT(b"drain.head-taken")
     count = 1
     size = batches[0].bytes
-    if size < MERGE_BELOW_BYTES and not batches[0].solo and not partition.penalty:
+    # merged it would have to be compressed, offer or not
+    if size < MERGE_BELOW_BYTES and not batches[0].solo and not partition.penalty \
+            and has_time(core, batches[0].front_end):
         _find_company(core, partition, batches, &count, size, room)
     wire = assign(core, partition, batches, count)
     CRASHPOINT(b"drain.assigned")

@@ -1,17 +1,20 @@
 """Who is served when there is more than a request takes, and what a sender does that has to wait."""
 
 import collections
+import gzip
 import struct
 import threading
 import time
 
 import pytest
-from support.fault_rig import Rig
-from support.front_end import OPEN
+from support.fault_rig import NOW, Rig
+from support.front_end import OPEN, SUBMIT_FULL, SUBMIT_OPEN, UNIT
 from support.scripted_broker import INVALID_RECORD, LEADER_NOT_AVAILABLE, Fault, ScriptedBroker
 
+from cyproducer.record.builder import RecordBatchBuilder
 from cyproducer.sender import packing
 
+NO_SLOT = 0xFFFFFFFF
 NEXT_WAKE_AT = 136
 """Where the snapshot's header has next_wake_ns (layout.h)."""
 STICKY_AT = 4096
@@ -223,3 +226,53 @@ def test_a_batch_that_an_epoch_waits_for_gets_room_in_a_request():
         assert len(rig.heard[1]) < 4 + 150
         rig.settle()
         rig.check()
+
+
+def test_batches_that_their_owners_have_compressed_are_not_merged_in_a_turn_without_time(monkeypatch):
+    """Merged they would be compressed once more: one after the other in one turn, since each has an offer."""
+    compressed = []
+
+    def compress(data):
+        compressed.append(len(data))
+        time.sleep(0.01)
+        return bytes(data)
+
+    monkeypatch.setattr(packing, "compressor", lambda codec, level: compress)
+    with ScriptedBroker(partitions=20, nodes=1) as broker, Rig(broker) as rig:
+        for _ in range(2):
+            rig.attach(linger_ms=0, compression_type="gzip", compression_level=7)
+        for partition in range(20):
+            rig.send(0, partition, size=0, records=1)
+        rig.settle()
+        for partition in range(20):
+            for index in range(2):
+                send_packed(rig, index, partition)
+        compressed.clear()
+        rig.engine.run(0)
+        assert len(compressed) == 1
+        rig.settle()
+        rig.check()
+
+
+def send_packed(rig, index, partition):
+    """A batch with its records in gzip beside it, as an owner offers them (slot.h)."""
+    front_end, slot = rig.front_ends[index], len(rig.sent[index])
+    packed_slot = front_end.slot_count - 1 - slot
+    values = [b"%d/%d/%d" % (index, slot, number) + b"x" * 200 for number in range(4)]
+    builder = RecordBatchBuilder(65_536)
+    for value in values:
+        builder.append(NOW, None, value)
+    records = builder.records()
+    packed = gzip.compress(records)
+    at = front_end.chunks_at + packed_slot * UNIT
+    front_end.memory[at:at + len(packed)] = packed
+    front_end.put("Q", front_end.row(packed_slot) + 8, front_end.open_seq + 1)
+    front_end.put("II", front_end.row(packed_slot) + 40, len(packed), NO_SLOT)
+    front_end.put("I", front_end.row(packed_slot) + 56, len(records))
+    rig.sent[index].append((partition, values))
+    front_end.write_chunk(
+        slot, records, 4, topic=rig.number, partition=partition, base=builder.base_timestamp,
+        highest=builder.max_timestamp, next_slot=packed_slot,
+    )
+    front_end.submit(SUBMIT_OPEN, slot)
+    front_end.submit(SUBMIT_FULL, slot)

@@ -7,6 +7,7 @@ to refuse are found before their batch's sequence is looked at, as LogValidator 
 sends (a bad CRC, two batches of a partition in one request) is a complaint; tests want none.
 """
 
+import gzip
 import selectors
 import socket
 import struct
@@ -27,6 +28,7 @@ NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS_AFTER_APPEND, OUT_OF_ORDER, INVALID_EPO
 MESSAGE_TOO_LARGE, INVALID_RECORD = 10, 87
 SEQUENCE_ERRORS = (OUT_OF_ORDER, INVALID_EPOCH, 59)
 HEADER = struct.Struct(">qiibIhiqqqhii")
+GZIP = 1  # in a batch's attributes
 REMEMBERED = 5  # batches of a producer and partition
 SEQUENCES = 2**31
 
@@ -394,7 +396,7 @@ class ScriptedBroker:
     def _bad_records(self, records: bytes) -> list[int]:
         if self.refuses is None:
             return []
-        decoded = decode_records(records[61:], HEADER.unpack_from(records)[-1])[1]
+        decoded = _decoded(records)
         return [index for index, record in enumerate(decoded) if self.refuses(record)]
 
     def _record_errors(self, records: bytes) -> list[dict]:
@@ -432,7 +434,7 @@ class ScriptedBroker:
     def _append(self, partition: Partition, records: bytes) -> tuple[int, int]:
         header = HEADER.unpack_from(records)
         (_, length, _, magic, crc, attributes, last_delta, _, _, pid, epoch, sequence, count) = header
-        if magic != 2 or attributes or length != len(records) - 12 or last_delta != count - 1:
+        if magic != 2 or attributes not in (0, GZIP) or length != len(records) - 12 or last_delta != count - 1:
             self.complaints.append(f"batch header {header} of {len(records)} bytes")
             return CORRUPT_MESSAGE, -1
         if crc32c(records[21:]) != crc:
@@ -446,7 +448,7 @@ class ScriptedBroker:
         offset = partition.end
         partition.end += count
         if self._keep_values:
-            partition.values.extend(record.value for record in decode_records(records[61:], count)[1])
+            partition.values.extend(record.value for record in _decoded(records))
         partition.batches.append((pid, epoch, sequence, count, offset))
         return 0, offset
 
@@ -471,6 +473,12 @@ class ScriptedBroker:
         known.next_sequence = (sequence + count) % SEQUENCES
         known.recent.append((sequence, count, partition.end))
         return 0, -1
+
+
+def _decoded(batch: bytes) -> list[Record]:
+    header = HEADER.unpack_from(batch)
+    records = gzip.decompress(batch[61:]) if header[5] == GZIP else batch[61:]
+    return decode_records(records, header[-1])[1]
 
 
 def _concerns(fault: Fault, partition: int) -> bool:
