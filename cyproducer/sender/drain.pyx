@@ -147,11 +147,11 @@ cdef void _collect(
             continue
         room = core.max_request_size - size[0]
         wire = NULL
-        if partition.twin != NULL and partition.twin.owed:
-            partition.twin.owed = False
-            wire = _next_wire(core, partition.twin, acks, room, count[0] == 0, &late)
         late = False
-        if wire == NULL:
+        if partition.twin != NULL and partition.twin.owed:
+            wire = _next_wire(core, partition.twin, acks, room, count[0] == 0, &late)
+            partition.twin.owed = late
+        if wire == NULL and not late:
             wire = _next_wire(core, partition, acks, room, count[0] == 0, &late)
         if wire == NULL:
             if late and first_late == NULL and not lingering:

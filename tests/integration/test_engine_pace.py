@@ -182,7 +182,8 @@ def test_what_lingers_does_not_keep_back_what_is_due_when_compressing_takes_long
         rig.check()
 
 
-def test_a_batch_that_found_no_room_goes_before_those_of_other_front_ends_of_its_partition():
+@pytest.mark.parametrize("offends", [False, True])
+def test_a_batch_that_found_no_room_goes_before_those_of_other_front_ends_of_its_partition(offends):
     """One large batch beside another front-end's many small ones, and three more partitions that are as busy."""
     settings = {"max_request_size": 6_000, "max_in_flight_requests_per_connection": 1}
     with ScriptedBroker(partitions=4, nodes=1) as broker, Rig(broker, **settings) as rig:
@@ -191,6 +192,9 @@ def test_a_batch_that_found_no_room_goes_before_those_of_other_front_ends_of_its
         for partition in range(4):
             rig.send(2, partition)
         rig.settle()
+        if offends:  # what is sent later goes through the penalty lane
+            rig.send(0, 0, poison=True)
+            rig.settle()
         for number in range(3 * 40):
             rig.send(2, 1 + number % 3, records=1, size=1_950)
         rig.send(1, 0, records=1, size=900)
