@@ -161,7 +161,8 @@ class Brokers:
         was_ready = link.versions is not None
         link.versions = None
         link.exchange = None
-        link.connect_deadline_ms = None
+        if self._is_closed(link):  # else it is being connected to again already
+            link.connect_deadline_ms = None
         for key in [key for key in self._pending if key[0] == link.index]:
             del self._pending[key]
         text = CLOSE_REASONS.get(error) or os.strerror(error)

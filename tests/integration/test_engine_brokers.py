@@ -1,5 +1,8 @@
 """The engine and what is said of the cluster: metadata that is late, wrong or too much, and brokers that are none."""
 
+import contextlib
+import socket
+
 import pytest
 from support.fault_rig import Rig
 from support.front_end import run_until
@@ -120,3 +123,37 @@ def test_bootstrap_servers_are_asked_when_no_known_broker_is_one_any_more(silent
         rig.settle()
         rig.check()
         assert rig.errors(0) == [0, 0]
+
+
+@pytest.fixture
+def black_hole():
+    """An address where connecting never comes to an end: the queue of its listener is full."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(3):
+            client = stack.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex(listener.getsockname())
+        yield listener.getsockname()
+
+
+def test_the_next_address_of_a_broker_that_is_none_has_its_time_limit(rig, broker, black_hole, monkeypatch):
+    resolver = rig.engine._brokers.resolver
+    resolve, asked = resolver.resolve, []
+
+    def resolve_to_both(host, port, then):
+        asked.append(host)
+        if len(asked) > 1:
+            broker.nonsense = False
+            resolve(host, port, then)
+        else:
+            then([(socket.AF_INET, (host, port)), (socket.AF_INET, black_hole)])
+
+    monkeypatch.setattr(brokers, "CONNECTION_SETUP_TIMEOUT_MS", 300)
+    monkeypatch.setattr(resolver, "resolve", resolve_to_both)
+    broker.nonsense = True
+    rig.attach()
+    rig.send(0, 0)
+    rig.settle()
+    rig.check()
+    assert rig.errors(0) == [0]
