@@ -3,7 +3,8 @@
 Records without a key follow it, so that many slow front-ends fill one batch together. It moves on when a
 batch's worth of bytes was drained to it, to a partition drawn at random among those with a leader; with
 partitioner_adaptive_partitioning_enable the longer a partition's queue, the smaller its chance. And it leaves a broker
-that does not answer: nothing is drained there, and Kafka's producer, which counts what is appended, goes on as well.
+that does not answer, or throttles for long: nothing is drained there, and Kafka's producer, which counts what is
+appended, goes on as well.
 """
 
 from libc.stdint cimport int32_t, uint32_t, uint64_t
@@ -14,7 +15,7 @@ from cyproducer.sender.model cimport CONNECTION_READY, Core, Node, Partition, Re
 
 cdef enum:
     STICKY_BYTES = 65536            # batch_size's default
-    STUCK_NS = 1000000000           # a request without an answer for so long
+    STUCK_NS = 1000000000           # no answer for so long, or no request to be sent for so long
     CHECK_NS = 100000000            # how often the brokers are looked at
 
 
@@ -76,9 +77,9 @@ cdef bint _any_answers(Core *core, Topic *topic) noexcept nogil:
 
 
 cdef bint _is_stuck(Core *core, const Node *node) noexcept nogil:
-    """Does the broker not answer, or is there no connection for what waits?"""
+    """Does the broker not answer, or throttle for long, or is there no connection for what waits?"""
     cdef const Request *request = node.sent_head if node.sent_head != NULL else node.out_head
-    if node.state != CONNECTION_READY:
+    if node.state != CONNECTION_READY or node.muted_until_ns > core.now + STUCK_NS:
         return node.ready_count > 0
     return request != NULL and request.sent_ns != 0 and request.sent_ns + STUCK_NS <= core.now
 

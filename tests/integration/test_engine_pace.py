@@ -121,6 +121,27 @@ def test_records_without_a_key_leave_a_broker_that_does_not_answer():
         rig.check()
 
 
+def test_records_without_a_key_leave_a_broker_that_throttles_for_long():
+    with ScriptedBroker(partitions=8, nodes=2) as broker, Rig(broker) as rig:
+        rig.attach(slots=2048, linger_ms=0)
+        broker.faults.append(Fault(throttle_ms=5_000, node=2))
+        with rig.front_ends[0].snapshot.region.memory() as memory:
+            ending = time.monotonic() + 20
+            while broker.faults and time.monotonic() < ending:
+                rig.send(0, sticky(rig, memory), records=1, size=3_000)
+                rig.engine.run(4)
+            assert not broker.faults, "the broker was never sent to"
+            went = []
+            ending = time.monotonic() + 1.5
+            while time.monotonic() < ending:
+                went.append(sticky(rig, memory))
+                rig.send(0, went[-1], records=1, size=100)
+                rig.engine.run(4)
+        assert {partition % 2 for partition in went[-20:]} == {0}, "the throttled one leads the others"
+        rig.settle()
+        rig.check()
+
+
 def test_records_without_a_key_go_to_no_partition_without_a_leader_while_one_has_a_leader():
     """The only broker that leads any does not answer for a while: no partition is better than those it leads."""
 
