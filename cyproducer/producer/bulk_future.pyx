@@ -81,10 +81,11 @@ cdef class BulkFuture:
         """The first batch without an outcome, or None; looks, and does not wait."""
         cdef Batch batch
         cdef bint drained = False
-        while self._settled < self.extent_count:
-            batch = <Batch>self.extents[self._settled].batch
+        cdef Py_ssize_t at = self._settled  # looking lets others run, who may be here as well and go further
+        while at < self.extent_count:
+            batch = <Batch>self.extents[at].batch
             # A batch that got no row of ours in the end may be closed without a record, and has no outcome then.
-            if self.extents[self._settled].count and not batch.done:
+            if self.extents[at].count and not batch.done:
                 batch.refuse_child()
                 if drained:
                     return batch
@@ -92,7 +93,8 @@ cdef class BulkFuture:
                 drained = True
                 if not batch.done:
                     return batch
-            self._settled += 1
+            at += 1
+            self._settled = max(self._settled, at)
         return None
 
     cdef int _settle(self, object timeout) except -1:

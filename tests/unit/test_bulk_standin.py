@@ -10,7 +10,7 @@ import types
 import numpy as np
 import pyarrow as pa
 import pytest
-from standin_sender import StandIn
+from standin_sender import RESULT, StandIn
 from support.process import wait_until
 
 import cyproducer
@@ -261,6 +261,29 @@ def test_a_result_that_is_made_twice(sender, make, monkeypatch, failing):
             assert future.result() is made[1]
     check(sender, made[1], rows)
     assert future.result() is made[1]
+
+
+def test_a_lot_that_is_asked_for_while_it_is_asked_for(sender, make):
+    """Looking for outcomes lets others run, who see the first one as well: no batch is passed over for that."""
+    sender.hold = True
+    future = make().send_array("t", [b"first", b"second"], partition=[0, 1])
+    first, second = future._batches
+    asked = []
+
+    class Asking:
+        def notify(self):
+            asked.append(future.done())
+
+    first.add_waiter(Asking())
+    (front_end,) = sender.front_ends
+    wait_until(lambda: len(front_end.waiting) == 2)
+    slot, (generation, _) = min(front_end.waiting.items(), key=lambda each: front_end.row(each[0])[1])
+    sender.answer(front_end, slot, generation, 1, 7, 0, RESULT)
+    done = future.done()
+    assert (asked, done, first.done, second.done) == ([False], False, True, False)
+    sender.release()
+    assert future.result(20).offset[0] == 7
+    assert future.result().offset[1] == 0
 
 
 def test_the_future_of_a_lot_that_fails(sender, make):
