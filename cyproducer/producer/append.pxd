@@ -41,6 +41,9 @@ ctypedef struct Port:
     int sender_wake_fd
     uint64_t wake_device            # identity of sender_wake_fd
     uint64_t wake_inode
+    int own_fd                      # a socket of ours, which tells what an eventfd does not: they are all one file
+    uint64_t own_device
+    uint64_t own_inode
     bint holds_wakes                # announcements are in a row: one wake-up at its end, by release_wakes
     bint owes_wake
     uint64_t owed_ns                # the earliest deadline among them
@@ -96,8 +99,9 @@ cdef inline void release_wakes(Port *port) noexcept nogil:
 
 
 cdef inline void signal_sender(Port *port) noexcept nogil:
-    """Writes the sender's eventfd, if the descriptor still is one."""
-    if same_file(port.sender_wake_fd, port.wake_device, port.wake_inode):
+    """Writes the sender's eventfd, if the descriptor still is one, and the program has left us our own."""
+    if same_file(port.sender_wake_fd, port.wake_device, port.wake_inode) \
+            and same_file(port.own_fd, port.own_device, port.own_inode):
         eventfd_signal(port.sender_wake_fd)
         CRASHPOINT(b"submit.signalled")
 

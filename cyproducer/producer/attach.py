@@ -113,7 +113,8 @@ class Attachment:
     def close_descriptors(self) -> None:
         """Hangs up; the memory stays mapped. Again: nothing."""
         _attachments.discard(self)
-        if is_still(self.socket.fileno(), self._socket_file):
+        untouched = is_still(self.socket.fileno(), self._socket_file)
+        if untouched:
             self.socket.close()
         else:
             self.socket.detach()
@@ -121,8 +122,12 @@ class Attachment:
             fd = getattr(self, name)
             if fd >= 0:
                 setattr(self, name, -1)
-                if is_still(fd, self._wake_files[name]):
+                # In a child that was forked in between it is too fresh to be known, and ours.
+                still = name not in self._wake_files or is_still(fd, self._wake_files[name])
+                # All eventfds and epolls are one file: it is the sender's if the program has left us the others.
+                if still and (untouched or name == "wake_fd"):
                     os.close(fd)
+                untouched = untouched and still
         if self.arena is not None:
             self.arena.close_descriptor()
 

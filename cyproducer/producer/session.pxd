@@ -31,8 +31,6 @@ cdef class Session(Completion):
     cdef int sleepers
     cdef int socket_fd
     cdef int wake_fd
-    cdef uint64_t own_wake_device           # identity of wake_fd
-    cdef uint64_t own_wake_inode
     cdef uint64_t own_socket_device         # identity of socket_fd
     cdef uint64_t own_socket_inode
     cdef bint losing                        # the estate is being filled

@@ -104,9 +104,6 @@ cdef class Session(Completion):
         self.random = int.from_bytes(os.urandom(8), "little") | 1
         self.socket_fd = attachment.socket.fileno()
         self.wake_fd = attachment.wake_fd
-        status = os.fstat(self.wake_fd)
-        self.own_wake_device = status.st_dev
-        self.own_wake_inode = status.st_ino
         status = os.fstat(self.socket_fd)
         self.own_socket_device = status.st_dev
         self.own_socket_inode = status.st_ino
@@ -127,6 +124,10 @@ cdef class Session(Completion):
         port.sender_wake_fd = self.attachment.sender_wake_fd
         port.wake_device = status.st_dev
         port.wake_inode = status.st_ino
+        status = os.fstat(self.wake_fd)
+        port.own_fd = self.wake_fd
+        port.own_device = status.st_dev
+        port.own_inode = status.st_ino
 
     def __del__(self):
         # Finalizers of one garbage run in any order, this one perhaps before those of objects that look here once
@@ -278,7 +279,10 @@ cdef class Session(Completion):
         cdef Waiter waiter = self.spare
         self.spare = None
         if waiter is not None:
-            waiter.close()
+            if self._owns_descriptors():
+                waiter.close()
+            else:
+                waiter.forget()
         return 0
 
     def rearm(self):
@@ -356,7 +360,7 @@ cdef class Session(Completion):
         """Are they still those of the attachment? A daemon closes what it finds, and opens files of its own."""
         return (
             same_file(self.port.sender_wake_fd, self.port.wake_device, self.port.wake_inode)
-            and same_file(self.wake_fd, self.own_wake_device, self.own_wake_inode)
+            and same_file(self.wake_fd, self.port.own_device, self.port.own_inode)
             and same_file(self.socket_fd, self.own_socket_device, self.own_socket_inode)
         )
 

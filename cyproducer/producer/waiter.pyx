@@ -49,6 +49,12 @@ cdef class Waiter:
             if same_file(fd, self.device, self.inode):
                 close(fd)
 
+    def forget(self):
+        """Instead of close(), where the program closes what it finds: its eventfds and epolls look like ours."""
+        if _opened is not None and _opened.get(self.fd) is self.file:
+            del _opened[self.fd]
+        self.fd = -1
+
     def notify(self):
         """One of the things that are waited for has happened."""
         self.wanted -= 1

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import select
 import socket
 import threading
 import time
@@ -11,6 +12,7 @@ import pytest
 import cyproducer
 from cyproducer import errors
 from cyproducer.producer import waiter as waiter_module
+from cyproducer.producer.attach import Attachment
 
 
 async def _await(future):
@@ -123,6 +125,46 @@ def test_what_is_under_the_numbers_of_closed_descriptors_is_left_alone(sender, p
                 end.recv(100)
             end.close()
         os.close(fd)
+
+
+@pytest.mark.parametrize("kind", ["eventfd", "epoll"])
+def test_what_has_the_inode_of_our_eventfds_is_left_alone_too(sender, producer, kind):
+    """All of them have one: what became of the other descriptors tells."""
+    producer.send("one", b"1").result(10)
+    sender.hold = True
+    future = producer.send("one", b"2")
+    attachment = producer._session.attachment
+    numbers = [attachment.sender_wake_fd, _spare_fd()]
+    os.close(attachment.wake_fd)
+    os.close(attachment.socket.fileno())
+    counter, epoll = os.eventfd(0, os.EFD_NONBLOCK), select.epoll()
+    for fd in numbers:
+        os.dup2(counter if kind == "eventfd" else epoll.fileno(), fd)
+    producer._session.seal_all()  # the sender is to be woken
+    with pytest.raises(errors.OutcomeUnknownError):
+        future.result(10)
+    for fd in numbers:
+        os.close(fd)
+    with pytest.raises(BlockingIOError):
+        os.eventfd_read(counter)
+    os.close(counter)
+    epoll.close()
+
+
+def test_a_child_that_is_forked_while_the_parent_attaches_closes_all_the_same(producer):
+    """Another thread has just opened the wake-up, and not looked yet which file it is."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    attachment = Attachment()
+    attachment.wake_fd = ours.detach()
+    number = attachment.wake_fd
+
+    def child():
+        with pytest.raises(OSError):
+            os.fstat(number)
+
+    assert in_child(child) == "None"
+    attachment.close()
+    theirs.close()
 
 
 def _spare_fd():
