@@ -430,7 +430,7 @@ cdef class KafkaProducer:
             delivery.forget(waiter)
             return True
         delivery.poke()
-        return wait_until([], waiter, lambda: waiter.wanted <= 0, deadline)
+        return wait_until([], waiter, lambda: waiter.wanted <= 0 or session.foreign, deadline)
 
     def close(self, timeout=None):
         """Flushes and detaches; again: nothing.

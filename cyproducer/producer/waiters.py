@@ -134,6 +134,11 @@ def wait_batches(batches: Iterable[Any], timeout: float | None, any_of: bool = F
         left = list(pending)
 
         def over() -> bool:
+            if any(session.foreign for session in sessions):
+                # A signal's handler has forked, or another greenlet.
+                raise errors.ForkedFutureError(
+                    "this process was forked while it waited: what it waited for belongs to the parent process"
+                )
             if any_of:
                 return any(batch.done for batch in left)
             while left and left[-1].done:

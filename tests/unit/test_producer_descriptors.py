@@ -3,6 +3,7 @@
 import asyncio
 import os
 import select
+import signal
 import socket
 import threading
 import time
@@ -11,6 +12,7 @@ import pytest
 
 import cyproducer
 from cyproducer import errors
+from cyproducer.producer import awaiting
 from cyproducer.producer import waiter as waiter_module
 from cyproducer.producer.attach import Attachment
 
@@ -165,6 +167,38 @@ def test_a_child_that_is_forked_while_the_parent_attaches_closes_all_the_same(pr
     assert in_child(child) == "None"
     attachment.close()
     theirs.close()
+
+
+@pytest.mark.parametrize("way", ["result", "wait", "flush"])
+def test_a_child_that_is_forked_by_a_signals_handler_in_the_middle_of_a_wait(sender, producer, monkeypatch, way):
+    sender.hold = True
+    future = producer.send("one", b"1")
+    monkeypatch.setattr(awaiting, "is_patched", lambda: True)  # as gevent, whose greenlets go on in a child
+    read, write = os.pipe()
+    pids = []
+
+    def fork(*_):
+        pids.append(os.fork())
+        if pids[0]:
+            sender.release()
+        else:
+            signal.alarm(10)  # should it wait for ever
+
+    former = signal.signal(signal.SIGUSR1, fork)
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+    try:
+        outcome = WAYS_TO_WAIT[way](producer, future)
+    except BaseException as error:
+        outcome = type(error).__name__
+    if pids == [0]:
+        os.write(write, str(outcome).encode())
+        os._exit(0)
+    signal.signal(signal.SIGUSR1, former)
+    os.close(write)
+    with os.fdopen(read) as stream:
+        assert stream.read() == "ForkedFutureError"
+    assert os.waitpid(pids[0], 0)[1] == 0
+    assert outcome.offset == 0
 
 
 def _spare_fd():
