@@ -48,6 +48,8 @@ cdef double HAND_OVER_S = 5         # at exit, for records that have lost their 
 _log = logging.getLogger("cyproducer")
 _attached = weakref.WeakSet()
 _flushed_process = _finalized_process = None    # the process that has flushed at its exit, or will without atexit
+_flushed_s = 0.0    # that it has waited then
+_reported = set()   # what it has said to be left
 _LAST = -100        # of multiprocessing's finalizers: others may still send
 _of_parents = []    # sessions that a forked child does without; their end would touch what it never needs
 
@@ -532,14 +534,22 @@ def _flush_at_exit():
     """The longest that an exiting process waits for its own outcomes is exit_flush_timeout_ms.
 
     Records that have lost their sender are handed to another one first, or they would end with this process.
+    A child that multiprocessing has spawned comes here twice: what atexit runs in between may send.
     """
-    global _flushed_process
+    global _flushed_process, _flushed_s
+    if _flushed_process != os.getpid():
+        _flushed_process, _flushed_s = os.getpid(), 0.0
+        _reported.clear()
+    began = time.monotonic()
+    try:
+        _flush_all(began - _flushed_s)
+    finally:
+        _flushed_s += time.monotonic() - began
+
+
+def _flush_all(started):
     cdef KafkaProducer producer
     cdef Session session
-    if _flushed_process == os.getpid():
-        return
-    _flushed_process = os.getpid()
-    started = time.monotonic()
     for producer in list(_attached):
         if not producer.closed:
             session = producer.current()
@@ -552,6 +562,9 @@ def _flush_at_exit():
         timeout = producer.settings.exit_flush_timeout_ms
         if timeout > 0 and not producer._finish(started + timeout / 1000):
             batches, records = producer.current().outstanding()
+            if (id(producer), batches, records) in _reported:
+                continue
+            _reported.add((id(producer), batches, records))
             _log.warning(
                 "%d records in %d batches have no outcome after exit_flush_timeout_ms=%d; %s",
                 records, batches, timeout,

@@ -36,6 +36,24 @@ def test_exit_flush_timeout_of_a_process_and_of_multiprocessings_children(sender
     assert done.stderr.count("1 records in 1 batches have no outcome after exit_flush_timeout_ms=50") == 1
 
 
+def test_what_atexit_sends_in_a_child_that_multiprocessing_has_spawned(sender):
+    """Multiprocessing's finalizers have run by then. What was said already is not said again."""
+    sender.hold = True
+    child = (
+        "import atexit, cyproducer\n"
+        f"p = cyproducer.KafkaProducer(sender={sender.path!r}, exit_flush_timeout_ms=50)\n"
+        "p.send('t', b'x', partition=1)\n"
+    )
+    for late, reports in (("", [1]), ("atexit.register(p.send, 't', b'y', partition=2)\n", [1, 2])):
+        code = (
+            "import multiprocessing\n"
+            "spawn = multiprocessing.get_context('spawn')\n"
+            f"c = spawn.Process(target=exec, args=({child + late!r}, {{}})); c.start(); c.join()\n"
+        )
+        lines = run_script(code, check=False).stderr.splitlines()
+        assert [int(line.split()[0]) for line in lines] == reports
+
+
 def test_a_sender_that_was_found_later_counts_at_exit(sender):
     """send() had no time for the sender, and a thread went on."""
     code = (
