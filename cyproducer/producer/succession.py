@@ -78,7 +78,8 @@ def succeed(
                     return None
                 session.hand_over(Session(attachment, settings))
             except BaseException:
-                attachment.close()
+                if session.successor is None:  # else a signal's handler has raised when all was handed over
+                    attachment.close()
                 raise
         return session.successor
     except errors.KafkaError as error:

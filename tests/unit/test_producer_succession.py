@@ -13,7 +13,7 @@ from support.process import run_script, start_script
 
 import cyproducer
 from cyproducer import KafkaProducer, errors
-from cyproducer.producer import attach
+from cyproducer.producer import attach, succession
 
 MIB = 1 << 20
 FAST = {"request_timeout_ms": 1000, "delivery_timeout_ms": 2000}
@@ -491,6 +491,37 @@ def test_a_log_handler_that_sends_while_its_thread_waits_for_a_sender(started, p
     assert type(refused[1]) is errors.SenderUnavailableError
     assert "this thread is just attaching" in str(refused[1])
     producer.close(10)
+
+
+def test_a_signal_as_a_session_has_handed_over_leaves_the_next_one_whole(started, path, monkeypatch):
+    """Its handler raises in the last step, which tells those who wait."""
+    sender = started()
+    sender.hold = True
+    with KafkaProducer(sender=str(path)) as producer:
+        called = []
+        kept = producer.send("one", b"kept", on_delivery=lambda *given: called.append(given))
+        ended = producer._session
+        with monkeypatch.context() as patched:
+            patched.setattr(succession, "begin", lambda session: True)
+            die(sender)
+            ended.on_control()
+
+        class Poked(type(ended.delivery)):
+            def poke(self):
+                del self.__class__.poke
+                raise KeyboardInterrupt
+
+        sender = started()
+        ended.delivery.__class__ = Poked
+        with pytest.raises(KeyboardInterrupt):
+            producer.send("one", b"interrupted")
+        assert producer._session.alive
+        assert producer.send("one", b"next").result(10).offset == 1
+        assert kept.result(10).offset == 0
+        assert values(sender, "one") == [b"kept", b"next"]
+        producer.flush(10)
+        assert len(called) == 1
+        assert sender.attached == 1
 
 
 def test_a_log_handler_that_fails_keeps_nothing_from_the_next_sender(started, path):
