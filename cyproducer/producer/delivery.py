@@ -105,10 +105,11 @@ def _call_ready(delivery: Delivery) -> None:
     ready, waiting = delivery.ready, delivery.waiting
     delivery.calling = True
     while ready or waiting:
-        told = [waiting.popleft() for _ in range(len(waiting))]  # before: they came when what is ready now was
+        told = list(waiting)  # before: they came when what is ready now was
         while ready:
             call_back(ready.popleft())
         for waiter in told:
+            delivery.forget(waiter)
             waiter.notify()
     delivery.calling = False
 

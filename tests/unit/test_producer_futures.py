@@ -18,7 +18,7 @@ from support.process import run_script, wait_until
 
 import cyproducer
 from cyproducer import KafkaProducer, errors
-from cyproducer.producer import awaiting, delivery, waiters
+from cyproducer.producer import awaiting, delivery, futures, waiters
 from cyproducer.producer.delivery import Delivery
 from cyproducer.producer.waiter import Waiter
 
@@ -217,6 +217,24 @@ def test_a_flush_waits_for_the_callbacks_that_were_ready_when_it_came(producer):
     calling.close()
     assert called == [None]
     assert waiter.wanted == 0
+
+
+def test_a_flush_is_told_though_the_callback_thread_ran_out_of_memory(sender, producer, monkeypatch):
+    """The second time that is when it has seen who waits."""
+    failed, called = [], []
+
+    def call_back(batch):
+        if len(failed) < 2:
+            wait_until(lambda: failed or producer._session.delivery.waiting)
+            failed.append(None)
+            producer._session.ready.append(batch)
+            raise MemoryError
+        futures.call_back(batch)
+
+    monkeypatch.setattr(delivery, "call_back", call_back)
+    producer.send("one", b"x", on_delivery=lambda *given: called.append(given))
+    producer.flush(10)
+    assert (len(failed), len(called)) == (2, 1)
 
 
 def test_a_callback_thread_that_ends_tells_who_waits_for_it(sender, producer, monkeypatch):
