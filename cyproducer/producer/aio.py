@@ -144,13 +144,16 @@ async def wait_batch(batch: Any) -> None:
     session = batch.session
     if not batch.add_waiter(waiter):
         return
-    while not batch.done and not session.over:
-        if session.recovering:
-            await _wait_for_successor(waiter, session)
-        else:
-            await waiter.wait(session)
-        waiter.reset()
-        session = session.latest
+    try:
+        while not batch.done and not session.over:
+            if session.recovering:
+                await _wait_for_successor(waiter, session)
+            else:
+                await waiter.wait(session)
+            waiter.reset()
+            session = session.latest
+    finally:
+        batch.remove_waiter(waiter)
 
 
 async def _wait_for_successor(waiter: LoopWaiter, session: Any) -> None:

@@ -18,7 +18,7 @@ from support.process import run_script, wait_until
 
 import cyproducer
 from cyproducer import KafkaProducer, errors
-from cyproducer.producer import awaiting, delivery, futures, waiters
+from cyproducer.producer import aio, awaiting, delivery, futures, waiters
 from cyproducer.producer.delivery import Delivery
 from cyproducer.producer.waiter import Waiter
 
@@ -565,6 +565,21 @@ def test_waits_that_time_out_leave_no_waiter(sender, producer, monkeypatch):
     assert time.monotonic() - started < 9
     timer.join()
     assert kept == [sys.getrefcount(waiter) for waiter in [Waiter(), Waiter()]]
+
+
+def test_awaits_that_time_out_leave_no_waiter(sender, producer):
+    async def main(future):
+        for _ in range(5):
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(_await(future), 0.01)
+        gc.collect()
+        return sum(type(each) is aio.LoopWaiter for each in gc.get_objects())
+
+    sender.hold = True
+    future = producer.send("one", b"1")
+    assert asyncio.run(main(future)) == 0
+    sender.release()
+    assert future.result(10).offset == 0
 
 
 def test_a_batch_that_finishes_before_it_is_waited_for(sender, producer, monkeypatch):
