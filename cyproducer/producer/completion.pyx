@@ -167,7 +167,7 @@ cdef class Completion(Metadata):
     cdef int _tell(self) except -1:
         """Tells the waiters of the batches that are finished, and hands callbacks to their thread."""
         cdef Batch batch
-        cdef list finished = self.finished
+        cdef list finished = self.finished, told = []
         self.finished = []
         for batch in finished:
             if batch.callbacks is not None:
@@ -175,17 +175,33 @@ cdef class Completion(Metadata):
                 self.ready.append(batch)
             waiters = batch.take_waiters()
             if waiters is not None:
-                for waiter in waiters:
-                    waiter.notify()
+                told += waiters
+        error = self.tell_all(told, "notify")
         if self.freed:
             self.freed = False
             if self.inherited:
                 self.take_over()
             if self.memory_queue:
-                self.memory_queue[0].notify()
+                error = self.tell_all((self.memory_queue[0],), "notify") or error
         if self.ready and self.delivery is not None:
-            self.delivery.poke()
+            error = self.tell_all((self.delivery,), "poke") or error
+        if error is not None:
+            raise error
         return 0
+
+    def tell_all(self, waiters, str how):
+        """Calls that method of each. Returns what a signal's handler has raised meanwhile: nobody is left out."""
+        error = None
+        again = []
+        for waiter in waiters:
+            try:
+                getattr(waiter, how)()
+            except BaseException as raised:
+                error = raised
+                again.append(waiter)
+        for waiter in again:
+            getattr(waiter, how)()
+        return error
 
     cdef int _fail(self, object batches, int32_t code) except -1:
         cdef Batch batch

@@ -248,7 +248,11 @@ cdef class Session(Completion):
         """`waiter` is about to poll `descriptors`: outcomes that come from now on wake one who polls."""
         self.waiters.add(waiter)
         self.sleepers += 1
-        self.rearm()
+        try:
+            self.rearm()
+        except BaseException:
+            self.leave_sleep(waiter)  # a signal's handler has raised: the caller does not fall asleep
+            raise
 
     def leave_sleep(self, waiter):
         """The counterpart of enter_sleep."""
@@ -409,14 +413,19 @@ cdef class Session(Completion):
         return 0
 
     cdef int _tell_the_end(self) except -1:
-        self._tell()
-        for waiter in list(self.waiters) + list(self.metadata_waiters) + list(self.memory_queue):
-            waiter.wake()
-        for reader in list(self.loops.values()):
-            reader.close()
+        error = None
+        try:
+            self._tell()
+        except BaseException as raised:
+            error = raised
+        asleep = list(self.waiters) + list(self.metadata_waiters) + list(self.memory_queue)
+        error = self.tell_all(asleep, "wake") or error
+        error = self.tell_all(list(self.loops.values()), "close") or error
         self.loops.clear()
         if self.delivery is not None:
-            self.delivery.poke()
+            error = self.tell_all((self.delivery,), "poke") or error
+        if error is not None:
+            raise error
         return 0
 
     # ---------------------------------------------------------------- succession
@@ -436,10 +445,12 @@ cdef class Session(Completion):
             lost, kept = self._bequeath()
             self.losing = False
         self._bury()
-        self.attachment.close_descriptors()
-        self._tell_the_end()
-        if self.inherited:
-            _succession.begin(self)
+        try:
+            self.attachment.close_descriptors()
+            self._tell_the_end()
+        finally:  # a signal's handler may raise
+            if self.inherited:
+                _succession.begin(self)
         if lost or kept:  # a log handler may raise: who waits knows it by now
             _log.warning("%s; %d batches may have gone out, %d others are kept for the next sender", reason, lost, kept)
 

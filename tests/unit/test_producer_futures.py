@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import signal
+import struct
 import sys
 import threading
 import time
@@ -593,6 +594,37 @@ def test_a_batch_that_finishes_before_it_is_waited_for(sender, producer, monkeyp
 
     monkeypatch.setattr(awaiting, "is_patched", finish)
     assert future.result(10).offset == 0
+
+
+def test_a_signal_while_waiters_are_told_leaves_out_none(sender, producer):
+    """Its handler raises in a waiter of asyncio, which is Python."""
+    told = []
+
+    class Interrupted:
+        def notify(self):
+            told.append("first")
+            if len(told) == 1:
+                raise KeyboardInterrupt
+
+    class Other:
+        def notify(self):
+            told.append("second")
+
+    sender.hold = True
+    for partition, waiter in enumerate((Interrupted(), Other())):
+        assert producer.send("t", b"x", partition=partition)._batch.add_waiter(waiter)
+    session = producer._session
+    (front_end,) = sender.front_ends
+    wait_until(lambda: len(front_end.waiting) == 2)
+    sender.release()
+    wait_until(lambda: front_end.outcome_tail == 2)
+    with pytest.raises(KeyboardInterrupt):
+        session.enter_sleep(Waiter())
+    assert sorted(told) == ["first", "first", "second"]
+    assert session.unfinished() == []
+    (sleeping,) = struct.unpack_from("=I", front_end.memory, 128)
+    assert not sleeping & 1
+    assert not session.waiters
 
 
 def test_a_batch_that_finishes_as_it_is_waited_for(producer):

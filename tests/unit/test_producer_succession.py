@@ -9,7 +9,7 @@ from collections import defaultdict
 
 import pytest
 from standin_sender import StandIn
-from support.process import run_script, start_script
+from support.process import run_script, start_script, wait_until
 
 import cyproducer
 from cyproducer import KafkaProducer, errors
@@ -522,6 +522,30 @@ def test_a_signal_as_a_session_has_handed_over_leaves_the_next_one_whole(started
         producer.flush(10)
         assert len(called) == 1
         assert sender.attached == 1
+
+
+def test_a_signal_as_a_sender_is_lost_keeps_nothing_from_the_next_one(started, path, monkeypatch):
+    """Its handler raises while the descriptors are closed. Nobody waits, and nobody sends again."""
+    sender = started()
+    sender.hold = True
+    with KafkaProducer(sender=str(path)) as producer:
+        producer.send("one", b"kept")
+        session = producer._session
+        close = attach.Attachment.close_descriptors
+
+        def interrupted(attachment):
+            close(attachment)
+            if attachment is session.attachment:
+                raise KeyboardInterrupt
+
+        die(sender)
+        with monkeypatch.context() as patched:
+            patched.setattr(attach.Attachment, "close_descriptors", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                session.on_control()
+        sender = started()
+        wait_until(lambda: sender.log)
+        assert values(sender, "one") == [b"kept"]
 
 
 def test_a_log_handler_that_fails_keeps_nothing_from_the_next_sender(started, path):
