@@ -42,12 +42,16 @@ class LoopReader:
 
     def __init__(self, session: Any, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        wake, control = (os.dup(fd) for fd in session.descriptors)
-        self.files = {fd: file_of(fd) for fd in (wake, control)}
-        _descriptors.update(self.files)
+        self.files: dict[int, tuple[int, int]] = {}
         alive = weakref.ref(session)
-        loop.add_reader(wake, _serve, alive, "on_wake")
-        loop.add_reader(control, _serve, alive, "on_control")
+        try:
+            for fd, method in zip(session.descriptors, ("on_wake", "on_control"), strict=True):
+                copied = os.dup(fd)
+                self.files[copied] = _descriptors[copied] = file_of(copied)
+                loop.add_reader(copied, _serve, alive, method)
+        except BaseException:  # it is the limit of descriptors, for one
+            self._stop()
+            raise
 
     def close(self) -> None:
         """Ends the watch, from any thread."""

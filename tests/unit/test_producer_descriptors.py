@@ -1,6 +1,7 @@
 """A producer's descriptors: in a forked child, and in a program that closes or replaces what it finds."""
 
 import asyncio
+import errno
 import os
 import select
 import signal
@@ -205,6 +206,30 @@ def _spare_fd():
     """The eventfd that the session keeps for the next wait."""
     (fd,) = [fd for fd in map(int, os.listdir("/proc/self/fd")) if fd in waiter_module._opened]
     return fd
+
+
+def test_an_await_at_the_limit_of_descriptors_keeps_none(sender, producer, monkeypatch):
+    """The first of the two that it needs is there."""
+    producer.send("one", b"1").result(10)
+    sender.hold = True
+    future = producer.send("one", b"2")
+    copied = []
+    dup = os.dup
+
+    def limited(fd):
+        if copied:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        copied.append(dup(fd))
+        return copied[0]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "dup", limited)
+        with pytest.raises(OSError, match="Too many open files"):
+            asyncio.run(_await(future))
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(copied[0])
+    sender.release()
+    assert asyncio.run(_await(future)).offset == 1
 
 
 def test_a_child_closes_nothing_of_the_program(sender, producer):
