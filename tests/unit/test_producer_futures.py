@@ -6,7 +6,6 @@ import gc
 import logging
 import os
 import signal
-import struct
 import sys
 import threading
 import time
@@ -19,7 +18,7 @@ from support.process import run_script, wait_until
 
 import cyproducer
 from cyproducer import KafkaProducer, errors
-from cyproducer.producer import aio, awaiting, delivery, futures, waiters
+from cyproducer.producer import aio, awaiting, delivery, waiters
 from cyproducer.producer.delivery import Delivery
 from cyproducer.producer.waiter import Waiter
 
@@ -218,24 +217,6 @@ def test_a_flush_waits_for_the_callbacks_that_were_ready_when_it_came(producer):
     calling.close()
     assert called == [None]
     assert waiter.wanted == 0
-
-
-def test_a_flush_is_told_though_the_callback_thread_ran_out_of_memory(sender, producer, monkeypatch):
-    """The second time that is when it has seen who waits."""
-    failed, called = [], []
-
-    def call_back(batch):
-        if len(failed) < 2:
-            wait_until(lambda: failed or producer._session.delivery.waiting)
-            failed.append(None)
-            producer._session.ready.append(batch)
-            raise MemoryError
-        futures.call_back(batch)
-
-    monkeypatch.setattr(delivery, "call_back", call_back)
-    producer.send("one", b"x", on_delivery=lambda *given: called.append(given))
-    producer.flush(10)
-    assert (len(failed), len(called)) == (2, 1)
 
 
 def test_a_callback_thread_that_ends_tells_who_waits_for_it(sender, producer, monkeypatch):
@@ -594,37 +575,6 @@ def test_a_batch_that_finishes_before_it_is_waited_for(sender, producer, monkeyp
 
     monkeypatch.setattr(awaiting, "is_patched", finish)
     assert future.result(10).offset == 0
-
-
-def test_a_signal_while_waiters_are_told_leaves_out_none(sender, producer):
-    """Its handler raises in a waiter of asyncio, which is Python."""
-    told = []
-
-    class Interrupted:
-        def notify(self):
-            told.append("first")
-            if len(told) == 1:
-                raise KeyboardInterrupt
-
-    class Other:
-        def notify(self):
-            told.append("second")
-
-    sender.hold = True
-    for partition, waiter in enumerate((Interrupted(), Other())):
-        assert producer.send("t", b"x", partition=partition)._batch.add_waiter(waiter)
-    session = producer._session
-    (front_end,) = sender.front_ends
-    wait_until(lambda: len(front_end.waiting) == 2)
-    sender.release()
-    wait_until(lambda: front_end.outcome_tail == 2)
-    with pytest.raises(KeyboardInterrupt):
-        session.enter_sleep(Waiter())
-    assert sorted(told) == ["first", "first", "second"]
-    assert session.unfinished() == []
-    (sleeping,) = struct.unpack_from("=I", front_end.memory, 128)
-    assert not sleeping & 1
-    assert not session.waiters
 
 
 def test_a_batch_that_finishes_as_it_is_waited_for(producer):
