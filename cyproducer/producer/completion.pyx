@@ -176,7 +176,7 @@ cdef class Completion(Metadata):
             waiters = batch.take_waiters()
             if waiters is not None:
                 told += waiters
-        error = self.tell_all(told, "notify")
+        error = self.tell_all(told, "notify") if told else None
         if self.freed:
             self.freed = False
             if self.inherited:
