@@ -150,12 +150,12 @@ cdef void _collect(
         late = False
         if partition.twin != NULL and partition.twin.owed:
             wire = _next_wire(core, partition.twin, acks, room, count[0] == 0, &late)
-            partition.twin.owed = late
+            partition.twin.owed = late and wire == NULL
         if wire == NULL and not late:
             wire = _next_wire(core, partition, acks, room, count[0] == 0, &late)
+        if late and first_late == NULL and not lingering:
+            first_late = partition
         if wire == NULL:
-            if late and first_late == NULL and not lingering:
-                first_late = partition
             continue
         if not stamp(core, wire):
             reject_changed(core, wire)
@@ -173,7 +173,7 @@ cdef Wire *_next_wire(
 ) noexcept nogil:
     """The partition's next wire for a request with `room` bytes; NULL: not now. `alone`: it may exceed the room.
 
-    `late` becomes true where it could go but for the room, or for the time that compressing it takes.
+    `late` becomes true where one could go but for the room, or for the time that compressing it takes.
     """
     cdef Wire *wire
     cdef bint settling
@@ -209,24 +209,23 @@ cdef Wire *_new_wire(
     cdef uint32_t count = 0
     cdef uint64_t size
     cdef bint idempotent
-    cdef Queue *queue = _next_queue(core, partition, acks)
+    cdef Queue *queue
     cdef Wire *wire
+    if partition.unresolved >= (1 if partition.penalty else UNRESOLVED_MAX):
+        return NULL
+    queue = _next_queue(core, partition, acks, late)
     if queue == NULL:
         return NULL
     idempotent = queue.front_end.idempotent
-    if partition.unresolved >= (1 if partition.penalty else UNRESOLVED_MAX):
-        return NULL
     if idempotent and not partition.acknowledged and any_idempotent(partition):
         return NULL  # one until the broker has answered for this producer id and epoch
     if idempotent and lane_producer_id(core, partition) < 0:
         want_producer_id(core, partition)
         return NULL
-    if queue.head.state == BATCH_LINGERING and not has_time(core, queue.front_end):
-        return NULL  # until there is, or it is due, its owner may fill it
     if not _close_head(core, queue):
         return NULL
-    late[0] = (not alone and queue.head.bytes + 400 > room) or put_off(core, queue.head)
-    if late[0]:
+    if not alone and queue.head.bytes + 400 > room:
+        late[0] = True
         partition.ring = queue  # its turn is not over
         return NULL
     batches[0] = take_head(queue)
@@ -277,10 +276,14 @@ cdef bint _owner_packs(Batch *batch) noexcept nogil:
     return word_continues(word) or word_state(word) == CYP_READY
 
 
-cdef Queue *_next_queue(Core *core, Partition *partition, int16_t acks) noexcept nogil:
-    """The queue whose turn it is. Ready heads before lingering ones; the deficit decides among the ready."""
+cdef Queue *_next_queue(Core *core, Partition *partition, int16_t acks, bint *late) noexcept nogil:
+    """The queue whose turn it is. Ready heads before lingering ones; the deficit decides among the ready.
+
+    `late` becomes true if one is passed over whose head there is no time to compress: its turn is not over.
+    """
     cdef Queue *queue = partition.ring
     cdef Queue *lingering = NULL
+    cdef Queue *passed = NULL
     cdef uint32_t left, _round
     cdef bint some_ready = False
     if queue == NULL:
@@ -291,8 +294,13 @@ cdef Queue *_next_queue(Core *core, Partition *partition, int16_t acks) noexcept
             left -= 1
             if queue.front_end.acks == acks and (partition.penalty or not queue.offender):
                 if queue.head.state == BATCH_LINGERING:
-                    if lingering == NULL and not _owner_packs(queue.head):
+                    # without time to compress it, its owner may fill it
+                    if lingering == NULL and has_time(core, queue.front_end) and not _owner_packs(queue.head):
                         lingering = queue
+                elif put_off(core, queue.head):
+                    if passed == NULL:
+                        passed = queue
+                    late[0] = True
                 else:
                     some_ready = True
                     queue.deficit = min(queue.deficit + QUANTUM_BYTES, <int64_t>core.max_request_size + QUANTUM_BYTES)
@@ -300,11 +308,24 @@ cdef Queue *_next_queue(Core *core, Partition *partition, int16_t acks) noexcept
                         queue.deficit = <int64_t>queue.head.bytes  # alone it runs up no debt
                     if queue.deficit >= <int64_t>queue.head.bytes:
                         partition.ring = queue.next
+                        if passed != NULL and passed != queue:  # its owner may have compressed it meanwhile
+                            _place_last(partition, passed, queue)
                         return queue
             queue = queue.next
         if not some_ready:
             break
     return lingering
+
+
+cdef void _place_last(Partition *partition, Queue *first, Queue *last) noexcept nogil:
+    """The ring of the partition's queues begins with `first`, and ends with `last`, another one."""
+    last.previous.next = last.next
+    last.next.previous = last.previous
+    last.next = first
+    last.previous = first.previous
+    first.previous.next = last
+    first.previous = last
+    partition.ring = first
 
 
 cdef void _find_company(

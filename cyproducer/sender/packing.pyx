@@ -16,7 +16,7 @@ from libc.stdint cimport INT32_MIN, int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
-from cyproducer.sender.model cimport Batch, Core, FrontEnd, Wire
+from cyproducer.sender.model cimport BATCH_CLOSED, Batch, Core, FrontEnd, Wire
 from cyproducer.sender.partitions cimport note_timer
 from cyproducer.shm.atomics cimport load_relaxed, load_relaxed32
 from cyproducer.shm.clock cimport monotonic_ns
@@ -76,8 +76,8 @@ cdef bint has_time(const Core *core, const FrontEnd *front_end) noexcept nogil:
 
 
 cdef bint put_off(Core *core, Batch *batch) noexcept nogil:
-    """Would a closed batch have to be compressed in a turn that has done so for long enough? The next comes at once."""
-    if has_time(core, batch.front_end) or _offered(batch) != CYP_NONE:
+    """Would a batch have to be compressed in a turn that has done so for long enough? The next comes at once."""
+    if has_time(core, batch.front_end) or (batch.state == BATCH_CLOSED and _offered(batch) != CYP_NONE):
         return False
     note_timer(core, core.now)
     return True

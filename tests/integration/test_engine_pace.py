@@ -301,3 +301,49 @@ def send_packed(rig, index, partition):
     )
     front_end.submit(SUBMIT_OPEN, slot)
     front_end.submit(SUBMIT_FULL, slot)
+
+
+def test_what_needs_no_compression_goes_before_what_does_in_its_partition_too(slow):
+    with ScriptedBroker(partitions=20, nodes=1) as broker, Rig(broker) as rig:
+        rig.attach(linger_ms=0, **slow)
+        for _ in range(2):
+            rig.attach(linger_ms=0)
+        for partition in range(20):
+            rig.send(0, partition, records=1)
+        rig.settle()
+        for partition in range(20):
+            rig.send(0, partition, size=100)
+        rig.engine.run(0)
+        for index in (1, 2):
+            rig.send(index, 19)
+        while not (rig.heard[1] and rig.heard[2]):
+            rig.engine.run(0)
+            rig.listen()
+        assert len(rig.heard[0]) < 20 + 10
+        rig.settle()
+        rig.check()
+
+
+def test_what_has_to_be_compressed_has_its_turn_in_a_partition_where_others_need_no_time(slow):
+    """Two other front-ends have a new batch there whenever one has gone; other partitions have to be compressed too."""
+    with ScriptedBroker(partitions=4, nodes=1) as broker, Rig(broker) as rig:
+        rig.attach(linger_ms=0, **slow)
+        rig.attach(slots=1024, linger_ms=0, **slow)
+        for _ in range(2):
+            rig.attach(slots=1024, linger_ms=0)
+        for index in range(2):
+            for partition in range(4):
+                rig.send(index, partition, records=1)
+        rig.settle()
+        for number in range(3 * 50):
+            rig.send(1, 1 + number % 3, size=100)
+        for index in (2, 3):
+            for _ in range(200):
+                rig.send(index, 0, size=1_500)
+        rig.send(0, 0, size=100)
+        while len(rig.heard[0]) < 5:
+            rig.engine.run(0)
+            rig.listen()
+        assert len(rig.heard[1]) < 4 + 30
+        rig.settle(60)
+        rig.check()
