@@ -6,7 +6,7 @@ closed with a reset (SO_LINGER 0), so that unsent bytes of a dead sender die wit
 """
 
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport UINT64_MAX, int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memmove
 from posix.uio cimport iovec, writev
@@ -289,21 +289,29 @@ cdef void close_connection(Core *core, Node *node, int32_t reason) noexcept nogi
 
 
 cdef void check_timeouts(Core *core) noexcept nogil:
-    """A request without an answer for request_timeout_ms costs its connection."""
+    """A request without an answer for request_timeout_ms costs its connection.
+
+    An answer may have come while this process was stopped: it is read before, as Kafka's NetworkClient.poll does.
+    """
     cdef uint32_t index
     cdef uint64_t deadline
     cdef Node *node
-    cdef Request *request
     for index in range(core.node_count):
         node = core.nodes[index]
-        if node.state == CONNECTION_CLOSED:
-            continue
-        request = node.sent_head if node.sent_head != NULL else node.out_head
-        if request == NULL or request.sent_ns == 0:
-            continue
-        # A broker that throttles does not read what is on the way to it meanwhile.
-        deadline = max(request.sent_ns, node.muted_until_ns) + core.request_timeout_ns
+        deadline = _answer_deadline(core, node)
+        if deadline <= core.now:
+            _read_available(core, node)
+            deadline = _answer_deadline(core, node)
         if deadline <= core.now:
             close_connection(core, node, CLOSE_TIMEOUT)
-        else:
+        elif deadline != UINT64_MAX:
             note_timer(core, deadline)
+
+
+cdef uint64_t _answer_deadline(const Core *core, const Node *node) noexcept nogil:
+    """When the oldest request that is being written, or was, has to be answered; UINT64_MAX without one."""
+    cdef const Request *request = node.sent_head if node.sent_head != NULL else node.out_head
+    if node.state == CONNECTION_CLOSED or request == NULL or request.sent_ns == 0:
+        return UINT64_MAX
+    # A broker that throttles does not read what is on the way to it meanwhile.
+    return max(request.sent_ns, node.muted_until_ns) + core.request_timeout_ns
