@@ -3,7 +3,7 @@
 import json
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,6 +67,11 @@ def runs_of(found: Mapping[str, Mapping[str, Any]]) -> list[Run]:
     for name, made in sorted(found.items(), key=lambda item: item[1]["began"]):
         by_run.setdefault(json.dumps([made.get("commit"), made["limits"]], sort_keys=True), []).append(name)
     return [_run(names, found[names[0]]) for names in by_run.values()]
+
+
+def largest(runs: Sequence[Run]) -> Run:
+    """The one that most results are of; of several the newest."""
+    return max(reversed(runs), key=lambda run: len(run.names))
 
 
 def _run(names: list[str], first: Mapping[str, Any]) -> Run:

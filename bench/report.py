@@ -12,7 +12,7 @@ from bench.figures import FIGURES, shown
 from bench.goals import Verdict, find, judge
 from bench.growth import COMPARISONS
 from bench.limits import LABELS
-from bench.origin import Run, runs_of
+from bench.origin import Run, largest, runs_of
 
 BROKEN_OFF = "broken off"
 BEGIN, END = "<!-- bench: figures -->", "<!-- bench: end of figures -->"
@@ -108,14 +108,14 @@ def reached(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def limits_table(found: Mapping[str, Mapping[str, Any]], runs: Sequence[Run]) -> list[str]:
-    """The limits of the newest run; each comparison is judged by those of its own."""
-    newest = found[runs[-1].names[-1]]["limits"]
+    """The limits of the largest run; each comparison is judged by those of its own."""
+    limits = found[largest(runs).names[-1]]["limits"]
     rows = []
     for name, label in LABELS.items():
-        if name in newest:
+        if name in limits:
             unit = "GB/s" if name.endswith("gb_per_s") else "1/s" if name.endswith("rate") else "us"
-            rows.append([label, f"{newest[name]:,.4g} {unit}"])
-    return table(["", "measured" if len(runs) == 1 else "measured in the newest run"], rows)
+            rows.append([label, f"{limits[name]:,.4g} {unit}"])
+    return table(["", "measured" if len(runs) == 1 else "measured in the run that most comparisons are of"], rows)
 
 
 def figures_table(comparison: Comparison, made: Mapping[str, Any]) -> list[str]:
@@ -156,18 +156,18 @@ def section(comparison: Comparison, made: Mapping[str, Any], directory: Path, ru
 
 
 def about(found: Mapping[str, Mapping[str, Any]], runs: Sequence[Run]) -> list[str]:
-    """Machine and versions of the newest run, and how many there are."""
-    newest = runs[-1]
+    """Machine and versions of the largest run, and how many there are."""
+    most = largest(runs)
     machine: dict[str, Any] = {}
-    for name in newest.names:
+    for name in most.names:
         machine |= found[name]["machine"]
     versions = [f"{name} {version}" for name, version in machine["packages"].items()]
     versions += [f"{label} {machine[name]}" for name, label in OTHER_VERSIONS.items() if name in machine]
     took = sum(one["took"] for one in found.values()) / 60
     if len(runs) == 1:
-        when, below = f"{newest.day}, {newest.code}", f"The comparisons below took {took:.0f} minutes"
+        when, below = f"{most.day}, {most.code}", f"The comparisons below took {took:.0f} minutes"
     else:
-        when = f"{newest.day}, {newest.code}, the newest of {len(runs)} runs"
+        when = f"{most.day}, {most.code}, the run of most comparisons of {len(runs)}"
         below = f"Each comparison below says which run it is of; they took {took:.0f} minutes together"
     return [
         f"{when}: {machine['cores']} cores of {machine['processor']}, {machine['memory_mib'] / 1024:.0f} GiB, Linux "

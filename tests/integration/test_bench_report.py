@@ -96,7 +96,7 @@ def test_results_of_several_runs_say_which_they_are_of(tmp_path):
     assert "The comparisons below took 1 minutes;" in text
     results.write(tmp_path / "results", second)
     text = report.write(tmp_path / "results").read_text()
-    assert "2027-01-16, commit abc1234 with changes, the newest of 2 runs: 2 cores of Q" in text
+    assert "2027-01-16, commit abc1234 with changes, the run of most comparisons of 2: 2 cores of Q" in text
     assert "numpy 2, librdkafka 2.16.1, Java 17.0.1, Kafka 4." in text
     assert "The comparisons below took" not in text
     assert "Of the run of 2027-01-15 08:00 UTC, commit not known, P, loopback 7.5 GB/s." in text
