@@ -14,6 +14,7 @@ cdef Queue *queue_for(FrontEnd *front_end, Partition *partition) noexcept nogil
 cdef bint seal(Core *core, Batch *batch) noexcept nogil
 cdef Batch *take_head(Queue *queue) noexcept nogil
 cdef void put_back(Batch *batch) noexcept nogil
+cdef void place_last(Queue *queue, Queue *first) noexcept nogil
 cdef void move_queue(Queue *queue, Partition *lane) noexcept nogil
 cdef void remove(Queue *queue, Batch *batch) noexcept nogil
 cdef void scan(Core *core, FrontEnd *front_end) noexcept nogil

@@ -228,6 +228,15 @@ cdef void _ring_remove(Queue *queue) noexcept nogil:
     partition.queue_count -= 1
 
 
+cdef void place_last(Queue *queue, Queue *first) noexcept nogil:
+    """The partition's ring begins with `first`, and ends with `queue`, another one."""
+    cdef int64_t deficit = queue.deficit
+    _ring_remove(queue)
+    queue.partition.ring = first
+    _ring_insert(queue)
+    queue.deficit = deficit
+
+
 cdef void _enqueue(Queue *queue, Batch *batch) noexcept nogil:
     batch.queue = queue
     batch.next = NULL

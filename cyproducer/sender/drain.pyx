@@ -13,7 +13,7 @@ from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.layout cimport CYP_BLOCK_BYTES, CYP_READY
 from cyproducer.shm.slot cimport slot_glance
 from cyproducer.shm.word cimport word_bytes, word_continues, word_state
-from cyproducer.sender.accumulator cimport put_back, seal, take_head
+from cyproducer.sender.accumulator cimport place_last, put_back, seal, take_head
 from cyproducer.sender.connection cimport enqueue
 from cyproducer.sender.entries cimport any_idempotent, assign, stamp
 from cyproducer.sender.epoch cimport next_to_settle, settle_epoch, want_producer_id
@@ -309,23 +309,12 @@ cdef Queue *_next_queue(Core *core, Partition *partition, int16_t acks, bint *la
                     if queue.deficit >= <int64_t>queue.head.bytes:
                         partition.ring = queue.next
                         if passed != NULL and passed != queue:  # its owner may have compressed it meanwhile
-                            _place_last(partition, passed, queue)
+                            place_last(queue, passed)
                         return queue
             queue = queue.next
         if not some_ready:
             break
     return lingering
-
-
-cdef void _place_last(Partition *partition, Queue *first, Queue *last) noexcept nogil:
-    """The ring of the partition's queues begins with `first`, and ends with `last`, another one."""
-    last.previous.next = last.next
-    last.next.previous = last.previous
-    last.next = first
-    last.previous = first.previous
-    first.previous.next = last
-    first.previous = last
-    partition.ring = first
 
 
 cdef void _find_company(
