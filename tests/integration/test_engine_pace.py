@@ -220,16 +220,21 @@ def test_what_lingers_does_not_keep_back_what_is_due_when_compressing_takes_long
         rig.check()
 
 
+def attach_all(rig, count):
+    """Front-ends with room for many batches; the last has sent to each of the four partitions, which know it."""
+    for _ in range(count):
+        rig.attach(slots=512, linger_ms=0)
+    for partition in range(4):
+        rig.send(count - 1, partition)
+    rig.settle()
+
+
 @pytest.mark.parametrize("offends", [False, True])
 def test_a_batch_that_found_no_room_goes_before_those_of_other_front_ends_of_its_partition(offends):
     """One large batch beside another front-end's many small ones, and three more partitions that are as busy."""
     settings = {"max_request_size": 6_000, "max_in_flight_requests_per_connection": 1}
     with ScriptedBroker(partitions=4, nodes=1) as broker, Rig(broker, **settings) as rig:
-        for _ in range(3):
-            rig.attach(slots=512, linger_ms=0)
-        for partition in range(4):
-            rig.send(2, partition)
-        rig.settle()
+        attach_all(rig, 3)
         if offends:  # what is sent later goes through the penalty lane
             rig.send(0, 0, poison=True)
             rig.settle()
@@ -250,11 +255,7 @@ def test_a_batch_that_an_epoch_waits_for_gets_room_in_a_request():
     """It may be in the log already; the one before it was refused. Three other partitions are busy."""
     settings = {"max_request_size": 6_000, "max_in_flight_requests_per_connection": 2}
     with ScriptedBroker(partitions=4, nodes=1) as broker, Rig(broker, **settings) as rig:
-        for _ in range(2):
-            rig.attach(slots=512, linger_ms=0)
-        for partition in range(4):
-            rig.send(1, partition)
-        rig.settle()
+        attach_all(rig, 2)
         broker.faults.extend([Fault(code=INVALID_RECORD), Fault(close="before")])
         for _ in range(2):
             rig.send(0, 0, records=1, size=3_900)
