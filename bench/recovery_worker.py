@@ -23,7 +23,7 @@ from cyproducer import KafkaProducer
 from cyproducer.observe.status import status
 
 DOUBLE = struct.Struct("d")
-KEPT_BUSY = 100
+JUST_SENT = 100
 """Records that a front-end has just sent when it is killed."""
 LONG_LIFE_S = 1.1
 """A sender that lives for less is not restarted at once (`backoff_s` of the supervisor)."""
@@ -84,7 +84,7 @@ def reclaim(producer: KafkaProducer, topic: str, value: bytes) -> float:
 
     def act(write: int) -> None:
         producer.send(topic, value).result(60)
-        for _ in range(KEPT_BUSY):
+        for _ in range(JUST_SENT):
             producer.send(topic, value)
         session: Any = producer._session
         socket.send_fds(theirs, [b"+"], [session.attachment.socket.fileno()])
@@ -130,7 +130,7 @@ def main() -> None:
         "restart": [restart(producer, topic, value) for _ in range(order["restart"])],
     }
     producer.close()
-    each = {"forked": 1, "fresh": 1, "reclaim": 1 + KEPT_BUSY, "restart": 2}
+    each = {"forked": 1, "fresh": 1, "reclaim": 1 + JUST_SENT, "restart": 2}
     sent = 1 + sum(len(found) * each[what] for what, found in times.items())
     print(json.dumps({"sent": sent, "times_ms": times}), flush=True)
     sys.stdin.readline()
