@@ -1,9 +1,10 @@
-"""Builds one extension module per ``.pyx`` file; a release build fails on Cython's performance hints.
+"""Build one extension module per ``.pyx`` file. A release build fails if Cython prints performance hints.
 
-CYPRODUCER_DEBUG=1        invariants checked and counted, bounds checks on, no optimisation
-CYPRODUCER_SANITIZE=a,b   with the compiler's sanitizers (address,undefined); tests/support/sanitized.py runs it
-CYPRODUCER_BUILD_ONLY=a,b build only the rooms (directories) named
-CYPRODUCER_BUILD_JOBS=n   compile so many files at a time
+CYPRODUCER_DEBUG=1        check and count invariants, check bounds, do not optimise
+CYPRODUCER_SANITIZE=a,b   use the compiler's sanitizers (address,undefined); tests/support/sanitized.py runs the result
+CYPRODUCER_BUILD_ONLY=a,b build only these directories, with their subdirectories
+CYPRODUCER_BUILD_JOBS=n   compile n files at the same time
+CFLAGS=-O1                optimise at this level instead of -O3
 """
 
 import os
@@ -14,12 +15,13 @@ from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 DEBUG = os.environ.get("CYPRODUCER_DEBUG", "") not in ("", "0")
-# Neither setuptools nor Cython notices that flags or directives changed: each kind of build has its own place.
+# Each kind of build has its own directory, because neither setuptools nor Cython detects changed flags or directives.
 SANITIZE = os.environ.get("CYPRODUCER_SANITIZE", "")
 BUILD = f"build/{'debug' if DEBUG else 'release'}{'-' if SANITIZE else ''}{SANITIZE.replace(',', '-')}"
-ONLY = {room for room in os.environ.get("CYPRODUCER_BUILD_ONLY", "").split(",") if room}
+ONLY = {name for name in os.environ.get("CYPRODUCER_BUILD_ONLY", "").split(",") if name}
 JOBS = int(os.environ.get("CYPRODUCER_BUILD_JOBS") or 0)
 DIRECTIVES = {
     "language_level": 3,
@@ -35,7 +37,10 @@ COMPILE_ARGS = ["-std=gnu11", "-Wall", "-Wno-unused-function", "-fno-strict-alia
 if DEBUG:
     COMPILE_ARGS += ["-O1", "-g", "-DCYPRODUCER_DEBUG=1"]
 else:
-    COMPILE_ARGS += ["-O3", "-g1", "-DCYPRODUCER_DEBUG=0"]
+    COMPILE_ARGS += ["-g1", "-DCYPRODUCER_DEBUG=0"]
+    # The last level on the command line counts, and CFLAGS come before these arguments.
+    if not any(flag.startswith("-O") for flag in os.environ.get("CFLAGS", "").split()):
+        COMPILE_ARGS += ["-O3"]
 LINK_ARGS = []
 if SANITIZE:
     LINK_ARGS += [f"-fsanitize={SANITIZE}"]
@@ -43,10 +48,13 @@ if SANITIZE:
 
 
 def extensions() -> list[Extension]:
-    """One extension per ``.pyx``; every one sees the headers through the project's root."""
+    """Return one extension per ``.pyx`` file. The project's root is the include directory of all of them.
+
+    Ends the build if there is no such file, because the built package could not be imported.
+    """
     found = []
     for path in sorted(Path("cyproducer").rglob("*.pyx")):
-        if ONLY and path.parent.name not in ONLY:
+        if ONLY and ONLY.isdisjoint(path.parent.parts):
             continue
         found.append(
             Extension(
@@ -58,45 +66,61 @@ def extensions() -> list[Extension]:
                 extra_link_args=LINK_ARGS,
             )
         )
+    if not found:
+        where = f"the directories {', '.join(sorted(ONLY))} (CYPRODUCER_BUILD_ONLY) of " if ONLY else ""
+        sys.exit(
+            f"nothing to build: there is no .pyx file in {where}{Path('cyproducer').resolve()}. "
+            "Build in a complete source tree: a clone of the repository, or an unpacked source distribution"
+        )
     return found
 
 
 def compiled(modules: list[Extension]) -> list[Extension]:
-    """The modules with their C, written by Cython where it is older than its sources.
+    """Return the modules with their C sources, which Cython writes again where they are out of date.
 
-    Ends the build, and takes back the C, if Cython hints at a call that takes the GIL to look for an exception
-    (about 55 ns each) or at an index that is checked. Its messages come from child processes too: they are read
-    from descriptor 2.
+    Ends the build and removes the written C files if Cython prints performance hints: a call that takes the GIL to
+    check for an exception (about 55 ns each), or a checked index. The messages are read from descriptor 2, because
+    child processes print them too.
     """
-    if not modules:
-        return []
     began = time.time_ns()
     sys.stderr.flush()
     terminal = os.dup(2)
     with tempfile.TemporaryFile() as messages:
         os.dup2(messages.fileno(), 2)
         try:
-            modules = cythonize(
-                modules, build_dir=f"{BUILD}/cython", nthreads=JOBS, compiler_directives=DIRECTIVES
-            )
+            modules = cythonize(modules, build_dir=f"{BUILD}/cython", nthreads=JOBS, compiler_directives=DIRECTIVES)
         finally:
             sys.stderr.flush()
             os.dup2(terminal, 2)
             os.close(terminal)
             messages.seek(0)
-            said = messages.read().decode(errors="replace")
-            sys.stderr.write(said)
-    hints = [line for line in said.splitlines() if line.startswith("performance hint")]
+            output = messages.read().decode(errors="replace")
+            sys.stderr.write(output)
+    hints = [line for line in output.splitlines() if line.startswith("performance hint")]
     if hints and not DEBUG:
         for module in modules:
             for path in map(Path, module.sources):
                 if path.stat().st_mtime_ns >= began:
                     path.unlink()
-        sys.exit(f"{len(hints)} performance hints from Cython (above): give each function its error contract")
+        sys.exit(
+            f"{len(hints)} performance hints from Cython (above): declare for each function how it reports errors "
+            "(noexcept or except)"
+        )
     return modules
+
+
+class BuildExtensions(build_ext):
+    """Runs Cython only when extensions are compiled: a source distribution and metadata need no C files."""
+
+    def run(self) -> None:
+        written = {module.name: module.sources for module in compiled(self.extensions)}
+        for extension in self.extensions:
+            extension.sources = written[extension.name]
+        super().run()
 
 
 setup(
     options={"build": {"build_base": BUILD}, "build_ext": {"parallel": JOBS or None}},
-    ext_modules=compiled(extensions()),
+    cmdclass={"build_ext": BuildExtensions},
+    ext_modules=extensions(),
 )

@@ -1,1 +1,1 @@
-"""Measures cyproducer beside confluent-kafka and Spark's own Kafka sink: ``python -m bench --help``."""
+"""Benchmarks that compare cyproducer with other Kafka producers and with Spark's sinks: ``python -m bench --help``."""

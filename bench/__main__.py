@@ -1,4 +1,4 @@
-"""`python -m bench list | run [NAME ...] | report`: see `python -m bench --help`."""
+"""The command line of the benchmarks: `python -m bench list | run [NAME ...] | report`."""
 
 import argparse
 import signal
@@ -16,39 +16,42 @@ except ModuleNotFoundError as error:
     raise SystemExit(f"{error.name} is missing: pip install -e .[bench]") from None
 
 DESCRIPTION = """\
-Measures cyproducer beside confluent-kafka, kafka-python, aiokafka, Kafka's Java producer and Spark's own sinks.
-A comparison takes its contestants in turn, round by round, on a real Kafka or on a native broker that drops what
-it has checked ("null": with it the client is the limit), counts every process of a client, and looks whether
-the records have arrived. Without names, `run` takes all comparisons (13 to 23 minutes on 2 cores, --quick 3 to 4)."""
+Compare cyproducer with confluent-kafka, kafka-python, aiokafka, Kafka's Java producer and Spark's sinks.
+A comparison runs its contestants one after the other, round by round. It uses a real Kafka, or a native broker ("null")
+that checks records and drops them, so that the client is the limit. It measures all processes of a client, and checks
+that the records have arrived. Without names, `run` runs all comparisons (13 to 23 minutes on 2 cores, --quick 3 to
+4)."""
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the parser of the options."""
     p = argparse.ArgumentParser(
         prog="python -m bench", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     p.add_argument("--results", metavar="DIR", type=Path, default=results.DIRECTORY, help="default: %(default)s")
     commands = p.add_subparsers(dest="command", required=True, metavar="list|run|report")
-    commands.add_parser("list", help="the comparisons, and the contestants of each")
-    commands.add_parser("report", help="write RESULTS.md and its plots from the results that there are")
-    run = commands.add_parser("run", help="measure, write the results, and report")
-    run.add_argument("names", nargs="*", metavar="NAME", help="comparisons, or patterns as 'growth-*'; default: all")
-    run.add_argument("--quick", action="store_true", help="one round of a fifth of the messages")
-    run.add_argument("--rounds", type=int, help="instead of each comparison's own number")
+    commands.add_parser("list", help="print the comparisons and their contestants")
+    commands.add_parser("report", help="write RESULTS.md and its plots from the existing results")
+    run = commands.add_parser("run", help="measure, write the results and the report")
     run.add_argument(
-        "--share", type=float, default=1.0, metavar="X", help="X times the messages that a comparison says"
+        "names", nargs="*", metavar="NAME", help="comparisons, or patterns such as 'growth-*'; default: all"
     )
-    run.add_argument("--only", metavar="LIST", default="", help="these contestants, separated by commas")
+    run.add_argument("--quick", action="store_true", help="run one round with a fifth of the messages")
+    run.add_argument("--rounds", type=int, help="the number of rounds; default: that of each comparison")
+    run.add_argument(
+        "--share", type=float, default=1.0, metavar="X", help="multiply the messages of each comparison by X"
+    )
+    run.add_argument("--only", metavar="LIST", default="", help="run only these contestants, separated by commas")
     run.add_argument(
         "--set", metavar="LIBRARY:NAME=VALUE,...", action="append", default=[],
-        help="settings for the contestants of a library, e.g. cyproducer:batch_size=16384",
+        help="settings for the contestants of a library, for example cyproducer:batch_size=16384",
     )  # fmt: skip
-    run.add_argument("--no-report", action="store_true", help="leave RESULTS.md as it is")
+    run.add_argument("--no-report", action="store_true", help="do not write RESULTS.md")
     return p
 
 
 def run(args: argparse.Namespace) -> int:
-    """Exit status 1 if a comparison was broken off; missed goals are printed, not judged. Raises RefusedError."""
+    """Run the comparisons. Return 1 if one was aborted; missed goals are only printed. Raises RefusedError."""
     names = asked.chosen(args.names)
     options, commit, failed = asked.options_of(args, names), commit_of(), False
     names = [name for name in names if options.contestants_of(COMPARISONS[name])]
@@ -68,17 +71,17 @@ def run(args: argparse.Namespace) -> int:
                 brokers.stop_kafka()
             made = runner.run(comparison, options, brokers, physical, commit)
             if not results.write(args.results, made):
-                print(f"  nothing was measured: the older results of {name} are kept", file=sys.stderr, flush=True)
+                print(f"  nothing was measured; the older results of {name} are kept", file=sys.stderr, flush=True)
             failed = failed or bool(made["failed"])
             for what, wanted, found, word in report.goal_rows(comparison, made):
-                print(f"{name}: {what}: {found}, to reach {wanted}: {word.strip('*')}", flush=True)
+                print(f"{name}: {what}: {found}, goal {wanted}: {word.strip('*')}", flush=True)
     if not args.no_report:
         print(f"written: {report.write(args.results)}", file=sys.stderr)
     return int(failed)
 
 
 def main() -> int:
-    """Do what is asked for."""
+    """Run the command in the arguments and return the exit status."""
     args = parser().parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -92,7 +95,7 @@ def main() -> int:
                 print(f"{name:18} {comparison.title} [{comparison.broker}]")
                 print(f"{'':18} {', '.join(comparison.contestants)}")
     except KeyboardInterrupt:
-        print("interrupted; the comparisons that were finished are kept", file=sys.stderr)
+        print("interrupted; the results of finished comparisons are kept", file=sys.stderr)
         return 130
     except asked.RefusedError as error:
         print(error, file=sys.stderr)

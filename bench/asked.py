@@ -1,4 +1,4 @@
-"""What the command line asks for. What cannot be done is refused here, before anything is measured."""
+"""Check the arguments of the command line, and refuse what is not possible before anything is measured."""
 
 import argparse
 import fnmatch
@@ -16,11 +16,11 @@ from bench.runner import Options
 
 
 class RefusedError(Exception):
-    """What was asked for is not done; the message says why."""
+    """The run is refused; the message says why."""
 
 
 def pairs(text: str) -> dict[str, Any]:
-    """`name=value,name=value` as settings; a number is a number."""
+    """Parse `name=value,name=value` as settings. Decimal values become integers."""
     made: dict[str, Any] = {}
     for item in filter(None, text.split(",")):
         name, equals, value = item.partition("=")
@@ -31,7 +31,7 @@ def pairs(text: str) -> dict[str, Any]:
 
 
 def chosen(patterns: Sequence[str]) -> list[str]:
-    """The comparisons that are meant, those on one kind of broker together: a node is started once."""
+    """Return the comparisons that match the patterns, sorted by kind of broker, so that each node starts once."""
     names = [n for n in COMPARISONS if not patterns or any(fnmatch.fnmatch(n, p) for p in patterns)]
     for pattern in patterns:
         if not fnmatch.filter(COMPARISONS, pattern):
@@ -41,48 +41,50 @@ def chosen(patterns: Sequence[str]) -> list[str]:
 
 
 def only_of(text: str, names: Sequence[str]) -> tuple[str, ...]:
-    """The contestants of a list with commas, each of which one of the comparisons has."""
+    """Return the contestants in a list with commas. Each must take part in one of the comparisons."""
     wanted = tuple(filter(None, text.split(",")))
     there = list(dict.fromkeys(one for name in names for one in COMPARISONS[name].contestants))
     unknown = [one for one in wanted if one not in there]
     if unknown:
-        raise RefusedError(f"no contestant is called {', '.join(unknown)}; there are {', '.join(there)}")
+        raise RefusedError(f"no contestant is called {', '.join(unknown)}; the contestants are {', '.join(there)}")
     return wanted
 
 
 def options_of(args: argparse.Namespace, names: Sequence[str]) -> Options:
-    """How the comparisons of those names are to be taken."""
+    """Return the options for these comparisons. Raises RefusedError for a wrong argument."""
     if args.rounds is not None and args.rounds < 1:
-        raise RefusedError(f"--rounds {args.rounds}: at least 1")
+        raise RefusedError(f"--rounds {args.rounds}: use at least 1")
     if not (math.isfinite(args.share) and args.share > 0):
-        raise RefusedError(f"--share {args.share:g}: more than 0")
+        raise RefusedError(f"--share {args.share:g}: use a number above 0")
     settings: dict[str, dict[str, Any]] = {}
     libraries = {kind.library for kind in CONTESTANTS.values()} - {"none"}
     for given in args.set:
         library, _, rest = given.partition(":")
         if library not in libraries:
-            raise RefusedError(f"--set {given}: no library {library!r}, but {', '.join(sorted(libraries))}")
+            raise RefusedError(
+                f"--set {given}: unknown library {library!r}; the libraries are {', '.join(sorted(libraries))}"
+            )
         settings.setdefault(library, {}).update(pairs(rest))
     return Options(args.rounds, args.quick, args.share, only_of(args.only, names), settings)
 
 
 def look_for_plotting() -> None:
-    """Refuse if the report could not be drawn."""
+    """Refuse the run if matplotlib, which draws the plots of the report, is missing."""
     if find_spec("matplotlib") is None:
-        raise RefusedError("matplotlib is missing: pip install -e .[bench]; or run with --no-report")
+        raise RefusedError("matplotlib is missing: pip install -e .[bench], or use --no-report")
 
 
 def look_for_place(directory: Path) -> None:
-    """Refuse if the results could not be written; nothing is made yet."""
+    """Refuse the run if the results could not be written. The check creates nothing."""
     there = directory.absolute()
     while not there.exists():
         there = there.parent
     if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
-        raise RefusedError(f"no results can be written to {directory}: {there} is no directory that can be written to")
+        raise RefusedError(f"the results cannot be written to {directory}: {there} is not a writable directory")
 
 
 def look_for_programs(names: Sequence[str]) -> None:
-    """Refuse if the C programs that the comparisons need are not there and cannot be compiled."""
+    """Refuse the run if a C program that the comparisons need is missing and cannot be compiled."""
     try:
         program("limits")
         if any(COMPARISONS[name].broker == "null" for name in names):

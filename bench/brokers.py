@@ -1,4 +1,4 @@
-"""The brokers that a run measures on: real Kafka, of one or three nodes, and the native null broker."""
+"""The brokers of a run: a real Kafka with one node or three, and the native null broker."""
 
 import contextlib
 import shutil
@@ -14,9 +14,9 @@ from bench.jmx import count_requests, jmx_options
 from bench.loads import Load
 from bench.native import program
 from bench.samples import Kept, decode, read_sample
-from cyproducer.cli.kafka_node import HOST, KafkaCluster, free_ports
+from cyproducer.devkafka.node import HOST, KafkaCluster, free_ports
 
-# A node that is measured for seconds deserves the whole compiler, unlike those of the tests.
+# Unlike the nodes of the tests, a measured node uses both compilers of the JVM.
 JVM = ("-Xmx1g", "-XX:+UseSerialGC")
 PROPERTIES = {
     "log.segment.delete.delay.ms": 0,
@@ -29,11 +29,12 @@ FLAG = struct.Struct("=Q")
 
 
 class NullCounters(NamedTuple):
-    """What the null broker has seen.
+    """The counters of the null broker.
 
     faults    batches and frames that it refused
-    unread    answers that it could not write since the client had gone
-    samples   batches that it kept; wanted: 1 if it is to keep the next one
+    unread    responses that it could not write because the client had closed the connection
+    samples   batches that it kept
+    wanted    1 if it must keep the next batch
     """
 
     records: int = 0
@@ -49,7 +50,7 @@ class NullCounters(NamedTuple):
 
 
 class KafkaBroker:
-    """The topics of a Kafka cluster that runs, whose nodes answer JMX at `jmx_ports`."""
+    """A running Kafka cluster, whose nodes answer JMX on `jmx_ports`."""
 
     sampling = True
 
@@ -65,7 +66,7 @@ class KafkaBroker:
 
     @classmethod
     def start(cls, nodes: int) -> "KafkaBroker":
-        """A cluster of our own; `cluster.stop()` ends it."""
+        """Start a cluster; `cluster.stop()` ends it."""
         ports = free_ports(nodes)
         cluster = KafkaCluster(
             nodes, jvm_options=lambda node: (*JVM, *jmx_options(ports[node.number - 1])), properties=PROPERTIES
@@ -83,7 +84,7 @@ class KafkaBroker:
             made.result(30)
         deadline = time.monotonic() + 30
         while True:
-            # Metadata names a leader before that leader knows of it, and refuses with NOT_LEADER: ask it itself.
+            # The metadata may name a leader that does not know it yet and answers NOT_LEADER: ask the leader itself.
             try:
                 if self.partitions(names) == len(names) * load.partitions and self.records(names) == 0:
                     return
@@ -91,58 +92,56 @@ class KafkaBroker:
                 if time.monotonic() > deadline:
                     raise
             if time.monotonic() > deadline:
-                raise RuntimeError(f"topics {', '.join(names)} have no leaders")
+                raise RuntimeError(f"topics {', '.join(names)} have no leaders after 30 s")
             time.sleep(0.05)
 
     def delete_topics(self, names: Sequence[str]) -> None:
-        """Delete topics: the disk shall not fill up over the rounds."""
+        """Delete topics, so that the disk does not fill up over the rounds."""
         for deleted in self._admin.delete_topics(list(names), operation_timeout=30).values():
             deleted.result(30)
 
     def partitions(self, names: Sequence[str]) -> int:
-        """Partitions of the topics together."""
+        """Return the number of partitions of all these topics."""
         topics = self._admin.list_topics(timeout=30).topics
         return sum(len(topics[name].partitions) for name in names)
 
     def records(self, names: Sequence[str]) -> int:
-        """Records that topics hold: the sum of their end offsets, nothing having been deleted."""
+        """Return the number of records in topics: the sum of their end offsets, because no record is deleted."""
         from confluent_kafka import TopicPartition
         from confluent_kafka.admin import OffsetSpec
 
         topics = self._admin.list_topics(timeout=30).topics
         wanted = {
-            TopicPartition(name, number): OffsetSpec.latest()
-            for name in names
-            for number in topics[name].partitions
+            TopicPartition(name, number): OffsetSpec.latest() for name in names for number in topics[name].partitions
         }
         return sum(future.result(30).offset for future in self._admin.list_offsets(wanted).values())
 
     def faults(self) -> int:
-        """A real broker refuses what is wrong; then records are missing."""
+        """Return 0: after a fault, a real broker has too few records."""
         return 0
 
     def requests(self) -> int:
-        """Produce requests that the brokers have had, by their own count (JMX)."""
+        """Return the number of Produce requests that the brokers have counted (JMX)."""
         return count_requests(self._jmx_ports)
 
     def volume(self) -> int | None:
-        """Not known."""
+        """Return None: the number of bytes is not known."""
         return None
 
     def want_sample(self) -> None:
-        """Nothing to do: everything is kept."""
+        """Do nothing: a real broker keeps all records."""
 
     def sample(self, names: Sequence[str], before: Sequence[int]) -> Kept:
-        """Some of the records that the first topic holds."""
+        """Return some of the records in the first topic."""
         return read_sample(self.bootstrap, names[0])
 
     def samples(self) -> Sequence[int]:
-        """Nothing to compare with: each topic belongs to one round."""
+        """Return nothing: no comparison is needed, because each topic belongs to one round."""
         return ()
 
 
 class NullBroker:
-    """Native null brokers, which make up one cluster: every topic exists, nothing is kept. A context manager."""
+    """A cluster of native null brokers, where every topic exists and no record is kept. A context manager."""
 
     def __init__(self, partitions: int = 12, check_every: int = 16, nodes: int = 1) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="cyp-bench-null-"))
@@ -174,20 +173,20 @@ class NullBroker:
         assert process.stdout is not None
         port = process.stdout.readline().strip()
         if not port:
-            raise RuntimeError("the null broker did not start")
+            raise RuntimeError("the null broker did not start; its standard error says why")
         return int(port)
 
     def _counters(self, number: int) -> Path:
         return self._directory / f"counters-{number}"
 
     def create_topics(self, names: Sequence[str], load: Load) -> None:
-        """Nothing to do."""
+        """Do nothing: every topic exists."""
 
     def delete_topics(self, names: Sequence[str]) -> None:
-        """Nothing to do."""
+        """Do nothing: topics hold no records."""
 
     def counters(self) -> NullCounters:
-        """What all nodes have seen so far."""
+        """Return the sums of the counters of all nodes."""
         return NullCounters(*map(sum, zip(*self._each(), strict=True)))
 
     def _each(self) -> Iterator[tuple[int, ...]]:
@@ -196,34 +195,34 @@ class NullBroker:
                 yield HEADER.unpack(file.read(HEADER.size))
 
     def records(self, names: Sequence[str]) -> int:
-        """Records of all topics together."""
+        """Return the number of records in all topics."""
         return self.counters().records
 
     def faults(self) -> int:
-        """Batches and frames that were refused."""
+        """Return the number of refused batches and frames."""
         return self.counters().faults
 
     def requests(self) -> int:
-        """Produce requests that have been answered."""
+        """Return the number of answered Produce requests."""
         return self.counters().requests
 
     def volume(self) -> int | None:
-        """Bytes of all batches."""
+        """Return the number of bytes of all batches."""
         return self.counters().bytes
 
     def samples(self) -> Sequence[int]:
-        """How many batches each node has kept so far, each in the place of the one before."""
+        """Return for each node how many batches it has kept so far; each batch replaces the previous one."""
         return [NullCounters(*seen).samples for seen in self._each()]
 
     def want_sample(self) -> None:
-        """Have each node keep the next batch it gets, whether it is its turn or not."""
+        """Make each node keep the next batch that it receives, apart from its regular samples."""
         for number in range(len(self._processes)):
             with open(self._counters(number), "r+b", buffering=0) as file:
                 file.seek(NullCounters._fields.index("wanted") * FLAG.size)
                 file.write(FLAG.pack(1))
 
     def sample(self, names: Sequence[str], before: Sequence[int]) -> Kept:
-        """The batches that are kept now, of the nodes that have kept one since `samples` were `before`."""
+        """Return the current samples of the nodes that have kept a batch since `samples()` returned `before`."""
         found = Kept([], set())
         for number, (seen, count) in enumerate(zip(self._each(), before, strict=True)):
             counters = NullCounters(*seen)
@@ -257,14 +256,14 @@ Broker = KafkaBroker | NullBroker
 
 
 class Brokers:
-    """The brokers of a run, each started when it is first asked for. A context manager."""
+    """The brokers of a run, each started at its first use. A context manager."""
 
     def __init__(self) -> None:
         self._null: dict[tuple[int, int], NullBroker] = {}
         self._kafka: dict[str, KafkaBroker] = {}
 
     def get(self, kind: str, load: Load) -> Broker:
-        """`kind` "null" (of the load's partitions and brokers), "kafka", or "kafka3" with three nodes."""
+        """Return the broker of a kind: "null" (with the load's partitions and brokers), "kafka", "kafka3" (3 nodes)."""
         if kind == "null":
             key = load.partitions, load.brokers
             if key not in self._null:
@@ -276,12 +275,12 @@ class Brokers:
         return self._kafka[kind]
 
     def stop_null(self) -> None:
-        """End the null brokers: the next comparison begins with fresh ones."""
+        """Stop the null brokers, so that the next comparison begins with new ones."""
         while self._null:
             self._null.popitem()[1].stop()
 
     def stop_kafka(self) -> None:
-        """End the real ones: an idle JVM is not quite idle."""
+        """Stop the real brokers, because an idle JVM still uses some CPU."""
         while self._kafka:
             self._kafka.popitem()[1].cluster.stop()
 

@@ -1,7 +1,7 @@
-"""What a call of `send()` costs its caller: bursts that fit in the buffer, so that nothing waits.
+"""Measure the cost of a call of `send()` for its caller, with bursts that fit in the buffer, so that no call waits.
 
-`python -m bench.calls JSON` is the process that is measured: a line with a name is answered with ns per call. The
-thread's own CPU is taken, since the sender may work on the same core meanwhile; the loop around is in it.
+`python -m bench.calls JSON` is the measured process: it answers a line with a name with the ns per call. The figure is
+the CPU time of the thread, because the sender may use the same core meanwhile. It includes the loop around the calls.
 """
 
 import json
@@ -26,11 +26,11 @@ class Empty:
     """A method that does nothing, for comparison."""
 
     def send(self, topic: str, value: bytes) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 def loops(topic: str, value: bytes) -> dict[str, Call]:
-    """The calls measured, by name; each takes a producer's send() and what to loop over."""
+    """Return the measured calls by name. Each takes a producer's send() and a sequence for its loop."""
 
     def loop(send: Any, each: Sequence[int]) -> None:
         for _ in each:
@@ -73,12 +73,12 @@ def loops(topic: str, value: bytes) -> dict[str, Call]:
 
 
 def given(load: Load, name: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """What the producer is told; the loops that send nothing have none."""
+    """Return the producer's settings; loops that send nothing have none."""
     return {"sender_idle_timeout_ms": 60_000, **settings} if name.startswith("send") else {}
 
 
 def record_of(name: str, value: bytes) -> Sent:
-    """The record that the call of that name sends."""
+    """Return the record that the call of that name sends."""
     return Sent(value, KEY if "key=" in name else None, tuple(HEADERS) if "headers=" in name else ())
 
 
@@ -86,7 +86,7 @@ def record_of(name: str, value: bytes) -> Sent:
 def stage(
     broker: Broker, topics: list[str], load: Load, settings: dict[str, Any]
 ) -> Iterator[Callable[[str], Figures]]:
-    """A process for all the calls, which knows the topic; gives a function from the name to the figures."""
+    """Start a process for all calls; the result is a function from a call's name to its figures."""
     order = {"bootstrap": broker.bootstrap, "topic": topics[0], "given": given(load, "send", settings)}
     codecs = CONTESTANTS["send"].codecs(load, settings)
     value = values_of(load)[0]
@@ -106,7 +106,7 @@ def _measure(
 
 
 def main() -> None:
-    """Answer names until the input ends."""
+    """Measure the calls that the input names, until the input ends."""
     from cyproducer import KafkaProducer
 
     order = json.loads(sys.argv[1])
@@ -118,7 +118,7 @@ def main() -> None:
             name = line.strip()
             if name not in calls:
                 break
-            # The second of two bursts: the first one's pages were cold.
+            # Count only the second of two bursts: the first one touches its pages for the first time.
             for _ in range(2):
                 begin = time.thread_time_ns()
                 kept = calls[name](producer.send, each)

@@ -1,4 +1,4 @@
-"""The comparisons by name: a row of what is to be reached each, with its contestants, its load and its goals."""
+"""The comparisons by name, each with its contestants, its load and its goals."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,16 +11,16 @@ USUAL = Load()
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is measured against what.
+    """A comparison of contestants.
 
-    warm_rounds  rounds before the first that counts, in which a real broker's JVM compiles
-    measure      how: "throughput", "paced", "latency", "memory" (see bench.work), "start", "idle", "recovery", "calls",
-                 "spark"
-    vary         the field of the load that takes each of `points` in turn; a point may be a (field, value) of two
-    quick_...    those of a quick run, if fewer
-    figures      what the report shows of it
+    warm_rounds  uncounted rounds at the start, in which the JVM of a real broker compiles
+    measure      the measurement: "throughput", "paced", "latency", "memory" (see bench.work), "start", "idle",
+                 "recovery", "calls", "spark"
+    vary         the field of the load that takes each value of `points`
+    quick_...    the values for a quick run, if there are fewer
+    figures      the figures in the report
     plot         the figure that is drawn over the points, or as bars
-    limits       the physical limits that are drawn as lines into that
+    limits       the physical limits that are drawn as lines in the plot
     """
 
     name: str
@@ -43,19 +43,19 @@ class Comparison:
     growth: bool = False
 
     def load_at(self, point: Any) -> Load:
-        """The load of a point."""
+        """Return the load at a point."""
         return self.load if self.vary is None else replace(self.load, **{self.vary: point})
 
 
 def faster(ours: str, theirs: str, times: float, point: Any = None) -> tuple[Goal, Goal]:
-    """`times` the messages per second, and that part of the CPU per message."""
+    """Return two goals: `times` the messages per second, and 1 / `times` of the CPU per message."""
     return (
         Goal(ours, "rate", least=times, against=theirs, point=point),
         Goal(ours, "cpu_us", most=1 / times, against=theirs, point=point),
     )
 
 
-# Each of the processes warms up with 20,000 records.
+# Each process warms up with 20,000 records.
 MANY = Load(messages=2_560_000, warmup=1_280_000, processes=64)
 ARRAYS = ("send_array", "send_array_offsets", "send_arrow")
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
@@ -153,9 +153,9 @@ ROWS = (
             for goal in (
                 Goal("send", "rate", least=1.5, against="confluent", point=codec),
                 Goal("send", "bytes_per_record", most=1.05, against="confluent", point=codec),
-                # Of the CPU of all processes, however many compress: the rest is what we cost.
+                # The part of the codec in the CPU of all processes, whatever their number: the rest is our own cost.
                 Goal("send", "cpu_us", least=0.7, limit=f"{codec}_us", part=True, point=codec),
-                # The most that a client of one process could reach.
+                # The most that a client with one process can reach.
                 Goal("send", "rate", least=1.0, limit=f"{codec}_rate", point=codec),
             )
         ),
@@ -189,7 +189,7 @@ ROWS = (
     ),
     Comparison(
         "latency",
-        "send to acknowledged, linger 0, 1,000 msg/s; alone and with 16 busy neighbours",
+        "send to acknowledged, linger 0, 1,000 msg/s; alone and with 16 other busy processes",
         "latency",
         ("send_kept", "confluent_callback"),
         Load(rate=1000, seconds=4, linger_ms=0),
@@ -216,7 +216,11 @@ ROWS = (
         plot="gb_per_s",
         goals=tuple(
             Goal(
-                "send", "gb_per_s", least=2, against="confluent", point=size,
+                "send",
+                "gb_per_s",
+                least=2,
+                against="confluent",
+                point=size,
                 otherwise=Goal("send", "gb_per_s", least=0.8, limit="loopback_gb_per_s", point=size),
             )
             for size in SIZES
@@ -234,7 +238,10 @@ ROWS = (
         plot="rate",
         goals=(
             Goal(
-                "spark_cyproducer", "rate", least=2, against="spark_kafka",
+                "spark_cyproducer",
+                "rate",
+                least=2,
+                against="spark_kafka",
                 otherwise=Goal("spark_cyproducer", "rate", least=0.7, against="spark_noop_arrow"),
             ),
         ),
@@ -273,7 +280,7 @@ ROWS = (
     ),
     Comparison(
         "recovery",
-        "what comes and goes: attach, reclaim, restart (not a row of what is to be reached against others)",
+        "attach, reclaim and restart (no comparison with other clients)",
         "recovery",
         ("send",),
         rounds=3,
@@ -293,7 +300,7 @@ ROWS = (
     ),
     Comparison(
         "calls",
-        "the call of send() alone, the loop included (not a row of what is to be reached)",
+        "the call of send() alone, the loop included (without goals)",
         "calls",
         (
             *("loop", "python_method", "send", "send value=", "send value= key=", "send value= key= headers="),
@@ -305,7 +312,7 @@ ROWS = (
     ),
     Comparison(
         "kafka",
-        "one real broker, which shares the cores: compare the CPU (not a row of what is to be reached)",
+        "one real broker, which shares the cores: compare the CPU (without goals)",
         "throughput",
         ("send", "send_array", "confluent", "confluent_callback", "kafka_python", "aiokafka", "java"),
         Load(messages=500_000, warmup=50_000),

@@ -1,10 +1,10 @@
-"""The figures that measurements have: what they are called, their unit, and how they are printed."""
+"""The figures of measurements: their labels, units and formats."""
 
 from typing import NamedTuple
 
 
 class Figure(NamedTuple):
-    """How a figure is shown; a stored value times `factor` is in `unit`."""
+    """The display of a figure. A stored value multiplied by `factor` has the unit `unit`."""
 
     label: str
     unit: str
@@ -16,11 +16,11 @@ FIGURES: dict[str, Figure] = {
     "rate": Figure("messages per second", "M/s", "{:.3g}", 1e-6),
     "cpu_us": Figure("CPU per message, all processes of the client", "us", "{:.3g}"),
     "net_cpu_us": Figure("CPU per message without the load's own loop", "us", "{:.3g}"),
-    "front_end_us": Figure("of it front-ends", "us", "{:.3g}"),
-    "sender_us": Figure("of it sender and supervisor", "us", "{:.3g}"),
+    "front_end_us": Figure("part of the front-ends", "us", "{:.3g}"),
+    "sender_us": Figure("part of sender and supervisor", "us", "{:.3g}"),
     "broker_us": Figure("the brokers' CPU per message", "us", "{:.3g}"),
-    "net_broker_us": Figure("the brokers' CPU per message beyond that of idle ones", "us", "{:.3g}"),
-    "foreign_cores": Figure("cores that others kept busy", "", "{:.2f}"),
+    "net_broker_us": Figure("the brokers' CPU per message without that of idle brokers", "us", "{:.3g}"),
+    "foreign_cores": Figure("cores used by other processes", "", "{:.2f}"),
     "gb_per_s": Figure("values per second", "GB/s", "{:.3g}"),
     "bytes_per_record": Figure("bytes per record on the wire", "B", "{:.1f}"),
     "requests_per_s": Figure("Produce requests per second", "1/s", "{:,.0f}"),
@@ -42,17 +42,17 @@ FIGURES: dict[str, Figure] = {
     "forked_p99_ms": Figure("first send() of a forked worker, p99", "ms", "{:.2f}"),
     "fresh_p50_ms": Figure("first send() of a new process, p50", "ms", "{:.2f}"),
     "fresh_p99_ms": Figure("first send() of a new process, p99", "ms", "{:.2f}"),
-    "reclaim_p50_ms": Figure("kill -9 of a front-end to all of it taken over, p50", "ms", "{:.2f}"),
-    "reclaim_p99_ms": Figure("kill -9 of a front-end to all of it taken over, p99", "ms", "{:.2f}"),
+    "reclaim_p50_ms": Figure("kill -9 of a front-end until its memory is reclaimed, p50", "ms", "{:.2f}"),
+    "reclaim_p99_ms": Figure("kill -9 of a front-end until its memory is reclaimed, p99", "ms", "{:.2f}"),
     "restart_p50_ms": Figure("kill -9 of the sender to the next acknowledgement, p50", "ms", "{:.1f}"),
     "restart_p99_ms": Figure("kill -9 of the sender to the next acknowledgement, p99", "ms", "{:.1f}"),
     "ns": Figure("the caller's CPU per call, loop included", "ns", "{:.0f}"),
 }
-"""`messages` and `seconds` are kept as well, and not shown."""
+"""The figures that the report shows. `messages` and `seconds` are stored as well."""
 
 
 def shown(name: str, value: float, unit: bool = True) -> str:
-    """A value as the report prints it."""
+    """Return a value as the report prints it."""
     figure = FIGURES[name]
     text = figure.form.format(value * figure.factor)
     return f"{text} {figure.unit}".strip() if unit else text

@@ -1,4 +1,4 @@
-"""What is to be reached: bounds on a figure, on its ratio to another contestant's, or to a physical limit."""
+"""Goals: bounds on a figure, or on its ratio to another contestant's figure or to a physical limit."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -8,19 +8,19 @@ from typing import Any, NamedTuple
 from bench.figures import shown
 
 Sample = Mapping[str, Any]
-"""One measurement: contestant, round, point (of the variable that is varied, or None) and its figures."""
+"""One measurement: contestant, round, point (value of the varied field, or None) and figures."""
 
 
 @dataclass(frozen=True)
 class Goal:
-    """`figure` of `contestant` is to be at least `least` or at most `most`.
+    """The goal that `figure` of `contestant` is at least `least` or at most `most`.
 
-    against      the other contestant, of whose figure it is a multiple
-    limit        the physical limit, of which it is a multiple
-    part         True: the limit is a part of the figure, and how much of it is what counts
-    point        the point where it is judged; None: the only one
-    base         the point whose figure (of the same contestant) it is a multiple of
-    otherwise    a goal that is enough instead
+    against      the bound is a multiple of the same figure of this contestant
+    limit        the bound is a multiple of this physical limit
+    part         True: the bound applies to limit / figure, the part of the limit in the figure
+    point        the point at which the goal is judged; None: the only point
+    base         the bound is a multiple of the same contestant's figure at this point
+    otherwise    another goal that is sufficient instead
     """
 
     contestant: str
@@ -36,12 +36,12 @@ class Goal:
 
     @property
     def is_ratio(self) -> bool:
-        """Whether the bound is a multiple."""
+        """True if the bound is a ratio."""
         return self.against is not None or self.limit is not None or self.base is not None
 
     @property
     def wanted(self) -> str:
-        """The bound in words."""
+        """The bound as text."""
         bound = self.least if self.least is not None else self.most
         assert bound is not None
         sign = ">=" if self.least is not None else "<="
@@ -54,12 +54,12 @@ class Goal:
         return text + (f", or {self.otherwise.wanted}" if self.otherwise else "")
 
     def meets(self, value: float) -> bool:
-        """Whether a value is within the bound."""
+        """Return whether a value is within the bound."""
         return (self.least is None or value >= self.least) and (self.most is None or value <= self.most)
 
 
 class Verdict(NamedTuple):
-    """What a goal came to. `values`: one a round; empty: not measured, `why` says why."""
+    """The result of a goal. `values` has one value per round. It is empty if nothing was measured; `why` says why."""
 
     goal: Goal
     values: list[float]
@@ -68,7 +68,7 @@ class Verdict(NamedTuple):
 
     @property
     def found(self) -> str:
-        """Median and range of the value that is compared with the bound."""
+        """The median and range of the value that is compared with the bound."""
         if not self.values:
             return self.why or "not measured"
         median, low, high = statistics.median(self.values), min(self.values), max(self.values)
@@ -79,12 +79,12 @@ class Verdict(NamedTuple):
 
     @property
     def word(self) -> str:
-        """reached, missed, or a dash."""
+        """The result in one word: reached, missed, or a dash."""
         return {True: "reached", False: "**missed**", None: "-"}[self.reached]
 
 
 def find(samples: Sequence[Sample], contestant: str, figure: str, point: Any) -> dict[int, float]:
-    """A figure by round."""
+    """Return a figure by round."""
     return {
         s["round"]: s["figures"][figure]
         for s in samples
@@ -92,10 +92,8 @@ def find(samples: Sequence[Sample], contestant: str, figure: str, point: Any) ->
     }
 
 
-def judge(
-    goal: Goal, samples: Sequence[Sample], limits: Mapping[str, float], skipped: Mapping[str, str]
-) -> Verdict:
-    """Compare, round by round, and judge the median."""
+def judge(goal: Goal, samples: Sequence[Sample], limits: Mapping[str, float], skipped: Mapping[str, str]) -> Verdict:
+    """Compare the values of each round and judge their median."""
     own = find(samples, goal.contestant, goal.figure, goal.point)
     base = dict.fromkeys(own, 1.0)
     if goal.against is not None:
@@ -104,7 +102,7 @@ def judge(
         base = find(samples, goal.contestant, goal.figure, goal.base)
     elif goal.limit is not None:
         base = dict.fromkeys(own, limits[goal.limit]) if goal.limit in limits else {}
-    # What costs nothing is as cheap as can be; what is compared with nothing cannot be judged.
+    # Rounds without a base value, or with 0 as the base, cannot be judged. A cost of 0 of our own is a valid value.
     pairs = [(own[number], base[number]) for number in sorted(own) if base.get(number)]
     values = [theirs / ours if goal.part else ours / theirs for ours, theirs in pairs]
     if not values:

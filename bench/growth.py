@@ -1,4 +1,4 @@
-"""How cost grows: the comparisons that vary one thing over a range, and are drawn as lines."""
+"""The comparisons that vary one field of the load over a range and show how the cost grows."""
 
 from typing import Any
 
@@ -10,14 +10,14 @@ FLAT = 1.5
 
 
 def flat(contestant: str, points: tuple[Any, ...]) -> tuple[Goal, ...]:
-    """CPU per record at the last point is at most 1.5 times that at the first."""
+    """Return the goal that CPU per record at the last point is at most 1.5 times that at the first point."""
     return (Goal(contestant, "cpu_us", most=FLAT, point=points[-1], base=points[0]),)
 
 
 def growth(
     what: str, title: str, contestants: tuple[str, ...], vary: str, points: tuple[Any, ...], load: Load, **more: Any
 ) -> Comparison:
-    """A comparison of throughput whose CPU per record is drawn; the goal is that ours stays flat."""
+    """Return a comparison of throughput that draws CPU per record; the goal is that our cost does not grow."""
     given = {
         "rounds": 5, "quick_points": (points[0], points[-1]), "goals": flat(contestants[0], points),
         "limits": CALL_LIMITS, "growth": True, **more,
@@ -40,15 +40,15 @@ GROWTH = (
            MANY, quick_points=(1, 16)),
     growth("partitions", "partitions from 1 to 1,000, random keys", ("send_keyed", "confluent_keyed"), "partitions",
            PARTITIONS, Load(messages=600_000, warmup=60_000)),
-    growth("topics", "topics from 1 to 500, each in turn", ("send_topics", "confluent_topics"), "topics", TOPICS,
+    growth("topics", "topics from 1 to 500, sent to in turn", ("send_topics", "confluent_topics"), "topics", TOPICS,
            Load(messages=300_000, warmup=30_000)),
     growth("sizes", "record size from 10 B to 1 MB", ("send", "confluent"), "value_bytes", RECORD_BYTES,
            Load(messages=600_000, warmup=20_000, most_bytes=500_000_000), rounds=3, goals=(),
-           # The limit of a call is that of values of 100 bytes.
+           # The physical limits of a call are measured for values of 100 bytes.
            limits=()),
     growth("brokers", "brokers from 1 to 3", ("send_keyed", "confluent_keyed"), "brokers", BROKERS,
            Load(messages=600_000, warmup=60_000)),
-    growth("idle", "front-ends attached but idle, up to 1,000", ("send",), "idle", IDLE,
+    growth("idle", "up to 1,000 attached but idle front-ends", ("send",), "idle", IDLE,
            Load(messages=1_000_000, seconds=3), measure="idle", rounds=3, quick_points=(0, 100),
            figures=("cpu_us", "sender_us", "idle_wake_ups_per_s", "idle_sender_wake_ups_per_s",
                     "idle_supervisor_wake_ups_per_s", "attach_ms"),
@@ -60,4 +60,4 @@ GROWTH = (
 )  # fmt: skip
 
 COMPARISONS: dict[str, Comparison] = {one.name: one for one in (*ROWS, *GROWTH)}
-"""All of them, in the order of the report."""
+"""All comparisons, in the order of the report."""

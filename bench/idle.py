@@ -1,4 +1,4 @@
-"""Front-ends that are attached and idle: what they cost themselves, the sender, and one that is busy."""
+"""Measure what attached but idle front-ends cost: their own wake-ups, those of the sender, and a busy front-end."""
 
 import time
 from dataclasses import replace
@@ -13,27 +13,27 @@ from bench.work import Figures
 from bench.work import measure as measure_work
 
 SETTLE_S = 2.0
-"""After the last record: longer than a front-end stays on the sender's active list, and pages are kept."""
-ASKED_S = 0.3
-"""After the sender was asked for its status, which wakes it."""
+"""The pause after the last record: longer than a front-end stays on the sender's active list and keeps its pages."""
+AFTER_STATUS_S = 0.3
+"""The pause after a request for the sender's status, which wakes the sender."""
 
 
 def given(load: Load, name: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """What the producers of the idle ones are told; the busy one has what the contestant always has."""
+    """Return the settings of the idle producers; the busy producer has the contestant's usual settings."""
     return {**Cyproducer.own, **settings}
 
 
 def measure(broker: Broker, topics: list[str], load: Load, name: str, settings: dict[str, Any]) -> Figures:
-    """Wake-ups of the idle ones and of the sender, and then the CPU per record of one that sends."""
-    told = given(load, name, settings)
-    order = {"bootstrap": broker.bootstrap, "topic": topics[0], "count": load.idle, "given": told}
-    # The sender has to be there when nobody is idle, too.
+    """Measure wake-ups of the idle front-ends and of the sender, then the CPU per record of a busy front-end."""
+    chosen = given(load, name, settings)
+    order = {"bootstrap": broker.bootstrap, "topic": topics[0], "count": load.idle, "given": chosen}
+    # Start the sender, also if there is no idle front-end.
     measure_work(broker, topics, replace(load, seconds=0.1), name, "paced", settings)
     with workers_of([order], "bench.idle_worker") as (parent,):
         attached = hear(parent, "the parent of the idle front-ends")
         time.sleep(SETTLE_S)
         groups = (attached["pids"], sender_pids("sender"), sender_pids("supervisor"))
-        time.sleep(ASKED_S)
+        time.sleep(AFTER_STATUS_S)
         begin, before = time.monotonic(), [wake_ups(pids) for pids in groups]
         time.sleep(load.seconds)
         woken = [wake_ups(pids) - count for pids, count in zip(groups, before, strict=True)]

@@ -1,6 +1,7 @@
-"""The parent of idle front-ends: `python -m bench.idle_worker JSON` forks them from one producer.
+"""Fork idle front-ends from one producer: `python -m bench.idle_worker JSON`.
 
-Each sends one record, waits for it, and does nothing until the parent ends. Answers {"pids", "seconds"}.
+Each front-end sends one record, waits for its outcome, and then does nothing until the parent ends. The parent answers
+{"pids", "seconds"}.
 """
 
 import json
@@ -15,14 +16,14 @@ AT_ONCE = 20
 
 
 def front_end(producer: KafkaProducer, topic: str, ready: int, life: int) -> None:
-    """A child: attach by a record, say so, and wait for the end of the parent."""
+    """Run a child: attach by sending a record, notify the parent, and wait for the end of the parent."""
     producer.send(topic, values_of(Load())[0]).result(60)
     os.write(ready, b"+")
     os.read(life, 1)
 
 
 def main() -> None:
-    """Fork, a few at once, and wait for a line."""
+    """Fork the front-ends, a few at a time, answer, and wait for a line."""
     order = json.loads(sys.argv[1])
     producer = KafkaProducer(bootstrap_servers=order["bootstrap"], **order["given"])
     said, ready = os.pipe()

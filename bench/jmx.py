@@ -1,12 +1,12 @@
-"""Asks Kafka nodes over JMX how many Produce requests they have had, with Kafka's own JmxTool."""
+"""Read the number of Produce requests from Kafka nodes over JMX, with Kafka's JmxTool."""
 
 import contextlib
 import re
 import subprocess
 from collections.abc import Iterator, Sequence
 
-from cyproducer.cli.kafka_jars import kafka_jars
-from cyproducer.cli.maven_jars import find_java
+from cyproducer.devkafka.jars import kafka_jars
+from cyproducer.devkafka.maven import find_java
 
 HOST = "127.0.0.1"
 REQUESTS = "kafka.network:type=RequestMetrics,name=RequestsPerSec,request=Produce,*"
@@ -14,7 +14,7 @@ NONE_YET = "No matched attributes"
 
 
 def jmx_options(port: int) -> tuple[str, ...]:
-    """Options of a JVM that is to answer on that port of this machine."""
+    """Return the options of a JVM that answers JMX on this port of this machine."""
     prefix = "-Dcom.sun.management.jmxremote"
     return (
         f"{prefix}.port={port}",
@@ -27,7 +27,7 @@ def jmx_options(port: int) -> tuple[str, ...]:
 
 
 def count_requests(ports: Sequence[int]) -> int:
-    """The sum over the nodes; a node that has had none does not know the name. A JVM for each, side by side."""
+    """Return the sum over the nodes. A node without Produce requests does not know the name. Runs one JVM per node."""
     with contextlib.ExitStack() as held:
         tools = [held.enter_context(_tool(port)) for port in ports]
         total = 0
@@ -41,7 +41,7 @@ def count_requests(ports: Sequence[int]) -> int:
 
 @contextlib.contextmanager
 def _tool(port: int) -> Iterator[subprocess.Popen[str]]:
-    """Kafka's tool, which asks one node once; it has ended when the block has."""
+    """Start Kafka's tool, which reads the value of one node once. It has ended at the end of the block."""
     with subprocess.Popen(
         [str(find_java()), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-cp",
          f"{kafka_jars()}/*", "org.apache.kafka.tools.JmxTool", "--one-time", "--report-format", "properties",

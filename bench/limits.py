@@ -1,4 +1,4 @@
-"""The physical limits of this machine, measured in the run that they are compared in."""
+"""Measure the physical limits of this machine, in the same run as the figures that are compared with them."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ from bench.native import program
 VALUE_BYTES = 100
 BLOCK_VALUES = 64
 RECORD_BYTES = 110
-"""A record of such a value in a batch."""
+"""The size of a record with such a value in a batch."""
 FULL_MS, QUICK_MS = 3000, 300
 
 LABELS = {
@@ -20,18 +20,18 @@ LABELS = {
     "encode_us": "encoding a record of 100 B in C",
     "crc32c_us": "CRC-32C of a record of 100 B",
     "loopback_us": "loopback TCP, the sending side's CPU for a record of 100 B",
-    "ring_us": "handing a 64-bit entry to another thread through a ring (once a batch, not a record)",
+    "ring_us": "passing a 64-bit entry to another thread through a ring (once per batch, not per record)",
     "crc32c_gb_per_s": "CRC-32C",
     "loopback_gb_per_s": "loopback TCP",
     "lz4_us": "lz4 alone, a text-like value of 1 kB",
     "zstd_us": "zstd alone, a text-like value of 1 kB",
-    "lz4_rate": "lz4 alone on one core, text-like values of 1 kB a second: the most that one process could send",
-    "zstd_rate": "zstd alone on one core, text-like values of 1 kB a second: the most that one process could send",
+    "lz4_rate": "lz4 alone on one core, text-like values of 1 kB per second: the most that one process can send",
+    "zstd_rate": "zstd alone on one core, text-like values of 1 kB per second: the most that one process can send",
 }
 
 
 def measure(milliseconds: int = FULL_MS) -> dict[str, float]:
-    """The limits by name: `_us` for a record, `_gb_per_s`, `_rate` in records a second."""
+    """Return the limits by name: `_us` per record, `_gb_per_s`, `_rate` in records per second."""
     run = subprocess.run(
         [program("limits"), str(VALUE_BYTES), str(milliseconds)], capture_output=True, text=True, check=True
     )
@@ -50,7 +50,7 @@ def measure(milliseconds: int = FULL_MS) -> dict[str, float]:
 
 
 def best(run: Callable[[], object], milliseconds: int) -> float:
-    """The least CPU ns that a call takes, of as many as fit in the time."""
+    """Call `run` repeatedly for the given time, and return the least CPU time of a call in ns."""
     least, end = float("inf"), time.monotonic() + milliseconds / 1e3
     while time.monotonic() < end:
         begin = time.thread_time_ns()
@@ -60,7 +60,7 @@ def best(run: Callable[[], object], milliseconds: int) -> float:
 
 
 def cython_call_ns(milliseconds: int) -> float:
-    """A method of the package that does next to nothing."""
+    """Return the CPU ns of a call of a method of the package that does almost nothing."""
     from cyproducer.record.builder import RecordBatchBuilder
 
     clear, each = RecordBatchBuilder(bytearray(1024)).clear, range(10_000)
@@ -73,7 +73,7 @@ def cython_call_ns(milliseconds: int) -> float:
 
 
 def crc32c_ns_per_byte(milliseconds: int) -> float:
-    """The package's own CRC-32C of a batch of 64 KiB."""
+    """Return the CPU ns per byte of the package's CRC-32C, for a batch of 64 KiB."""
     from cyproducer.record.crc32c import crc32c
 
     block, each = bytes(64 << 10), range(100)
@@ -86,17 +86,17 @@ def crc32c_ns_per_byte(milliseconds: int) -> float:
 
 
 def codecs(milliseconds: int) -> dict[str, float]:
-    """Codecs on blocks of 64 KiB of the values of the comparison, with cramjam; nothing without it."""
+    """Measure cramjam's codecs with blocks of 64 KiB of the comparison's values; return {} without cramjam."""
     try:
         import cramjam
     except ImportError:
         return {}
     load = Load(value_bytes=1000, text=True)
     values = values_of(load)
-    # All of them in turn: the processor learns a single block by heart, and is twice as fast.
+    # Compress different blocks in turn: with a single block the processor adapts to it and is twice as fast.
     blocks = [b"".join(values[at : at + BLOCK_VALUES]) for at in range(0, len(values) - BLOCK_VALUES + 1, BLOCK_VALUES)]
     found = {}
-    # At the levels that Kafka and librdkafka take by themselves; of lz4 the block alone, which a frame is made of.
+    # Use the default levels of Kafka and librdkafka. For lz4 measure only the block format, of which a frame consists.
     alone = {
         "lz4": partial(cramjam.lz4.compress_block, store_size=False),
         "zstd": partial(cramjam.zstd.compress, level=3),

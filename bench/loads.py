@@ -1,4 +1,4 @@
-"""What is sent, by how many, to what: the load of a measurement, and its values, the same in every process."""
+"""The load of a measurement (records, processes, topics), and the values to send, which are equal in every process."""
 
 import json
 import random
@@ -14,7 +14,7 @@ HEADERS = [("trace", b"0123456789abcdef"), ("kind", b"bench")]
 
 
 class Sent(NamedTuple):
-    """A record, as far as its sender says what is in it."""
+    """The content of a record: value, key and headers."""
 
     value: bytes
     key: bytes | None = None
@@ -23,9 +23,9 @@ class Sent(NamedTuple):
 
 @dataclass(frozen=True)
 class Load:
-    """One measurement's work. `messages` and `warmup` are shared by the processes, and capped by `most_bytes`.
+    """The work of one measurement. The processes share `messages` and `warmup`, which `most_bytes` limits.
 
-    Who has sent them in less than `least_seconds` sends them again.
+    A process that has sent its messages in less than `least_seconds` sends them again.
     """
 
     messages: int = 1_000_000
@@ -41,9 +41,9 @@ class Load:
     compression: str | None = None
     text: bool = False
     rate: int = 1000
-    """Messages a second of each process, where it does not send as fast as it can."""
+    """Messages per second of each process, in measurements with a fixed rate."""
     seconds: float = 5.0
-    """How long such a measurement, or one of idleness, lasts."""
+    """Duration of a measurement with a fixed rate, or with idle front-ends."""
     idle: int = 0
     """Front-ends that are attached and do nothing."""
     busy: int = 0
@@ -51,20 +51,20 @@ class Load:
     most_bytes: int = 1 << 30
 
     def sized(self, count: int, scale: float = 1.0) -> int:
-        """`count` times `scale`, no more than `most_bytes` of values."""
+        """Return `count` times `scale`, at most as many as have `most_bytes` of values."""
         return max(1, min(int(count * scale), self.most_bytes // self.value_bytes))
 
     def share(self, count: int, unit: int, scale: float = 1.0) -> int:
-        """Records of each process: a multiple of the contestant's unit, and at least one unit."""
+        """Return the records of each process: a multiple of the contestant's unit, and at least one unit."""
         return max(1, self.sized(count, scale) // self.processes // unit) * unit
 
     def value_count(self) -> int:
-        """How many different values there are: fewer when they are big."""
+        """Return the number of different values, which is smaller for large values."""
         return max(1, min(MOST_VALUES, VALUES_BYTES // self.value_bytes))
 
 
 def values_of(load: Load) -> list[bytes]:
-    """The values that everybody sends in turn: hexadecimal noise, or lines of a log that compress as logs do."""
+    """Return the values that all contestants send in turn: random hexadecimal text, or compressible lines of a log."""
     source = random.Random(load.value_bytes)
     size, count = load.value_bytes, load.value_count()
     if load.text:
@@ -73,18 +73,18 @@ def values_of(load: Load) -> list[bytes]:
 
 
 def keys_of() -> list[bytes]:
-    """Random keys: enough to fall on a thousand partitions."""
+    """Return random keys, enough for a thousand partitions."""
     source = random.Random(1)
     return [source.randbytes(KEY_BYTES) for _ in range(KEYS)]
 
 
 def topics_of(prefix: str, load: Load) -> list[str]:
-    """The names of the topics."""
+    """Return the names of the topics."""
     return [f"{prefix}-{number}" for number in range(load.topics)]
 
 
 def _log_line(source: random.Random, size: int) -> bytes:
-    """A request as a web server logs it in JSON, filled up with words to `size` bytes."""
+    """Return a JSON line of a web server's log, filled with words up to `size` bytes."""
     line = {
         "timestamp": f"2026-01-{source.randrange(1, 29):02}T{source.randrange(24):02}:{source.randrange(60):02}Z",
         "level": source.choice(["INFO", "INFO", "INFO", "WARN", "ERROR"]),

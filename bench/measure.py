@@ -1,4 +1,4 @@
-"""What the machine did: CPU time of processes to the nanosecond, and how to sum up rounds."""
+"""Measure the machine: CPU time of processes in nanoseconds, wake-ups, versions, and summaries of rounds."""
 
 import os
 import platform
@@ -14,8 +14,8 @@ from typing import Any
 
 import psutil
 
-from cyproducer.cli.kafka_jars import KAFKA_VERSION
-from cyproducer.cli.maven_jars import find_java
+from cyproducer.devkafka.jars import KAFKA_VERSION
+from cyproducer.devkafka.maven import find_java
 
 _CPUCLOCK_SCHED = 2
 PACKAGES = (
@@ -24,10 +24,10 @@ PACKAGES = (
 
 
 def cpu_ns(pid: int) -> int:
-    """CPU time, user and system, of all threads of a process that lives, in ns. ProcessLookupError if not.
+    """Return the user and system CPU time of all threads of a living process in ns. Raises ProcessLookupError.
 
-    The kernel's clock of another process (clock_getcpuclockid(3) computes the same number): the times in
-    /proc count ticks of 10 ms, too coarse for what a sender uses in one round.
+    It reads the kernel's clock of the process (clock_getcpuclockid(3) computes the same number). The times in
+    /proc have ticks of 10 ms, which is too coarse for a sender in one round.
     """
     try:
         return time.clock_gettime_ns((~pid << 3) | _CPUCLOCK_SCHED)
@@ -36,7 +36,7 @@ def cpu_ns(pid: int) -> int:
 
 
 def tree_of(pid: int) -> set[int]:
-    """A process and all of its descendants."""
+    """Return a process and all of its descendants."""
     try:
         return {pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))}
     except psutil.NoSuchProcess:
@@ -44,16 +44,16 @@ def tree_of(pid: int) -> set[int]:
 
 
 class CpuMeter:
-    """CPU time that processes use from now on; one that starts meanwhile counts from its own beginning.
+    """Measures the CPU time that processes use from now on. A process that starts later counts from its start.
 
-    What a process used that ended in between is lost: the benchmark's own processes outlive a measurement.
+    The time of a process that ends in between is lost; the benchmark's processes run longer than a measurement.
     """
 
     def __init__(self, pids: Iterable[int]) -> None:
         self._started = {pid: cpu_ns(pid) for pid in pids}
 
     def used(self, pids: Iterable[int] | None = None) -> int:
-        """CPU ns since the start, of the processes of the start and of those named here as well."""
+        """Return the CPU ns since the start, of the initial processes and of `pids`."""
         total = 0
         for pid in {*self._started, *(pids or ())}:
             try:
@@ -64,13 +64,13 @@ class CpuMeter:
 
 
 def busy_ns() -> int:
-    """CPU time that the whole machine has been busy, in ns, in steps of 10 ms."""
+    """Return the CPU time that all processes of the machine have used, in ns, with a resolution of 10 ms."""
     times = psutil.cpu_times()
     return int((times.user + times.system + times.nice + times.irq + times.softirq + times.steal) * 1e9)
 
 
 def wake_ups(pids: Iterable[int]) -> int:
-    """How often threads of processes have gone to sleep by themselves so far, and so were woken."""
+    """Return how often threads of these processes have gone to sleep voluntarily so far, and so were woken."""
     total = 0
     for pid in pids:
         for status in Path(f"/proc/{pid}/task").glob("*/status"):
@@ -83,26 +83,26 @@ def wake_ups(pids: Iterable[int]) -> int:
 
 
 def summary(values: Sequence[float]) -> dict[str, float]:
-    """Median, least and greatest."""
+    """Return median, minimum and maximum."""
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
 def java_version() -> str:
-    """That of the Java runtime that is used."""
+    """Return the version of the Java runtime that is used."""
     run = subprocess.run([find_java(), "-version"], capture_output=True, text=True, check=True)
     found = re.search(r'version "([^"]+)', run.stderr + run.stdout)
     return found[1] if found else "not known"
 
 
 def librdkafka_version() -> str:
-    """That of the librdkafka in confluent-kafka."""
+    """Return the version of librdkafka in confluent-kafka."""
     from confluent_kafka import libversion
 
     return libversion()[0]
 
 
 def processor() -> str:
-    """The first core's model; with family and number, since clouds give all of a maker's the same name."""
+    """Return the model of the first core, with family and number, because clouds use one name for many models."""
     first = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
     about = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in first.splitlines())}
     if "model name" not in about:
@@ -112,7 +112,7 @@ def processor() -> str:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures depend on: processor, kernel, interpreter and packages."""
+    """Return the facts that the figures depend on: processor, kernel, interpreter and packages."""
     packages = {}
     for name in PACKAGES:
         try:

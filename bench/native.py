@@ -1,4 +1,4 @@
-"""Compiles the C programs of the benchmark on first use and keeps them in the user's cache."""
+"""Compile the C programs of the benchmark at their first use, and keep them in the user's cache."""
 
 import hashlib
 import os
@@ -9,16 +9,16 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
-from cyproducer.cli.maven_jars import cache_directory
+from cyproducer.devkafka.maven import cache_directory
 
 
 def program(name: str) -> Path:
-    """The compiled `name`.c of this directory. Raises RuntimeError if there is no C compiler, or it refuses."""
+    """Return the path of the compiled `name`.c. Raises RuntimeError if there is no C compiler or it fails."""
     source = Path(__file__).with_name(f"{name}.c")
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
     if shutil.which(compiler[0]) is None:
         compiler = ["cc"]
-    # For this machine only, so that the CRC check has the processor's own instruction.
+    # Compile for this machine, so that the CRC check uses the processor's instruction.
     command = [*compiler, "-O2", "-march=native", "-pthread", "-Wall", "-Wextra", "-o"]
     digest = hashlib.sha256(source.read_bytes() + repr(command).encode()).hexdigest()[:16]
     target = cache_directory() / f"{name.replace('_', '-')}-{digest}"

@@ -38,7 +38,7 @@ static const int16_t APIS[][3] = {
 };
 enum { API_COUNT = sizeof APIS / sizeof APIS[0] };
 
-/* `faults`: batches and frames that were refused; `unread`: answers whose reader had gone, which is nobody's fault. */
+/* `faults`: batches and frames that were refused; `unread`: answers to a connection that its client had closed. */
 struct counters {
     uint64_t records, batches, requests, bytes, faults, unread, connections, samples;
     volatile uint64_t wanted;

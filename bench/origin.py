@@ -1,4 +1,4 @@
-"""Where results come from: the commit of the code, and the run that they were measured in."""
+"""The origin of results: the commit of the code, and the run in which they were measured."""
 
 import json
 import subprocess
@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 WRITTEN = (":(exclude)bench/results", ":(exclude)bench/RESULTS.md", ":(exclude)README.md")
-"""What a run writes itself, which does not make the next one's tree another."""
+"""The files that a run writes. Changes in them do not make the tree dirty."""
 
 
 def commit_of(root: Path = ROOT) -> dict[str, Any] | None:
-    """`hash` of the commit, and whether the tree is `dirty`; None if `root` is not the top of a repository."""
+    """Return the `hash` of the commit and whether the tree is `dirty`; None if `root` is not a repository's top."""
     top = _git(root, "rev-parse", "--show-toplevel")
     head = _git(root, "rev-parse", "--short", "HEAD")
     if top is None or head is None or Path(top).resolve() != root.resolve():
@@ -22,7 +22,7 @@ def commit_of(root: Path = ROOT) -> dict[str, Any] | None:
 
 
 def _git(root: Path, *arguments: str) -> str | None:
-    """What git says, None if it fails or is not there. It takes no lock: somebody may be at work in the tree."""
+    """Return git's output, None if git fails or is missing. It takes no lock, because other git commands may run."""
     try:
         run = subprocess.run(
             ["git", "--no-optional-locks", "-C", root, *arguments], capture_output=True, text=True, check=True
@@ -33,7 +33,7 @@ def _git(root: Path, *arguments: str) -> str | None:
 
 
 class Run(NamedTuple):
-    """One run, of which there are results."""
+    """A run that has left results."""
 
     began: float
     commit: Mapping[str, Any] | None
@@ -43,26 +43,26 @@ class Run(NamedTuple):
 
     @property
     def day(self) -> str:
-        """Date, in UTC."""
+        """The date in UTC."""
         return time.strftime("%Y-%m-%d", time.gmtime(self.began))
 
     @property
     def code(self) -> str:
-        """The commit in words."""
+        """The commit as text."""
         if self.commit is None:
             return "commit not known"
         return f"commit {self.commit['hash']}{' with changes' if self.commit['dirty'] else ''}"
 
     @property
     def label(self) -> str:
-        """What tells it from other runs."""
+        """A text that distinguishes this run from other runs."""
         at = time.strftime("%H:%M UTC", time.gmtime(self.began))
         loopback = "not measured" if self.loopback is None else f"{self.loopback:.3g} GB/s"
         return f"{self.day} {at}, {self.code}, {self.processor}, loopback {loopback}"
 
 
 def runs_of(found: Mapping[str, Mapping[str, Any]]) -> list[Run]:
-    """The runs of results, the oldest first: limits are measured once a run, and never the same twice."""
+    """Return the runs of results, the oldest first. The limits identify a run: no two runs measure the same values."""
     by_run: dict[str, list[str]] = {}
     for name, made in sorted(found.items(), key=lambda item: item[1]["began"]):
         by_run.setdefault(json.dumps([made.get("commit"), made["limits"]], sort_keys=True), []).append(name)
@@ -70,7 +70,7 @@ def runs_of(found: Mapping[str, Mapping[str, Any]]) -> list[Run]:
 
 
 def largest(runs: Sequence[Run]) -> Run:
-    """The one that most results are of; of several the newest."""
+    """Return the run with the most results, the newest of several."""
     return max(reversed(runs), key=lambda run: len(run.names))
 
 

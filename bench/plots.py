@@ -1,4 +1,4 @@
-"""The plots of the report, as SVG files: lines over what is varied, bars otherwise, limits as dashed lines."""
+"""Draw the plots of the report as SVG files: lines over a varied field, else bars, and limits as dashed lines."""
 
 import statistics
 import textwrap
@@ -15,7 +15,7 @@ OTHERS = ("#d1242f", "#bf8700", "#1a7f37", "#8957e5", "#bc4c00", "#57606a", "#0a
 
 
 def _colours(names: Sequence[str]) -> dict[str, str]:
-    """Blue for this package, one of its own for each other contestant."""
+    """Return the colours by contestant: blue for this package, a different colour for each other contestant."""
     others = iter(OTHERS * len(names))
     return {name: OURS if _is_ours(name) else next(others) for name in names}
 
@@ -25,7 +25,7 @@ def _is_ours(name: str) -> bool:
 
 
 def draw(comparison: Comparison, made: Mapping[str, Any], target: Path) -> bool:
-    """Write the plot of a comparison; False if there is nothing to draw."""
+    """Write the plot of a comparison. Return False if there is nothing to draw."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -34,7 +34,7 @@ def draw(comparison: Comparison, made: Mapping[str, Any], target: Path) -> bool:
     samples, figure = made["samples"], comparison.plot
     if figure is None or not any(figure in sample["figures"] for sample in samples):
         return False
-    # The same figures make the same file, and text stays text.
+    # Equal figures give an equal file, and text stays text in the SVG.
     with matplotlib.rc_context({"svg.hashsalt": comparison.name, "svg.fonttype": "none", "font.size": 9}):
         canvas, axes = pyplot.subplots(figsize=(7.2, 3.6), layout="constrained")
         try:
@@ -57,7 +57,7 @@ def draw(comparison: Comparison, made: Mapping[str, Any], target: Path) -> bool:
 
 
 def _spread(samples: Sequence[Sample], name: str, figure: str, point: Any) -> tuple[float, float, float] | None:
-    """Median, and how far the least and the greatest are from it, in the figure's unit."""
+    """Return the median and its distances to minimum and maximum, in the figure's unit."""
     values = [value * FIGURES[figure].factor for value in find(samples, name, figure, point).values()]
     if not values:
         return None
@@ -107,7 +107,7 @@ def _bars(axes: Any, comparison: Comparison, samples: Sequence[Sample], figure: 
 
 
 def _limits(axes: Any, comparison: Comparison, limits: Mapping[str, float], figure: str) -> None:
-    """A line for each limit in the figure's unit, and, of several costs, one for their sum."""
+    """Draw the limits that have the figure's unit: a line for each codec, for loopback, or for the sum of the costs."""
     known = {name: limits[name] for name in comparison.limits if name in limits}
     suffix = "_us" if figure.endswith("_us") else "_gb_per_s" if figure == "gb_per_s" else None
     known = {name: value for name, value in known.items() if suffix and name.endswith(suffix)}

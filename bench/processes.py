@@ -1,4 +1,4 @@
-"""The processes of a run: workers that are told what to do line by line, and senders of the run's own."""
+"""The processes of a run: workers that take commands line by line, and the run's own senders."""
 
 import contextlib
 import json
@@ -25,7 +25,7 @@ Worker = subprocess.Popen[str]
 
 @contextlib.contextmanager
 def own_senders() -> Iterator[None]:
-    """A runtime directory of the run's own, whose senders end with it."""
+    """Use a separate runtime directory for the run, and stop its senders at the end."""
     directory = tempfile.mkdtemp(prefix="cyp-bench-")
     before = os.environ.get(OWN_DIRECTORY)
     os.environ[OWN_DIRECTORY] = directory
@@ -43,19 +43,19 @@ def own_senders() -> Iterator[None]:
 
 
 def stop_senders() -> None:
-    """End the senders of the run; what they still had is dropped with them after ten seconds."""
+    """Stop the senders of the run. Records that are not delivered after ten seconds are dropped."""
     for sender in status():
         stop(sender["socket"], 10)
 
 
 def sender_pids(*roles: str) -> list[int]:
-    """Senders and supervisors of the run, or those of the roles "sender" or "supervisor" only."""
+    """Return the pids of the run's senders and supervisors, or of only one of the roles "sender" and "supervisor"."""
     wanted = roles or ("sender", "supervisor")
     return [pid for s in status() for role in wanted if (pid := s[f"{role}_pid"]) is not None]
 
 
 def start_worker(module: str, order: dict[str, Any]) -> Worker:
-    """A Python process of this package with pipes; its standard error is ours."""
+    """Start a module of this package as a process with pipes; it inherits our standard error."""
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     return subprocess.Popen(
         [sys.executable, "-m", module, json.dumps(order)],
@@ -63,19 +63,36 @@ def start_worker(module: str, order: dict[str, Any]) -> Worker:
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": path},
-        process_group=0,  # Ctrl-C is for the run, which then ends its workers
+        process_group=0,  # only the run gets Ctrl-C; it then ends its workers
     )
 
 
+@contextlib.contextmanager
+def interrupts_after() -> Iterator[None]:
+    """Delay Ctrl-C and SIGTERM until the end of the block.
+
+    If `Popen` is interrupted after its fork, the caller does not know the new process.
+    """
+    came: list[int] = []
+    before = {number: signal.signal(number, lambda n, _: came.append(n)) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if came:
+        raise KeyboardInterrupt
+
+
 def kill_group(worker: Worker) -> None:
-    """Kill a worker that has not ended well, with all that it has started (a JVM, forks), and wait for them."""
+    """Kill a worker that has not ended normally and all processes that it has started, and wait for them."""
     try:
         started = psutil.Process(worker.pid).children(recursive=True)
     except psutil.NoSuchProcess:
         started = []
     with contextlib.suppress(ProcessLookupError):
         os.killpg(worker.pid, signal.SIGKILL)
-    # Those that have made a group of their own, as Spark's Python workers do.
+    # Also kill processes that have made their own group, such as Spark's Python workers.
     for process in started:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
@@ -86,7 +103,7 @@ def kill_group(worker: Worker) -> None:
 
 
 def _lives(process: psutil.Process) -> bool:
-    """Whether it runs; one that nobody has reaped yet does not."""
+    """Return whether the process runs. A zombie does not."""
     try:
         return process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -94,14 +111,14 @@ def _lives(process: psutil.Process) -> bool:
 
 
 def say(worker: Worker, text: str) -> None:
-    """A line to a worker."""
+    """Send a line to a worker."""
     assert worker.stdin is not None
     worker.stdin.write(text + "\n")
     worker.stdin.flush()
 
 
 def hear(worker: Worker, what: str) -> dict[str, Any]:
-    """The next answer of a worker. Raises NotSupportedError if it says so, RuntimeError if it ended instead."""
+    """Return the next answer of a worker. Raises NotSupportedError if it says so, RuntimeError if it has ended."""
     assert worker.stdout is not None
     line = worker.stdout.readline()
     if not line:
@@ -114,11 +131,12 @@ def hear(worker: Worker, what: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def workers_of(orders: list[dict[str, Any]], module: str = "bench.worker") -> Iterator[list[Worker]]:
-    """Workers that have ended when the block has."""
+    """Start workers, and wait for their end at the end of the block."""
     started: list[Worker] = []
     try:
         for order in orders:
-            started.append(start_worker(module, order))
+            with interrupts_after():
+                started.append(start_worker(module, order))
         yield started
         for worker in started:
             say(worker, "end")
@@ -135,13 +153,14 @@ def workers_of(orders: list[dict[str, Any]], module: str = "bench.worker") -> It
 
 
 @contextlib.contextmanager
-def busy_neighbours(count: int) -> Iterator[None]:
-    """Processes that compute all the time."""
+def busy_processes(count: int) -> Iterator[None]:
+    """Run processes that compute all the time."""
     code = "import os, sys\nparent = os.getppid()\nwhile os.getppid() == parent: sum(range(100000))"
     started: list[subprocess.Popen[bytes]] = []
     try:
         for _ in range(count):
-            started.append(subprocess.Popen([sys.executable, "-I", "-S", "-c", code], process_group=0))
+            with interrupts_after():
+                started.append(subprocess.Popen([sys.executable, "-I", "-S", "-c", code], process_group=0))
         yield
     finally:
         for process in started:

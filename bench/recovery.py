@@ -1,6 +1,6 @@
-"""What coming and going costs: a front-end attaches, a killed one is reclaimed, a killed sender is back.
+"""Measure how long it takes to attach a front-end, to reclaim a killed front-end, and to restart a killed sender.
 
-What the killed ones had sent arrives as well, and that is checked.
+The records of killed front-ends must arrive as well, which is checked.
 """
 
 from typing import Any
@@ -16,14 +16,14 @@ FORKS, PROCESSES, DEATHS, RESTARTS = 100, 15, 50, 8
 
 
 def given(load: Load, name: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """What each producer is told."""
+    """Return the settings of each producer."""
     return {**Cyproducer.own, **settings}
 
 
 def measure(broker: Broker, topics: list[str], load: Load, name: str, settings: dict[str, Any]) -> Figures:
-    """Percentiles of each, in ms; how often: `FORKS` and the others, a share of them in a quick run.
+    """Return percentiles of each time in ms. `FORKS` and the others are the counts; a quick run does a share of them.
 
-    Raises LostError if not every record arrived, of those that were killed too.
+    Raises LostError if not every record arrived, those of killed front-ends included.
     """
     share = min(1.0, load.seconds / Load().seconds)
     order = {
@@ -34,7 +34,7 @@ def measure(broker: Broker, topics: list[str], load: Load, name: str, settings: 
     figures: Figures = {}
     before = Before(broker, topics)
     with workers_of([order], "bench.recovery_worker") as (parent,):
-        answer = hear(parent, "the parent of those that come and go")
+        answer = hear(parent, "the parent of the measured front-ends")
         for what, found in answer["times_ms"].items():
             found.sort()
             figures[f"{what}_p50_ms"] = found[len(found) // 2]

@@ -1,9 +1,11 @@
-"""The parent of front-ends that come and go: `python -m bench.recovery_worker JSON`.
+"""Start, kill and measure front-ends and senders: `python -m bench.recovery_worker JSON`.
 
-Answers {"sent": how many records, "times_ms": lists of milliseconds}: "forked" and "fresh" from the call of a process'
-first send() to its return, where the sender runs and the producer is its parent's, or its own; "reclaim" from the
-SIGKILL of a front-end to the sender's hang-up, when all that it had is delivered or on its way and its memory is given
-back; "restart" from the SIGKILL of the sender to the acknowledgement of a record that was sent after it.
+The process answers {"sent": number of records, "times_ms": lists of milliseconds}. The sender runs already.
+"forked"    the first send() of a process with the producer of its parent, from the call to its return
+"fresh"     the first send() of a process with its own producer, from the call to its return
+"reclaim"   from the SIGKILL of a front-end until the sender closes its control socket: then all of its records are
+            delivered or in flight, and its memory is freed
+"restart"   from the SIGKILL of the sender to the acknowledgement of a record that was sent after the SIGKILL
 """
 
 import json
@@ -24,9 +26,9 @@ from cyproducer.observe.status import status
 
 DOUBLE = struct.Struct("d")
 JUST_SENT = 100
-"""Records that a front-end has just sent when it is killed."""
+"""The number of records that a front-end sends just before it is killed."""
 LONG_LIFE_S = 1.1
-"""A sender that lives for less is not restarted at once (`backoff_s` of the supervisor)."""
+"""The supervisor does not immediately restart a sender that has run for less than this (`backoff_s`)."""
 FRESH = """
 import json, sys, time
 from cyproducer import KafkaProducer
@@ -40,7 +42,7 @@ print(took * 1e3)
 
 
 def in_child(act: Callable[[int], None]) -> tuple[int, int]:
-    """Fork; the child does `act` with the end of a pipe that is written, and ends. (its pid, the end that is read)"""
+    """Fork a child that calls `act` with the write end of a pipe and ends. Return its pid and the pipe's read end."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -56,7 +58,7 @@ def in_child(act: Callable[[int], None]) -> tuple[int, int]:
 
 
 def forked(producer: KafkaProducer, topic: str, value: bytes) -> float:
-    """The first send() of a child, in ms."""
+    """Return the time of the first send() of a forked child, in ms."""
 
     def act(write: int) -> None:
         begin = time.perf_counter()
@@ -73,13 +75,13 @@ def forked(producer: KafkaProducer, topic: str, value: bytes) -> float:
 
 
 def fresh(bootstrap: str, topic: str, given: dict[str, Any]) -> float:
-    """The first send() of a process that was executed, in ms."""
+    """Return the time of the first send() of a new process, in ms."""
     command = [sys.executable, "-c", FRESH, bootstrap, topic, json.dumps(given)]
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def reclaim(producer: KafkaProducer, topic: str, value: bytes) -> float:
-    """From a child's SIGKILL until the sender hangs up on it, in ms; its control socket is held here as well."""
+    """Return the ms from a child's SIGKILL until the sender closes its control socket, which is also open here."""
     ours, theirs = socket.socketpair()
 
     def act(write: int) -> None:
@@ -107,7 +109,7 @@ def reclaim(producer: KafkaProducer, topic: str, value: bytes) -> float:
 
 
 def restart(producer: KafkaProducer, topic: str, value: bytes) -> float:
-    """From the sender's SIGKILL to the acknowledgement of a record that was sent after it, in ms."""
+    """Return the ms from the sender's SIGKILL to the acknowledgement of a record that was sent after it."""
     producer.send(topic, value).result(60)
     (sender,) = status()
     time.sleep(LONG_LIFE_S)
@@ -118,7 +120,7 @@ def restart(producer: KafkaProducer, topic: str, value: bytes) -> float:
 
 
 def main() -> None:
-    """Do all of it, and answer."""
+    """Measure all times, and answer."""
     order = json.loads(sys.argv[1])
     topic, value = order["topic"], values_of(Load())[0]
     producer = KafkaProducer(bootstrap_servers=order["bootstrap"], **order["given"])

@@ -1,4 +1,4 @@
-"""Draws the report, RESULTS.md with its plots, from the files that runs have left."""
+"""Write the report, RESULTS.md with its plots, from the result files of runs."""
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,14 +14,14 @@ from bench.growth import COMPARISONS
 from bench.limits import LABELS
 from bench.origin import Run, largest, runs_of
 
-BROKEN_OFF = "broken off"
+ABORTED = "aborted"
 BEGIN, END = "<!-- bench: figures -->", "<!-- bench: end of figures -->"
-"""Between these lines README.md has the table of the figures that matter most."""
+"""README.md contains the table of the most important figures between these lines."""
 OTHER_VERSIONS = {"librdkafka": "librdkafka", "java": "Java", "kafka": "Kafka"}
 
 
 class Headline(NamedTuple):
-    """A figure that matters, beside that of what users have today."""
+    """An important figure, with the same figure of the client that most users have."""
 
     what: str
     comparison: str
@@ -43,13 +43,13 @@ HEADLINES = (
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """A table in Markdown, the first column left-aligned."""
+    """Return the lines of a table in Markdown. The first column is left-aligned."""
     lines = [[*head], ["---", *["---:"] * (len(head) - 1)], *map(list, rows)]
     return ["| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |" for line in lines]
 
 
 def spread(values: Sequence[float], figure: str) -> str:
-    """Median, and the range if there is more than one."""
+    """Return the median as text, with the range if there is more than one value."""
     text = shown(figure, statistics.median(values), False)
     if len(values) > 1:
         text += f" ({shown(figure, min(values), False)}-{shown(figure, max(values), False)})"
@@ -57,21 +57,21 @@ def spread(values: Sequence[float], figure: str) -> str:
 
 
 def headlines(found: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], bool]:
-    """The table of the README, and whether it is fit for it: each figure there, none of a run that was quick."""
+    """Return the table for the README, and whether it is complete: no figure is missing or from a quick run."""
     rows, fit = [], True
     for line in HEADLINES:
         made = found.get(line.comparison, {"samples": [], "quick": False, "failed": None})
         values = [find(made["samples"], name, line.figure, line.point).values() for name in (line.ours, line.theirs)]
         cells = [shown(line.figure, statistics.median(v)) if v else "not measured" for v in values]
         if made["failed"]:
-            cells = [BROKEN_OFF] * len(cells)
+            cells = [ABORTED] * len(cells)
         fit = fit and all(values) and not made["quick"] and not made["failed"]
         rows.append([line.what, *cells, f"`python -m bench run {line.comparison}`"])
     return table(["", "cyproducer", "confluent-kafka", "measured by"], rows), fit
 
 
 def goal_rows(comparison: Comparison, made: Mapping[str, Any] | None) -> list[list[str]]:
-    """A row for each goal of a comparison. One that was broken off reaches nothing, whatever it has found so far."""
+    """Return a row for each goal of a comparison. An aborted comparison reaches no goal, whatever it has measured."""
     rows = []
     for goal in comparison.goals:
         if made is None:
@@ -80,46 +80,47 @@ def goal_rows(comparison: Comparison, made: Mapping[str, Any] | None) -> list[li
             verdict = judge(goal, made["samples"], made["limits"], made["skipped"])
         word = verdict.word
         if made is not None and made["failed"]:
-            word = f"{BROKEN_OFF}: {made['failed'].splitlines()[0][:120]}"
+            word = f"{ABORTED}: {made['failed'].splitlines()[0][:120]}"
         at = "" if goal.point is None else f" at {goal.point:,}" if isinstance(goal.point, int) else f" {goal.point}"
         rows.append([f"{goal.contestant}{at}: {FIGURES[goal.figure].label}", goal.wanted, verdict.found, word])
     return rows
 
 
 def overall(goals: Sequence[Sequence[str]]) -> str:
-    """What the goals of a row come to: reached if all are, else how many are missed or not measured."""
+    """Return the result of several goals: reached if all are, else how many are missed or not measured."""
     words = [row[-1].strip("*") for row in goals]
-    if any(word.startswith(BROKEN_OFF) for word in words):
-        return BROKEN_OFF
-    counts = [f"{words.count(word)} {label}" for word, label in (("missed", "missed"), ("-", "not measured"))
-              if word in words]
+    if any(word.startswith(ABORTED) for word in words):
+        return ABORTED
+    counts = [
+        f"{words.count(word)} {label}" for word, label in (("missed", "missed"), ("-", "not measured")) if word in words
+    ]
     return ", ".join(counts) or "reached"
 
 
 def reached(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """All goals, under the row that they belong to."""
+    """Return a table of all goals, below the comparison that they belong to."""
     rows = []
     for name, comparison in COMPARISONS.items():
         if comparison.goals:
             goals = goal_rows(comparison, found.get(name))
             rows.append([f"**{comparison.title}** (`{name}`)", "", "", f"**{overall(goals)}**"])
             rows += goals
-    return table(["what", "to reach", "found: median (range)", ""], rows)
+    return table(["figure", "goal", "measured: median (range)", ""], rows)
 
 
 def limits_table(found: Mapping[str, Mapping[str, Any]], runs: Sequence[Run]) -> list[str]:
-    """The limits of the largest run; each comparison is judged by those of its own."""
+    """Return a table of the limits of the largest run. Each comparison is judged by the limits of its own run."""
     limits = found[largest(runs).names[-1]]["limits"]
     rows = []
     for name, label in LABELS.items():
         if name in limits:
             unit = "GB/s" if name.endswith("gb_per_s") else "1/s" if name.endswith("rate") else "us"
             rows.append([label, f"{limits[name]:,.4g} {unit}"])
-    return table(["", "measured" if len(runs) == 1 else "measured in the run that most comparisons are of"], rows)
+    return table(["", "measured" if len(runs) == 1 else "measured in the run with the most comparisons"], rows)
 
 
 def figures_table(comparison: Comparison, made: Mapping[str, Any]) -> list[str]:
-    """What each contestant did: median and range over the rounds."""
+    """Return a table of each contestant's figures: median and range over the rounds."""
     samples = made["samples"]
     names = [f for f in comparison.figures if any(f in s["figures"] for s in samples)]
     points = sorted({s["point"] for s in samples}, key=comparison.points.index)
@@ -136,15 +137,15 @@ def figures_table(comparison: Comparison, made: Mapping[str, Any]) -> list[str]:
 
 
 def section(comparison: Comparison, made: Mapping[str, Any], directory: Path, run: Run | None) -> list[str]:
-    """A comparison with its plot and its table; `run`: the one that it is of, if there are several."""
+    """Return the lines of a comparison with its plot and table; `run` is its run if there are several runs."""
     lines = [f"### {comparison.title}", ""]
     quick = ", a quick run" if made["quick"] else ""
-    of = "" if run is None else f" Of the run of {run.label}."
+    of = "" if run is None else f" Measured in the run of {run.label}."
     rounds = f"{made['rounds']} rounds, broker {made['broker']}{quick}."
     lines += [f"`python -m bench run {comparison.name}`: {rounds}{of}", ""]
     lines += [f"- {name} was left out: {why}" for name, why in made["skipped"].items()]
     if made["failed"]:
-        lines.append(f"- It was broken off: {made['failed']}")
+        lines.append(f"- It was aborted: {made['failed']}")
     if made["skipped"] or made["failed"]:
         lines.append("")
     plot = directory / f"{comparison.name}.svg"
@@ -156,7 +157,7 @@ def section(comparison: Comparison, made: Mapping[str, Any], directory: Path, ru
 
 
 def about(found: Mapping[str, Mapping[str, Any]], runs: Sequence[Run]) -> list[str]:
-    """Machine and versions of the largest run, and how many there are."""
+    """Return lines about machine and versions of the largest run, and about the number of runs."""
     most = largest(runs)
     machine: dict[str, Any] = {}
     for name in most.names:
@@ -167,30 +168,30 @@ def about(found: Mapping[str, Mapping[str, Any]], runs: Sequence[Run]) -> list[s
     if len(runs) == 1:
         when, below = f"{most.day}, {most.code}", f"The comparisons below took {took:.0f} minutes"
     else:
-        when = f"{most.day}, {most.code}, the run of most comparisons of {len(runs)}"
-        below = f"Each comparison below says which run it is of; they took {took:.0f} minutes together"
+        when = f"{most.day}, {most.code}, the run with the most comparisons of {len(runs)} runs"
+        below = f"Each comparison below names its run; all together took {took:.0f} minutes"
     return [
         f"{when}: {machine['cores']} cores of {machine['processor']}, {machine['memory_mib'] / 1024:.0f} GiB, Linux "
         f"{machine['kernel']}, Python {machine['python']}, {', '.join(versions)}. {below}; "
-        "`python -m bench run` takes them all and writes this file.",
+        "`python -m bench run` runs all of them and writes this file.",
         "",
-        *(["**Quick runs are among them, of one round each: trust no figure of theirs.**", ""]
+        *(["**Some results are from quick runs with one round each: their figures are not reliable.**", ""]
           if any(one["quick"] for one in found.values()) else []),
     ]  # fmt: skip
 
 
 def contestants_list() -> list[str]:
-    """What each name stands for."""
+    """Return a list of the contestants with their descriptions."""
     return [
         f"- `{name}`: {(kind.__doc__ or '').splitlines()[0]} ({kind.library})" for name, kind in CONTESTANTS.items()
     ]
 
 
 def write(directory: Path) -> Path:
-    """Write RESULTS.md beside the directory of results, and the plots into it; returns its path.
+    """Write RESULTS.md next to the directory of results, and the plots into that directory; return its path.
 
-    Renews the table in README.md if it has the lines for it, stands one directory higher, and all of its figures
-    have been measured in full. Raises FileNotFoundError if there are no results.
+    Also replace the table in README.md one directory higher, if README.md has the marks for it and all figures are
+    from complete runs. Raises FileNotFoundError if there are no results.
     """
     known = {name: made for name, made in results.read(directory).items() if name in COMPARISONS}
     if not known:
@@ -199,9 +200,9 @@ def write(directory: Path) -> Path:
     of = {name: run for run in runs for name in run.names} if len(runs) > 1 else {}
     matter, fit = headlines(known)
     lines = ["# Results", "", *about(known, runs)]
-    lines += ["## The figures that matter", "", *matter, ""]
-    lines += ["## What is to be reached", "", "Ratios are taken round by round; CPU is that of all processes of a "]
-    lines[-1] += "client, and never the broker's. `foreign cores` says how quiet the machine was."
+    lines += ["## The most important figures", "", *matter, ""]
+    lines += ["## Goals", "", "Ratios are computed for each round. CPU is that of all processes of a client, without "]
+    lines[-1] += "the broker. `cores used by other processes` shows how quiet the machine was."
     lines += ["", *reached(known), "", "## Physical limits", "", *limits_table(known, runs), ""]
     for title, growth in (("Comparisons", False), ("How cost grows", True)):
         lines += [f"## {title}", ""]
@@ -217,7 +218,7 @@ def write(directory: Path) -> Path:
 
 
 def renew(readme: Path, lines: Sequence[str]) -> None:
-    """Put the table between the two marks of the README, if it has them."""
+    """Write the table between the two marks of the README, if it has them."""
     text = readme.read_text() if readme.is_file() else ""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)

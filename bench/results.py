@@ -1,4 +1,4 @@
-"""The files that runs leave: one JSON file a comparison."""
+"""Read and write the results of runs: one JSON file per comparison."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ DIRECTORY = Path(__file__).with_name("results")
 
 
 def write(directory: Path, made: dict[str, Any]) -> bool:
-    """Replace the file of a comparison as a whole; False, and left as it is, if only that one has samples."""
+    """Replace the whole file of a comparison atomically. Return False and keep it if only the old one has samples."""
     directory.mkdir(parents=True, exist_ok=True)
     target = directory / f"{made['name']}.json"
     if not made["samples"] and target.exists() and json.loads(target.read_text())["samples"]:
@@ -20,5 +20,5 @@ def write(directory: Path, made: dict[str, Any]) -> bool:
 
 
 def read(directory: Path) -> dict[str, dict[str, Any]]:
-    """What there is, by name."""
+    """Return all results by name."""
     return {path.stem: json.loads(path.read_text()) for path in sorted(directory.glob("*.json"))}

@@ -1,4 +1,4 @@
-"""Runs a comparison: its contestants in turn, round by round, and point by point."""
+"""Run a comparison: its contestants in turn, for each round and each point."""
 
 import contextlib
 import sys
@@ -21,14 +21,15 @@ QUICK_SHARE = 0.2
 QUICK_SECONDS = 1.0
 QUICK_LEAST_SECONDS = 0.1
 Measure = Callable[[Load, str], work.Figures]
-#: What is measured otherwise than by a load's workers: by itself, and on a stage that is kept over the rounds.
+#: The measurements that do not use the workers of a load: modules with their own processes for each measurement, and
+#: modules with processes that are kept over the rounds.
 _WITH_THEIR_OWN = {"start": start, "idle": idle, "recovery": recovery}
 _ON_STAGES = {"calls": calls, "spark": spark}
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a run differs from what the comparison says. `settings`: by library."""
+    """The options of a run, which override the comparison. `settings`: by library."""
 
     rounds: int | None = None
     quick: bool = False
@@ -37,20 +38,20 @@ class Options:
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def rounds_of(self, comparison: Comparison) -> int:
-        """As said, one if it is to be quick, or the comparison's."""
+        """Return the number of rounds: the given number, else 1 in a quick run, else the comparison's."""
         return self.rounds or (1 if self.quick else comparison.rounds)
 
     def points_of(self, comparison: Comparison) -> tuple[Any, ...]:
-        """Fewer in a quick run."""
+        """Return the points, which are fewer in a quick run."""
         return (self.quick and comparison.quick_points) or comparison.points
 
     def contestants_of(self, comparison: Comparison) -> list[str]:
-        """All, or those of `only`, or fewer in a quick run."""
+        """Return the contestants: those of `only`, else fewer in a quick run, else all."""
         names = self.only or (self.quick and comparison.quick_contestants) or comparison.contestants
         return [name for name in comparison.contestants if name in names]
 
     def load_of(self, comparison: Comparison, point: Any) -> Load:
-        """A share of the messages, and less time, in a quick run."""
+        """Return the load at a point: with a share of the messages, and less time in a quick run."""
         load = comparison.load_at(point)
         share = self.share * (QUICK_SHARE if self.quick else 1.0)
         seconds = min(load.seconds, QUICK_SECONDS) if self.quick else load.seconds
@@ -62,13 +63,13 @@ class Options:
 
 
 def settings_for(comparison: Comparison, options: Options, name: str) -> dict[str, Any]:
-    """The settings that a contestant gets besides those that all have."""
+    """Return the settings that a contestant gets in addition to its usual settings."""
     library = CONTESTANTS[name].library if name in CONTESTANTS else "cyproducer"
     return {**comparison.settings.get(library, {}), **options.settings.get(library, {})}
 
 
 def given_to(comparison: Comparison, options: Options, name: str) -> dict[str, Any]:
-    """What a contestant's producer is told, at the first point."""
+    """Return all settings of a contestant's producer, at the first point."""
     module = {**_WITH_THEIR_OWN, **_ON_STAGES}.get(comparison.measure, work)
     load = options.load_of(comparison, options.points_of(comparison)[0])
     return module.given(load, name, settings_for(comparison, options, name))
@@ -76,7 +77,7 @@ def given_to(comparison: Comparison, options: Options, name: str) -> dict[str, A
 
 @contextlib.contextmanager
 def stage_of(comparison: Comparison, options: Options, brokers: Brokers) -> Iterator[Measure]:
-    """What takes one contestant's measurement, with what it keeps over the rounds."""
+    """Return the function that measures one contestant; the block keeps the processes that all rounds share."""
     kind = comparison.measure
     if kind in _ON_STAGES:
         load = options.load_of(comparison, comparison.points[0])
@@ -102,10 +103,8 @@ def stage_of(comparison: Comparison, options: Options, brokers: Brokers) -> Iter
     yield measure
 
 
-def samples_of(
-    comparison: Comparison, options: Options, brokers: Brokers, skipped: dict[str, str]
-) -> Iterator[Sample]:
-    """A B C A B C; each measurement as it is made. Who cannot is put into `skipped`, and not asked again."""
+def samples_of(comparison: Comparison, options: Options, brokers: Brokers, skipped: dict[str, str]) -> Iterator[Sample]:
+    """Yield each measurement, in the order A B C A B C. A contestant that cannot run is noted in `skipped`."""
     warm = 0 if options.quick else comparison.warm_rounds
     with contextlib.ExitStack() as held:
         try:
@@ -131,13 +130,13 @@ def samples_of(
                         for what in none.keys() & {"cpu_us", "broker_us"}:
                             figures[f"net_{what}"] = max(0.0, figures[what] - none[what])
                     if number < 0:
-                        print(f"  {name}: not counted, the brokers compile", file=sys.stderr, flush=True)
+                        print(f"  {name}: warm-up of the brokers, not counted", file=sys.stderr, flush=True)
                         continue
                     yield {"contestant": name, "round": number, "point": point, "figures": figures}
 
 
 def leave_out(name: str, error: NotSupportedError, skipped: dict[str, str]) -> None:
-    """Note why a contestant does not take part."""
+    """Note and print why a contestant does not take part."""
     skipped[name] = str(error)
     print(f"  {name} is left out: {error}", file=sys.stderr, flush=True)
 
@@ -149,7 +148,7 @@ def run(
     limits: dict[str, float],
     commit: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    """Everything about a comparison, for its JSON file; what broke it off stands in "failed"."""
+    """Run a comparison and return its results for the JSON file; "failed" contains the error that aborted it."""
     began = time.time()
     made: dict[str, Any] = {
         "name": comparison.name,
@@ -171,9 +170,9 @@ def run(
         for sample in samples_of(comparison, options, brokers, skipped):
             samples.append(sample)
             print(progress(comparison, options, sample), file=sys.stderr, flush=True)
-    except Exception as error:  # whatever it was: the other comparisons go on
+    except Exception as error:  # after any error, the other comparisons still run
         failed = f"{type(error).__name__}: {error}"
-        print(f"  {comparison.name} was broken off: {failed}", file=sys.stderr, flush=True)
+        print(f"  {comparison.name} was aborted: {failed}", file=sys.stderr, flush=True)
     finally:
         stop_senders()
         brokers.stop_null()
@@ -184,7 +183,7 @@ def run(
 
 
 def foreign_versions(comparison: Comparison, names: Collection[str]) -> dict[str, str]:
-    """The versions of Java and librdkafka, of those that were at work."""
+    """Return the versions of Java and librdkafka, if they were used."""
     libraries = {CONTESTANTS[name].library for name in names if name in CONTESTANTS}
     found = {}
     if names and ("java" in libraries or comparison.broker != "null"):
@@ -195,7 +194,7 @@ def foreign_versions(comparison: Comparison, names: Collection[str]) -> dict[str
 
 
 def progress(comparison: Comparison, options: Options, sample: Sample) -> str:
-    """A measurement as a line."""
+    """Return a line about a measurement."""
     at = "" if comparison.vary is None else f" at {comparison.vary} {sample['point']}"
     named = [name for name in comparison.figures[:3] if name in sample["figures"]]
     shows = ", ".join(shown(name, sample["figures"][name]) for name in named)

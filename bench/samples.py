@@ -1,4 +1,4 @@
-"""What a sample of the records holds, read by code that is not ours: aiokafka's decoder, confluent's consumer."""
+"""Read samples of the records with code of other projects: aiokafka's decoder, confluent-kafka's consumer."""
 
 from typing import NamedTuple
 
@@ -6,18 +6,18 @@ from bench.loads import Sent
 
 MOST_READ = 500
 CODECS = (None, "gzip", "snappy", "lz4", "zstd")
-"""By the number that a batch's attributes have."""
+"""The codecs by their number in a batch's attributes."""
 
 
 class Kept(NamedTuple):
-    """The records of a sample, and the codecs of its batches (None: none); without any where they are not known."""
+    """The records of a sample and the codecs of its batches (None: uncompressed; empty set: not known)."""
 
     records: list[Sent]
     codecs: set[str | None]
 
 
 def decode(batches: bytes) -> Kept:
-    """What is in record batches. Raises if one is damaged."""
+    """Return the records and codecs in record batches. Raises ValueError if a batch's checksum is wrong."""
     from aiokafka.record.memory_records import MemoryRecords
 
     batch_source, kept = MemoryRecords(batches), Kept([], set())
@@ -30,7 +30,7 @@ def decode(batches: bytes) -> Kept:
 
 
 def read_sample(bootstrap: str, topic: str) -> Kept:
-    """The first records of the first partitions of a topic; a consumer does not say how they were compressed."""
+    """Return the first records of the first partitions of a topic, without codecs, which a consumer does not report."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(

@@ -1,4 +1,4 @@
-"""Spark's sinks in one session: `cyproducer`, Spark's own `kafka`, and two that write nothing."""
+"""Measure Spark's sinks in one session: `cyproducer`, Spark's own `kafka`, and two sinks that write nothing."""
 
 import hashlib
 import json
@@ -20,23 +20,23 @@ HEX_OF_MD5 = 32
 
 
 def given(load: Load, name: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """The options `kafka.*` of a sink; those that write nothing have none. `settings` are for our own."""
+    """Return the options `kafka.*` of a sink; sinks that write nothing have none. `settings` are for our sink."""
     if name not in WRITES:
         return {}
-    told = {
+    chosen = {
         "acks": "all",
         "enable.idempotence": "true",
         "linger.ms": "5",
         "batch.size": "65536",
     }
     if name == "spark_cyproducer":
-        told |= {"sender.idle.timeout.ms": "120000", **{what: str(value) for what, value in settings.items()}}
-    return told
+        chosen |= {"sender.idle.timeout.ms": "120000", **{what: str(value) for what, value in settings.items()}}
+    return chosen
 
 
 @contextmanager
 def stage(broker: Broker, load: Load, settings: dict[str, Any]) -> Iterator[Callable[[str], Figures]]:
-    """A session whose rows are cached and whose sinks have written once: a JVM's first job is the compiler's."""
+    """Start a session with cached rows; each sink writes once before the measurements, so that the JVM compiles."""
     order = {"rows": load.messages, "value_bytes": load.value_bytes, "digests": digests_of(load.value_bytes)}
     with workers_of([order], "bench.spark_worker") as (spark,):
         absent = hear(spark, "Spark")["absent"]
@@ -52,22 +52,22 @@ def stage(broker: Broker, load: Load, settings: dict[str, Any]) -> Iterator[Call
         yield measure
 
 
-def _measure(broker: Broker, spark: Worker, load: Load, name: str, told: dict[str, Any]) -> Figures:
-    """One sink once; "front-end" is Spark as a whole: driver, JVM, Python workers."""
+def _measure(broker: Broker, spark: Worker, load: Load, name: str, chosen: dict[str, Any]) -> Figures:
+    """Measure one sink once. The part of the "front-end" is all of Spark: driver, JVM, Python workers."""
     with topics_on(broker, load) as topics:
         before = Before(broker, topics)
         clients, senders = CpuMeter(tree_of(spark.pid)), CpuMeter(sender_pids())
         brokers, busy = CpuMeter(broker.pids), busy_ns()
         options = {"kafka.bootstrap.servers": broker.bootstrap, "topic": topics[0]} if name in WRITES else {}
-        options |= {f"kafka.{what}": value for what, value in told.items()}
+        options |= {f"kafka.{what}": value for what, value in chosen.items()}
         say(spark, json.dumps({"sink": SINKS[name], "options": options}))
         answer = hear(spark, "Spark")
         client, broker_cpu, busy = clients.used(tree_of(spark.pid)), brokers.used(), busy_ns() - busy
         sender = senders.used(sender_pids()) if name == "spark_cyproducer" else 0
         arrived = broker.records(topics) - before.records
-        # Spark may write a row twice; it may not lose one.
+        # Spark may write a row twice, but must not lose a row.
         if name in WRITES and arrived < load.messages:
-            raise LostError(f"{name}: {load.messages} rows were written, the topic grew by {arrived}")
+            raise LostError(f"{name}: {load.messages} rows were written, but the topic grew by only {arrived}")
         if name in WRITES:
             _check_sample(broker, topics, load, name)
     took = (answer["end_ns"] - answer["begin_ns"]) / 1e9
@@ -84,22 +84,22 @@ def _measure(broker: Broker, spark: Worker, load: Load, name: str, told: dict[st
 
 
 def digests_of(value_bytes: int) -> int:
-    """How many MD5 digests in hexadecimal digits make a value."""
+    """Return how many MD5 digests in hexadecimal digits a value consists of."""
     return -(-value_bytes // HEX_OF_MD5)
 
 
 def row_of(number: int, value_bytes: int) -> Sent:
-    """A row as Spark makes it: its number as key, and as value the digests of it and of those after it."""
+    """Return a row as Spark makes it: the number as key, and digests of it and of the next numbers as value."""
     text = "".join(hashlib.md5(b"%d" % (number + i)).hexdigest() for i in range(digests_of(value_bytes)))
     return Sent(text[:value_bytes].encode(), b"%d" % number)
 
 
 def _check_sample(broker: Broker, topics: list[str], load: Load, name: str) -> None:
-    """What is read back are rows, exactly as they were written."""
+    """Raise LostError unless the records of a sample are rows exactly as they were written."""
     records = broker.sample(topics, ()).records
     numbers = [int(record.key) if record.key and record.key.isdigit() else -1 for record in records]
     if not records or any(
         not 0 <= number < load.messages or record != row_of(number, load.value_bytes)
         for number, record in zip(numbers, records, strict=True)
     ):
-        raise LostError(f"{name}: what was read back is not what was written")
+        raise LostError(f"{name}: the records that were read back differ from the rows that were written")

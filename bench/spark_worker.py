@@ -1,8 +1,8 @@
-"""The Spark of a benchmark: one session of two threads that writes a cached DataFrame on demand.
+"""The Spark process of a benchmark: one session with two threads that writes a cached DataFrame on demand.
 
-``python -m bench.spark_worker JSON`` answers {"absent"}, the reasons of sinks that are not there, by name, or
-{"not_supported"}. A line {"sink", "options"} on its standard input is a write, answered with what it took; any
-other line ends it.
+``python -m bench.spark_worker JSON`` answers {"absent"}, the reasons why sinks are missing, by name, or
+{"not_supported"}. For a line {"sink", "options"} on standard input it writes the DataFrame and answers with the begin
+and end of the write. Any other line ends the process.
 """
 
 import json
@@ -17,17 +17,17 @@ from typing import Any
 from bench.contestants.base import OWN_DIRECTORY, NotSupportedError
 from bench.processes import ROOT
 from bench.spark_jars import spark_kafka_jars
-from cyproducer.cli.maven_jars import DownloadError, JavaMissingError, find_java
+from cyproducer.devkafka.maven import DownloadError, JavaMissingError, find_java
 
 
 def session(jars: Sequence[Path]) -> Any:
-    """A local session that has these jars; its Python workers find this tree."""
+    """Return a local session with these jars, whose Python workers find this tree."""
     import pyspark
     from pyspark.sql import SparkSession
 
     # Spark's Python workers start without the current directory on their path.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    # By name: a path with blanks breaks the shell command by which Spark checks for an interpreter.
+    # The name without the path: a path with blanks breaks the shell command by which Spark looks for the interpreter.
     directory, name = os.path.split(sys.executable)
     os.environ["PATH"] = os.pathsep.join([directory, os.environ.get("PATH", os.defpath)])
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = name
@@ -47,7 +47,7 @@ def session(jars: Sequence[Path]) -> Any:
 
 
 def rows_of(spark: Any, rows: int, value_bytes: int, digests: int) -> Any:
-    """Rows of a short key and a value of printable bytes (see bench.spark.row_of), materialised in the cache."""
+    """Return cached rows with a short key and a value of printable bytes (see bench.spark.row_of)."""
     from pyspark.sql import functions as f
 
     text = f.concat(*[f.md5((f.col("id") + i).cast("string").cast("binary")) for i in range(digests)])
@@ -64,7 +64,7 @@ def rows_of(spark: Any, rows: int, value_bytes: int, digests: int) -> Any:
 
 
 def noop_arrow() -> type:
-    """A Python data source that takes the Arrow batches and drops them: as fast as a Python sink can be."""
+    """Return a Python data source that reads and drops the Arrow batches: the fastest possible Python sink."""
     from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 
     class Writer(DataSourceArrowWriter):
@@ -85,9 +85,9 @@ def noop_arrow() -> type:
 
 
 def needs() -> tuple[list[Path], dict[str, str]]:
-    """The jars of Spark's own sink, or why it is absent. Raises NotSupportedError if there can be no Spark at all."""
+    """Return the jars of Spark's own sink, or why it is missing. Raises NotSupportedError if Spark cannot run."""
     try:
-        import pyspark  # noqa: F401 - whether it is there
+        import pyspark  # noqa: F401 - only checks that it is installed
 
         find_java()
     except ModuleNotFoundError as error:
@@ -101,12 +101,12 @@ def needs() -> tuple[list[Path], dict[str, str]]:
 
 
 def main() -> None:
-    """Make the session and the rows, say so, and write until told to end."""
+    """Make the session and the rows, answer, and write on demand until the input ends."""
     order = json.loads(sys.argv[1])
-    # Spark prints to its standard output; the answers go where nobody else writes.
+    # Spark prints to standard output, so the answers use a copy of that descriptor, to which only they are written.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    # In the run's own directory, which goes with the run even if this process is killed.
+    # Use the run's directory, which is removed at the end of the run even if this process is killed.
     tempfile.tempdir = os.environ.get(OWN_DIRECTORY)
     try:
         jars, absent = needs()

@@ -1,4 +1,4 @@
-"""How long it takes from nothing imported to the first record acknowledged, in a fresh interpreter each time."""
+"""Measure the time from the import to the first acknowledged record, in a new interpreter each time."""
 
 import json
 import os
@@ -41,28 +41,26 @@ GIVEN = {
 
 
 def given(load: Load, name: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """What the producer of a contestant is told."""
+    """Return the settings of a contestant's producer. Raises NotSupportedError if it has no code for a first record."""
     if name not in GIVEN:
-        raise NotSupportedError(f"{name} has no first record")
+        raise NotSupportedError(f"{name} cannot be measured: bench/start.py has no code for it")
     return {**GIVEN[name], **settings}
 
 
-def measure(
-    broker: Broker, topics: list[str], load: Load, name: str, settings: dict[str, Any]
-) -> Figures:
-    """`first_ms`. The first of two runs starts the sender, warms the disk's cache, and is not counted."""
-    told = given(load, name, settings)
+def measure(broker: Broker, topics: list[str], load: Load, name: str, settings: dict[str, Any]) -> Figures:
+    """Return `first_ms`. The first of two runs does not count: it starts the sender and fills the disk's cache."""
+    chosen = given(load, name, settings)
     before, value = Before(broker, topics), values_of(load)[0]
     for _ in range(2):
-        took = _once(name, broker.bootstrap, topics[0], value, told)
+        took = _once(name, broker.bootstrap, topics[0], value, chosen)
     check(broker, topics, name, 2, before, {Sent(value)}, CONTESTANTS[name].codecs(load, settings))
     return {"first_ms": took}
 
 
-def _once(name: str, bootstrap: str, topic: str, value: bytes, told: dict[str, Any]) -> float:
+def _once(name: str, bootstrap: str, topic: str, value: bytes, chosen: dict[str, Any]) -> float:
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     run = subprocess.run(
-        [sys.executable, "-c", FRAME.format(CODE[name]), bootstrap, topic, value.decode(), json.dumps(told)],
+        [sys.executable, "-c", FRAME.format(CODE[name]), bootstrap, topic, value.decode(), json.dumps(chosen)],
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,

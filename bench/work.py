@@ -1,6 +1,6 @@
-"""Measures what worker processes do: throughput, paced load, latency, memory.
+"""Measure worker processes: throughput, load with a fixed rate, latency, memory.
 
-Every measurement returns figures by name (see `bench.figures`), after the records have been found at the broker.
+Every measurement returns figures by name (see `bench.figures`), after a check that the broker has the records.
 """
 
 import os
@@ -17,7 +17,7 @@ from bench.brokers import Broker
 from bench.contestants import CONTESTANTS, Contestant
 from bench.loads import Load, Sent, topics_of
 from bench.measure import CpuMeter, busy_ns, wake_ups
-from bench.processes import Worker, busy_neighbours, hear, say, sender_pids, workers_of
+from bench.processes import Worker, busy_processes, hear, say, sender_pids, workers_of
 from bench.samples import Kept
 
 WARM_RECORDS = {"paced": 100, "latency": 200, "memory": 100}
@@ -25,12 +25,12 @@ Figures = dict[str, float]
 
 
 class LostError(RuntimeError):
-    """The broker does not hold what was sent."""
+    """The broker does not have the records that were sent."""
 
 
 @contextmanager
 def topics_on(broker: Broker, load: Load) -> Iterator[list[str]]:
-    """Topics that are gone afterwards."""
+    """Create topics, and delete them at the end of the block."""
     names = topics_of(f"bench-{os.getpid()}-{time.time_ns()}", load)
     broker.create_topics(names, load)
     try:
@@ -48,15 +48,15 @@ def check(
     records: Set[Sent],
     codecs: Set[str | None],
 ) -> None:
-    """Raise LostError unless exactly `sent` records arrived, and a sample of them has the right contents.
+    """Raise LostError unless exactly `sent` records arrived and a sample of them has the right content.
 
-    records   those that may be among them
-    codecs    how their batches may be compressed
+    records   the records that may occur
+    codecs    the codecs that their batches may have
     """
     arrived, refused = broker.records(topics) - before.records, broker.faults() - before.faults
     if arrived != sent or refused:
         raise LostError(
-            f"{name}: {sent} records were acknowledged, the broker has {arrived} more, "
+            f"{name}: {sent} records were acknowledged, but the broker received {arrived}, "
             f"and it refused {refused} batches or frames"
         )
     if sent and broker.sampling:
@@ -64,7 +64,7 @@ def check(
 
 
 def check_sample(kept: Kept, name: str, records: Set[Sent], codecs: Set[str | None]) -> None:
-    """Raise LostError if there is nothing in it, or what is none of the records, or none of the codecs."""
+    """Raise LostError if the sample is empty, or contains a record or a codec that was not sent."""
     if not kept.records:
         raise LostError(f"{name}: no record was sampled")
     wrong = sorted(set(kept.records) - records, key=repr)
@@ -80,7 +80,7 @@ def check_sample(kept: Kept, name: str, records: Set[Sent], codecs: Set[str | No
 
 
 class Before:
-    """What the broker had seen before a measurement, of which it will keep a batch at least."""
+    """The counters of the broker before a measurement. Also requests that the broker keeps at least one batch of it."""
 
     def __init__(self, broker: Broker, topics: list[str]) -> None:
         self.records = broker.records(topics)
@@ -89,12 +89,12 @@ class Before:
 
 
 def given(load: Load, name: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """What the producer of a contestant is told."""
+    """Return the settings of a contestant's producer."""
     return CONTESTANTS[name].given(load, settings)
 
 
 def connections(pids: list[int], ports: set[int]) -> int:
-    """TCP connections that processes have to the ports of the brokers."""
+    """Return the number of TCP connections of processes to the ports of the brokers."""
     found = 0
     for pid in pids:
         for one in psutil.Process(pid).net_connections("tcp"):
@@ -105,7 +105,7 @@ def connections(pids: list[int], ports: set[int]) -> int:
 def orders(
     broker: Broker, topics: list[str], load: Load, name: str, job: str, settings: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """The orders of all processes."""
+    """Return the orders of all processes."""
     kind = CONTESTANTS[name]
     unit = kind.unit(load)
     if job == "throughput":
@@ -120,17 +120,15 @@ def orders(
     return [order] * load.processes
 
 
-def measure(
-    broker: Broker, topics: list[str], load: Load, name: str, job: str, settings: dict[str, Any]
-) -> Figures:
-    """One contestant once. Raises LostError, or NotSupportedError if it cannot."""
+def measure(broker: Broker, topics: list[str], load: Load, name: str, job: str, settings: dict[str, Any]) -> Figures:
+    """Measure one contestant once. Raises LostError, or NotSupportedError if the contestant cannot run."""
     work = orders(broker, topics, load, name, job, settings)
     kind = CONTESTANTS[name]
     before = Before(broker, topics)
     with workers_of(work) as workers:
         for worker in workers:
             hear(worker, name)
-        with busy_neighbours(load.busy):
+        with busy_processes(load.busy):
             figures, answers = observe(broker, workers, kind, name, job)
     sent = sum(answer["sent"] + order["warmup"] for answer, order in zip(answers, work, strict=True))
     if kind.library != "none":
@@ -145,8 +143,8 @@ def measure(
 def observe(
     broker: Broker, workers: list[Worker], kind: type[Contestant], name: str, job: str
 ) -> tuple[Figures, list[dict[str, Any]]]:
-    """Let the workers go and measure all processes meanwhile."""
-    # Our sender idles while the others have their turn: that is none of their cost.
+    """Start the workers, and measure all processes until they have finished."""
+    # Our sender is idle while other clients are measured, and does not count as their cost.
     ours = sender_pids() if kind.library == "cyproducer" else []
     requests = broker.requests() if job == "paced" else 0
     senders, brokers, busy = CpuMeter(ours), CpuMeter(broker.pids), busy_ns()
@@ -177,14 +175,15 @@ def observe(
 
 
 def latencies(answers: list[dict[str, Any]]) -> Figures:
-    """Percentiles of all round trips, in us."""
+    """Return percentiles of all round trips, in us."""
     times = sorted(t for answer in answers for t in answer["times_ns"])
     cut = statistics.quantiles(times, n=1000, method="inclusive")
     return {"p50_us": cut[499] / 1e3, "p99_us": cut[989] / 1e3, "p999_us": cut[998] / 1e3}
 
 
 def footprints(answers: list[dict[str, Any]]) -> Figures:
-    """What the producer adds to its process: the mean over the processes, in MB."""
+    """Return what the producer adds to its process (memory in MB, threads), as the mean over the processes."""
+
     def mean(what: str) -> float:
         return statistics.fmean(answer[what] for answer in answers)
 

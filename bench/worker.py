@@ -1,7 +1,7 @@
-"""The process of one contestant in one measurement: `python -m bench.worker JSON`.
+"""Run one contestant in one measurement: `python -m bench.worker JSON`.
 
-Answers {"ready"} on its standard output when it is connected and warm (or {"not_supported"}), waits for a line,
-does its job and answers with what that took; ends at the next line.
+The process answers {"ready"} on standard output when it is connected and warmed up, or {"not_supported"}. Then it waits
+for a line, does its job and answers with the result. It ends at the next line.
 """
 
 import json
@@ -20,13 +20,13 @@ from bench.loads import Load
 
 
 def cpu_ns() -> int:
-    """CPU of this process and of its children that have ended."""
+    """Return the CPU time in ns of this process and of its children that have ended."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time_ns() + int((children.ru_utime + children.ru_stime) * 1e9)
 
 
 def pss_bytes() -> int:
-    """Proportional set size of this process: shared pages are split among those that map them."""
+    """Return the proportional set size of this process: each shared page is divided by the processes that map it."""
     for line in Path("/proc/self/smaps_rollup").read_text().splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) << 10
@@ -34,12 +34,12 @@ def pss_bytes() -> int:
 
 
 def thread_count() -> int:
-    """Threads of this process, those of C libraries included."""
+    """Return the number of threads of this process, those of C libraries included."""
     return len(os.listdir("/proc/self/task"))
 
 
 def throughput(contestant: Contestant, order: dict[str, Any]) -> dict[str, Any]:
-    """As fast as it can, and so often that it can be measured."""
+    """Send as fast as possible, and repeat until the time is long enough to measure."""
     least_seconds, count = order["load"]["least_seconds"], order["count"]
     sent, begin, used = 0, time.monotonic_ns(), cpu_ns()
     while True:
@@ -54,12 +54,12 @@ def throughput(contestant: Contestant, order: dict[str, Any]) -> dict[str, Any]:
 
 
 def paced(contestant: Contestant, order: dict[str, Any]) -> dict[str, Any]:
-    """Some messages a second for a while."""
+    """Send messages with the load's rate for the load's duration."""
     load = Load(**order["load"])
     one, serve, sleep, clock = contestant.one, contestant.serve, time.sleep, time.monotonic
     count = int(load.rate * load.seconds)
     begin, used = time.monotonic_ns(), cpu_ns()
-    # Sleeps are of a millisecond at least. The processes of an application do not send in step.
+    # Sleep for at least a millisecond. The random start prevents that all processes send at the same moments.
     burst = max(1, load.rate // 1000)
     first = clock() + random.random() * burst / load.rate
     for at in range(0, count, burst):
@@ -75,7 +75,7 @@ def paced(contestant: Contestant, order: dict[str, Any]) -> dict[str, Any]:
 
 
 def latency(contestant: Contestant, order: dict[str, Any]) -> dict[str, Any]:
-    """One at a time at the load's rate, each awaited; answers the times in ns."""
+    """Send one record at a time with the load's rate, wait for each, and return the times in ns."""
     load = Load(**order["load"])
     round_trip, clock = contestant.round_trip, time.perf_counter_ns
     count = int(load.rate * load.seconds)
@@ -94,7 +94,7 @@ def latency(contestant: Contestant, order: dict[str, Any]) -> dict[str, Any]:
 
 
 def memory(contestant: Contestant, order: dict[str, Any]) -> dict[str, Any]:
-    """PSS and threads at rest after the warm-up, and the most while it sends at the load's rate."""
+    """Return PSS and threads at rest after the warm-up, and their maximum while sending with the load's rate."""
     bare, bare_threads = order["bare_bytes"], order["bare_threads"]
     rest = {"rest_bytes": pss_bytes() - bare, "rest_threads": thread_count() - bare_threads}
     done, most, threads = threading.Event(), 0, 0
@@ -102,7 +102,7 @@ def memory(contestant: Contestant, order: dict[str, Any]) -> dict[str, Any]:
     def watch() -> None:
         nonlocal most, threads
         while not done.wait(0.2):
-            # This thread is not the contestant's.
+            # This thread does not belong to the contestant.
             most, threads = max(most, pss_bytes()), max(threads, thread_count() - 1)
 
     watcher = threading.Thread(target=watch)
@@ -116,7 +116,7 @@ def memory(contestant: Contestant, order: dict[str, Any]) -> dict[str, Any]:
 
 
 def warm_up(contestant: Contestant, order: dict[str, Any]) -> None:
-    """What precedes the measurement, and is counted at the broker: `warmup` records."""
+    """Send `warmup` records before the measurement. The broker counts them too."""
     if order["job"] == "latency":
         for number in range(order["warmup"]):
             contestant.round_trip(number)
@@ -140,7 +140,7 @@ def main() -> None:
     """Run the order: job, contestant, bootstrap, topics, load, settings, warmup, count."""
     order = json.loads(sys.argv[1])
     contestant = CONTESTANTS[order["contestant"]](order["topics"], Load(**order["load"]))
-    # The values are the load's; what comes from here on is the producer's.
+    # The memory until here belongs to the load's values; everything after this belongs to the producer.
     order["bare_bytes"], order["bare_threads"] = pss_bytes(), thread_count()
     try:
         contestant.open(order["bootstrap"], order["settings"])
@@ -155,7 +155,7 @@ def main() -> None:
     if not sys.stdin.readline():
         return
     print(json.dumps(JOBS[order["job"]](contestant, order)), flush=True)
-    # The CPU of what is measured beside this process is read before the producer ends.
+    # Wait: the CPU of the other measured processes is read before this producer ends.
     sys.stdin.readline()
     contestant.close()
 

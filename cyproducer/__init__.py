@@ -6,22 +6,31 @@ from typing import TYPE_CHECKING, Any
 
 from cyproducer import errors
 from cyproducer.types import ArrayMetadata, TopicPartition
+from cyproducer.version import VERSION
 
 if TYPE_CHECKING:
     from cyproducer.producer.producer import KafkaProducer
-    from cyproducer.producer.record_metadata import RecordMetadata
-    from cyproducer.producer.waiters import as_completed, wait
+    from cyproducer.producer.results.record_metadata import RecordMetadata
+    from cyproducer.producer.waiting.poll import as_completed, wait
 
 __all__ = [
-    "ArrayMetadata", "KafkaProducer", "RecordMetadata", "TopicPartition", "as_completed", "errors", "wait",
+    "ArrayMetadata",
+    "KafkaProducer",
+    "RecordMetadata",
+    "TopicPartition",
+    "as_completed",
+    "errors",
+    "wait",
 ]
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
-# Imported when they are first asked for: the sender and the command line do without the producer room.
+# Imported at their first use, because the sender and most commands do not need the producer package.
 _LATER = {
-    "KafkaProducer": "producer.producer", "RecordMetadata": "producer.record_metadata",
-    "as_completed": "producer.waiters", "wait": "producer.waiters",
+    "KafkaProducer": "producer.producer",
+    "RecordMetadata": "producer.results.record_metadata",
+    "as_completed": "producer.waiting.poll",
+    "wait": "producer.waiting.poll",
 }
 
 
@@ -29,19 +38,19 @@ def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if _is_sub_interpreter():
-        # Before a native module is loaded: whichever interpreter loads one is the only one that can.
+        # Raise before a native module is loaded: only the first interpreter that loads one can use it.
         raise errors.UnsupportedPlatformError(
-            "cyproducer works in the main interpreter of a process only, this is a sub-interpreter "
-            "(under mod_wsgi: WSGIApplicationGroup %{GLOBAL})"
+            "cyproducer works only in the main interpreter of a process, and this is a sub-interpreter "
+            "(under mod_wsgi, set WSGIApplicationGroup %{GLOBAL})"
         )
-    room = _LATER[name] if sys.platform == "linux" else "unsupported"
-    value = getattr(importlib.import_module(f"{__name__}.{room}"), name)
+    module = _LATER[name] if sys.platform == "linux" else "unsupported"
+    value = getattr(importlib.import_module(f"{__name__}.{module}"), name)
     globals()[name] = value
     return value
 
 
 def _is_sub_interpreter() -> bool:
-    for module in ("_interpreters", "_xxsubinterpreters"):  # Python 3.13, and before
+    for module in ("_interpreters", "_xxsubinterpreters"):  # the names in Python 3.13 and in earlier versions
         try:
             interpreters = importlib.import_module(module)
         except ImportError:

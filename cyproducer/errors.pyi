@@ -1,4 +1,4 @@
-"""Types of `cyproducer.errors`; a test compares the classes, their bases and their codes with the module."""
+"""Type stub of `cyproducer.errors`. A test compares the classes, their bases and their codes with the module."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,6 @@ class RetriableError(KafkaError): ...
 class InvalidMetadataError(RetriableError): ...
 class BrokerResponseError(KafkaError): ...
 class AuthorizationError(BrokerResponseError): ...
-
 class UnknownError(BrokerResponseError): ...  # -1
 class OffsetOutOfRangeError(BrokerResponseError): ...  # 1
 class CorruptRecordError(RetriableError, BrokerResponseError): ...  # 2
@@ -168,6 +167,7 @@ class KafkaConnectionError(InvalidMetadataError): ...  # -1014
 class SenderUnavailableError(KafkaError): ...  # -1003
 class OutcomeUnknownError(KafkaError): ...  # -1002
 class SenderLostError(SenderUnavailableError, OutcomeUnknownError): ...  # -1004
+class RequestTooLargeError(OutcomeUnknownError, RecordTooLargeError): ...  # -1015
 class InvalidBatchError(KafkaError): ...  # -1005
 class UnknownPartitionError(UnknownTopicOrPartitionError): ...  # -1007
 class ForkedFutureError(KafkaError): ...  # -1012
@@ -189,8 +189,9 @@ CONFIGURATION: int
 FORKED_FUTURE: int
 UNSUPPORTED_PLATFORM: int
 CONNECTION: int
+REQUEST_TOO_LARGE: int
 BROKER_CODES: Mapping[int, type[KafkaError]]
 CLIENT_CODES: Mapping[int, type[KafkaError]]
 
-def for_code(code: int, message: str = "") -> KafkaError: ...
+def for_code(code: int, message: str = "", cause: int = 0) -> KafkaError: ...
 def name_for_code(code: int) -> str: ...

@@ -1,11 +1,12 @@
-"""A sender in the foreground, under this process: what `cyproducer sender` runs, for systemd or a container."""
+"""Runs a sender in the foreground, as a child of this process: `cyproducer sender`, for systemd or a container."""
 
 import os
 import resource
+import socket as socket_module
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from cyproducer.config import Settings
+from cyproducer.config.settings import Settings
 from cyproducer.errors import KafkaConfigurationError, SenderUnavailableError
 
 __all__ = ["run_sender"]
@@ -18,24 +19,27 @@ def run_sender(
     allow_gids: Iterable[int] = (),
     replace: bool = False,
 ) -> None:
-    """Serves front-ends until SIGTERM or SIGINT, which drain; a second signal ends at once.
+    """Serves front-ends until a signal that ends it: SIGTERM, SIGINT or SIGHUP drains, a second signal ends at once.
 
-    This process becomes the supervisor, the sender is forked from it, and again if it dies: nothing that was
-    sent is lost, doubled or reordered by that. With `replace` a sender that serves there already is replaced
-    in the same way, by this build if it has the same memory layout; with none there it is as without.
+    This process becomes the supervisor. It forks the sender, and forks it again if it dies; no record is lost,
+    duplicated or reordered by that. With `replace` this build takes over from a running sender in the same way, if the
+    memory layout is the same. Without a running sender `replace` has no effect.
 
-    `settings` are sender-side ones by their names (`bootstrap_servers` is needed). With `socket` it listens
-    there, for producers with `sender=` of that path; without, where producers of these settings look by
-    themselves. Other users may attach if their uid or a gid is named; the directory has to let them in. It
-    stays without front-ends as well, unless `sender_idle_timeout_ms` is given.
+    `settings` are sender-side settings by name (`bootstrap_servers` is required). With `socket` the sender listens at
+    that path, for producers with `sender=` of the same path. Without it the sender listens where producers with these
+    settings find it. Other users may attach if their uid or one of their gids is named; the directory must be
+    accessible to them. The sender stays without front-ends, unless `sender_idle_timeout_ms` is given.
 
-    Raises KafkaConfigurationError for a wrong setting or path, or a sender of other settings or layout that is
-    to be replaced, SenderUnavailableError when another process serves there already, OSError when the
-    socket, the shared memory or a process cannot be made.
+    Raises KafkaConfigurationError for a wrong setting or path, or if the sender to replace has other settings or
+    another layout; SenderUnavailableError if another process serves there already; OSError if the socket, the shared
+    memory or a process cannot be created.
     """
-    from cyproducer.sender import process, surroundings
-    from cyproducer.shm import rendezvous
-    from cyproducer.shm.arena import LAYOUT_VERSION
+    # Imported here: a program that imports cyproducer does not load the sender.
+    from cyproducer.host import rendezvous
+    from cyproducer.sender.process import main
+    from cyproducer.sender.system import daemonise
+    from cyproducer.sender.system.log_relay import LogRelay
+    from cyproducer.shm.arena_region import LAYOUT_VERSION
 
     complete = Settings.for_sender(settings)
     idle_timeout_s = None
@@ -47,29 +51,51 @@ def run_sender(
         place = _place(rendezvous, identity, socket)
     except rendezvous.RendezvousError as error:
         raise KafkaConfigurationError(str(error)) from None
-    surroundings.raise_limit(resource.RLIMIT_NOFILE)
-    elected = process.serve(
-        place,
-        identity,
-        sender_settings,
-        process.make_log(None),
-        idle_timeout_s,
-        report=lambda message: None,
-        allow_uids=tuple(allow_uids),
-        allow_gids=tuple(allow_gids),
-        foreground=True,
-        replace=replace,
-    )
+    daemonise.raise_limit(resource.RLIMIT_NOFILE)
+    relay = LogRelay()
+    relay.start()
+    try:
+        elected = main.serve(
+            place,
+            identity,
+            sender_settings,
+            relay,
+            idle_timeout_s,
+            report=lambda message: None,
+            allow_uids=tuple(allow_uids),
+            allow_gids=tuple(allow_gids),
+            foreground=True,
+            replace=replace,
+        )
+    finally:
+        relay.close()
     if not elected:
-        raise SenderUnavailableError(f"another sender serves {place.socket} already")
+        raise SenderUnavailableError(
+            f"another sender serves {place.socket} already; stop it with `cyproducer stop`, or use `--replace`"
+        )
 
 
-def _place(rendezvous: Any, identity: dict[str, Any], socket: str | None) -> Any:
-    if socket is None:
-        return rendezvous.of_sender(rendezvous.runtime_directory(), identity)
+def _place(rendezvous: Any, identity: dict[str, Any], path: str | None) -> Any:
+    if path is None:
+        place = rendezvous.of_sender(rendezvous.runtime_directory(), identity)
+        served = [other for other in rendezvous.places_in_use(identity) if _is_served(other.socket)]
+        return served[0] if served else place
     try:
         directory = rendezvous.runtime_directory()
     except rendezvous.RendezvousError:
-        # A container may have no other place to write; then `cyproducer status` needs --socket.
-        directory = os.path.dirname(os.path.abspath(socket))
-    return rendezvous.at_socket(socket, directory)
+        # A container may have no other writable directory. In this case `cyproducer status` needs --socket.
+        directory = os.path.dirname(os.path.abspath(path))
+    return rendezvous.at_socket(path, directory)
+
+
+def _is_served(path: str) -> bool:
+    """Returns whether a process listens at the path."""
+    with socket_module.socket(socket_module.AF_UNIX, socket_module.SOCK_SEQPACKET) as sock:
+        sock.setblocking(False)
+        try:
+            sock.connect(path)
+        except BlockingIOError:  # its queue is full
+            return True
+        except OSError:
+            return False
+    return True

@@ -1,4 +1,4 @@
-"""The small value types of the public interface: where a record goes, and where it has gone."""
+"""Small value types of the public interface: the destination of a record, and the places of the rows of an array."""
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,10 +15,10 @@ class TopicPartition(NamedTuple):
 
 
 class ArrayMetadata(NamedTuple):
-    """What the broker said of the rows of one `send_array` or `send_arrow`, in the order of the rows.
+    """Where the rows of one `send_array` or `send_arrow` were written, in the order of the rows.
 
-    `topic` is the name that all rows went to, or a sequence of names, one a row, if a column gave them.
-    `partition` is a 1-D array of int32, `offset` a 1-D array of int64, each with one element a row: NumPy
+    `topic` is the name of the topic of all rows, or a sequence with one name per row if a column gave them.
+    `partition` is a 1-D array of int32, `offset` a 1-D array of int64, each with one element per row: NumPy
     arrays if NumPy is installed, else memoryviews of the same element types. An unknown offset is -1.
     """
 

@@ -1,4 +1,4 @@
-"""Stands in for the producer where it cannot be built: importing works, using says why not."""
+"""Replaces the producer on platforms where it cannot be built: the import works, and each use raises an error."""
 
 import platform
 import sys
@@ -9,23 +9,22 @@ from cyproducer.errors import UnsupportedPlatformError
 
 def _refuse() -> NoReturn:
     raise UnsupportedPlatformError(
-        "cyproducer needs Linux 5.4 or later on x86-64 or aarch64, "
-        f"this is {sys.platform} on {platform.machine()}"
+        f"cyproducer needs Linux 5.4 or later on x86-64 or aarch64; this is {sys.platform} on {platform.machine()}"
     )
 
 
 class KafkaProducer:
-    """Constructing one raises UnsupportedPlatformError."""
+    """A class whose constructor raises UnsupportedPlatformError."""
 
     def __init__(self, **configs: Any) -> None:
         _refuse()
 
 
 def wait(*args: Any, **kwargs: Any) -> NoReturn:
-    """Raises UnsupportedPlatformError."""
+    """Raise UnsupportedPlatformError."""
     _refuse()
 
 
 def as_completed(*args: Any, **kwargs: Any) -> NoReturn:
-    """Raises UnsupportedPlatformError."""
+    """Raise UnsupportedPlatformError."""
     _refuse()

@@ -1,6 +1,6 @@
 """An Arrow table to Kafka: its columns are the records' values, keys, headers, times and topics.
 
-    python examples/arrow_bulk.py localhost:9092 TOPIC
+python examples/arrow_bulk.py localhost:9092 TOPIC
 """
 
 import sys
@@ -14,12 +14,14 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 def main(bootstrap_servers: str, topic: str) -> None:
     rows = 10_000
-    table = pa.table({
-        "value": [f'{{"order": {row}}}' for row in range(rows)],
-        "key": pa.array([None if row % 10 == 0 else f"customer-{row % 97}" for row in range(rows)]),
-        "headers": pa.array([[{"key": "source", "value": b"shop"}]] * rows, HEADERS),
-        "timestamp": pa.array(range(1_767_225_600_000, 1_767_225_600_000 + rows), pa.timestamp("ms", "UTC")),
-    })
+    table = pa.table(
+        {
+            "value": [f'{{"order": {row}}}' for row in range(rows)],
+            "key": pa.array([None if row % 10 == 0 else f"customer-{row % 97}" for row in range(rows)]),
+            "headers": pa.array([[{"key": "source", "value": b"shop"}]] * rows, HEADERS),
+            "timestamp": pa.array(range(1_767_225_600_000, 1_767_225_600_000 + rows), pa.timestamp("ms", "UTC")),
+        }
+    )
     with KafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
         future = producer.send_arrow(table, topic=topic)
         try:

@@ -1,4 +1,4 @@
-"""What can go wrong and where it is said: ``python errors_handled.py localhost:9092 topic``."""
+"""Shows which errors send() raises and which a callback gets: ``python errors_handled.py localhost:9092 topic``."""
 
 import sys
 
@@ -9,10 +9,12 @@ def delivered(error: errors.KafkaError | None, record: RecordMetadata) -> None:
     """Called once for each record, on a thread of its own."""
     if error is None:
         print(f"offset {record.offset} of partition {record.partition}")
+    elif isinstance(error, errors.OutcomeUnknownError):
+        print(f"it may be in the log: {error}")
     elif error.retriable:
         print(f"sending again may help: {error}")
     else:
-        print(f"lost: {error}")
+        print(f"not written: {error}")
 
 
 def main(brokers: str, topic: str) -> None:

@@ -1,6 +1,6 @@
 """NumPy arrays to Kafka: fixed-width, structured, and variable-length rows, each array with one future.
 
-    python examples/numpy_bulk.py localhost:9092 TOPIC
+python examples/numpy_bulk.py localhost:9092 TOPIC
 """
 
 import sys

@@ -11,9 +11,7 @@ RECORDS = 1000
 
 def work(producer: KafkaProducer, topic: str, thread: int) -> int:
     """Records of one thread with one key arrive in the order in which they were sent."""
-    futures = [
-        producer.send(topic, key=b"thread %d" % thread, value=b"%d" % number) for number in range(RECORDS)
-    ]
+    futures = [producer.send(topic, key=b"thread %d" % thread, value=b"%d" % number) for number in range(RECORDS)]
     done, not_done = wait(futures, timeout=30)
     return sum(future.succeeded() for future in done) - len(not_done)
 

@@ -1,5 +1,6 @@
-"""Fixtures of all tests: real Kafka nodes, topics, producers, and the check that a test leaves nothing."""
+"""Fixtures of all tests: real Kafka nodes, topics, producers, and the check that a test leaves nothing behind."""
 
+import contextlib
 import itertools
 import os
 import shutil
@@ -15,7 +16,7 @@ from support import build
 from support.leftovers import holdings, kill_leftovers, wait_for_nothing_left
 
 if TYPE_CHECKING:
-    from cyproducer.cli.kafka_node import KafkaCluster
+    from cyproducer.devkafka.node import KafkaCluster
 
 CLUSTERS: "list[KafkaCluster]" = []
 TOPIC_NUMBERS = itertools.count(1)
@@ -29,11 +30,14 @@ hypothesis.settings.load_profile("quick")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # A shell's background jobs ignore it, and so would everything that the tests start.
+    # A shell's background jobs ignore SIGINT, and the processes that the tests start would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "long_model: explores for more than a few seconds; tox -e model runs it")
     config.addinivalue_line(
-        "markers", "pooled_sockets: a library under the test keeps sockets of its own open (py4j does)"
+        "markers", "pooled_sockets: a library that the test uses keeps its own sockets open (py4j does)"
+    )
+    config.addinivalue_line(
+        "markers", "breaks_protocol: a front-end of the test commits a violation and is detached for it"
     )
     directory = Path(tempfile.mkdtemp(prefix="cyp-bench-"))
     config.add_cleanup(lambda: shutil.rmtree(directory, ignore_errors=True))
@@ -42,10 +46,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if missing:
         raise pytest.UsageError(
             f"not built: {', '.join(missing)}. Build in place: python setup.py build_ext --inplace "
-            "(CYPRODUCER_BUILD_ONLY=room,room builds, and asks for, these rooms only)"
+            "(CYPRODUCER_BUILD_ONLY=package,package limits the build, and this check, to these packages)"
         )
     if os.environ.get("CYPRODUCER_EXPECT_DEBUG") and not build.is_debug():
-        raise pytest.UsageError("a debug build was asked for, this is none: build with CYPRODUCER_DEBUG=1")
+        raise pytest.UsageError("CYPRODUCER_EXPECT_DEBUG is set, but this is a release build: set CYPRODUCER_DEBUG=1")
 
 
 def pytest_report_header() -> str:
@@ -69,7 +73,7 @@ def short_tmp() -> Iterator[Path]:
 
 @pytest.fixture
 def runtime_dir(short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The test's own CYPRODUCER_RUNTIME_DIR (mode 0700), in the environment of it and of its children."""
+    """The test's own CYPRODUCER_RUNTIME_DIR (mode 0700), set for the test and its child processes."""
     path = Path(tempfile.mkdtemp(dir=short_tmp))
     monkeypatch.setenv("CYPRODUCER_RUNTIME_DIR", str(path))
     yield path
@@ -78,20 +82,39 @@ def runtime_dir(short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
 
 @pytest.fixture(autouse=True)
 def nothing_left(request: pytest.FixtureRequest, runtime_dir: Path) -> Iterator[None]:
-    """Fails a test that leaves a process, descriptor, mapping, thread or file; ends what was left, by pid."""
+    """Fail a test that leaves a process, descriptor, mapping, thread or file behind; end the left processes by pid."""
     before = holdings()
     sockets = request.node.get_closest_marker("pooled_sockets") is None
     yield
     passed = all(report.passed for report in request.node.stash.get(REPORTS, {}).values())
-    found = wait_for_nothing_left(
-        before, runtime_dir, _broker_pids(), sockets, timeout=5.0 if passed else 0.0
-    )
+    found = wait_for_nothing_left(before, runtime_dir, _broker_pids(), sockets, timeout=5.0 if passed else 0.0)
     if found:
         kill_leftovers(before, runtime_dir, _broker_pids())
     for cluster in CLUSTERS:
-        cluster.heal()
+        cluster.restore()
     if passed and found:
         pytest.fail("left behind by the test:\n  " + "\n  ".join(found), pytrace=False)
+
+
+@pytest.fixture(autouse=True)
+def no_unexpected_violation(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Fail a test whose logs report a violation by a front-end, unless the test is marked breaks_protocol.
+
+    The logs are those of engines in this process and of senders that log into the test's runtime directory.
+    """
+    # Only where a test has the fixture: tests of Spark have one for a whole module.
+    names = [name for name in ("runtime_dir", "spark_runtime") if name in request.fixturenames]
+    directories = [request.getfixturevalue(name) for name in names]
+    yield
+    hostile = request.path.parent.name == "hostile" or request.node.get_closest_marker("breaks_protocol")
+    if hostile:
+        return
+    lines = [record.getMessage() for when in ("setup", "call") for record in caplog.get_records(when)]
+    for path in (path for directory in directories for path in directory.glob("*.log*")):
+        lines += path.read_text(errors="replace").splitlines()
+    found = [line for line in lines if "broke the protocol" in line]
+    if found:
+        pytest.fail("a front-end was detached for a violation:\n  " + "\n  ".join(found), pytrace=False)
 
 
 def _broker_pids() -> set[int]:
@@ -99,7 +122,7 @@ def _broker_pids() -> set[int]:
 
 
 def _cluster(nodes: int, directory: Path) -> "Iterator[KafkaCluster]":
-    from cyproducer.cli.kafka_node import DownloadError, JavaMissingError, KafkaCluster
+    from cyproducer.devkafka.node import DownloadError, JavaMissingError, KafkaCluster
 
     try:
         cluster = KafkaCluster(nodes, directory)
@@ -114,21 +137,36 @@ def _cluster(nodes: int, directory: Path) -> "Iterator[KafkaCluster]":
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[KafkaCluster]":
-    """One Kafka node for the whole run. A test may kill or pause it: it is whole again for the next."""
+    """One Kafka node for the whole run. A test may kill or pause it: it is restored for the next test."""
     yield from _cluster(1, tmp_path_factory.mktemp("kafka"))
 
 
 @pytest.fixture(scope="session")
 def kafka3(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[KafkaCluster]":
-    """Three Kafka nodes (min.insync.replicas=2) for the whole run, started by the first test that asks."""
+    """Three Kafka nodes (min.insync.replicas=2) for the whole run, started by the first test that uses them."""
     yield from _cluster(3, tmp_path_factory.mktemp("kafka3"))
+
+
+@pytest.fixture(scope="session")
+def register_cluster() -> "Callable[[KafkaCluster], contextlib.AbstractContextManager[None]]":
+    """``with register_cluster(cluster):`` its nodes do not count as left behind, and are restored after each test."""
+
+    @contextlib.contextmanager
+    def registered(cluster: "KafkaCluster") -> Iterator[None]:
+        CLUSTERS.append(cluster)
+        try:
+            yield
+        finally:
+            CLUSTERS.remove(cluster)
+
+    return registered
 
 
 @pytest.fixture
 def new_topic(request: pytest.FixtureRequest) -> Callable[..., str]:
-    """``new_topic(partitions=1, replication=1, configs=None, cluster=None) -> name``: a topic of its own.
+    """Return ``new_topic(partitions=1, replication=1, configs=None, cluster=None) -> name``.
 
-    On ``kafka`` unless a cluster is given.
+    It makes a new topic, on ``kafka`` unless a cluster is given.
     """
 
     def make(
@@ -145,15 +183,15 @@ def new_topic(request: pytest.FixtureRequest) -> Callable[..., str]:
 
 @pytest.fixture
 def topic(new_topic: Callable[..., str]) -> str:
-    """A topic of its own with three partitions, on ``kafka``."""
+    """A new topic with three partitions, on ``kafka``."""
     return new_topic(3)
 
 
 @pytest.fixture
 def make_producer(request: pytest.FixtureRequest) -> Iterator[Callable[..., object]]:
-    """``make_producer(**settings) -> KafkaProducer``, on ``kafka`` unless told, closed at the end.
+    """Return ``make_producer(**settings) -> KafkaProducer``: on ``kafka`` by default, closed at the end.
 
-    Its sender leaves soon after it (``sender_idle_timeout_ms`` 200), for the check that nothing is left.
+    Its sender ends soon after it (``sender_idle_timeout_ms`` 200), for the check that nothing is left behind.
     """
     from cyproducer import KafkaProducer
 

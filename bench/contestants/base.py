@@ -39,7 +39,7 @@ class Contestant(abc.ABC):
 
     @classmethod
     def promises(cls, load: Load) -> dict[str, Any]:
-        """What every producer is told, whoever made it; as keyword arguments."""
+        """What every producer is told, as keyword arguments."""
         codec = {"compression_type": load.compression} if load.compression else {}
         return {"acks": "all", "linger_ms": load.linger_ms, "enable_idempotence": True, **codec}
 

@@ -165,7 +165,6 @@ class SendArray(Cyproducer):
             raise RuntimeError(f"{rows} offsets for {count} records")
 
 
-
 class SendArrayOffsets(SendArray):
     """`send_array()` of a `(data, offsets)` pair."""
 

@@ -1,1 +1,1 @@
-"""The ``cyproducer`` command."""
+"""The command ``cyproducer`` and its subcommands."""

@@ -1,4 +1,4 @@
-"""The command `cyproducer`: finds the subcommand, and imports only that."""
+"""The command `cyproducer`: imports and runs one subcommand."""
 
 import argparse
 import importlib
@@ -11,19 +11,20 @@ from cyproducer.errors import KafkaError
 
 __all__ = ["main"]
 
-_COMMANDS = {
-    "demo": "publish real data from many processes, NumPy and Spark, and check what arrived",
-    "send": "send the lines of standard input",
-    "sender": "run a sender in the foreground, for systemd or a container",
-    "status": "show the senders of this user",
-    "stop": "drain and end a sender of this user",
+#: Subcommand -> (module, summary).
+COMMANDS = {
+    "demo": ("cyproducer.demo.main", "publish real data from many processes, NumPy and Spark, and check the result"),
+    "send": ("cyproducer.cli.send", "send each line of standard input as a record"),
+    "sender": ("cyproducer.cli.sender", "run a sender in the foreground, for systemd or a container"),
+    "status": ("cyproducer.cli.status", "show the senders of this user"),
+    "stop": ("cyproducer.cli.stop", "stop a sender of this user after it has delivered its records"),
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command of `argv` (default: the process' own) and returns its exit status.
+    """Run the command in `argv` (default: the arguments of this process) and return its exit status.
 
-    0: done. 1: it failed; one sentence on standard error says why. 2: wrong usage. 130: interrupted.
+    0: success. 1: failure; one sentence on standard error says why. 2: wrong usage. 130: interrupted.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     chosen = next((a for a in arguments if not a.startswith("-")), "")
@@ -32,10 +33,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"cyproducer {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, summary in _COMMANDS.items():
+    for name, (module_name, summary) in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
         if name == chosen:
-            module = importlib.import_module(f"cyproducer.cli.{name}")
+            module = importlib.import_module(module_name)
             module.add_arguments(command)
             command.set_defaults(run=module.run)
     args = parser.parse_args(arguments)
@@ -47,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"cyproducer {args.command}: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        # Whoever read our output has gone. The interpreter would complain again when it flushes at exit.
+        # The reader of our output has ended. Without this the interpreter reports the error again when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
     except OSError as error:

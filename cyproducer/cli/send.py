@@ -1,4 +1,4 @@
-"""``cyproducer send TOPIC < lines``: every line of standard input becomes a record."""
+"""``cyproducer send TOPIC < lines``: send every line of standard input as a record."""
 
 import argparse
 import sys
@@ -9,7 +9,7 @@ from typing import IO, Any, TextIO
 
 from cyproducer import KafkaProducer
 from cyproducer.cli.sender import read_config
-from cyproducer.config import SETTINGS
+from cyproducer.config.settings import SETTINGS
 from cyproducer.errors import (
     InvalidTopicError,
     KafkaConfigurationError,
@@ -23,53 +23,62 @@ from cyproducer.errors import (
 
 __all__ = ["add_arguments", "run"]
 
-# Records whose outcome nobody has looked at yet: memory is bounded by this and by buffer_memory.
+# The most records whose outcomes have not been read yet. This and buffer_memory limit the use of memory.
 OUTSTANDING_MAX = 50_000
 PROGRESS_INTERVAL_S = 0.5
 INTERRUPTED = 130
 PARTITION_MAX = 2**31 - 1
-# These concern every further line as well, so reading on makes no sense.
+# These errors would occur for every further line as well, so the command stops reading.
 _FINAL = (
-    InvalidTopicError, KafkaConfigurationError, KafkaTimeoutError, ProducerClosedError, SenderUnavailableError,
+    InvalidTopicError,
+    KafkaConfigurationError,
+    KafkaTimeoutError,
+    ProducerClosedError,
+    SenderUnavailableError,
     TopicAuthorizationFailedError,
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the options."""
-    parser.add_argument("topic", metavar="TOPIC", help="where the lines go")
+    """Declare the options."""
+    parser.add_argument("topic", metavar="TOPIC", help="the topic that the lines are sent to")
     parser.add_argument(
-        "--bootstrap-servers", metavar="HOST:PORT,...", help="brokers; default: localhost:9092"
+        "--bootstrap-servers", metavar="HOST:PORT,...", help="the brokers to connect to first; default: localhost:9092"
     )
     parser.add_argument(
         "--key-separator",
         metavar="S",
-        help="what stands before the first S of a line is the key; a line without S has none",
+        help="use the part of a line before the first S as the key; a line without S has no key",
     )
     parser.add_argument("--partition", metavar="N", type=_partition, help="send to this partition only")
     parser.add_argument(
-        "--header", metavar="K=V", type=_named, action="append", default=[],
-        help="a header of each record, repeatable; its name is UTF-8",
+        "--header",
+        metavar="K=V",
+        type=_named,
+        action="append",
+        default=[],
+        help="add a header to each record; the name must be UTF-8; can be repeated",
     )
     parser.add_argument(
         "--config",
         metavar="FILE",
-        help="settings of the producer, name=value a line, secrets among them; its mode has to be 0600",
+        help="read settings of the producer from FILE, one name=value per line; FILE may contain secrets, so its mode "
+        "must be 0600",
     )
     parser.add_argument(
         "--set",
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="a setting of the producer (no secret) by Kafka's name, as linger.ms=50; repeatable",
+        help="a setting of the producer by Kafka's name, for example linger.ms=50; not for secrets; can be repeated",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Sends standard input. 0: every line was acknowledged. 1: some were not. 130: interrupted."""
+    """Send standard input. Return 0: every line was acknowledged, 1: some were not, 130: interrupted."""
     separator = None if args.key_separator is None else _bytes(args.key_separator)
     if separator == b"":
-        raise KafkaConfigurationError("--key-separator: an empty text separates nothing")
+        raise KafkaConfigurationError("--key-separator is empty; give at least one character")
     settings = _settings(args)
     headers = [_header(text) for text in args.header]
     producer = KafkaProducer(**settings)
@@ -79,24 +88,24 @@ def run(args: argparse.Namespace) -> int:
 
 
 def settings_limit(settings: dict[str, Any]) -> int:
-    """Bytes of the longest record that the settings allow."""
+    """Return the size in bytes of the longest record that the settings allow."""
     given = settings.get("max.request.size")
     default: int = next(setting.default for setting in SETTINGS if setting.name == "max_request_size")
     return default if given is None else int(given)
 
 
 def _settings(args: argparse.Namespace) -> dict[str, Any]:
-    """By Kafka's own names, under which text is taken for a number."""
+    """Return the settings by Kafka's own names, under which a number may be given as text."""
     settings = {} if args.config is None else read_config(args.config)
     secret = tuple(setting.name.rstrip("*") for setting in SETTINGS if setting.secret)
     for text in args.set:
         name, found, value = text.partition("=")
         name = name.strip()
         if not found or not name:
-            raise KafkaConfigurationError("--set: write NAME=VALUE, as linger.ms=50")
+            raise KafkaConfigurationError("--set: write NAME=VALUE, for example linger.ms=50")
         if name.replace(".", "_").startswith(secret):
             raise KafkaConfigurationError(
-                f"--set {name}: others see a command line; what is secret belongs in a file: --config FILE"
+                f"--set {name}: other users can see a command line; put secrets into a file and use --config FILE"
             )
         settings[name.replace("_", ".")] = value.strip()
     if args.bootstrap_servers is not None:
@@ -107,7 +116,7 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _bytes(text: str) -> bytes:
-    """An argument as the bytes that were typed."""
+    """Return an argument as the bytes that were typed."""
     return text.encode("utf-8", "surrogateescape")
 
 
@@ -117,12 +126,12 @@ def _partition(text: str) -> int:
     except ValueError:
         number = -1
     if not 0 <= number <= PARTITION_MAX:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 to {PARTITION_MAX}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to {PARTITION_MAX}")
     return number
 
 
 def _named(text: str) -> str:
-    """An argument whose part before the first = can be a header's name."""
+    """Return the argument if the part before its first = is valid as a header's name."""
     try:
         text.partition("=")[0].encode()
     except UnicodeEncodeError:
@@ -138,9 +147,9 @@ def _header(text: str) -> tuple[str, bytes]:
 
 
 class Lines:
-    """(key, value) of each line of a binary stream, without its end.
+    """Iterate over a binary stream as (key, value) of each line, without line ends.
 
-    A line that is longer than `limit` is read past and comes as None: it fits no record.
+    A line of more than `limit` bytes does not fit into a record: the iterator skips it and returns None.
     """
 
     def __init__(self, stream: IO[bytes], limit: int, separator: bytes | None) -> None:
@@ -166,7 +175,7 @@ class Lines:
 
 
 class Sending:
-    """One run: hands lines to the producer, and looks at the outcome of each."""
+    """One run of the command: sends lines with the producer and counts the outcomes."""
 
     def __init__(
         self,
@@ -192,7 +201,7 @@ class Sending:
         self._next_progress = self._began
 
     def run(self, lines: Lines) -> int:
-        """Send all lines and wait for their outcomes; returns the exit status."""
+        """Send all lines and wait for their outcomes; return the exit status."""
         interrupted = False
         try:
             try:
@@ -204,7 +213,7 @@ class Sending:
             interrupted = True
             self._finish_interrupted()
         finally:
-            # Whoever interrupts the wait for outcomes does not want a second one in close().
+            # After an interrupt, close() must not wait for the outcomes a second time.
             self.producer.close(0 if interrupted else None)
         self._end_progress()
         self._summary()
@@ -233,7 +242,7 @@ class Sending:
                 self._progress()
 
     def _collect(self, leave: int) -> None:
-        """Take outcomes that are there, oldest first; wait for them while more than `leave` are not."""
+        """Count outcomes, oldest first, that are available; wait while more than `leave` records have no outcome."""
         waiting = self._waiting
         while waiting and (len(waiting) > leave or waiting[0].done()):
             error = waiting[0].exception()
@@ -246,7 +255,7 @@ class Sending:
     def _settle(self) -> None:
         """Wait for all outcomes."""
         while self._waiting:
-            # Flushed in pieces of time, so that the progress goes on.
+            # Flush with a short timeout, so that the progress line is updated.
             try:
                 self.producer.flush(PROGRESS_INTERVAL_S if self.terminal else None)
             except KafkaTimeoutError:
@@ -256,18 +265,19 @@ class Sending:
             self._progress()
 
     def _finish_interrupted(self) -> None:
-        """After Ctrl-C: what was accepted is still sent, unless a second one comes."""
+        """After Ctrl-C: wait for the records that were accepted, until a second Ctrl-C."""
         self._end_progress()
         print(
             f"cyproducer send: interrupted after {self.read} lines; waiting for {len(self._waiting)} records "
             "that were accepted (Ctrl-C again: do not wait)",
-            file=self.messages, flush=True,
+            file=self.messages,
+            flush=True,
         )
         try:
             self._settle()
         except KeyboardInterrupt:
             print(
-                f"cyproducer send: not waiting for {len(self._waiting)} records; the sender goes on with them",
+                f"cyproducer send: not waiting for {len(self._waiting)} records; the sender continues to send them",
                 file=self.messages,
             )
 

@@ -1,4 +1,4 @@
-"""`cyproducer stop`: drains and ends a sender of this user."""
+"""`cyproducer stop`: stop senders of this user after they have delivered their records."""
 
 import argparse
 import sys
@@ -10,15 +10,17 @@ __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the options."""
+    """Declare the options."""
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--socket", metavar="PATH", help="the sender that listens here; needed if several run")
-    which.add_argument("--all", action="store_true", help="every sender of this user")
-    parser.add_argument("--timeout", metavar="SECONDS", type=float, help="how long to wait for its end")
+    which.add_argument(
+        "--socket", metavar="PATH", help="stop the sender that listens on this socket; needed if several senders run"
+    )
+    which.add_argument("--all", action="store_true", help="stop every sender of this user")
+    parser.add_argument("--timeout", metavar="SECONDS", type=float, help="how long to wait until a sender has ended")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Stops the sender and waits until it has ended."""
+    """Stop the sender and wait until it has ended; return the exit status."""
     if args.socket is not None:
         sockets = [args.socket]
     else:
@@ -27,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
             print("no sender of this user is running")
             return 0
         if len(sockets) > 1 and not args.all:
-            print("several senders run; name one with --socket, or give --all:", file=sys.stderr)
+            print("several senders run; choose one with --socket, or use --all:", file=sys.stderr)
             print("\n".join(f"  {path}" for path in sockets), file=sys.stderr)
             return 2
     failed = 0

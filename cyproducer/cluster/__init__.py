@@ -1,1 +1,1 @@
-"""Cluster metadata: topics, leaders, epochs, and when to refresh them."""
+"""Cluster metadata: topics, leaders and epochs, and the rules for refreshing them."""

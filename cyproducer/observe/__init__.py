@@ -1,1 +1,1 @@
-"""What can be seen of a running sender: log, ledger of failures, status."""
+"""Shows what a sender does: its log, its ledger of failures, its status."""

@@ -1,7 +1,7 @@
-"""The ledger of failures: what could not be delivered, by application, topic and cause.
+"""Counts records that could not be delivered, by application, topic and cause.
 
-An error that nobody reads from a future must not vanish: it is counted here, shown by `cyproducer status`,
-and now and then told to the front-ends that live.
+An error must not vanish if the application does not read its future. So it is counted here and shown by
+`cyproducer status`, and from time to time the attached front-ends get a warning.
 """
 
 from typing import Any, NamedTuple
@@ -14,31 +14,31 @@ _OTHER = ("(others)", "(others)", "(others)")
 
 
 class Notice(NamedTuple):
-    """Something to tell the front-ends of an application."""
+    """A warning for the front-ends of an application."""
 
     app: str
     text: str
 
 
 class _Row:
-    __slots__ = ("count", "first", "last", "told", "told_at")
+    __slots__ = ("count", "first", "last", "reported", "reported_at")
 
     def __init__(self, when: float) -> None:
         self.count = 0
         self.first = self.last = when
-        self.told = 0
-        self.told_at = float("-inf")
+        self.reported = 0
+        self.reported_at = float("-inf")
 
 
 class Ledger:
-    """Counts of records that failed. Bounded: beyond `ROWS_MAX` rows what is new is counted as "(others)"."""
+    """The counts of failed records. Bounded: beyond `ROWS_MAX` rows it counts new combinations as "(others)"."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[str, str, str], _Row] = {}
-        self._untold = False
+        self._has_unreported = False
 
     def add(self, app: str, topic: str, cause: str, count: int, when: float) -> None:
-        """Counts `count` records; `when` is in seconds since 1970, and only shown."""
+        """Adds `count` failed records. `when` is in seconds since 1970; it is only displayed."""
         key = (app, topic, cause)
         if key not in self._rows and len(self._rows) >= ROWS_MAX:
             key = _OTHER
@@ -47,17 +47,21 @@ class Ledger:
             row = self._rows[key] = _Row(when)
         row.count += count
         row.last = when
-        self._untold = True
+        self._has_unreported = True
+
+    def has(self, row: dict[str, Any]) -> bool:
+        """Returns whether there is a row of the same application, topic and cause."""
+        return (row["app"], row["topic"], row["cause"]) in self._rows
 
     def restore(self, row: dict[str, Any]) -> None:
-        """Takes a row of another ledger's `rows()` over; it was told there."""
+        """Takes over a row of another ledger's rows(), which has given the warnings for it."""
         kept = _Row(row["first"])
-        kept.count = kept.told = row["count"]
+        kept.count = kept.reported = row["count"]
         kept.last = row["last"]
         self._rows[row["app"], row["topic"], row["cause"]] = kept
 
     def rows(self) -> list[dict[str, Any]]:
-        """Every row as `{app, topic, cause, count, first, last}`, the latest failure first."""
+        """Returns every row as `{app, topic, cause, count, first, last}`, the latest failure first."""
         ordered = sorted(self._rows.items(), key=lambda item: -item[1].last)
         return [
             {
@@ -72,27 +76,25 @@ class Ledger:
         ]
 
     def next_warning_in(self, now: float) -> float | None:
-        """Seconds until `warnings` has something to say; None: nothing. `now` is as there."""
-        if not self._untold:
+        """Returns seconds until warnings() has something to return; None: never. `now` is as there."""
+        if not self._has_unreported:
             return None
-        waits = [
-            row.told_at + WARNING_INTERVAL_S - now for row in self._rows.values() if row.count > row.told
-        ]
+        waits = [row.reported_at + WARNING_INTERVAL_S - now for row in self._rows.values() if row.count > row.reported]
         return max(0.0, min(waits)) if waits else None
 
     def warnings(self, now: float) -> list[Notice]:
-        """What is to be told now: of each row its first failure at once, then at most one text a minute.
+        """Returns the warnings that are due: for each row the first failure at once, then at most one text a minute.
 
-        `now` is in seconds of a clock that nobody sets.
+        `now` is in seconds of a monotonic clock.
         """
-        if not self._untold:
+        if not self._has_unreported:
             return []
         due = []
         for (app, topic, cause), row in self._rows.items():
-            if row.count > row.told and now - row.told_at >= WARNING_INTERVAL_S:
-                number = row.count - row.told
+            if row.count > row.reported and now - row.reported_at >= WARNING_INTERVAL_S:
+                number = row.count - row.reported
                 records = "1 record" if number == 1 else f"{number} records"
                 due.append(Notice(app, f"{records} of {app} for topic {topic} failed: {cause}"))
-                row.told, row.told_at = row.count, now
-        self._untold = any(row.count > row.told for row in self._rows.values())
+                row.reported, row.reported_at = row.count, now
+        self._has_unreported = any(row.count > row.reported for row in self._rows.values())
         return due

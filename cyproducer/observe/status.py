@@ -1,4 +1,4 @@
-"""Asks the senders of this user how they are, or tells one to end."""
+"""Requests the status of this user's senders, or stops one."""
 
 import json
 import os
@@ -7,40 +7,49 @@ import time
 from typing import Any
 
 from cyproducer.errors import SenderUnavailableError
-from cyproducer.shm import handshake
-from cyproducer.shm.rendezvous import RendezvousError, runtime_directory, senders_in
-from cyproducer.shm.waiting import wait_readable
+from cyproducer.host import control_messages
+from cyproducer.host.poll import wait_readable
+from cyproducer.host.rendezvous import RendezvousError, existing_directories, senders_in
+from cyproducer.observe import failures
 
-__all__ = ["senders", "status", "stop"]
+__all__ = ["ended_with_failures", "senders", "status", "stop"]
 
 _ANSWER_S = 5.0
-# A sender that was killed is followed by another: for so long a question is asked again.
-_SUCCESSION_S = 2.0
+# A successor follows a sender that was killed: for this long a request is sent again.
+_RETRY_S = 2.0
 _PAUSE_S = 0.02
 
 
 def senders() -> list[str]:
-    """The sockets of the senders that this user's runtime directory knows, whether they live or not.
+    """Returns the sockets of the senders described in this user's runtime directories, whether they live or not.
 
-    Raises SenderUnavailableError if there is no runtime directory.
+    Creates no directory. Raises SenderUnavailableError if CYPRODUCER_RUNTIME_DIR names one that cannot be used.
     """
+    return [description["socket"] for directory in _directories() for description in senders_in(directory)]
+
+
+def _directories() -> list[str]:
     try:
-        return [description["socket"] for description in senders_in(runtime_directory())]
+        return existing_directories()
     except RendezvousError as error:
         raise SenderUnavailableError(str(error)) from None
 
 
 def status(path: str | None = None, timeout: float = _ANSWER_S) -> list[dict[str, Any]]:
-    """The status of every living sender of this user, or of the one at `path`.
+    """Returns the status of every living sender of this user, or of the one at `path`.
 
-    A list of `{socket, cluster_id, bootstrap_servers, sender_pid, supervisor_pid, started_at, restarts,
-    front_ends: [{attach_id, pid, uid, app, buffer_memory, buffer_in_use, records_sent, oldest_unacked_ms,
-    blocked_ms}], connections: [{broker_id, host, port, state, in_flight}], totals: {records, bytes, batches,
-    requests, retries, errors}, ledger: [{app, topic, cause, count, first, last}], last_error}`. Times
-    are seconds since 1970; a sender without a supervisor has `supervisor_pid` None and `restarts` 0.
+    The result is a list of `{socket, version, log, cluster_id, bootstrap_servers, sender_pid, supervisor_pid,
+    started_at, restarts, totals_since, front_ends: [{attach_id, pid, uid, app, buffer_memory, buffer_in_use,
+    records_sent, oldest_unacked_ms, blocked_ms}], connections: [{broker_id, host, port, state, in_flight}], totals:
+    {records, bytes, batches, requests, retries, errors}, ledger: [{app, topic, cause, count, first, last}],
+    last_error}`.
 
-    Raises SenderUnavailableError if the sender at `path` does not answer, or one that took the connection
-    does not within `timeout` seconds.
+    Times are seconds since 1970. `started_at` is the start of the first sender, `totals_since` that of the present one:
+    the totals of a sender that was killed are lost. `log` is a path, or None for standard error. `cluster_id` is None
+    until a broker has reported it. A sender without a supervisor has `supervisor_pid` None and `restarts` 0.
+
+    Raises SenderUnavailableError if there is no sender at `path`, or if a sender that accepted the connection does not
+    answer within `timeout` seconds.
     """
     if path is not None:
         return [_ask(path, timeout)]
@@ -48,37 +57,69 @@ def status(path: str | None = None, timeout: float = _ANSWER_S) -> list[dict[str
     for known in senders():
         try:
             found.append(_ask(known, timeout))
-        except _NobodyThere:
-            continue  # killed: its successor will tidy up
+        except _NoListenerError:
+            continue  # it was killed: a later sender will remove its files
     return found
 
 
-def stop(path: str, timeout: float | None = None) -> None:
-    """Tells the sender at `path` to drain and end, and waits for that, at most `timeout` seconds.
+def ended_with_failures() -> list[dict[str, Any]]:
+    """Returns what ended senders of this user could not deliver in the last day.
 
-    Raises SenderUnavailableError if there is none, it refuses, or it has not ended in time.
+    The result is a list of `{socket, version, log, bootstrap_servers, pid, ledger}`, the latest failure first. `ledger`
+    is as in status(). A living sender reports its failures in its status. Raises SenderUnavailableError as senders()
+    does.
+    """
+    found = []
+    for directory in _directories():
+        try:
+            names = os.listdir(directory)
+        except OSError:
+            continue
+        for name in names:
+            left = failures.read(os.path.join(directory, name)) if name.endswith(".failures") else None
+            if left is not None and not _is_served(str(left.get("socket"))):
+                known = {key: left.get(key) for key in ("socket", "version", "log", "bootstrap_servers", "pid")}
+                found.append({**known, "ledger": left["rows"]})
+    return sorted(found, key=lambda each: -max(row["last"] for row in each["ledger"]))
+
+
+def _is_served(path: str) -> bool:
+    try:
+        _connect(path).close()
+    except _NoListenerError:
+        return False
+    except SenderUnavailableError:
+        pass
+    return True
+
+
+def stop(path: str, timeout: float | None = None) -> None:
+    """Stops the sender at `path`: it drains and ends. Waits for its end, at most `timeout` seconds (None: no limit).
+
+    Raises SenderUnavailableError if there is no sender, if it refuses, or if it has not ended in time.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
-    sock, answer, _ = _question(path, {"op": "stop"}, _ANSWER_S)
+    sock, answer, _ = _request(path, {"op": "stop"}, _ANSWER_S)
     with sock:
         if answer is None:
             return
         if not answer.get("ok"):
-            raise SenderUnavailableError(f"the sender at {path} refuses: {answer.get('message')}")
+            raise SenderUnavailableError(f"the sender at {path} refuses to end: {answer.get('message')}")
         while True:
             left = None if deadline is None else deadline - time.monotonic()
             if not wait_readable([sock.fileno()], left):
-                raise SenderUnavailableError(f"the sender at {path} has not ended in time; it still drains")
+                text = f"the sender at {path} has not ended within {timeout} s: it still delivers records, then it ends"
+                raise SenderUnavailableError(text)
             try:
-                answer, _ = handshake.receive(sock)
+                answer, _ = control_messages.receive(sock)
             except ConnectionError:
                 return
             if answer is None:
                 return
 
 
-class _NobodyThere(SenderUnavailableError):
-    pass
+class _NoListenerError(SenderUnavailableError):
+    """No process listens at the socket."""
 
 
 def _connect(path: str) -> socket.socket:
@@ -88,25 +129,26 @@ def _connect(path: str) -> socket.socket:
         sock.connect(path)
     except (FileNotFoundError, ConnectionRefusedError) as error:
         sock.close()
-        raise _NobodyThere(f"no sender at {path} ({error.strerror})") from None
+        raise _NoListenerError(f"no sender at {path} ({error.strerror})") from None
     except OSError as error:
         sock.close()
         raise SenderUnavailableError(f"cannot connect to the sender at {path}: {error}") from error
     return sock
 
 
-def _question(
+def _request(
     path: str, message: dict[str, Any], timeout: float
 ) -> tuple[socket.socket, dict[str, Any] | None, list[int]]:
-    """(connection, answer, descriptors), all the caller's; no answer: the sender is ending, and no other follows.
+    """Sends a request and returns (connection, answer, descriptors), which the caller owns.
 
-    Raises _NobodyThere if nobody listens at the first attempt.
+    The answer is None if the sender is ending and no other sender follows. Raises _NoListenerError if no process
+    listens at the first attempt.
     """
-    give_up = time.monotonic() + _SUCCESSION_S
+    give_up = time.monotonic() + _RETRY_S
     sock = _connect(path)
     while True:
         try:
-            handshake.send(sock, message)
+            control_messages.send(sock, message)
             answer, fds = _receive(sock, path, timeout)
         except ConnectionError:
             answer, fds = None, []
@@ -119,7 +161,7 @@ def _question(
         wait_readable([], _PAUSE_S)
         try:
             successor = _connect(path)
-        except _NobodyThere:
+        except _NoListenerError:
             return sock, None, []
         sock.close()
         sock = successor
@@ -127,24 +169,25 @@ def _question(
 
 def _receive(sock: socket.socket, path: str, timeout: float) -> tuple[dict[str, Any] | None, list[int]]:
     if not wait_readable([sock.fileno()], timeout):
-        raise SenderUnavailableError(f"the sender at {path} took the connection but does not answer")
+        text = f"the sender at {path} accepted the connection but did not answer within {timeout:g} s"
+        raise SenderUnavailableError(text)
     try:
-        return handshake.receive(sock)
+        return control_messages.receive(sock)
     except ConnectionError:
         return None, []
-    except (OSError, handshake.HandshakeError) as error:
-        raise SenderUnavailableError(f"the sender at {path} answered what is no answer: {error}") from error
+    except (OSError, control_messages.HandshakeError) as error:
+        raise SenderUnavailableError(f"the sender at {path} sent an invalid reply: {error}") from error
 
 
 def _ask(path: str, timeout: float) -> dict[str, Any]:
-    sock, answer, fds = _question(path, {"op": "status"}, timeout)
+    sock, answer, fds = _request(path, {"op": "status"}, timeout)
     sock.close()
     try:
         if answer is None:
-            raise _NobodyThere(f"the sender at {path} is ending")
+            raise _NoListenerError(f"the sender at {path} is ending")
         if not answer.get("ok") or len(fds) != 1:
-            raise SenderUnavailableError(f"the sender at {path} gives no status: {answer.get('message')}")
-        # In a memfd: the status of a thousand front-ends is more than one message may hold.
+            raise SenderUnavailableError(f"the sender at {path} sent no status: {answer.get('message')}")
+        # The status is in a memfd, since that of a thousand front-ends is too large for one message.
         with open(os.dup(fds[0]), "rb") as file:
             file.seek(0)
             return dict(json.loads(file.read()))

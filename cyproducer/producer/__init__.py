@@ -1,1 +1,1 @@
-"""The front-end: what runs in an application's process."""
+"""The front-end: the code that runs in the process of an application."""

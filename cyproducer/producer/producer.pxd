@@ -1,18 +1,18 @@
-"""KafkaProducer, see producer.pyx."""
+"""The public class KafkaProducer, see producer.pyx."""
 
 from libc.stdint cimport int32_t, uint8_t
 
-from cyproducer.producer.prepared cimport Prepared
-from cyproducer.producer.session cimport Session
+from cyproducer.producer.arena.send_arguments cimport Prepared
+from cyproducer.producer.session.session cimport Session
 
 
 cdef class KafkaProducer:
-    cdef Session session                # never None; one that has ended before the first use
+    cdef Session session                # an ended one before the first use; None: __init__ did not complete
     cdef readonly object settings
     cdef object address                 # of the sender
     cdef object key_serializer
     cdef object value_serializer
-    cdef dict lines                     # asyncio: (topic, event loop) -> those who wait to send, in order
+    cdef dict lines                     # asyncio: (topic, event loop) -> the waiters of send_async(), in order
     cdef bint plain                     # no serializers
     cdef bint ignore_keys
     cdef bint closed
@@ -21,7 +21,7 @@ cdef class KafkaProducer:
     cdef object __weakref__
 
     cdef object configure(self, object settings)
-    cdef object attempt(self, Prepared record, object turn)
+    cdef object attempt(self, Prepared record, object waiter)
     cdef object send_blocking(self, Prepared record)
     cdef object serialize(self, object serializer, object topic, object headers, object data, str what)
     cdef Session current(self)

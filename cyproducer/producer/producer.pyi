@@ -1,24 +1,22 @@
-"""Types of KafkaProducer."""
+"""Type annotations of the compiled class KafkaProducer."""
 
 import os
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeAlias, overload
+from typing import Any, Self, TypeAlias
 
 from cyproducer.errors import KafkaError
-from cyproducer.producer.bulk_future import BulkFuture
-from cyproducer.producer.futures import Future
-from cyproducer.producer.record_metadata import RecordMetadata
+from cyproducer.producer.bulk.bulk_future import BulkFuture
+from cyproducer.producer.results.futures import Future
+from cyproducer.producer.results.record_metadata import RecordMetadata
 
 Servers: TypeAlias = str | Sequence[str]
 Serializer: TypeAlias = Callable[[Any], bytes | bytearray | memoryview | None] | Any
 Header: TypeAlias = tuple[str, bytes | bytearray | memoryview | None]
 OnDelivery: TypeAlias = Callable[[KafkaError | None, RecordMetadata], object]
 
-def check_platform() -> None: ...
-
 class KafkaProducer:
-    @overload
+    # Type checkers know only the names in snake case: pass Kafka's dotted names as **settings of type dict[str, Any].
     def __init__(
         self,
         *,
@@ -26,8 +24,12 @@ class KafkaProducer:
         client_id: str = ...,
         key_serializer: Serializer | None = ...,
         value_serializer: Serializer | None = ...,
+        partitioner: None = ...,
+        interceptors: Sequence[object] | None = ...,
         acks: int | str = ...,
         enable_idempotence: bool = ...,
+        compression_type: str | None = ...,
+        compression_level: int | None = ...,
         batch_size: int = ...,
         linger_ms: float = ...,
         buffer_memory: int = ...,
@@ -35,22 +37,27 @@ class KafkaProducer:
         max_request_size: int = ...,
         delivery_timeout_ms: int = ...,
         request_timeout_ms: int = ...,
-        retries: int = ...,
+        retries: float = ...,
         retry_backoff_ms: int = ...,
         retry_backoff_max_ms: int = ...,
         max_in_flight_requests_per_connection: int = ...,
         metadata_max_age_ms: int = ...,
         partitioner_ignore_keys: bool = ...,
+        partitioner_adaptive_partitioning_enable: bool = ...,
+        partitioner_availability_timeout_ms: int = ...,
         connections_max_idle_ms: int = ...,
+        send_buffer_bytes: int = ...,
+        receive_buffer_bytes: int = ...,
         reconnect_backoff_ms: int = ...,
         reconnect_backoff_max_ms: int = ...,
+        transactional_id: None = ...,
+        transaction_timeout_ms: int = ...,
         security_protocol: str = ...,
         sender: str | os.PathLike[str] | None = ...,
         sender_idle_timeout_ms: int = ...,
         exit_flush_timeout_ms: int | None = ...,
+        api_version: object = ...,
     ) -> None: ...
-    @overload
-    def __init__(self, **configs: Any) -> None: ...
     def send(
         self,
         topic: str,

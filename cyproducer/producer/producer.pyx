@@ -1,12 +1,11 @@
-"""KafkaProducer: what users call.
+"""KafkaProducer, the public API.
 
-send() is two paths. The short one takes exact bytes, ints and headers with ASCII names for a topic that was used
-last and appends them to an open batch; it calls no Python at all until the record is committed. Everything else is
-prepared first and then attempted as often as it takes, with a wait for what was missing in between.
+send() has two paths. The fast path takes plain bytes, ints and headers with ASCII names for a known topic and appends
+the record to an open batch; it calls no Python code before the record is committed. The slow path prepares the record
+first, then tries to append it until it succeeds, and waits in between for what was missing.
 """
 
 import atexit
-import errno
 import logging
 import os
 import sys
@@ -18,70 +17,63 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.object cimport PyCallable_Check, PyObject
 from libc.stdint cimport int64_t, uint64_t
 
-from cyproducer.producer.append cimport Chain, append_record
-from cyproducer.producer.arena cimport HAVE_ROOM, NEED_SESSION
-from cyproducer.producer.futures cimport Batch, Future, fresh_delivery, room_for_delivery, set_future, watch_delivery
-from cyproducer.producer.pack cimport pack_closed
-from cyproducer.producer.partitioner cimport key_partition
-from cyproducer.producer.prepared cimport FEW_HEADERS, prepare, small_number, view_headers
-from cyproducer.producer.session cimport interpreter_ends
-from cyproducer.producer.topics cimport Topic
+from cyproducer.producer.arena.append cimport Chain, append_record
+from cyproducer.producer.arena.arena cimport HAVE_ROOM, NEED_METADATA, NEED_SESSION
+from cyproducer.producer.arena.partitioner cimport key_partition
+from cyproducer.producer.arena.send_arguments cimport FEW_HEADERS, batch_size_bound, prepare, small_number, view_headers
+from cyproducer.producer.arena.topic_table cimport Topic
+from cyproducer.producer.results.futures cimport (
+    Batch, Future, fresh_delivery, room_for_delivery, set_future, watch_delivery,
+)
+from cyproducer.producer.results.native_only cimport patchable
+from cyproducer.producer.session.batch_compressor cimport pack_closed
+from cyproducer.producer.session.session cimport interpreter_ends
 from cyproducer.record.encode cimport HeaderView, record_size_bound
+from cyproducer.record.header cimport BATCH_HEADER_BYTES
+from cyproducer.shm.atomics cimport load_acquire
 from cyproducer.shm.clock cimport realtime_coarse_ms
-from cyproducer.shm.region cimport fork_token
 
 from cyproducer import errors
-from cyproducer.config import Settings
-from cyproducer.producer import attach, succession, waiting
-from cyproducer.producer.address import Address
-from cyproducer.producer.topics import check_name
-from cyproducer.producer.waiter import Waiter
-from cyproducer.producer.waiters import wait_batches, wait_until
+from cyproducer.config.settings import Settings
+from cyproducer.producer.arena.topic_table import check_name
+from cyproducer.producer.attach.connect import SlowSenderError
+from cyproducer.producer.attach.sender_address import Address
+from cyproducer.producer.attach.supported import check_platform
+from cyproducer.producer.results.waiter import Waiter
+from cyproducer.producer.waiting import backpressure, reattach
+from cyproducer.producer.waiting.poll import deadline_after, wait_batches, wait_until
 
-cdef enum:
-    NEED_METADATA = 4
-    BATCH_HEADER_BYTES = 61
-
-cdef double PATIENT_S = 10          # starting a sender and attaching takes less
-cdef double HAND_OVER_S = 5         # at exit, for records that have lost their sender
+cdef double ATTACH_S = 10           # longer than starting a sender and attaching to it takes
+cdef double REATTACH_S = 5          # at exit: the time to find another sender for unsent batches
 
 _log = logging.getLogger("cyproducer")
 _attached = weakref.WeakSet()
-_flushed_process = _finalized_process = None    # the process that has flushed at its exit, or will without atexit
-_flushed_s = 0.0    # that it has waited then
-_reported = set()   # what it has said to be left
-_LAST = -100        # of multiprocessing's finalizers: others may still send
-_of_parents = []    # sessions that a forked child does without; their end would touch what it never needs
+_flushed_process = _finalized_process = None    # PIDs: flushed at exit; registered with multiprocessing's finalizers
+_flushed_s = 0.0    # seconds that the flush at exit has waited so far
+_reported = set()   # (producer, batches, records) that were logged as left at exit
+_LAST = -100        # priority among multiprocessing's finalizers: others that run before may still send
+_parent_sessions = []   # the parent's sessions, kept in a forked child: freeing them would write to its memory
 
 
-def check_platform():
-    """Raises UnsupportedPlatformError, in one sentence, where shared memory cannot work. Leaves nothing behind."""
-    if sys.platform != "linux" or os.uname().machine not in ("x86_64", "aarch64"):
-        raise errors.UnsupportedPlatformError(
-            f"cyproducer needs Linux 5.4 or later on x86-64 or aarch64, this is {sys.platform} on {os.uname().machine}"
-        )
-    try:
-        os.close(os.memfd_create("cyproducer-check", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
-        os.close(os.pidfd_open(os.getpid()))
-        fork_token()
-    except (AttributeError, OSError) as error:
-        if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
-            return  # it is known here, and wanting at the moment: the first use will tell
-        raise errors.UnsupportedPlatformError(
-            f"cyproducer needs memfd_create, pidfd_open and MADV_WIPEONFORK of Linux 5.4, which fail here: {error}"
-        ) from error
-
-
+@cython.embedsignature(False)
 cdef class KafkaProducer:
-    """Publishes records to Kafka through the sender process that all producers of this host share.
+    """KafkaProducer(**configs)
+--
 
-    Settings are Kafka's, in snake case (`linger_ms=5`) or dotted (`**{"linger.ms": 5}`). Constructing checks
-    them and starts nothing; the first use attaches to the sender, and starts it if there is none. A producer
-    may be shared by threads, and works in the children of a fork; it pickles and copies as its settings.
+    Publishes records to Kafka through the sender process that all producers of this host share.
+
+    Settings have Kafka's names, in snake case (`linger_ms=5`) or dotted (`**{"linger.ms": 5}`). The constructor
+    checks them and starts nothing. The first use attaches to the sender, and starts one if none runs. Threads can
+    share a producer, and it works in forked children. Pickles and copies contain its settings only.
     Raises KafkaConfigurationError, UnsupportedPlatformError.
     """
 
-    def __init__(self, **configs):
+    def __init__(self, *args, **configs):
+        if args:
+            raise TypeError(
+                f"KafkaProducer takes settings by name only, not {type(args[0]).__name__}: KafkaProducer(linger_ms=5), "
+                'or KafkaProducer(**{"linger.ms": 5})'
+            )
         check_platform()
         self.configure(Settings.parse(**configs))
 
@@ -98,19 +90,22 @@ cdef class KafkaProducer:
 
     @cython.binding(False)
     def send(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, on_delivery=None):
-        """Sends a record and returns its future, without waiting for the broker.
+        """send($self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, on_delivery=None)
+--
+
+        Queues a record for sending and returns its future, without waiting for the broker.
 
         topic         str
-        value, key    bytes, bytearray, contiguous memoryview, None (Kafka's null, which no serializer sees), or
-                      what the serializer takes
+        value, key    bytes, bytearray, contiguous memoryview, None (Kafka's null; serializers do not see it), or
+                      any type that the serializer accepts
         headers       sequence of (str, bytes or None)
-        partition     int; else the key's hash (as Java's), else the sticky partition
-        timestamp_ms  int, ms since 1970; else now, up to 4 ms stale
+        partition     int; default: by the key's hash as in Java, without a key the sticky partition
+        timestamp_ms  int, ms since 1970; default: now, at most 4 ms old
         on_delivery   called once, as on_delivery(error or None, RecordMetadata), on the callback thread
 
-        Blocks up to max_block_ms for the sender, metadata or memory. Raises TypeError, ValueError,
-        InvalidTopicError, TopicAuthorizationFailedError, SerializationError, RecordTooLargeError,
-        KafkaTimeoutError, BufferExhaustedError, SenderUnavailableError, ProducerClosedError; then nothing was queued.
+        Blocks up to max_block_ms for the sender, metadata or memory. If it raises, the record was not queued. Raises
+        TypeError, ValueError, InvalidTopicError, TopicAuthorizationFailedError, SerializationError,
+        RecordTooLargeError, KafkaTimeoutError, BufferExhaustedError, SenderUnavailableError, ProducerClosedError.
         """
         cdef Session session = self.session
         cdef Topic known
@@ -154,9 +149,9 @@ cdef class KafkaProducer:
                     timestamp = realtime_coarse_ms()
                 future = Future.__new__(Future)
                 delta = timestamp - chain.base_timestamp
-                # As unsigned: a delta below 0 is large, after a wall clock that was set back.
-                if timestamp_ms is None and <uint64_t>delta > <uint64_t>session.patience_ms and chain.limit != 0:
-                    session.look()  # nobody has answered for long: is the sender gone?
+                # Compared as unsigned: a negative delta, after the wall clock was set back, counts as large.
+                if timestamp_ms is None and <uint64_t>delta > <uint64_t>session.check_after_ms and chain.limit != 0:
+                    session.look()  # the batch should have been sealed long ago: check whether the sender is gone
                 elif (
                     chain.limit != 0 and -0x7fffffff <= delta <= 0x7fffffff
                     and (on_delivery is None or room_for_delivery(<Batch>chain.batch, on_delivery, None))
@@ -181,11 +176,11 @@ cdef class KafkaProducer:
     def send_async(
         self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, on_delivery=None
     ):
-        """`send()` for asyncio: `future = await producer.send_async(...)` never blocks the event loop.
+        """Does what `send()` does, for asyncio: `future = await producer.send_async(...)` never blocks the event loop.
 
-        It waits for the sender, metadata and memory with the loop; `await future` then gives the RecordMetadata.
+        While it waits for the sender, metadata or memory, the loop runs. `await future` gives the RecordMetadata.
         """
-        from cyproducer.producer import aio
+        from cyproducer.producer.waiting import aio  # loads asyncio: 50 ms that other programs save
 
         if not self.plain:
             key = self.serialize(self.key_serializer, topic, headers, key, "key_serializer")
@@ -194,41 +189,43 @@ cdef class KafkaProducer:
         return aio.send(self, record, self.max_block_s)
 
     def send_array(self, topic, values, keys=None, partition=None, timestamps_ms=None, headers=None):
-        """Sends the rows of arrays, in order; returns one future for all, whose result is an `ArrayMetadata`.
+        """Sends the rows of arrays, in order. Returns one future for all rows; its result is an `ArrayMetadata`.
 
-        values, keys   a 1-D array of a fixed-width dtype (an element's bytes as they lie in memory, all of
-                       them: `S` with its padding), a 2-D array of uint8 (a row a record), a (data, offsets)
-                       pair, a list of bytes and None, or an Arrow array or stream of a binary or string type.
-                       Masked, null: Kafka's null. Serializers do not run. `keys` may be None
-        partition      int for all rows, or an integer or null a row; else the key's hash, else the sticky one
-        timestamps_ms  int for all rows, or integers (ms since 1970), datetime64 or Arrow timestamps, floored
-                       to ms; null, NaT: now
+        values, keys   a 1-D array of a fixed-width dtype (all bytes of an element as they are in memory: `S` with
+                       its padding), a 2-D array of uint8 (one row is one record), a (data, offsets) pair, a list
+                       of bytes and None, or an Arrow array or stream of a binary or string type. Masked and null
+                       elements become Kafka's null. Serializers do not run. `keys` may be None
+        partition      int for all rows, or an integer or null per row; default: as in `send()`
+        timestamps_ms  int for all rows, or integers (ms since 1970), datetime64 or Arrow timestamps, rounded
+                       down to ms; null and NaT mean now
         headers        a list of (str, bytes or None) for all rows, a list of such lists, or Arrow's
                        list<struct<key: string, value: binary>>
 
-        All arguments, sizes and partitions are checked before the first row is queued. Blocks, each time up to
-        max_block_ms, for the sender, metadata or memory. If that raises (or a signal's handler does), the rows
-        queued before are delivered: the error says how many, and its `queued` is their future. Raises what
-        `send()` raises.
+        Checks all arguments, sizes and partitions before it queues the first row. Blocks, each time up to
+        max_block_ms, for the sender, metadata or memory. If that raises, or a signal handler does, the rows queued
+        before are still delivered: the error says how many, and its `queued` is their future. Raises the same errors
+        as `send()`.
         """
-        from cyproducer.producer import bulk
+        from cyproducer.producer.bulk import encoder  # not loaded by programs that only call send()
 
-        return bulk.send_array(self, topic, values, keys, partition, timestamps_ms, headers)
+        self.current()
+        return encoder.send_array(self, topic, values, keys, partition, timestamps_ms, headers)
 
     def send_arrow(self, table, topic=None):
-        """Sends the rows of an Arrow table, record batch or stream (no pyarrow needed), like `send_array`.
+        """Sends the rows of an Arrow table, record batch or stream (pyarrow is not needed), like `send_array`.
 
-        Columns, found by name: `value` (binary or string), and if there: `key` (the same), `headers`
-        (list<struct<key: string, value: binary>>), `partition` (integer), `timestamp` (a timestamp of any
-        unit, or integer ms), `topic` (string), which the argument `topic` stands before. Another column raises
+        Columns are found by name: `value` (binary or string) is required. Optional are `key` (binary or string),
+        `headers` (list<struct<key: string, value: binary>>), `partition` (integer), `timestamp` (a timestamp of any
+        unit, or integer ms) and `topic` (string); the argument `topic` overrides that column. Any other column raises
         ValueError.
         """
-        from cyproducer.producer import bulk
+        from cyproducer.producer.bulk import encoder  # not loaded by programs that only call send()
 
-        return bulk.send_arrow(self, table, topic)
+        self.current()
+        return encoder.send_arrow(self, table, topic)
 
     cdef object serialize(self, object serializer, object topic, object headers, object data, str what):
-        """Null stays null: a record without a key has none, and a null value deletes (compacted topics)."""
+        """Returns the serialized data. Null stays null: no key, or a value that deletes in a compacted topic."""
         if serializer is None or data is None:
             return data
         try:
@@ -242,10 +239,10 @@ cdef class KafkaProducer:
 
     # ---------------------------------------------------------------- attempts
 
-    cdef object attempt(self, Prepared record, object turn):
-        """The future of the record; or what it needs before it can be tried again.
+    cdef object attempt(self, Prepared record, object waiter):
+        """Returns the record's future, or the Room code of what is missing before it can be tried again.
 
-        All that can fail, or run other code, comes before the commit: who gets an error has queued nothing.
+        Everything that can fail or run other code comes before the commit: an exception means "not queued".
         """
         cdef Session session = self.current()
         cdef Topic topic
@@ -256,19 +253,24 @@ cdef class KafkaProducer:
         cdef int32_t partition
         cdef int status = 0
         cdef bint sticky = record.partition < 0 and (record.key_size < 0 or self.ignore_keys)
-        if record.bound + BATCH_HEADER_BYTES > self.max_request:
+        if record.bound + BATCH_HEADER_BYTES > self.max_request and batch_size_bound(record) > self.max_request:
             raise errors.RecordTooLargeError(
-                f"topic {record.topic!r}: the record takes up to {record.bound + BATCH_HEADER_BYTES} bytes, "
+                f"topic {record.topic!r}: the record needs up to {batch_size_bound(record)} bytes in a batch, "
                 f"max_request_size is {self.max_request}"
             )
         if self.closed:
             raise errors.ProducerClosedError("the producer is closed")
         if session.sentinel[0] != session.token:
             return NEED_SESSION
+        if record.bound + BATCH_HEADER_BYTES > session.max_request and batch_size_bound(record) > session.max_request:
+            raise errors.RecordTooLargeError(
+                f"topic {record.topic!r}: the record needs up to {batch_size_bound(record)} bytes in a batch, "
+                f"max_request_size of the sender at {self.settings.sender} is {session.max_request}"
+            )
         if record.on_delivery is not None:
             session.ensure_delivery()
         while True:
-            if record.topic is session.cached_name:
+            if record.topic is session.cached_name and session.seen_version == load_acquire(session.published):
                 topic = session.cached_topic
             else:
                 if record.topic not in session.topics:
@@ -289,7 +291,7 @@ cdef class KafkaProducer:
                     fresh = fresh_delivery(record.on_delivery)
                 batch = session.put_alone(
                     topic, partition, record.timestamp, record.key_data, record.key_size, record.value_data,
-                    record.value_size, record.views, record.header_count, turn, &status,
+                    record.value_size, record.views, record.header_count, waiter, &status,
                 )
                 if batch is None:
                     return status
@@ -303,7 +305,7 @@ cdef class KafkaProducer:
                     fresh = fresh_delivery(record.on_delivery)
                     continue
                 if chain.batch != <void *>batch or chain.total != future.index:
-                    continue  # a finalizer, run by the collector, has sent as well
+                    continue  # the garbage collector ran a finalizer that has sent a record
                 if append_record(
                     &session.port, chain, record.timestamp, record.key_data, record.key_size, record.value_data,
                     record.value_size, record.views, record.header_count, record.bound,
@@ -311,8 +313,8 @@ cdef class KafkaProducer:
                     break
             if sticky and session.close_full(chain, record.bound):
                 pack_closed(session)
-                continue  # a full batch: the next one is of another partition
-            status = session.make_room(topic, partition, record.bound, record.timestamp, turn)
+                continue  # the batch was full: choose the sticky partition again
+            status = session.make_room(topic, partition, record.bound, record.timestamp, waiter)
             if status != HAVE_ROOM:
                 return status
         if record.on_delivery is not None:
@@ -324,7 +326,7 @@ cdef class KafkaProducer:
         if type(future) is Future:
             return future
         deadline = time.monotonic() + self.max_block_s
-        turn = Waiter()
+        waiter = Waiter()
         queue = None
         try:
             while type(future) is not Future:
@@ -332,20 +334,20 @@ cdef class KafkaProducer:
                 if future == NEED_SESSION:
                     self.attached(deadline)
                 elif future == NEED_METADATA:
-                    waiting.wait_metadata(session, record.topic, record.needed, deadline)
+                    backpressure.wait_metadata(session, record.topic, record.needed, deadline)
                 else:
                     if queue is not session:
-                        waiting.leave_queue(queue, turn)
+                        backpressure.leave_queue(queue, waiter)
                         queue = session
-                    waiting.wait_memory(session, turn, deadline, self.max_block_s)
-                future = self.attempt(record, turn)
+                    backpressure.wait_memory(session, waiter, deadline, self.max_block_s)
+                future = self.attempt(record, waiter)
             return future
         finally:
-            waiting.leave_queue(queue, turn)
+            backpressure.leave_queue(queue, waiter)
 
-    def _attempt_prepared(self, Prepared record, turn):
-        """For asyncio: see `attempt`."""
-        return self.attempt(record, turn)
+    def _attempt_prepared(self, Prepared record, waiter):
+        """Calls `attempt`, for waiting/aio.py."""
+        return self.attempt(record, waiter)
 
     @property
     def _session(self):
@@ -353,15 +355,23 @@ cdef class KafkaProducer:
 
     @property
     def _lines(self):
+        self.current()
         return self.lines
 
     def _attach(self, deadline):
         self.attached(deadline)
 
     cdef Session current(self):
-        """The session that has succeeded all others; a fresh one without a sender in a forked child."""
+        """Returns the latest session; in a forked child at first a new one without a sender.
+
+        Raises KafkaConfigurationError if a subclass did not call `KafkaProducer.__init__` or caught its exception.
+        """
+        if self.session is None:
+            raise errors.KafkaConfigurationError(
+                "this producer has no settings: KafkaProducer.__init__() was not called, or it raised an error"
+            )
         if self.session.sentinel[0] != self.session.process:
-            _of_parents.append(self.session)
+            _parent_sessions.append(self.session)
             self.session = Session(None, None)
         elif self.session.successor is not None:
             self.session = self.session.latest
@@ -371,7 +381,7 @@ cdef class KafkaProducer:
         return self.session
 
     cpdef Session attached(self, object deadline):
-        """The session, attached if it is not; one thread does it, others wait for it up to `deadline`."""
+        """Returns an attached session. One thread attaches, other threads wait for it, up to `deadline`."""
         cdef Session session
         while True:
             if self.closed:
@@ -382,13 +392,13 @@ cdef class KafkaProducer:
             self._connect(session, deadline)
 
     def _connect(self, Session ended, deadline):
-        """Makes the session after `ended`."""
+        """Makes the successor of the session `ended`. Raises SenderUnavailableError."""
         try:
-            succession.succeed(ended, self.settings, deadline, lambda: not self.closed, self.address)
+            reattach.succeed(ended, self.settings, deadline, lambda: not self.closed, self.address)
         except errors.SenderUnavailableError as error:
-            if self.max_block_s < PATIENT_S and (not self.settings.sender or isinstance(error, attach.SlowSenderError)):
-                # A sender that takes longer to start, or to answer, than a send() may wait would never be there.
-                succession.attach_later(ended, self.settings, PATIENT_S)
+            if self.max_block_s < ATTACH_S and (not self.settings.sender or isinstance(error, SlowSenderError)):
+                # If a sender takes longer to start or to answer than send() may wait, send() would never succeed.
+                reattach.attach_later(ended, self.settings, ATTACH_S)
             raise
         if self.closed:
             self.current().end("the producer is closed", errors.OUTCOME_UNKNOWN, True)
@@ -396,14 +406,14 @@ cdef class KafkaProducer:
     # ---------------------------------------------------------------- the rest of the interface
 
     def flush(self, timeout=None):
-        """Sends what lingers and waits until everything that was sent before has its outcome.
+        """Seals all open batches and waits until all records that were sent before have their outcome.
 
-        Callbacks of those records have run then, unless this is called by one. KafkaTimeoutError after
-        `timeout` seconds; the records are still under way.
+        Their callbacks have run then, unless flush() is called from a callback. Raises KafkaTimeoutError after
+        `timeout` seconds; the sender still delivers the records.
         """
         if self.closed:
             raise errors.ProducerClosedError("the producer is closed")
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = deadline_after(timeout)
         if not self._finish(deadline):
             raise errors.KafkaTimeoutError(
                 f"flush: {self.current().outstanding()[0]} batches have no outcome after {timeout} s; "
@@ -411,7 +421,7 @@ cdef class KafkaProducer:
             )
 
     def _finish(self, deadline):
-        """flush's work; False: not by `deadline`."""
+        """Does the work of flush(). Returns False if `deadline` comes first."""
         cdef Session session = self.current()
         session.look()
         while True:
@@ -419,7 +429,7 @@ cdef class KafkaProducer:
             session.seal_all()
             unfinished = session.unfinished()
             if session.successor is None:
-                break  # else another thread has just handed them over
+                break  # else another thread has just moved the batches to the successor
         remaining = None if deadline is None else deadline - time.monotonic()
         if not session.foreign and not wait_batches(unfinished, remaining):
             return False
@@ -427,7 +437,7 @@ cdef class KafkaProducer:
         if delivery is None or delivery.is_current_thread():
             return True
         waiter = Waiter()
-        delivery.waiting.append(waiter)  # before the thread is asked: if it is busy, it finds this at its end
+        delivery.waiting.append(waiter)  # before is_busy(): a busy thread notifies this waiter when it has finished
         if not delivery.is_busy():
             delivery.forget(waiter)
             return True
@@ -435,15 +445,15 @@ cdef class KafkaProducer:
         return wait_until([], waiter, lambda: waiter.wanted <= 0 or session.foreign, deadline)
 
     def close(self, timeout=None):
-        """Flushes and detaches; again: nothing.
+        """Flushes and detaches from the sender. A second call does nothing.
 
-        Records without an outcome after `timeout` seconds get OutcomeUnknownError: the sender goes on
-        delivering them, this process does not learn the result. Those that have lost their sender and found no
-        other one by then get SenderUnavailableError: they were not sent.
+        Records without an outcome after `timeout` seconds get OutcomeUnknownError: the sender continues to deliver
+        them, but this process does not learn the result. Unsent records whose sender is gone, and for which no other
+        sender was found by then, get SenderUnavailableError.
         """
-        if self.closed:
+        if self.closed or self.session is None:
             return
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = deadline_after(timeout)
         self.closed = True
         cdef Session session = self.current()
         try:
@@ -452,7 +462,7 @@ cdef class KafkaProducer:
             session = self.current()
             batches, records = session.outstanding()
             if batches == 0:
-                session.say_goodbye()
+                session.announce_close()
             elif not session.foreign:
                 _log.warning("the producer is closed; %d records in %d batches have no outcome yet", records, batches)
             session.end("the producer is closed", errors.OUTCOME_UNKNOWN, True)
@@ -467,11 +477,11 @@ cdef class KafkaProducer:
         if self.session is not None and not self.closed:
             self.closed = True
             if interpreter_ends():
-                return  # what was open is sealed already, or by the sender once this process has gone
+                return  # open batches are sealed already, or the sender seals them once this process is gone
             self.current().orphan()
 
     def partitions_for(self, topic):
-        """The set of the topic's partition numbers. Blocks up to max_block_ms, as send()."""
+        """Returns the set of the topic's partition numbers. Blocks up to max_block_ms; raises the errors of send()."""
         check_name(topic)
         deadline = time.monotonic() + self.max_block_s
         while True:
@@ -479,10 +489,10 @@ cdef class KafkaProducer:
             found = session.topic_leaders(topic)
             if found:
                 return set(range(len(found)))
-            waiting.wait_metadata(session, topic, 0, deadline)
+            backpressure.wait_metadata(session, topic, 0, deadline)
 
     def bootstrap_connected(self):
-        """Has the sender reached the cluster? False if none is attached yet; does not wait."""
+        """Returns whether the sender has reached the cluster; False if no sender is attached. Does not wait."""
         cdef Session session = self.current()
         if session.sentinel[0] != session.token:
             return False
@@ -490,12 +500,12 @@ cdef class KafkaProducer:
         return session.brokers > 0
 
     def metrics(self):
-        """{group: {name: float}}: Java's names where it has them; what this process knows, not the sender."""
+        """Returns {group: {name: float}} of this process, not of the sender. Names are Java's where those exist."""
         cdef Session session = self.current()
         session.look()
         total = float(self.settings.buffer_memory)
         alive = session.sentinel[0] == session.token
-        # in asyncio only the first of a line stands in the queue for memory
+        # asyncio: of the waiters for one topic only the first is in the queue for memory
         behind = [len(line) - 1 for line in list(self.lines.values()) if line and line[0] in session.memory_queue]
         return {
             "producer-metrics": {
@@ -512,18 +522,21 @@ cdef class KafkaProducer:
         }
 
     def __reduce__(self):
+        self.current()
         return _restore, (type(self), self.settings)
 
     def __deepcopy__(self, memo):
-        return _restore(type(self), self.settings)
+        return _restore(*self.__reduce__()[1])
 
     def __repr__(self):
+        if self.session is None:
+            return f"<{type(self).__name__} without settings>"
         state = "closed" if self.closed else "attached" if self.current().alive else "not attached"
         return f"<{type(self).__name__} {self.settings!r} {state}>"
 
 
 def _restore(cls, settings):
-    """A producer of pickled settings, not attached."""
+    """Returns a producer with pickled settings. It is not attached."""
     cdef KafkaProducer producer = cls.__new__(cls)
     check_platform()
     producer.configure(settings)
@@ -531,10 +544,10 @@ def _restore(cls, settings):
 
 
 def _flush_at_exit():
-    """The longest that an exiting process waits for its own outcomes is exit_flush_timeout_ms.
+    """Flushes all producers when the process exits; waits up to exit_flush_timeout_ms for their outcomes.
 
-    Records that have lost their sender are handed to another one first, or they would end with this process.
-    A child that multiprocessing has spawned comes here twice: what atexit runs in between may send.
+    First it finds another sender for unsent batches: they would be lost with this process. A child that multiprocessing
+    has spawned calls this twice, because atexit functions that run in between may send.
     """
     global _flushed_process, _flushed_s
     if _flushed_process != os.getpid():
@@ -555,7 +568,7 @@ def _flush_all(started):
             session = producer.current()
             session.look()
             session.latest.seal_all()
-    succession.settle_all(started + HAND_OVER_S)
+    reattach.settle_all(started + REATTACH_S)
     for producer in list(_attached):
         if producer.closed:
             continue
@@ -568,13 +581,13 @@ def _flush_all(started):
             _log.warning(
                 "%d records in %d batches have no outcome after exit_flush_timeout_ms=%d; %s",
                 records, batches, timeout,
-                "they are lost if the end of this process, PID 1, is that of the container"
-                if os.getpid() == 1 else "the sender goes on delivering them",
+                "they are lost if the container ends with this process (PID 1)"
+                if os.getpid() == 1 else "the sender continues to deliver them",
             )
 
 
 def _flush_in_children():
-    """A child that multiprocessing has forked ends without atexit: it runs multiprocessing's own finalizers."""
+    """Registers the flush with multiprocessing: its forked children run its finalizers, but not atexit, at exit."""
     global _finalized_process
     process, util = sys.modules.get("multiprocessing.process"), sys.modules.get("multiprocessing.util")
     if process is None or util is None or process.parent_process() is None or _finalized_process == os.getpid():
@@ -583,4 +596,5 @@ def _flush_in_children():
     util.Finalize(None, _flush_at_exit, exitpriority=_LAST)
 
 
+patchable(KafkaProducer)
 atexit.register(_flush_at_exit)

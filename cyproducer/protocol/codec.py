@@ -1,8 +1,8 @@
-"""Whole requests and responses: frame, header and body, from and to bytes.
+"""Encode and decode whole requests and responses: frame, header and body.
 
-Request headers are v1, or v2 (with tagged fields) where the message is flexible; the client id keeps its
-int16 length in both. Response headers are v0, or v1 (with tagged fields) where it is flexible, but always v0
-for ApiVersions, because its reader does not yet know what the broker speaks (KIP-511).
+Request headers are v1, or v2 (with tagged fields) if the message is flexible; the client id has an int16 length in
+both. Response headers are v0, or v1 (with tagged fields) if the message is flexible. ApiVersions responses always have
+v0, because the client does not know the broker's versions yet (KIP-511).
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ CLIENT_ID = String(nullable=True)
 
 
 def table_of(tables: Mapping[int, Message], api_key: int, api_version: int) -> Message:
-    """The message's table; ProtocolError if the API or the version is not one of ours."""
+    """Return the table of a message. Raises ProtocolError if the tables lack the API or the version."""
     message = tables.get(api_key)
     if message is None:
         raise ProtocolError(f"API key {api_key} is not in the tables")
@@ -26,18 +26,18 @@ def table_of(tables: Mapping[int, Message], api_key: int, api_version: int) -> M
 
 
 def label(message: Message, version: int) -> str:
-    """How errors name a message."""
+    """Return the name of a message for errors."""
     return f"{message.name} v{version}"
 
 
 def framed(out: bytearray) -> bytes:
-    """`out`, whose first four bytes were kept free, with its size in them."""
+    """Return `out` with its size in its first four bytes, which the caller has reserved."""
     out[:4] = (len(out) - 4).to_bytes(4, "big")
     return bytes(out)
 
 
 def encode_body(out: bytearray, message: Message, version: int, body: Mapping[str, Any]) -> None:
-    """Append the body; ProtocolError with the field's path."""
+    """Append the body of a message to `out`. Raises ProtocolError with the path of the field."""
     try:
         schema(message.name, version).encode(out, body)
     except ProtocolError as error:
@@ -45,16 +45,17 @@ def encode_body(out: bytearray, message: Message, version: int, body: Mapping[st
 
 
 def decode_body(message: Message, version: int, reader: Reader, exact: bool = True) -> dict[str, Any]:
-    """The body that takes up the rest of the reader's bytes, all of them if `exact`."""
-    return decode_exactly(
+    """Return the body in the rest of the reader's bytes. With `exact`, bytes left over raise ProtocolError."""
+    body: dict[str, Any] = decode_exactly(
         schema(message.name, version), reader.data, label(message, version), reader.position, exact
     )
+    return body
 
 
 def encode_request(
     api_key: int, api_version: int, correlation_id: int, client_id: str | None, body: Mapping[str, Any]
 ) -> bytes:
-    """A request with its int32 size in front, ready to be written to a connection."""
+    """Return a request with its int32 size in front, ready to be written to a connection."""
     message = table_of(REQUESTS, api_key, api_version)
     out = bytearray(4)
     try:
@@ -71,7 +72,7 @@ def encode_request(
 
 
 def decode_request(payload: bytes) -> tuple[int, int, int, str | None, dict[str, Any]]:
-    """(api_key, api_version, correlation_id, client_id, body) of a request without its size."""
+    """Return (api_key, api_version, correlation_id, client_id, body) of a request without its size."""
     reader = Reader(payload)
     try:
         api_key, api_version = INT16.decode(reader), INT16.decode(reader)
@@ -86,7 +87,7 @@ def decode_request(payload: bytes) -> tuple[int, int, int, str | None, dict[str,
 
 
 def encode_response(api_key: int, api_version: int, correlation_id: int, body: Mapping[str, Any]) -> bytes:
-    """A response with its int32 size in front (for tests and for brokers that only pretend)."""
+    """Return a response with its int32 size in front (for tests and for simulated brokers)."""
     message = table_of(RESPONSES, api_key, api_version)
     out = bytearray(4)
     try:
@@ -99,10 +100,11 @@ def encode_response(api_key: int, api_version: int, correlation_id: int, body: M
     return framed(out)
 
 
-def decode_response(
-    api_key: int, api_version: int, payload: bytes, exact: bool = True
-) -> tuple[int, dict[str, Any]]:
-    """(correlation_id, body) of a response without its size. All of the bytes must be used up, if `exact`."""
+def decode_response(api_key: int, api_version: int, payload: bytes, exact: bool = True) -> tuple[int, dict[str, Any]]:
+    """Return (correlation_id, body) of a response without its size.
+
+    With `exact`, bytes left over raise ProtocolError.
+    """
     message = table_of(RESPONSES, api_key, api_version)
     reader = Reader(payload)
     try:
@@ -115,12 +117,12 @@ def decode_response(
 
 
 def not_kafka(first: bytes) -> ProtocolError:
-    """The error for a peer that does not speak Kafka's protocol; `first` are the first bytes that it sent."""
+    """Return the error for a peer that does not speak Kafka's protocol; `first` holds the first bytes that it sent."""
     hint = ""
     if first[:4] in (b"HTTP", b"<htm", b"<!DO"):
         hint = " (it speaks HTTP)"
     elif first[:2] in (b"\x15\x03", b"\x16\x03"):
-        hint = " (it speaks TLS: is security_protocol right?)"
+        hint = " (it speaks TLS; use a PLAINTEXT listener of the broker)"
     elif first[:4] == b"SSH-":
         hint = " (it speaks SSH)"
-    return ProtocolError(f"not a Kafka broker{hint}: its answer begins with {bytes(first[:16])!r}")
+    return ProtocolError(f"not a Kafka broker{hint}: its response begins with {bytes(first[:16])!r}")

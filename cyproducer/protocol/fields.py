@@ -1,8 +1,8 @@
-"""Kafka's primitive types, arrays, structs and tagged fields as objects that encode and decode.
+"""Encode and decode the types of Kafka's protocol: primitive types, arrays, structs and tagged fields.
 
-Every decoder checks its bounds before it reads, and every encoder its range before it writes: whatever
-comes in, the only exception that leaves is ``ProtocolError``, which names the field. Source of the layouts:
-the "Protocol Primitive Types" section of Kafka's protocol guide, and KIP-482 for the compact forms.
+Every decoder checks its bounds before it reads, and every encoder checks the range before it writes. For any input,
+the only exception is ``ProtocolError``, which names the field. Source of the layouts: the "Protocol Primitive Types"
+section of Kafka's protocol guide, and KIP-482 for the compact forms.
 """
 
 import copy
@@ -15,9 +15,9 @@ ZERO_UUID = uuid.UUID(int=0)
 
 
 class ProtocolError(Exception):
-    """Bytes that are not what the protocol says, or a value that cannot be encoded.
+    """Bytes violate the protocol, or a value cannot be encoded.
 
-    ``field`` is the path of the field ("topics[0].name"), empty if the fault is not a field's.
+    ``field`` is the path of the field ("topics[0].name"), empty if the error does not belong to a field.
     """
 
     def __init__(self, reason: str, field: str = "") -> None:
@@ -26,7 +26,7 @@ class ProtocolError(Exception):
         self.field = field
 
     def inside(self, outer: str) -> "ProtocolError":
-        """The same fault (and class), seen from the struct, array or message that holds the field."""
+        """Prefix the path with the struct, array or message that holds the field, and return the same error."""
         joint = "" if not self.field or self.field.startswith("[") else "."
         self.field = outer + joint + self.field
         return self
@@ -36,7 +36,7 @@ class ProtocolError(Exception):
 
 
 class Reader:
-    """A cursor over bytes that refuses to read past their end."""
+    """A cursor over bytes that raises ProtocolError instead of reading past their end."""
 
     __slots__ = ("data", "end", "position")
 
@@ -50,7 +50,7 @@ class Reader:
         return self.end - self.position
 
     def take(self, count: int) -> bytes:
-        """The next `count` bytes; ProtocolError if there are fewer."""
+        """Return the next `count` bytes. Raises ProtocolError if fewer are left."""
         start = self.position
         if count > self.end - start:
             raise ProtocolError(f"needs {count} bytes, {self.end - start} left")
@@ -59,7 +59,7 @@ class Reader:
 
 
 class Type:
-    """One type of the wire: ``decode(reader)`` gives a Python value, ``encode(out, value)`` appends it."""
+    """A type of the protocol: ``decode(reader)`` returns a Python value, ``encode(out, value)`` appends its bytes."""
 
     def decode(self, reader: Reader) -> Any:
         raise NotImplementedError
@@ -80,7 +80,8 @@ class Integer(Type):
         self.limit = 1 << (8 * size - 1)
 
     def decode(self, reader: Reader) -> int:
-        return self.format.unpack(reader.take(self.size))[0]
+        value: int = self.format.unpack(reader.take(self.size))[0]
+        return value
 
     def encode(self, out: bytearray, value: Any) -> None:
         if type(value) is bool or not isinstance(value, int):
@@ -91,7 +92,7 @@ class Integer(Type):
 
 
 class Boolean(Type):
-    """One byte; any but 0 is true."""
+    """One byte; every value except 0 is true."""
 
     def decode(self, reader: Reader) -> bool:
         return reader.take(1) != b"\0"
@@ -115,7 +116,7 @@ class Uuid(Type):
 
 
 class Uvarint(Type):
-    """Unsigned 32-bit integer, seven bits a byte, least significant first: at most five bytes."""
+    """Unsigned 32-bit integer with seven bits per byte, least significant first: at most five bytes."""
 
     def decode(self, reader: Reader) -> int:
         value = 0
@@ -142,7 +143,7 @@ BOOLEAN, UUID, UVARINT = Boolean(), Uuid(), Uvarint()
 
 
 class Length:
-    """The count in front of strings, bytes and arrays: int16 or int32 with -1 for null, or uvarint n + 1."""
+    """The length before strings, bytes and arrays: int16 or int32 with -1 for null, or uvarint n + 1 (0 for null)."""
 
     def __init__(self, fixed: Integer, compact: bool, nullable: bool) -> None:
         self.fixed = fixed
@@ -150,7 +151,7 @@ class Length:
         self.nullable = nullable
 
     def decode(self, reader: Reader) -> int | None:
-        """The count, or None for null; never above the bytes left, as every item has at least one."""
+        """Return the length, or None for null. It is at most the number of bytes left: each item has at least one."""
         count = UVARINT.decode(reader) - 1 if self.compact else self.fixed.decode(reader)
         if count == -1 and self.nullable:
             return None
@@ -174,7 +175,7 @@ class String(Type):
     """UTF-8 text: int16 length (-1 null), or compact."""
 
     def __init__(self, compact: bool = False, nullable: bool = False) -> None:
-        # A compact string could be longer, but Kafka keeps the limit of int16 for both forms.
+        # The compact form allows longer strings, but Kafka limits both forms to the range of int16.
         self.length = Length(INT16, compact, nullable)
 
     def decode(self, reader: Reader) -> str | None:
@@ -197,7 +198,7 @@ class String(Type):
         except UnicodeEncodeError as error:
             raise ProtocolError(f"not encodable as UTF-8: {error.reason}") from None
         if len(data) > 32767:
-            raise ProtocolError(f"a string of {len(data)} bytes; at most 32767 fit")
+            raise ProtocolError(f"the string has {len(data)} bytes; at most 32767 are allowed")
         self.length.encode(out, len(data))
         out += data
 
@@ -230,7 +231,7 @@ class Array(Type):
         self.element = element
         self.length = Length(INT32, compact, nullable)
 
-    def decode(self, reader: Reader) -> list | None:
+    def decode(self, reader: Reader) -> list[Any] | None:
         count = self.length.decode(reader)
         if count is None:
             return None
@@ -257,11 +258,11 @@ class Array(Type):
 
 
 REQUIRED: Any = object()
-"""The default of a field that must be given."""
+"""The default of a field without a default: the caller must give a value."""
 
 
 class Member(NamedTuple):
-    """A field of a struct at one version; `present` is false if this version does not carry it."""
+    """A field of a struct in one version; `present` is false if this version does not have the field."""
 
     name: str
     type: Type
@@ -272,11 +273,11 @@ class Member(NamedTuple):
 
 
 class Struct(Type):
-    """Fields in order, as a dict by name; flexible ones end with the tagged fields.
+    """Fields in order, as a dict by name. A flexible struct ends with the tagged fields.
 
-    Decoding gives every name that has a default in some version, so that the shape of the dict does not
-    depend on the version. Encoding refuses unknown names, missing ones without default, and (like Kafka) a
-    value other than the default for a field that this version cannot carry, unless the field is ignorable.
+    The decoded dict contains every field that has a default, so that its keys do not depend on the version. Encoding
+    refuses unknown names and missing values without a default. Like Kafka, it also refuses a value other than the
+    default for a field that this version does not have, unless the field is ignorable.
     """
 
     def __init__(self, members: Sequence[Member], flexible: bool = False) -> None:
@@ -312,7 +313,7 @@ class Struct(Type):
         for member in self.absent:
             given = value.get(member.name, member.default)
             if given is not member.default and given != member.default and not member.ignorable:
-                raise ProtocolError("this version cannot carry the field", member.name)
+                raise ProtocolError("this version does not have the field", member.name)
         for member in self.plain:
             self.encode_member(out, member, value)
         if self.flexible:
@@ -320,7 +321,7 @@ class Struct(Type):
 
     @staticmethod
     def encode_member(out: bytearray, member: Member, value: Mapping[str, Any]) -> None:
-        """Append one field, or raise ProtocolError with its name."""
+        """Append one field. Raises ProtocolError with its name."""
         given = value.get(member.name, member.default)
         if given is REQUIRED:
             raise ProtocolError("a value is required", member.name)
@@ -346,7 +347,7 @@ class Struct(Type):
 
 
 def decode_tagged(reader: Reader) -> list[tuple[int, bytes]]:
-    """The block of tagged fields as (tag, bytes), known or not."""
+    """Return all tagged fields, known and unknown, as (tag, bytes)."""
     fields = []
     try:
         count = UVARINT.decode(reader)
@@ -361,7 +362,10 @@ def decode_tagged(reader: Reader) -> list[tuple[int, bytes]]:
 
 
 def decode_exactly(kind: Type, data: bytes, name: str, position: int = 0, exact: bool = True) -> Any:
-    """Decode one value that must use up `data` from `position` on (if `exact`); errors carry `name`."""
+    """Decode one value from `data` at `position`, and return it.
+
+    With `exact`, bytes left over raise ProtocolError. The path of each error begins with `name`.
+    """
     reader = Reader(data, position)
     try:
         value = kind.decode(reader)

@@ -1,7 +1,7 @@
-"""The messages of a producer as tables of fields with the versions that carry them.
+"""The messages of a producer as tables: each field with the versions that have it.
 
-Source of the facts: Kafka's message definitions (clients/src/main/resources/common/message/*.json); names
-are theirs in snake_case. ``schema`` turns a table into a ``Struct`` for one version.
+Source of the facts: Kafka's message definitions (clients/src/main/resources/common/message/*.json); the names
+are Kafka's in snake_case. ``schema`` turns a table into a ``Struct`` for one version.
 """
 
 from collections.abc import Sequence
@@ -26,15 +26,15 @@ from .fields import (
 )
 
 NEVER = 32767
-"""First version of something that no version has; no version number reaches it."""
+"""The first version of something that no version has; no version number is this high."""
 
 
 class Field(NamedTuple):
-    """A field: `type` is a primitive's name, "struct", or either after "[]"; versions are (first, last).
+    """A field of a message, which exists from version `first` to version `last`.
 
-    `nullable` is the first version that allows null, `tag` the number of a tagged field, `default` what a
-    version without the field (or a caller who leaves it out) means, and `ignorable` says that a version
-    without the field may drop a value silently.
+    `type` is the name of a primitive type or "struct", with "[]" in front for an array. `nullable` is the first version
+    that allows null, `tag` the number of a tagged field. `default` is the value in a version without the field, or if
+    the caller gives none. If `ignorable` is true, a version without the field drops its value silently.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Field(NamedTuple):
 
 
 class Message(NamedTuple):
-    """A request or response: its API, the versions that are in the table, and the first flexible one."""
+    """A request or response: its API, the first and last version in the table, and the first flexible version."""
 
     name: str
     api_key: int
@@ -60,153 +60,358 @@ class Message(NamedTuple):
 
 
 UNKNOWN_OPERATIONS = -(1 << 31)
-"""What Kafka sends for authorized operations that nobody asked for."""
+"""The value that Kafka sends for authorized operations if the request did not ask for them."""
 
-API_VERSIONS_REQUEST = Message("ApiVersionsRequest", 18, 0, 4, 3, (
-    Field("client_software_name", "string", 3, default="", ignorable=True),
-    Field("client_software_version", "string", 3, default="", ignorable=True),
-))
+API_VERSIONS_REQUEST = Message(
+    "ApiVersionsRequest",
+    18,
+    0,
+    4,
+    3,
+    (
+        Field("client_software_name", "string", 3, default="", ignorable=True),
+        Field("client_software_version", "string", 3, default="", ignorable=True),
+    ),
+)
 
-API_VERSIONS_RESPONSE = Message("ApiVersionsResponse", 18, 0, 4, 3, (
-    Field("error_code", "int16"),
-    Field("api_keys", "[]struct", fields=(
-        Field("api_key", "int16"),
-        Field("min_version", "int16"),
-        Field("max_version", "int16"),
-    )),
-    Field("throttle_time_ms", "int32", 1, default=0, ignorable=True),
-    Field("supported_features", "[]struct", 3, tag=0, default=[], ignorable=True, fields=(
-        Field("name", "string"),
-        Field("min_version", "int16"),
-        Field("max_version", "int16"),
-    )),
-    Field("finalized_features_epoch", "int64", 3, tag=1, default=-1, ignorable=True),
-    Field("finalized_features", "[]struct", 3, tag=2, default=[], ignorable=True, fields=(
-        Field("name", "string"),
-        Field("max_version_level", "int16"),
-        Field("min_version_level", "int16"),
-    )),
-    Field("zk_migration_ready", "bool", 3, tag=3, default=False, ignorable=True),
-))
-
-METADATA_REQUEST = Message("MetadataRequest", 3, 1, 12, 9, (
-    # Null asks for all topics, an empty list for none.
-    Field("topics", "[]struct", nullable=1, fields=(
-        Field("topic_id", "uuid", 10, default=ZERO_UUID, ignorable=True),
-        Field("name", "string", nullable=10),
-    )),
-    Field("allow_auto_topic_creation", "bool", 4, default=True),
-    Field("include_cluster_authorized_operations", "bool", 8, 10, default=False),
-    Field("include_topic_authorized_operations", "bool", 8, default=False),
-))
-
-METADATA_RESPONSE = Message("MetadataResponse", 3, 1, 12, 9, (
-    Field("throttle_time_ms", "int32", 3, default=0, ignorable=True),
-    Field("brokers", "[]struct", fields=(
-        Field("node_id", "int32"),
-        Field("host", "string"),
-        Field("port", "int32"),
-        Field("rack", "string", 1, nullable=1, default=None, ignorable=True),
-    )),
-    Field("cluster_id", "string", 2, nullable=2, default=None, ignorable=True),
-    Field("controller_id", "int32", 1, default=-1, ignorable=True),
-    Field("topics", "[]struct", fields=(
+API_VERSIONS_RESPONSE = Message(
+    "ApiVersionsResponse",
+    18,
+    0,
+    4,
+    3,
+    (
         Field("error_code", "int16"),
-        Field("name", "string", nullable=12),
-        Field("topic_id", "uuid", 10, default=ZERO_UUID, ignorable=True),
-        Field("is_internal", "bool", 1, default=False, ignorable=True),
-        Field("partitions", "[]struct", fields=(
-            Field("error_code", "int16"),
-            Field("partition_index", "int32"),
-            Field("leader_id", "int32"),
-            Field("leader_epoch", "int32", 7, default=-1, ignorable=True),
-            Field("replica_nodes", "[]int32"),
-            Field("isr_nodes", "[]int32"),
-            Field("offline_replicas", "[]int32", 5, default=[], ignorable=True),
-        )),
-        Field("topic_authorized_operations", "int32", 8, default=UNKNOWN_OPERATIONS),
-    )),
-    Field("cluster_authorized_operations", "int32", 8, 10, default=UNKNOWN_OPERATIONS),
-))
+        Field(
+            "api_keys",
+            "[]struct",
+            fields=(
+                Field("api_key", "int16"),
+                Field("min_version", "int16"),
+                Field("max_version", "int16"),
+            ),
+        ),
+        Field("throttle_time_ms", "int32", 1, default=0, ignorable=True),
+        Field(
+            "supported_features",
+            "[]struct",
+            3,
+            tag=0,
+            default=[],
+            ignorable=True,
+            fields=(
+                Field("name", "string"),
+                Field("min_version", "int16"),
+                Field("max_version", "int16"),
+            ),
+        ),
+        Field("finalized_features_epoch", "int64", 3, tag=1, default=-1, ignorable=True),
+        Field(
+            "finalized_features",
+            "[]struct",
+            3,
+            tag=2,
+            default=[],
+            ignorable=True,
+            fields=(
+                Field("name", "string"),
+                Field("max_version_level", "int16"),
+                Field("min_version_level", "int16"),
+            ),
+        ),
+        Field("zk_migration_ready", "bool", 3, tag=3, default=False, ignorable=True),
+    ),
+)
 
-INIT_PRODUCER_ID_REQUEST = Message("InitProducerIdRequest", 22, 0, 4, 2, (
-    Field("transactional_id", "string", nullable=0),
-    Field("transaction_timeout_ms", "int32"),
-    Field("producer_id", "int64", 3, default=-1),
-    Field("producer_epoch", "int16", 3, default=-1),
-))
+METADATA_REQUEST = Message(
+    "MetadataRequest",
+    3,
+    1,
+    12,
+    9,
+    (
+        # Null asks for all topics, an empty list for none.
+        Field(
+            "topics",
+            "[]struct",
+            nullable=1,
+            fields=(
+                Field("topic_id", "uuid", 10, default=ZERO_UUID, ignorable=True),
+                Field("name", "string", nullable=10),
+            ),
+        ),
+        Field("allow_auto_topic_creation", "bool", 4, default=True),
+        Field("include_cluster_authorized_operations", "bool", 8, 10, default=False),
+        Field("include_topic_authorized_operations", "bool", 8, default=False),
+    ),
+)
 
-INIT_PRODUCER_ID_RESPONSE = Message("InitProducerIdResponse", 22, 0, 4, 2, (
-    Field("throttle_time_ms", "int32"),
-    Field("error_code", "int16"),
-    Field("producer_id", "int64", default=-1),
-    Field("producer_epoch", "int16"),
-))
+METADATA_RESPONSE = Message(
+    "MetadataResponse",
+    3,
+    1,
+    12,
+    9,
+    (
+        Field("throttle_time_ms", "int32", 3, default=0, ignorable=True),
+        Field(
+            "brokers",
+            "[]struct",
+            fields=(
+                Field("node_id", "int32"),
+                Field("host", "string"),
+                Field("port", "int32"),
+                Field("rack", "string", 1, nullable=1, default=None, ignorable=True),
+            ),
+        ),
+        Field("cluster_id", "string", 2, nullable=2, default=None, ignorable=True),
+        Field("controller_id", "int32", 1, default=-1, ignorable=True),
+        Field(
+            "topics",
+            "[]struct",
+            fields=(
+                Field("error_code", "int16"),
+                Field("name", "string", nullable=12),
+                Field("topic_id", "uuid", 10, default=ZERO_UUID, ignorable=True),
+                Field("is_internal", "bool", 1, default=False, ignorable=True),
+                Field(
+                    "partitions",
+                    "[]struct",
+                    fields=(
+                        Field("error_code", "int16"),
+                        Field("partition_index", "int32"),
+                        Field("leader_id", "int32"),
+                        Field("leader_epoch", "int32", 7, default=-1, ignorable=True),
+                        Field("replica_nodes", "[]int32"),
+                        Field("isr_nodes", "[]int32"),
+                        Field("offline_replicas", "[]int32", 5, default=[], ignorable=True),
+                    ),
+                ),
+                Field("topic_authorized_operations", "int32", 8, default=UNKNOWN_OPERATIONS),
+            ),
+        ),
+        Field("cluster_authorized_operations", "int32", 8, 10, default=UNKNOWN_OPERATIONS),
+    ),
+)
 
-PRODUCE_REQUEST = Message("ProduceRequest", 0, 3, 12, 9, (
-    Field("transactional_id", "string", 3, nullable=3, default=None),
-    Field("acks", "int16"),
-    Field("timeout_ms", "int32"),
-    Field("topic_data", "[]struct", fields=(
-        Field("name", "string"),
-        Field("partition_data", "[]struct", fields=(
-            Field("index", "int32"),
-            Field("records", "records", nullable=0),
-        )),
-    )),
-))
+INIT_PRODUCER_ID_REQUEST = Message(
+    "InitProducerIdRequest",
+    22,
+    0,
+    4,
+    2,
+    (
+        Field("transactional_id", "string", nullable=0),
+        Field("transaction_timeout_ms", "int32"),
+        Field("producer_id", "int64", 3, default=-1),
+        Field("producer_epoch", "int16", 3, default=-1),
+    ),
+)
 
-PRODUCE_RESPONSE = Message("ProduceResponse", 0, 3, 12, 9, (
-    Field("responses", "[]struct", fields=(
-        Field("name", "string"),
-        Field("partition_responses", "[]struct", fields=(
-            Field("index", "int32"),
-            Field("error_code", "int16"),
-            Field("base_offset", "int64"),
-            Field("log_append_time_ms", "int64", 2, default=-1, ignorable=True),
-            Field("log_start_offset", "int64", 5, default=-1, ignorable=True),
-            Field("record_errors", "[]struct", 8, default=[], ignorable=True, fields=(
-                Field("batch_index", "int32"),
-                Field("batch_index_error_message", "string", nullable=8, default=None),
-            )),
-            Field("error_message", "string", 8, nullable=8, default=None, ignorable=True),
-            Field("current_leader", "struct", 10, tag=0, default={"leader_id": -1, "leader_epoch": -1},
-                  ignorable=True, fields=(
-                Field("leader_id", "int32", default=-1),
-                Field("leader_epoch", "int32", default=-1),
-            )),
-        )),
-    )),
-    Field("throttle_time_ms", "int32", 1, default=0, ignorable=True),
-    Field("node_endpoints", "[]struct", 10, tag=0, default=[], ignorable=True, fields=(
-        Field("node_id", "int32"),
-        Field("host", "string"),
-        Field("port", "int32"),
-        Field("rack", "string", nullable=10, default=None),
-    )),
-))
+INIT_PRODUCER_ID_RESPONSE = Message(
+    "InitProducerIdResponse",
+    22,
+    0,
+    4,
+    2,
+    (
+        Field("throttle_time_ms", "int32"),
+        Field("error_code", "int16"),
+        Field("producer_id", "int64", default=-1),
+        Field("producer_epoch", "int16"),
+    ),
+)
+
+DESCRIBE_PRODUCERS_REQUEST = Message(
+    "DescribeProducersRequest",
+    61,
+    0,
+    0,
+    0,
+    (
+        Field(
+            "topics",
+            "[]struct",
+            fields=(
+                Field("name", "string"),
+                Field("partition_indexes", "[]int32"),
+            ),
+        ),
+    ),
+)
+
+DESCRIBE_PRODUCERS_RESPONSE = Message(
+    "DescribeProducersResponse",
+    61,
+    0,
+    0,
+    0,
+    (
+        Field("throttle_time_ms", "int32"),
+        Field(
+            "topics",
+            "[]struct",
+            fields=(
+                Field("name", "string"),
+                Field(
+                    "partitions",
+                    "[]struct",
+                    fields=(
+                        Field("partition_index", "int32"),
+                        Field("error_code", "int16"),
+                        Field("error_message", "string", nullable=0, default=None),
+                        Field(
+                            "active_producers",
+                            "[]struct",
+                            fields=(
+                                Field("producer_id", "int64"),
+                                Field("producer_epoch", "int32"),
+                                Field("last_sequence", "int32", default=-1),
+                                Field("last_timestamp", "int64", default=-1),
+                                Field("coordinator_epoch", "int32"),
+                                Field("current_txn_start_offset", "int64", default=-1),
+                            ),
+                        ),
+                    ),
+                ),
+            ),
+        ),
+    ),
+)
+
+PRODUCE_REQUEST = Message(
+    "ProduceRequest",
+    0,
+    3,
+    12,
+    9,
+    (
+        Field("transactional_id", "string", 3, nullable=3, default=None),
+        Field("acks", "int16"),
+        Field("timeout_ms", "int32"),
+        Field(
+            "topic_data",
+            "[]struct",
+            fields=(
+                Field("name", "string"),
+                Field(
+                    "partition_data",
+                    "[]struct",
+                    fields=(
+                        Field("index", "int32"),
+                        Field("records", "records", nullable=0),
+                    ),
+                ),
+            ),
+        ),
+    ),
+)
+
+PRODUCE_RESPONSE = Message(
+    "ProduceResponse",
+    0,
+    3,
+    12,
+    9,
+    (
+        Field(
+            "responses",
+            "[]struct",
+            fields=(
+                Field("name", "string"),
+                Field(
+                    "partition_responses",
+                    "[]struct",
+                    fields=(
+                        Field("index", "int32"),
+                        Field("error_code", "int16"),
+                        Field("base_offset", "int64"),
+                        Field("log_append_time_ms", "int64", 2, default=-1, ignorable=True),
+                        Field("log_start_offset", "int64", 5, default=-1, ignorable=True),
+                        Field(
+                            "record_errors",
+                            "[]struct",
+                            8,
+                            default=[],
+                            ignorable=True,
+                            fields=(
+                                Field("batch_index", "int32"),
+                                Field("batch_index_error_message", "string", nullable=8, default=None),
+                            ),
+                        ),
+                        Field("error_message", "string", 8, nullable=8, default=None, ignorable=True),
+                        Field(
+                            "current_leader",
+                            "struct",
+                            10,
+                            tag=0,
+                            default={"leader_id": -1, "leader_epoch": -1},
+                            ignorable=True,
+                            fields=(
+                                Field("leader_id", "int32", default=-1),
+                                Field("leader_epoch", "int32", default=-1),
+                            ),
+                        ),
+                    ),
+                ),
+            ),
+        ),
+        Field("throttle_time_ms", "int32", 1, default=0, ignorable=True),
+        Field(
+            "node_endpoints",
+            "[]struct",
+            10,
+            tag=0,
+            default=[],
+            ignorable=True,
+            fields=(
+                Field("node_id", "int32"),
+                Field("host", "string"),
+                Field("port", "int32"),
+                Field("rack", "string", nullable=10, default=None),
+            ),
+        ),
+    ),
+)
 
 REQUESTS: dict[int, Message] = {
     message.api_key: message
-    for message in (PRODUCE_REQUEST, METADATA_REQUEST, API_VERSIONS_REQUEST, INIT_PRODUCER_ID_REQUEST)
+    for message in (
+        PRODUCE_REQUEST,
+        METADATA_REQUEST,
+        API_VERSIONS_REQUEST,
+        INIT_PRODUCER_ID_REQUEST,
+        DESCRIBE_PRODUCERS_REQUEST,
+    )
 }
 RESPONSES: dict[int, Message] = {
     message.api_key: message
-    for message in (PRODUCE_RESPONSE, METADATA_RESPONSE, API_VERSIONS_RESPONSE, INIT_PRODUCER_ID_RESPONSE)
+    for message in (
+        PRODUCE_RESPONSE,
+        METADATA_RESPONSE,
+        API_VERSIONS_RESPONSE,
+        INIT_PRODUCER_ID_RESPONSE,
+        DESCRIBE_PRODUCERS_RESPONSE,
+    )
 }
 
 ABSENT = Type()
-"""The type of a field at a version that does not carry it: it can neither be encoded nor decoded."""
+"""The type of a field in a version that does not have it: it can neither be encoded nor decoded."""
 
 SIMPLE: dict[str, Type] = {
-    "int8": INT8, "int16": INT16, "int32": INT32, "int64": INT64, "bool": BOOLEAN, "uuid": UUID,
+    "int8": INT8,
+    "int16": INT16,
+    "int32": INT32,
+    "int64": INT64,
+    "bool": BOOLEAN,
+    "uuid": UUID,
 }
 
 
 def type_of(field: Field, version: int, flexible: bool, name: str | None = None) -> Type:
-    """The type of a field's value at one version; `name` overrides the field's type (an array's element)."""
+    """Return the type of a field in one version; `name` replaces the field's type (for the element of an array)."""
     kind = field.type if name is None else name
-    # Only the outermost type of a field can be null: no message of Kafka has an array of nullable items.
+    # Only the outermost type of a field can be null: no Kafka message has an array of nullable items.
     nullable = name is None and version >= field.nullable
     if kind.startswith("[]"):
         return Array(type_of(field, version, flexible, kind[2:]), flexible, nullable)
@@ -220,7 +425,7 @@ def type_of(field: Field, version: int, flexible: bool, name: str | None = None)
 
 
 def struct_of(fields: Sequence[Field], version: int, flexible: bool) -> Struct:
-    """The struct of `fields` as `version` carries them."""
+    """Return the struct of `fields` in `version`."""
     members = []
     for field in fields:
         present = field.first <= version <= field.last
@@ -231,7 +436,7 @@ def struct_of(fields: Sequence[Field], version: int, flexible: bool) -> Struct:
 
 @cache
 def schema(message: str, version: int) -> Struct:
-    """The body of the message named ("MetadataRequest") at `version`; KeyError for one not in the tables."""
+    """Return the body of a message ("MetadataRequest") in `version`. Raises KeyError if the tables lack it."""
     table = BY_NAME[message]
     if not table.first <= version <= table.last:
         raise KeyError(f"{message} v{version}")

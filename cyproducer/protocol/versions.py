@@ -1,28 +1,31 @@
-"""Which APIs and versions a producer speaks, and how the version to use is agreed with each broker."""
+"""Negotiate API versions with a broker: the versions that this client supports, and the ApiVersions exchange."""
 
+import re
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Any
 
+from cyproducer.error_table import describe
+
 from .codec import decode_response, encode_request, not_kafka
-from .errors import describe
 from .fields import INT16, INT32, ProtocolError, Reader
 from .messages import REQUESTS
 
 
 class ApiKey(IntEnum):
-    """Numbers of the APIs in the tables."""
+    """The numbers of the APIs in the tables."""
 
     PRODUCE = 0
     METADATA = 3
     API_VERSIONS = 18
     INIT_PRODUCER_ID = 22
+    DESCRIBE_PRODUCERS = 61
 
 
 SUPPORTED: dict[int, tuple[int, int]] = {
     ApiKey(key): (message.first, message.last) for key, message in REQUESTS.items()
 }
-"""First and last version of each API that can be encoded and decoded here."""
+"""The first and last version of each API in the tables."""
 
 UNSUPPORTED_VERSION = 35
 
@@ -31,14 +34,12 @@ class UnsupportedVersion(ProtocolError):
     """A broker and this client have no version of an API in common."""
 
 
-def negotiate(
-    ranges: Mapping[int, tuple[int, int]], apis: Iterable[int] | None = None
-) -> dict[int, int]:
-    """The highest version of each API that both sides speak.
+def negotiate(ranges: Mapping[int, tuple[int, int]], apis: Iterable[int] | None = None) -> dict[int, int]:
+    """Return the highest version of each API that both sides support.
 
-    `ranges` is what the broker announced: {api_key: (first, last)}. `apis` are those to agree on; all of
-    SUPPORTED by default (a producer without idempotence can leave INIT_PRODUCER_ID out). Raises
-    UnsupportedVersion, naming the API and both ranges.
+    `ranges` are the broker's versions: {api_key: (first, last)}. `apis` are the APIs to negotiate, by default all of
+    SUPPORTED (a producer without idempotence can leave INIT_PRODUCER_ID out). Raises UnsupportedVersion with the API
+    and both ranges if there is no common version.
     """
     chosen: dict[int, int] = {}
     for api in SUPPORTED if apis is None else apis:
@@ -47,13 +48,12 @@ def negotiate(
         theirs = ranges.get(key)
         if theirs is None:
             raise UnsupportedVersion(
-                f"the broker does not have {key.name} (API {int(key)}); "
-                f"this client speaks {ours[0]}..{ours[1]}"
+                f"the broker does not support {key.name} (API {int(key)}); this client supports {ours[0]}..{ours[1]}"
             )
         version = min(ours[1], theirs[1])
         if version < max(ours[0], theirs[0]):
             raise UnsupportedVersion(
-                f"no common version of {key.name} (API {int(key)}): this client speaks {ours[0]}..{ours[1]}, "
+                f"no common version of {key.name} (API {int(key)}): this client supports {ours[0]}..{ours[1]}, "
                 f"the broker {theirs[0]}..{theirs[1]}"
             )
         chosen[key] = version
@@ -61,33 +61,35 @@ def negotiate(
 
 
 class ApiVersionsExchange:
-    """The first question on a connection: which versions does the broker speak?
+    """The first exchange on a connection, which asks the broker for the versions that it supports.
 
-    Send ``request()``, give the answer to ``on_response()``; None means to send ``request()`` again (it now
-    asks in an older version), else the ranges are there. ``body`` then holds the whole response, features
-    included. Name and version of the client software go to the
-    broker's metrics (KIP-511).
+    Send ``request()`` and pass the response to ``on_response()``. If that returns None, send ``request()`` again: it
+    then uses an older version of ApiVersions. Else the result is the broker's ranges, and ``body`` holds the whole
+    response, features included. The broker's metrics show the name and version of the client software (KIP-511).
     """
 
-    # Version 4 says nothing that a producer needs, and brokers before 3.9 would cost a second round trip.
+    # Version 4 adds nothing that a producer needs, and brokers before 3.9 would cost a second round trip.
     FIRST_VERSION = 3
 
-    def __init__(self, software_name: str = "cyproducer", software_version: str = "unknown") -> None:
+    def __init__(self, software_name: str, software_version: str) -> None:
         self.version = self.FIRST_VERSION
         self.body: dict[str, Any] | None = None
-        self._software = {"client_software_name": software_name, "client_software_version": software_version}
+        self._software = {
+            "client_software_name": _for_a_broker(software_name),
+            "client_software_version": _for_a_broker(software_version),
+        }
         self._correlation_id: int | None = None
 
     def request(self, correlation_id: int, client_id: str | None) -> bytes:
-        """The request to send now, with its size in front."""
+        """Return the request to send next, with its size in front."""
         self._correlation_id = correlation_id
         return encode_request(ApiKey.API_VERSIONS, self.version, correlation_id, client_id, self._software)
 
     def on_response(self, payload: bytes) -> dict[int, tuple[int, int]] | None:
-        """Take the answer (without its size): ranges {api_key: (first, last)}, or None to ask again.
+        """Read the response (without its size); return {api_key: (first, last)}, or None to send `request()` again.
 
-        Raises ProtocolError: "not a Kafka broker" if the bytes are no answer to the request, else with the
-        broker's error or the field that could not be read. UnsupportedVersion if not even v0 is understood.
+        Raises ProtocolError: "not a Kafka broker" if the bytes are no response to the request, else with the
+        broker's error or the field that could not be read. Raises UnsupportedVersion if the broker refuses even v0.
         """
         reader = Reader(payload)
         if reader.left < 6 or INT32.decode(reader) != self._correlation_id:
@@ -102,13 +104,13 @@ class ApiVersionsExchange:
         return self._ranges(self.body)
 
     def _fall_back(self, payload: bytes) -> None:
-        """Choose the version to ask in next: what the broker says is its newest, else 0.
+        """Choose the version of the next request: the broker's newest version if it is known, else 0.
 
-        Such an answer has the layout of v0 (KIP-511), but librdkafka's mock cluster sends one of no version
-        at all; so only the error code is relied on.
+        Such a response has the layout of v0 (KIP-511). The mock cluster of librdkafka sends a response that has the
+        layout of no version, so only the error code is reliable.
         """
         if self.version == 0:
-            raise UnsupportedVersion("the broker does not understand ApiVersions v0")
+            raise UnsupportedVersion("the broker does not support ApiVersions v0")
         newest = 0
         try:
             _, body = decode_response(ApiKey.API_VERSIONS, 0, payload)
@@ -120,3 +122,8 @@ class ApiVersionsExchange:
     @staticmethod
     def _ranges(body: Mapping[str, Any]) -> dict[int, tuple[int, int]]:
         return {api["api_key"]: (api["min_version"], api["max_version"]) for api in body["api_keys"]}
+
+
+def _for_a_broker(text: str) -> str:
+    """Return the text without characters that a broker refuses (ApiVersionsRequest.isValid), as "+" in a version."""
+    return re.sub(r"[^a-zA-Z0-9.-]", "-", text).strip(".-") or "unknown"

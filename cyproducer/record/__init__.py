@@ -1,1 +1,1 @@
-"""Kafka's RecordBatch v2: varints, CRC-32C, building, merging, and a plain-Python twin used as oracle."""
+"""Kafka's RecordBatch v2: varints, CRC-32C, encoding, merging, and a reference implementation in plain Python."""

@@ -1,4 +1,4 @@
-"""Types of the compiled module builder."""
+"""Type annotations of the compiled module builder."""
 
 from collections.abc import Iterable
 

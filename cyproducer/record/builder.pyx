@@ -1,5 +1,6 @@
-"""Building a RecordBatch v2 from Python, for tests and tools, with the inline functions of front-ends."""
+"""Builds a RecordBatch v2 from Python, for tests and tools, with the inline functions that front-ends use."""
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
@@ -44,10 +45,11 @@ cdef inline Py_ssize_t bytes_length(bytes data) noexcept:
     return -1 if data is None else PyBytes_GET_SIZE(data)
 
 
+@cython.auto_pickle(False)
 cdef class RecordBatchBuilder:
-    """Builds one batch in memory that it is given (a writable buffer of bytes) or makes (a size in bytes).
+    """Builds one batch. `memory` is a writable buffer of bytes, or the size in bytes of a new one.
 
-    The memory holds the 61-byte header and the records. Timestamps are in ms.
+    The memory contains the 61-byte header and the records. Timestamps are in ms.
     """
 
     cdef uint8_t[::1] memory
@@ -56,14 +58,14 @@ cdef class RecordBatchBuilder:
     cdef readonly object base_timestamp
     cdef readonly object max_timestamp
 
-    def __init__(self, memory):
+    def __cinit__(self, memory):
         self.memory = memoryview(bytearray(memory) if isinstance(memory, int) else memory).cast("B")
         if self.memory.shape[0] < BATCH_HEADER_BYTES:
-            raise ValueError(f"a batch takes at least {BATCH_HEADER_BYTES} bytes, not {self.memory.shape[0]}")
+            raise ValueError(f"a batch needs at least {BATCH_HEADER_BYTES} bytes, not {self.memory.shape[0]}")
         self.clear()
 
     def clear(self):
-        """Begin anew in the same memory."""
+        """Start a new batch in the same memory."""
         self.end = BATCH_HEADER_BYTES
         self.count = 0
         self.base_timestamp = None
@@ -72,8 +74,8 @@ cdef class RecordBatchBuilder:
     def append(self, timestamp_ms, bytes key, bytes value, headers=()):
         """Append a record and return its index in the batch.
 
-        `headers` is an iterable of (str or UTF-8 bytes, bytes or None). Raises BufferError if the memory is
-        full, OverflowError if the timestamp's delta to the first record's leaves int64; the batch is then
+        `headers` is an iterable of (str or UTF-8 bytes, bytes or None). Raises BufferError if the memory is full,
+        OverflowError if the timestamp's delta to the first record's timestamp is outside int64. The batch is then
         unchanged.
         """
         cdef list keys = []
@@ -81,7 +83,7 @@ cdef class RecordBatchBuilder:
         for name, content in headers:
             keys.append(name.encode() if isinstance(name, str) else bytes(memoryview(name)))
             values.append(None if content is None else bytes(memoryview(content)))
-        # int64 is the format's limit for the timestamp itself and for its delta
+        # The format limits both the timestamp and its delta to int64.
         cdef int64_t timestamp = timestamp_ms
         cdef int64_t delta = timestamp_ms - (timestamp_ms if self.count == 0 else self.base_timestamp)
         cdef HeaderView *views = NULL
@@ -107,10 +109,10 @@ cdef class RecordBatchBuilder:
         return self.count - 1
 
     def append_equal(self, timestamp_ms, const uint8_t[:, :] values):
-        """Append a record of each row of `values`, uint8 of shape (rows, bytes), without keys and headers.
+        """Append one record per row of `values`, uint8 of shape (rows, bytes), without keys and headers.
 
-        Stops when the memory is full; returns how many were appended. An empty batch takes `timestamp_ms` as
-        its base.
+        Stop when the memory is full, and return how many were appended. `timestamp_ms` becomes the base of an empty
+        batch. Raise ValueError if the bytes of a row are not contiguous.
         """
         cdef int64_t timestamp = timestamp_ms
         cdef int64_t delta = timestamp_ms - (timestamp_ms if self.count == 0 else self.base_timestamp)
@@ -119,7 +121,7 @@ cdef class RecordBatchBuilder:
         cdef uint8_t *at = start + self.end
         cdef Py_ssize_t count
         if values.strides[1] != 1 and values.shape[1] > 1:
-            raise ValueError("the bytes of a value lie side by side")
+            raise ValueError("the bytes of each row of values must be contiguous")
         count = put_equal_records(
             &at, start + self.memory.shape[0], delta, self.count, first, values.strides[0], values.shape[1],
             values.shape[0],
@@ -140,26 +142,26 @@ cdef class RecordBatchBuilder:
         int headers,
         Py_ssize_t header_bytes,
     ) except -1:
-        """Encode behind the records, and hold the size functions to what was written."""
+        """Encode a record behind the others, and check that the size functions agree with what was written."""
         if header_bytes > INT32_MAX:
-            raise BufferError(f"headers of {header_bytes} bytes, {self.memory.shape[0] - self.end} are left")
+            raise BufferError(f"the headers have {header_bytes} bytes, {self.memory.shape[0] - self.end} are free")
         cdef Py_ssize_t key_length = bytes_length(key)
         cdef Py_ssize_t value_length = bytes_length(value)
         cdef Py_ssize_t size = record_size(delta, self.count, key_length, value_length, views, headers)
         cdef Py_ssize_t body = record_body_size(delta, self.count, key_length, value_length, views, headers)
         if body > INT32_MAX or size > self.memory.shape[0] - self.end:
-            raise BufferError(f"a record of {size} bytes, {self.memory.shape[0] - self.end} are left")
+            raise BufferError(f"the record has {size} bytes, {self.memory.shape[0] - self.end} are free")
         cdef uint8_t *at = &self.memory[0] + self.end
         cdef Py_ssize_t written = put_record(
             at, delta, self.count, bytes_at(key), key_length, bytes_at(value), value_length, views, headers
         ) - at
         if written != size or size > record_size_bound(key_length, value_length, header_bytes, headers):
-            raise AssertionError(f"record_size {size}, written {written}")
+            raise AssertionError(f"record_size is {size}, but {written} bytes were written")
         self.end += size
         return 0
 
     def records(self):
-        """The records without the header."""
+        """Return the records without the header."""
         return bytes(self.memory[BATCH_HEADER_BYTES:self.end])
 
     def build(
@@ -169,9 +171,9 @@ cdef class RecordBatchBuilder:
         int32_t base_sequence=-1,
         int16_t attributes=0,
     ):
-        """The whole batch, header and CRC. ValueError if it is empty or `attributes` names a codec."""
+        """Return the whole batch with header and CRC. Raise ValueError if it is empty or `attributes` names a codec."""
         if self.count == 0:
-            raise ValueError("a batch has at least one record")
+            raise ValueError("a batch must have at least one record")
         if attributes & ATTRIBUTE_CODEC_MASK:
             raise ValueError(f"attributes {attributes:#x} name a codec, but the records are not compressed")
         cdef uint8_t *at = &self.memory[0]
@@ -185,30 +187,30 @@ cdef class RecordBatchBuilder:
 
 cdef object finished(const uint8_t *start, const uint8_t *end, int expected):
     if end - start != expected:
-        raise AssertionError(f"size {expected}, written {end - start}")
+        raise AssertionError(f"the size is {expected}, but {end - start} bytes were written")
     return start[:expected]
 
 
 def encode_varint(int32_t v):
-    """Zig-zag LEB128 of an int32 as bytes."""
+    """Return the zig-zag LEB128 of an int32 as bytes."""
     cdef uint8_t at[VARLONG_MAX_BYTES]
     return finished(at, put_varint(at, v), size_of_varint(v))
 
 
 def encode_varlong(int64_t v):
-    """Zig-zag LEB128 of an int64 as bytes."""
+    """Return the zig-zag LEB128 of an int64 as bytes."""
     cdef uint8_t at[VARLONG_MAX_BYTES]
     return finished(at, put_varlong(at, v), size_of_varlong(v))
 
 
 def encode_uvarint(uint32_t v):
-    """LEB128 of a uint32 as bytes."""
+    """Return the LEB128 of a uint32 as bytes."""
     cdef uint8_t at[VARLONG_MAX_BYTES]
     return finished(at, put_uvarint(at, v), size_of_uvarint(v))
 
 
 def decode_varint(const uint8_t[::1] data):
-    """(int32, bytes read) of the varint that `data` starts with, or None where the reader returns NULL."""
+    """Return (int32, bytes read) of the varint at the start of `data`, or None where the reader returns NULL."""
     cdef int32_t v = 0
     cdef const uint8_t *start = &data[0] if data.shape[0] else NULL
     cdef const uint8_t *at = get_varint(start, start + data.shape[0], &v)
@@ -216,7 +218,7 @@ def decode_varint(const uint8_t[::1] data):
 
 
 def decode_varlong(const uint8_t[::1] data):
-    """As `decode_varint`, for an int64."""
+    """Do the same as `decode_varint`, for an int64."""
     cdef int64_t v = 0
     cdef const uint8_t *start = &data[0] if data.shape[0] else NULL
     cdef const uint8_t *at = get_varlong(start, start + data.shape[0], &v)
@@ -224,7 +226,7 @@ def decode_varlong(const uint8_t[::1] data):
 
 
 def decode_uvarint(const uint8_t[::1] data):
-    """As `decode_varint`, for a uint32."""
+    """Do the same as `decode_varint`, for a uint32."""
     cdef uint32_t v = 0
     cdef const uint8_t *start = &data[0] if data.shape[0] else NULL
     cdef const uint8_t *at = get_uvarint(start, start + data.shape[0], &v)

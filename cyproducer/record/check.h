@@ -1,8 +1,8 @@
-/* Are these bytes `count` records of a RecordBatch v2, and nothing else?
+/* Checks whether bytes are exactly `count` records of a RecordBatch v2.
  *
- * The bytes are another process's, which may change them at any instant: each is read once (volatile) and no length is
- * used beyond `end`. What is asked is what Kafka's consumers rely on and its brokers do not look at, offset deltas
- * above all: shortest varints, attributes 0, deltas that rise by one, lengths that add up. */
+ * Another process owns the bytes and may change them at any instant: each byte is read once (volatile), and no length
+ * is used beyond `end`. The checks are those on which Kafka's consumers rely and which brokers do not make, above all
+ * offset deltas: shortest varints, attributes 0, deltas that rise by one, lengths that add up. */
 #ifndef CYPRODUCER_RECORD_CHECK_H
 #define CYPRODUCER_RECORD_CHECK_H
 
@@ -12,7 +12,8 @@
 
 #define CYP_BYTE(place) (*(const volatile uint8_t *)(place))
 
-/* An unsigned LEB128 of at most `bits`, shortest; NULL if it is none. */
+/* Reads an unsigned LEB128 of at most `bits` in its shortest form. Returns the byte behind it; NULL if it is invalid.
+ * */
 static inline const uint8_t *cyp_check_long_varint(const uint8_t *at, const uint8_t *end, int bits, uint64_t *value) {
     uint64_t found = 0;
     for (int shift = 0; shift < bits && at < end; shift += 7) {
@@ -39,11 +40,11 @@ static inline const uint8_t *cyp_check_varint(const uint8_t *at, const uint8_t *
         *value = (first & 0x7f) | second << 7;
         return at + 2;
     }
-    /* it is read again: whatever it is by then, the result is that of one reading */
+    /* The bytes are read again and may have changed: only the second reading gives the result. */
     return cyp_check_long_varint(at, end, bits, value);
 }
 
-/* Steps over a length and so many bytes; `null`: -1 is a length. NULL if they lead outside. */
+/* Steps over a length and that many bytes; `null`: length -1 is allowed. Returns NULL if it is invalid or too long. */
 static inline const uint8_t *cyp_check_field(const uint8_t *at, const uint8_t *end, bool null) {
     uint64_t raw;
     at = cyp_check_varint(at, end, 32, &raw);
@@ -52,7 +53,7 @@ static inline const uint8_t *cyp_check_field(const uint8_t *at, const uint8_t *e
     return raw >> 1 > (uint64_t)(end - at) ? NULL : at + (raw >> 1);
 }
 
-/* Headers fill [at, end) exactly. */
+/* Returns whether headers fill [at, end) exactly. */
 static inline bool cyp_check_headers(const uint8_t *at, const uint8_t *end) {
     uint64_t count;
     at = cyp_check_varint(at, end, 32, &count);
@@ -65,7 +66,7 @@ static inline bool cyp_check_headers(const uint8_t *at, const uint8_t *end) {
     return at == end;
 }
 
-/* One record at `at`, with this offset delta; the byte behind it, or NULL. */
+/* Checks one record at `at` with this offset delta. Returns the byte behind it, or NULL. */
 static inline const uint8_t *cyp_check_record(const uint8_t *at, const uint8_t *end, uint64_t delta) {
     uint64_t raw;
     at = cyp_check_varint(at, end, 32, &raw);
@@ -80,13 +81,13 @@ static inline const uint8_t *cyp_check_record(const uint8_t *at, const uint8_t *
     return at != NULL && cyp_check_headers(at, behind) ? behind : NULL;
 }
 
-/* Eight bytes in one load; the first one is the lowest, as on all that cyproducer runs on. */
+/* Returns eight bytes in one load. The first byte is the lowest: cyproducer supports little-endian machines only. */
 static inline uint64_t cyp_check_load(const uint8_t *at) {
     typedef struct { uint64_t value; } __attribute__((packed, may_alias)) unaligned;
     return ((const volatile unaligned *)at)->value;
 }
 
-/* Takes a varint of one or two bytes off the low end of `bits`; how many, or 0 for any other. */
+/* Reads a varint of one or two bytes from the low end of `bits`. Returns its length, or 0 for any other varint. */
 static inline unsigned cyp_check_short(uint64_t bits, uint64_t *value) {
     if (!(bits & 0x80)) {
         *value = bits & 0x7f;
@@ -96,8 +97,8 @@ static inline unsigned cyp_check_short(uint64_t bits, uint64_t *value) {
     return bits & 0x8000 || !(bits & 0x7f00) ? 0 : 2;
 }
 
-/* The usual record, without headers and with varints of one or two bytes, from three loads of eight bytes; NULL if it
- * is another one, or none. At least 24 bytes more than the record's front must be readable. */
+/* Checks a common record, without headers and with varints of one or two bytes, with two or three loads of eight bytes.
+ * Returns the byte behind it; NULL if it is another kind of record or none. 24 bytes from `at` must be readable. */
 static inline const uint8_t *cyp_check_usual(const uint8_t *at, const uint8_t *end, uint64_t delta) {
     uint64_t bits = cyp_check_load(at), length, value;
     unsigned width = cyp_check_short(bits, &length), more;
@@ -128,15 +129,15 @@ static inline const uint8_t *cyp_check_usual(const uint8_t *at, const uint8_t *e
     return more == 0 || value & 1 || at + 1 != behind || CYP_BYTE(at) != 0 ? NULL : behind;
 }
 
-/* As many as are checked while a line comes from far away. */
+/* About the bytes that are checked while a cache line arrives from another core. */
 #define CYP_CHECK_AHEAD_BYTES 2048
 
-/* `n` bytes hold `count` records whose offset deltas are `first`, `first` + 1 and so on. */
+/* Returns whether the `n` bytes are exactly `count` records whose offset deltas are `first`, `first` + 1 and so on. */
 static inline bool cyp_check_records(const uint8_t *at, size_t n, uint32_t count, uint32_t first) {
     const uint8_t *const end = at + n;
     const uint8_t *behind;
     for (uint64_t delta = first; delta < (uint64_t)first + count; delta++) {
-        /* Another core has written them, and where a record begins is known only when the one before has come. */
+        /* Another core has written the records, and the start of each is known only after the one before is read. */
         __builtin_prefetch(at + CYP_CHECK_AHEAD_BYTES);
         __builtin_prefetch(at + CYP_CHECK_AHEAD_BYTES + 64);
         behind = end - at >= 24 ? cyp_check_usual(at, end, delta) : NULL;

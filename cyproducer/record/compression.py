@@ -1,9 +1,12 @@
-"""Codecs of a RecordBatch's records, in the framing that every Kafka client reads.
+"""Compresses the records of a RecordBatch, in the framing that every Kafka client reads.
 
-The records behind the batch header are one block: gzip a member (RFC 1952); snappy the blocks of snappy-java
-(magic, two versions, then length and raw block each); lz4 a frame of version 1 with independent blocks of 64 KiB, no
-checksums and no content size, as Kafka's KafkaLZ4BlockOutputStream writes it (a reader in Java refuses linked blocks);
-zstd a frame. Reference: Kafka's documentation, "Record Batch", attributes 0 to 2; KIP-390 for the levels.
+The records behind the batch header are compressed as one unit:
+gzip    one member (RFC 1952)
+snappy  the blocks of snappy-java: magic, two versions, then length and raw block for each block
+lz4     one frame of version 1 with independent blocks of 64 KiB, no checksums and no content size, as Kafka's
+        KafkaLZ4BlockOutputStream writes it (Java readers refuse linked blocks)
+zstd    one frame
+Reference: Kafka's documentation, "Record Batch", attributes 0 to 2; KIP-390 for the levels.
 """
 
 import struct
@@ -12,14 +15,14 @@ from typing import Any
 
 __all__ = ["CODES", "DEFAULT_LEVELS", "compressor"]
 
-#: The number in a batch's attributes.
+#: The codec's number in a batch's attributes.
 CODES = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-#: The level that a codec takes by itself: those of Kafka's Java client. snappy has none.
+#: The default level of each codec, as in Kafka's Java client. snappy has no levels.
 DEFAULT_LEVELS = {"gzip": 6, "lz4": 9, "zstd": 3}
 
 _BLOCK_BYTES = 65536
 _SNAPPY_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
-# FLG: version 1, independent blocks; BD: blocks of 64 KiB; the second byte of their xxHash32
+# FLG: version 1, independent blocks; BD: blocks of 64 KiB; then the second byte of the xxHash32 of these two
 _LZ4_HEADER = b"\x04\x22\x4d\x18" + bytes((0x60, 0x40, 0x82))
 _LZ4_STORED = 0x80000000
 _LZ4_END = bytes(4)
@@ -28,9 +31,10 @@ Compress = Callable[[Any], Any]
 
 
 def compressor(codec: str, level: int | None = None) -> Compress:
-    """The function that compresses the records of a batch: from contiguous bytes to a buffer.
+    """Returns the function that compresses the records of a batch, from contiguous bytes to a buffer.
 
-    `level` is one of config.COMPRESSION_LEVELS. Raises ImportError where cramjam is missing.
+    `level` is within config.COMPRESSION_LEVELS. Raises ValueError for another codec, ImportError if
+    cramjam is not installed.
     """
     import cramjam
 
@@ -42,7 +46,9 @@ def compressor(codec: str, level: int | None = None) -> Compress:
     if codec == "snappy":
         raw = cramjam.snappy.compress_raw
         return lambda data: _snappy(raw, memoryview(data))
-    if chosen == DEFAULT_LEVELS["lz4"]:  # as Java: the level by itself is the fast compressor, others are LZ4 HC
+    if codec != "lz4":
+        raise ValueError(f"there is no compressor for {codec!r}")
+    if chosen == DEFAULT_LEVELS["lz4"]:  # as in Java: the default level is the fast compressor, others are LZ4 HC
         block = cramjam.lz4.compress_block
         return lambda data: _lz4(lambda part: block(part, store_size=False), memoryview(data))
     frame = cramjam.lz4.compress
@@ -58,7 +64,7 @@ def _snappy(raw: Compress, data: memoryview) -> bytes:
 
 
 def _only_block(frame: Any) -> Any:
-    """The block in a frame of up to 64 KiB. cramjam has no levels for blocks, and readers in Java refuse its frames."""
+    """Returns the block of a frame of up to 64 KiB: cramjam's blocks have no levels, and Java refuses its frames."""
     size = struct.unpack_from("<I", frame, len(_LZ4_HEADER))[0]
     at = len(_LZ4_HEADER) + 4
     return memoryview(frame)[at : at + (size & ~_LZ4_STORED)]

@@ -1,10 +1,9 @@
 /* CRC-32C (Castagnoli, reflected 0x82F63B78): one implementation is chosen once, at import of crc32c.pyx.
  *
- * Every implementation takes and returns the raw register (not inverted); cyp_crc32c inverts on both sides.
- * Let P be the polynomial and let a register stand for a polynomial in bit-reversed order. A product of two
- * registers by carry-less multiplication, fed to the 64-bit CRC instruction from register 0, is
- * a * b * x^33 mod P. So multiplying a register by x^e takes the constant x^(e - 33) mod P: that is how the
- * interleaved streams are joined and how checksums are combined.
+ * Every implementation takes and returns the raw register (not inverted); cyp_crc32c inverts it before and after.
+ * Let P be the polynomial, and let a register be a polynomial in bit-reversed order. The carry-less product of two
+ * registers, fed to the 64-bit CRC instruction from register 0, is a * b * x^33 mod P. So a register is multiplied
+ * by x^e with the constant x^(e - 33) mod P. The interleaved streams are joined and checksums are combined that way.
  */
 #ifndef CYPRODUCER_RECORD_CRC32C_H
 #define CYPRODUCER_RECORD_CRC32C_H
@@ -23,9 +22,9 @@
 #define CYP_CRC32C_POLY 0x82F63B78u
 /* x has order 2^31 - 1 mod P (P is x + 1 times a primitive polynomial of degree 31): exponents wrap there. */
 #define CYP_CRC32C_ORDER 0x7FFFFFFFu
-/* Words (8 bytes) of one of the three streams of a block, at most; the table of joins has twice as many. */
+/* Largest number of words (8 bytes) in one of the three streams of a block; the table of joins has twice as many. */
 #define CYP_CRC32C_STREAM_WORDS 256
-/* Below this a second and third stream do not pay for joining them. */
+/* For fewer bytes, joining three streams costs more than they save. */
 #define CYP_CRC32C_SHORT 120
 
 enum { CYP_CRC32C_PORTABLE, CYP_CRC32C_SSE42, CYP_CRC32C_PCLMUL, CYP_CRC32C_ARMV8, CYP_CRC32C_KINDS };
@@ -110,8 +109,9 @@ static inline uint64_t cyp_crc32c_clmul(uint64_t a, uint32_t b) {
         _mm_clmulepi64_si128(_mm_cvtsi64_si128((int64_t)(uint32_t)a), _mm_cvtsi64_si128((int64_t)b), 0));
 }
 
-/* The CRC instruction has a latency of three cycles and a throughput of one: three streams keep it busy. The next
- * block's lines are fetched meanwhile: they may be another core's, and three streams are more than is foreseen. */
+/* The CRC instruction has a latency of three cycles and a throughput of one per cycle: three streams keep it busy. The
+ * next block's cache lines are prefetched meanwhile: another core may have them, and the hardware prefetcher does not
+ * follow three streams well. */
 __attribute__((target("sse4.2,pclmul")))
 static uint32_t cyp_crc32c_pclmul(uint32_t crc, const uint8_t *at, size_t n) {
     while (n >= CYP_CRC32C_SHORT) {
@@ -188,7 +188,8 @@ static int cyp_crc32c_supported(int kind) {
     }
 }
 
-/* Switch to an implementation; 0, or -1 if this machine has it not. Not for use beside running checksums. */
+/* Switch to an implementation. Returns 0, or -1 if this machine does not support it. Do not call this while another
+ * thread computes a checksum. */
 static int cyp_crc32c_use(int kind) {
     if (!cyp_crc32c_supported(kind))
         return -1;
@@ -245,12 +246,12 @@ static void cyp_crc32c_init(void) {
 
 /* ---- what callers use --------------------------------------------------------------------------- */
 
-/* Checksum of what `crc` covers followed by n bytes; crc is a finished value, 0 at the start. */
+/* Returns the checksum of the bytes that `crc` covers followed by n bytes; crc is a finished value, 0 at the start. */
 static uint32_t cyp_crc32c(uint32_t crc, const void *data, size_t n) {
     return ~cyp_crc32c_chosen(~crc, (const uint8_t *)data, n);
 }
 
-/* Checksum of A B from crc(A), crc(B) and the length of B in bytes. The inversions of both sides cancel. */
+/* Returns the checksum of A followed by B, from crc(A), crc(B) and the length of B in bytes. The inversions cancel. */
 static uint32_t cyp_crc32c_combine(uint32_t crc1, uint32_t crc2, uint64_t len2) {
 #if defined(__x86_64__)
     if (cyp_crc32c_kind == CYP_CRC32C_PCLMUL)

@@ -1,4 +1,4 @@
-"""CRC-32C (Castagnoli) for other extensions: checksum and combination, fastest form of this machine."""
+"""CRC-32C (Castagnoli) for other extensions: checksum and combination, in the fastest form of this machine."""
 
 from libc.stdint cimport uint32_t, uint64_t
 

@@ -1,4 +1,4 @@
-"""Types of the compiled module crc32c."""
+"""Type annotations of the compiled module crc32c."""
 
 from typing_extensions import Buffer
 

@@ -1,4 +1,4 @@
-"""CRC-32C (Castagnoli) of Kafka's record batches; the implementation is chosen at import."""
+"""Computes the CRC-32C (Castagnoli) of Kafka's record batches; the implementation is chosen at import."""
 
 from libc.stdint cimport uint32_t, uint64_t, uint8_t
 
@@ -19,17 +19,17 @@ cyp_crc32c_init()
 
 
 cdef uint32_t crc32c(uint32_t crc, const void *data, size_t n) noexcept nogil:
-    """Checksum of what `crc` covers (a finished value, 0 to start) followed by `n` bytes."""
+    """Return the checksum of the bytes that `crc` covers (a finished value, 0 to start) followed by `n` bytes."""
     return cyp_crc32c(crc, data, n)
 
 
 cdef uint32_t crc32c_combine(uint32_t crc1, uint32_t crc2, uint64_t len2) noexcept nogil:
-    """Checksum of A followed by B, from crc(A), crc(B) and the bytes of B."""
+    """Return the checksum of A followed by B, from crc(A), crc(B) and the length of B in bytes."""
     return cyp_crc32c_combine(crc1, crc2, len2)
 
 
 def _checksum(data, uint32_t crc=0):
-    """CRC-32C of a bytes-like object, continuing from `crc`, the finished checksum of what came before."""
+    """Return the CRC-32C of a bytes-like object; `crc` is the finished checksum of the bytes before it."""
     cdef const uint8_t[::1] view = memoryview(data).cast("B")
     cdef size_t n = view.shape[0]
     cdef uint32_t result = crc
@@ -39,27 +39,27 @@ def _checksum(data, uint32_t crc=0):
     return result
 
 
-# the name of the C function above is taken at compile time, but not in the module's dictionary
+# At compile time the name belongs to the C function above, but it is free in the module's dictionary.
 globals()["crc32c"] = _checksum
 
 
 def combine(uint32_t crc1, uint32_t crc2, uint64_t len2):
-    """CRC-32C of A + B from crc32c(A), crc32c(B) and len(B)."""
+    """Return the CRC-32C of A + B from crc32c(A), crc32c(B) and len(B)."""
     return cyp_crc32c_combine(crc1, crc2, len2)
 
 
 def implementations():
-    """Names of the implementations that this machine can run, slowest first."""
+    """Return the names of the implementations that this machine can run, slowest first."""
     return [cyp_crc32c_names[kind].decode() for kind in range(CYP_CRC32C_KINDS) if cyp_crc32c_supported(kind)]
 
 
 def implementation():
-    """Name of the implementation in use."""
+    """Return the name of the implementation in use."""
     return cyp_crc32c_names[cyp_crc32c_kind].decode()
 
 
 def use_implementation(str name):
-    """Switch this process to the implementation `name`, for tests. ValueError if it cannot run here."""
+    """Switch this process to the implementation `name`, for tests. Raise ValueError if it cannot run here."""
     for kind in range(CYP_CRC32C_KINDS):
         if cyp_crc32c_names[kind].decode() == name and cyp_crc32c_use(kind) == 0:
             return

@@ -1,12 +1,12 @@
-"""Encoding one record of a RecordBatch v2 (the body has no Kafka version of its own; magic 2).
+"""Encodes one record of a RecordBatch v2 (magic 2; the record body has no version of its own).
 
-A record is: length varint (of all that follows it) | attributes int8 = 0 | timestamp delta varlong |
+A record is: length varint (of everything after it) | attributes int8 = 0 | timestamp delta varlong |
 offset delta varint | key | value | header count varint | {key, value}*, where a key or value is a varint
 length (-1: null, no bytes) and its bytes.
 
-No function here checks the room left or the int32 limits of Kafka: the caller has reserved
-`record_size_bound` or the exact size and has refused what is above `max_request_size`.
-A negative length means null; the pointer is then not read.
+No function here checks the free space or Kafka's int32 limits: the caller has reserved `record_size_bound` or the
+exact size, and has refused records above `max_request_size`. A negative length means null; the pointer is then not
+read.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -31,7 +31,7 @@ cdef enum:
 
 cdef extern from *:
     """
-    /* The line will be written: takes it from whoever has it. A hint, on a processor that does not know it, too. */
+    /* Fetches a cache line that will be written from the core that has it. A hint; harmless if the CPU ignores it. */
     static inline void cyp_prefetch_write(const void *at) {
     #ifdef __x86_64__
         __asm__ volatile("prefetchw %0" : : "m"(*(const char *)at));
@@ -44,14 +44,14 @@ cdef extern from *:
 
 
 cdef enum:
-    AHEAD_BYTES = 384       # some records of 100 bytes: as long as a line takes to come from another core
+    AHEAD_BYTES = 384       # several records of 100 bytes: a line arrives from another core while they are encoded
 
 
 cdef inline void fetch_ahead(const uint8_t *at, const uint8_t *end, Py_ssize_t size) noexcept nogil:
-    """A record of `size` bytes is written at `at`, others will be behind it, up to `end`.
+    """Prefetch the lines behind a record of `size` bytes at `at`: later records will be written there, up to `end`.
 
-    The sender's core has read what was in this memory before. Without this the lines are fetched from there, or from
-    memory, one by one when they are written, and the commit waits for each of them.
+    The sender's core has read the former content of this memory. Without this each line is fetched from that core, or
+    from memory, when it is written, and the commit waits for each of them.
     """
     if size < AHEAD_BYTES and end - at > AHEAD_BYTES + 128:
         prefetch_write(at + AHEAD_BYTES)
@@ -61,7 +61,7 @@ cdef inline void fetch_ahead(const uint8_t *at, const uint8_t *end, Py_ssize_t s
 cdef inline uint8_t* put_bytes(uint8_t *at, const uint8_t *data, Py_ssize_t n) noexcept nogil:
     """Copy `n` >= 0 bytes; returns the byte behind them.
 
-    Up to 16 bytes go without a call, as two loads that may overlap: keys are mostly that short.
+    Up to 16 bytes are copied without a call, as two loads that may overlap: most keys are that short.
     """
     if n > 16:
         memcpy(at, data, n)
@@ -87,12 +87,12 @@ cdef inline uint8_t* put_nullable(uint8_t *at, const uint8_t *data, Py_ssize_t n
 
 
 cdef inline Py_ssize_t nullable_size(Py_ssize_t n) noexcept nogil:
-    """Bytes that `put_nullable` writes."""
+    """Return the number of bytes that `put_nullable` writes."""
     return 1 if n < 0 else size_of_varint(<int32_t> n) + n
 
 
 cdef inline Py_ssize_t headers_size(const HeaderView *headers, int header_count) noexcept nogil:
-    """Bytes of the header count and all headers, exact."""
+    """Return the exact number of bytes of the header count and all headers."""
     cdef Py_ssize_t size = size_of_varint(header_count)
     cdef int i
     for i in range(header_count):
@@ -108,7 +108,7 @@ cdef inline Py_ssize_t record_body_size(
     const HeaderView *headers,
     int header_count,
 ) noexcept nogil:
-    """The record's length field: exactly the bytes that follow it. `headers` is not read if none."""
+    """Return the value of the record's length field: the exact number of bytes after it. No header: not read."""
     return (
         1
         + size_of_varlong(timestamp_delta)
@@ -127,17 +127,28 @@ cdef inline Py_ssize_t record_size(
     const HeaderView *headers,
     int header_count,
 ) noexcept nogil:
-    """Bytes that `put_record` writes, exact: the body and its length field."""
+    """Return the exact number of bytes that `put_record` writes: the body and its length field."""
     cdef Py_ssize_t body = record_body_size(
         timestamp_delta, offset_delta, key_length, value_length, headers, header_count
     )
     return size_of_varint(<int32_t> body) + body
 
 
+cdef inline Py_ssize_t kafka_record_bound(
+    Py_ssize_t key_length, Py_ssize_t value_length, const HeaderView *headers, int header_count
+) noexcept nogil:
+    """Return DefaultRecord.recordSizeUpperBound: the size with the largest length, timestamp and offset fields.
+
+    Kafka's Java producer compares this plus the batch header with max.request.size.
+    """
+    # 5 bytes of length, 10 of timestamp delta and 5 of offset delta, instead of 0, 1 and 1
+    return record_body_size(0, 0, key_length, value_length, headers, header_count) + 18
+
+
 cdef inline Py_ssize_t record_size_bound(
     Py_ssize_t key_length, Py_ssize_t value_length, Py_ssize_t header_bytes, int header_count
 ) noexcept nogil:
-    """At least what `put_record` writes, whatever the deltas, without looking at a header.
+    """Return an upper bound of the bytes that `put_record` writes, for all deltas, without reading the headers.
 
     `header_bytes` is the sum of the key and value lengths of the `header_count` headers.
     """
@@ -178,7 +189,7 @@ cdef inline uint8_t* put_record_plain(
     const uint8_t *value,
     Py_ssize_t value_length,
 ) noexcept nogil:
-    """Write a record without headers; returns the byte behind it. The form for bulk loops."""
+    """Write a record without headers; returns the byte behind it. Bulk loops use this form."""
     at = put_record_front(
         at,
         record_body_size(timestamp_delta, offset_delta, key_length, value_length, NULL, 0),
@@ -198,10 +209,12 @@ cdef inline Py_ssize_t put_equal_records(
     Py_ssize_t value_length,
     Py_ssize_t count,
 ) noexcept nogil:
-    """Write up to `count` records of one timestamp and of values `stride` apart, all of one length >= 0, without
-    key and headers: as many as fit before `end`. Returns how many; `at` is then the byte behind them.
+    """Write up to `count` records without key and headers: as many as fit before `end`.
+
+    They have one timestamp; their values are `stride` apart and have one length >= 0. Returns how many were written;
+    `at` is then the byte behind them.
     """
-    cdef uint8_t front[32]   # 3 to 16 bytes: length, attributes and timestamp delta: the same as long as the size is
+    cdef uint8_t front[32]   # 3 to 16 bytes: length, attributes, timestamp delta: equal for records of equal size
     cdef uint8_t middle[32]  # 2 to 6 bytes: null key and value length
     cdef uint8_t *to = at[0]
     cdef uint8_t *to_front
@@ -209,7 +222,7 @@ cdef inline Py_ssize_t put_equal_records(
     middle_length = put_varint(put_nullable(middle, NULL, -1), <int32_t> value_length) - middle
     while written < count:
         body = record_body_size(timestamp_delta, offset_delta, -1, value_length, NULL, 0)
-        # zigzag doubles the index, so its varint grows at 64, 8192, ...
+        # zig-zag doubles the index, so its varint becomes longer at 64, 8192, ...
         step = (<Py_ssize_t> 64 << 7 * (size_of_varint(offset_delta) - 1)) - offset_delta
         step = min(step, count - written, (end - to) // (size_of_varint(<int32_t> body) + body))
         if step <= 0:

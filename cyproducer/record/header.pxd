@@ -7,7 +7,7 @@ from libc.string cimport memcpy
 cdef extern from * nogil:
     """
     #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-    #error "the record room is written for little-endian machines"
+    #error "cyproducer.record supports little-endian machines only"
     #endif
     """
     uint16_t __builtin_bswap16(uint16_t)
@@ -17,7 +17,7 @@ cdef extern from * nogil:
 
 cdef enum:
     BATCH_HEADER_BYTES = 61
-    # batchLength counts what follows itself: the header's other 49 bytes and the records
+    # batchLength counts the bytes after itself: 49 bytes of the header, and the records
     BATCH_LENGTH_BASE = 49
     BATCH_MAGIC = 2
 
@@ -71,8 +71,8 @@ cdef inline void put_batch_header(
 ) noexcept nogil:
     """Fill all 61 bytes; the CRC is 0 until `put_crc`.
 
-    `records_bytes` is what follows the header on the wire (compressed, if `attributes` names a codec);
-    timestamps in ms; without idempotence producer id, epoch and sequence are -1.
+    `records_bytes` is the size of the records on the wire (compressed if `attributes` names a codec). Timestamps are in
+    ms. Without idempotence, producer id, epoch and sequence are -1.
     """
     put_be64(at61 + BASE_OFFSET_AT, 0)
     put_be32(at61 + BATCH_LENGTH_AT, BATCH_LENGTH_BASE + records_bytes)

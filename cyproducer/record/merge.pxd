@@ -1,16 +1,16 @@
-"""Validating and re-encoding the records of a batch that another process wrote."""
+"""Validates and re-encodes the records of a batch that another process wrote."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 
 cdef enum:
-    # what merge_records and scan_records return; the codes are negative, so that a byte count cannot be one
-    RECORDS_BAD_VARINT = -1        # cut off, more bits than its type, or longer than need be
-    RECORDS_BAD_LENGTH = -2        # a length leads outside, or the fields do not add up to it
+    # Error codes of merge_records and scan_records. They are negative, so they differ from every byte count.
+    RECORDS_BAD_VARINT = -1        # cut off, more bits than its type, or not the shortest form
+    RECORDS_BAD_LENGTH = -2        # a length leads past the end, or the fields do not add up to it
     RECORDS_BAD_ATTRIBUTES = -3    # a record's attributes are not 0
-    RECORDS_BAD_OFFSET = -4        # offset deltas are negative or not consecutive, or leave int32
-    RECORDS_BAD_COUNT = -5         # the bytes do not hold exactly `count` >= 1 records
-    RECORDS_BAD_TIMESTAMP = -6     # a shifted timestamp delta leaves int64
+    RECORDS_BAD_OFFSET = -4        # offset deltas are negative, not consecutive, or outside int32
+    RECORDS_BAD_COUNT = -5         # the bytes are not exactly `count` >= 1 records
+    RECORDS_BAD_TIMESTAMP = -6     # a shifted timestamp delta is outside int64
     RECORDS_NO_ROOM = -7           # the target is too small
 
 

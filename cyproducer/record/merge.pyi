@@ -1,4 +1,4 @@
-"""Types of the compiled module merge."""
+"""Type annotations of the compiled module merge."""
 
 from typing_extensions import Buffer
 

@@ -1,7 +1,7 @@
-"""Validating and re-encoding the records of a batch that another process wrote.
+"""Validates and re-encodes the records of a batch that another process wrote.
 
-The source is shared memory that its owner may change at any instant. Control bytes of a record's front are
-read once; its tail is first copied and then checked in the copy, so that what was checked is what is sent.
+The source is shared memory that its owner may change at any instant. The control bytes of a record's front are read
+once. Its tail is copied first and then checked in the copy, so exactly the checked bytes are sent.
 """
 
 from libc.stdint cimport INT32_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
@@ -69,7 +69,7 @@ cdef inline const uint8_t* skip_field(
 
 
 cdef int check_headers(const uint8_t *at, const uint8_t *end, int32_t count) noexcept nogil:
-    """`count` headers must fill [at, end) exactly; 0 or a RECORDS_ code."""
+    """Check that `count` headers fill [at, end) exactly; 0 or a RECORDS_ code."""
     cdef int error = 0
     if count < 0:
         return RECORDS_BAD_LENGTH
@@ -85,7 +85,7 @@ cdef int check_headers(const uint8_t *at, const uint8_t *end, int32_t count) noe
 
 
 cdef inline int check_tail(const uint8_t *at, const uint8_t *end) noexcept nogil:
-    """Key, value and headers must fill [at, end) exactly; 0 or a RECORDS_ code."""
+    """Check that key, value and headers fill [at, end) exactly; 0 or a RECORDS_ code."""
     cdef int32_t headers = 0
     cdef int error = 0
     at = skip_field(at, end, -1, &error)
@@ -115,10 +115,10 @@ cdef int64_t merge_records(
     """Re-encode `count` records from `source` (`n` bytes) into `target` (`capacity` private bytes).
 
     Record i gets its timestamp delta + `timestamp_shift` (source base - target base, ms) and the offset delta
-    `first_offset_delta` + i. The source's own offset deltas must be consecutive; they may start anywhere, as
-    they do in a later chunk of a chain. Returns the bytes written and sets `max_timestamp_delta` to the
-    largest shifted delta; or returns a negative RECORDS_ code: then the target's content is undefined
-    (never beyond `capacity`) and `max_timestamp_delta` untouched.
+    `first_offset_delta` + i. The source's own offset deltas must be consecutive; in a later chunk of a chain they do
+    not start at 0. Returns the number of bytes written and sets `max_timestamp_delta` to the largest shifted delta. On
+    failure it returns a negative RECORDS_ code; then the target's content is undefined (but nothing is written beyond
+    `capacity`) and `max_timestamp_delta` is unchanged.
     """
     cdef const uint8_t *end = source + n
     cdef uint8_t *at = target
@@ -172,10 +172,10 @@ cdef int64_t merge_records(
 cdef int scan_records(
     const uint8_t *source, size_t n, int32_t count, int64_t *max_timestamp_delta
 ) noexcept nogil:
-    """Walk `count` records in `n` bytes with the same checks as `merge_records`, writing nothing.
+    """Check `count` records in `n` bytes as `merge_records` does, without writing anything.
 
-    Returns 0 and sets `max_timestamp_delta`, or a negative RECORDS_ code. The owner may change the memory
-    afterwards: the result bounds nothing but this walk.
+    Returns 0 and sets `max_timestamp_delta`, or returns a negative RECORDS_ code. The owner may change the memory
+    afterwards: the result is valid only for the bytes that were read.
     """
     cdef const uint8_t *end = source + n
     cdef Front front
@@ -208,11 +208,11 @@ cdef int scan_records(
 
 
 cdef const char* records_error(int64_t code) noexcept nogil:
-    """What a RECORDS_ code means, in words for a log line."""
+    """Return the meaning of a RECORDS_ code, for a log line."""
     if code == RECORDS_BAD_VARINT:
-        return b"a varint is cut off, too large or longer than need be"
+        return b"a varint is cut off, too large or not in its shortest form"
     if code == RECORDS_BAD_LENGTH:
-        return b"a length leads outside, or the fields do not add up to it"
+        return b"a length leads past the end, or the fields do not add up to it"
     if code == RECORDS_BAD_ATTRIBUTES:
         return b"a record's attributes are not 0"
     if code == RECORDS_BAD_OFFSET:
@@ -227,9 +227,9 @@ cdef const char* records_error(int64_t code) noexcept nogil:
 
 
 def merge(source, int32_t count, int64_t timestamp_shift, int32_t first_offset_delta, target):
-    """Python edge of `merge_records`: bytes in, a writable buffer to fill.
+    """Call `merge_records` with the bytes `source` and the writable buffer `target`.
 
-    Returns (bytes written, largest shifted timestamp delta in ms). Raises ValueError that says what is wrong.
+    Returns (bytes written, largest shifted timestamp delta in ms). Raises ValueError with the reason.
     """
     cdef const uint8_t[::1] read = memoryview(source).cast("B")
     cdef uint8_t[::1] write = memoryview(target).cast("B")
@@ -249,14 +249,14 @@ def merge(source, int32_t count, int64_t timestamp_shift, int32_t first_offset_d
 
 
 def check(source, uint32_t count, uint32_t first):
-    """Python edge of `check_records`: do the bytes hold `count` records, the first with offset delta `first`?"""
+    """Return whether the bytes are exactly `count` records, the first with offset delta `first` (`check_records`)."""
     cdef const uint8_t[::1] read = memoryview(source).cast("B")
     cdef uint8_t nothing = 0
     return check_records(&read[0] if read.shape[0] else &nothing, read.shape[0], count, first)
 
 
 def scan(source, int32_t count):
-    """Python edge of `scan_records`: the largest timestamp delta in ms. Raises ValueError."""
+    """Call `scan_records` and return the largest timestamp delta in ms. Raises ValueError with the reason."""
     cdef const uint8_t[::1] read = memoryview(source).cast("B")
     cdef uint8_t nothing = 0
     cdef int64_t latest = 0

@@ -1,7 +1,7 @@
-"""RecordBatch v2 in plain Python: the executable specification that the compiled code is tested against.
+"""RecordBatch v2 in plain Python: the reference implementation for tests of the compiled code.
 
-It encodes exactly as the compiled code and decodes strictly: one accepted encoding per content, every length
-must add up, and the CRC must be right. `RecordFormatError` says what is wrong otherwise. It is not for speed.
+It encodes exactly as the compiled code and decodes strictly: it accepts one encoding per content, all lengths must add
+up, and the CRC must be right. Otherwise it raises `RecordFormatError` with the reason. It is not optimized for speed.
 """
 
 import struct
@@ -32,12 +32,12 @@ LOG_APPEND_TIME = 0x08
 
 
 class RecordFormatError(ValueError):
-    """The bytes are not what Kafka's RecordBatch v2 says."""
+    """The bytes are not a valid RecordBatch v2."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """One record: timestamp in ms (or its delta to a base, where a function says so), None is Kafka's null.
+    """One record. The timestamp is in ms, or is a delta to a base where a function says so; None is Kafka's null.
 
     A header is (key, value); bytes of a key that are not UTF-8 become lone surrogates (surrogateescape).
     """
@@ -50,7 +50,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Batch:
-    """A decoded batch: the header's fields by Kafka's names, timestamps in ms, and its records."""
+    """A decoded batch: the header's fields with Kafka's names, timestamps in ms, and its records."""
 
     base_offset: int
     partition_leader_epoch: int
@@ -78,7 +78,7 @@ _CRC_TABLE = _crc_table()
 
 
 def crc32c(data: bytes, crc: int = 0) -> int:
-    """CRC-32C of `data`, continuing from the finished value `crc`."""
+    """Return the CRC-32C of `data`; `crc` is the finished checksum of the bytes before it."""
     crc ^= 0xFFFFFFFF
     for byte in data:
         crc = (crc >> 8) ^ _CRC_TABLE[(crc ^ byte) & 0xFF]
@@ -86,7 +86,7 @@ def crc32c(data: bytes, crc: int = 0) -> int:
 
 
 def uvarint(value: int) -> bytes:
-    """Unsigned LEB128, the shortest form."""
+    """Return the unsigned LEB128 of `value` in its shortest form."""
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
@@ -102,12 +102,12 @@ def _zigzag(value: int, bits: int) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """Zig-zag LEB128 of an int32."""
+    """Return the zig-zag LEB128 of an int32."""
     return _zigzag(value, 32)
 
 
 def varlong(value: int) -> bytes:
-    """Zig-zag LEB128 of an int64."""
+    """Return the zig-zag LEB128 of an int64."""
     return _zigzag(value, 64)
 
 
@@ -116,7 +116,7 @@ def _nullable(data: bytes | None) -> bytes:
 
 
 def encode_record(record: Record, base_timestamp: int, offset_delta: int) -> bytes:
-    """The record with its length field; its timestamp delta is `record.timestamp_ms - base_timestamp`."""
+    """Encode a record with its length field; its timestamp delta is `record.timestamp_ms - base_timestamp`."""
     body = bytearray(b"\0")
     body += varlong(record.timestamp_ms - base_timestamp)
     body += varint(offset_delta)
@@ -128,10 +128,8 @@ def encode_record(record: Record, base_timestamp: int, offset_delta: int) -> byt
 
 
 def encode_records(records: Iterable[Record], base_timestamp: int, first_offset_delta: int = 0) -> bytes:
-    """Records one after the other, offset deltas counted from `first_offset_delta`."""
-    return b"".join(
-        encode_record(record, base_timestamp, first_offset_delta + i) for i, record in enumerate(records)
-    )
+    """Encode records one after the other, with offset deltas that start at `first_offset_delta`."""
+    return b"".join(encode_record(record, base_timestamp, first_offset_delta + i) for i, record in enumerate(records))
 
 
 def encode_batch(
@@ -142,12 +140,12 @@ def encode_batch(
     attributes: int = 0,
     compress: Callable[[bytes], bytes] | None = None,
 ) -> bytes:
-    """A whole batch as a producer sends it: base offset 0, leader epoch -1.
+    """Encode a whole batch as a producer sends it: base offset 0, leader epoch -1.
 
-    The base timestamp is the first record's. `compress` must be the codec that `attributes` names.
+    The base timestamp is that of the first record. `compress` must be the codec that `attributes` names.
     """
     if not records:
-        raise RecordFormatError("a batch has at least one record")
+        raise RecordFormatError("a batch must have at least one record")
     body = encode_records(records, records[0].timestamp_ms)
     if compress is not None:
         body = compress(body)
@@ -164,7 +162,7 @@ def encode_batch(
 
 
 class _Reader:
-    """Reads fields from [at, end) of some bytes; leaving them is an error."""
+    """Reads fields from [at, end) of some bytes; raises RecordFormatError if a field leads past the end."""
 
     def __init__(self, data: bytes, at: int, end: int) -> None:
         self.data, self.at, self.end = data, at, end
@@ -186,7 +184,7 @@ class _Reader:
                 break
             shift += 7
         if shift and not byte:
-            raise RecordFormatError(f"a varint before {self.at} is longer than need be")
+            raise RecordFormatError(f"a varint before {self.at} is not in its shortest form")
         return (raw >> 1) ^ -(raw & 1)
 
     def nullable(self) -> bytes | None:
@@ -194,7 +192,7 @@ class _Reader:
         return None if n == -1 else self.take(n)
 
     def record(self) -> tuple[int, Record]:
-        """(offset delta, record); the record's timestamp is its delta."""
+        """Read a record. Return (offset delta, record); the record's timestamp is its delta."""
         length = self.zigzag(32)
         if length < 0 or length > self.end - self.at:
             raise RecordFormatError(f"a record of {length} bytes at {self.at} leads past {self.end}")
@@ -219,12 +217,12 @@ class _Reader:
 
 
 def decode_records(data: bytes, count: int) -> tuple[int, list[Record]]:
-    """Exactly `count` >= 1 records: (first offset delta, records whose timestamps are deltas).
+    """Decode exactly `count` >= 1 records. Return (first offset delta, records whose timestamps are deltas).
 
     Offset deltas must be consecutive and not negative.
     """
     if count < 1:
-        raise RecordFormatError(f"{count} records")
+        raise RecordFormatError(f"a batch must have at least one record, not {count}")
     reader = _Reader(data, 0, len(data))
     first, records = 0, []
     for i in range(count):
@@ -235,14 +233,12 @@ def decode_records(data: bytes, count: int) -> tuple[int, list[Record]]:
             raise RecordFormatError(f"record {i} has offset delta {offset}")
         records.append(record)
     if reader.at != len(data):
-        raise RecordFormatError(f"{len(data) - reader.at} bytes behind the last record")
+        raise RecordFormatError(f"there are {len(data) - reader.at} bytes behind the last record")
     return first, records
 
 
-def merge_records(
-    source: bytes, count: int, timestamp_shift: int, first_offset_delta: int
-) -> tuple[bytes, int]:
-    """`count` records re-encoded: (their bytes, the largest shifted timestamp delta)."""
+def merge_records(source: bytes, count: int, timestamp_shift: int, first_offset_delta: int) -> tuple[bytes, int]:
+    """Re-encode `count` records. Return (their bytes, the largest shifted timestamp delta)."""
     _, records = decode_records(source, count)
     return (
         encode_records(records, -timestamp_shift, first_offset_delta),
@@ -251,36 +247,35 @@ def merge_records(
 
 
 def decode_batch(data: bytes, decompress: Callable[[int, bytes], bytes] | None = None) -> Batch:
-    """Exactly one batch; `decompress(codec, payload)` is asked if the batch is compressed."""
+    """Decode exactly one batch; calls `decompress(codec, payload)` if the batch is compressed."""
     if len(data) < HEADER.size:
-        raise RecordFormatError(f"{len(data)} bytes are no batch")
+        raise RecordFormatError(f"a batch has at least {HEADER.size} bytes, not {len(data)}")
     (
         base_offset, length, leader_epoch, magic, crc, attributes, last_offset_delta,
         base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, count,
     ) = HEADER.unpack_from(data)  # fmt: skip
     if length != len(data) - 12:
-        raise RecordFormatError(f"batchLength {length} in {len(data)} bytes")
+        raise RecordFormatError(f"batchLength is {length}, but the batch has {len(data)} bytes")
     if magic != MAGIC:
-        raise RecordFormatError(f"magic {magic}")
+        raise RecordFormatError(f"magic must be {MAGIC}, not {magic}")
     if crc != crc32c(data[CRC_START:]):
-        raise RecordFormatError(f"CRC {crc:#010x}, the content has {crc32c(data[CRC_START:]):#010x}")
+        raise RecordFormatError(f"CRC is {crc:#010x}, but that of the content is {crc32c(data[CRC_START:]):#010x}")
     if last_offset_delta != count - 1:
-        raise RecordFormatError(f"lastOffsetDelta {last_offset_delta} with {count} records")
+        raise RecordFormatError(f"lastOffsetDelta is {last_offset_delta}, but there are {count} records")
     payload = data[HEADER.size :]
     if attributes & CODEC_MASK:
         if decompress is None:
-            raise RecordFormatError(f"compressed with codec {attributes & CODEC_MASK}")
+            raise RecordFormatError(f"the batch is compressed with codec {attributes & CODEC_MASK}")
         payload = decompress(attributes & CODEC_MASK, payload)
     first, deltas = decode_records(payload, count)
     if first != 0:
-        raise RecordFormatError(f"the first offset delta is {first}")
+        raise RecordFormatError(f"the first offset delta must be 0, not {first}")
     records = tuple(
-        Record(base_timestamp + record.timestamp_ms, record.key, record.value, record.headers)
-        for record in deltas
+        Record(base_timestamp + record.timestamp_ms, record.key, record.value, record.headers) for record in deltas
     )
     latest = max(record.timestamp_ms for record in records)
     if not attributes & LOG_APPEND_TIME and max_timestamp != latest:
-        raise RecordFormatError(f"maxTimestamp {max_timestamp}, the records have {latest}")
+        raise RecordFormatError(f"maxTimestamp is {max_timestamp}, but the records have {latest}")
     return Batch(
         base_offset, leader_epoch, crc, attributes, base_timestamp, max_timestamp,
         producer_id, producer_epoch, base_sequence, records,

@@ -1,8 +1,8 @@
-"""Zig-zag LEB128 integers of Kafka records: writers, exact sizes, and bounded readers.
+"""Writes and reads the zig-zag LEB128 integers of Kafka records, and computes their exact sizes.
 
-The writers never look at the room left: the caller has reserved it (5 bytes for 32 bits, 10 for 64).
-The readers accept exactly one encoding per value, the shortest, and read each byte once, so that what they
-return is consistent even if another process changes the memory meanwhile.
+The writers do not check the free space: the caller has reserved it (5 bytes for 32 bits, 10 for 64). The readers check
+bounds, accept only the shortest encoding of a value, and read each byte once, so the result is consistent even if
+another process changes the memory meanwhile.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -27,9 +27,9 @@ cdef inline uint64_t zigzag64(int64_t v) noexcept nogil:
 
 
 cdef inline int size_of_uvarint(uint32_t v) noexcept nogil:
-    """Bytes that `put_uvarint` writes: 1 to 5. (9b + 64) >> 6 is ceil(b / 7) for 1 to 64 bits b.
+    """Return the number of bytes that `put_uvarint` writes: 1 to 5. (9b + 64) >> 6 is ceil(b / 7) for 1 to 64 bits b.
 
-    The small sizes are asked for first: counting leading zeros takes several cycles on some machines.
+    Small sizes are tested first, because counting leading zeros takes several cycles on some machines.
     """
     if v < 0x80:
         return 1
@@ -39,7 +39,7 @@ cdef inline int size_of_uvarint(uint32_t v) noexcept nogil:
 
 
 cdef inline int size_of_uvarlong(uint64_t v) noexcept nogil:
-    """Bytes that `put_uvarlong` writes: 1 to 10."""
+    """Return the number of bytes that `put_uvarlong` writes: 1 to 10."""
     if v < 0x80:
         return 1
     if v < 0x4000:
@@ -48,12 +48,12 @@ cdef inline int size_of_uvarlong(uint64_t v) noexcept nogil:
 
 
 cdef inline int size_of_varint(int32_t v) noexcept nogil:
-    """Bytes that `put_varint` writes: 1 to 5."""
+    """Return the number of bytes that `put_varint` writes: 1 to 5."""
     return size_of_uvarint(zigzag32(v))
 
 
 cdef inline int size_of_varlong(int64_t v) noexcept nogil:
-    """Bytes that `put_varlong` writes: 1 to 10."""
+    """Return the number of bytes that `put_varlong` writes: 1 to 10."""
     return size_of_uvarlong(zigzag64(v))
 
 
@@ -68,7 +68,7 @@ cdef inline uint8_t* put_uvarlong(uint8_t *at, uint64_t v) noexcept nogil:
 
 
 cdef inline uint8_t* put_uvarint(uint8_t *at, uint32_t v) noexcept nogil:
-    """Write the unsigned LEB128 of `v`; returns the byte behind it. One and two bytes take no loop."""
+    """Write the unsigned LEB128 of `v`; returns the byte behind it. Writes one and two bytes without a loop."""
     if v < 0x80:
         at[0] = <uint8_t> v
         return at + 1
@@ -90,14 +90,14 @@ cdef inline uint8_t* put_varlong(uint8_t *at, int64_t v) noexcept nogil:
 
 
 cdef inline uint32_t read_once(const uint8_t *at) noexcept nogil:
-    """One load of one byte; volatile, so that the compiler cannot load it again after a check."""
+    """Load one byte once; volatile, so that the compiler cannot load it again after a check."""
     return (<const volatile uint8_t *> at)[0]
 
 
 cdef inline const uint8_t* get_long_tail(
     const uint8_t *at, const uint8_t *end, uint64_t value, int bits, uint64_t *out
 ) noexcept nogil:
-    """Read on behind the first two bytes of a LEB128 of at most `bits`; `value` holds their 14 bits."""
+    """Read the rest of a LEB128 of at most `bits` after its first two bytes; `value` holds their 14 bits."""
     cdef uint64_t byte
     cdef int shift = 14
     while shift < bits and at < end:
@@ -116,7 +116,7 @@ cdef inline const uint8_t* get_long_tail(
 cdef inline const uint8_t* get_bits(
     const uint8_t *at, const uint8_t *end, int bits, uint64_t *out
 ) noexcept nogil:
-    """Read an unsigned LEB128 of at most `bits`: one and two bytes take no loop."""
+    """Read an unsigned LEB128 of at most `bits`; one and two bytes without a loop."""
     cdef uint64_t first
     cdef uint64_t second
     if at >= end:
@@ -140,8 +140,8 @@ cdef inline const uint8_t* get_bits(
 cdef inline const uint8_t* get_uvarint(const uint8_t *at, const uint8_t *end, uint32_t *out) noexcept nogil:
     """Read an unsigned LEB128 of 32 bits from [at, end).
 
-    Returns the byte behind it, or NULL (then `out` is untouched) if it leads past `end`, has more than
-    32 bits or is longer than need be.
+    Returns the byte behind it, or NULL (then `out` is unchanged) if it leads past `end`, has more than 32 bits or is
+    not in its shortest form.
     """
     cdef uint64_t raw = 0
     at = get_bits(at, end, 32, &raw)
@@ -151,7 +151,7 @@ cdef inline const uint8_t* get_uvarint(const uint8_t *at, const uint8_t *end, ui
 
 
 cdef inline const uint8_t* get_uvarlong(const uint8_t *at, const uint8_t *end, uint64_t *out) noexcept nogil:
-    """As `get_uvarint`, for 64 bits."""
+    """Do the same as `get_uvarint`, for 64 bits."""
     return get_bits(at, end, 64, out)
 
 

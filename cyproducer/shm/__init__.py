@@ -1,1 +1,1 @@
-"""What front-ends and the sender share: the layout of memory, its atomics, rings, pools, and waiting."""
+"""Shared memory of front-ends and the sender: its layout, atomics, rings, chunk pool and wake-ups."""

@@ -1,7 +1,7 @@
-"""Which build this is.
+"""Tells which kind of build this is.
 
-``DEBUG`` is True if it was compiled with CYPRODUCER_DEBUG=1 and checks its invariants, ``SANITIZED`` if with
-CYPRODUCER_SANITIZE: every process that imports it then needs the sanitizer's library from its start.
+``DEBUG`` is True if it was compiled with CYPRODUCER_DEBUG=1: it checks its invariants. ``SANITIZED`` is True if it was
+compiled with CYPRODUCER_SANITIZE: every process that imports it must load the sanitizer's library at its start.
 """
 
 cdef extern from *:

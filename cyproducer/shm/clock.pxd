@@ -1,4 +1,4 @@
-"""Clocks and wake-ups, see linux.h."""
+"""Cython's view of the clocks and wake-ups in linux.h."""
 
 from libc.stdint cimport int64_t, uint64_t
 

@@ -1,6 +1,6 @@
-"""CRASHPOINT(b"step.what-has-just-happened"): where the debug build can be killed or stopped (crashpoint.h).
+"""CRASHPOINT(b"step.what-has-just-happened") marks a place where a debug build can be killed or stopped (crashpoint.h).
 
-The tests find the points by reading the source: the name is a literal, and stands in one place only.
+The tests find the crash points by reading the source: each name must be a literal and occur in one place only.
 """
 
 

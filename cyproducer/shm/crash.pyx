@@ -1,4 +1,4 @@
-"""Crash points for modules in Python: `if DEBUG: crashpoint("step.what-has-just-happened")`."""
+"""Crash points for Python modules: `if DEBUG: crashpoint("step.what-has-just-happened")`."""
 
 import os
 
@@ -8,13 +8,13 @@ __all__ = ["DEBUG", "crashpoint", "set_role"]
 
 
 def crashpoint(str name not None):
-    """Kills or stops this process if the point is armed for it. A release build does nothing."""
+    """Kills or stops this process if a test has armed the point for it. Does nothing in a release build."""
     cdef bytes encoded = name.encode()
     cdef const char *text = encoded
     CRASHPOINT(text)
 
 
 def set_role(str role not None):
-    """This process is a "sender" or "supervisor" for the crash points; one that says nothing is a "front-end"."""
+    """Sets this process's role for the crash points: "sender" or "supervisor". The default is "front-end"."""
     if DEBUG:
-        os.environ["CYPRODUCER_CRASH_ROLE"] = role  # putenv: the points in C see it too
+        os.environ["CYPRODUCER_CRASH_ROLE"] = role  # putenv: crash points in C see it too

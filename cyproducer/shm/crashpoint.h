@@ -1,8 +1,8 @@
-/* Crash points: places where a debug build can be told to kill or stop its own process. A release build has none.
+/* Crash points: places where a test can make a debug build kill or stop its own process. A release build has none.
  *
- * CYPRODUCER_CRASHPOINTS names a file of CYP_CRASH_BYTES that every process maps and a test writes: which point
- * acts, in which role, on which hit, with which signal. The hits of all processes are counted together and one
- * of them acts, so that the successor of the one that was killed comes past the same point alive. */
+ * CYPRODUCER_CRASHPOINTS names a file of CYP_CRASH_BYTES that every process maps and a test writes. It says which point
+ * acts, in which role, at which hit and with which signal. The hits of all processes are counted together and only one
+ * hit acts, so the successor of a killed process is not killed at the same point. */
 #ifndef CYPRODUCER_CRASHPOINT_H
 #define CYPRODUCER_CRASHPOINT_H
 
@@ -27,10 +27,10 @@
 #define CYP_CRASH_ROLE "CYPRODUCER_CRASH_ROLE"   /* in the environment of a process that is no front-end */
 
 typedef struct {
-    uint32_t armed;             /* the test; 1 once all that follows is stored */
+    uint32_t armed;             /* written by the test; 1 once all other fields are stored */
     int32_t signal;
-    int64_t hits;               /* counted down; who takes it to 0 acts */
-    int32_t fired;              /* process id of who acted */
+    int64_t hits;               /* counted down; the process that makes it 0 acts */
+    int32_t fired;              /* process id of the process that acted */
     char role[28];              /* "front-end", "sender" or "supervisor" */
     char name[128];
 } cyp_crash_page;

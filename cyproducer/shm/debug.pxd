@@ -1,4 +1,4 @@
-"""CYPRODUCER_DEBUG as a C constant: `if CYPRODUCER_DEBUG:` costs nothing in a release build."""
+"""CYPRODUCER_DEBUG as a C constant, so that `if CYPRODUCER_DEBUG:` costs nothing in a release build; and check()."""
 
 
 cdef extern from *:
@@ -9,7 +9,7 @@ cdef extern from *:
     #include <stdio.h>
     #include <stdlib.h>
 
-    /* A broken invariant of the debug build ends the process with a core: going on would hide the cause. */
+    /* Aborts the process of a debug build with a core dump if an invariant is broken: to go on would hide the cause. */
     static inline void cyp_check(int holds, const char *what) {
         if (!holds) {
             fprintf(stderr, "cyproducer: broken invariant: %s\\n", what);

@@ -1,30 +1,44 @@
-/* The steps of an entry of the state region, in their order: what a successor finds at each point is enough.
+/* The steps of an entry of the state region, in order. A sender may die between any two: the successor can continue.
  *
  * fill -> assign -> SENT words (slot.h) and unsure -> write to the socket -> response -> resolve -> acked_end
- * -> outcomes (ring.h) -> free. One sender writes at a time; only its death is survived, so that the releases keep
- * the compiler from reordering, and pair with the end of the process, which its successor has awaited. */
+ * -> outcomes (ring.h) -> free. One sender writes at a time. The state must survive only its death, so the releases
+ * only keep the compiler from reordering; they pair with the end of the process, for which the successor has waited. */
 #ifndef CYPRODUCER_ENTRY_H
 #define CYPRODUCER_ENTRY_H
 
 #include "cyproducer/shm/atomics.h"
 #include "cyproducer/shm/layout.h"
 
-/* The entry enters a state (enum cyp_entry_state), and everything that was stored before is seen with it. Of ASSIGNED:
- * it is filled, from here on a successor sends it. Of FREE: all outcomes are published, nothing is left to do. */
+/* The entry enters a state (enum cyp_entry_state); everything that was stored before is seen with it. ASSIGNED: the
+ * entry is filled, and from here on a successor sends it. FREE: all outcomes are published, nothing is left to do. */
 static inline void cyp_entry_enter(cyp_entry *entry, uint32_t state) { cyp_store_release_u32(&entry->state, state); }
 
-/* Before a byte may leave, after the SENT words: what a successor sends of it may be there already. */
+/* Marks the entry as unsure, after the SENT words and before the first byte is written: a successor knows that an
+ * attempt may already be in the log. */
 static inline void cyp_entry_unsure(cyp_entry *entry) {
     CYP_SET(entry->attempts, CYP_GET(entry->attempts) + 1);
     cyp_store_release_u32(&entry->flags, cyp_load_relaxed_u32(&entry->flags) | CYP_ENTRY_UNSURE);
 }
 
-/* The broker has refused the only attempts that went out: none of the records is there. */
+/* Clears the marks: no attempt of the entry, nor of a larger entry of which it is a fragment, is in the log. */
 static inline void cyp_entry_sure(cyp_entry *entry) {
-    cyp_store_release_u32(&entry->flags, cyp_load_relaxed_u32(&entry->flags) & ~CYP_ENTRY_UNSURE);
+    cyp_store_release_u32(&entry->flags,
+                          cyp_load_relaxed_u32(&entry->flags) & ~(CYP_ENTRY_UNSURE | CYP_ENTRY_FRAGMENT | CYP_ENTRY_PROVEN));
 }
 
-/* Its result is known: a successor publishes it and does not send the entry again. */
+/* Marks the entry as a fragment: a refusal proves nothing about it, because it is sent under another sequence. The mark
+ * is stored before that sequence. */
+static inline void cyp_entry_fragment(cyp_entry *entry) {
+    cyp_store_release_u32(&entry->flags, cyp_load_relaxed_u32(&entry->flags) | CYP_ENTRY_FRAGMENT);
+}
+
+/* Marks an attempt as proven to be in the log: the broker has acknowledged the sequence after the entry's last one. The
+ * mark is stored before that acknowledgement is resolved: a successor that finds the acknowledgement finds the mark. */
+static inline void cyp_entry_prove(cyp_entry *entry) {
+    cyp_store_release_u32(&entry->flags, cyp_load_relaxed_u32(&entry->flags) | CYP_ENTRY_PROVEN);
+}
+
+/* Stores the entry's result: a successor publishes it and does not send the entry again. */
 static inline void cyp_entry_resolve(cyp_entry *entry, int32_t error, int64_t base_offset, int64_t append_time) {
     CYP_SET(entry->error, error);
     CYP_SET(entry->base_offset, base_offset);

@@ -1,4 +1,4 @@
-"""Sizes and offsets of the regions, computed from an arena's bytes; kept privately by both sides."""
+"""Sizes and offsets of the regions, computed from the size of an arena. Both sides keep their values privately."""
 
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -7,11 +7,13 @@ from cyproducer.shm.layout cimport (
     CYP_ARENA_BYTES_MIN,
     CYP_BLOCK_BYTES,
     CYP_BODIES_MAX,
+    CYP_CHANGES_ENTRIES,
     CYP_CONTRIBUTORS_MAX,
     CYP_ENTRIES_MAX,
+    CYP_LEADERS_BYTES,
     CYP_PAGE_BYTES,
     CYP_PARTITIONS_MAX,
-    CYP_SNAPSHOT_BUFFER_BYTES,
+    CYP_TOPIC_INDEX_ENTRIES,
     CYP_TOPIC_NAME_BYTES,
     CYP_TOPICS_MAX,
     CYP_UNIT_BYTES,
@@ -20,6 +22,7 @@ from cyproducer.shm.layout cimport (
     cyp_outcome,
     cyp_partition_row,
     cyp_slot_row,
+    cyp_topic_row,
 )
 
 
@@ -38,7 +41,10 @@ ctypedef struct FrontEndGeometry:
 
 ctypedef struct SnapshotGeometry:
     uint64_t sticky_offset
-    uint64_t buffers_offset
+    uint64_t topics_offset
+    uint64_t index_offset
+    uint64_t changes_offset
+    uint64_t leaders_offset
     uint64_t region_bytes
 
 
@@ -56,7 +62,7 @@ cdef inline uint64_t page_align(uint64_t size) noexcept nogil:
 
 
 cdef inline bint front_end_geometry(uint64_t buffer_memory, FrontEndGeometry *out) noexcept nogil:
-    """Fills `out` for an arena with `buffer_memory` bytes of chunks; False if that is no valid size."""
+    """Fills `out` for an arena with `buffer_memory` bytes of chunks. Returns False if that is not a valid size."""
     if buffer_memory < CYP_ARENA_BYTES_MIN or buffer_memory > CYP_ARENA_BYTES_MAX or buffer_memory % CYP_BLOCK_BYTES:
         return False
     out.slot_count = <uint32_t>(buffer_memory // CYP_UNIT_BYTES)
@@ -76,8 +82,11 @@ cdef inline bint front_end_geometry(uint64_t buffer_memory, FrontEndGeometry *ou
 
 cdef inline void snapshot_geometry(SnapshotGeometry *out) noexcept nogil:
     out.sticky_offset = CYP_PAGE_BYTES
-    out.buffers_offset = out.sticky_offset + page_align(CYP_TOPICS_MAX * 4)
-    out.region_bytes = out.buffers_offset + 2 * <uint64_t>CYP_SNAPSHOT_BUFFER_BYTES
+    out.topics_offset = out.sticky_offset + page_align(CYP_TOPICS_MAX * 4)
+    out.index_offset = out.topics_offset + page_align(CYP_TOPICS_MAX * sizeof(cyp_topic_row))
+    out.changes_offset = out.index_offset + page_align(CYP_TOPIC_INDEX_ENTRIES * sizeof(uint64_t))
+    out.leaders_offset = out.changes_offset + page_align(CYP_CHANGES_ENTRIES * sizeof(uint64_t))
+    out.region_bytes = out.leaders_offset + page_align(CYP_LEADERS_BYTES)
 
 
 cdef inline void state_geometry(StateGeometry *out) noexcept nogil:

@@ -1,12 +1,12 @@
-/* The layout of every region that front-ends and the sender share, declared once.
+/* The layout of all shared memory regions of front-ends and the sender.
  *
- * Native byte order and alignment: a region never leaves its host. Changing anything here means a
- * new CYP_LAYOUT_VERSION; senders of different layouts run side by side.
+ * Byte order and alignment are native, because a region never leaves its host. Every change in this file needs a new
+ * CYP_LAYOUT_VERSION; senders of different layouts run side by side.
  *
  *   arena      one per front-end   written by the front-end; the sender only CASes slot words
  *   outcomes   one per front-end   written by the sender; mapped read-only by the front-end
  *   snapshot   one per sender      written by the sender; mapped read-only by all front-ends
- *   state      one per cluster     written by the sender alone; outlives it in its supervisor */
+ *   state      one per sender      written only by the sender; its supervisor keeps it when the sender dies */
 #ifndef CYPRODUCER_LAYOUT_H
 #define CYPRODUCER_LAYOUT_H
 
@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CYP_LAYOUT_VERSION 4u
+#define CYP_LAYOUT_VERSION 6u
 #define CYP_ARENA_MAGIC 0x616e657261707963ull    /* "cyparena" */
 #define CYP_OUTCOMES_MAGIC 0x656d6f6374757063ull
 #define CYP_SNAPSHOT_MAGIC 0x70616e7370796373ull
@@ -26,7 +26,7 @@
 
 /* ------------------------------------------------------------------ arena: geometry
  * The chunk area is cut into blocks of 64 KiB; a block is cut into chunks of 4, 16 or 64 KiB.
- * One row of the slot table per 4 KiB unit; a chunk is named by its first unit. */
+ * The slot table has one row per 4 KiB unit; the first unit of a chunk is its slot number. */
 #define CYP_UNIT_BYTES 4096u
 #define CYP_BLOCK_BYTES 65536u
 #define CYP_BLOCK_UNITS (CYP_BLOCK_BYTES / CYP_UNIT_BYTES)
@@ -42,7 +42,7 @@
  *  +--------+----+----+------------+-----------+------------+
  *
  *  FREE -> OPEN -> READY (sealed by the owner) or TAKEN (sealed by the sender) -> DONE -> FREE, generation + 1
- *  HEAD: first chunk of a batch. CONT: the batch goes on in the chunk row.next. */
+ *  HEAD: this is the first chunk of a batch. CONT: the batch continues in the chunk row.next. */
 #define CYP_WORD_BYTES_BITS 18
 #define CYP_WORD_COUNT_BITS 16
 #define CYP_WORD_GENERATION_BITS 24
@@ -71,19 +71,19 @@ _Static_assert(CYP_WORD_STATE_SHIFT == 60, "the slot word has 4 bits of state");
 _Static_assert(CYP_BLOCK_BYTES <= CYP_WORD_BYTES_MASK, "the word's bytes hold a full chunk");
 _Static_assert(CYP_BLOCK_BYTES / CYP_RECORD_BYTES_MIN <= CYP_WORD_COUNT_MASK, "the word's count holds a full chunk");
 
-/* A row of the slot table: one cache line, described by the head of the chunk that starts at its unit. */
+/* A row of the slot table: one cache line that describes the chunk which starts at this unit. */
 typedef struct {
     alignas(CYP_CACHE_LINE) uint64_t word;
-    uint64_t open_seq;          /* order of a front-end's chunks, from 1, stored before OPEN */
+    uint64_t open_seq;          /* counts the chunks that a front-end has opened, from 1; stored before OPEN */
     uint32_t topic;             /* the sender's dense topic number */
     int32_t partition;
     int64_t base_timestamp;     /* ms; of the batch's first record; deltas of the whole chain refer to it */
     int64_t max_timestamp;      /* ms; of the chunk's first max_count records: valid if that is the word's count */
     uint32_t max_count;
-    uint32_t next;              /* slot of the chunk where the batch goes on, if CONT; else of its packed records */
+    uint32_t next;              /* slot of the chunk where the batch continues, if CONT; else of its packed records */
     uint64_t opened_ns;         /* CLOCK_MONOTONIC */
     uint32_t chunk_bytes;       /* 4, 16 or 64 KiB */
-    uint32_t waited_ms;         /* of a batch that was moved here from another arena: its age when it was */
+    uint32_t waited_ms;         /* of a batch that was moved here from another arena: its age at the move */
 } cyp_slot_row;
 _Static_assert(sizeof(cyp_slot_row) == 64, "one cache line");
 _Static_assert(offsetof(cyp_slot_row, word) == 0, "");
@@ -98,11 +98,13 @@ _Static_assert(offsetof(cyp_slot_row, opened_ns) == 48, "");
 _Static_assert(offsetof(cyp_slot_row, chunk_bytes) == 56, "");
 _Static_assert(offsetof(cyp_slot_row, waited_ms) == 60, "");
 
-/* An entry of the submission ring: kind (4 bits) | generation (24) | slot (32). A hint: the slot table is the truth.
+/* An entry of the submission ring: kind (4 bits) | generation (24) | slot (32). It is a hint: the slot table is
+ * authoritative.
  *
- * The ring holds four entries per slot, so that it cannot be full. A batch has two, OPEN and FULL. Its sender completes
- * it once it has read OPEN, or found it while it took over; then its owner uses the slot again, and two more come before
- * a sender that has read none of the four looks at the ring. The next ones come after a look. */
+ * The ring holds four entries per slot, so it cannot become full. A batch has two entries, OPEN and FULL. A sender can
+ * complete a batch after it has read OPEN, or has found the batch at a takeover without reading the ring. Then the
+ * owner uses the slot again, and two more entries follow before that sender looks at the ring. It completes the second
+ * batch only after it has looked, so later entries of the slot come after that. */
 #define CYP_SUBMIT_OPEN 1u                       /* a batch was opened and holds a record */
 #define CYP_SUBMIT_FULL 2u                       /* a batch was closed by its owner */
 #define CYP_SUBMIT_KIND_SHIFT 60
@@ -118,23 +120,24 @@ typedef struct {
     uint64_t chunks_offset;
     uint64_t region_bytes;
     uint64_t reserved;
-    alignas(CYP_CACHE_LINE) uint64_t submit_tail;   /* front-end; released after the entry */
-    alignas(CYP_CACHE_LINE) uint32_t sleeping;      /* front-end; odd: a waiter sleeps or is about to; changes with every sleep */
+    alignas(CYP_CACHE_LINE) uint64_t submit_tail;   /* front-end; stored with release after the entry */
+    alignas(CYP_CACHE_LINE) uint32_t sleeping;      /* front-end; odd: a waiter sleeps or will; changes each time */
     uint32_t wants_snapshot;                        /* front-end; odd: wake me when a snapshot is published */
-    alignas(CYP_CACHE_LINE) uint64_t records_sent;  /* front-end; for status only, from here on */
+    alignas(CYP_CACHE_LINE) uint64_t records_sent;  /* front-end; with the two fields below: for status */
     uint64_t bytes_in_use;
     uint64_t blocked_ns;
-    uint64_t outcome_head;
+    uint64_t outcome_head;      /* number of outcomes that were taken; the sender reuses the places of their texts */
 } cyp_arena_header;
 _Static_assert(offsetof(cyp_arena_header, submit_tail) == 64, "");
 _Static_assert(offsetof(cyp_arena_header, sleeping) == 128, "");
 _Static_assert(offsetof(cyp_arena_header, wants_snapshot) == 132, "");
 _Static_assert(offsetof(cyp_arena_header, records_sent) == 192, "");
+_Static_assert(offsetof(cyp_arena_header, outcome_head) == 216, "");
 _Static_assert(sizeof(cyp_arena_header) <= CYP_PAGE_BYTES, "the header has the first page");
 
 /* ------------------------------------------------------------------ outcomes */
-#define CYP_OUTCOME_RESULT 1u                    /* the records' fate is known */
-#define CYP_OUTCOME_RELEASE 2u                   /* the sender refers to the batch's chunks no longer: free them */
+#define CYP_OUTCOME_RESULT 1u                    /* the result of the records is known */
+#define CYP_OUTCOME_RELEASE 2u                   /* the sender does not use the batch's chunks any more: free them */
 
 typedef struct {
     uint32_t slot;              /* head of the batch */
@@ -145,71 +148,123 @@ typedef struct {
     int64_t append_time;        /* ms, LogAppendTime; -1: the record's own */
     int32_t error;              /* Kafka's code, or a negative one of cyproducer.errors.CLIENT_CODES; 0: success */
     uint32_t flags;
-    uint64_t reserved[3];
+    int32_t cause;              /* of an error: Kafka's code of the last failed attempt; 0: none is known */
+    uint32_t text;              /* of an error: index + 1 in `texts` of the broker's error message; 0: none */
+    uint64_t reserved[2];
 } cyp_outcome;
 _Static_assert(sizeof(cyp_outcome) == 64, "one cache line");
 _Static_assert(offsetof(cyp_outcome, base_offset) == 16, "");
 _Static_assert(offsetof(cyp_outcome, append_time) == 24, "");
 _Static_assert(offsetof(cyp_outcome, error) == 32, "");
 _Static_assert(offsetof(cyp_outcome, flags) == 36, "");
+_Static_assert(offsetof(cyp_outcome, cause) == 40, "");
+_Static_assert(offsetof(cyp_outcome, text) == 44, "");
+
+/* A broker's error message for a batch that it refuses, in UTF-8, cut off after CYP_TEXT_BYTES. A text is stored before
+ * the outcome that refers to it. Its place is reused after the front-end has taken that outcome (outcome_head). */
+#define CYP_TEXTS 8u
+#define CYP_TEXT_BYTES 476u
+typedef struct {
+    uint32_t bytes;
+    char text[CYP_TEXT_BYTES];
+} cyp_text;
 
 #define CYP_CONTROL_ATTACHED 1u
-#define CYP_CONTROL_DETACHED 2u                  /* the sender has given this front-end up */
+#define CYP_CONTROL_DETACHED 2u                  /* the sender has detached this front-end */
+#define CYP_CONTROL_RELEASED 3u                  /* the sender is ending: the front-end must open no slot */
 
 typedef struct {
     uint64_t magic;
     uint32_t layout_version;
     uint32_t slot_count;
-    uint64_t ring_entries;      /* of the outcome ring: a power of two, >= 2 * slot_count: a RESULT and a RELEASE for each chunk */
+    uint64_t ring_entries;      /* of the outcome ring: power of two, >= 2 * slot_count: RESULT and RELEASE per chunk */
     uint64_t sent_offset;       /* uint32_t[slot_count]: generation + 1 of a batch that may have gone out */
     uint64_t ring_offset;
     uint64_t region_bytes;
     uint64_t attach_id;
     uint32_t control;
-    uint32_t reserved;
-    alignas(CYP_CACHE_LINE) uint64_t outcome_tail;  /* sender; released after the entry */
+    uint32_t idle;              /* sender; odd: it looks at the submission ring only after a write of its eventfd */
+    alignas(CYP_CACHE_LINE) uint64_t outcome_tail;  /* sender; stored with release after the entry */
     alignas(CYP_CACHE_LINE) uint64_t submit_head;   /* sender */
+    alignas(CYP_CACHE_LINE) cyp_text texts[CYP_TEXTS];
 } cyp_outcomes_header;
 _Static_assert(offsetof(cyp_outcomes_header, control) == 56, "");
+_Static_assert(offsetof(cyp_outcomes_header, idle) == 60, "");
 _Static_assert(offsetof(cyp_outcomes_header, outcome_tail) == 64, "");
 _Static_assert(offsetof(cyp_outcomes_header, submit_head) == 128, "");
+_Static_assert(offsetof(cyp_outcomes_header, texts) == 192 && sizeof(cyp_text) == 480, "");
 _Static_assert(sizeof(cyp_outcomes_header) <= CYP_PAGE_BYTES, "the header has the first page");
 
-/* ------------------------------------------------------------------ snapshot */
+/* ------------------------------------------------------------------ snapshot: the cluster's metadata, see snapshot.h
+ *
+ * Each topic has a row at its number; rows are never moved. A front-end finds the number of a topic in the index, and
+ * learns from a ring of changes which rows have changed. */
 #define CYP_TOPICS_MAX 16384u
-#define CYP_SNAPSHOT_BUFFER_BYTES (4u << 20)     /* 2.6 k topics of 1,500 partitions, or 100 k of 4; touched as used */
+#define CYP_TOPIC_NAME_BYTES 256                 /* Kafka: 249 at the most */
+#define CYP_PARTITIONS_MAX 65536u
+#ifndef CYP_TOPIC_INDEX_ENTRIES                  /* the model in tests/model uses smaller tables */
+#define CYP_TOPIC_INDEX_ENTRIES 32768u           /* a power of two, twice CYP_TOPICS_MAX: at most half full */
+#define CYP_CHANGES_ENTRIES 16384u               /* a power of two; a reader further behind reads all its rows */
+#endif
+#define CYP_LEADERS_BYTES (8 * CYP_PARTITIONS_MAX)      /* areas grow in powers of two; outgrown ones are not reused */
 #define CYP_SNAPSHOT_ERROR_BYTES 256
+
+/* Word of a topic's row: one store publishes the topic's metadata.
+ *
+ *   49        48    47   32 31              0
+ *  +---------+-----+-------+-----------------+
+ *  |FORGOTTEN|KNOWN| error | partition count |
+ *  +---------+-----+-------+-----------------+
+ *
+ *  0: the sender has no metadata of the topic yet. FORGOTTEN: the sender does not keep it up to date any more. */
+#define CYP_TOPIC_ERROR_SHIFT 32
+#define CYP_TOPIC_KNOWN (1ull << 48)
+#define CYP_TOPIC_FORGOTTEN (1ull << 49)
+
+typedef struct {
+    alignas(CYP_CACHE_LINE) uint64_t word;
+    uint64_t leaders;           /* capacity << 32 | offset in leaders: a CYP_SHARE byte per partition (snapshot.h) */
+    uint32_t name_bytes;
+    uint32_t reserved;
+    char name[CYP_TOPIC_NAME_BYTES];    /* stored once, before the index leads to the row */
+} cyp_topic_row;
+_Static_assert(sizeof(cyp_topic_row) == 320, "five cache lines");
+_Static_assert(offsetof(cyp_topic_row, leaders) == 8, "");
+_Static_assert(offsetof(cyp_topic_row, name) == 24, "");
 
 typedef struct {
     uint64_t magic;
     uint32_t layout_version;
     uint32_t topics_max;
     uint64_t sticky_offset;     /* int32_t[topics_max]: the partition for records without a key; -1: none yet */
-    uint64_t buffers_offset;
-    uint64_t buffer_bytes;
+    uint64_t topics_offset;     /* cyp_topic_row[topics_max] */
+    uint64_t index_offset;      /* uint64_t[CYP_TOPIC_INDEX_ENTRIES]: upper half of the name's hash, then number + 1 */
+    uint64_t changes_offset;    /* uint64_t[CYP_CHANGES_ENTRIES]: position + 1 << 16 | topic number or CYP_CHANGE_ALL */
+    uint64_t leaders_offset;
     uint64_t region_bytes;
-    uint64_t reserved[2];
-    alignas(CYP_CACHE_LINE) uint64_t published;     /* version << 1 | index of the buffer that is immutable now */
+    alignas(CYP_CACHE_LINE) uint64_t published;     /* number of changes; stored with release after the ring's entry */
     alignas(CYP_CACHE_LINE) uint64_t sleep;         /* epoch << 1 | sleeping */
-    uint64_t next_wake_ns;                          /* CLOCK_MONOTONIC; when a sleeping sender wakes; 0: it wants no wake-up */
+    uint64_t next_wake_ns;                          /* CLOCK_MONOTONIC: when the sender wakes; 0: never wake it */
+    alignas(CYP_CACHE_LINE) uint64_t text;          /* version << 1 | index of the current text */
+    uint32_t brokers;                               /* number of known brokers; 0: none has answered */
+    uint32_t leaders_used;                          /* sender only: bytes of the area of leaders that are allocated */
+    char texts[2][CYP_SNAPSHOT_ERROR_BYTES];        /* the sender's last error with the cluster, UTF-8, NUL-padded */
 } cyp_snapshot_header;
 _Static_assert(offsetof(cyp_snapshot_header, published) == 64, "");
 _Static_assert(offsetof(cyp_snapshot_header, sleep) == 128, "");
 _Static_assert(offsetof(cyp_snapshot_header, next_wake_ns) == 136, "");
 _Static_assert(sizeof(cyp_snapshot_header) <= CYP_PAGE_BYTES, "the header has the first page");
 
-/* ------------------------------------------------------------------ state: what a successor of the sender needs
+/* ------------------------------------------------------------------ state: what a successor of the sender reads
  *
- * Order of stores for an entry (each a release; only the death of the process is survived, not of the host):
+ * Order of stores for an entry (each is a release; the state survives the death of the process, not of the host):
  * fill -> ASSIGNED -> SENT words and UNSURE -> write to the socket -> response -> RESOLVED with its result
  * -> the partition's acked_end -> outcomes published -> slot words DONE -> FREE.
- * A merged entry that is taken apart: its parts PREPARED -> SPLIT, which commits them all -> parts ASSIGNED
- * -> FREE. PREPARED parts of an entry that is not SPLIT never were. */
+ * A merged entry that is split: its fragments PREPARED -> SPLIT, which commits them all -> fragments ASSIGNED
+ * -> FREE. A successor discards PREPARED fragments of an entry that is not SPLIT. */
 #define CYP_ENTRIES_MAX 8192u
 #define CYP_CONTRIBUTORS_MAX 65536u
-#define CYP_PARTITIONS_MAX 65536u
-#define CYP_BODIES_MAX 512u                      /* 32 MiB of merged batches at the most; touched as used */
-#define CYP_TOPIC_NAME_BYTES 256                 /* Kafka: 249 at the most */
+#define CYP_BODIES_MAX 512u                      /* at most 32 MiB of merged batches; pages are touched when used */
 
 enum cyp_entry_state {
     CYP_ENTRY_FREE = 0,
@@ -218,9 +273,10 @@ enum cyp_entry_state {
     CYP_ENTRY_PREPARED = 3,
     CYP_ENTRY_SPLIT = 4,
 };
-#define CYP_ENTRY_UNSURE 1u                      /* an attempt went out whose answer is not known */
-#define CYP_ENTRY_HEIR 2u                        /* UNSURE as part of a larger one: if out of order, it is unknown */
-#define CYP_ENTRY_ORDER_STEP 256u                /* between two entries: room for the parts of the first */
+#define CYP_ENTRY_UNSURE 1u                      /* an attempt went out and its answer is not known */
+#define CYP_ENTRY_FRAGMENT 2u                    /* UNSURE as part of a larger entry: out of order leaves it unknown */
+#define CYP_ENTRY_PROVEN 4u                      /* UNSURE, and an acknowledged batch proves that it is in the log */
+#define CYP_ENTRY_ORDER_STEP 256u                /* between two entries: space for the fragments of the first */
 
 typedef struct {
     alignas(CYP_CACHE_LINE) uint32_t state;
@@ -237,15 +293,15 @@ typedef struct {
     int16_t producer_epoch;
     int16_t attributes;
     int16_t acks;
-    int16_t reserved;
+    int16_t cause;              /* Kafka's code of the last failed attempt; 0: none has failed */
     uint32_t attempts;
     uint32_t contributors;      /* first of a list in the contributor table */
     uint32_t body;              /* CYP_NONE: the contributor's own chunks are the body */
-    int32_t error;              /* result, from here on: valid in RESOLVED */
+    int32_t error;              /* the result, with the two fields below: valid in RESOLVED */
     int64_t base_offset;
     int64_t append_time;
-    uint64_t order;             /* among the entries of a partition, with a sequence or without */
-    uint32_t parent;            /* of a PREPARED one: the entry that it is a part of */
+    uint64_t order;             /* orders the entries of a partition, with or without a sequence */
+    uint32_t parent;            /* of a PREPARED one: the entry of which it is a fragment */
     uint32_t reserved_tail[3];
 } cyp_entry;
 _Static_assert(sizeof(cyp_entry) == 128, "two cache lines");
@@ -253,13 +309,14 @@ _Static_assert(offsetof(cyp_entry, producer_id) == 16, "");
 _Static_assert(offsetof(cyp_entry, created_ns) == 48, "");
 _Static_assert(offsetof(cyp_entry, length) == 56, "");
 _Static_assert(offsetof(cyp_entry, producer_epoch) == 64, "");
+_Static_assert(offsetof(cyp_entry, cause) == 70, "");
 _Static_assert(offsetof(cyp_entry, attempts) == 72, "");
 _Static_assert(offsetof(cyp_entry, error) == 84, "");
 _Static_assert(offsetof(cyp_entry, base_offset) == 88, "");
 _Static_assert(offsetof(cyp_entry, append_time) == 96, "");
 _Static_assert(offsetof(cyp_entry, order) == 104, "");
 
-#define CYP_CONTRIBUTOR_REPORTED 1u              /* its RESULT was published; RELEASE is owed */
+#define CYP_CONTRIBUTOR_REPORTED 1u              /* its RESULT was published; RELEASE must still be published */
 
 typedef struct {
     uint64_t attach_id;
@@ -274,22 +331,22 @@ _Static_assert(sizeof(cyp_contributor) == 32, "half a cache line");
 
 #define CYP_DOUBTS_MAX 4u
 
-/* As which producer a partition is written. The one that is not in force is filled, then `current` is stored:
- * nobody ever sees half a change of epoch. */
+/* The producer id and epoch under which a partition is written. A change fills the identity that is not in force, then
+ * stores `current`: a reader never sees half a change of epoch. */
 typedef struct {
     int64_t producer_id;        /* -1: none yet */
     uint64_t acked_end;         /* logical sequence after the last acknowledged record of this epoch; only rises */
     int16_t producer_epoch;
-    uint16_t doubts;            /* how many doubtful_ends there are; more than CYP_DOUBTS_MAX: and some are not known */
+    uint16_t doubts;            /* number of doubtful_ends; more than CYP_DOUBTS_MAX: some of them are not known */
     uint32_t bumping;           /* 1: the next records go out in a higher epoch */
-    uint64_t doubtful_ends[CYP_DOUBTS_MAX]; /* rising; of entries that were given up and that the broker may have */
+    uint64_t doubtful_ends[CYP_DOUBTS_MAX]; /* rising; sequence ends of failed entries that the broker may have */
 } cyp_identity;
 _Static_assert(sizeof(cyp_identity) == 56, "two of them and a header are two cache lines");
 
 #define CYP_LANE_ORDINARY 0u
-#define CYP_LANE_PENALTY 1u                      /* of front-ends whose records were refused; another producer id */
+#define CYP_LANE_ISOLATION 1u                    /* front-ends whose records were refused; it has its own producer id */
 
-/* One row per partition, and one more for its penalty lane if there is one. */
+/* A partition has one row for its ordinary lane, and one more for its isolation lane if there is one. */
 typedef struct {
     uint32_t topic;
     int32_t partition;
@@ -315,15 +372,15 @@ typedef struct {
     uint64_t contributors_offset;
     uint64_t bodies_offset;
     uint64_t region_bytes;
-    alignas(CYP_CACHE_LINE) uint64_t tick;          /* rises with every turn of the loop */
-    uint64_t pending;           /* 0: the sender may sleep for ever; else it turns at least once a second */
-    uint64_t breadcrumb_attach; /* whose memory is being handled; 0: nobody's */
+    alignas(CYP_CACHE_LINE) uint64_t tick;          /* rises with every loop iteration */
+    uint64_t pending;           /* 0: the sender may sleep for ever; else it iterates at least once a second */
+    uint64_t breadcrumb_attach; /* attach id of the front-end whose memory is being handled; 0: none */
     uint32_t breadcrumb_slot;
 } cyp_state_header;
 _Static_assert(sizeof(cyp_state_header) <= CYP_PAGE_BYTES, "the header has the first page");
 _Static_assert(offsetof(cyp_state_header, producer_id) == 32, "");
 _Static_assert(offsetof(cyp_state_header, region_bytes) == 88, "");
-_Static_assert(offsetof(cyp_state_header, tick) == 128, "vitals.py reads it there");
+_Static_assert(offsetof(cyp_state_header, tick) == 128, "liveness.py reads it there");
 _Static_assert(offsetof(cyp_state_header, breadcrumb_slot) == 152, "");
 
 #endif

@@ -78,6 +78,9 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         CYP_OUTCOME_RELEASE
         CYP_CONTROL_ATTACHED
         CYP_CONTROL_DETACHED
+        CYP_CONTROL_RELEASED
+        CYP_TEXTS
+        CYP_TEXT_BYTES
 
     ctypedef struct cyp_outcome:
         uint32_t slot
@@ -88,6 +91,12 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         int64_t append_time
         int32_t error
         uint32_t flags
+        int32_t cause
+        uint32_t text
+
+    ctypedef struct cyp_text:
+        uint32_t bytes
+        char *text
 
     ctypedef struct cyp_outcomes_header:
         uint64_t magic
@@ -99,42 +108,59 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         uint64_t region_bytes
         uint64_t attach_id
         uint32_t control
+        uint32_t idle
         uint64_t outcome_tail
         uint64_t submit_head
+        cyp_text *texts
 
     const uint32_t CYP_TOPICS_MAX
-    const uint32_t CYP_SNAPSHOT_BUFFER_BYTES
+    const uint32_t CYP_TOPIC_INDEX_ENTRIES
+    const uint32_t CYP_CHANGES_ENTRIES
+    const uint32_t CYP_LEADERS_BYTES
     enum:
+        CYP_TOPIC_NAME_BYTES
         CYP_SNAPSHOT_ERROR_BYTES
+
+    ctypedef struct cyp_topic_row:
+        uint64_t word
+        uint64_t leaders
+        uint32_t name_bytes
+        char *name
 
     ctypedef struct cyp_snapshot_header:
         uint64_t magic
         uint32_t layout_version
         uint32_t topics_max
         uint64_t sticky_offset
-        uint64_t buffers_offset
-        uint64_t buffer_bytes
+        uint64_t topics_offset
+        uint64_t index_offset
+        uint64_t changes_offset
+        uint64_t leaders_offset
         uint64_t region_bytes
         uint64_t published
         uint64_t sleep
         uint64_t next_wake_ns
+        uint64_t text
+        uint32_t brokers
+        uint32_t leaders_used
+        char *texts
 
     const uint32_t CYP_ENTRIES_MAX
     const uint32_t CYP_CONTRIBUTORS_MAX
     const uint32_t CYP_PARTITIONS_MAX
     const uint32_t CYP_BODIES_MAX
     enum:
-        CYP_TOPIC_NAME_BYTES
         CYP_ENTRY_FREE
         CYP_ENTRY_ASSIGNED
         CYP_ENTRY_RESOLVED
         CYP_ENTRY_PREPARED
         CYP_ENTRY_SPLIT
         CYP_ENTRY_UNSURE
-        CYP_ENTRY_HEIR
+        CYP_ENTRY_FRAGMENT
+        CYP_ENTRY_PROVEN
         CYP_DOUBTS_MAX
         CYP_LANE_ORDINARY
-        CYP_LANE_PENALTY
+        CYP_LANE_ISOLATION
         CYP_ENTRY_ORDER_STEP
         CYP_CONTRIBUTOR_REPORTED
 
@@ -153,6 +179,7 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         int16_t producer_epoch
         int16_t attributes
         int16_t acks
+        int16_t cause
         uint32_t attempts
         uint32_t contributors
         uint32_t body

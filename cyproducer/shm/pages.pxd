@@ -1,6 +1,9 @@
-"""Tables of this process alone of which most may never be used, see linux.h."""
+"""Private zero pages for tables that are mostly never used, and the search for data in a memfd, see linux.h."""
+
+from libc.stdint cimport uint64_t
 
 
 cdef extern from "cyproducer/shm/linux.h" nogil:
     void *pages_new "cyp_pages_new"(size_t size) noexcept
     void pages_free "cyp_pages_free"(void *at, size_t size) noexcept
+    bint next_data "cyp_next_data"(int fd, uint64_t at, uint64_t end, uint64_t *start, uint64_t *to) noexcept

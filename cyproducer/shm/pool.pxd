@@ -1,4 +1,4 @@
-"""The owner's allocator of chunks: 4, 16 and 64 KiB cut from blocks of 64 KiB."""
+"""The chunk allocator of an arena's owner, see pool.pyx."""
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
@@ -8,8 +8,8 @@ cdef class ChunkPool:
     cdef readonly uint64_t free_bytes
     cdef uint32_t block_count
     cdef uint32_t fresh_block           # blocks from here on were never touched
-    cdef uint32_t heads[3]              # LIFO free list per class, as slots
-    cdef uint32_t *next                 # per slot: neighbours in its free list
+    cdef uint32_t heads[3]              # per class: first slot of its LIFO free list
+    cdef uint32_t *next                 # per slot: the next one in its free list
     cdef uint32_t *previous
     cdef uint8_t *chunk_class           # per slot that starts a chunk
     cdef uint16_t *free_units           # per block: bit i = unit i is in a free chunk
@@ -27,5 +27,5 @@ cdef inline uint32_t class_bytes(int chunk_class) noexcept nogil:
 
 
 cdef inline int class_for(uint64_t size) noexcept nogil:
-    """The smallest class that holds `size` bytes; the largest if none does."""
+    """Returns the smallest class that holds `size` bytes; the largest class if none does."""
     return 0 if size <= 4096 else 1 if size <= 16384 else 2

@@ -1,6 +1,6 @@
-"""The Python edge of slot words and rings: for tests, and for looking into an arena by hand.
+"""Python access to slot words and rings, for tests and for the inspection of an arena by hand.
 
-Positions and offsets are bytes into a Region; nothing here is on a path that a record takes.
+Positions and offsets are bytes in a Region. No record passes through this module.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -40,12 +40,12 @@ from cyproducer.shm.word cimport (
 
 
 def make_word(uint32_t state, uint32_t generation, uint32_t count, uint32_t size, bint head=False, bint cont=False):
-    """A slot word as an int."""
+    """Returns a slot word as an int."""
     return word_make(state, (CYP_WORD_HEAD if head else 0) | (CYP_WORD_CONT if cont else 0), generation, count, size)
 
 
 def split_word(uint64_t word):
-    """(state, generation, count, bytes, head, cont) of a slot word."""
+    """Returns (state, generation, count, bytes, head, cont) of a slot word."""
     return (
         word_state(word), word_generation(word), word_count(word), word_bytes(word),
         bool(word & CYP_WORD_HEAD), bool(word_continues(word)),
@@ -53,9 +53,9 @@ def split_word(uint64_t word):
 
 
 cdef class SlotProbe:
-    """One slot row and its chunk: `row_at` and `chunk_at` in the region.
+    """One slot row and its chunk, at `row_at` and `chunk_at` in the region.
 
-    Both sides of the commit protocol, each on its own view: the owner appends, anyone seals.
+    It has both sides of the commit protocol: the owner appends, any process seals. Use one object per side.
     """
 
     cdef Region region
@@ -69,12 +69,12 @@ cdef class SlotProbe:
         self.chunk = region.base + chunk_at
 
     def open(self, uint32_t generation):
-        """FREE -> OPEN by the owner; False if it is not FREE with this generation."""
+        """Opens the slot as its owner (FREE -> OPEN). Returns False if it is not FREE with this generation."""
         self.expected = word_make(CYP_OPEN, CYP_WORD_HEAD, generation, 0, 0)
         return slot_open(self.row, generation, self.expected)
 
     def append(self, const uint8_t[::1] record):
-        """The owner writes behind the committed tail and commits; False if somebody has sealed."""
+        """Writes a record behind the committed tail and commits it, as the owner. Returns False if it was sealed."""
         cdef uint32_t at = word_bytes(self.expected), index
         for index in range(<uint32_t>record.shape[0]):
             self.chunk[at + index] = record[index]
@@ -85,12 +85,12 @@ cdef class SlotProbe:
         return True
 
     def seal(self, uint32_t generation):
-        """Seals it by anyone, with the expected generation: (count, bytes of records), None if it is no live batch."""
+        """Seals a batch of this generation. Returns (count, bytes of its records); None if it is not a live batch."""
         cdef uint64_t sealed = slot_seal(self.row, True, generation, CYP_WORD_BYTES_MASK)
         return (word_count(sealed), self.chunk[:word_bytes(sealed)]) if sealed else None
 
     def free(self, uint32_t generation):
-        """The owner frees the slot; `generation` is the next one."""
+        """Frees the slot as its owner; `generation` is the next one."""
         slot_free(self.row, generation)
 
     def load(self):
@@ -98,7 +98,7 @@ cdef class SlotProbe:
 
 
 cdef class SubmitRingProbe:
-    """A submission ring: `entries` (a power of two) at `ring_at`, its tail at `tail_at`, its head private."""
+    """A submission ring: `entries` (a power of two) at `ring_at`, its tail at `tail_at`. The head is private."""
 
     cdef Region region
     cdef uint64_t *ring
@@ -116,12 +116,12 @@ cdef class SubmitRingProbe:
         self.position = position
 
     def push(self, uint32_t kind, uint32_t slot, uint32_t generation):
-        """By the producer of the ring; the caller keeps it from overflowing."""
+        """Adds an entry as the ring's producer. The caller must keep the ring from overflowing."""
         submit_push(self.ring, self.mask, self.tail, self.position, submit_entry(kind, slot, generation))
         self.position += 1
 
     def pop(self):
-        """By its consumer: (kind, slot, generation), None if it is empty."""
+        """Takes an entry as the ring's consumer. Returns (kind, slot, generation), or None if the ring is empty."""
         cdef uint64_t entry
         if submit_tail(self.tail) == self.position:
             return None
@@ -131,7 +131,7 @@ cdef class SubmitRingProbe:
 
 
 cdef class OutcomeRingProbe:
-    """An outcome ring, likewise."""
+    """An outcome ring, with the same arguments as SubmitRingProbe."""
 
     cdef Region region
     cdef cyp_outcome *ring
@@ -154,6 +154,8 @@ cdef class OutcomeRingProbe:
         outcome.count = 0
         outcome.append_time = -1
         outcome.flags = 0
+        outcome.cause = 0
+        outcome.text = 0
         outcome.slot = slot
         outcome.generation = generation
         outcome.base_offset = base_offset
@@ -163,7 +165,7 @@ cdef class OutcomeRingProbe:
         outcome_publish(self.tail, self.position)
 
     def pop(self):
-        """(slot, generation, base_offset, error), None if it is empty."""
+        """Takes an outcome. Returns (slot, generation, base_offset, error), or None if the ring is empty."""
         cdef cyp_outcome outcome
         if outcome_available(self.tail, self.position) == 0:
             return None

@@ -1,4 +1,4 @@
-"""memfds: made, sealed, checked, mapped; and the page that tells a forked child from its parent."""
+"""Creates, seals, checks and maps memfds; and has the page that tells a forked child from its parent."""
 
 import os
 import threading
@@ -29,6 +29,7 @@ cdef extern from "cyproducer/shm/linux.h" nogil:
         F_SEAL_SEAL
         F_SEAL_SHRINK
         F_SEAL_GROW
+        MADV_DONTDUMP
         MADV_DONTFORK
         MADV_WIPEONFORK
     int cyp_memfd_create(const char *name, unsigned int flags)
@@ -43,18 +44,18 @@ _fork_lock = threading.Lock()
 
 
 cdef const uint64_t *fork_page() noexcept nogil:
-    """The first word of a page that the kernel wipes in every forked child; NULL before the first fork_token().
+    """Returns the first word of a page that the kernel wipes in every forked child; NULL before the first fork_token().
 
-    It holds the token of the process that wrote it, 0 in a child: one load tells whether a mapping, a
-    session or a future belongs to this process, with no system call and for every way to fork.
+    The word is the token of the process that wrote it, or 0 in a child. So one load tells whether a mapping, a session
+    or a future belongs to this process, without a system call and for every way to fork.
     """
     return _fork_page
 
 
 cpdef uint64_t fork_token():
-    """This process's token (never 0), new in every forked child.
+    """Returns this process's token (never 0); a forked child gets a new one.
 
-    Raises OSError where the kernel knows no MADV_WIPEONFORK (Linux < 4.14).
+    Raises OSError if the kernel does not have MADV_WIPEONFORK (Linux < 4.14).
     """
     global _fork_page
     cdef void *page
@@ -76,7 +77,7 @@ cpdef uint64_t fork_token():
 
 
 def _forget_lock():
-    """In a forked child: another thread of the parent may have held the lock."""
+    """Makes a new lock in a forked child: another thread of the parent may have held the old one."""
     global _fork_lock
     _fork_lock = threading.Lock()
 
@@ -87,8 +88,10 @@ os.register_at_fork(after_in_child=_forget_lock)
 cdef class Region:
     """A memfd mapped into this process.
 
-    The mapping is MADV_DONTFORK: it does not exist in a forked child, where neither reading it nor
-    unmapping its addresses is allowed; `process` tells.
+    The mapping is MADV_DONTFORK: it does not exist in a forked child, which must neither read it nor unmap its
+    addresses; `process` tells whether this is the process that mapped it. It is also MADV_DONTDUMP: otherwise a core
+    dump of the sender would contain the records of every front-end, and the next sender cannot start before the dump is
+    written.
     """
 
     def __cinit__(self):
@@ -97,10 +100,10 @@ cdef class Region:
 
     @staticmethod
     def create(str name, uint64_t size):
-        """A sealed memfd of `size` zero bytes, mapped writable.
+        """Returns a sealed memfd of `size` zero bytes, mapped writable. Raises OSError.
 
-        Seals: SHRINK, GROW and SEAL, so that no holder can pull pages from under another. Not FUTURE_WRITE,
-        which would keep a successor of the sender from mapping it.
+        The seals are SHRINK, GROW and SEAL, so that no process can remove pages that another one has mapped.
+        FUTURE_WRITE is not set, because then a successor of the sender could not map the region.
         """
         cdef Region region = Region.__new__(Region)
         region.fd = cyp_memfd_create(name.encode(), MFD_CLOEXEC | MFD_ALLOW_SEALING)
@@ -114,9 +117,9 @@ cdef class Region:
 
     @staticmethod
     def attach(int fd, uint64_t size, bint writable):
-        """Maps somebody else's memfd. Owns `fd` from here on, also if it raises.
+        """Maps the memfd of another process. Owns `fd` from here on, also if it raises.
 
-        Raises ValueError for a descriptor that is no memfd sealed as ours are or has another size.
+        Raises ValueError if the descriptor is not a memfd with our seals, has huge pages, or has another size.
         """
         cdef Region region = Region.__new__(Region)
         region.fd = fd
@@ -124,8 +127,8 @@ cdef class Region:
         if seals < 0 or (seals & SEALS) != SEALS:
             raise ValueError("the descriptor is no memfd that is sealed against SHRINK, GROW and SEAL")
         if cyp_is_hugetlb(fd):
-            raise ValueError("the memfd is one of huge pages")
-        found = os.fstat(fd).st_size  # after the seals were seen: it cannot change any more
+            raise ValueError("the memfd uses huge pages, which are not supported")
+        found = os.fstat(fd).st_size  # read after the seals: the size cannot change any more
         if <uint64_t>found != size:
             raise ValueError(f"the memfd has {found} bytes, {size} were announced")
         region._map(size, writable)
@@ -135,26 +138,26 @@ cdef class Region:
         cdef void *base = mmap(NULL, size, PROT_READ | PROT_WRITE if writable else PROT_READ, MAP_SHARED, self.fd, 0)
         if base == MAP_FAILED:
             raise OSError(errno, f"mmap of {size} bytes: {os.strerror(errno)}")
-        if cyp_madvise(base, size, MADV_DONTFORK) != 0:
+        if cyp_madvise(base, size, MADV_DONTFORK) != 0 or cyp_madvise(base, size, MADV_DONTDUMP) != 0:
             error = errno
             munmap(base, size)
-            raise OSError(error, f"MADV_DONTFORK: {os.strerror(error)}")
+            raise OSError(error, f"MADV_DONTFORK, MADV_DONTDUMP: {os.strerror(error)}")
         self.base = <uint8_t *>base
         self.size = size
         self.writable = writable
         self.process = fork_token()
 
     def read_only_descriptor(self):
-        """Another descriptor of the memfd that cannot be mapped writable; the caller owns it.
+        """Returns another descriptor of the memfd that cannot be mapped writable; the caller owns it.
 
-        A process of the same uid could open it again for writing through /proc, as it could ptrace the
-        sender: that is the limit of trust.
+        Processes of the same uid are trusted so far: one could open the memfd for writing through /proc, and could
+        also ptrace the sender.
         """
         os.fchmod(self.fd, 0o400)
         return os.open(f"/proc/self/fd/{self.fd}", os.O_RDONLY | os.O_CLOEXEC)
 
     def memory(self):
-        """A memoryview of the whole region."""
+        """Returns a memoryview of the whole region."""
         if self.base == NULL or fork_page()[0] != self.process:
             raise ValueError("the region is not mapped in this process")
         if self.writable:
@@ -168,31 +171,53 @@ cdef class Region:
             os.close(fd)
 
     def forget(self):
-        """Neither unmaps nor closes: in a forked child the mapping is not there, and the descriptor is its caller's."""
+        """Drops the mapping and the descriptor without unmapping or closing.
+
+        For a forked child: the mapping does not exist there, and the caller takes care of the descriptor.
+        """
         self.base = NULL
         self.fd = -1
 
     def vacate(self):
-        """Gives the memory back, and keeps its addresses, which read as zeros, until the object goes. Again: nothing.
+        """Frees the memory but keeps its addresses until the object goes: they read as zeros. May be called again.
 
-        For what threads still point into: whoever let the GIL go in the middle of something finds zeros, not a fault.
+        Threads may still have pointers into the region: one that released the GIL in between reads zeros and does not
+        fault.
         """
         cdef void *vacant
         if self.base != NULL and fork_page()[0] == self.process:
-            # Read-only first: pages that cannot be written are never refused, however strict the overcommit.
+            # Mapped read-only first: even strict overcommit never refuses pages that cannot be written.
             vacant = mmap(
                 self.base, self.size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0
             )
             if vacant == MAP_FAILED:
-                self.base = NULL  # who knows whose the addresses are now
+                self.base = NULL  # the addresses may belong to another mapping now
             else:
                 cyp_madvise(vacant, self.size, MADV_DONTFORK)
+                cyp_madvise(vacant, self.size, MADV_DONTDUMP)
                 if self.writable:
                     mprotect(vacant, self.size, PROT_READ | PROT_WRITE)
         self.close_descriptor()
 
+    def unmap_part(self, uint64_t most):
+        """Unmaps up to `most` bytes from the end and returns how many; closes the descriptor after the last part.
+
+        Unmapping gigabytes at once takes a hundred milliseconds. Do not use the region after the first call.
+        """
+        cdef uint64_t left = 0
+        if most < self.size:
+            left = (self.size - most) & ~(<uint64_t>4096 - 1)
+        unmapped = self.size - left
+        if unmapped and fork_page()[0] == self.process:
+            munmap(self.base + left, unmapped)
+        self.size = left
+        if left == 0:
+            self.base = NULL
+            self.close_descriptor()
+        return unmapped
+
     def close(self):
-        """Unmaps (in the process that mapped it) and closes the descriptor. Again: nothing."""
+        """Unmaps (in the process that mapped it) and closes the descriptor. A second call does nothing."""
         if self.base != NULL:
             if fork_page()[0] == self.process:
                 munmap(self.base, self.size)
@@ -206,4 +231,4 @@ cdef class Region:
             try:
                 os.close(self.fd)
             except OSError:
-                pass  # a forked child has closed it already
+                pass  # this is a forked child that has closed it already

@@ -1,8 +1,8 @@
 /* Single-producer single-consumer rings over shared memory.
  *
- * Positions are 64-bit, monotonic and never wrapped; the index is position & mask. The producer of a ring has its
- * tail in a region that it alone writes, the consumer keeps its head. Both rings are sized so that they cannot be
- * full (layout.h), hence no side ever waits for the other. */
+ * Positions are 64-bit, monotonic and never wrap; the index is position & mask. The producer of a ring stores its tail
+ * in a region that only it writes; the consumer keeps its head. Both rings are so large that they cannot become full
+ * (layout.h), so no side ever waits for the other. */
 #ifndef CYPRODUCER_RING_H
 #define CYPRODUCER_RING_H
 
@@ -29,12 +29,12 @@ static inline void cyp_submit_push(uint64_t *ring, uint64_t mask, uint64_t *tail
     cyp_store_release_u64(tail, position + 1); /* pairs with cyp_submit_tail: the entry is seen whole */
 }
 
-/* How far the front-end has come. Of a front-end that breaks the protocol it may be anything. */
+/* Returns the front-end's tail. The value may be anything if the front-end breaks the protocol. */
 static inline uint64_t cyp_submit_tail(const uint64_t *tail) {
     return cyp_load_acquire_u64(tail); /* pairs with cyp_submit_push */
 }
 
-/* The entry at `position`, which lies before a tail that was read. */
+/* Returns the entry at `position`, which is before a tail that was read. */
 static inline uint64_t cyp_submit_take(const uint64_t *ring, uint64_t mask, uint64_t position) {
     return CYP_GET(ring[position & mask]);
 }
@@ -52,6 +52,8 @@ static inline void cyp_outcome_put(cyp_outcome *ring, uint64_t mask, uint64_t po
     CYP_SET(at->append_time, outcome->append_time);
     CYP_SET(at->error, outcome->error);
     CYP_SET(at->flags, outcome->flags);
+    at->cause = outcome->cause; /* plain stores, which the model does not step through: published with the rest */
+    at->text = outcome->text;
 }
 
 /* Publishes all entries before `position`. */
@@ -59,12 +61,12 @@ static inline void cyp_outcome_publish(uint64_t *tail, uint64_t position) {
     cyp_store_release_u64(tail, position); /* pairs with cyp_outcome_available: the outcomes are seen whole */
 }
 
-/* How many outcomes lie behind `head`. */
+/* Returns how many outcomes were published after `head`. */
 static inline uint64_t cyp_outcome_available(const uint64_t *tail, uint64_t head) {
     return cyp_load_acquire_u64(tail) - head; /* pairs with cyp_outcome_publish */
 }
 
-/* Copies the outcome at `position`, which is known to be available. */
+/* Copies the outcome at `position`, which must be available. */
 static inline void cyp_outcome_take(const cyp_outcome *ring, uint64_t mask, uint64_t position, cyp_outcome *outcome) {
     const cyp_outcome *at = &ring[position & mask];
     outcome->slot = CYP_GET(at->slot);
@@ -75,9 +77,11 @@ static inline void cyp_outcome_take(const cyp_outcome *ring, uint64_t mask, uint
     outcome->append_time = CYP_GET(at->append_time);
     outcome->error = CYP_GET(at->error);
     outcome->flags = CYP_GET(at->flags);
+    outcome->cause = at->cause;
+    outcome->text = at->text;
 }
 
-/* Is it about the batch that its slot holds now? A successor publishes some outcomes a second time. */
+/* Returns whether the outcome is about the batch that its slot holds now: a successor publishes some outcomes twice. */
 static inline bool cyp_outcome_is_current(const cyp_outcome *outcome, uint32_t generation) {
     return outcome->generation == generation;
 }

@@ -29,5 +29,8 @@ cdef extern from "cyproducer/shm/slot.h" nogil:
     void slot_done "cyp_slot_done"(cyp_slot_row *row, uint32_t generation) noexcept
     uint64_t slot_revoke "cyp_slot_revoke"(cyp_slot_row *row) noexcept
 
+    void control_release "cyp_control_release"(uint32_t *control) noexcept
+    bint may_open "cyp_may_open"(const uint32_t *control) noexcept
+
     void sent_mark "cyp_sent_mark"(uint32_t *sent, uint32_t generation) noexcept
     bint sent_is "cyp_sent_is"(const uint32_t *sent, uint32_t generation) noexcept

@@ -1,154 +1,272 @@
-"""The metadata snapshot: two immutable buffers and a published index.
+"""The metadata snapshot: a sender's knowledge of the cluster, published to all its front-ends. See also snapshot.h.
 
-Not a seqlock: a sender that is killed in mid-update must not make readers spin. The writer fills the buffer
-that is not published and then publishes it; a reader copies, and copies again if a publication came between.
-
-A buffer:
-    u64 size of what follows | i32 broker count | u32 topic count | 256 bytes last error, UTF-8, NUL-padded
-    per topic: u32 number | i32 error code | u32 partition count | u16 name bytes | u16 0 | name
-               | one byte per partition: 1 = its leader is known | padding to 4
+A new or changed topic costs the writer and each reader constant work, however many topics there are. A reader looks up
+a topic by name once. Later it reads only changed rows of topics that it uses.
 """
 
-import struct
-
-from libc.stdint cimport int32_t, uint64_t
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from cyproducer.shm.atomics cimport fence_acquire, load_acquire, load_relaxed, store_relaxed_i32, store_release
+from cyproducer.shm.atomics cimport (
+    load_acquire,
+    load_relaxed,
+    load_relaxed8,
+    load_relaxed32,
+    store_relaxed8,
+    store_relaxed32,
+    store_relaxed_i32,
+    store_release,
+)
+from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.geometry cimport snapshot_geometry
 from cyproducer.shm.layout cimport (
     CYP_LAYOUT_VERSION,
-    CYP_SNAPSHOT_BUFFER_BYTES,
+    CYP_LEADERS_BYTES,
+    CYP_NONE,
     CYP_SNAPSHOT_ERROR_BYTES,
     CYP_SNAPSHOT_MAGIC,
+    CYP_TOPIC_NAME_BYTES,
     CYP_TOPICS_MAX,
     cyp_snapshot_header,
+    cyp_topic_row,
 )
 from cyproducer.shm.region cimport Region, fork_page
 
-_HEAD = struct.Struct(f"=iI{CYP_SNAPSHOT_ERROR_BYTES}s")
-_TOPIC = struct.Struct("=IiIHH")
+
+cdef extern from "cyproducer/shm/layout.h" nogil:
+    const uint64_t CYP_TOPIC_KNOWN
+    const uint64_t CYP_TOPIC_FORGOTTEN
+
+
+cdef inline uint8_t _share(uint8_t has_leader, uint8_t former) noexcept nogil:
+    """Returns the new CYP_SHARE byte of a partition. `has_leader`: from now on; `former`: its byte so far."""
+    if not has_leader:
+        return CYP_SHARE_NONE
+    return former if former != CYP_SHARE_NONE else CYP_SHARE_FULL
 
 
 def snapshot_bytes() -> int:
-    """The size of a snapshot region."""
+    """Returns the size of a snapshot region in bytes."""
     cdef SnapshotGeometry geometry
     snapshot_geometry(&geometry)
     return geometry.region_bytes
 
 
-cdef object _read(cyp_snapshot_header *header, const unsigned char *buffers):
-    cdef uint64_t published, size
-    cdef const unsigned char *buffer
-    while True:
-        published = load_acquire(&header.published)  # pairs with the release in SnapshotWriter.publish
-        if published == 0:
-            return 0, 0, "", {}
-        buffer = buffers + (published & 1) * CYP_SNAPSHOT_BUFFER_BYTES
-        memcpy(&size, buffer, 8)
-        if size <= CYP_SNAPSHOT_BUFFER_BYTES - 8:
-            body = buffer[8:8 + size]
-            fence_acquire()  # the copy is done before the word is read again
-            if load_relaxed(&header.published) == published:
-                break
-    brokers, count, text = _HEAD.unpack_from(body)
-    topics = {}
-    at = _HEAD.size
-    for _ in range(count):
-        number, error_code, partitions, name_bytes, _reserved = _TOPIC.unpack_from(body, at)
-        start = at + _TOPIC.size
-        name = body[start:start + name_bytes].decode()
-        topics[name] = number, error_code, body[start + name_bytes:start + name_bytes + partitions]
-        at += _TOPIC.size + name_bytes + partitions
-        at += -(_TOPIC.size + name_bytes + partitions) & 3
-    return published >> 1, brokers, text.rstrip(b"\0").decode(errors="replace"), topics
+cdef class Snapshot:
+    """The read access that both sides have."""
+
+    cdef object _lay_out(self, Region region):
+        snapshot_geometry(&self.geometry)
+        self.region = region
+        self.header = <cyp_snapshot_header *>region.base
+        self.rows = <cyp_topic_row *>(region.base + self.geometry.topics_offset)
+        self.index = <uint64_t *>(region.base + self.geometry.index_offset)
+        self.changes = <uint64_t *>(region.base + self.geometry.changes_offset)
+        self.leaders = region.base + self.geometry.leaders_offset
+
+    cdef object _check_layout(self):
+        if self.header.magic != CYP_SNAPSHOT_MAGIC or self.header.layout_version != CYP_LAYOUT_VERSION:
+            raise ValueError("the descriptor is not a metadata snapshot of this layout")
+
+    cdef uint32_t number_of(self, bytes name, uint32_t *place) noexcept:
+        """Returns the topic's number; CYP_NONE if it has none. Sets `place` to its place in the index."""
+        return topic_find(self.index, self.rows, name, <uint32_t>len(name), place)
+
+    cdef tuple row(self, uint32_t number):
+        """Returns a topic's (error code, one byte per partition: 1 = leader known); None without current metadata."""
+        cdef cyp_topic_row *row = &self.rows[number]
+        cdef uint64_t word = topic_load(row)
+        cdef uint32_t count = topic_partitions(word), at, i
+        cdef bytes leaders
+        cdef uint8_t *copy
+        if not word & CYP_TOPIC_KNOWN or word & CYP_TOPIC_FORGOTTEN:
+            return None
+        at = <uint32_t>topic_leaders(row)
+        leaders = PyBytes_FromStringAndSize(NULL, count)
+        copy = <uint8_t *>PyBytes_AS_STRING(leaders)
+        for i in range(count):
+            copy[i] = load_relaxed8(&self.leaders[at + i]) != CYP_SHARE_NONE
+        return topic_error(word), leaders
+
+    cdef const uint8_t *shares(self, uint32_t number) noexcept:
+        """Returns the CYP_SHARE bytes of a topic's partitions: at least as many as `row` has returned before."""
+        return self.leaders + <uint32_t>topic_leaders(&self.rows[number])
+
+    cdef uint32_t brokers(self) noexcept:
+        return load_relaxed32(&self.header.brokers)
+
+    cdef str last_error(self):
+        # If two texts are published while one is copied, the copy is a mixture. Only people read the text.
+        cdef uint64_t text = load_acquire(&self.header.text)  # pairs with the release in SnapshotWriter.describe
+        cdef const char *at = <const char *>self.header.texts + (text & 1) * CYP_SNAPSHOT_ERROR_BYTES
+        return at[:CYP_SNAPSHOT_ERROR_BYTES].rstrip(b"\0").decode(errors="replace")
+
+    def read(self):
+        """Returns everything: (number of changes, brokers, last_error, {name: (number, error_code, leaders)})."""
+        cdef uint32_t number
+        if self.region.base == NULL or fork_page()[0] != self.region.process:
+            raise ValueError("the snapshot is not mapped in this process")
+        published = load_acquire(&self.header.published)
+        topics = {}
+        for number in range(CYP_TOPICS_MAX):
+            if topic_load(&self.rows[number]) == 0:
+                continue
+            name = self.rows[number].name[:self.rows[number].name_bytes].decode()
+            row = self.row(number)
+            if row is not None:
+                topics[name] = number, row[0], row[1]
+        return published, self.brokers(), self.last_error(), topics
 
 
-cdef class SnapshotWriter:
-    """The sender's side: owns the region, a fresh one or that of a former sender.
+cdef class SnapshotWriter(Snapshot):
+    """The sender's side: owns the region, either a new one or the predecessor's.
 
-    fd: that region's descriptor, owned from here on. Raises ValueError for what is no snapshot of this layout.
+    fd: the descriptor of the predecessor's region, owned from here on. Raises ValueError if it is not a snapshot of
+    this layout.
     """
 
     def __cinit__(self, int fd=-1):
-        snapshot_geometry(&self.geometry)
+        cdef SnapshotGeometry geometry
+        snapshot_geometry(&geometry)
         if fd >= 0:
-            self.region = Region.attach(fd, self.geometry.region_bytes, True)
-            self.header = <cyp_snapshot_header *>self.region.base
-            if self.header.magic != CYP_SNAPSHOT_MAGIC or self.header.layout_version != CYP_LAYOUT_VERSION:
-                raise ValueError("the descriptor holds no metadata snapshot of this layout")
+            self._lay_out(Region.attach(fd, geometry.region_bytes, True))
+            self._check_layout()
             return
-        self.region = Region.create("cyproducer-snapshot", self.geometry.region_bytes)
-        self.header = <cyp_snapshot_header *>self.region.base
+        self._lay_out(Region.create("cyproducer-snapshot", geometry.region_bytes))
         self.header.topics_max = CYP_TOPICS_MAX
-        self.header.sticky_offset = self.geometry.sticky_offset
-        self.header.buffers_offset = self.geometry.buffers_offset
-        self.header.buffer_bytes = CYP_SNAPSHOT_BUFFER_BYTES
-        self.header.region_bytes = self.geometry.region_bytes
-        memset(self.region.base + self.geometry.sticky_offset, 0xff, CYP_TOPICS_MAX * 4)  # -1: none yet
+        self.header.sticky_offset = geometry.sticky_offset
+        self.header.topics_offset = geometry.topics_offset
+        self.header.index_offset = geometry.index_offset
+        self.header.changes_offset = geometry.changes_offset
+        self.header.leaders_offset = geometry.leaders_offset
+        self.header.region_bytes = geometry.region_bytes
+        memset(self.region.base + geometry.sticky_offset, 0xff, CYP_TOPICS_MAX * 4)  # -1: none yet
         self.header.layout_version = CYP_LAYOUT_VERSION
         self.header.magic = CYP_SNAPSHOT_MAGIC
 
-    def publish(self, topics, int brokers, str last_error=""):
-        """Publishes a whole new picture.
+    def enter(self, uint32_t number, bytes name):
+        """Gives a topic its final number. Does nothing if it has one.
 
-        topics: iterable of (number, name, error_code, bytes with one 0/1 per partition).
-        Returns the version. Raises OverflowError when it does not fit; the old one stays published.
+        Raises ValueError if the number or the name is too large, OverflowError if the index is full.
         """
-        cdef uint64_t published = load_relaxed(&self.header.published)
-        cdef uint64_t index = (published & 1) ^ 1
-        cdef uint64_t version = (published >> 1) + 1
-        parts = []
-        count = 0
-        for number, name, error_code, leaders in topics:
-            encoded = name.encode()
-            part = _TOPIC.pack(number, error_code, len(leaders), len(encoded), 0) + encoded + leaders
-            parts.append(part + bytes(-len(part) & 3))
-            count += 1
-        text = last_error.encode()[:CYP_SNAPSHOT_ERROR_BYTES]
-        cdef bytes body = _HEAD.pack(brokers, count, text) + b"".join(parts)
-        cdef uint64_t size = len(body)
-        if size + 8 > CYP_SNAPSHOT_BUFFER_BYTES:
-            raise OverflowError(f"the metadata snapshot has {size} bytes, {CYP_SNAPSHOT_BUFFER_BYTES - 8} fit")
-        cdef unsigned char *buffer = self.region.base + self.geometry.buffers_offset + index * CYP_SNAPSHOT_BUFFER_BYTES
-        memcpy(buffer, &size, 8)
-        memcpy(buffer + 8, <const unsigned char *>body, size)
-        store_release(&self.header.published, version << 1 | index)  # pairs with the acquire in SnapshotReader.read
-        return version
+        cdef uint32_t place = 0
+        cdef cyp_topic_row *row
+        if number >= CYP_TOPICS_MAX or len(name) >= CYP_TOPIC_NAME_BYTES:
+            raise ValueError(
+                f"topic number {number} and a name of {len(name)} bytes: the limits are {CYP_TOPICS_MAX - 1} "
+                f"and {CYP_TOPIC_NAME_BYTES - 1}"
+            )
+        if self.number_of(name, &place) != CYP_NONE:
+            return
+        if load_relaxed(&self.index[place]) != 0:
+            raise OverflowError("the index of topics is full")
+        row = &self.rows[number]
+        memcpy(row.name, <const char *>name, len(name))
+        row.name_bytes = <uint32_t>len(name)
+        CRASHPOINT(b"publish.topic-named")
+        topic_enter(self.index, place, number, topic_hash(name, <uint32_t>len(name)))
+        CRASHPOINT(b"publish.topic-entered")
 
-    def read(self):
-        """What is published: see SnapshotReader.read."""
-        return _read(self.header, self.region.base + self.geometry.buffers_offset)
+    def store(self, uint32_t number, int error_code, bytes leaders):
+        """Publishes the metadata of a topic and returns whether it has changed.
+
+        leaders: one byte per partition, 1 = its leader is known. Raises OverflowError if there is no space for so many
+        partitions; the published metadata stays.
+        """
+        cdef cyp_topic_row *row = &self.rows[number]
+        cdef uint64_t word = topic_word(error_code, <uint32_t>len(leaders))
+        if topic_load(row) == word and self.row(number)[1] == leaders:
+            return False
+        self._store_leaders(row, leaders)
+        CRASHPOINT(b"publish.leaders-stored")
+        topic_store(row, word)
+        CRASHPOINT(b"publish.row-stored")
+        self._announce(number)
+        return True
+
+    cdef object _store_leaders(self, cyp_topic_row *row, bytes leaders):
+        """Stores the shares: partitions that had a leader keep their share, those that gain one get the full share."""
+        cdef uint32_t count = <uint32_t>len(leaders), i, room = 8, at
+        cdef uint32_t known = topic_partitions(topic_load(row))
+        cdef uint64_t area = topic_leaders(row)
+        cdef const uint8_t *former = self.leaders + <uint32_t>area
+        cdef const uint8_t *wanted = <const uint8_t *>PyBytes_AS_STRING(leaders)
+        if count > area >> 32:
+            while room < count:
+                room *= 2
+            at = self.header.leaders_used
+            if room > CYP_LEADERS_BYTES - at:
+                raise OverflowError(f"the metadata snapshot has no space for {count} more partitions")
+            self.header.leaders_used = at + room
+            for i in range(count):
+                store_relaxed8(&self.leaders[at + i], _share(wanted[i], former[i] if i < known else CYP_SHARE_NONE))
+            topic_move(row, at, room)
+            return
+        at = <uint32_t>area
+        for i in range(count):
+            store_relaxed8(&self.leaders[at + i], _share(wanted[i], former[i] if i < known else CYP_SHARE_NONE))
+
+    def forget(self, uint32_t number):
+        """Marks metadata that is not kept up to date any more: a front-end that does not use it yet asks for it."""
+        cdef cyp_topic_row *row = &self.rows[number]
+        topic_store(row, topic_load(row) | CYP_TOPIC_FORGOTTEN)
+
+    def announce_all(self):
+        """Announces a change of all rows. A successor calls this: its predecessor may have stored rows unannounced."""
+        self._announce(CYP_CHANGE_ALL)
+
+    cdef int _announce(self, uint32_t number) except -1:
+        cdef uint64_t position = load_relaxed(&self.header.published)
+        change_put(self.changes, position, number)
+        CRASHPOINT(b"publish.change-put")
+        change_publish(&self.header.published, position)
+        CRASHPOINT(b"publish.change-published")
+        return 0
+
+    def describe(self, uint32_t brokers, str last_error):
+        """Publishes the number of known brokers and the last error with the cluster."""
+        cdef bytes encoded = last_error.encode()[:CYP_SNAPSHOT_ERROR_BYTES]
+        cdef uint64_t text = load_relaxed(&self.header.text)
+        cdef char *place
+        store_relaxed32(&self.header.brokers, brokers)
+        if self.last_error() == encoded.decode(errors="replace"):
+            return
+        text = ((text >> 1) + 1) << 1 | ((text & 1) ^ 1)
+        place = <char *>self.header.texts + (text & 1) * CYP_SNAPSHOT_ERROR_BYTES
+        memset(place, 0, CYP_SNAPSHOT_ERROR_BYTES)
+        memcpy(place, <const char *>encoded, len(encoded))
+        store_release(&self.header.text, text)  # pairs with the acquire in Snapshot.last_error
+
+    def is_usable(self, uint32_t number):
+        """Returns whether there is metadata of the topic, without an error."""
+        row = self.row(number)
+        return row is not None and not row[0]
+
+    def brokers_known(self):
+        """Returns the number of brokers that describe() has published last."""
+        return self.brokers()
 
     def set_sticky(self, int number, int partition):
-        """The partition where records without a key of topic `number` go; -1: front-ends choose themselves."""
+        """Publishes the partition for records without a key of topic `number`; -1: front-ends choose themselves."""
         if not 0 <= number < <int>CYP_TOPICS_MAX:
-            raise ValueError(f"topic number {number}")
+            raise ValueError(f"the topic number must be from 0 to {CYP_TOPICS_MAX - 1}, not {number}")
         store_relaxed_i32(<int32_t *>(self.region.base + self.geometry.sticky_offset) + number, partition)
 
 
-cdef class SnapshotReader:
+cdef class SnapshotReader(Snapshot):
     """A front-end's side: owns the region, mapped read-only."""
 
     def __cinit__(self, int fd):
-        """Owns `fd` from here on. Raises ValueError for anything that is not a snapshot of our layout."""
-        snapshot_geometry(&self.geometry)
-        self.region = Region.attach(fd, self.geometry.region_bytes, False)
-        self.header = <cyp_snapshot_header *>self.region.base
-        if self.header.magic != CYP_SNAPSHOT_MAGIC or self.header.layout_version != CYP_LAYOUT_VERSION:
-            raise ValueError("the descriptor holds no metadata snapshot of this layout")
+        """Owns `fd` from here on. Raises ValueError if it is not a snapshot of our layout."""
+        cdef SnapshotGeometry geometry
+        snapshot_geometry(&geometry)
+        self._lay_out(Region.attach(fd, geometry.region_bytes, False))
+        self._check_layout()
 
     @property
     def version(self) -> int:
-        """Of the published picture; 0: none yet."""
-        self._check()
-        return load_acquire(&self.header.published) >> 1
-
-    def read(self):
-        """(version, brokers, last_error, {name: (number, error_code, leaders)}): a consistent picture."""
-        self._check()
-        return _read(self.header, self.region.base + self.geometry.buffers_offset)
-
-    def _check(self):
-        if fork_page()[0] != self.region.process or self.region.base == NULL:
+        """How many changes were published; 0 if none yet."""
+        if self.region.base == NULL or fork_page()[0] != self.region.process:
             raise ValueError("the snapshot is not mapped in this process")
+        return load_acquire(&self.header.published)

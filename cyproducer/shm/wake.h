@@ -1,7 +1,8 @@
-/* Wake-ups: whoever may sleep says so, fences, and looks again; whoever publishes fences and looks who sleeps.
+/* Wake-ups: a side that is about to sleep says so, fences, and looks again; a side that publishes fences, then looks
+ * whether the other side sleeps.
  *
- * Without the two sequentially consistent fences each side may miss the other (a store may pass a later load even on
- * x86), and a record would lie until somebody else's wake-up. */
+ * Without the two sequentially consistent fences each side can miss the other (a store may pass a later load even on
+ * x86), and a record would wait until some other wake-up. */
 #ifndef CYPRODUCER_WAKE_H
 #define CYPRODUCER_WAKE_H
 
@@ -10,27 +11,41 @@
 
 /* ------------------------------------------------------------------ the sender sleeps */
 
-/* After a publication that must be seen by `deadline_ns`: must the sender's eventfd be written?
- * `signalled` is the caller's memory of the last sleep epoch that it has signalled. */
-static inline bool cyp_sender_needs_wake(const cyp_snapshot_header *snapshot, uint64_t deadline_ns, uint64_t *signalled) {
-    cyp_fence_seq_cst(); /* pairs with the fence in cyp_sender_sleeps */
+/* A front-end's memory of its signals: the last epochs in which it has written the sender's eventfd. */
+typedef struct {
+    uint64_t sleep;
+    uint32_t idle;
+} cyp_signalled;
+
+/* Returns whether the sender's eventfd must be written, after a publication that the sender must see by `deadline_ns`.
+ * `idle` is the front-end's word in its outcomes region, see below. */
+static inline bool cyp_sender_needs_wake(
+    const cyp_snapshot_header *snapshot, const uint32_t *idle, uint64_t deadline_ns, cyp_signalled *signalled
+) {
+    cyp_fence_seq_cst(); /* pairs with the fences in cyp_sender_sleeps and cyp_front_end_idles */
+    uint32_t resting = cyp_load_acquire_u32(idle);
     uint64_t sleep = cyp_load_acquire_u64(&snapshot->sleep);
-    if (!(sleep & 1) || sleep == *signalled) return false;
-    if (deadline_ns >= cyp_load_relaxed_u64(&snapshot->next_wake_ns)) {
-        return false; /* it wakes by itself in time, or has no use for a wake-up */
+    if ((resting & 1) && resting != signalled->idle) {
+        signalled->idle = resting;
+        signalled->sleep = sleep; /* one write serves both */
+        return true;
     }
-    *signalled = sleep;
+    if (!(sleep & 1) || sleep == signalled->sleep) return false;
+    if (deadline_ns >= cyp_load_relaxed_u64(&snapshot->next_wake_ns)) {
+        return false; /* it wakes by itself in time, or must not be woken */
+    }
+    signalled->sleep = sleep;
     return true;
 }
 
-/* Is the sender in a sleep that a front-end may end? A hint: it may change at once. */
+/* Returns whether the sender sleeps and a front-end may wake it. A hint: it may change at once. */
 static inline bool cyp_sender_asleep(const cyp_snapshot_header *snapshot) {
     /* acquire: pairs with cyp_sender_sleeps, for next_wake_ns */
     return (cyp_load_acquire_u64(&snapshot->sleep) & 1) && cyp_load_relaxed_u64(&snapshot->next_wake_ns) != 0;
 }
 
-/* The sender is about to sleep; it must look at every reason to stay awake after this.
- * `next_wake_ns` 0: nobody is to wake it. */
+/* The sender is about to sleep. It must look at every reason to stay awake after this.
+ * `next_wake_ns` 0: front-ends do not wake it. */
 static inline void cyp_sender_sleeps(cyp_snapshot_header *snapshot, uint64_t next_wake_ns) {
     cyp_store_relaxed_u64(&snapshot->next_wake_ns, next_wake_ns);
     uint64_t epoch = (cyp_load_relaxed_u64(&snapshot->sleep) >> 1) + 1;
@@ -44,20 +59,38 @@ static inline void cyp_sender_wakes(cyp_snapshot_header *snapshot) {
     cyp_store_release_u64(&snapshot->sleep, cyp_load_relaxed_u64(&snapshot->sleep) & ~(uint64_t)1);
 }
 
+/* ------------------------------------------------------------------ a front-end is idle
+ *
+ * The sender looks at the submission rings of active front-ends only. One that has submitted nothing for a while is
+ * idle: its next submission writes the eventfd, whether the sender sleeps or not. */
+
+/* The sender stops looking at the front-end's ring; it must look at it once more after this. */
+static inline void cyp_front_end_idles(uint32_t *idle) {
+    cyp_store_release_u32(idle, (cyp_load_relaxed_u32(idle) + 1) | 1);
+    cyp_fence_seq_cst(); /* pairs with that in cyp_sender_needs_wake */
+}
+
+/* The sender looks at the ring again, from its next loop iteration on. */
+static inline void cyp_front_end_acts(uint32_t *idle) {
+    /* release: pairs with cyp_sender_needs_wake; a front-end that still sees itself idle signals once too often */
+    cyp_store_release_u32(idle, (cyp_load_relaxed_u32(idle) + 1) & ~1u);
+}
+
 /* ------------------------------------------------------------------ a waiter of the front-end sleeps */
 
-/* It is about to sleep (`epoch` odd, another one each time); it must look at the outcome ring after this. */
+/* A waiter is about to sleep (`epoch` is odd and different each time). It must look at the outcome ring after this. */
 static inline void cyp_waiter_sleeps(uint32_t *sleeping, uint32_t epoch) {
     cyp_store_release_u32(sleeping, epoch);
     cyp_fence_seq_cst(); /* pairs with the fence in cyp_waiter_needs_wake */
 }
 
-/* Nobody waits any more (`epoch` even). */
+/* No waiter sleeps any more (`epoch` is even). */
 static inline void cyp_waiter_wakes(uint32_t *sleeping, uint32_t epoch) {
     cyp_store_release_u32(sleeping, epoch); /* pairs with cyp_waiter_needs_wake, which may miss it */
 }
 
-/* After publishing outcomes: must the front-end be woken? `signalled`: the caller's memory. */
+/* Returns whether the front-end must be woken, after outcomes were published. `signalled`: the epoch of the caller's
+ * last wake-up. */
 static inline bool cyp_waiter_needs_wake(const uint32_t *sleeping, uint32_t *signalled) {
     cyp_fence_seq_cst(); /* pairs with the fence in cyp_waiter_sleeps */
     uint32_t epoch = cyp_load_acquire_u32(sleeping);

@@ -1,4 +1,4 @@
-"""Cython's view of wake.h: whoever may sleep says so, fences, and looks again."""
+"""Cython's view of wake.h: the wake-ups between front-ends and the sender."""
 
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -6,9 +6,15 @@ from cyproducer.shm.layout cimport cyp_snapshot_header
 
 
 cdef extern from "cyproducer/shm/wake.h" nogil:
+    ctypedef struct cyp_signalled:
+        uint64_t sleep
+        uint32_t idle
+
     bint sender_needs_wake "cyp_sender_needs_wake"(
-        const cyp_snapshot_header *snapshot, uint64_t deadline_ns, uint64_t *signalled
+        const cyp_snapshot_header *snapshot, const uint32_t *idle, uint64_t deadline_ns, cyp_signalled *signalled
     ) noexcept
+    void front_end_idles "cyp_front_end_idles"(uint32_t *idle) noexcept
+    void front_end_acts "cyp_front_end_acts"(uint32_t *idle) noexcept
     bint sender_asleep "cyp_sender_asleep"(const cyp_snapshot_header *snapshot) noexcept
     void sender_sleeps "cyp_sender_sleeps"(cyp_snapshot_header *snapshot, uint64_t next_wake_ns) noexcept
     void sender_wakes "cyp_sender_wakes"(cyp_snapshot_header *snapshot) noexcept

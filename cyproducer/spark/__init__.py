@@ -1,10 +1,11 @@
-"""The PySpark sink ``cyproducer``, batch and streaming: whole Arrow columns into the host's one producer.
+"""The PySpark sink ``cyproducer`` for batch and streaming, which sends whole Arrow columns to Kafka.
 
-Columns: ``value`` (binary or string, required), ``key`` (likewise), ``partition`` (int), ``timestamp``
-(TIMESTAMP), ``headers`` (array<struct<key:string,value:binary>>), ``topic`` (string; the option ``topic``
-stands in for it).
-Options: ``kafka.*`` are Kafka's producer settings; ``topic``, ``includeHeaders``, ``sender``.
-Delivery is at least once: a task ends when its own rows are acknowledged, and fails when one of them is not.
+Columns: ``value`` (binary or string, required), ``key`` (binary or string), ``partition`` (int), ``timestamp``
+(TIMESTAMP), ``headers`` (array<struct<key:string,value:binary>>), ``topic`` (string; the option ``topic`` overrides
+it). ``offset`` and ``timestampType``, which Spark's Kafka source adds, are ignored.
+Options: ``kafka.*`` are Kafka's producer settings; also ``topic``, ``includeHeaders``, ``sender``. Options of Spark's
+Kafka source are ignored with a warning.
+Delivery is at least once: a task succeeds when all of its rows are acknowledged, and fails when a row is not.
 
-Importing this package imports neither PySpark nor anything else: `writer` and `stream` do.
+This module imports nothing. `writer` and `stream` import PySpark.
 """

@@ -1,7 +1,9 @@
-"""Hands one task's Arrow batches to the producer and waits until its rows are acknowledged."""
+"""Send the Arrow batches of one task with the producer, and wait until all rows are acknowledged."""
 
 from __future__ import annotations
 
+import functools
+import gc
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -13,21 +15,21 @@ if TYPE_CHECKING:
     import pyarrow
 
 MAX_OUTSTANDING = 64
-"""Batches of a task that may wait for their acknowledgement; their bytes are bounded by ``buffer.memory``."""
+"""The most batches of a task without an acknowledgement. ``buffer.memory`` limits their bytes."""
 
 MAX_PRODUCERS = 4
-"""Producers kept per worker process; each owns a buffer of ``buffer.memory`` bytes."""
+"""The most producers that a worker process keeps. Each has a buffer of ``buffer.memory`` bytes."""
 
 _producers: OrderedDict[tuple[tuple[str, Any], ...], KafkaProducer] = OrderedDict()
 
 
 class DeliveryFailedError(RuntimeError):
-    """A row of this task was not acknowledged: the task fails, and Spark repeats it."""
+    """A row of this task was not acknowledged. The task fails, and Spark repeats it."""
 
 
 @dataclass
 class Delivery:
-    """What one task has had acknowledged: rows, key and value bytes, and rows by partition number."""
+    """The acknowledged rows of one task: their number, the bytes of keys and values, and rows by partition number."""
 
     rows: int = 0
     bytes: int = 0
@@ -35,26 +37,40 @@ class Delivery:
 
 
 def producer_for(settings: dict[str, Any]) -> KafkaProducer:
-    """The producer of this process for `settings`: made at first use, kept because Spark reuses its workers.
+    """Return the producer of this process for `settings`. It is created at its first use and kept for later tasks.
 
-    Spark kills idle workers without running exit handlers. Nothing is lost: a task has waited for its rows.
+    Spark kills idle workers without running exit handlers. No row is lost, because each task waits for its rows.
     """
+    _freeze_once()
     wanted = tuple(sorted(settings.items()))
     producer = _producers.pop(wanted, None) or KafkaProducer(**settings)
     _producers[wanted] = producer
     while len(_producers) > MAX_PRODUCERS:
-        # A worker runs one task at a time, so the one that was not used for longest is in nobody's use.
+        # A worker runs one task at a time, so the least recently used producer is not in use.
         _producers.popitem(last=False)[1].close()
     return producer
 
 
-def deliver(
-    producer: KafkaProducer, batches: Iterable[pyarrow.RecordBatch], topic: str | None
-) -> Delivery:
-    """Send every batch of one task and return when all rows are acknowledged. `topic` None: by their column.
+@functools.cache
+def _freeze_once() -> None:
+    """Exclude all objects that exist now from the garbage collections that PySpark runs after each task.
 
-    A full buffer blocks in `send_arrow` (up to ``max.block.ms``): that is the backpressure. The first failed
-    row ends the task at once: `DeliveryFailedError` holds the counts and the first error's text.
+    Otherwise each collection would visit every object of PySpark, pyarrow and NumPy. Garbage is collected first, so
+    that no garbage is kept.
+    """
+    import numpy  # noqa: F401 - every task uses it, so load it before freezing
+    import pyarrow.compute  # noqa: F401 - as above
+
+    gc.collect()
+    gc.freeze()
+
+
+def deliver(producer: KafkaProducer, batches: Iterable[pyarrow.RecordBatch], topic: str | None) -> Delivery:
+    """Send every batch of one task and return when all rows are acknowledged.
+
+    If `topic` is None, the column ``topic`` gives it. When the buffer is full, `send_arrow` blocks for up to
+    ``max.block.ms``, which is the back-pressure. The first failed row ends the task with `DeliveryFailedError`, which
+    contains the counts and the text of the first error.
     """
     done = Delivery()
     outstanding: deque[tuple[Any, int, int]] = deque()
@@ -72,15 +88,15 @@ def deliver(
             _settle(outstanding, done)
     except errors.KafkaError as error:
         raise DeliveryFailedError(
-            f"a row was not acknowledged, of the {sent} that this task sent ({done.rows} are known to be in "
-            f"Kafka); first error: {type(error).__name__}: {error.message}. Delivery is at least once: "
+            f"at least one of the {sent} rows that this task sent was not acknowledged ({done.rows} rows are known to "
+            f"be in Kafka); first error: {type(error).__name__}: {error.message}. Delivery is at least once: "
             "a repeated task sends all of its rows again"
         ) from error
     return done
 
 
 def _settle(outstanding: deque[tuple[Any, int, int]], done: Delivery) -> None:
-    """Wait for the oldest batch and count its rows; a failed row raises its error."""
+    """Wait for the oldest batch and count its rows. Raises the error of a failed row."""
     import numpy
 
     future, rows, size = outstanding[0]
@@ -93,7 +109,7 @@ def _settle(outstanding: deque[tuple[Any, int, int]], done: Delivery) -> None:
 
 
 def _payload_bytes(batch: pyarrow.RecordBatch) -> int:
-    """Bytes of all keys and values."""
+    """Return the number of bytes of all keys and values."""
     import pyarrow.compute as compute
 
     columns = [batch.column(name) for name in ("value", "key") if name in batch.schema.names]

@@ -1,39 +1,96 @@
-"""Options of ``format("cyproducer")`` as the producer's settings, checked on the driver before any task."""
+"""Convert the options of ``format("cyproducer")`` to producer settings; check them on the driver before any task."""
 
 from __future__ import annotations
 
 import difflib
 
-from cyproducer.config import SETTINGS, Settings
+from cyproducer.config.kinds import is_topic_name
+from cyproducer.config.settings import SETTINGS, Settings
 from cyproducer.errors import KafkaConfigurationError
-from cyproducer.kinds import is_topic_name
 
 PREFIX = "kafka."
 OWN = ("topic", "includeHeaders", "sender")
 
 SPARK = frozenset({"path", "checkpointlocation", "queryname"})
-"""What Spark itself puts among a sink's options; none of it is ours."""
+"""Options that Spark itself adds to those of a sink. The sink ignores them."""
+
+CONSUMER = (
+    "allow.auto.create.topics",
+    "auto.commit.interval.ms",
+    "check.crcs",
+    "client.rack",
+    "default.api.timeout.ms",
+    "exclude.internal.topics",
+    "fetch.max.bytes",
+    "fetch.max.wait.ms",
+    "fetch.min.bytes",
+    "group.id",
+    "group.instance.id",
+    "group.protocol",
+    "group.remote.assignor",
+    "heartbeat.interval.ms",
+    "isolation.level",
+    "max.partition.fetch.bytes",
+    "max.poll.interval.ms",
+    "max.poll.records",
+    "partition.assignment.strategy",
+    "session.timeout.ms",
+    "share.acknowledgement.mode",
+    "share.acquire.mode",
+)
+"""Settings of Kafka's consumer that its producer does not have, without those that Spark's Kafka source refuses."""
+
+SOURCE = {
+    name.lower(): name
+    for name in (
+        "assign",
+        "subscribe",
+        "subscribePattern",
+        "startingOffsets",
+        "endingOffsets",
+        "startingTimestamp",
+        "endingTimestamp",
+        "startingOffsetsByTimestamp",
+        "endingOffsetsByTimestamp",
+        "startingOffsetsByTimestampStrategy",
+        "failOnDataLoss",
+        "kafkaConsumer.pollTimeoutMs",
+        "fetchOffset.numRetries",
+        "fetchOffset.retryIntervalMs",
+        "maxOffsetsPerTrigger",
+        "minOffsetsPerTrigger",
+        "maxTriggerDelay",
+        "minPartitions",
+        "maxRecordsPerPartition",
+        "groupIdPrefix",
+        *(PREFIX + name for name in CONSUMER),
+    )
+}
+"""Options of Spark's Kafka source, by lower-case name. Applications often give the same options to source and sink."""
 
 REFUSED = {
-    "key.serializer": "keys are sent as they are; convert the column 'key' with DataFrame operations",
-    "value.serializer": "values are sent as they are; convert the column 'value' with DataFrame operations",
+    "key.serializer": "keys are sent unchanged; convert the column 'key' with DataFrame operations",
+    "value.serializer": "values are sent unchanged; convert the column 'value' with DataFrame operations",
     "interceptor.classes": "change the rows with DataFrame operations instead",
     "interceptors": "change the rows with DataFrame operations instead",
     "transactional.id": "this sink delivers at least once and opens no transactions",
     "transaction.timeout.ms": "this sink delivers at least once and opens no transactions",
 }
-"""Producer settings that mean nothing here, by dotted name, with the reason: none is ignored in silence."""
+"""Producer settings that the sink does not support, by dotted name, with the reason. None is ignored silently."""
 
 
 def parse_options(options: dict[str, str]) -> tuple[dict[str, str], str | None]:
     """Split Spark's options (keys in any case) into producer settings (Kafka's dotted names) and the topic.
 
-    Raise KafkaConfigurationError for an option that is unknown, refused, or has a wrong value, and when
-    neither brokers nor a sender are named. An unknown option's value is never printed: it may be a secret.
+    Raise KafkaConfigurationError for an option that is unknown, refused, or has a wrong value, and if there are
+    neither brokers nor a sender. The value of an unknown option is never shown, because it may be a secret.
+    Options of Spark's Kafka source are skipped; `source_options` returns them.
     """
     settings: dict[str, str] = {}
     topic = None
     for name, value in sorted((name.lower(), value) for name, value in options.items()):
+        if name in SOURCE:
+            continue
         if name == "sender" or name.startswith(PREFIX):
             setting = _setting(name)
             if setting in settings:
@@ -48,14 +105,19 @@ def parse_options(options: dict[str, str]) -> tuple[dict[str, str], str | None]:
     if "sender" not in settings and "bootstrap.servers" not in settings:
         raise KafkaConfigurationError(
             "the option 'kafka.bootstrap.servers' is missing: give the brokers as host:port, separated by "
-            "commas (or 'sender', the socket of a sender that was started on purpose)"
+            "commas, or give the option 'sender', the socket of a running sender"
         )
     _check(settings)
     return settings, topic
 
 
+def source_options(options: dict[str, str]) -> tuple[str, ...]:
+    """Return the given options that only Spark's Kafka source uses, in Spark's spelling."""
+    return tuple(sorted(SOURCE[name] for name in map(str.lower, options) if name in SOURCE))
+
+
 def _check(settings: dict[str, str]) -> None:
-    """Names and values of the ``kafka.*`` options, by the producer's own rules."""
+    """Check names and values of the ``kafka.*`` options by the rules of the producer."""
     try:
         Settings.parse(**settings)
     except KafkaConfigurationError as error:
@@ -76,27 +138,25 @@ def _unknown(name: str) -> KafkaConfigurationError:
 
 
 def _setting(option: str) -> str:
-    """The dotted name of the producer's setting; an error for one that means nothing in Spark."""
+    """Return the dotted name of the producer's setting. Raises KafkaConfigurationError if the sink refuses it."""
     name = option.removeprefix(PREFIX).replace("_", ".")
     if name in REFUSED:
-        raise KafkaConfigurationError(
-            f"the option 'kafka.{name}' is not supported by the Spark sink: {REFUSED[name]}"
-        )
+        raise KafkaConfigurationError(f"the option 'kafka.{name}' is not supported by the Spark sink: {REFUSED[name]}")
     return name
 
 
 def _topic(value: str) -> str:
-    # Trimmed, as Spark's own sink does; what Kafka would refuse row by row is refused here once.
+    # The name is trimmed, as in Spark's own sink. A name that Kafka would refuse for each row is refused here once.
     topic = value.strip()
     if not is_topic_name(topic):
         raise KafkaConfigurationError(
-            f"the option 'topic' is {value!r}; a topic's name has 1 to 249 of the characters a-z, A-Z, 0-9, "
+            f"the option 'topic' is {value!r}; the name of a topic has 1 to 249 of the characters a-z, A-Z, 0-9, "
             "'.', '_' and '-', and is not '.' or '..'"
         )
     return topic
 
 
 def _boolean(option: str, value: str) -> None:
-    # Spark's own sink sends a column 'headers' whatever this option says, and so does this one.
+    # Spark's own sink sends a column 'headers' independently of this option, and so does this sink.
     if value.strip().lower() not in ("true", "false"):
-        raise KafkaConfigurationError(f"the option '{option}' is {value!r}; allowed are true and false")
+        raise KafkaConfigurationError(f"the option '{option}' is {value!r}; use true or false")

@@ -1,4 +1,4 @@
-"""The streaming writer: ``df.writeStream.format("cyproducer")``. PySpark has Arrow ones since 4.1."""
+"""The streaming writer: ``df.writeStream.format("cyproducer")``. PySpark supports Arrow writers since 4.1."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ if TYPE_CHECKING:
 
 
 class KafkaStreamWriter(DataSourceStreamArrowWriter):
-    """Writes the micro-batches of a query to Kafka, at least once: a replayed micro-batch is sent again.
+    """Writes the micro-batches of a query to Kafka, at least once: a repeated micro-batch is sent again.
 
-    Spark makes a second one for commit and abort, in another process, so it holds nothing but the plan.
+    Spark creates a second writer for commit and abort, in another process, so a writer holds nothing but the plan.
     """
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> TaskCommit:
-        """Send one partition of the micro-batch; raise when a row is not acknowledged."""
+        """Send one partition of the micro-batch. Raises DeliveryFailedError if a row is not acknowledged."""
         return write_task(self.plan, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Every task of the micro-batch is done."""
+        """Log that every task of the micro-batch is finished."""
         log_commit(messages, f"micro-batch {batchId}")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """The micro-batch failed or the query was stopped in it."""
+        """Log that the micro-batch failed, or that the query was stopped during it."""
         log_abort(messages, f"micro-batch {batchId}")
 
 
-def stream_writer(options: dict[str, str], schema: StructType, overwrite: bool) -> KafkaStreamWriter:
-    """Check options, columns and mode on the driver; the result is pickled to the executors."""
-    return KafkaStreamWriter(plan_of(options, schema, overwrite))
+def stream_writer(options: dict[str, str], schema: StructType) -> KafkaStreamWriter:
+    """Check options and columns on the driver, and return a writer, which is pickled for the executors."""
+    return KafkaStreamWriter(plan_of(options, schema))

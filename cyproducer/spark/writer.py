@@ -1,7 +1,8 @@
-"""The batch writer: ``df.write.format("cyproducer")``, and what it shares with the streaming one."""
+"""The batch writer: ``df.write.format("cyproducer")``, and the functions that it shares with the streaming writer."""
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from cyproducer.spark.delivery import deliver, producer_for
-from cyproducer.spark.options import parse_options
+from cyproducer.spark.options import parse_options, source_options
 from cyproducer.spark.schema import check_columns
 
 if TYPE_CHECKING:
@@ -20,55 +21,85 @@ if TYPE_CHECKING:
 logger = logging.getLogger("cyproducer.spark")
 
 
+class NotWrittenError(RuntimeError):
+    """Spark is about to record rows as written although it never passed them to this sink."""
+
+
 @dataclass(frozen=True)
 class Plan:
-    """All that a task needs, pickled to the executors. Its repr shows no setting: some are secrets."""
+    """Everything that a task needs, pickled for the executors. Its repr shows no settings, which may be secrets."""
 
     settings: dict[str, Any] = field(repr=False)
     topic: str | None
+    columns: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class TaskCommit(WriterCommitMessage):
-    """A finished task: acknowledged rows, bytes of their keys and values, rows by Kafka partition number."""
+    """A finished task: number of acknowledged rows, bytes of keys and values, rows by Kafka partition number."""
 
     rows: int
     bytes: int
     partitions: dict[int, int]
 
 
-def plan_of(options: dict[str, str], schema: StructType, overwrite: bool) -> Plan:
-    """Check all that can be checked without a broker; ValueError (KafkaConfigurationError is one)."""
-    if overwrite:
-        raise ValueError(
-            "cyproducer cannot overwrite a Kafka topic; use mode('append'), in streaming outputMode('append')"
-        )
+def plan_of(options: dict[str, str], schema: StructType) -> Plan:
+    """Check everything that can be checked without a broker, and return the plan.
+
+    Raises ValueError, of which KafkaConfigurationError is a subclass.
+    """
     settings, topic = parse_options(options)
-    check_columns(schema, topic)
-    return Plan(settings, topic)
+    columns = check_columns(schema, topic)
+    _warn_of_ignored("option", source_options(options))
+    _warn_of_ignored("column", tuple(name for name in schema.names if name not in columns))
+    return Plan(settings, topic, columns)
+
+
+@functools.cache
+def _warn_of_ignored(kind: str, names: tuple[str, ...]) -> None:
+    """Warn once per process: Spark makes a plan twice in each micro-batch."""
+    if names:
+        logger.warning("ignored, because only Spark's Kafka source uses it: %s %s", kind, ", ".join(names))
 
 
 def write_task(plan: Plan, batches: Iterator[pyarrow.RecordBatch]) -> TaskCommit:
-    """One task, on an executor: send every row and wait for its acknowledgement."""
-    done = deliver(producer_for(plan.settings), batches, plan.topic)
+    """Run one task on an executor: send every row and wait for its acknowledgement."""
+    selected = (batch.select(plan.columns) for batch in batches)
+    done = deliver(producer_for(plan.settings), selected, plan.topic)
     return TaskCommit(done.rows, done.bytes, done.partitions)
 
 
 def log_commit(messages: list[Any], where: str) -> None:
-    """Say what was written. There is nothing to commit: a task that ended well has its rows in Kafka."""
+    """Log what was written. There is nothing to commit, because the rows of a finished task are in Kafka.
+
+    Raise NotWrittenError if a task has no message, because then Spark has not called `write()` for its rows.
+    """
     tasks = [message for message in messages if message is not None]
+    if len(tasks) < len(messages):
+        raise NotWrittenError(
+            f"{where}: {len(messages) - len(tasks)} of {len(messages)} tasks ended without a call of write(), so "
+            "their rows are not in Kafka. Spark never calls it with trigger(continuous=...), which needs a "
+            "sink on the JVM. Stop this query and start it with trigger(processingTime=...) or "
+            "trigger(availableNow=True) and a new checkpoint, because this checkpoint counts the offsets as read"
+        )
     logger.info(
         "%s written: %d rows, %d bytes of keys and values, %d tasks",
-        where, sum(task.rows for task in tasks), sum(task.bytes for task in tasks), len(tasks),
+        where,
+        sum(task.rows for task in tasks),
+        sum(task.bytes for task in tasks),
+        len(tasks),
     )
 
 
 def log_abort(messages: list[Any], where: str) -> None:
-    """Say what stays in Kafka: a row cannot be taken back, and a repeated job sends it again."""
+    """Log what stays in Kafka. A row cannot be removed, and a repeated job sends it again."""
     tasks = [message for message in messages if message is not None]
     logger.warning(
         "%s failed: %d of %d tasks had finished, and their %d rows stay in Kafka (delivery is at least once)",
-        where, len(tasks), len(messages), sum(task.rows for task in tasks),
+        where,
+        len(tasks),
+        len(messages),
+        sum(task.rows for task in tasks),
     )
 
 
@@ -79,18 +110,20 @@ class KafkaBatchWriter(DataSourceArrowWriter):
         self.plan = plan
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> TaskCommit:
-        """Send one partition of the DataFrame; raise when a row is not acknowledged."""
+        """Send one partition of the DataFrame. Raises DeliveryFailedError if a row is not acknowledged."""
         return write_task(self.plan, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Every task is done."""
+        """Log that every task is finished."""
         log_commit(messages, "batch")
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """The job failed."""
+        """Log that the job failed."""
         log_abort(messages, "batch")
 
 
 def batch_writer(options: dict[str, str], schema: StructType, overwrite: bool) -> KafkaBatchWriter:
-    """Check options, columns and mode on the driver; the result is pickled to the executors."""
-    return KafkaBatchWriter(plan_of(options, schema, overwrite))
+    """Check options, columns and mode on the driver, and return a writer, which is pickled for the executors."""
+    if overwrite:
+        raise ValueError("cyproducer cannot overwrite a Kafka topic; use mode('append')")
+    return KafkaBatchWriter(plan_of(options, schema))

@@ -1,4 +1,4 @@
-/* The checksum that a machine chooses, against the portable one, for every length and alignment around the loops. */
+/* Compares the CRC-32C that this machine chooses with the portable one, for lengths and alignments around the loops. */
 #include <stdio.h>
 #include <stdlib.h>
 

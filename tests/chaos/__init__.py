@@ -1,4 +1,4 @@
-"""Chaos: front-ends, sender, supervisor and brokers are killed and stopped at random; nothing may be lost.
+"""Chaos runs: front-ends, sender, supervisor and brokers are killed and stopped at random; no record may be lost.
 
 `python -m tests.chaos --help` runs it from the source tree.
 """

@@ -1,4 +1,4 @@
-"""`python -m tests.chaos`, from the source tree."""
+"""Run the chaos command from the source tree: `python -m tests.chaos`."""
 
 import sys
 from pathlib import Path

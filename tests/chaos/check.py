@@ -1,4 +1,4 @@
-"""Compares what the front-ends were promised (their journals) with what the topic holds."""
+"""Compares the results that the front-ends got (their journals) with the contents of the topic."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -15,14 +15,14 @@ from chaos.records import parse
 from cyproducer import errors
 
 READ_S = 120.0
-#: (pid, monotonic ns) of SIGKILLs.
+#: (pid, monotonic ns) of each SIGKILL.
 Kills = Iterable[tuple[int, int]]
 EXAMPLES = 5
 
 
 @dataclass
 class Log:
-    """Every record of a topic: incarnation, number, partition, offset; `strange`: bytes that nobody has sent."""
+    """Every record of a topic: incarnation, number, partition, offset; `strange`: bytes that no front-end has sent."""
 
     incarnation: "np.ndarray"
     number: "np.ndarray"
@@ -37,12 +37,17 @@ class Log:
 
 
 def read_log(servers: str, topic: str) -> Log:
-    """Reads the whole topic with a client that is not ours. Raises AssertionError if it does not end in time."""
+    """Reads the whole topic with a foreign client. Raises AssertionError if that does not end in time."""
     consumer = Consumer(
         {
-            "bootstrap.servers": servers, "group.id": "chaos", "enable.auto.commit": False,
-            "isolation.level": "read_committed", "auto.offset.reset": "error", "fetch.wait.max.ms": 50,
-            "check.crcs": True, "log_level": 0,
+            "bootstrap.servers": servers,
+            "group.id": "chaos",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+            "fetch.wait.max.ms": 50,
+            "check.crcs": True,
+            "log_level": 0,
         }
     )
     rows: list[tuple[int, int, int, int]] = []
@@ -85,8 +90,16 @@ class Report:
     counts: Counter[str] = field(default_factory=Counter)
 
     KINDS = (
-        "lost", "duplicated", "reordered", "wrong offset", "foreign", "failed", "failed yet delivered",
-        "refused yet delivered", "two outcomes", "no outcome",
+        "lost",
+        "duplicated",
+        "reordered",
+        "wrong offset",
+        "foreign",
+        "failed",
+        "failed yet delivered",
+        "refused yet delivered",
+        "two outcomes",
+        "no outcome",
     )
 
     def add(self, kind: str, count: int, example: str) -> None:
@@ -108,7 +121,7 @@ class Report:
         return not self.defects
 
     def lines(self) -> list[str]:
-        """The report as text."""
+        """Returns the report as text."""
         found = [f"{name:24} {count:>10,}" for name, count in sorted(self.counts.items())]
         for kind in (*self.KINDS, *sorted(set(self.defects) - set(self.KINDS))):
             found.append(f"{kind:24} {self.defects[kind]:>10,}")
@@ -117,23 +130,24 @@ class Report:
 
 
 class _Falls:
-    """What the falls of supervisor and sender excuse in one front-end's life; `killed`: when it was, or None."""
+    """What the falls of supervisor and sender excuse for one front-end; `killed`: when it was killed, or None."""
 
     def __init__(self, life: Life, falls: Sequence[Fall], killed: int | None) -> None:
         self.life = life
         self.all = falls
         self.mine = [fall for fall in falls if life.began <= fall.end]
-        self.exits = life.ended == EXIT and killed is None  # it gives to a successor what it still can
+        # an orderly exit hands unsent batches to a successor if it can
+        self.exits = life.ended == EXIT and killed is None
         self.died = 0 if self.exits else life.end or life.last if killed is None else killed
 
     def may_be_missing(self) -> "np.ndarray":
-        """Records that only the fallen held: a dead front-end's, or of one that died before it found others."""
+        """Returns the records that only the dead processes held: their front-end died or did not reattach."""
         found = np.zeros(self.life.count, bool)
         if self.life.ended == CLOSED:
             return found
         for fall in self.mine:
             held = self._mask(fall.held)
-            # Who lives gets the outcome of what had gone out, but perhaps has not journaled it yet.
+            # A living front-end gets the outcome of batches in flight, but perhaps has not journaled it yet.
             told = self._mask(fall.at_begin) | held
             found |= held | told & (self.life.bulk | (self.exits and fall.begin > self.life.end))
             if self.died >= fall.begin and not self._safe_between(fall, self.died):
@@ -146,7 +160,7 @@ class _Falls:
         return found
 
     def _safe_between(self, fall: Fall, until: int) -> bool:
-        """Had a sender that lived after `fall` got everything?"""
+        """Returns whether a sender that lived after `fall` had taken everything over."""
         return any(
             fall.begin < when <= until
             and founder != fall.founder
@@ -155,7 +169,7 @@ class _Falls:
         )
 
     def may_be_unknown(self) -> "np.ndarray":
-        """Records that were on the way when both fell."""
+        """Returns the records in flight when both processes died."""
         found = np.zeros(self.life.count, bool)
         for fall in self.mine:
             found |= (self.life.intended <= fall.end) & (self.life.resolved >= fall.begin)
@@ -163,7 +177,7 @@ class _Falls:
 
 
 def compare(lives: list[Life], log: Log, falls: Sequence[Fall] = (), killed: Kills = ()) -> Report:
-    """`falls`: of supervisor and sender together; `killed`: front-ends."""
+    """Compares journals and log; `falls`: deaths of supervisor and sender together; `killed`: front-ends."""
     report = Report()
     deaths: dict[int, list[int]] = {}
     for pid, when in killed:
@@ -197,15 +211,15 @@ def _compare_one(
     report.add_records("two outcomes", life, np.flatnonzero(life.outcomes > 1))
     report.add_records("lost", life, np.flatnonzero(acked & (there == 0)), "acknowledged")
     missing = pending & (there == 0)
-    fallen = missing & falls.may_be_missing()
-    report.counts["gone with all who held it"] += int(fallen.sum())
-    report.add_records("lost", life, np.flatnonzero(missing & ~fallen), "accepted")
+    excused = missing & falls.may_be_missing()
+    report.counts["gone with its holders"] += int(excused.sum())
+    report.add_records("lost", life, np.flatnonzero(missing & ~excused), "accepted")
     report.add_records("refused yet delivered", life, np.flatnonzero(life.refused & (there > 0)))
     unknown = failed & (life.error == errors.OUTCOME_UNKNOWN) | failed & (life.error == errors.SENDER_LOST)
     for code in np.unique(life.error[failed]):
         report.counts[f"error {errors.name_for_code(int(code))}"] += int((failed & (life.error == code)).sum())
     allowed = failed & (life.error == errors.SENDER_LOST) & falls.may_be_unknown()
-    report.counts["unknown, both fell"] += int(allowed.sum())
+    report.counts["unknown, both died"] += int(allowed.sum())
     report.add_records("failed", life, np.flatnonzero(failed & ~allowed), _codes(life, failed & ~allowed))
     report.add_records("failed yet delivered", life, np.flatnonzero(failed & ~unknown & ~life.some & (there > 0)))
     if life.ended == CLOSED:
@@ -237,10 +251,14 @@ def _check_order(
 
 
 def _check_offsets(
-    report: Report, life: Life, acked: "np.ndarray", number: "np.ndarray", partition: "np.ndarray",
+    report: Report,
+    life: Life,
+    acked: "np.ndarray",
+    number: "np.ndarray",
+    partition: "np.ndarray",
     offset: "np.ndarray",
 ) -> None:
-    """The acknowledged partition and offset are those of one of the record's places in the log."""
+    """Checks that the acknowledged partition and offset are one of the record's places in the log."""
     said = acked & (life.offset >= 0)
     report.counts["offset unknown"] += int((acked & (life.offset < 0)).sum())
     right = np.zeros(life.count, bool)
@@ -259,5 +277,5 @@ def check(
 
 
 def percentile(values: Any, share: float) -> float:
-    """Of a list of numbers; nan if it is empty."""
+    """Returns the percentile of a list of numbers; nan if it is empty."""
     return float(np.percentile(values, share * 100)) if len(values) else float("nan")

@@ -1,4 +1,4 @@
-"""The command line: kills and stops at random, and what became of every record."""
+"""The command line of chaos runs: random kills and stops, and a report on every record."""
 
 import argparse
 import os
@@ -13,7 +13,7 @@ from support.process import script_environment
 
 from chaos.monkey import ACTIONS
 from chaos.run import Plan, run
-from cyproducer.cli.kafka_node import KafkaCluster
+from cyproducer.devkafka.node import KafkaCluster
 
 
 def arguments() -> argparse.Namespace:
@@ -21,21 +21,19 @@ def arguments() -> argparse.Namespace:
         prog="python -m tests.chaos", description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     parser.add_argument("--kills", type=int, default=50, help="SIGKILLs; stops come on top")
-    parser.add_argument("--seed", type=int, default=None, help="of the schedule; drawn and told if not given")
-    parser.add_argument("--minutes", type=float, default=None, help="for the kills; 1.5 s each if not given")
+    parser.add_argument("--seed", type=int, default=None, help="seed of the schedule; drawn and printed if not given")
+    parser.add_argument("--minutes", type=float, default=None, help="duration of the kills; 1.5 s each if not given")
     parser.add_argument("--rate", type=float, default=300, help="records a second of each of the 8 front-ends")
+    parser.add_argument("--only", action="append", choices=sorted(ACTIONS), help="only this action; may be repeated")
     parser.add_argument(
-        "--only", action="append", choices=sorted(ACTIONS), help="only this action, or these; may be repeated"
+        "--double-starts", type=int, metavar="N", help="instead of a run: start two senders at once, N times; no broker"
     )
-    parser.add_argument(
-        "--double-starts", type=int, metavar="N", help="instead: N times two senders are started at once; no broker"
-    )
-    parser.add_argument("--keep", metavar="DIR", help="where journals and logs stay; removed if clean and not given")
+    parser.add_argument("--keep", metavar="DIR", help="for journals and logs; default: temporary, removed if clean")
     return parser.parse_args()
 
 
 def double_starts(rounds: int, seed: int) -> int:
-    """Prints how the rounds ended; the exit status."""
+    """Prints how the rounds ended; returns the exit status."""
     with tempfile.TemporaryDirectory(prefix="cyp-") as runtime:
         environment = script_environment({"CYPRODUCER_RUNTIME_DIR": runtime})
         ended = subprocess.run([sys.executable, "-m", "chaos.starts", str(rounds), str(seed)], env=environment)

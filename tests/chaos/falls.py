@@ -1,7 +1,8 @@
-"""What goes with a supervisor and its sender when both die: nobody else holds a dead front-end's memory.
+"""Finds the records that are lost with a supervisor and its sender, when front-ends that are dead too had sent them.
 
-Nothing here is a guess about time. A dead front-end's arena does not change any more, so the records in it that
-were not done when both processes were gone are exactly those that may be missing.
+No other process holds the memory of such front-ends. Nothing here depends on guesses about time: the arena of a dead
+front-end does not change, so its records that were not done when both processes were gone are exactly those that may be
+missing.
 """
 
 import contextlib
@@ -17,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from chaos.records import named_in
-from cyproducer.shm.handshake import peer_credentials
+from cyproducer.host.control_messages import peer_credentials
 
 _ARENA = "cyproducer-arena"
 # layout.h: magic, layout_version, slot_count, ring_entries, slots_offset, ring_offset, chunks_offset
@@ -33,12 +34,12 @@ _FOLLOW_S = 0.005
 
 @dataclass
 class Fall:
-    """Supervisor and sender died with nobody to succeed them.
+    """The death of a supervisor and its sender without a successor.
 
     begin, end  before the first signal, and when both were gone (monotonic ns)
-    founder     pid of the supervisor that had made the socket: the name of this line of processes
-    held        {incarnation: numbers} of the records in arenas that were not done at the end; of a front-end
-                that lived on at that time, this is what it had not given up itself
+    founder     pid of the supervisor that made the socket: it identifies this line of processes
+    held        {incarnation: numbers} of the records in arenas that were not done at the end; if the front-end
+                lived on, those that it had not given up itself
     at_begin    the same at the beginning
     """
 
@@ -50,7 +51,7 @@ class Fall:
 
 
 class Arenas:
-    """The arenas that some processes hold, kept to be read when those are gone."""
+    """Keeps the arenas that some processes hold, to read them after the end of these processes."""
 
     def __init__(self, pids: list[int]) -> None:
         self.pids = pids
@@ -58,7 +59,7 @@ class Arenas:
         self.take()
 
     def take(self) -> None:
-        """Keeps those that have come in the meantime as well."""
+        """Keeps the arenas that were added in the meantime as well."""
         for pid in self.pids:
             with contextlib.suppress(OSError):
                 for entry in os.listdir(f"/proc/{pid}/fd"):
@@ -75,7 +76,7 @@ class Arenas:
                 os.close(fd)
 
     def read(self) -> dict[int, set[int]]:
-        """{incarnation: numbers} of all records that are not done."""
+        """Returns {incarnation: numbers} of all records that are not done."""
         found: dict[int, set[int]] = {}
         for fd in self.fds.values():
             for incarnation, number in _not_done(fd):
@@ -90,7 +91,7 @@ class Arenas:
 
 @contextlib.contextmanager
 def falling(pids: list[int], founder: int) -> Iterator[Fall]:
-    """Within the block the processes fall; the Fall that it yields is complete at its end."""
+    """Covers the death of the processes with its block; the Fall that it yields is complete at the end of the block."""
     fall = Fall(time.monotonic_ns(), 0, founder)
     arenas, over = Arenas(pids), threading.Event()
     fall.at_begin = arenas.read()
@@ -112,9 +113,9 @@ def falling(pids: list[int], founder: int) -> Iterator[Fall]:
 
 
 def _not_done(fd: int) -> list[tuple[int, int]]:
-    """(incarnation, number) of the records in an arena's chunks that are open or closed but not done.
+    """Yields (incarnation, number) of the records in an arena's chunks that are open or closed but not done.
 
-    Of an owner that lives, chunks may be freed and used again meanwhile: those were settled.
+    If the owner lives, chunks may be freed and used again meanwhile: the batches in those were settled.
     """
     _, _, slots, _, slots_offset, _, chunks_offset = _HEADER.unpack(os.pread(fd, _HEADER.size, 0))
     table = os.pread(fd, slots * _ROW_WORDS * _WORD.size, slots_offset)
@@ -131,7 +132,7 @@ def _not_done(fd: int) -> list[tuple[int, int]]:
 
 
 def founder_of(path: str) -> int:
-    """Pid of the process that listens, or whose socket was inherited by the one that does; 0: nobody answers."""
+    """Returns the pid of the process that listens, or that made the socket and passed it on; 0: no process answers."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
         sock.settimeout(1.0)
         try:

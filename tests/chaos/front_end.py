@@ -1,7 +1,7 @@
-"""One front-end of a chaos run: sends records of all sorts and journals what it was promised.
+"""One front-end of a chaos run: sends records of all kinds and journals every result.
 
-Every record has an intent line before `send()` and an accepted (or refused) line after it; every outcome has a
-line. A bulk call is one intent and one acceptance for all of its rows.
+Every record has an intent line before `send()` and an accepted (or refused) line after it; every outcome has a line. A
+bulk call is one intent and one acceptance for all of its rows.
 """
 
 import atexit
@@ -18,7 +18,7 @@ from typing import Any
 
 from chaos import journal
 from chaos.records import value_of
-from cyproducer.shm.handshake import peer_credentials
+from cyproducer.host.control_messages import peer_credentials
 
 FINISH_S = 120.0
 _PR_SET_PDEATHSIG = 1
@@ -27,13 +27,13 @@ _leaving: "list[FrontEnd]" = []
 
 @dataclass
 class Order:
-    """What a front-end is to do; travels as JSON.
+    """The instructions for a front-end; passed as JSON.
 
-    rate      records a second, about
-    limit     records after which it leaves (to a master: about so many for a worker that it recycles); 0: none
+    rate      approximate number of records a second
+    limit     records after which it leaves (for workers that a master recycles: approximately); 0: no limit
     ending    how it leaves then: "close", "exit" (sys.exit without close) or "_exit"
-    callbacks outcomes by on_delivery instead of by futures
-    sizes     of the values: {bytes: weight}
+    callbacks take outcomes by on_delivery instead of by futures
+    sizes     sizes of the values: {bytes: weight}
     """
 
     settings: dict[str, Any]
@@ -55,24 +55,24 @@ class Order:
 
 
 def die_with_parent(parent: int) -> None:
-    """SIGKILL when the parent's thread ends, so that a run that is killed leaves nothing."""
+    """Makes the kernel send SIGKILL when the parent's thread ends, so that a killed run leaves nothing."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def _last_words() -> None:
-    """The outcomes that came while the producer's own exit waited for them."""
+    """Journals the outcomes that came while the producer's own exit waited for them."""
     for front_end in _leaving:
         front_end._collect()
 
 
-# A front-end's process loads the producer's module later, and handlers run in reverse.
+# A front-end's process loads the producer's module later, and exit handlers run in reverse order.
 atexit.register(_last_words)
 
 
 class FrontEnd:
-    """A producer and its journal. `run` returns when it was told to stop or its limit is reached."""
+    """A producer and its journal. `run` returns when the front-end is told to stop or its limit is reached."""
 
     def __init__(self, order: Order, producer: Any) -> None:
         self.order = order
@@ -128,23 +128,23 @@ class FrontEnd:
 
     def _attach(self) -> None:
         before = time.monotonic_ns()
-        self.producer._attach(time.monotonic() + self.producer_patience())
+        self.producer._attach(time.monotonic() + self.attach_timeout_s())
         self.journal.put(journal.ATTACHED, 0, time.monotonic_ns() - before)
         self._look_at_session()
 
     def _look_at_session(self) -> None:
-        """Journals that another sender has all that was accepted, once it has."""
+        """Journals that another sender has taken over all accepted records, once it has."""
         session = self.producer._session
-        if session is self.session or session.inherited or not session.alive:
+        if session is self.session or session.unsent_lists or not session.alive:
             return
         try:
             founder, _, _ = peer_credentials(session.attachment.socket)
         except OSError:
-            return  # this one has just ended as well
+            return  # this sender has just ended as well
         self.session = session
         self.journal.put(journal.SAFE, self.sent, founder)
 
-    def producer_patience(self) -> float:
+    def attach_timeout_s(self) -> float:
         return float(self.order.settings.get("max_block_ms", 60_000)) / 1000
 
     def _where(self) -> dict[str, Any]:
@@ -234,7 +234,7 @@ class FrontEnd:
 
 
 def serve(order: Order, producer: Any = None) -> None:
-    """The whole life of a front-end in this process, which is its own."""
+    """Runs a front-end from start to end in this process, which serves nothing else."""
     front_end = FrontEnd(order, producer or make_producer(order))
     signal.signal(signal.SIGTERM, front_end.stop)
     front_end.run()

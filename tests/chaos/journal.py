@@ -1,7 +1,7 @@
-"""What a front-end did, in a file that survives its `kill -9`: intents, acceptances, outcomes.
+"""The journal of a front-end, in a file that survives its `kill -9`: intents, acceptances, outcomes.
 
-A line is 32 bytes in one write(2) to a file opened with O_APPEND. A page holds a whole number of lines, so
-that a write that the kernel breaks off (it looks for a SIGKILL between two pages) leaves whole lines.
+A line is 32 bytes in one write(2) to a file opened with O_APPEND. A page holds a whole number of lines, so that an
+interrupted write (the kernel checks for a SIGKILL between two pages) leaves whole lines.
 """
 
 import os
@@ -16,32 +16,37 @@ LINE = struct.Struct("<BBHiqqq")
 LINE_BYTES = LINE.size
 DTYPE = np.dtype(
     [
-        ("kind", "u1"), ("flags", "u1"), ("spare", "<u2"), ("code", "<i4"),
-        ("number", "<i8"), ("value", "<i8"), ("time", "<i8"),
+        ("kind", "u1"),
+        ("flags", "u1"),
+        ("spare", "<u2"),
+        ("code", "<i4"),
+        ("number", "<i8"),
+        ("value", "<i8"),
+        ("time", "<i8"),
     ]
 )
 (BEGIN, INTENT, ACCEPTED, REFUSED, ACKED, FAILED, ATTACHED, END, SAFE) = range(1, 10)
-#: Flags of END: `close()` returned; else the process left with outcomes outstanding, as it may: by an exit in
-#: order, or by _exit (0).
+#: Flags of END: `close()` returned; else the process left with outcomes outstanding, which is allowed: by an orderly
+#: exit, or by _exit (0).
 CLOSED, EXIT = 1, 2
-#: Flag of FAILED: some rows of the bulk call that it belongs to failed, not all.
+#: Flag of FAILED: some rows of the bulk call failed, not all.
 SOME = 1
 SUFFIX = ".journal"
 
 
 def name_of(slot: int, life: int) -> str:
-    """The file of the `life`-th process in a slot (a place of a front-end that is filled again when it dies)."""
+    """Returns the file of the `life`-th process in a slot (a front-end's place, filled again when it dies)."""
     return f"{slot}-{life}{SUFFIX}"
 
 
 def incarnation_of(path: Path) -> int:
-    """A number for a journal, unique in a run; records carry it."""
+    """Returns a number for a journal, unique in a run; records carry it."""
     slot, life = path.name.removesuffix(SUFFIX).split("-")
     return int(slot) * 1_000_000 + int(life)
 
 
 def start_ticks(pid: int) -> int:
-    """When a process began (clock ticks since boot): with its pid it names it for ever. 0 if it is gone."""
+    """Returns when a process began (clock ticks since boot), which with its pid identifies it. 0 if it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[19])
@@ -60,7 +65,7 @@ class Writer:
         os.write(self.fd, LINE.pack(kind, flags, 0, code, number, value, time.monotonic_ns()))
 
     def put_acked(self, first: int, partitions: "np.ndarray", offsets: "np.ndarray") -> None:
-        """ACKED for records that follow one another."""
+        """Writes ACKED for records that follow one another."""
         lines = np.zeros(len(offsets), DTYPE)
         lines["kind"] = ACKED
         lines["number"] = np.arange(first, first + len(offsets))
@@ -77,16 +82,16 @@ class Writer:
 class Life:
     """A journal as it was read: one process, its records 0 .. count-1 in the order of send().
 
-    accepted, refused   bool a record: send() returned, or raised
-    outcomes            how many outcomes were journaled a record (1 is right)
+    accepted, refused   bool per record: send() returned, or raised
+    outcomes            number of journaled outcomes per record (1 is right)
     error               code of the outcome, 0: acknowledged
-    some                bool a record: the error is that of a bulk call of which this row may have been written
-    bulk                bool a record: sent by a bulk call, which has an outcome when all of its rows have one
+    some                bool per record: the error is that of a bulk call of which this row may have been written
+    bulk                bool per record: sent by a bulk call, which has an outcome when all of its rows have one
     partition, offset   of the acknowledgement; -1: none, or unknown
     intended, resolved  times of the intent and of the outcome in ns, 0: none
     ended, end          None: killed; else the flags of END, and its time
-    safe                (time, founder): from then on all that was accepted before, and all that is accepted until
-                        the next one, is in an arena that the senders of that founder hold
+    safe                (time, founder): from this time on, the records accepted before it, and those accepted until
+                        the next such entry, are in an arena that the senders of that founder hold
     """
 
     incarnation: int
@@ -112,7 +117,7 @@ class Life:
 
 
 def begin_of(path: Path) -> tuple[int, int] | None:
-    """(pid, start ticks) of the process that writes a journal; None if its first line is not there yet."""
+    """Returns (pid, start ticks) of the process that writes a journal; None if its first line is not there yet."""
     with open(path, "rb") as file:
         line = file.read(LINE_BYTES)
     if len(line) < LINE_BYTES:
@@ -122,14 +127,25 @@ def begin_of(path: Path) -> tuple[int, int] | None:
 
 
 def read(path: Path) -> Life:
-    """Reads a journal, whatever its writer died of."""
+    """Reads a journal, however its writer died."""
     lines = np.fromfile(path, DTYPE)
     intents = lines[lines["kind"] == INTENT]
     count = int((intents["number"] + intents["value"]).max()) if len(intents) else 0
     life = Life(
-        incarnation_of(path), 0, 0, count, np.zeros(count, bool), np.zeros(count, bool), np.zeros(count, "u4"),
-        np.zeros(count, "i4"), np.zeros(count, bool), np.zeros(count, bool), np.full(count, -1, "i4"),
-        np.full(count, -1, "i8"), np.zeros(count, "i8"), np.zeros(count, "i8"),
+        incarnation_of(path),
+        0,
+        0,
+        count,
+        np.zeros(count, bool),
+        np.zeros(count, bool),
+        np.zeros(count, "u4"),
+        np.zeros(count, "i4"),
+        np.zeros(count, bool),
+        np.zeros(count, bool),
+        np.full(count, -1, "i4"),
+        np.full(count, -1, "i8"),
+        np.zeros(count, "i8"),
+        np.zeros(count, "i8"),
     )
     begin = lines[lines["kind"] == BEGIN]
     if len(begin):
@@ -163,9 +179,9 @@ def _mark(marks: "np.ndarray", lines: "np.ndarray", values: "np.ndarray") -> Non
     single = lines["value"] == 1
     marks[lines["number"][single]] = values[single]
     for line, value in zip(lines[~single], values[~single], strict=True):
-        marks[line["number"]:line["number"] + line["value"]] = value
+        marks[line["number"] : line["number"] + line["value"]] = value
 
 
 def read_all(directory: Path) -> list[Life]:
-    """Every journal of a run."""
+    """Reads every journal of a run."""
     return [read(path) for path in sorted(directory.glob(f"*{SUFFIX}"))]

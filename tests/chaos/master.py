@@ -1,12 +1,12 @@
-"""A parent of front-ends, as applications have them: keeps its slots filled until SIGTERM.
+"""A parent process of front-ends, as in applications: keeps its slots filled until SIGTERM. Its kinds:
 
-    forked     a producer that was attached before the fork is used in every child
+    forked     every child uses a producer that was attached before the fork
     recycled   as gunicorn does with --preload and --max-requests: workers leave after a while and are replaced
     spawned    every front-end is an interpreter of its own
 
-Recycled and spawned ones draw a codec each.
+Each recycled or spawned front-end draws a codec.
 
-Started with its order (JSON) as the only argument; exits with the number of front-ends that ended badly.
+The only argument is its order (JSON); the exit status is the number of front-ends that ended badly.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ _KILLED = {-signal.SIGKILL}
 
 
 class Master:
-    """`slots` are numbers of the run's front-ends; `kills_expected` says that a SIGKILL is nobody's fault."""
+    """Keeps `slots` (numbers of the run's front-ends) filled; `kills_expected`: an end by SIGKILL is no defect."""
 
     def __init__(self, kind: str, slots: list[int], order: Order, rate: float) -> None:
         self.kind = kind

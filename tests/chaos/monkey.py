@@ -1,4 +1,4 @@
-"""Who is killed or stopped next: a schedule that its seed fixes, carried out against what lives at the time."""
+"""Kills and stops processes: a schedule fixed by its seed, carried out against the processes alive at the time."""
 
 import contextlib
 import os
@@ -12,9 +12,9 @@ from support.process import is_running, wait_until
 
 from chaos.falls import Fall, falling, founder_of
 from chaos.world import Target, World
-from cyproducer.cli.kafka_node import KafkaCluster
+from cyproducer.devkafka.node import KafkaCluster
 
-#: Weight of each action. A kill is SIGKILL, a stop SIGSTOP and after a while SIGCONT.
+#: Weight of each action. A kill is SIGKILL; a stop is SIGSTOP, and SIGCONT after a while.
 ACTIONS = {
     "kill front-end": 50,
     "stop front-end": 14,
@@ -27,7 +27,7 @@ ACTIONS = {
     "kill both": 4,
     "kill both, apart": 3,
 }
-#: "apart": between the two kills, in which the one that is left may or may not begin to replace the other.
+#: "apart": seconds between the two kills; the remaining process may begin to replace the other in that time.
 APART_S = (0.0, 0.004)
 BROKER_DOWN_S = (0.5, 4.0)
 STOPPED_S = (0.05, 2.5)
@@ -36,7 +36,7 @@ SENDER_BACK_S = 30.0
 
 @dataclass
 class Event:
-    """Something that was done: when (monotonic ns, and seconds since 1970), to whom."""
+    """An action that was done: when (monotonic ns, and seconds since 1970), to which process."""
 
     time: int
     wall: float
@@ -46,10 +46,16 @@ class Event:
 
 
 class Monkey:
-    """Carries the schedule out. `tick()` does what is due and may be called as often as one likes."""
+    """Carries out the schedule. `tick()` does what is due; callers may call it as often as they like."""
 
     def __init__(
-        self, world: World, cluster: KafkaCluster, seed: int, kills: int, seconds: float, actions: dict[str, int],
+        self,
+        world: World,
+        cluster: KafkaCluster,
+        seed: int,
+        kills: int,
+        seconds: float,
+        actions: dict[str, int],
     ) -> None:
         self.world = world
         self.cluster = cluster
@@ -74,7 +80,7 @@ class Monkey:
 
     @property
     def front_end_kills(self) -> list[tuple[int, int]]:
-        """(pid, monotonic ns)."""
+        """Returns (pid, monotonic ns) of each kill."""
         return [(event.pid, event.time) for event in self.events if event.action == "kill front-end"]
 
     def tick(self) -> None:
@@ -89,22 +95,26 @@ class Monkey:
             self._act(action)
 
     def rest(self) -> None:
-        """After the last kill: everything is whole again, and it is known what the last one was."""
-        self.heal()
+        """Ends the schedule after the last kill: everything runs again, and the outcome of the last kill is known."""
+        self.restore_all()
         self.await_sender(supervised=False)
 
-    def heal(self) -> None:
-        """Everything that is stopped goes on, brokers that are down come back."""
+    def restore_all(self) -> None:
+        """Continues everything that is stopped and brings brokers back."""
         for _, action in self._later:
             action()
         self._later.clear()
-        self.cluster.heal()
+        self.cluster.restore()
 
     def _act(self, action: str) -> None:
         verb, _, whom = action.partition(" ")
         done = {
-            "front-end": self._front_end, "leader": self._leader, "sender": self._sender,
-            "supervisor": self._sender, "both": self._sender, "both, apart": self._sender,
+            "front-end": self._front_end,
+            "leader": self._leader,
+            "sender": self._sender,
+            "supervisor": self._sender,
+            "both": self._sender,
+            "both, apart": self._sender,
         }[whom](verb, whom)
         if not done:
             self._front_end("kill", "front-end")
@@ -141,7 +151,7 @@ class Monkey:
     # ------------------------------------------------------------------ brokers
 
     def _leader(self, verb: str, whom: str) -> bool:
-        """Of a partition; only while all three are in sync, since two of three hold what is acknowledged."""
+        """Acts on a partition's leader, if all three nodes are in sync: only two hold acknowledged records."""
         if self._broker_busy or not self._whole():
             return False
         partition = self.random.randrange(self.world.order.partitions)
@@ -171,7 +181,7 @@ class Monkey:
     # ------------------------------------------------------------------ the sender
 
     def _sender(self, verb: str, whom: str) -> bool:
-        """`both`: the supervisor and the sender. Each only after the last fall is made good."""
+        """Acts on supervisor, sender or `both`; only when the sender of the last fall is replaced."""
         if self._sender_stopped:
             return False
         pids = self.await_sender(supervised=whom != "sender")
@@ -195,11 +205,11 @@ class Monkey:
         return True
 
     def _kill_all(self, action: str, victims: list[int], what: str, apart: bool) -> None:
-        """Perhaps nobody is left then who could go on: a fall, unless one had begun to replace the other."""
+        """Kills all of them: a fall, unless one process had begun to replace the other."""
         with falling(victims, self._founder) as self._perhaps:
             self._note(action, victims[0], what)
             if not apart and self.random.random() < 0.5:
-                for pid in victims:  # the first one's end is nothing that the other one could see
+                for pid in victims:  # neither process can see the other one's end
                     self._send(pid, signal.SIGSTOP)
             for pid in victims:
                 self._send(pid, signal.SIGKILL)
@@ -208,7 +218,7 @@ class Monkey:
             wait_until(lambda: not any(is_running(pid) for pid in victims), 30, f"the end of {victims}, killed")
 
     def _see_founder(self, founder: int) -> None:
-        """A sender answers: is it of the same line as before? Else the line has ended, as it may only in a fall."""
+        """Checks whether the sender belongs to the same line of processes as before. A line may end only in a fall."""
         if founder != self._founder and self._founder:
             if self._perhaps is not None:
                 self.falls.append(self._perhaps)
@@ -222,7 +232,7 @@ class Monkey:
         self._sender_stopped = False
 
     def await_sender(self, supervised: bool) -> tuple[int, int] | None:
-        """(sender, supervisor) once the sender answers; a sender that does not come back is a defect."""
+        """Returns (sender, supervisor) once the sender answers; a sender that does not come back is a defect."""
         deadline = time.monotonic() + SENDER_BACK_S
         while time.monotonic() < deadline:
             found = self.world.status()

@@ -1,4 +1,4 @@
-"""The records of a chaos run: each names its incarnation and number, and its bytes follow from them."""
+"""The records of a chaos run: each names its incarnation and number, which determine its bytes."""
 
 import random
 import re
@@ -10,25 +10,25 @@ _NAME = re.compile(rb"(\d+)/(\d+)/")
 
 
 def value_of(incarnation: int, number: int, size: int) -> bytes:
-    """A value of about `size` bytes that can be checked without knowing `size`."""
+    """Returns a value of about `size` bytes that can be checked without knowing `size`."""
     at = number * _STEP % (len(PATTERN) // 2)
-    return b"%d/%d/" % (incarnation, number) + PATTERN[at:at + size]
+    return b"%d/%d/" % (incarnation, number) + PATTERN[at : at + size]
 
 
 def parse(value: bytes | None) -> tuple[int, int] | None:
-    """(incarnation, number) of a value; None if its bytes are not as they were made."""
+    """Returns (incarnation, number) of a value; None if its bytes are not as they were made."""
     parts = (value or b"").split(b"/", 2)
     if len(parts) != 3 or not (parts[0].isdigit() and parts[1].isdigit()):
         return None
     number = int(parts[1])
     at = number * _STEP % (len(PATTERN) // 2)
-    if parts[2] != PATTERN[at:at + len(parts[2])]:
+    if parts[2] != PATTERN[at : at + len(parts[2])]:
         return None
     return int(parts[0]), number
 
 
 def named_in(chunk: bytes, count: int) -> list[tuple[int, int]]:
-    """(incarnation, number) of the records that begin in a chunk; the last one may go on in another chunk."""
+    """Yields (incarnation, number) of the records that begin in a chunk; the last one may continue in another chunk."""
     found, at = [], 0
     for _ in range(count):
         length, inner = _varint(chunk, at)
@@ -38,13 +38,13 @@ def named_in(chunk: bytes, count: int) -> list[tuple[int, int]]:
         key, inner = _varint(chunk, inner)
         _, inner = _varint(chunk, inner + max(0, key))
         name = _NAME.match(chunk, inner)
-        assert name is not None, f"no record of a chaos run at {inner} of {len(chunk)} bytes"
+        assert name is not None, f"not a record of a chaos run at {inner} of {len(chunk)} bytes"
         found.append((int(name[1]), int(name[2])))
     return found
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """(number, where it ends)."""
+    """Returns (number, offset behind it)."""
     raw, shift = 0, 0
     while True:
         byte = data[at]

@@ -15,7 +15,7 @@ from chaos.check import Report, check, percentile
 from chaos.journal import Life
 from chaos.monkey import ACTIONS, Monkey
 from chaos.world import World
-from cyproducer.cli.kafka_node import KafkaCluster
+from cyproducer.devkafka.node import KafkaCluster
 
 PARTITIONS = 48
 REPLICAS = 3
@@ -27,7 +27,7 @@ _DETACHED = re.compile(r"^ts=(\S+) .*msg=detached .*\bpeer=(\d+)\b")
 
 @dataclass
 class Plan:
-    """What a run is to be. `seconds`: for the kills, about; `actions`: weights, as monkey.ACTIONS."""
+    """The parameters of a run. `seconds`: approximate duration of the kills; `actions`: weights, as monkey.ACTIONS."""
 
     kills: int
     seed: int
@@ -53,11 +53,11 @@ class Result:
         return self.report.clean
 
     def text(self) -> str:
-        """The report for people."""
+        """Returns the report for readers."""
         actions = Counter(event.action for event in self.monkey.events)
         lines = [f"seed {self.plan.seed}: {self.monkey.killed} kills in {self.seconds:.0f} s"]
         lines += [f"{name:24} {count:>10,}" for name, count in sorted(actions.items())]
-        lines.append(f"{'fell without successor':24} {len(self.monkey.falls):>10,}")
+        lines.append(f"{'died with no successor':24} {len(self.monkey.falls):>10,}")
         lines += ["", *self.report.lines(), ""]
         lines += [f"{name:36} {figure}" for name, figure in self.figures.items()]
         lines += ["", "clean" if self.clean else f"DEFECTS: {dict(self.report.defects)}"]
@@ -65,7 +65,7 @@ class Result:
 
 
 def run(plan: Plan, cluster: KafkaCluster, directory: Path, progress: bool = False) -> Result:
-    """Runs the plan on three brokers; journals and logs are in `directory`. Raises what the rig itself fails with."""
+    """Runs the plan on three brokers; journals and logs are in `directory`. Errors of the rig itself are raised."""
     topic = cluster.create_topic(f"chaos-{plan.seed}-{time.time_ns() % 10**9}", PARTITIONS, REPLICAS)
     world = World(
         cluster.bootstrap_servers, topic, PARTITIONS, directory, seed=plan.seed, rate=plan.rate, **plan.settings
@@ -87,13 +87,11 @@ def run(plan: Plan, cluster: KafkaCluster, directory: Path, progress: bool = Fal
         time.sleep(SETTLE_S)
         world.finish()
     finally:
-        monkey.heal()
+        monkey.restore_all()
         world.abort()
     if progress:
         _show("reading the topic")
-    report, lives = check(
-        world.journals, cluster.bootstrap_servers, topic, monkey.falls, monkey.front_end_kills
-    )
+    report, lives = check(world.journals, cluster.bootstrap_servers, topic, monkey.falls, monkey.front_end_kills)
     for defect in world.defects + monkey.defects:
         report.add("left or broken", 1, defect)
     _add_errors(report, lives)
@@ -103,7 +101,7 @@ def run(plan: Plan, cluster: KafkaCluster, directory: Path, progress: bool = Fal
 
 
 def _add_errors(report: Report, lives: list[Life]) -> None:
-    """send() had more time than any outage took: it may not have refused anything."""
+    """Adds a defect for each refused send(): max_block_ms is longer than any outage, so no record may be refused."""
     for life in lives:
         if life.refusals:
             report.add("send() refused", len(life.refusals), f"incarnation {life.incarnation}: {life.refusals[:5]}")
@@ -119,14 +117,14 @@ def _lines(world: World) -> int:
 
 
 def figures(lives: list[Life], monkey: Monkey, log: str) -> dict[str, str]:
-    """What was measured on the way: times in ms, "p50 / p99 (n)"."""
+    """Returns what was measured: times in ms, "p50 / p99 (n)"."""
     found = {}
-    fallen = [event for event in monkey.events if event.action.startswith(("kill sender", "kill both", "stop sender"))]
+    losses = [event for event in monkey.events if event.action.startswith(("kill sender", "kill both", "stop sender"))]
     quiet = [
         ns / 1e6
         for life in lives
         for ns in life.attach_ns
-        if not any(-1e9 < life.began - event.time < 5e9 for event in fallen)
+        if not any(-1e9 < life.began - event.time < 5e9 for event in losses)
     ]
     found["attach, ms"] = _figure(quiet)
     found["reclaim of a killed front-end, ms"] = _figure(reclaim_ms(monkey, log))
@@ -143,7 +141,7 @@ def _figure(values: list[float]) -> str:
 
 
 def reclaim_ms(monkey: Monkey, log: str) -> list[float]:
-    """From a front-end's SIGKILL to the line of the sender's log that it has taken everything over (1 ms)."""
+    """Returns times from a front-end's SIGKILL to the log line that the sender has everything (steps of 1 ms)."""
     detached: dict[int, list[float]] = {}
     for line in log.splitlines():
         match = _DETACHED.match(line)
@@ -160,7 +158,7 @@ def reclaim_ms(monkey: Monkey, log: str) -> list[float]:
 
 
 def first_ack_ms(lives: list[Life], times: list[int]) -> list[float]:
-    """From each time to the first acknowledgement of a record that was sent after it."""
+    """Returns the time from each point to the first acknowledgement of a record that was sent after it."""
     found = []
     for when in times:
         firsts = [

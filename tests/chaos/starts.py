@@ -1,8 +1,8 @@
-"""Senders that are started at once, again and again: one wins, whatever the last one left behind.
+"""Starts senders at once, again and again: exactly one wins, whatever files the last one left.
 
-A round has two processes that are to be the sender and two front-ends, let loose in the same instant. The
-front-ends start a sender too if they find none, so that up to four race. Before every other round the
-former sender was killed with its supervisor: its socket, lock and description lie about.
+A round has two processes that try to be the sender and two front-ends, released at the same instant. The front-ends
+start a sender too if they find none, so up to four race. Before every other round the former sender was killed with its
+supervisor: its socket, lock file and description are still there.
 """
 
 import contextlib
@@ -18,17 +18,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cyproducer.shm.arena import LAYOUT_VERSION
+from cyproducer.shm.arena_region import LAYOUT_VERSION
 from support.process import command_of, is_running, kill_senders, name_of, users_of, wait_until
 
 from chaos.falls import founder_of
-from cyproducer.config import Settings
+from cyproducer.config.settings import Settings
+from cyproducer.host import rendezvous
+from cyproducer.host.control_messages import peer_credentials
+from cyproducer.host.rendezvous import Rendezvous
 from cyproducer.observe.status import stop
-from cyproducer.producer import attach
-from cyproducer.sender import process
-from cyproducer.shm import rendezvous
-from cyproducer.shm.handshake import peer_credentials
-from cyproducer.shm.rendezvous import Rendezvous
+from cyproducer.producer.attach import connect
+from cyproducer.sender.process import main as sender_main
 
 SETTINGS = {"bootstrap_servers": "127.0.0.1:9", "buffer_memory": 1 << 20, "sender_idle_timeout_ms": 60_000}
 ATTACH_S = 30.0
@@ -37,7 +37,7 @@ SENDERS = FRONT_ENDS = 2
 
 @dataclass
 class Tally:
-    """How rounds ended; `defects` are those that are wrong."""
+    """How rounds ended; `defects` are the wrong ones."""
 
     rounds: int = 0
     counts: Counter[str] = field(default_factory=Counter)
@@ -53,7 +53,7 @@ class Tally:
 
 
 class Forked:
-    """A forked child that waits for `gate` to be closed, does `work`, and may write to `out`."""
+    """Forks a child that waits for `gate` to be closed, does `work`, and may write to `out`."""
 
     def __init__(self, gate: tuple[int, int], work: Callable[[int], None]) -> None:
         self.reader, writer = os.pipe()
@@ -68,7 +68,7 @@ class Forked:
         os.close(writer)
 
     def word(self) -> dict[str, Any]:
-        """What it says first; {} if it ends without a word."""
+        """Returns its first message; {} if it ends without one."""
         text = os.read(self.reader, 65536)
         return json.loads(text) if text else {}
 
@@ -81,7 +81,7 @@ class Forked:
 
 
 class Starts:
-    """Rounds in the runtime directory of the environment. Forks: not for a process with threads."""
+    """Runs rounds in the runtime directory of the environment. It forks: not for a process with threads."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -111,7 +111,7 @@ class Starts:
         os.close(gate[1])
         try:
             words = [front_end.word() for front_end in front_ends]
-            self._judge(number, words, {sender.pid: sender.word() for sender in senders})
+            self._check_round(number, words, {sender.pid: sender.word() for sender in senders})
         finally:
             for front_end in front_ends:
                 front_end.end(signal.SIGKILL)
@@ -126,8 +126,11 @@ class Starts:
 
     def _be_sender(self, out: int) -> None:
         order = {
-            "stem": self.place.stem, "socket": self.place.socket, "description_path": self.place.description,
-            "identity": self.identity, "settings": self.settings.sender_settings(),
+            "stem": self.place.stem,
+            "socket": self.place.socket,
+            "description_path": self.place.description,
+            "identity": self.identity,
+            "settings": self.settings.sender_settings(),
             "sender_idle_timeout_ms": self.settings.sender_idle_timeout_ms,
         }
         stdin = os.memfd_create("order")
@@ -136,11 +139,11 @@ class Starts:
         log = os.open(self.place.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         for number, fd in enumerate((stdin, os.dup(out), log)):
             os.dup2(fd, number)
-        process.main()
+        sender_main.main()
 
     def _be_front_end(self, out: int) -> None:
         try:
-            attachment = attach.connect(self.settings, time.monotonic() + ATTACH_S)
+            attachment = connect.connect(self.settings, time.monotonic() + ATTACH_S)
             word = {"attach_id": attachment.attach_id, "founder": peer_credentials(attachment.socket)[0]}
         except Exception as error:
             os.write(out, json.dumps({"error": repr(error)}).encode())
@@ -148,8 +151,8 @@ class Starts:
         os.write(out, json.dumps(word).encode())
         signal.pause()
 
-    def _judge(self, number: int, front_ends: list[dict[str, Any]], senders: dict[int, dict[str, Any]]) -> None:
-        """One has won, all front-ends are attached to it, and nobody else is left."""
+    def _check_round(self, number: int, front_ends: list[dict[str, Any]], senders: dict[int, dict[str, Any]]) -> None:
+        """Checks that one process has won, all front-ends are attached to it, and no other one is left."""
         won = [pid for pid, word in senders.items() if "ready" in word]
         lost = [pid for pid, word in senders.items() if "lost" in word]
         founders = {word.get("founder") for word in front_ends}
@@ -159,9 +162,9 @@ class Starts:
         if len(won) + len(lost) != SENDERS or len(won) > 1 or len(founders) != 1:
             defects.append(said)
         elif won and founders != set(won):
-            defects.append(f"{said}: attached to another one")
+            defects.append(f"{said}: attached to another sender")
         elif founders != {founder_of(self.place.socket)}:
-            defects.append(f"{said}: another one has the socket")
+            defects.append(f"{said}: another process has the socket")
         ids = {word.get("attach_id") for word in front_ends}
         if len(ids) != FRONT_ENDS:
             defects.append(f"{said}: attach ids {ids}")
@@ -175,7 +178,7 @@ class Starts:
         return sorted(map(name_of, self._processes().values())) == ["cyp-sender", "cyp-supervisor"]
 
     def _processes(self) -> dict[int, Any]:
-        """Senders and supervisors of the runtime directory, by pid."""
+        """Returns senders and supervisors of the runtime directory, by pid."""
         return {
             found.pid: found
             for found in users_of(self.directory)
@@ -199,7 +202,7 @@ class Starts:
 
 
 def main() -> int:
-    """`python -m chaos.starts ROUNDS SEED`: the exit status tells if all was right."""
+    """Run `python -m chaos.starts ROUNDS SEED`; the exit status is 0 if all rounds were right."""
     tally = Starts(int(sys.argv[2])).run(int(sys.argv[1]))
     print(tally.text())
     return 1 if tally.defects else 0

@@ -1,4 +1,4 @@
-"""Fifty kills: eight front-ends, three brokers, 48 partitions. More of it: `python -m tests.chaos --help`."""
+"""Test of fifty kills: eight front-ends, three brokers, 48 partitions. Longer runs: `python -m tests.chaos --help`."""
 
 from pathlib import Path
 

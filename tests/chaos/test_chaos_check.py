@@ -1,4 +1,4 @@
-"""The checker finds each defect that is put into honest journals and an honest log, and nothing else."""
+"""Tests that the checker finds each defect that is put into correct journals and a correct log, and nothing else."""
 
 import os
 import random
@@ -58,13 +58,13 @@ def killed(tmp_path):
     return Story(tmp_path, killed=True)
 
 
-def test_an_honest_story_is_clean(story):
+def test_a_correct_run_is_clean(story):
     report = story.compare()
     assert report.clean, report.lines()
     assert report.counts["accepted"] == report.counts["acknowledged"] == report.counts["in the log"] == 2 * RECORDS
 
 
-def test_what_was_accepted_before_a_kill_must_be_there(killed):
+def test_records_accepted_before_a_kill_must_be_there(killed):
     assert killed.rows.pop()[1] == RECORDS - 1
     assert dict(killed.compare().defects) == {"lost": 1}
 
@@ -87,7 +87,7 @@ def test_a_lost_record(story):
     assert dict(story.compare().defects) == {"lost": 1}
 
 
-def test_a_doubled_record(story):
+def test_a_duplicated_record(story):
     story.rows.append([*story.rows[50][:2], PARTITIONS - 1, 10_000])
     report = story.compare()
     assert report.defects["duplicated"] == 1
@@ -102,7 +102,7 @@ def test_swapped_records(story):
 
 
 def test_records_out_of_order_between_batches(killed):
-    """Unacknowledged ones have no offset that could be wrong: the order alone tells."""
+    """Unacknowledged records have no offset that could be wrong: only the order shows it."""
     last = [row for row in killed.rows if row[0] == 1_000_000 and row[1] >= RECORDS - 10]
     place = next(p for p in range(PARTITIONS) if sum(row[2] == p for row in last) >= 2)
     first, second = [row for row in last if row[2] == place][:2]
@@ -111,7 +111,7 @@ def test_records_out_of_order_between_batches(killed):
 
 
 def test_a_wrong_offset(story):
-    story.rows[77][3] += 10_000  # the log's end, so that the order is as before
+    story.rows[77][3] += 10_000  # the end of the log, so that the order is as before
     story.rows.append([7, 0, 0, 0])
     report = story.compare()
     assert report.defects["wrong offset"] == 1
@@ -124,7 +124,7 @@ def test_a_wrong_partition(story):
     assert dict(story.compare().defects) == {"wrong offset": 1}
 
 
-def test_a_record_that_nobody_sent(story):
+def test_a_record_that_no_front_end_sent(story):
     story.rows.append([0, RECORDS, 0, 10_000])
     assert dict(story.compare().defects) == {"foreign": 1}
 
@@ -165,7 +165,7 @@ def test_errors(story):
 class Survivor:
     """A third process' journal, written while `fall` happens."""
 
-    FOUNDER, HEIR = 1000, 2000
+    FOUNDER, SUCCESSOR = 1000, 2000
 
     def __init__(self, story):
         self.path = story.directory / journal.name_of(2, 0)
@@ -206,7 +206,7 @@ def survivor(story):
         (errors.SENDER_LOST, "over", {"failed": 1}),
     ],
 )
-def test_the_outcome_of_what_was_sent_before_the_fall_may_be_unknown(story, survivor, code, when, defects):
+def test_the_outcome_of_records_sent_before_the_fall_may_be_unknown(story, survivor, code, when, defects):
     if when == "after":
         fall = survivor.fall()
     survivor.send()
@@ -219,23 +219,23 @@ def test_the_outcome_of_what_was_sent_before_the_fall_may_be_unknown(story, surv
     assert dict(story.compare([fall]).defects) == defects
 
 
-def test_what_a_dead_front_end_left_may_be_gone_if_the_fallen_held_it(story, survivor):
+def test_records_of_a_dead_front_end_may_be_lost_with_their_sender(story, survivor):
     survivor.send(5)
     survivor.writer.put(journal.END, 5)
     fall = survivor.fall(held=[1, 2])
     report = story.compare([fall])
     assert dict(report.defects) == {"lost": 3}
-    assert report.counts["gone with all who held it"] == 2
+    assert report.counts["gone with its holders"] == 2
 
 
 @pytest.mark.parametrize("ending", ["killed", "_exit", "exit", "close"])
-@pytest.mark.parametrize("successor", [None, "the fallen one", "one that fell before", "the next"])
-def test_who_dies_after_the_fall_has_lost_all_unless_another_sender_had_it(story, survivor, ending, successor):
+@pytest.mark.parametrize("successor", [None, "the dead one", "one that died before", "the next"])
+def test_front_end_that_dies_after_the_fall_loses_all_unless_it_reattached(story, survivor, ending, successor):
     falls = [survivor.fall(founder=500)]
     survivor.send(5)
     falls.append(survivor.fall())
     if successor:
-        founders = {"the fallen one": survivor.FOUNDER, "one that fell before": 500, "the next": survivor.HEIR}
+        founders = {"the dead one": survivor.FOUNDER, "one that died before": 500, "the next": survivor.SUCCESSOR}
         survivor.writer.put(journal.SAFE, 5, founders[successor])
     if ending != "killed":
         flags = {"_exit": 0, "exit": journal.EXIT, "close": journal.CLOSED}[ending]
@@ -246,29 +246,29 @@ def test_who_dies_after_the_fall_has_lost_all_unless_another_sender_had_it(story
     assert dict(story.compare(falls).defects) == defects
 
 
-def test_who_is_killed_while_it_exits_has_not_exited(story, survivor):
+def test_front_end_killed_while_it_exits_has_not_exited(story, survivor):
     survivor.send(5)
     fall = survivor.fall()
     survivor.writer.put(journal.END, 5, flags=journal.EXIT)
     assert story.compare([fall], killed=[(os.getpid(), time.monotonic_ns())]).clean
 
 
-def test_what_an_exit_had_not_learned_is_excused_if_it_was_on_the_way(story, survivor):
+def test_missing_outcome_at_an_exit_is_excused_if_in_flight(story, survivor):
     survivor.send(5)
     survivor.writer.put(journal.END, 5, flags=journal.EXIT)
     fall = survivor.fall(at_begin=[0, 1, 2], held=[2])
     assert dict(story.compare([fall]).defects) == {"lost": 2}
 
 
-def test_a_bulk_call_that_is_not_over_has_told_nothing(story, survivor):
+def test_an_unfinished_bulk_call_has_no_outcome(story, survivor):
     survivor.send(2)
     survivor.send_array(4)
     fall = survivor.fall(at_begin=[0, 1, 2, 3])
-    survivor.writer.put(journal.SAFE, 6, survivor.HEIR)
+    survivor.writer.put(journal.SAFE, 6, survivor.SUCCESSOR)
     assert dict(story.compare([fall]).defects) == {"lost": 4}
 
 
-def test_a_fall_before_it_began_excuses_nobody(story):
+def test_a_fall_before_the_front_end_began_excuses_nothing(story):
     begin = time.monotonic_ns()
     survivor = Survivor(story)
     survivor.send(5)
@@ -285,7 +285,7 @@ def test_a_torn_journal_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("size", [0, 1, 200, 70_000])
-def test_records_are_what_they_were(size):
+def test_records_are_parsed_and_damage_is_found(size):
     for number in (0, 1, 12_345):
         value = value_of(3_000_001, number, size)
         assert parse(value) == (3_000_001, number)

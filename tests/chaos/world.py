@@ -1,4 +1,4 @@
-"""What a chaos run is about: masters with their front-ends, the sender, and what they leave behind."""
+"""The processes of a chaos run: masters with their front-ends, the sender, and checks of what they leave."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ from chaos.front_end import FINISH_S, Order
 from cyproducer.errors import SenderUnavailableError
 from cyproducer.observe.status import status, stop
 
-#: Slots of the eight front-ends, by what keeps them.
+#: Slots of the eight front-ends, by the kind of their master.
 FAMILIES = {"forked": [0, 1, 2], "recycled": [3, 4, 5], "spawned": [6, 7]}
 SETTINGS = {
     "linger_ms": 5,
@@ -31,18 +31,18 @@ SETTINGS = {
     "sender_idle_timeout_ms": 20_000,
 }
 STATUS_S = 5.0
-#: A front-end has its standard three, a journal, a control socket, two wake-ups and two for its callback thread;
-#: a forked one what its parent had.
+#: A front-end has its standard three descriptors, a journal, a control socket, two wake-ups and two for its callback
+#: thread; a forked one also has its parent's.
 FRONT_END_FDS = 24
-# What the sender must not hold any more once its last front-end is gone and all is delivered.
+# What the sender may not hold any more once its last front-end is gone and all is delivered.
 _OF_A_FRONT_END = ("cyproducer-arena", "cyproducer-outcomes")
-# What a sender that is healthy does not write into its log.
+# What a sender without defects does not write into its log.
 _ALARMS = ("broken invariant", "Traceback", "broke the protocol", "could not be handled", "Fatal Python error")
 
 
 @dataclass(frozen=True)
 class Target:
-    """A front-end that is alive; `ticks` tell its pid from another process' later one."""
+    """A front-end that is alive; `ticks` distinguish its process from a later one with the same pid."""
 
     slot: int
     life: int
@@ -55,18 +55,27 @@ class Target:
 
 
 class World:
-    """Several may follow one another in a directory, each with slots of its own.
+    """The processes of a run. Several worlds may follow one another in a directory, each with slots of its own.
 
     families      as FAMILIES
     environment   for every process that is started here, the sender included
     order         fields of Order
-    settings      of the producers, stronger than SETTINGS
+    settings      settings of the producers, which override SETTINGS
     """
 
     def __init__(
-        self, servers: str, topic: str, partitions: int, directory: Path, *, seed: int, rate: float,
-        families: dict[str, list[int]] | None = None, environment: dict[str, str] | None = None,
-        order: dict[str, Any] | None = None, **settings: Any,
+        self,
+        servers: str,
+        topic: str,
+        partitions: int,
+        directory: Path,
+        *,
+        seed: int,
+        rate: float,
+        families: dict[str, list[int]] | None = None,
+        environment: dict[str, str] | None = None,
+        order: dict[str, Any] | None = None,
+        **settings: Any,
     ) -> None:
         self.servers = servers
         self.topic = topic
@@ -77,14 +86,20 @@ class World:
         self.environment = environment or {}
         self.rate = rate
         self.order = Order(
-            {**SETTINGS, "bootstrap_servers": servers, **settings}, topic, partitions, str(self.journals), 0, 0, seed,
+            {**SETTINGS, "bootstrap_servers": servers, **settings},
+            topic,
+            partitions,
+            str(self.journals),
+            0,
+            0,
+            seed,
             **(order or {}),
         )
         self.masters: list[subprocess.Popen[bytes]] = []
         self.defects: list[str] = []
 
     def start(self, wait: bool = True) -> None:
-        """Starts the masters; they start their front-ends, which can be waited for."""
+        """Starts the masters; they start their front-ends. With `wait`, waits for these."""
         self.journals.mkdir(parents=True, exist_ok=True)
         with open(self.directory / "front-ends.log", "ab") as log:
             for kind, slots in self.families.items():
@@ -93,7 +108,9 @@ class World:
                     subprocess.Popen(
                         [sys.executable, "-m", "chaos.master", json.dumps(order)],
                         env=script_environment({"PYTHONFAULTHANDLER": "1", **self.environment}),
-                        stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
                     )
                 )
         if wait:
@@ -101,11 +118,11 @@ class World:
 
     @property
     def slots(self) -> list[int]:
-        """Of the front-ends that there are to be."""
+        """Returns how many front-ends there should be."""
         return [slot for family in self.families.values() for slot in family]
 
     def front_ends(self) -> list[Target]:
-        """The front-ends that live now, one a slot at the most."""
+        """Returns the living front-ends, at most one per slot."""
         latest: dict[int, tuple[int, Path]] = {}
         for path in self.journals.glob(f"*{journal.SUFFIX}"):
             slot, life = map(int, path.name.removesuffix(journal.SUFFIX).split("-"))
@@ -121,7 +138,7 @@ class World:
         return found
 
     def status(self) -> dict[str, Any] | None:
-        """The sender's status; None if it does not answer (it was just killed, or is stopped)."""
+        """Returns the sender's status; None if it does not answer (it was just killed, or is stopped)."""
         with contextlib.suppress(SenderUnavailableError, OSError):
             found = status(timeout=STATUS_S)
             if len(found) == 1:
@@ -129,22 +146,22 @@ class World:
         return None
 
     def supervised(self) -> dict[str, Any] | None:
-        """The sender's status if it answers and has its supervisor."""
+        """Returns the sender's status if it answers and has its supervisor."""
         found = self.status()
         return found if found and found["supervisor_pid"] else None
 
     def sender_processes(self) -> list[int]:
-        """Pids of senders and supervisors that use the runtime directory."""
+        """Returns the pids of senders and supervisors that use the runtime directory."""
         return [process.pid for process in users_of(self.runtime) if "cyproducer-sender" in command_of(process)]
 
     def log_text(self) -> str:
-        """The senders' log."""
+        """Returns the log of the senders."""
         return "".join(path.read_text(errors="replace") for path in sorted(self.runtime.glob("*.log*"), reverse=True))
 
     # ------------------------------------------------------------------ the end
 
     def finish(self) -> None:
-        """Front-ends stop, get all their outcomes and leave; then the sender is looked at, and ends."""
+        """Stops the front-ends, which get all their outcomes and leave; then checks the sender and ends it."""
         self._look_at_the_front_ends()
         for master in self.masters:
             master.send_signal(signal.SIGTERM)
@@ -163,7 +180,7 @@ class World:
                 self.defects.append(f"the sender's log: {line[:300]}")
 
     def _look_at_the_front_ends(self) -> None:
-        """Of the sessions with senders that have fallen nothing is mapped, and nothing open."""
+        """Checks that of sessions with dead senders nothing is mapped and nothing open."""
         try:
             wait_until(lambda: self._surplus() == [], 20, "the front-ends' letting go of former sessions")
         except AssertionError:
@@ -183,7 +200,7 @@ class World:
         return found
 
     def _look_at_the_sender(self) -> None:
-        """Without front-ends and work it holds nothing of them; told to end it does, and leaves nothing."""
+        """Checks that the idle sender holds nothing of front-ends, ends when told to, and leaves nothing."""
         try:
             wait_until(lambda: self._held() == [], 20, "the sender's letting go of its front-ends")
         except AssertionError:
@@ -200,7 +217,7 @@ class World:
             self.defects.append(f"processes of the sender are left: {self.sender_processes()}")
 
     def _held(self) -> list[str]:
-        """Memory and descriptors of front-ends that the sender's processes hold."""
+        """Checks memory and descriptors of front-ends that the sender's processes hold."""
         found = []
         processes = self.sender_processes()
         for pid in processes:
@@ -231,15 +248,15 @@ class World:
                 os.kill(pid, signal.SIGKILL)
 
 
-def _held_by(pid: int, fd: str, kin: list[int]) -> str:
-    """What the descriptor of a sender's process is, if it belongs to a front-end; a pidfd of its kin does not."""
+def _held_by(pid: int, fd: str, peer_process: list[int]) -> str:
+    """Returns what a descriptor of a sender's process is, if it belongs to a front-end. Pidfds of peers do not."""
     try:
         target = os.readlink(f"/proc/{pid}/fd/{fd}")
         if any(name in target for name in _OF_A_FRONT_END):
             return target
         if "pidfd" in target:
             info = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/fdinfo/{fd}").read_text().splitlines())
-            if int(info["Pid"]) not in kin:
+            if int(info["Pid"]) not in peer_process:
                 return f"{target} of process {info['Pid'].strip()}"
     except OSError:
         pass

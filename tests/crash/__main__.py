@@ -1,4 +1,4 @@
-"""`python -m tests.crash`, from the source tree."""
+"""Run the crash-point command from the source tree: `python -m tests.crash`."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The command line: which points, which signals, and what came of it."""
+"""The command line of the crash-point runs: which points, which signals, and the results."""
 
 import argparse
 import logging
@@ -13,24 +13,24 @@ from pathlib import Path
 from support import build
 from support.crashpoints import Trigger, points
 
-from crash.scenario import run_all
-from cyproducer.cli.kafka_node import KafkaCluster
+from crash.scenario import reachable, run_all
+from cyproducer.devkafka.node import KafkaCluster
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
-    parser.add_argument("--point", action="append", metavar="NAME", help="only this one, or these (a prefix will do)")
+    parser.add_argument("--point", action="append", metavar="NAME", help="only these points (a prefix is enough)")
     parser.add_argument("--signal", action="append", choices=("KILL", "STOP"), help="default: both")
-    parser.add_argument("--list", action="store_true", help="name the points and where they stand")
+    parser.add_argument("--list", action="store_true", help="list the points and their source lines")
     chosen = parser.parse_args()
     known = points()
-    names = [n for n in known if not chosen.point or n.startswith(tuple(chosen.point))]
+    names = [n for n in reachable() if not chosen.point or n.startswith(tuple(chosen.point))]
     if chosen.list:
         print("\n".join(f"{name:32} {known[name]}" for name in names))
         return 0
     if not build.is_debug():
         parser.error("crash points are in debug builds only: CYPRODUCER_DEBUG=1 python setup.py build_ext --inplace")
-    logging.getLogger("cyproducer").setLevel(logging.ERROR)  # what is refused on purpose
+    logging.getLogger("cyproducer").setLevel(logging.ERROR)  # points that are excluded on purpose
     directory = Path(tempfile.mkdtemp(prefix="cyp-crash-"))
     os.environ["CYPRODUCER_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="cyp-")
     clean = True

@@ -1,8 +1,8 @@
-"""A small world in which every crash point is come past, and what is done at each of them.
+"""A small world in which every crash point is reached, and the procedure at each of them.
 
 Most points are reached by front-ends that send records of all sizes to few partitions and are recycled fast.
-`stimuli.py` has what the others need. After each point the world must go on; at the end the journals are
-compared with the topic, as after chaos.
+`stimuli.py` has what the other points need. After each point the world must go on; at the end the journals are compared
+with the topic, as after chaos.
 """
 
 import contextlib
@@ -19,11 +19,11 @@ from chaos.check import Report, check
 from chaos.falls import Fall, falling, founder_of
 from chaos.journal import ACKED, LINE, SUFFIX
 from chaos.world import World
-from support.crashpoints import Trigger, points, role_of
+from support.crashpoints import AFTER_LOST_ANSWERS, Trigger, points, role_of
 from support.process import is_running, wait_until
 
 from crash.stimuli import STIMULI, Scene
-from cyproducer.cli.kafka_node import KafkaCluster
+from cyproducer.devkafka.node import KafkaCluster
 
 PARTITIONS = 4
 REACH_S = 40.0
@@ -32,17 +32,25 @@ GO_ON_LINES = 60
 FAMILIES = {"recycled": [0, 1, 2, 3]}
 ORDER = {"limit": 150, "sizes": {"100": 60, "3000": 30, "70000": 2, "600000": 1}}
 SETTINGS = {
-    "linger_ms": 2, "buffer_memory": 4 << 20, "request_timeout_ms": 2_000, "sender_idle_timeout_ms": 5_000,
+    "linger_ms": 2,
+    "buffer_memory": 4 << 20,
+    "request_timeout_ms": 2_000,
+    "sender_idle_timeout_ms": 5_000,
     "compression_type": "lz4",
+    "max_request_size": 4 << 20,
 }
-#: Points that are come past only where there is no sender yet: each gets a world of its own.
+#: Points that are reached only when no sender runs yet: each gets a world of its own.
 FRESH = (
-    "attach.spawn-lock-taken", "attach.sender-spawned", "attach.elected", "attach.listening", "attach.identity-came",
+    "attach.spawn-lock-taken",
+    "attach.sender-spawned",
+    "attach.elected",
+    "attach.listening",
+    "attach.identity-came",
 )
 #: A kill at one of these ends the supervisor when the sender has just died, or the other way round.
 BOTH_FALL = ("supervise.before-fork", "supervise.sender-gone", "supervise.reaped", "supervise.lost")
-#: Where a process has to stop before, and how that ends: a front-end goes on once the sender has sealed its batch, a
-#: sender is killed in the middle of a split.
+#: Another point where a process has to stop first, and how that ends: a front-end goes on once the sender has sealed
+#: its batch, a sender is killed in the middle of a split.
 AFTER = {
     "commit.refused": ("append.encoded", signal.SIGCONT),
     "append.chunk-refused": ("append.chunk-opened", signal.SIGCONT),
@@ -67,14 +75,22 @@ class Rig:
 
     def world(self, families: dict[str, list[int]]) -> World:
         return World(
-            self.cluster.bootstrap_servers, self.topic, PARTITIONS, self.directory, seed=1, rate=300,
-            families=families, environment=self.trigger.environment, order=ORDER, **SETTINGS,
+            self.cluster.bootstrap_servers,
+            self.topic,
+            PARTITIONS,
+            self.directory,
+            seed=1,
+            rate=300,
+            families=families,
+            environment=self.trigger.environment,
+            order=ORDER,
+            **SETTINGS,
         )
 
     # ------------------------------------------------------------------ one point
 
     def pass_point(self, world: World, name: str, number: int) -> None:
-        """Arms the point, waits until it has acted, sees that the others go on and that all is as before."""
+        """Arms the point, waits until it has acted, and checks that the others go on and that all is as before."""
         role = role_of(points()[name])
         scene = Scene(self.cluster, world)
         if name not in AFTER:
@@ -89,14 +105,14 @@ class Rig:
 
     @contextlib.contextmanager
     def _falling(self, world: World) -> Iterator[None]:
-        """The supervisor and the sender fall within the block."""
+        """Covers the death of supervisor and sender with its block."""
         known = wait_until(world.supervised, 10, "a sender with its supervisor")
         with falling([known["sender_pid"], known["supervisor_pid"]], founder_of(known["socket"])) as fall:
             yield
         self.falls.append(fall)
 
     def _prelude(self, point: str, number: int, then: Callable[[], None]) -> None:
-        """Something happens at another point before: a process stops there, and goes on or dies after `then`."""
+        """Stops a process at another point first, calls `then`, and sends the process `number` (SIGCONT or a kill)."""
         self.trigger.arm(point, role_of(points()[point]), signal.SIGSTOP)
         pid = self.trigger.wait(REACH_S)
         wait_until(lambda: _is_stopped(pid), 5, f"process {pid} stopped at {point}")
@@ -125,7 +141,7 @@ class Rig:
                 os.kill(pid, signal.SIGCONT)
 
     def go_on(self, world: World, after: str) -> None:
-        """The world is as it was: everybody lives, the supervisor too, and records are acknowledged."""
+        """Checks that the world is as it was: all processes live, the supervisor too, and records are acknowledged."""
         before = self.acknowledged(world)
         try:
             wait_until(world.supervised, 30, f"a supervisor after {after}")
@@ -134,14 +150,14 @@ class Rig:
             self.defects.append(str(error))
 
     def acknowledged(self, world: World) -> int:
-        """Records of the world that have been acknowledged; of each journal only what was added is read."""
+        """Returns how many records of the world are acknowledged; it reads only the new part of each journal."""
         for path in world.journals.glob(f"*{SUFFIX}"):
             count, at = self.read.get(path, (0, 0))
             size = path.stat().st_size // LINE.size * LINE.size
             if size > at and int(path.name.partition("-")[0]) in world.slots:
                 with open(path, "rb") as file:
                     file.seek(at)
-                    count += file.read(size - at)[::LINE.size].count(ACKED)
+                    count += file.read(size - at)[:: LINE.size].count(ACKED)
                 self.read[path] = count, size
         return sum(count for count, _ in self.read.values())
 
@@ -153,7 +169,7 @@ class Rig:
     # ------------------------------------------------------------------ many points
 
     def run(self, names: list[str], number: int) -> None:
-        """All of them, in one world where that is possible."""
+        """Runs all points, in one world where that is possible."""
         ordinary = [name for name in names if name not in FRESH]
         if ordinary:
             with self._started(FAMILIES) as world:
@@ -181,17 +197,22 @@ class Rig:
             self.defects += world.defects
 
     def check(self) -> Report:
-        """What was promised against what there is."""
+        """Compares the journals with the topic."""
         report, _ = check(self.directory / "journals", self.cluster.bootstrap_servers, self.topic, self.falls)
         for defect in self.defects:
             report.add("left or broken", 1, defect)
         return report
 
 
+def reachable() -> list[str]:
+    """Returns the points that this world reaches."""
+    return [name for name in points() if name not in AFTER_LOST_ANSWERS]
+
+
 def run_all(
     cluster: KafkaCluster, directory: Path, trigger: Trigger, names: list[str], number: int, aloud: bool = False
 ) -> Report:
-    """The signal at each of the points, and what came of it."""
+    """Sends the signal at each of the points and returns the results."""
     topic = cluster.create_topic(f"crash-{signal.Signals(number).name}", PARTITIONS, 1)
     rig = Rig(cluster, directory, trigger, topic, aloud)
     rig.run(names, number)

@@ -1,4 +1,4 @@
-"""What brings the sender past points that ordinary traffic does not reach, and whether it did right there."""
+"""Brings the sender to crash points that ordinary traffic does not reach, and checks its behaviour there."""
 
 import contextlib
 import itertools
@@ -16,41 +16,40 @@ from support.consumer import read_topic
 from support.process import wait_until
 
 from cyproducer import KafkaProducer
-from cyproducer.cli.kafka_node import KafkaCluster
+from cyproducer.devkafka.node import KafkaCluster
 from cyproducer.errors import KafkaError
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 ATTEMPTS = 40
-IN_FLIGHT, BEHIND = 5, 20  # requests of a connection, the most that there are; records that are sent after those
-JUDGED = 3  # attempts that are looked at afterwards, the last ones
+IN_FLIGHT, BEHIND = 5, 20  # the most requests in flight of a connection; records that are sent after those
+LARGE_BYTES = 3_000_000
+VERIFIED = 3  # the attempts that are checked afterwards: the last ones
 _topics = itertools.count(1)
 
 
 @dataclass
 class Scene:
-    """Where a stimulus acts, and what it found wrong."""
+    """Where a stimulus acts, and the defects that it found."""
 
     cluster: KafkaCluster
     world: World
     defects: list[str] = field(default_factory=list)
 
     def topic(self, partitions: int = 1, **configs: str) -> str:
-        """A fresh topic."""
+        """Makes a fresh topic."""
         return self.cluster.create_topic(f"{self.world.topic}-{next(_topics)}", partitions, 1, configs)
 
     @contextlib.contextmanager
     def producer(self, **settings: Any) -> Iterator[KafkaProducer]:
-        """A front-end in this process, of the world's sender."""
-        producer = KafkaProducer(
-            **{**self.world.order.settings, "linger_ms": 30, "compression_type": None, **settings}
-        )
+        """Makes a front-end in this process, attached to the world's sender."""
+        producer = KafkaProducer(**{**self.world.order.settings, "linger_ms": 30, "compression_type": None, **settings})
         try:
             yield producer
         finally:
             producer.close(10)
 
     def expect_values(self, topic: str, values: list[bytes]) -> None:
-        """The topic holds exactly these, in this order."""
+        """Checks that the topic holds exactly these, in this order."""
         found = read_topic(self.cluster.bootstrap_servers, topic, len(values), timeout=5).value
         if found != values:
             self.defects.append(f"topic {topic} holds {found!r:.200}, expected {values!r:.200}")
@@ -61,7 +60,7 @@ Stimulus = Callable[[Scene], contextlib.AbstractContextManager[None]]
 
 @contextlib.contextmanager
 def silent_broker(scene: Scene) -> Iterator[None]:
-    """Sockets fill, requests time out."""
+    """Stops the broker: sockets fill, requests time out."""
     scene.cluster.pause(1)
     try:
         yield
@@ -71,69 +70,72 @@ def silent_broker(scene: Scene) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _until_reached(scene: Scene, attempt: Callable[[], Callable[[], None]]) -> Iterator[None]:
-    """Repeats `attempt` in a thread while the block runs; each returns how it is judged afterwards."""
+    """Repeats `attempt` in a thread while the block runs; each returns a check to make afterwards."""
     over = threading.Event()
 
     def repeat() -> list[Callable[[], None]]:
-        judges = []
+        checks = []
         for _ in range(ATTEMPTS):
             if over.is_set():
                 break
-            judges.append(attempt())
-        return judges
+            checks.append(attempt())
+        return checks
 
     with ThreadPoolExecutor(1) as pool:
-        judges: PoolFuture[list[Callable[[], None]]] = pool.submit(repeat)
+        checks: PoolFuture[list[Callable[[], None]]] = pool.submit(repeat)
         try:
             yield
         finally:
             over.set()
-        for judge in judges.result(PATIENCE_S)[-JUDGED:]:
+        for verify in checks.result(TIMEOUT_S)[-VERIFIED:]:
             try:
-                judge()
+                verify()
             except AssertionError as error:
                 scene.defects.append(str(error))
 
 
 @contextlib.contextmanager
 def another_topic(scene: Scene) -> Iterator[None]:
-    """Topics that the sender does not know."""
+    """Sends to topics that the sender does not know."""
     with scene.producer() as producer:
 
         def attempt() -> Callable[[], None]:
             topic = scene.topic()
             future = producer.send(topic, b"first")
-            future.exception(PATIENCE_S)
+            future.exception(TIMEOUT_S)
             return lambda: scene.expect_values(topic, [b"first"])
 
         with _until_reached(scene, attempt):
             yield
 
 
-def _poison(offenders: int, records: int) -> Stimulus:
-    """Records without a key for compacted topics, in one wire batch with `records` of a neighbour that have one."""
+def _poison(bad_count: int, records: int) -> Stimulus:
+    """Sends bad records to compacted topics, merged with `records` good ones of another front-end.
+
+    A record without a key is bad there.
+    """
 
     @contextlib.contextmanager
     def stimulus(scene: Scene) -> Iterator[None]:
-        with scene.producer() as honest, contextlib.ExitStack() as opened:
-            bad_ones = [opened.enter_context(scene.producer()) for _ in range(offenders)]
+        with scene.producer() as correct, contextlib.ExitStack() as opened:
+            bad_ones = [opened.enter_context(scene.producer()) for _ in range(bad_count)]
 
             def attempt() -> Callable[[], None]:
                 topic = scene.topic(**{"cleanup.policy": "compact"})
-                for producer in (honest, *bad_ones):
+                for producer in (correct, *bad_ones):
                     producer.partitions_for(topic)
                 bad = [producer.send(topic, b"poison") for producer in bad_ones]
-                good = [honest.send(topic, b"%d" % n, key=b"key") for n in range(records)]
+                good = [correct.send(topic, b"%d" % n, key=b"key") for n in range(records)]
                 for future in bad:
-                    future.exception(PATIENCE_S)
+                    future.exception(TIMEOUT_S)
 
-                def judge() -> None:
-                    if not all(isinstance(future.exception(PATIENCE_S), KafkaError) for future in bad):
+                def verify() -> None:
+                    if not all(isinstance(future.exception(TIMEOUT_S), KafkaError) for future in bad):
                         scene.defects.append("a record without a key was acknowledged on a compacted topic")
-                    scene.defects.extend(f"the neighbour: {e!r}" for f in good if (e := f.exception(PATIENCE_S)))
+                    scene.defects.extend(f"the other front-end: {e!r}" for f in good if (e := f.exception(TIMEOUT_S)))
                     scene.expect_values(topic, [b"%d" % n for n in range(records)])
 
-                return judge
+                return verify
 
             with _until_reached(scene, attempt):
                 yield
@@ -143,9 +145,9 @@ def _poison(offenders: int, records: int) -> Stimulus:
 
 @contextlib.contextmanager
 def too_large(scene: Scene) -> Iterator[None]:
-    """Batches of two that the broker takes alone, and refuses as one without naming a record.
+    """Sends batches of two front-ends that the broker takes alone and refuses merged, without naming a record.
 
-    Small ones: a batch of several chunks is not merged.
+    The batches are small: a batch of several chunks is not merged.
     """
     with scene.producer() as one, scene.producer() as other:
 
@@ -156,10 +158,10 @@ def too_large(scene: Scene) -> Iterator[None]:
                 producer.partitions_for(topic)
             futures = [[producer.send(topic, bytes([n]) * 280) for n in range(10)] for producer in both]
             for future in itertools.chain(*futures):
-                future.exception(PATIENCE_S)
+                future.exception(TIMEOUT_S)
 
-            def judge() -> None:
-                errors = [e for future in itertools.chain(*futures) if (e := future.exception(PATIENCE_S))]
+            def verify() -> None:
+                errors = [e for future in itertools.chain(*futures) if (e := future.exception(TIMEOUT_S))]
                 if errors:
                     scene.defects.append(f"{len(errors)} records of a batch in parts: {errors[0]!r}")
                     return
@@ -172,7 +174,7 @@ def too_large(scene: Scene) -> Iterator[None]:
                 if len(read) != 20:
                     scene.defects.append(f"{len(read)} records for 20")
 
-            return judge
+            return verify
 
         with _until_reached(scene, attempt):
             yield
@@ -180,19 +182,19 @@ def too_large(scene: Scene) -> Iterator[None]:
 
 @contextlib.contextmanager
 def compressed(scene: Scene) -> Iterator[None]:
-    """Batches that the broker takes since they are compressed."""
+    """Sends batches that the broker takes only because they are compressed."""
     with scene.producer(compression_type="gzip") as producer:
 
         def attempt() -> Callable[[], None]:
             topic = scene.topic(**{"max.message.bytes": "4000"})
             values = [b"%d" % n * 10_000 for n in range(3)]
-            errors = [future.exception(PATIENCE_S) for future in [producer.send(topic, value) for value in values]]
+            errors = [future.exception(TIMEOUT_S) for future in [producer.send(topic, value) for value in values]]
 
-            def judge() -> None:
+            def verify() -> None:
                 scene.defects.extend(f"compressed: {error!r}" for error in errors if error)
                 scene.expect_values(topic, values)
 
-            return judge
+            return verify
 
         with _until_reached(scene, attempt):
             yield
@@ -200,57 +202,61 @@ def compressed(scene: Scene) -> Iterator[None]:
 
 @contextlib.contextmanager
 def full_socket(scene: Scene) -> Iterator[None]:
-    """More than the sockets take (five requests of a megabyte, each of another partition), for a silent broker."""
-    topic = scene.topic(8)
-    values = [bytes([n]) * 1_000_000 for n in range(8)]
-    with scene.producer(buffer_memory=16 << 20) as producer:
-        producer.partitions_for(topic)
-        with silent_broker(scene):
-            futures = [producer.send(topic, value, partition=n) for n, value in enumerate(values)]
+    """Sends requests of one record that is larger than the sockets take. Other requests do not delay it."""
+    with scene.producer(linger_ms=0) as producer:
+
+        def attempt() -> Callable[[], None]:
+            topic = scene.topic(**{"max.message.bytes": str(LARGE_BYTES + 1000)})
+            value = os.urandom(16) * (LARGE_BYTES // 16)
+            future = producer.send(topic, value)
+            future.exception(TIMEOUT_S)
+
+            def verify() -> None:
+                future.result(TIMEOUT_S)
+                scene.expect_values(topic, [value])
+
+            return verify
+
+        with _until_reached(scene, attempt):
             yield
-        for future in futures:
-            future.result(PATIENCE_S)
-    read = read_topic(scene.cluster.bootstrap_servers, topic, len(values), timeout=10)
-    if sorted(zip(read.partition, read.value, strict=True)) != list(enumerate(values)):
-        scene.defects.append(f"{len(read)} records for {len(values)}, or not what was sent")
 
 
 @contextlib.contextmanager
-def impatient(scene: Scene) -> Iterator[None]:
-    """A record whose delivery timeout is over while its request is with a silent broker."""
+def short_delivery_timeout(scene: Scene) -> Iterator[None]:
+    """Sends a record whose delivery timeout ends while its request is with a silent broker."""
     topic = scene.topic()
     with scene.producer(linger_ms=0, delivery_timeout_ms=2_100) as producer:
         producer.partitions_for(topic)
-        producer.send(topic, b"warm").result(PATIENCE_S)
+        producer.send(topic, b"warm").result(TIMEOUT_S)
         with silent_broker(scene):
             future = producer.send(topic, b"late")
             yield
-        if future.exception(PATIENCE_S) is None:
+        if future.exception(TIMEOUT_S) is None:
             scene.defects.append("a record was acknowledged after its delivery timeout")
 
 
 @contextlib.contextmanager
 def sender_with_work_killed(scene: Scene) -> Iterator[None]:
-    """Requests are on the way, and batches queued behind them, when it dies."""
+    """Kills the sender while requests are in flight and batches are queued behind them."""
     topic = scene.topic()
     values: list[bytes] = []
     with scene.producer(linger_ms=0) as producer:
         futures = [producer.send(topic, b"warm")]
-        futures[0].result(PATIENCE_S)
+        futures[0].result(TIMEOUT_S)
 
         def send() -> None:
             values.append(b"%d" % len(values))
             futures.append(producer.send(topic, values[-1]))
 
         with silent_broker(scene):
-            wait_until(lambda: send() or _in_flight(scene) == IN_FLIGHT, PATIENCE_S, "requests on the way")
+            wait_until(lambda: send() or _in_flight(scene) == IN_FLIGHT, TIMEOUT_S, "requests in flight")
             for _ in range(BEHIND):
                 send()
             with _process("sender_pid")(scene):
                 pass
         yield
         for future in futures:
-            future.result(PATIENCE_S)
+            future.result(TIMEOUT_S)
     scene.expect_values(topic, [b"warm", *values])
 
 
@@ -259,12 +265,12 @@ def _in_flight(scene: Scene) -> int:
     return sum(connection["in_flight"] for connection in status["connections"]) if status else 0
 
 
-def _process(which: str) -> Stimulus:
+def _process(which: str, number: int = signal.SIGKILL) -> Stimulus:
     @contextlib.contextmanager
     def kill(scene: Scene) -> Iterator[None]:
         # A sender that has lost its supervisor has another one a moment later.
-        status = wait_until(scene.world.supervised, PATIENCE_S, "a sender with its supervisor")
-        os.kill(status[which], signal.SIGKILL)
+        status = wait_until(scene.world.supervised, TIMEOUT_S, "a sender with its supervisor")
+        os.kill(status[which], number)
         yield
 
     return kill
@@ -274,8 +280,16 @@ STIMULI: dict[str, Stimulus] = {
     "build.packed": compressed,
     "write.blocked": full_socket,
     "read.abandoned": silent_broker,
+    "drain.state-asked": sender_with_work_killed,
+    "read.cause-noted": silent_broker,
     "attach.topic-named": another_topic,
     "attach.partition-filled": another_topic,
+    "publish.topic-named": another_topic,
+    "publish.topic-entered": another_topic,
+    "publish.leaders-stored": another_topic,
+    "publish.row-stored": another_topic,
+    "publish.change-put": another_topic,
+    "publish.change-published": another_topic,
     "attach.lane-filled": _poison(1, 3),
     "complete.given-up": _poison(1, 0),
     "epoch.demanded": _poison(1, 3),
@@ -287,15 +301,17 @@ STIMULI: dict[str, Stimulus] = {
     "split.part-prepared": too_large,
     "split.committed": too_large,
     "split.part-assigned": too_large,
-    "expire.reported": impatient,
+    "expire.reported": short_delivery_timeout,
     "adopt.part-kept": too_large,
     "adopt.entry-taken": sender_with_work_killed,
     "adopt.batch-queued": sender_with_work_killed,
+    "release.stored": _process("supervisor_pid", signal.SIGTERM),
+    "release.scanned": _process("supervisor_pid", signal.SIGTERM),
     "supervise.before-fork": _process("sender_pid"),
     "supervise.forked": _process("sender_pid"),
     "supervise.sender-gone": _process("sender_pid"),
     "supervise.reaped": _process("sender_pid"),
     "supervise.lost": _process("supervisor_pid"),
-    "supervise.heir-forked": _process("supervisor_pid"),
-    "supervise.heir-begun": _process("supervisor_pid"),
+    "supervise.successor-forked": _process("supervisor_pid"),
+    "supervise.successor-begun": _process("supervisor_pid"),
 }

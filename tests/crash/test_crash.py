@@ -1,14 +1,17 @@
-"""A kill, and a stop, at every crash point: `tox -e crash`, or `tox -e debug`; plain `tox` has no debug build."""
+"""Tests of a kill, and a stop, at every crash point that a run against a real Kafka reaches.
+
+Run by `tox -e crash`, or `tox -e debug`; plain `tox` has no debug build.
+"""
 
 import signal
 from pathlib import Path
 
 import pytest
 from support import build
-from support.crashpoints import Trigger, points
+from support.crashpoints import Trigger
 
-from crash.scenario import run_all
-from cyproducer.cli.kafka_node import KafkaCluster
+from crash.scenario import reachable, run_all
+from cyproducer.devkafka.node import KafkaCluster
 
 
 @pytest.mark.timeout(900)
@@ -17,7 +20,7 @@ def test_the_world_goes_on_after_every_point(kafka: KafkaCluster, runtime_dir: P
     assert build.is_debug(), "a release build has no crash points: tox -e crash"
     trigger = Trigger(tmp_path)
     try:
-        report = run_all(kafka, tmp_path / "run", trigger, list(points()), number)
+        report = run_all(kafka, tmp_path / "run", trigger, reachable(), number)
     finally:
         trigger.close()
     print("\n".join(report.lines()))

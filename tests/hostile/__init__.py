@@ -1,1 +1,1 @@
-"""A front-end that has gone mad beside two honest ones, on a real Kafka: `python -m tests.hostile`."""
+"""A fuzzer attacks the sender as a front-end, beside two correct ones, on a real Kafka: `python -m tests.hostile`."""

@@ -1,4 +1,4 @@
-"""`python -m tests.hostile`, from the source tree."""
+"""Run the fuzzer's command from the source tree: `python -m tests.hostile`."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the fuzzer does to the sender. Every attack starts from a front-end that is, so far, an honest one."""
+"""The fuzzer's attacks on the sender. Every attack starts from a front-end that has been correct so far."""
 
 import array
 import contextlib
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from support.front_end import CONT, HEAD, OPEN, READY, SUBMIT_FULL, SUBMIT_OPEN, UNIT, word
 
-from cyproducer.shm import handshake
+from cyproducer.host import control_messages
 from hostile.stranger import Stranger, connect, punch_hole
 
 Attack = Callable[[Stranger], None]
@@ -28,7 +28,7 @@ def attack(function: Attack) -> Attack:
 
 
 def rounds(front_end: Stranger, seconds: float = 0.4) -> Iterator[int]:
-    """Counts until the time is over or the sender has had enough; wakes the sender each time."""
+    """Counts until the time is over or the sender has detached the front-end; wakes the sender each time."""
     end = time.monotonic() + seconds
     number = 0
     while time.monotonic() < end and not front_end.detached:
@@ -39,7 +39,7 @@ def rounds(front_end: Stranger, seconds: float = 0.4) -> Iterator[int]:
 
 @contextlib.contextmanager
 def meanwhile(action: Callable[[], None]) -> Iterator[None]:
-    """Does something again and again in another thread."""
+    """Repeats an action in another thread."""
     over = threading.Event()
 
     def run() -> None:
@@ -60,21 +60,21 @@ def meanwhile(action: Callable[[], None]) -> Iterator[None]:
 
 @attack
 def random_bytes(front_end: Stranger) -> None:
-    """Noise over some part of the arena, the header's status words and rings included."""
+    """Writes noise over some part of the arena, the header's status words and rings included."""
     generator = np.random.default_rng(front_end.random.getrandbits(63))
     memory = np.frombuffer(front_end.memory, dtype=np.uint8)
     for number in rounds(front_end):
         front_end.good_batch()
         size = min(1 << generator.integers(0, 22), len(memory) - 64)
         at = int(generator.integers(0, len(memory) - size))
-        memory[at:at + size] = generator.integers(0, 256, size, dtype=np.uint8)
+        memory[at : at + size] = generator.integers(0, 256, size, dtype=np.uint8)
         if number > 3:
             front_end.put("Q", 64, front_end.tail)
 
 
 @attack
 def flipped_words(front_end: Stranger) -> None:
-    """Single bits of slot words and rows, while batches are in every state."""
+    """Flips single bits of slot words and rows, while batches are in every state."""
     for _ in rounds(front_end):
         slot = front_end.good_batch(seal=front_end.random.random() < 0.5)
         at = front_end.row(slot) + 8 * front_end.random.randrange(8)
@@ -84,7 +84,7 @@ def flipped_words(front_end: Stranger) -> None:
 
 @attack
 def words_in_a_blur(front_end: Stranger) -> None:
-    """Every word of the table changes between well-formed ones as fast as memory allows."""
+    """Changes every word of the table between well-formed ones as fast as memory allows."""
     words = np.ndarray((front_end.slot_count, 8), np.uint64, front_end.memory, front_end.rows_at)
     slots = np.arange(front_end.slot_count, dtype=np.uint64)
     forms = [
@@ -106,7 +106,7 @@ def words_in_a_blur(front_end: Stranger) -> None:
 
 @attack
 def jumping_tail(front_end: Stranger) -> None:
-    """The submission tail leaps by 2^63, by the ring's size, by one too many, or goes back."""
+    """Moves the submission tail by 2^63, by the ring's size, by one too many, or back."""
     leaps = (1 << 63, 1 << 31, 1 << 32, front_end.ring_entries, front_end.ring_entries + 1, -1, -1000, MASK)
     for number in rounds(front_end):
         front_end.good_batch()
@@ -116,7 +116,7 @@ def jumping_tail(front_end: Stranger) -> None:
 
 @attack
 def ring_of_noise(front_end: Stranger) -> None:
-    """Entries of the ring that name slots beyond the table, kinds that are none, generations that were never."""
+    """Submits entries that name slots beyond the table, unknown kinds, and generations that never existed."""
     ring = front_end.ring_at
     for number in rounds(front_end):
         front_end.good_batch()
@@ -132,7 +132,7 @@ def ring_of_noise(front_end: Stranger) -> None:
 
 @attack
 def same_slot_again(front_end: Stranger) -> None:
-    """One batch announced many times over, closed many times, and opened again under way."""
+    """Announces one batch many times, closes it many times, and opens it again while it is in flight."""
     for _ in rounds(front_end):
         slot = front_end.good_batch(seal=False)
         for _ in range(front_end.random.randrange(1, 50)):
@@ -145,7 +145,7 @@ def same_slot_again(front_end: Stranger) -> None:
 
 @attack
 def slot_of_another_chain(front_end: Stranger) -> None:
-    """Two heads whose chains lead into each other, into themselves, or into a third one's chunk."""
+    """Makes two heads whose chains lead into each other, into themselves, or into a third batch's chunk."""
     for number in rounds(front_end):
         first = front_end.good_batch(seal=False)
         second = front_end.good_batch(seal=False)
@@ -161,7 +161,7 @@ def slot_of_another_chain(front_end: Stranger) -> None:
 
 @attack
 def cycle_of_chunks(front_end: Stranger) -> None:
-    """A chain that comes back to itself after a few hundred chunks without a byte."""
+    """Makes a chain that comes back to itself after a few hundred chunks without a byte."""
     length = front_end.random.randrange(1, front_end.slot_count)
     for slot in range(1, length):
         front_end.put("I", front_end.row(slot) + 44, slot + 1 if slot + 1 < length else 1)
@@ -174,7 +174,7 @@ def cycle_of_chunks(front_end: Stranger) -> None:
 
 @attack
 def wrong_generations(front_end: Stranger) -> None:
-    """Slots that come back under the generation before, or another one, while the old batch is on the wire."""
+    """Reuses slots under the generation before, or another one, while the old batch is on the wire."""
     for _ in rounds(front_end):
         slot = front_end.good_batch()
         generation = front_end.random.choice((0, 1, 0xFFFFFF, front_end.random.getrandbits(24)))
@@ -185,7 +185,7 @@ def wrong_generations(front_end: Stranger) -> None:
 
 @attack
 def sizes_beyond_the_chunk(front_end: Stranger) -> None:
-    """Counts and bytes that a chunk cannot have, also at the arena's end."""
+    """Writes counts and bytes that a chunk cannot have, also at the arena's end."""
     for number in rounds(front_end):
         slot = front_end.good_batch(seal=False)
         if number < 2:
@@ -200,17 +200,19 @@ def sizes_beyond_the_chunk(front_end: Stranger) -> None:
 
 @attack
 def lies_about_the_row(front_end: Stranger) -> None:
-    """Topics and partitions that are none, times from the ends of time, sequence numbers that go down."""
+    """Writes unknown topics and partitions, extreme times, and sequence numbers that go down."""
     for _ in rounds(front_end):
         slot = front_end.good_batch(seal=False)
-        fields = front_end.random.choice((
-            ("QIi", 0, MASK, front_end.topic, -1),
-            ("QIi", 0, 0, 0xFFFFFFFF, 1 << 30),
-            ("QIi", 0, 1, front_end.topic + 1, 99999),
-            ("qq", 16, -(1 << 63), (1 << 63) - 1),
-            ("qq", 16, (1 << 63) - 1, -(1 << 63)),
-            ("II", 32, 0xFFFFFFFF, 0),
-        ))
+        fields = front_end.random.choice(
+            (
+                ("QIi", 0, MASK, front_end.topic, -1),
+                ("QIi", 0, 0, 0xFFFFFFFF, 1 << 30),
+                ("QIi", 0, 1, front_end.topic + 1, 99999),
+                ("qq", 16, -(1 << 63), (1 << 63) - 1),
+                ("qq", 16, (1 << 63) - 1, -(1 << 63)),
+                ("II", 32, 0xFFFFFFFF, 0),
+            )
+        )
         front_end.put(fields[0], front_end.row(slot) + 8 + fields[1], *fields[2:])
         front_end.submit(SUBMIT_FULL, slot, front_end.generations[slot])
         front_end.take_outcomes()
@@ -218,7 +220,7 @@ def lies_about_the_row(front_end: Stranger) -> None:
 
 @attack
 def records_that_are_none(front_end: Stranger) -> None:
-    """Well-announced batches whose records are noise, cut off, or fewer than their count."""
+    """Announces batches correctly whose records are noise, cut off, or fewer than their count."""
     for _ in rounds(front_end):
         slot = front_end.good_batch(seal=False)
         at = front_end.chunks_at + slot * UNIT
@@ -230,8 +232,8 @@ def records_that_are_none(front_end: Stranger) -> None:
 
 @attack
 def changes_after_the_commit(front_end: Stranger) -> None:
-    """The bytes of sealed batches never stand still."""
-    chunks = np.frombuffer(front_end.memory, np.uint8)[front_end.chunks_at:]
+    """Changes the bytes of sealed batches all the time."""
+    chunks = np.frombuffer(front_end.memory, np.uint8)[front_end.chunks_at :]
     generator = np.random.default_rng(front_end.random.getrandbits(63))
 
     def change() -> None:
@@ -245,7 +247,7 @@ def changes_after_the_commit(front_end: Stranger) -> None:
 
 @attack
 def holes(front_end: Stranger) -> None:
-    """Pages vanish from under the sender: records, rows and the header read as zeros."""
+    """Removes pages that the sender reads: records, rows and the header become zeros."""
     for number in rounds(front_end):
         for _ in range(5):
             front_end.good_batch(size=300, records=8)
@@ -261,7 +263,7 @@ def holes(front_end: Stranger) -> None:
 
 @attack
 def wakes_without_end(front_end: Stranger) -> None:
-    """The sender's eventfd is written and emptied, and made one that waits, for nothing."""
+    """Writes and empties the sender's eventfd without reason, and makes it a blocking one."""
     os.set_blocking(front_end.sender_wake_fd, False)
 
     def flood() -> None:
@@ -280,7 +282,7 @@ def wakes_without_end(front_end: Stranger) -> None:
 
 @attack
 def sleeper_that_never_wakes(front_end: Stranger) -> None:
-    """Says that it sleeps, under ever another number, and reads none of its wake-ups."""
+    """Claims to sleep, under a new epoch each time, and reads none of its wake-ups."""
     for number in rounds(front_end):
         front_end.put("II", 128, 2 * number + 1 & 0xFFFFFFFF, 2 * number + 1 & 0xFFFFFFFF)
         front_end.good_batch()
@@ -289,7 +291,7 @@ def sleeper_that_never_wakes(front_end: Stranger) -> None:
 
 @attack
 def never_reads_outcomes(front_end: Stranger) -> None:
-    """Opens slots again and again without a look at what became of them, until the ring has gone round."""
+    """Opens slots again and again without reading their outcomes, until the ring has wrapped."""
     for _ in rounds(front_end, 1.0):
         for _ in range(64):
             slot = front_end.good_batch(records=1)
@@ -298,7 +300,7 @@ def never_reads_outcomes(front_end: Stranger) -> None:
 
 @attack
 def big_backlog(front_end: Stranger) -> None:
-    """All of its chunks full and committed, then not another word: its memory is used up, nobody else's."""
+    """Fills and commits all of its chunks, then stays silent: only its own memory is used up."""
     for _ in range(front_end.slot_count // 16):
         front_end.good_batch(size=400, records=100)
     front_end.nudge()
@@ -309,12 +311,23 @@ def big_backlog(front_end: Stranger) -> None:
 
 @attack
 def garbage_messages(front_end: Stranger) -> None:
-    """JSON and none, known operations at the wrong time, all in one go."""
+    """Sends JSON, other bytes, and known operations at the wrong time, all at once."""
     sock = front_end.door.socket
     messages = [
-        b"", b"{", b"[]", b"[" * 100_000, b"\xff" * 1000, b'{"op": "attach"}', b'{"op": "close"}', b'{"op": null}',
-        b'{"op": "want", "topic": "' + b"x" * 5000 + b'"}', b'{"op": "want", "topic": {}}', b'{"op": "status"}',
-        b'{"op": "want", "topic": "' + bytes(249) + b'"}', b"1" * 5000, b'{"op": ' + b"9" * 5000 + b"}",
+        b"",
+        b"{",
+        b"[]",
+        b"[" * 100_000,
+        b"\xff" * 1000,
+        b'{"op": "attach"}',
+        b'{"op": "close"}',
+        b'{"op": null}',
+        b'{"op": "want", "topic": "' + b"x" * 5000 + b'"}',
+        b'{"op": "want", "topic": {}}',
+        b'{"op": "status"}',
+        b'{"op": "want", "topic": "' + bytes(249) + b'"}',
+        b"1" * 5000,
+        b'{"op": ' + b"9" * 5000 + b"}",
     ]
     with contextlib.suppress(OSError):
         for _ in range(20):
@@ -323,22 +336,22 @@ def garbage_messages(front_end: Stranger) -> None:
 
 @attack
 def wants_without_end(front_end: Stranger) -> None:
-    """Metadata of topics that do not exist, as fast as the socket takes it."""
+    """Asks for metadata of topics that do not exist, as fast as the socket takes it."""
     with contextlib.suppress(OSError):
         for number in range(300):
             name = f"no-such-topic-{front_end.random.randrange(100)}" if number % 2 else "no such topic!"
-            handshake.send(front_end.door.socket, {"op": "want", "topic": name})
+            control_messages.send(front_end.door.socket, {"op": "want", "topic": name})
 
 
 @attack
 def thousands_of_descriptors(front_end: Stranger) -> None:
-    """As many descriptors as a message can hold, on this connection and on fresh ones."""
+    """Sends as many descriptors as a message can hold, on this connection and on fresh ones."""
     fds = array.array("i", [0, front_end.arena.fd, front_end.wake_fd] * 84)
     messages = [b'{"op": "want", "topic": "t"}', b"{", b'{"op": "attach"}']
     for number in range(20):
         with contextlib.suppress(OSError):
             sock = front_end.door.socket if number % 4 == 0 else connect(front_end.door.socket.getpeername())
-            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds[:front_end.random.randrange(253)])]
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds[: front_end.random.randrange(253)])]
             for _ in range(4):
                 sock.sendmsg([front_end.random.choice(messages)], rights)
             if number % 4:
@@ -347,7 +360,7 @@ def thousands_of_descriptors(front_end: Stranger) -> None:
 
 @attack
 def half_handshakes(front_end: Stranger) -> None:
-    """Connections that say nothing, half of it, or somebody else's attach, and are left or held."""
+    """Makes connections that send nothing, half a message, or another front-end's attach, and leaves or holds them."""
     path = front_end.door.socket.getpeername()
     held = []
     for number in range(40):
@@ -358,9 +371,15 @@ def half_handshakes(front_end: Stranger) -> None:
                 sock.send(b'{"op": "attach", "layout": 1, "slots": 5}')
             elif number % 3 == 2:
                 fds = [front_end.arena.fd, os.pidfd_open(1), front_end.wake_fd]
-                message = {"op": "attach", "layout": front_end.get("I", 8), "pid": 1, "slots": front_end.slot_count,
-                           "settings": {"acks": 7}, "sender_settings": {}}
-                handshake.send(sock, message, front_end.random.sample(fds, front_end.random.randrange(4)))
+                message = {
+                    "op": "attach",
+                    "layout": front_end.get("I", 8),
+                    "pid": 1,
+                    "slots": front_end.slot_count,
+                    "settings": {"acks": 7},
+                    "sender_settings": {},
+                }
+                control_messages.send(sock, message, front_end.random.sample(fds, front_end.random.randrange(4)))
                 os.close(fds[1])
     front_end.good_batch()
     time.sleep(front_end.random.random() * 0.3)
@@ -370,7 +389,7 @@ def half_handshakes(front_end: Stranger) -> None:
 
 @attack
 def never_reads_its_socket(front_end: Stranger) -> None:
-    """Asks for the status until nothing more fits, and takes no answer."""
+    """Asks for the status until the socket is full, and reads no answer."""
     with contextlib.suppress(OSError):
         for _ in range(400):
             front_end.door.socket.send(b'{"op": "status"}', socket.MSG_DONTWAIT)
@@ -396,7 +415,7 @@ def lingering_descriptors(front_end: Stranger) -> None:
             with connect(front_end.door.socket.getpeername()) as fresh:
                 fresh.sendmsg([b"{"], rights)
                 fresh.sendmsg([b"{"], rights)
-    threading.Thread(target=os.close, args=(sock.detach(),)).start()  # ours may be the last that is closed
+    threading.Thread(target=os.close, args=(sock.detach(),)).start()  # our descriptor may be the last that is closed
     time.sleep(0.1)
     other.close()
 
@@ -406,7 +425,7 @@ def lingering_descriptors(front_end: Stranger) -> None:
 
 @attack
 def dies_in_the_middle(front_end: Stranger) -> None:
-    """Open and sealed batches, known and unknown to the sender, and then SIGKILL by itself."""
+    """Kills itself with open and sealed batches, some announced to the sender and some not."""
     for _ in range(front_end.random.randrange(1, 60)):
         front_end.good_batch(seal=front_end.random.random() < 0.5)
     slot = front_end.good_batch(seal=False)
@@ -416,7 +435,7 @@ def dies_in_the_middle(front_end: Stranger) -> None:
 
 @attack
 def leaves_a_child_with_everything(front_end: Stranger) -> None:
-    """A forked child holds the socket for a while after its parent was killed."""
+    """Lets a forked child hold the socket for a while after its parent was killed."""
     front_end.good_batch(seal=False)
     if os.fork():
         os.kill(os.getpid(), signal.SIGKILL)
@@ -429,14 +448,14 @@ def leaves_a_child_with_everything(front_end: Stranger) -> None:
 
 @attack
 def execs_something_else(front_end: Stranger) -> None:
-    """The process lives on as another program; its memory and socket are gone."""
+    """Executes another program in the process; its memory and socket are gone."""
     front_end.good_batch(seal=False)
     os.execv("/bin/sleep", ["sleep", "0.2"])
 
 
 @attack
 def stops_for_a_while(front_end: Stranger) -> None:
-    """SIGSTOP in the middle of everything; another process lets it go on."""
+    """Stops itself with SIGSTOP in the middle of everything; another process continues it."""
     for _ in range(20):
         front_end.good_batch(seal=False)
     stopped = os.getpid()
@@ -452,7 +471,7 @@ def stops_for_a_while(front_end: Stranger) -> None:
 
 @attack
 def goes_on_after_hanging_up(front_end: Stranger) -> None:
-    """Its socket is closed, but it writes on into its memory, which the sender is just going through."""
+    """Closes its socket, but continues to write into its memory while the sender goes through it."""
     words = np.ndarray((front_end.slot_count, 8), np.uint64, front_end.memory, front_end.rows_at)
     for _ in range(30):
         front_end.good_batch(seal=False)

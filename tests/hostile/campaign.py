@@ -1,4 +1,4 @@
-"""One run: a sender, two honest front-ends, a fuzzer, and the verdict."""
+"""One run of the fuzzer: a sender, two correct front-ends, the fuzzer, and the result."""
 
 import contextlib
 import json
@@ -19,36 +19,45 @@ import psutil
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 from support.process import script_environment, wait_until
 
-from cyproducer.cli.kafka_node import KafkaCluster
+from cyproducer.devkafka.node import KafkaCluster
 from cyproducer.observe.status import status
 from hostile.honest import term
 
 PARTITIONS = 6
 STUCK_S = 30.0
-HONEST = ("alice", "bob")
-#: What no sender says, whatever its front-ends do.
-SCANDALS = ("broken invariant", "could not be handled", "AddressSanitizer", "runtime error", "Fatal Python error",
-            "Segmentation", "the sender failed", "is replaced", "Traceback")
+CORRECT = ("alice", "bob")
+#: Log lines that a sender never writes, whatever its front-ends do.
+FORBIDDEN = (
+    "broken invariant",
+    "could not be handled",
+    "AddressSanitizer",
+    "runtime error",
+    "Fatal Python error",
+    "Segmentation",
+    "the sender failed",
+    "is replaced",
+    "Traceback",
+)
 ATTACHED = re.compile(r'msg=detached attach_id=(\d+) .*?why=("[^"]*"|\S+)')
 
 
 @dataclass
 class Verdict:
-    """What came out of a run; `complaints` is empty if all is well."""
+    """The result of a run; `complaints` is empty if all is well."""
 
     complaints: list[str] = field(default_factory=list)
     rounds: Counter[str] = field(default_factory=Counter)
     front_ends: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
-    honest: dict[str, dict[str, Any]] = field(default_factory=dict)
+    correct: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def text(self) -> str:
-        """For people."""
+        """Returns the report for readers."""
         lines = [f"{sum(self.rounds.values())} attacks as {self.front_ends} front-ends"]
         lines += [f"  {count:6} {name}" for name, count in sorted(self.rounds.items())]
         lines += ["why the sender let go of them"]
         lines += [f"  {count:6} {reason}" for reason, count in self.reasons.most_common()]
-        for name, told in self.honest.items():
+        for name, told in self.correct.items():
             times = ", ".join(f"{label} {value:.1f} ms" for label, value in told["latency_ms"].items())
             lines.append(f"{name}: {told['sent']} records, {told['failures']} failed; acknowledged in {times}")
         lines += [f"COMPLAINT: {complaint}" for complaint in self.complaints]
@@ -56,7 +65,7 @@ class Verdict:
 
 
 class Campaign:
-    """`seconds` of fuzzing from `seed` on `kafka`, with files in `directory` (short: a socket is in it)."""
+    """Runs `seconds` of fuzzing from `seed` on `kafka`, with files in `directory` (short: it holds a socket)."""
 
     def __init__(self, kafka: KafkaCluster, directory: Path, seconds: float, seed: int, only: list[str]) -> None:
         self.kafka = kafka
@@ -75,7 +84,7 @@ class Campaign:
         with self._sender() as sender:
             (before,) = status(self.socket)
             holdings = self._stock(before["sender_pid"])
-            honest = {name: self._start_honest(name) for name in HONEST}
+            correct = {name: self._start_correct(name) for name in CORRECT}
             fuzzing = threading.Thread(target=self._fuzz)
             fuzzing.start()
             try:
@@ -83,11 +92,11 @@ class Campaign:
             finally:
                 self.over.set()
                 fuzzing.join()
-                told = {name: self._end_honest(name, process) for name, process in honest.items()}
+                told = {name: self._end_correct(name, process) for name, process in correct.items()}
             if sender.poll() is None:
                 self._wait_for_quiet(before["sender_pid"], holdings)
-        self._judge_log()
-        self.verdict.honest = {name: answer for name, answer in told.items() if answer}
+        self._check_log()
+        self.verdict.correct = {name: answer for name, answer in told.items() if answer}
         self._compare_with_the_topic()
         return self.verdict
 
@@ -98,8 +107,18 @@ class Campaign:
 
     @contextlib.contextmanager
     def _sender(self) -> Iterator["subprocess.Popen[bytes]"]:
-        command = [sys.executable, "-X", "faulthandler", "-m", "cyproducer", "sender", "--socket", self.socket,
-                   "--bootstrap-servers", self.kafka.bootstrap_servers]
+        command = [
+            sys.executable,
+            "-X",
+            "faulthandler",
+            "-m",
+            "cyproducer",
+            "sender",
+            "--socket",
+            self.socket,
+            "--bootstrap-servers",
+            self.kafka.bootstrap_servers,
+        ]
         with open(self.log, "wb") as log:
             process = subprocess.Popen(command, stderr=log, env=script_environment())
         try:
@@ -118,7 +137,7 @@ class Campaign:
         command = [sys.executable, "-X", "faulthandler", "-m", f"hostile.{name}", *map(str, arguments)]
         return subprocess.Popen(command, env=script_environment(), text=True, **streams)
 
-    def _start_honest(self, name: str) -> "subprocess.Popen[str]":
+    def _start_correct(self, name: str) -> "subprocess.Popen[str]":
         process = self._module(
             "honest", self.socket, self.topic, name, self.rate, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
@@ -127,7 +146,7 @@ class Campaign:
             self.complain(f"{name} could not begin")
         return process
 
-    def _end_honest(self, name: str, process: "subprocess.Popen[str]") -> dict[str, Any]:
+    def _end_correct(self, name: str, process: "subprocess.Popen[str]") -> dict[str, Any]:
         try:
             out, _ = process.communicate("", timeout=150)
             answer: dict[str, Any] = json.loads(out)
@@ -142,9 +161,7 @@ class Campaign:
 
     def _fuzz(self) -> None:
         seed = self.random.getrandbits(40)
-        fuzzer = self._module(
-            "fuzzer", self.socket, self.topic, PARTITIONS, seed, *self.only, stdout=subprocess.PIPE
-        )
+        fuzzer = self._module("fuzzer", self.socket, self.topic, PARTITIONS, seed, *self.only, stdout=subprocess.PIPE)
         ending = threading.Thread(target=lambda: self.over.wait() and fuzzer.kill())
         ending.start()
         assert fuzzer.stdout is not None
@@ -165,7 +182,7 @@ class Campaign:
         elif words[0] == "hung":
             self.complain(f"the fuzzer {line.strip()}")
 
-    # ------------------------------------------------------------------ judging
+    # ------------------------------------------------------------------ checking
 
     def _watch(self, sender: "subprocess.Popen[bytes]", pid: int) -> None:
         end = time.monotonic() + self.seconds
@@ -184,20 +201,21 @@ class Campaign:
                 return
 
     def _wait_for_quiet(self, pid: int, before: Counter[str]) -> None:
-        """Nobody is attached and nothing is left of those who were."""
+        """Checks that no front-end is attached and that nothing of former ones is left."""
+
         def quiet() -> bool:
             (now,) = status(self.socket)
             return not now["front_ends"] and self._stock(pid) <= before
 
         try:
-            # What cannot be delivered is held until its delivery_timeout_ms, 120 s, is over.
+            # Undeliverable batches are held until their delivery_timeout_ms of 120 s is over.
             wait_until(quiet, 150, "the end of what the front-ends left")
         except AssertionError:
             left = self._stock(pid) - before
             self.complain(f"the sender still holds {dict(left)} of {list(_descriptors(pid))}")
 
     def _stock(self, pid: int) -> Counter[str]:
-        """The least of several looks: a question for the status costs a connection and a memfd, for a moment."""
+        """Returns the least of several measurements: a status request costs a connection and a memfd for a moment."""
         least = self._holdings(pid)
         for _ in range(10):
             time.sleep(0.05)
@@ -205,23 +223,24 @@ class Campaign:
         return least
 
     def _holdings(self, pid: int) -> Counter[str]:
-        """Descriptors of a process by kind, and its mappings of arenas.
+        """Counts descriptors of a process by kind, and its mappings of arenas.
 
-        Without connections to the broker: the first is made when somebody wants a topic.
+        Connections to the broker are not counted: the first is made when a front-end wants a topic.
         """
         kinds = Counter(re.sub(r"[:\d].*", "", target) for target in _descriptors(pid))
         port = int(self.kafka.bootstrap_servers.rpartition(":")[2])
         kinds["socket"] -= sum(
-            1 for connection in psutil.Process(pid).net_connections("tcp")
+            1
+            for connection in psutil.Process(pid).net_connections("tcp")
             if connection.raddr and connection.raddr.port == port
         )
         kinds["mapped arenas"] = Path(f"/proc/{pid}/maps").read_text().count("/memfd:cyproducer-arena")
         return kinds
 
-    def _judge_log(self) -> None:
+    def _check_log(self) -> None:
         text = self.log.read_text(errors="replace")
-        for scandal in SCANDALS:
-            for line in [line for line in text.splitlines() if scandal in line][:3]:
+        for part in FORBIDDEN:
+            for line in [line for line in text.splitlines() if part in line][:3]:
                 self.complain(f"the sender's log: {line[:2000]}")
         reasons = dict(ATTACHED.findall(text))
         self.verdict.front_ends = len(self.attached)
@@ -233,24 +252,24 @@ class Campaign:
             self.complain(f"no reason in the log for the end of front-ends {missing[:10]}")
 
     def _compare_with_the_topic(self) -> None:
-        found: dict[str, Counter[str]] = {name: Counter() for name in self.verdict.honest}
+        found: dict[str, Counter[str]] = {name: Counter() for name in self.verdict.correct}
         counts: Counter[str] = Counter()
         last: dict[tuple[str, int], int] = {}
         for partition, offset, value in self._everything():
             name, _, number = (value or b"").partition(b" ")
             who = name.decode(errors="replace")
             if who not in found or not number.isdigit():
-                continue  # the fuzzer's
+                continue  # records of the fuzzer
             counts[who] += 1
             found[who][str(partition)] += term(int(number), offset)
             if last.get((who, partition), -1) >= int(number):
                 self.complain(f"{who}'s record {int(number)} comes after {last[who, partition]} in {partition}")
             last[who, partition] = int(number)
-        for who, told in self.verdict.honest.items():
+        for who, told in self.verdict.correct.items():
             if counts[who] != told["sent"]:
                 self.complain(f"{who} has sent {told['sent']} records, {counts[who]} are in the topic")
             if found[who] != Counter(told["sums"]):
-                self.complain(f"{who} was told other offsets than those of the topic")
+                self.complain(f"{who} got other offsets than those of the topic")
 
     def _everything(self) -> Iterator[tuple[int, int, bytes | None]]:
         try:
@@ -260,16 +279,24 @@ class Campaign:
 
 
 def _descriptors(pid: int) -> Iterator[str]:
-    """What each descriptor of a process is."""
+    """Returns what each descriptor of a process is."""
     for entry in os.listdir(f"/proc/{pid}/fd"):
         with contextlib.suppress(OSError):
             yield os.readlink(f"/proc/{pid}/fd/{entry}")
 
 
 def read_all(bootstrap_servers: str, topic: str) -> Iterator[tuple[int, int, bytes | None]]:
-    """(partition, offset, value) of everything in a topic, one by one: an hour of it does not fit into a list."""
-    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "hostile", "enable.auto.commit": False,
-                         "enable.partition.eof": True, "auto.offset.reset": "error", "log_level": 0})
+    """Yields (partition, offset, value) of everything in a topic: an hour of records does not fit into a list."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "hostile",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "log_level": 0,
+        }
+    )
     try:
         partitions = set(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
@@ -291,10 +318,14 @@ def read_all(bootstrap_servers: str, topic: str) -> Iterator[tuple[int, int, byt
 
 
 def fuzz(
-    kafka: KafkaCluster, directory: Path, seconds: float, seed: int, only: list[str] | None = None,
+    kafka: KafkaCluster,
+    directory: Path,
+    seconds: float,
+    seed: int,
+    only: list[str] | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Verdict:
-    """Runs a campaign; says what came out of it."""
+    """Runs a campaign; reports its result."""
     verdict = Campaign(kafka, directory, seconds, seed, only or []).run()
     say(verdict.text())
     return verdict

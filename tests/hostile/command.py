@@ -1,4 +1,4 @@
-"""The command: `python -m tests.hostile --seconds 3600 --seed 7`."""
+"""The command line of the fuzzer: `python -m tests.hostile --seconds 3600 --seed 7`."""
 
 import argparse
 import os
@@ -7,17 +7,17 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from cyproducer.cli.kafka_node import KafkaCluster
+from cyproducer.devkafka.node import KafkaCluster
 from hostile.attacks import ATTACKS
 from hostile.campaign import fuzz
 
 
 def main() -> int:
-    """0 if the honest front-ends have lost nothing and the sender has stood it."""
+    """Returns 0 if the correct front-ends have lost nothing and the sender has survived."""
     parser = argparse.ArgumentParser(prog="python -m tests.hostile", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60.0, help="for how long (default 60)")
-    parser.add_argument("--seed", type=int, default=None, help="of the attacks' order and noise (default: any)")
-    parser.add_argument("--only", nargs="*", choices=sorted(ATTACKS), default=[], help="these attacks alone")
+    parser.add_argument("--seconds", type=float, default=60.0, help="duration (default 60)")
+    parser.add_argument("--seed", type=int, default=None, help="seed of the attacks' order and noise (default: random)")
+    parser.add_argument("--only", nargs="*", choices=sorted(ATTACKS), default=[], help="only these attacks")
     given = parser.parse_args()
     seed = random.SystemRandom().getrandbits(32) if given.seed is None else given.seed
     print(f"seed {seed}", flush=True)

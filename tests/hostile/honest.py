@@ -1,7 +1,7 @@
-"""An honest front-end: numbered records to a topic until standard input ends; what became of them as JSON.
+"""A correct front-end: sends numbered records to a topic until standard input ends, and prints the results as JSON.
 
-Arguments: socket, topic, own name, records per second. Of every record that was acknowledged goes a term into a sum by
-which the log is compared: its number and offset. Printed: {"sent", "sums": {partition: sum}, "failed": [text],
+Arguments: socket, topic, own name, records per second. Every acknowledged record adds a term made of its number and
+offset to a sum, which is compared with the log. Printed: {"sent", "sums": {partition: sum}, "failed": [text],
 "latency_ms": {"p50", "p99", "max"}}.
 """
 
@@ -19,7 +19,7 @@ FAILURES_SHOWN = 10
 
 
 def term(number: int, offset: int) -> int:
-    """What one record adds to its partition's sum."""
+    """Returns what one record adds to its partition's sum."""
     return (number + 1) * (offset + 7) % ((1 << 61) - 1)
 
 
@@ -53,10 +53,16 @@ def main() -> None:
     collect(True)
     producer.close(60)
     latencies.sort()
-    at = {label: latencies[min(int(len(latencies) * part), len(latencies) - 1)] * 1000
-          for label, part in (("p50", 0.5), ("p99", 0.99), ("max", 1.0))}
-    print(json.dumps({"sent": sent, "sums": sums, "failed": failed[:FAILURES_SHOWN], "failures": len(failed),
-                      "latency_ms": at}), flush=True)
+    at = {
+        label: latencies[min(int(len(latencies) * part), len(latencies) - 1)] * 1000
+        for label, part in (("p50", 0.5), ("p99", 0.99), ("max", 1.0))
+    }
+    print(
+        json.dumps(
+            {"sent": sent, "sums": sums, "failed": failed[:FAILURES_SHOWN], "failures": len(failed), "latency_ms": at}
+        ),
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

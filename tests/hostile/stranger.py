@@ -1,4 +1,4 @@
-"""A front-end's side of the handshake in plain Python, able to say anything: the body of the fuzzer's attacks."""
+"""A front-end's side of the handshake in plain Python that can send anything: the base of the fuzzer's attacks."""
 
 import contextlib
 import ctypes
@@ -11,12 +11,12 @@ import time
 from types import TracebackType
 from typing import Any
 
-from cyproducer.shm.arena import LAYOUT_VERSION
+from cyproducer.shm.arena_region import LAYOUT_VERSION
 from support.front_end import PlainFrontEnd
 
-from cyproducer.shm import handshake
+from cyproducer.host import control_messages
 
-#: Its batches are given up soon, so that the sender is not full of them for minutes.
+#: Its batches expire soon, so that the sender does not hold them for minutes.
 SETTINGS = {"delivery_timeout_ms": 2000, "max_block_ms": 1000, "sender_idle_timeout_ms": 1000}
 SLOTS = 1024
 FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE = 1, 2
@@ -24,7 +24,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def punch_hole(fd: int, at: int, size: int) -> None:
-    """Takes pages out of a memfd, which seals do not forbid."""
+    """Removes pages of a memfd, which seals do not forbid."""
     flags = FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
     _libc.fallocate(fd, flags, ctypes.c_long(at), ctypes.c_long(size))
 
@@ -38,7 +38,7 @@ def connect(path: str) -> socket.socket:
 
 
 class _Door:
-    """What PlainFrontEnd asks of an engine, done over the control socket."""
+    """Implements over the control socket what PlainFrontEnd calls on an engine."""
 
     def __init__(self, path: str) -> None:
         self.socket = connect(path)
@@ -56,8 +56,8 @@ class _Door:
             "sender_settings": {},
         }
         try:
-            handshake.send(self.socket, message, [arena_fd, pidfd, wake_fd])
-            answer, fds = handshake.receive(self.socket)
+            control_messages.send(self.socket, message, [arena_fd, pidfd, wake_fd])
+            answer, fds = control_messages.receive(self.socket)
         finally:
             for fd in (arena_fd, pidfd, wake_fd):
                 os.close(fd)
@@ -71,9 +71,9 @@ class _Door:
 
 
 class Stranger(PlainFrontEnd):
-    """One attached front-end, with everything that it may write in its hands. A context manager.
+    """One attached front-end that can write to all of its memory. A context manager.
 
-    topic       dense number of the topic that the honest ones use; partitions are 0 to `partitions` - 1
+    topic       dense number of the topic that the correct front-ends use; partitions are 0 to `partitions` - 1
     random      the round's own generator
     """
 
@@ -88,7 +88,7 @@ class Stranger(PlainFrontEnd):
         self.topic = self._number_of(topic)
 
     def _number_of(self, topic: str) -> int:
-        handshake.send(self.door.socket, {"op": "want", "topic": topic})
+        control_messages.send(self.door.socket, {"op": "want", "topic": topic})
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
             found = self.snapshot.read()[3].get(topic)
@@ -99,7 +99,7 @@ class Stranger(PlainFrontEnd):
 
     @property
     def detached(self) -> bool:
-        """Has the sender given this front-end up?"""
+        """Returns whether the sender has detached this front-end."""
         control: int = struct.unpack_from("=I", self.outcomes_region.memory(), 56)[0]
         return control != 1
 
@@ -111,14 +111,14 @@ class Stranger(PlainFrontEnd):
             pass
 
     def take_outcomes(self) -> None:
-        """Frees what has been answered, as an honest front-end does."""
+        """Frees the slots of finished batches, as a correct front-end does."""
         for slot, generation, *_, flags in self.outcomes():
             if flags & 2 and slot < self.slot_count and self.generations[slot] == generation:
                 self.generations[slot] = generation + 1 & 0xFFFFFF
                 self.put("Q", self.row(slot), self.generations[slot] << 34)
 
     def good_batch(self, seal: bool = True, size: int = 20, records: int = 3) -> int:
-        """A batch as an honest front-end makes it; its slot."""
+        """Writes a batch as a correct front-end does; returns its slot."""
         slot = self.next_slot
         self.next_slot = (slot + 16) % self.slot_count
         now = int(time.time() * 1000)
@@ -137,5 +137,5 @@ class Stranger(PlainFrontEnd):
         if sys.is_finalizing():
             return
         self.door.socket.close()
-        with contextlib.suppress(BufferError):  # an attack that failed is still looked at by its traceback
+        with contextlib.suppress(BufferError):  # the traceback of a failed attack still refers to it
             self.close()

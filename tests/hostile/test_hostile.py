@@ -1,4 +1,4 @@
-"""The fuzzer for a short while (tox: CYPRODUCER_HOSTILE_SECONDS=60); `python -m tests.hostile` goes on for long."""
+"""Test with a short run of the fuzzer (tox: CYPRODUCER_HOSTILE_SECONDS=60); longer: `python -m tests.hostile`."""
 
 import os
 import random
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cyproducer.cli.kafka_node import KafkaCluster
+from cyproducer.devkafka.node import KafkaCluster
 from hostile.attacks import ATTACKS
 from hostile.campaign import fuzz
 
@@ -14,7 +14,7 @@ SECONDS = float(os.environ.get("CYPRODUCER_HOSTILE_SECONDS") or 20)
 
 
 @pytest.mark.timeout(SECONDS + 300)
-def test_honest_front_ends_lose_nothing_beside_a_mad_one(kafka: KafkaCluster, runtime_dir: Path) -> None:
+def test_correct_front_ends_lose_nothing_beside_the_fuzzer(kafka: KafkaCluster, runtime_dir: Path) -> None:
     seed = random.SystemRandom().getrandbits(32)
     verdict = fuzz(kafka, runtime_dir, SECONDS, seed)
     print(f"seed {seed}\n{verdict.text()}")

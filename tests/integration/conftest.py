@@ -1,4 +1,4 @@
-"""Fixtures of the tests of engines on a scripted broker, and of those around the sender's processes."""
+"""Fixtures for tests of engines on a scripted broker, and for tests of the sender's processes."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.crashpoints import Trigger
 from support.engine_host import Nursery
 from support.fault_rig import Rig
-from support.scripted_broker import ScriptedBroker
-from support.supervised import NOWHERE, Foreground
+from support.process import wait_until
+from support.scripted_broker import Fault, ScriptedBroker
+from support.supervised import NOWHERE, Foreground, the_sender
 
-from cyproducer.config import Settings
-from cyproducer.producer import attach
-from cyproducer.producer.attach import Attachment
+from cyproducer.config.settings import Settings
+from cyproducer.producer.attach.connect import Attachment
+from cyproducer.producer.attach.connect import connect as attach
 
 
 @pytest.fixture
@@ -32,8 +34,24 @@ def rig(broker: ScriptedBroker) -> Iterator[Rig]:
 
 @pytest.fixture(scope="module")
 def nursery() -> Iterator[Nursery]:
-    """Engines in processes of their own, to be killed."""
+    """Engines in processes of their own, which tests can kill."""
     nursery = Nursery()
+    yield nursery
+    nursery.close()
+
+
+@pytest.fixture
+def trigger(tmp_path: Path) -> Iterator[Trigger]:
+    """Arm crash points of the engines of `crashing_nursery`."""
+    trigger = Trigger(tmp_path)
+    yield trigger
+    trigger.close()
+
+
+@pytest.fixture
+def crashing_nursery(trigger: Trigger) -> Iterator[Nursery]:
+    """Engines in processes of their own, which act on `trigger`."""
+    nursery = Nursery(trigger.environment)
     yield nursery
     nursery.close()
 
@@ -45,12 +63,38 @@ def connect() -> Iterator[Callable[..., Attachment]]:
     def connect(**given: Any) -> Attachment:
         if "sender" not in given:
             given = {"bootstrap_servers": NOWHERE, "sender_idle_timeout_ms": 200, **given}
-        made.append(attach.connect(Settings.parse(**given), time.monotonic() + 30))
+        made.append(attach(Settings.parse(**given), time.monotonic() + 30))
         return made[-1]
 
     yield connect
     for attachment in made:
         attachment.close()
+
+
+@pytest.fixture
+def busy(broker: ScriptedBroker, make_producer: Callable[..., Any]) -> Callable[..., Callable[[], None]]:
+    """Return ``busy(**settings) -> answer``: the only sender has an undelivered batch until `answer()` is called.
+
+    The batch belongs to a producer with these settings, on `broker`.
+    """
+
+    def keep_busy(**settings: Any) -> Callable[[], None]:
+        producer = make_producer(**settings)
+        producer.send(broker.topic, b"first", partition=0).result(30)
+        with broker.lock:
+            broker.faults.extend(Fault(hang="appended") for _ in range(10))  # the retries of successors count too
+        future = producer.send(broker.topic, b"second", partition=0)
+        wait_until(lambda: the_sender()["front_ends"][-1]["oldest_unacked_ms"], 30, "an undelivered batch")
+
+        def answer() -> None:
+            with broker.lock:
+                broker.faults.clear()
+            broker.drop_connections()
+            future.result(30)
+
+        return answer
+
+    return keep_busy
 
 
 @pytest.fixture

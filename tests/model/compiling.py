@@ -1,4 +1,4 @@
-"""Compiles the C of this directory against the headers that ship, or against a copy with one of them changed."""
+"""Compiles the C files of this directory against the headers that ship, or against a copy with one change."""
 
 import os
 import shlex
@@ -10,10 +10,11 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 EXPLORER = ("histories.c", "owner.c", "sender.c", "machine.c")
+TOPICS = ("topics.c", "machine.c")
 
 
 def compiler() -> list[str]:
-    """The C compiler: CC, Python's own, or cc."""
+    """Return the C compiler: CC, Python's own, or cc."""
     for words in (os.environ.get("CC"), sysconfig.get_config_var("CC"), "cc", "gcc"):
         if words and shutil.which(shlex.split(words)[0]):
             return shlex.split(words)
@@ -21,7 +22,7 @@ def compiler() -> list[str]:
 
 
 def compile_c(sources: tuple[str, ...], program: Path, *options: str, headers: Path = ROOT) -> Path:
-    """The program, linked from files of this directory; `headers` is the directory that has ``cyproducer/shm``."""
+    """Link the program from files of this directory; `headers` is the directory that has ``cyproducer/shm``."""
     command = [
         *compiler(), "-std=gnu11", "-Wall", "-Wextra", "-g", *options, f"-I{HERE}", f"-I{headers}",
         *(str(HERE / source) for source in sources), "-o", str(program), "-pthread",
@@ -32,7 +33,7 @@ def compile_c(sources: tuple[str, ...], program: Path, *options: str, headers: P
 
 
 def changed_headers(directory: Path, name: str, old: str, new: str) -> Path:
-    """A copy of the headers in which `old`, which stands in ``shm/<name>`` once, is `new`."""
+    """Copy the headers and replace `old`, which stands in ``shm/<name>`` once, by `new`."""
     shm = directory / "cyproducer" / "shm"
     shm.mkdir(parents=True)
     for header in (ROOT / "cyproducer" / "shm").glob("*.h"):

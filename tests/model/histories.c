@@ -1,4 +1,4 @@
-/* The histories that are explored: an owner, a sender, and who may be killed; see test_model.py for what they cover. */
+/* The explored histories: what owner and sender do, and which may be killed; test_model.py says what they cover. */
 #include "world.h"
 
 #include <stdio.h>
@@ -11,24 +11,30 @@ struct ghost G;
 const struct history *H;
 
 static const struct history HISTORIES[] = {
-    /* name, records, in a batch, close, wait, in flight, kills, sleeps, last */
-    {"seal", 3, 6, 0, 0, 1, {0, 0, 0}, false, false},
-    {"reuse", 4, 6, 0x5, 0x5, 1, {0, 0, 0}, false, false},
-    {"owner-killed", 3, 6, 0x2, 0, 1, {1, 0, 0}, false, false},
-    {"wake-one", 1, 1, 0, 0, 1, {0, 0, 0}, true, false},
-    {"wake", 2, 1, 0, 0x1, 1, {0, 0, 0}, true, false},
-    {"sender-killed-early", 1, 1, 0, 0, 1, {0, 1, 0}, false, false},
-    {"sender-killed", 2, 1, 0x1, 0, 1, {0, 1, 0}, false, false},
-    {"sender-killed-reuse", 3, 1, 0x1, 0x1, 1, {0, 1, 0}, false, false},
-    {"successor-killed", 1, 1, 0, 0, 1, {0, 1, 1}, false, false},
-    {"sender-killed-asleep", 1, 1, 0, 0, 1, {0, 1, 0}, true, false},
-    {"both-killed", 2, 2, 0, 0, 1, {1, 1, 0}, false, false},
-    {"none-left", 2, 1, 0, 0, 2, {0, 1, 0}, false, true},
+    /* the members of struct history (world.h), in order */
+    {"seal", 3, 6, 0, 0, 1, {0, 0, 0}, false, false, false, false},
+    {"reuse", 4, 6, 0x5, 0x5, 1, {0, 0, 0}, false, false, false, false},
+    {"owner-killed", 3, 6, 0x2, 0, 1, {1, 0, 0}, false, false, false, false},
+    {"wake-one", 1, 1, 0, 0, 1, {0, 0, 0}, true, false, false, false},
+    {"wake", 2, 1, 0, 0x1, 1, {0, 0, 0}, true, false, false, false},
+    {"idle", 1, 1, 0, 0, 1, {0, 0, 0}, true, true, false, false},
+    {"sender-killed-idle", 1, 1, 0, 0, 1, {0, 1, 0}, true, true, false, false},
+    {"sender-killed-early", 1, 1, 0, 0, 1, {0, 1, 0}, false, false, false, false},
+    {"sender-killed", 2, 1, 0x1, 0, 1, {0, 1, 0}, false, false, false, false},
+    {"sender-killed-reuse", 3, 1, 0x1, 0x1, 1, {0, 1, 0}, false, false, false, false},
+    {"successor-killed", 1, 1, 0, 0, 1, {0, 1, 1}, false, false, false, false},
+    {"sender-killed-asleep", 1, 1, 0, 0, 1, {0, 1, 0}, true, false, false, false},
+    {"both-killed", 2, 2, 0, 0, 1, {1, 1, 0}, false, false, false, false},
+    {"none-left", 2, 1, 0, 0, 2, {0, 1, 0}, false, false, true, false},
+    {"release", 3, 1, 0, 0, 1, {0, 0, 0}, false, false, false, true},
+    {"release-owner-killed", 2, 1, 0, 0, 1, {1, 0, 0}, false, false, false, true},
+    {"release-sender-killed", 1, 1, 0, 0, 1, {0, 1, 0}, false, false, false, true},
 };
 
 static const char *const OP_NAMES[OPS] = {
     "", "open", "append", "roll", "close", "drain", "sleep", "decide", "over",
     "start", "accumulate", "seal", "drain", "reply", "reap", "turn", "sleep",
+    "release", "leave",
 };
 
 static void register_rows(void) {
@@ -58,6 +64,8 @@ static void register_rings(void) {
     model_place(&W.arena.submit_tail, "submit_tail", 0, 0);
     model_place(&W.outcomes.outcome_tail, "outcome_tail", 0, 0);
     model_place(&W.arena.sleeping, "sleeping", 0, 0);
+    model_place(&W.outcomes.idle, "idle", 0, 0);
+    model_place(&W.outcomes.control, "control", 0, 0);
     model_place(&W.snapshot.sleep, "sleep", 0, 0);
     model_place(&W.snapshot.next_wake_ns, "next_wake", 0, 0);
     model_place(&W.sender_event, "sender_event", 0, 0);
@@ -95,7 +103,7 @@ static void born(struct state *s) {
     for (int t = 0; t < THREADS; t++) s->threads[t].view.clock[t] = 1;
 }
 
-/* The death of a sender is known to its successor before it starts: it has seen everything. */
+/* A successor starts when the sender is known to be dead, so it sees everything that the sender did. */
 static void killed(struct state *s, int thread) {
     if (thread == OWNER || H->last) return;
     struct thread *next = &s->threads[SENDER + SUCCESSOR - thread];

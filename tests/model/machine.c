@@ -1,4 +1,4 @@
-/* The explorer of machine.h. */
+/* Implements the machine and the explorer of machine.h. */
 #include "machine.h"
 
 #include <setjmp.h>
@@ -12,7 +12,7 @@ enum { NEVER_READ = 0 };
 
 struct state model_first;
 static const struct model *model;
-static struct state *s;                 /* the state that is being changed */
+static struct state *s;                 /* the state being changed */
 static struct thread *self;
 static int me;
 static uint16_t index_of[WORDS_MAX];
@@ -20,7 +20,7 @@ static bool is_plain[WORDS_MAX];
 static const char *names[2][PLAINS_MAX];
 static int numbers[2][PLAINS_MAX];
 static uint32_t place_count, plain_count;
-static uint8_t strangers[PLACES_MAX];   /* threads that never look at a place, as bits */
+static uint8_t strangers[PLACES_MAX];   /* threads that never access a place, as bits */
 
 static int cursor, choice, choices;
 static bool stepped, blocked;
@@ -36,7 +36,7 @@ struct deed {
 };
 static struct deed did;
 
-/* ------------------------------------------------------------------ what is in memory */
+/* ------------------------------------------------------------------ memory */
 
 static uint32_t word_of(const void *at) {
     size_t word = (size_t)((const char *)at - (const char *)model->world) / 4;
@@ -87,7 +87,7 @@ void model_check(bool holds, const char *what) {
     longjmp(violated, 1);
 }
 
-/* Is there a former result for this access? Else it is to be performed, if it is the one of this step. */
+/* Returns whether a replayed access has its result in the log. If not, the access is performed in this step. */
 static bool again(uint64_t *result, bool is_step, bool alone) {
     if (cursor < self->logged) {
         *result = self->log[cursor++];
@@ -128,7 +128,7 @@ static void forget(int index, uint32_t oldest) {
     }
 }
 
-/* What was done so far is released: what is done from now on is not part of it. */
+/* Advances the thread's clock after a release: later actions are not part of that release. */
 static void tick(void) {
     model_check(self->view.clock[me] < 255, "a clock is full");
     self->view.clock[me]++;
@@ -157,7 +157,7 @@ static int place_at(const void *at) {
     return index_of[word];
 }
 
-/* Is an access a step of its own? Not if nobody else ever looks there, and the thread is not to be killed here. */
+/* Returns whether an access is a step: not if only this thread accesses the place, and it is not to be killed. */
 static bool is_shared(int index) { return !strangers[index] || s->kills[me] > 0; }
 
 uint64_t model_load(const void *at, bool acquire) {
@@ -306,7 +306,7 @@ bool model_once(void) {
 
 /* ------------------------------------------------------------------ one transition */
 
-/* Thread `t` takes its next step, with the given choice. False: it can take none. */
+/* Lets thread `t` take its next step, with the given choice. False: it has no step to take. */
 static bool step(int t, int op, int which) {
     me = t;
     self = &s->threads[t];
@@ -332,7 +332,7 @@ static bool step(int t, int op, int which) {
 
 static bool counts(const struct thread *thread) { return thread->status == RUNNING || thread->status == KILLED; }
 
-/* Drops stores that nobody can read any more, and numbers the rest from 0. */
+/* Drops stores that no thread can read any more, and numbers the rest from 0. */
 static void settle_places(void) {
     for (uint32_t i = 0; i < place_count; i++) {
         uint8_t oldest = 255;
@@ -345,11 +345,11 @@ static void settle_places(void) {
     }
 }
 
-/* Clocks by rank: only their order tells something, and of what everybody has seen not even that. */
+/* Replaces clocks by their ranks: only their order matters, and it does not among values that all threads have seen. */
 static void settle_clocks(void) {
     uint8_t rank[THREADS][256], least[THREADS];
     for (int t = 0; t < THREADS; t++) {
-        /* nobody knows more of a thread's clock than itself */
+        /* no thread knows a later value of a clock than its owner */
         memset(rank[t], 0, (size_t)s->threads[t].view.clock[t] + 1);
         least[t] = 255;
         for (int other = 0; other < THREADS; other++) {
@@ -452,7 +452,7 @@ static bool is_fresh(void) {
     return true;
 }
 
-/* ------------------------------------------------------------------ all of them */
+/* ------------------------------------------------------------------ all transitions */
 
 struct frame {
     struct state state;

@@ -1,4 +1,4 @@
-/* The owner of an arena, as producer/arena.pyx, append.pxd and session.pyx have it. */
+/* The owner of an arena; repeats the call sequences of producer/arena/arena.pyx, append.pxd and session.pyx. */
 #include "world.h"
 
 #include <string.h>
@@ -19,19 +19,20 @@ static uint32_t free_slot(const struct owner *me) {
     return CYP_NONE;
 }
 
-/* The owner's program: the operation that comes next. OWNER_DRAIN: it cannot go on without an outcome. */
+/* The owner's program: returns the next operation. OWNER_DRAIN: it cannot go on without an outcome. */
 static int next_op(const struct owner *me) {
     if (me->done) return 0;
     if (me->record > 0 && (H->wait_after >> (me->record - 1) & 1) && !me->open) {
         if (!everything_is_answered(me)) return OWNER_DRAIN;
     }
+    if (me->open && !me->lost && me->parked) return OWNER_CLOSE;
     if (me->open && !me->lost) {
         if (me->record > 0 && me->total > 0 && (H->close_after >> (me->record - 1) & 1)) return OWNER_CLOSE;
         if (me->record == H->records || me->total == H->batch_limit) return OWNER_CLOSE;
         if (cyp_word_bytes(me->word) < CELLS) return OWNER_APPEND;
         return free_slot(me) == CYP_NONE ? OWNER_DRAIN : OWNER_ROLL;
     }
-    if (me->record < H->records) return free_slot(me) == CYP_NONE ? OWNER_DRAIN : OWNER_OPEN;
+    if (me->record < H->records && !me->parked) return free_slot(me) == CYP_NONE ? OWNER_DRAIN : OWNER_OPEN;
     return everything_is_answered(me) ? OWNER_OVER : OWNER_DRAIN;
 }
 
@@ -45,7 +46,7 @@ bool owner_may(const struct state *s, int op) {
     bool there = model_latest(s, &W.outcomes.outcome_tail) != me->outcome_head;
     if (op == OWNER_DECIDE) return !me->done && no_sender(s);
     if (wanted != OWNER_DRAIN) return op == wanted;
-    /* That the eventfd tells it is checked where H->sleeps; else it knows. */
+    /* With H->sleeps the eventfd must report an outcome, which is checked; without it the owner sees it at once. */
     return H->sleeps ? op == OWNER_SLEEP : op == OWNER_DRAIN && there;
 }
 
@@ -102,7 +103,7 @@ static void announce(uint32_t kind, uint32_t slot) {
     uint64_t entry = cyp_submit_entry(kind, slot, ME.generation[slot]);
     cyp_submit_push(W.submit_ring, SUBMIT_RING - 1, &W.arena.submit_tail, ME.position, entry);
     ME.position++;
-    if (H->sleeps && cyp_sender_needs_wake(&W.snapshot, 0, &ME.signalled)) model_signal(&W.sender_event);
+    if (H->sleeps && cyp_sender_needs_wake(&W.snapshot, &W.outcomes.idle, 0, &ME.signalled)) model_signal(&W.sender_event);
 }
 
 static void fill_row(uint32_t slot, int64_t base) {
@@ -115,13 +116,31 @@ static void fill_row(uint32_t slot, int64_t base) {
     ME.taken[slot] = true;
 }
 
+/* Returns whether the owner may open a slot. Called after everything that may free one. */
+static bool may_open(void) {
+    if (H->releases && !cyp_may_open(&W.outcomes.control)) ME.parked = true;
+    return !ME.parked;
+}
+
+/* Handles a free slot that could not be opened: it was revoked, and the control word must say so. */
+static void revoked(uint32_t slot) {
+    model_check(H->releases, "I1: a slot that is free cannot be opened");
+    model_check(!cyp_may_open(&W.outcomes.control), "a slot is revoked and the owner is not released");
+    ME.taken[slot] = false;
+    ME.parked = true;
+}
+
 static void open_batch(void) {
     drain();
     uint32_t slot = free_slot(&ME);
+    if (!may_open()) return;
     fill_row(slot, TIMESTAMPS[ME.record]);
     ME.max_timestamp = TIMESTAMPS[ME.record];
     ME.word = cyp_word_make(CYP_OPEN, CYP_WORD_HEAD, ME.generation[slot], 0, 0);
-    model_check(cyp_slot_open(&W.rows[slot], ME.generation[slot], ME.word), "I1: a slot that is free cannot be opened");
+    if (!cyp_slot_open(&W.rows[slot], ME.generation[slot], ME.word)) {
+        revoked(slot);
+        return;
+    }
     ME.open = true;
     ME.lost = false;
     ME.head = ME.slot = slot;
@@ -131,9 +150,10 @@ static void open_batch(void) {
     ME.waits[slot] = true;
 }
 
-/* The batch is lost to the sender: empty, it was never announced, so that nobody else knows it. */
+/* The sender has taken the batch. An empty one was never announced, so the sender can only have revoked it. */
 static void lose(void) {
-    model_check(ME.total > 0, "I4: the sender has taken a batch without records");
+    model_check(ME.total > 0 || H->releases, "I4: the sender has taken a batch without records");
+    if (ME.total == 0) ME.waits[ME.head] = false;
     ME.lost = true;
 }
 
@@ -159,9 +179,13 @@ static void append(void) {
 
 static void roll(void) {
     uint32_t slot = free_slot(&ME);
+    if (!may_open()) return;
     fill_row(slot, 5);
     uint64_t opened = cyp_word_make(CYP_OPEN, 0, ME.generation[slot], 0, 0);
-    model_check(cyp_slot_open(&W.rows[slot], ME.generation[slot], opened), "I1: a slot that is free cannot be opened");
+    if (!cyp_slot_open(&W.rows[slot], ME.generation[slot], opened)) {
+        revoked(slot);
+        return;
+    }
     ME.next[ME.slot] = slot;
     if (!cyp_slot_roll(&W.rows[ME.slot], ME.word, slot)) {
         ME.next[ME.slot] = CYP_NONE;
@@ -179,9 +203,9 @@ static void close_batch(void) {
     retire();
 }
 
-/* No sender is left, and none comes: each batch without an outcome gets one here. */
+/* No sender is left, and none will come: gives each batch without an outcome one here. */
 static void decide(void) {
-    model_inherit(SENDER);      /* it is known to be dead: the control socket has hung up */
+    model_inherit(SENDER);      /* the owner knows that it is dead: the control socket has hung up */
     drain();
     for (int slot = 0; slot < SLOTS; slot++) {
         if (!ME.waits[slot]) continue;
@@ -226,7 +250,7 @@ void owner_end(const struct state *s) {
     model_check(me->done, "the owner waits for ever: an outcome or a wake-up is lost");
     for (int record = 0; record < H->records; record++) {
         uint8_t result = me->result[record];
-        if (no_sender(s) && me->record <= record) continue;
+        if ((no_sender(s) || H->releases) && me->record <= record) continue;
         model_check(result != PENDING, "I3: a record without an outcome");
         if (result == MAYBE_SENT) continue;
         bool there = false;
@@ -237,7 +261,7 @@ void owner_end(const struct state *s) {
             model_check(result < ghost->log_length && ghost->log[result] == record, "I3: a wrong offset");
         }
     }
-    if (no_sender(s)) return;
+    if (no_sender(s) || H->releases) return;
     for (int slot = 0; slot < SLOTS; slot++) {
         model_check(!me->taken[slot], "I1: a slot is lost");
         uint64_t word = cyp_word_make(CYP_FREE, 0, me->generation[slot], 0, 0);

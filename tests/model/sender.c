@@ -1,4 +1,4 @@
-/* The sender and its successor, as sender/{accumulator,drain,entries,outcomes,adopt}.pyx have them. */
+/* The sender and its successor; repeats the call sequences of sender/{accumulator,drain,entries,outcomes,adopt}.pyx. */
 #include "world.h"
 
 #include <string.h>
@@ -26,7 +26,7 @@ static int lingering(const struct sender *me) {
     return oldest;
 }
 
-/* The first of the wires, by sequence, that are (not) on the wire; NOBODY. */
+/* Returns the first wire batch, by sequence, that is in flight (or that is not); NOBODY if there is none. */
 static int first_wire(const struct sender *me, bool in_flight) {
     int first = NOBODY;
     for (int i = 0; i < ENTRIES; i++) {
@@ -56,12 +56,19 @@ static bool may_drain(const struct sender *me) {
             || (head != NOBODY && me->batches[head].state == CLOSED && free_wire(me) != NOBODY));
 }
 
+static bool is_at_rest(const struct sender *me) {
+    return queue_head(me) == NOBODY && first_wire(me, false) == NOBODY && first_wire(me, true) == NOBODY;
+}
+
 bool sender_may(const struct state *s, int thread, int op) {
     const struct sender *me = (const struct sender *)s->threads[thread].locals;
     uint64_t tail = model_latest(s, &W.arena.submit_tail);
     bool owner_lives = s->threads[OWNER].status == RUNNING;
     if (op < SENDER_START) return false;
     if (me->started < ADOPTED) return op == SENDER_START;
+    if (me->left) return false;
+    if (op == SENDER_RELEASE) return H->releases && !me->released;
+    if (op == SENDER_LEAVE) return (me->released || (H->releases && me->reaped)) && is_at_rest(me);
     if (op == SENDER_REAP) return !owner_lives && !me->reaped;
     if (!H->sleeps) {
         switch (op) {
@@ -148,7 +155,21 @@ static void accumulate(void) {
     }
 }
 
-/* Slots in the order in which their batches were opened. */
+/* Marks an owner that has submitted nothing as idle: `rest` of activity.pyx. */
+static void rest(void) {
+    cyp_front_end_idles(&W.outcomes.idle);
+    ME.idle = cyp_submit_tail(&W.arena.submit_tail) == ME.submit_head;
+    if (!ME.idle) cyp_front_end_acts(&W.outcomes.idle);
+}
+
+static void look(void) {
+    uint64_t before = ME.submit_head;
+    accumulate();
+    if (H->idles && ME.submit_head == before) rest();
+    ME.phase = WORKING;
+}
+
+/* Sorts slots in the order in which their batches were opened. */
 static int by_open_seq(const uint8_t *found, uint8_t *order) {
     int count = 0;
     uint64_t ranks[SLOTS];
@@ -166,10 +187,9 @@ static int by_open_seq(const uint8_t *found, uint8_t *order) {
     return count;
 }
 
-/* The end of the front-end: `scan` of accumulator.pyx. */
-static void reap(void) {
+/* Handles the end of the front-end: `scan` of accumulator.pyx. */
+static void close_arena(void) {
     uint8_t found[SLOTS] = {0}, order[SLOTS] = {0};
-    model_inherit(OWNER);
     accumulate();
     for (uint32_t slot = 0; slot < SLOTS; slot++) {
         uint64_t word = cyp_slot_revoke(&W.rows[slot]);
@@ -180,12 +200,24 @@ static void reap(void) {
         admit(order[i], cyp_word_generation(cyp_slot_peek(&W.rows[order[i]])), false);
     }
     while (lingering(&ME) != NOBODY) seal((uint32_t)lingering(&ME));
+}
+
+static void reap(void) {
+    model_inherit(OWNER);
+    close_arena();
     ME.reaped = true;
+}
+
+/* Releases a living owner, since this sender is to end: Loop.release. */
+static void release(void) {
+    cyp_control_release(&W.outcomes.control);
+    close_arena();
+    ME.released = true;
 }
 
 /* ------------------------------------------------------------------ drain, write, complete */
 
-/* What the broker does with a batch of the only producer. */
+/* Does what the broker does with a batch of the only producer. */
 static void append(int wire) {
     uint32_t slot = ME.wires[wire].slot, at = ME.wires[wire].first;
     for (; slot != CYP_NONE; slot = ME.chunk_next[slot]) {
@@ -259,7 +291,7 @@ static void finish(int head, int64_t base_offset) {
     memset(&ME.batches[head], 0, sizeof ME.batches[head]);
 }
 
-/* After the result: `complete`, and what a successor does with an entry that it finds RESOLVED. */
+/* Follows the result: `complete`, and what a successor does with an entry that it finds RESOLVED. */
 static void publish_resolved(int wire, bool batch_is_there) {
     uint64_t end = CYP_GET(W.entries[wire].base_sequence) + CYP_GET(W.entries[wire].count);
     if (cyp_load_relaxed_u64(&W.acked_end) < end) cyp_store_release_u64(&W.acked_end, end);
@@ -274,14 +306,14 @@ static void reply(void) {
     publish_resolved(wire, true);
 }
 
-/* ------------------------------------------------------------------ adoption */
+/* ------------------------------------------------------------------ takeover */
 
 static void read_rings(void) {
     uint64_t position;
     ME.submit_head = cyp_submit_tail(&W.arena.submit_tail);
     ME.outcome_tail = cyp_load_relaxed_u64(&W.outcomes.outcome_tail);
     ME.next_sequence = cyp_load_relaxed_u64(&W.acked_end);
-    /* the oldest place may be half written */
+    /* the oldest ring entry may be half written */
     position = ME.outcome_tail >= OUTCOME_RING ? ME.outcome_tail - OUTCOME_RING + 1 : 0;
     for (; position != ME.outcome_tail; position++) {
         cyp_outcome outcome;
@@ -295,7 +327,7 @@ static bool is_published(uint32_t slot, uint32_t generation) {
     return ME.published[slot] && ME.published_generation[slot] == generation;
 }
 
-/* The entry that is the `number`-th in order of sequences. */
+/* Takes over the next entry in order of sequences; `number` counts the calls. */
 static void adopt_entry(int number) {
     uint64_t firsts[ENTRIES];
     int order[ENTRIES], count = 0;
@@ -306,7 +338,7 @@ static void adopt_entry(int number) {
         for (; at > 0 && firsts[order[at - 1]] > firsts[i]; at--) order[at] = order[at - 1];
         order[at] = i;
     }
-    /* those that were RESOLVED are FREE by now: what is left of them came later */
+    /* entries that were RESOLVED are FREE by now: the remaining ones came later */
     int wire = NOBODY;
     for (int i = 0; i < count && wire == NOBODY; i++) {
         if (!ME.wires[order[i]].used) wire = order[i];
@@ -377,18 +409,21 @@ static void adopt_slots(void) {
 }
 
 static void adopt(void) {
-    if (ME.started == 0) read_rings();
+    if (ME.started == 0) {
+        read_rings();
+        if (H->idles) cyp_front_end_acts(&W.outcomes.idle);
+    }
     else if (ME.started <= ENTRIES) adopt_entry(ME.started);
     else if (ME.started == ENTRIES + 1) adopt_slots();
     else {
         memset(ME.published, 0, sizeof ME.published);
         memset(ME.published_generation, 0, sizeof ME.published_generation);
-        ME.has_outcomes = true;     /* some may have been published and not announced */
+        ME.has_outcomes = true;     /* some may have been published without a wake-up */
     }
     ME.started++;
 }
 
-/* ------------------------------------------------------------------ a turn, when both sides sleep */
+/* ------------------------------------------------------------------ a loop iteration, when both sides sleep */
 
 static void announce(void) {
     if (ME.has_outcomes && !ME.reaped && cyp_waiter_needs_wake(&W.arena.sleeping, &ME.wake_signalled)) {
@@ -398,10 +433,17 @@ static void announce(void) {
     ME.phase = SLEEPING;
 }
 
+/* With H->idles only the owner's idle word makes the owner write the eventfd: the sender asks for no wake-up. */
 static void sleep(void) {
-    cyp_sender_sleeps(&W.snapshot, 1ull << 40);
-    if (cyp_submit_tail(&W.arena.submit_tail) == ME.submit_head) model_await(&W.sender_event);
+    if (H->idles && !ME.idle) {     /* reads the ring again at once */
+        ME.phase = LOOKING;
+        return;
+    }
+    cyp_sender_sleeps(&W.snapshot, H->idles ? 0 : 1ull << 40);
+    if (ME.idle || cyp_submit_tail(&W.arena.submit_tail) == ME.submit_head) model_await(&W.sender_event);
     cyp_sender_wakes(&W.snapshot);
+    if (ME.idle) cyp_front_end_acts(&W.outcomes.idle);
+    ME.idle = false;
     ME.phase = LOOKING;
 }
 
@@ -409,13 +451,15 @@ void sender_run(int thread, int op) {
     (void)thread;
     switch (op) {
     case SENDER_START: adopt(); ME.phase = LOOKING; break;
-    case SENDER_ACCUMULATE: accumulate(); ME.phase = WORKING; break;
+    case SENDER_ACCUMULATE: look(); break;
     case SENDER_SEAL: seal((uint32_t)lingering(&ME)); break;
     case SENDER_DRAIN: drain(); break;
     case SENDER_REPLY: reply(); break;
     case SENDER_REAP: reap(); ME.phase = LOOKING; break;
     case SENDER_TURN: announce(); break;
     case SENDER_SLEEP: sleep(); break;
+    case SENDER_RELEASE: release(); break;
+    case SENDER_LEAVE: ME.left = true; break;
     }
 }
 

@@ -1,8 +1,8 @@
-/* The shared-memory headers on this machine's real memory: an owner and a sender as two threads over one mapping.
+/* Runs the shared-memory headers on this machine's real memory: an owner and a sender as two threads over one mapping.
  *
  * Built with -fsanitize=thread, and without, to run fast. Prints what was delivered; ends with 1 at a broken invariant.
- * Both sides sleep on eventfds, as in production, so that a lost wake-up is a hang: the caller has a deadline. With a
- * second argument nobody sleeps: an eventfd orders memory as well, which hides a missing acquire or release. */
+ * Both sides sleep on eventfds, as in production, so a lost wake-up is a hang: the caller has a deadline. With a second
+ * argument no side sleeps: an eventfd orders memory as well, which hides a missing acquire or release. */
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -52,7 +52,8 @@ static void signal_event(int event) {
 
 /* ------------------------------------------------------------------ the owner */
 static struct {
-    uint64_t position, outcome_head, signalled, record, answered, word, open_seq;
+    uint64_t position, outcome_head, record, answered, word, open_seq;
+    cyp_signalled signalled;
     uint32_t generation[SLOTS], epoch, slot, count[SLOTS];
     uint64_t first[SLOTS];
     bool taken[SLOTS], open;
@@ -96,7 +97,7 @@ static void sleep_for_outcomes(void) {
 static void announce(uint32_t kind) {
     uint64_t entry = cyp_submit_entry(kind, owner.slot, owner.generation[owner.slot]);
     cyp_submit_push(W.submit_ring, HINTS - 1, &W.arena.submit_tail, owner.position++, entry);
-    if (!sleepless && cyp_sender_needs_wake(&W.snapshot, 0, &owner.signalled)) signal_event(sender_event);
+    if (!sleepless && cyp_sender_needs_wake(&W.snapshot, &W.outcomes.idle, 0, &owner.signalled)) signal_event(sender_event);
 }
 
 static void open_batch(void) {
@@ -199,9 +200,11 @@ static void *send(void *unused) {
             sched_yield();
             continue;
         }
+        cyp_front_end_idles(&W.outcomes.idle);
         cyp_sender_sleeps(&W.snapshot, 1ull << 40);
         if (cyp_submit_tail(&W.arena.submit_tail) == sender.head) await(sender_event);
         cyp_sender_wakes(&W.snapshot);
+        cyp_front_end_acts(&W.outcomes.idle);
     }
     return unused;
 }

@@ -1,25 +1,29 @@
-"""The shared-memory protocol, model-checked: every order of steps of an owner and a sender, each killed anywhere.
+"""Model checks of the shared-memory protocol: every order of steps of an owner and a sender, each killed anywhere.
 
-What runs is the code of ``cyproducer/shm/{slot,ring,wake,entry}.h`` itself, with every access of shared memory taken
-as a step by an explorer (machine.h says which memory model it has: the view machine of C11's release/acquire and
-sequentially consistent fences, in which x86's store buffers are included). The operations around it (owner.c,
-sender.c) repeat the call sequences of ``producer/`` and ``sender/`` by hand.
+The checked code is that of ``cyproducer/shm/{slot,ring,wake,entry}.h`` itself. An explorer takes every access of shared
+memory as a step (machine.h describes its memory model: the view machine of C11's release/acquire and sequentially
+consistent fences, which includes x86's store buffers). The operations around it (owner.c, sender.c) repeat the call
+sequences of ``producer/`` and ``sender/`` by hand.
 
 Checked in every state: I1 (a chunk is in one batch; at the end each word is FREE as its owner left it, none is lost),
-I3 (every record whose commit returned is in the log once, with its own offset as its outcome; "not sent" is never in
-the log), I4 (what was not committed is never sent), I6 (a stale generation changes nothing), I7 (order), I12 (rings
-never overflow), the hint of the largest timestamp, data races on everything that is not atomic, and that nobody
-sleeps for ever. The broker is a log that knows sequences: what comes a second time is not appended.
+I3 (every record whose commit returned is in the log once, with its own offset as its outcome; a record with the outcome
+"not sent" is never in the log), I4 (uncommitted records are never sent), I6 (a stale generation changes nothing), I7
+(order), I12 (rings never overflow), the hint of the largest timestamp, data races on everything that is not atomic, and
+that no thread sleeps for ever. The broker is a log that knows sequences: it does not append a batch a second time.
 
-Covered: committing against a seal, chains of chunks, hints that are read late, slots used again, an owner killed at
-any access, a sender killed at any access with a successor that adopts (and is killed, too), both killed, the last
-sender killed, both sides asleep. Bounds: 1 to 4 records in chunks of two, 2 or 3 slots, one or two batches on the
-wire, up to two kills; a load returns one of the last 6 stores of a place.
+Covered: a commit against a seal, chains of chunks, hints that are read late, reused slots, an owner killed at any
+access, a sender killed at any access with a successor that takes over (and is killed, too), both killed, the last
+sender killed, both sides asleep, a front-end that is idle for its sender, a sender that releases a living front-end
+and ends when it has delivered the rest. Bounds: 1 to 4 records in chunks of two, 2 or 3 slots, one or two batches on
+the wire, up to two kills; a load returns one of the last 6 stores of a place.
 
-Not covered: load buffering (a load that returns what its own thread stores later), that a generation wraps after 2^24
+topics.c does the same for the metadata snapshot: a front-end waits for a topic that its sender, killed up to twice,
+enters, stores, changes and announces. No half-written row is read, and no change or wake-up is lost.
+
+Not covered: load buffering (a load that returns what its own thread stores later), the wrap of a generation after 2^24
 batches, a front-end that breaks the protocol (tests/hostile), one that is detached while it lives, merged and split
-batches, refusals of the broker, timers, and the snapshot's two buffers. stress.c runs the same headers on the real
-memory of this machine, under ThreadSanitizer.
+batches, refusals of the broker, and timers. stress.c runs the same headers on the real memory of this machine, under
+ThreadSanitizer.
 """
 
 import functools
@@ -29,29 +33,39 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from compiling import EXPLORER, changed_headers, compile_c
+from compiling import EXPLORER, TOPICS, changed_headers, compile_c
 
-# history: (slots, states). The states are counted, so that a history which got smaller unnoticed is noticed.
+# history: (slots, states). The states are counted, so that a history that gets smaller does not go unnoticed.
 QUICK = {
     "seal": (2, 20_000), "reuse": (2, 15_000), "owner-killed": (2, 150_000), "wake-one": (2, 5_000),
-    "sender-killed-early": (2, 7_000), "none-left": (2, 40_000),
+    "idle": (2, 50_000), "sender-killed-early": (2, 7_000), "none-left": (2, 40_000),
+    "release-owner-killed": (2, 200_000), "release-sender-killed": (2, 200_000),
 }  # fmt: skip
 LONG = {
     "seal": (3, 50_000), "owner-killed": (3, 400_000), "wake": (2, 1_000_000), "sender-killed": (2, 500_000),
     "sender-killed-reuse": (2, 2_000_000), "successor-killed": (2, 100_000), "sender-killed-asleep": (2, 800_000),
-    "both-killed": (2, 800_000),
+    "both-killed": (2, 800_000), "sender-killed-idle": (2, 5_000_000),
+    "release": (2, 1_000_000),
 }  # fmt: skip
 STATES_MOST = 6_000_000
 
-# A history that must find the change: (header, text, changed text, history, what is said).
+# A history that must find the change: (header, text, changed text, history, what is reported).
 MUTANTS = {
     "no fence before looking whether the sender sleeps": (
-        "wake.h", "cyp_fence_seq_cst(); /* pairs with the fence in cyp_sender_sleeps */", "",
+        "wake.h", "cyp_fence_seq_cst(); /* pairs with the fences in cyp_sender_sleeps and cyp_front_end_idles */", "",
         "wake-one", "waits for ever",
     ),
     "no fence before the sender sleeps": (
         "wake.h", "cyp_fence_seq_cst(); /* pairs with the fence in cyp_sender_needs_wake */", "",
         "wake-one", "waits for ever",
+    ),
+    "no fence before a front-end is idle": (
+        "wake.h", "cyp_fence_seq_cst(); /* pairs with that in cyp_sender_needs_wake */", "",
+        "idle", "waits for ever",
+    ),
+    "no fence before looking whether a front-end is idle": (
+        "wake.h", "cyp_fence_seq_cst(); /* pairs with the fences in cyp_sender_sleeps and cyp_front_end_idles */", "",
+        "idle", "waits for ever",
     ),
     "no fence before a waiter sleeps": (
         "wake.h", "cyp_fence_seq_cst(); /* pairs with the fence in cyp_waiter_needs_wake */", "",
@@ -95,6 +109,14 @@ MUTANTS = {
         "slot.h", "cyp_store_release_u32(sent, generation + 1);", "(void)sent; (void)generation;",
         "none-left", "not sent is in the log",
     ),
+    "no fence after the sender has released a front-end": (
+        "slot.h", "cyp_fence_seq_cst(); /* pairs with that in cyp_may_open", "/*",
+        "release-owner-killed", "waits for ever|I3",
+    ),
+    "no fence before looking whether a slot may be opened": (
+        "slot.h", "cyp_fence_seq_cst(); /* pairs with that in cyp_control_release */", "",
+        "release-owner-killed", "waits for ever|I3",
+    ),
     "an entry is RESOLVED before it has its result": (
         "entry.h", "    CYP_SET(entry->error, error);\n",
         "    cyp_store_release_u32(&entry->state, CYP_ENTRY_RESOLVED);\n    CYP_SET(entry->error, error);\n",
@@ -102,20 +124,42 @@ MUTANTS = {
     ),
 }  # fmt: skip
 
-# A dropped fence, a release made relaxed, a check left out: in every run, the others in the long ones.
+# A dropped fence, a release made relaxed, a check left out: these run always, the others only in the long runs.
 ALWAYS = {
     "no fence before looking whether the sender sleeps", "the tail of the submission ring is not released",
     "a commit does not look whether the batch was sealed",
 }  # fmt: skip
 
 
+# The same for the metadata snapshot, with one kill of the sender.
+TOPIC_MUTANTS = {
+    "changes are not released": (
+        "snapshot.h", "cyp_store_release_u64(published, position + 1);",
+        "cyp_store_relaxed_u64(published, position + 1);", "not announced|half a row|more partitions",
+    ),
+    "a row is not released": (
+        "snapshot.h", "cyp_store_release_u64(&row->word, word);", "cyp_store_relaxed_u64(&row->word, word);",
+        "more partitions than room",
+    ),
+    "an area of leaders is not released": (
+        "snapshot.h", "cyp_store_release_u64(&row->leaders, (uint64_t)room << 32 | at);",
+        "cyp_store_relaxed_u64(&row->leaders, (uint64_t)room << 32 | at);", "half a row",
+    ),
+    "the index is not released": (
+        "snapshot.h", "cyp_store_release_u64(&index[place], hash", "cyp_store_relaxed_u64(&index[place], hash",
+        "data race: .* name",
+    ),
+    "no fence before looking who waits for metadata": (
+        "wake.h", "cyp_fence_seq_cst(); /* pairs with the fence in cyp_waiter_sleeps */", "", "waits for ever",
+    ),
+}  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def explorer(tmp_path_factory) -> Callable[[int], Path]:
-    """The explorer for so many slots, with the headers that ship."""
+    """The explorer for this many slots, with the headers that ship."""
     directory = tmp_path_factory.mktemp("model")
-    return functools.cache(
-        lambda slots: compile_c(EXPLORER, directory / f"model{slots}", "-O2", f"-DSLOTS={slots}")
-    )
+    return functools.cache(lambda slots: compile_c(EXPLORER, directory / f"model{slots}", "-O2", f"-DSLOTS={slots}"))
 
 
 def explore(program: Path, history: str) -> subprocess.CompletedProcess[str]:
@@ -146,10 +190,31 @@ def test_no_order_of_many_steps_breaks_an_invariant(explorer, history):
     "mutant", [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.long_model) for name in MUTANTS]
 )
 def test_a_mistake_in_the_headers_is_found(tmp_path, mutant):
-    """A test of the tests."""
+    """A test of the model: it reports a mutated header."""
     header, old, new, history, expected = MUTANTS[mutant]
     headers = changed_headers(tmp_path, header, old, new)
     done = explore(compile_c(EXPLORER, tmp_path / "mutant", "-O1", "-DSLOTS=2", headers=headers), history)
+    assert done.returncode == 1, done.stdout + done.stderr
+    violation = re.match(r"VIOLATION: (.*)\n", done.stdout)
+    assert violation and re.search(expected, violation[1]), done.stdout[:2000]
+
+
+@pytest.mark.parametrize(
+    ("kills", "least"), [(0, 2_000), (1, 150_000), pytest.param(2, 5_000_000, marks=pytest.mark.long_model)]
+)
+def test_no_order_of_steps_breaks_the_metadata_snapshot(tmp_path, kills, least):
+    program = compile_c(TOPICS, tmp_path / "topics", "-O2")
+    done = subprocess.run([program, str(kills), "12000000"], capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert int(re.match(r"(\d+) states", done.stdout)[1]) >= least, done.stdout
+
+
+@pytest.mark.parametrize("mutant", TOPIC_MUTANTS)
+def test_a_mistake_in_the_metadata_snapshot_is_found(tmp_path, mutant):
+    header, old, new, expected = TOPIC_MUTANTS[mutant]
+    headers = changed_headers(tmp_path, header, old, new)
+    program = compile_c(TOPICS, tmp_path / "mutant", "-O1", headers=headers)
+    done = subprocess.run([program, "1"], capture_output=True, text=True, timeout=280)
     assert done.returncode == 1, done.stdout + done.stderr
     violation = re.match(r"VIOLATION: (.*)\n", done.stdout)
     assert violation and re.search(expected, violation[1]), done.stdout[:2000]

@@ -1,8 +1,8 @@
-"""The shared-memory headers with threads over one mapping (stress.c): fast, and under ThreadSanitizer.
+"""Tests of the shared-memory headers with threads over one mapping (stress.c): fast, and under ThreadSanitizer.
 
 ThreadSanitizer sees what really runs, with the compiler's reordering, but only the orders that occur; test_model.py
-sees all of them. The fence of the sleep protocol is a read-modify-write in that build, since ThreadSanitizer knows no
-fences.
+sees all of them. The fence of the sleep protocol is a read-modify-write in that build, since ThreadSanitizer does not
+support fences.
 """
 
 import subprocess
@@ -24,7 +24,7 @@ MUTANTS = {
 
 
 def run(program: Path, records: int, *sleepless: str) -> subprocess.CompletedProcess[str]:
-    """A lost wake-up is a hang, and ends here."""
+    """A lost wake-up is a hang, and the timeout ends it."""
     return subprocess.run([program, str(records), *sleepless], capture_output=True, text=True, timeout=120)
 
 
@@ -43,7 +43,7 @@ def test_there_is_no_data_race(tmp_path):
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_thread_sanitizer_finds_a_mistake(tmp_path, mutant):
-    """A test of the test."""
+    """A test of the test: ThreadSanitizer reports a mutated header."""
     headers = changed_headers(tmp_path, *MUTANTS[mutant])
     done = run(compile_c(("stress.c",), tmp_path / "stress", *TSAN, headers=headers), 20_000, "sleepless")
     assert "WARNING: ThreadSanitizer: data race" in done.stderr, done.stdout + done.stderr

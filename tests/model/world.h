@@ -1,8 +1,8 @@
-/* What the model's owner and senders share, at the smallest size that shows everything, and what they know alone.
+/* The shared memory of the model's owner and senders, at the smallest size that shows everything, and their own state.
  *
- * Their operations repeat the call sequences of producer/arena.pyx, append.pxd, session.pyx (owner.c) and of
- * sender/accumulator.pyx, drain.pyx, entries.pyx, outcomes.pyx, adopt.pyx (sender.c); every access of shared memory in
- * them is one of cyproducer/shm/{slot,ring,wake,entry}.h, compiled from those headers. */
+ * Their operations repeat the call sequences of producer/arena/arena.pyx, append.pxd, session.pyx (owner.c) and of
+ * sender/engine/intake/accumulator.pyx, drain.pyx, wire_batches.pyx, outcomes.pyx, recovery.pyx (sender.c). Every
+ * access of shared memory in them is one of cyproducer/shm/{slot,ring,wake,entry}.h, compiled from those headers. */
 #ifndef MODEL_WORLD_H
 #define MODEL_WORLD_H
 
@@ -20,13 +20,13 @@
 enum {
     OUTCOME_RING = SLOTS <= 2 ? 4 : 8,  /* a power of two >= 2 * SLOTS, as in geometry.pxd */
     SUBMIT_RING = 2 * OUTCOME_RING,
-    CELLS = 2,                      /* records that a chunk holds, of one byte each */
+    CELLS = 2,                      /* records of one byte that a chunk holds */
     RECORDS = 6,
     ENTRIES = 2,
     OWNER = 0, SENDER = 1, SUCCESSOR = 2,
     NOBODY = 0xff,
     PENDING = 0x7f,                 /* no outcome yet */
-    NOT_SENT = 0x70,                /* the owner says so itself, once no sender is left */
+    NOT_SENT = 0x70,                /* set by the owner itself, once no sender is left */
     MAYBE_SENT = 0x71,
 };
 
@@ -46,7 +46,7 @@ struct world {
 };
 extern struct world W;
 
-/* A history: what the owner does, and what may befall whom. */
+/* A history: what the owner does, and what may happen to each thread. */
 struct history {
     const char *name;
     uint8_t records;
@@ -55,14 +55,17 @@ struct history {
     uint8_t wait_after;     /* bit k: then the owner waits for all outcomes */
     uint8_t in_flight;      /* batches that may be on the wire */
     uint8_t kills[THREADS];
-    bool sleeps;            /* both sides sleep; else each sees at once that there is something to do */
-    bool last;              /* no successor comes: the owner decides by the SENT words */
+    bool sleeps;            /* both sides sleep; else each sees at once that there is work */
+    bool idles;             /* the sender marks the owner as idle whenever it has submitted nothing */
+    bool last;              /* no successor comes: the owner decides outcomes by the SENT words */
+    bool releases;          /* at some time the sender releases the owner, delivers the rest, and ends */
 };
 extern const struct history *H;
 
-/* ------------------------------------------------------------------ what each knows alone */
+/* ------------------------------------------------------------------ private state */
 struct owner {
-    uint64_t word, position, outcome_head, open_seq, signalled;
+    uint64_t word, position, outcome_head, open_seq;
+    cyp_signalled signalled;
     int64_t max_timestamp;
     uint32_t generation[SLOTS], next[SLOTS];
     uint32_t head, slot, total, epoch;
@@ -71,6 +74,7 @@ struct owner {
     uint8_t result[RECORDS];
     uint8_t record;
     bool open, lost, done;
+    bool parked;                    /* it has seen that it may open no more slots */
 };
 
 enum batch_state { NONE, LINGERING, CLOSED, ASSIGNED };
@@ -81,17 +85,17 @@ struct sender {
     struct {
         uint8_t state, chunks, count, entry;
         uint32_t generation;
-        uint64_t rank;              /* place in the queue */
+        uint64_t rank;              /* position in the queue */
     } batches[SLOTS];
     uint64_t queued;
     uint32_t chunk_next[SLOTS];
     uint8_t chunk_held[SLOTS], chunk_count[SLOTS];
     struct { uint8_t used, in_flight, slot, first; } wires[ENTRIES];
     uint32_t wake_signalled;
-    uint8_t published[SLOTS];       /* in adoption: flags of outcomes in the ring */
+    uint8_t published[SLOTS];       /* in a takeover: flags of outcomes in the ring */
     uint32_t published_generation[SLOTS];
-    uint8_t started, phase;         /* `started` counts the steps of an adoption */
-    bool reaped, has_outcomes;
+    uint8_t started, phase;         /* `started` counts the steps of a takeover */
+    bool reaped, has_outcomes, idle, released, left;
 };
 
 union locals {
@@ -100,9 +104,9 @@ union locals {
 };
 extern union locals L;
 
-/* What nobody in the model knows: the broker's log, and what the checks need. */
+/* Invisible to all threads of the model: the broker's log, and what the checks need. */
 struct ghost {
-    uint8_t log[RECORDS], log_length;       /* the broker's, by record; a sequence is an index into it */
+    uint8_t log[RECORDS], log_length;       /* the broker's records; a sequence is an index into it */
     uint8_t committed[RECORDS];             /* the CAS was done */
 };
 extern struct ghost G;
@@ -119,7 +123,7 @@ void sender_end(const struct state *s);
 enum op {
     OWNER_OPEN = 1, OWNER_APPEND, OWNER_ROLL, OWNER_CLOSE, OWNER_DRAIN, OWNER_SLEEP, OWNER_DECIDE, OWNER_OVER,
     SENDER_START, SENDER_ACCUMULATE, SENDER_SEAL, SENDER_DRAIN, SENDER_REPLY, SENDER_REAP, SENDER_TURN,
-    SENDER_SLEEP, OPS,
+    SENDER_SLEEP, SENDER_RELEASE, SENDER_LEAVE, OPS,
 };
 
 #endif

@@ -1,4 +1,4 @@
-/* Stands in for the accesses of cyproducer/shm/atomics.h (CYP_ATOMICS): each goes through the explorer's memory. */
+/* Replaces the accesses of cyproducer/shm/atomics.h (CYP_ATOMICS): each goes through the explorer's memory. */
 #ifndef MODEL_YIELDS_H
 #define MODEL_YIELDS_H
 
@@ -16,6 +16,7 @@ MODEL_ACCESSES(uint64_t, u64)
 MODEL_ACCESSES(uint32_t, u32)
 MODEL_ACCESSES(int64_t, i64)
 MODEL_ACCESSES(int32_t, i32)
+MODEL_ACCESSES(uint8_t, u8)
 
 static inline bool cyp_cas_u64(uint64_t *word, uint64_t expected, uint64_t desired) {
     return model_cas(word, expected, desired);

@@ -1,4 +1,4 @@
-"""One Spark session per test module, on the interpreter and the package that the tests run with."""
+"""Fixtures: one Spark session per test module, with the interpreter and the package that the tests use."""
 
 import contextlib
 import os
@@ -27,10 +27,10 @@ except ImportError as missing:
 
 
 def _importable_in_workers(patch: pytest.MonkeyPatch) -> None:
-    """Spark's Python workers use this interpreter and find the package that is tested, installed or not."""
+    """Let Spark's Python workers use this interpreter and the package under test, installed or not."""
     root = str(Path(cyproducer.__file__).parents[1])
     patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])))
-    # By name: a path with blanks breaks the shell command by which Spark checks for an interpreter.
+    # By name: a path with spaces breaks the shell command by which Spark checks for an interpreter.
     interpreter = Path(sys.executable)
     patch.setenv("PATH", os.pathsep.join([str(interpreter.parent), os.environ.get("PATH", os.defpath)]))
     patch.setenv("PYSPARK_PYTHON", interpreter.name)
@@ -49,18 +49,16 @@ def spark_runtime(short_tmp: Path) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def staying() -> list[str]:
-    """Sockets of senders that stay for the default time when idle: ended with the module, after Spark's workers."""
+    """Sockets of senders with the default idle timeout: they are ended with the module, after Spark's workers."""
     return []
 
 
 @pytest.fixture(scope="module", autouse=True)
-def nothing_left(
-    request: pytest.FixtureRequest, spark_runtime: Path, staying: list[str]
-) -> Iterator[None]:
-    """As elsewhere, but by module: Spark keeps its Python workers, and they their sender, between tests."""
+def nothing_left(request: pytest.FixtureRequest, spark_runtime: Path, staying: list[str]) -> Iterator[None]:
+    """As elsewhere, but per module: Spark keeps its Python workers, and these their sender, between tests."""
     mine = [item for item in request.session.items if item.getparent(pytest.Module) is request.node]
     if any("kafka" in item.fixturenames for item in mine):
-        # Started before the stock-taking, so that it does not count as left behind.
+        # Started before the first count, so that it does not count as left behind.
         request.getfixturevalue("kafka")
     before = holdings()
     yield
@@ -75,8 +73,14 @@ def nothing_left(
 
 
 @pytest.fixture(scope="module")
+def spark_jars() -> list[Path]:
+    """Jars of the module's session beside those of PySpark: none, unless the module has a fixture of this name."""
+    return []
+
+
+@pytest.fixture(scope="module")
 def spark(
-    nothing_left: None, spark_runtime: Path, tmp_path_factory: pytest.TempPathFactory
+    nothing_left: None, spark_runtime: Path, spark_jars: list[Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SparkSession]:
     """A session of two threads. It repeats a failed task once; JVM and workers end with the module."""
     scratch = tmp_path_factory.mktemp("spark")
@@ -93,6 +97,7 @@ def spark(
             .config("spark.local.dir", str(scratch / "local"))
             .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
             .config("spark.driver.extraJavaOptions", f"-Djava.io.tmpdir={scratch}")
+            .config("spark.jars", ",".join(map(str, spark_jars)))
         )
         try:
             session = builder.getOrCreate()
@@ -105,7 +110,7 @@ def spark(
 
 @pytest.fixture
 def save(kafka):
-    """``save(frame, topic=None, **options)`` with options as keyword arguments, dots written as ``__``."""
+    """Return ``save(frame, topic=None, **options)`` with options as keyword arguments, dots written as ``__``."""
 
     def run(frame, topic=None, **options):
         writer = frame.write.format("cyproducer").mode("append")
@@ -124,19 +129,18 @@ def save(kafka):
 
 @pytest.fixture
 def example(spark, staying, monkeypatch):
-    """``example(name)``: ``main()`` of a script in ``examples/``, which takes part in the module's session."""
+    """Return ``example(name)``: ``main()`` of a script in ``examples/``, run with the module's session."""
 
     def load(name):
         monkeypatch.setattr(SparkSession, "stop", lambda session: None)
         return runpy.run_path(str(Path(__file__).parents[2] / "examples" / f"{name}.py"))["main"]
 
-    before = {sender["socket"] for sender in status()}
     yield load
-    staying += {sender["socket"] for sender in status()} - before
+    staying += [sender["socket"] for sender in status()]
 
 
 def _end_jvm() -> None:
-    """PySpark keeps its JVM until the interpreter ends; here it ends with the module that started it."""
+    """End the JVM, which PySpark keeps until the interpreter ends, with the module that started it."""
     gateway = SparkContext._gateway
     if gateway is None:
         return

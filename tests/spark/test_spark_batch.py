@@ -1,4 +1,4 @@
-"""``df.write.format("cyproducer")`` into a real Kafka, read back by another client."""
+"""Tests of ``df.write.format("cyproducer")`` into a real Kafka, read back by another client."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from support.connections import broker_connections, ports_of
 from support.consumer import read_topic
 from support.process import senders
 
-# The session's start, tens of seconds on a busy machine, is not the test's own time.
+# The session's start, tens of seconds on a busy machine, does not count as the test's own time.
 pytestmark = pytest.mark.timeout(300, func_only=True)
 
 HEADERS = (
@@ -49,7 +49,7 @@ def test_a_keys_rows_stay_in_order_in_one_partition(spark, kafka, topic, save, k
 
 def test_all_columns_of_a_row_stay_together(spark, kafka, topic, save):
     columns = [
-        # 2001-09-09T01:46:40Z plus `id` milliseconds and 999 microseconds, which are floored away.
+        # 2001-09-09T01:46:40Z plus `id` milliseconds and 999 microseconds, which are cut off.
         "timestamp_micros(1000000000000000 + id * 1000 + 999) AS timestamp",
         "CAST(id % 3 AS INT) AS partition",
         f"{HEADERS} AS headers",
@@ -88,6 +88,28 @@ def test_nulls_are_kafkas_nulls_and_a_null_timestamp_is_now(spark, kafka, topic,
             assert (partition, stamp) == (1, 1_000_000_000_000 + int(value[1:]))
 
 
+def test_rows_of_sparks_kafka_source_are_written_unchanged(spark, kafka, topic, save):
+    columns = [  # in the order and of the types of format("kafka")
+        "CAST(concat('k', id) AS BINARY) AS key",
+        "CAST(CAST(id AS STRING) AS BINARY) AS value",
+        "'other' AS topic",
+        "CAST(id % 3 AS INT) AS partition",
+        "id AS offset",
+        "timestamp_millis(1000000000000 + id) AS timestamp",
+        "0 AS timestampType",
+        f"{HEADERS} AS headers",
+    ]
+    frame = numbers(spark, 1_000, 2, columns)
+    save(frame, topic, subscribe="other", startingOffsets="earliest", kafka__group__id="g", includeHeaders="true")
+    read = read_topic(kafka.bootstrap_servers, topic, 1_000)
+    assert sorted(map(int, read.value)) == list(range(1_000))
+    for at, value in enumerate(read.value):
+        number = int(value)
+        assert (read.key[at], read.partition[at]) == (b"k%d" % number, number % 3)
+        assert read.timestamp[at] == 1_000_000_000_000 + number
+        assert read.headers[at] == [("number", value), ("none", None)]
+
+
 def test_the_topic_column_and_the_option_that_overrides_it(spark, kafka, new_topic, save):
     even, odd = new_topic(2), new_topic(2)
     columns = ["CAST(id AS STRING) AS value", f"IF(id % 2 = 0, '{even}', '{odd}') AS topic"]
@@ -102,7 +124,7 @@ def test_the_topic_column_and_the_option_that_overrides_it(spark, kafka, new_top
 
 def test_a_null_topic_fails_the_job_and_says_so(spark, topic, save):
     frame = numbers(spark, 10, 1, ["CAST(id AS STRING) AS value", f"IF(id = 3, NULL, '{topic}') AS topic"])
-    with pytest.raises(PySparkException, match=r"column 'topic'\[3\]: null"):
+    with pytest.raises(PySparkException, match=r"column 'topic'\[3\]: the topic is null"):
         save(frame)
 
 
@@ -114,7 +136,9 @@ def test_arrow_batches_of_any_size_and_offset_width(spark, kafka, topic, save, r
         "spark.sql.execution.arrow.maxRecordsPerBatch": rows_per_batch,
     }
     columns = [
-        "CAST(id AS STRING) AS value", "CAST(CAST(id AS STRING) AS BINARY) AS key", f"{HEADERS} AS headers",
+        "CAST(id AS STRING) AS value",
+        "CAST(CAST(id AS STRING) AS BINARY) AS key",
+        f"{HEADERS} AS headers",
     ]
     before = {name: spark.conf.get(name) for name in wanted}
     try:
@@ -154,7 +178,7 @@ def test_a_row_that_the_broker_refuses_fails_the_job(spark, new_topic, save):
         save(frame, small)
     text = str(caught.value)
     assert "DeliveryFailedError" in text
-    assert "a row was not acknowledged, of the 1000 that this task sent" in text
+    assert "at least one of the 1000 rows that this task sent was not acknowledged" in text
     assert "RecordTooLargeError" in text
 
 

@@ -1,6 +1,8 @@
-"""One task's delivery to a stand-in for the producer: waiting, bounds, failures, counts, producers kept."""
+"""Tests of one task's delivery to a stand-in for the producer: waiting, bounds, failures, counts, kept producers."""
 
 import array
+import subprocess
+import sys
 
 import pyarrow
 import pytest
@@ -18,7 +20,7 @@ from cyproducer.types import ArrayMetadata
 
 
 class Promise:
-    """A future that is resolved when it is asked for its result."""
+    """A future that is resolved when its result is requested."""
 
     def __init__(self, producer, rows):
         self.producer, self.rows = producer, rows
@@ -67,7 +69,7 @@ def test_no_rows_send_nothing():
     assert producer.sent == []
 
 
-def test_outstanding_batches_are_bounded_and_none_is_left_unasked():
+def test_outstanding_batches_are_bounded_and_every_result_is_read():
     producer = StandIn()
     assert deliver(producer, batches(*[1] * 300), None).rows == 300
     assert producer.most == MAX_OUTSTANDING + 1
@@ -80,7 +82,7 @@ def test_a_failed_row_fails_the_task_with_counts_and_the_first_error():
     with pytest.raises(DeliveryFailedError) as caught:
         deliver(producer, batches(5, 5, 5), "t")
     text = str(caught.value)
-    assert "of the 15 that this task sent (5 are known to be in Kafka)" in text
+    assert "of the 15 rows that this task sent was not acknowledged (5 rows are known to be in Kafka)" in text
     assert "first error: RecordTooLargeError: value of 9 MB" in text
 
 
@@ -91,8 +93,37 @@ def test_a_failure_stops_a_task_that_has_more_rows():
     assert len(producer.sent) == MAX_OUTSTANDING + 1
 
 
+FREEZES = """
+import gc
+from cyproducer.spark.delivery import producer_for
+
+class Loop:
+    pass
+
+loop = Loop()
+loop.loop = loop
+del loop
+assert gc.get_freeze_count() == 0
+counts = []
+for number in range(3):
+    producer_for({"bootstrap.servers": "127.0.0.1:1", "client.id": str(number)})
+    counts.append(gc.get_freeze_count())
+assert counts[0] > 10_000 and len(set(counts)) == 1, counts
+gc.unfreeze()
+assert not any(type(found) is Loop for found in gc.get_objects())
+"""
+
+
+def test_the_first_use_in_a_worker_freezes_what_is_loaded_and_no_garbage():
+    done = subprocess.run([sys.executable, "-c", FREEZES], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
 def test_producers_are_kept_by_settings_and_bounded(monkeypatch):
     closed = []
+
+    # The freeze is for a worker; here it would last for the whole test run.
+    monkeypatch.setattr(delivery, "_freeze_once", lambda: None)
 
     class Made:
         def __init__(self, **settings):

@@ -1,10 +1,10 @@
-"""Options of the Spark sink as producer settings: what passes, what is refused, and with which words."""
+"""Tests of options of the Spark sink as producer settings: what passes, what is refused, and the messages."""
 
 import pytest
 
-from cyproducer.config import Settings
+from cyproducer.config.settings import Settings
 from cyproducer.errors import KafkaConfigurationError
-from cyproducer.spark.options import REFUSED, parse_options
+from cyproducer.spark.options import REFUSED, SOURCE, parse_options, source_options
 from cyproducer.spark.writer import Plan
 
 BROKERS = {"kafka.bootstrap.servers": "b1:9092,b2"}
@@ -17,10 +17,17 @@ def refusal(**options):
 
 
 def test_kafka_options_become_settings_and_text_becomes_numbers():
-    settings, topic = parse_options(BROKERS | {
-        "kafka.linger.ms": "20", "Kafka.Acks": "1", "kafka.enable.idempotence": "false",
-        "kafka.batch_size": "1024", "topic": " events ", "includeHeaders": "True",
-    })
+    settings, topic = parse_options(
+        BROKERS
+        | {
+            "kafka.linger.ms": "20",
+            "Kafka.Acks": "1",
+            "kafka.enable.idempotence": "false",
+            "kafka.batch_size": "1024",
+            "topic": " events ",
+            "includeHeaders": "True",
+        }
+    )
     assert topic == "events"
     parsed = Settings.parse(**settings)
     assert (parsed.linger_ms, parsed.acks, parsed.batch_size) == (20, 1, 1024)
@@ -28,9 +35,25 @@ def test_kafka_options_become_settings_and_text_becomes_numbers():
     assert parsed.bootstrap_servers == ("b1:9092", "b2:9092")
 
 
-def test_what_spark_adds_is_left_alone():
+def test_options_added_by_spark_are_left_alone():
     extras = {"path": "/x", "checkpointLocation": "/c", "queryName": "q"}
     assert parse_options(BROKERS | extras) == ({"bootstrap.servers": "b1:9092,b2"}, None)
+
+
+def test_options_of_sparks_kafka_source_are_passed_over():
+    shared = dict.fromkeys(SOURCE.values(), "1") | {"includeHeaders": "true"}
+    assert parse_options(BROKERS | shared) == ({"bootstrap.servers": "b1:9092,b2"}, None)
+    assert source_options({"startingoffsets": "earliest", "SUBSCRIBE": "t", "topic": "t", "kafka.group.id": "g"}) == (
+        "kafka.group.id",
+        "startingOffsets",
+        "subscribe",
+    )
+    assert source_options({"kafka.isolation.level": "read_committed", "kafka.acks": "1"}) == ("kafka.isolation.level",)
+    assert source_options(BROKERS | {"topic": "t", "includeHeaders": "true"}) == ()
+
+
+def test_a_consumer_setting_that_sparks_kafka_source_refuses_is_refused_here():
+    assert "'auto.offset.reset' is not a known setting" in refusal(kafka__auto__offset__reset="earliest")
 
 
 @pytest.mark.parametrize("option", ["sender", "kafka.sender", "Sender"])
@@ -80,7 +103,7 @@ def test_an_impossible_topic(topic):
 def test_a_wrong_value_is_named_with_what_is_allowed():
     text = refusal(kafka__linger__ms="soon")
     assert "linger.ms='soon'" in text
-    assert "allowed is a number" in text
+    assert "expected a number" in text
 
 
 def test_a_contradiction_is_refused():
@@ -93,4 +116,4 @@ def test_the_same_setting_twice_is_refused():
 
 def test_a_plan_shows_no_setting():
     # Spark prints what it pickles when that fails.
-    assert "hunter2" not in repr(Plan({"sasl.password": "hunter2"}, "t"))
+    assert "hunter2" not in repr(Plan({"sasl.password": "hunter2"}, "t", ("value",)))

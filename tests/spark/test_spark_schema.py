@@ -1,4 +1,4 @@
-"""Columns of the Spark sink: what the driver accepts, and what it refuses and with which words."""
+"""Tests of columns of the Spark sink: what the driver accepts and refuses, and the messages."""
 
 import pytest
 from pyspark.sql.types import (
@@ -15,11 +15,16 @@ from pyspark.sql.types import (
 )
 
 from cyproducer.spark.schema import check_columns
+from cyproducer.spark.writer import _warn_of_ignored, plan_of
 
 HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 FULL = {
-    "key": StringType(), "value": BinaryType(), "headers": ArrayType(HEADER), "partition": IntegerType(),
-    "timestamp": TimestampType(), "topic": StringType(),
+    "key": StringType(),
+    "value": BinaryType(),
+    "headers": ArrayType(HEADER),
+    "partition": IntegerType(),
+    "timestamp": TimestampType(),
+    "topic": StringType(),
 }
 
 
@@ -40,6 +45,26 @@ def test_all_columns_and_the_one_that_is_required(value, key):
     check_columns(schema(value=value), "t")
 
 
+def test_columns_added_by_sparks_kafka_source_are_left_out():
+    added = {"offset": LongType(), "timestampType": IntegerType()}
+    assert check_columns(schema(**FULL, **added), None) == tuple(FULL)
+    assert check_columns(schema(**added, **FULL), "t") == tuple(FULL)
+    text = refusal(schema(value=BinaryType(), timestamptype=IntegerType()))
+    assert "'timestamptype' is not part of a Kafka record" in text
+
+
+def test_an_ignored_column_or_option_is_warned_of_once(caplog):
+    _warn_of_ignored.cache_clear()
+    options = {"kafka.bootstrap.servers": "b:1", "topic": "t", "startingOffsets": "earliest"}
+    for _ in range(3):
+        plan = plan_of(options, schema(value=BinaryType(), offset=LongType()))
+        assert plan.columns == ("value",)
+    assert [record.getMessage().rsplit(": ", 1)[1] for record in caplog.records] == [
+        "option startingOffsets",
+        "column offset",
+    ]
+
+
 def test_the_topic_option_stands_in_for_the_column():
     check_columns(schema(**FULL), "t")
     # As in Spark's own sink, a column that the option overrides is not even looked at.
@@ -52,7 +77,7 @@ def test_a_topic_is_needed_from_somewhere():
 
 def test_a_missing_value_and_a_misspelt_column_are_named_together():
     text = refusal(schema(valeu=BinaryType(), key=StringType()))
-    assert "column 'valeu' has no place" in text
+    assert "column 'valeu' is not part of a Kafka record" in text
     assert "did you mean 'value'" in text
     assert "required column 'value' (binary or string) is missing" in text
 
@@ -60,12 +85,12 @@ def test_a_missing_value_and_a_misspelt_column_are_named_together():
 def test_names_match_by_case_as_in_sparks_own_sink():
     text = refusal(schema(Value=BinaryType()))
     assert "'Value'" in text
-    assert "case matters" in text
+    assert "names are case-sensitive" in text
 
 
 def test_a_column_twice_is_refused():
     twice = StructType([StructField("value", BinaryType()), StructField("value", BinaryType())])
-    assert "column 'value' is there twice" in refusal(twice)
+    assert "there are two columns 'value'" in refusal(twice)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Spark jobs and the sender process: one that was started on purpose, and one that is killed under a job."""
+"""Tests of Spark jobs with a sender that was started explicitly, and with one that is killed during a job."""
 
 import contextlib
 import itertools
@@ -16,12 +16,12 @@ from support.process import kill9, kill_senders, senders, wait_until
 
 from cyproducer.observe.status import status
 
-# The session's start, tens of seconds on a busy machine, is not the test's own time.
+# The session's start, tens of seconds on a busy machine, does not count as the test's own time.
 pytestmark = pytest.mark.timeout(300, func_only=True)
 
 # Long enough for the sender of one job to be there for the next.
 STAYS = {"kafka__sender__idle__timeout__ms": 10_000}
-# The age of a batch that has gone out: many times its linger time, and a turn of the sender.
+# The age of a batch that has been sent: many times its linger time, and an iteration of the sender's loop.
 GONE_OUT_MS = 500
 _groups = itertools.count()
 
@@ -36,7 +36,7 @@ def texts(begin, end):
 
 @pytest.fixture
 def sender_pid(spark_runtime) -> Callable[[], int]:
-    """A function that gives the process id of the one sender of the Spark workers."""
+    """Return a function that returns the process id of the only sender of the Spark workers."""
 
     def find() -> int:
         (sender,) = wait_until(lambda: senders(spark_runtime), what="a sender")
@@ -47,7 +47,7 @@ def sender_pid(spark_runtime) -> Callable[[], int]:
 
 @pytest.fixture
 def failed_tasks(spark) -> Callable[[str], int]:
-    """``failed_tasks(group)``: failed task attempts of all jobs of a job group."""
+    """Return ``failed_tasks(group)``: failed task attempts of all jobs of a job group."""
 
     def count(group: str) -> int:
         tracker = spark.sparkContext.statusTracker()
@@ -59,9 +59,9 @@ def failed_tasks(spark) -> Callable[[str], int]:
 
 @pytest.fixture
 def foreground(kafka, short_tmp, spark_runtime) -> Iterator[Path]:
-    """The socket of a sender that was started at a shell; it gets SIGTERM at the end, and a second one.
+    """The socket of a sender started at a shell; it gets SIGTERM at the end, and a second one.
 
-    Spark's workers stay attached, and the first signal would let them, for as long as a drain may take.
+    Spark's workers stay attached, which the first signal allows for as long as a drain may take.
     """
     socket = Path(tempfile.mkdtemp(dir=short_tmp)) / "s.sock"
     command = [sys.executable, "-m", "cyproducer", "sender", "--socket", str(socket)]
@@ -80,7 +80,7 @@ def foreground(kafka, short_tmp, spark_runtime) -> Iterator[Path]:
 
 
 def save_under_a_kill(spark, kafka, topic, save, group, kill):
-    """Saves the second thousand of numbers; `kill` is called when rows have gone out to a broker that is paused."""
+    """Save the second thousand of numbers; call `kill` when rows have been sent to a broker that is paused."""
 
     def rows_are_waiting():
         ages = [user["oldest_unacked_ms"] or 0 for sender in status() for user in sender["front_ends"]]
@@ -91,7 +91,7 @@ def save_under_a_kill(spark, kafka, topic, save, group, kill):
             wait_until(rows_are_waiting, 60, "the wait of the job's rows for a broker that is paused")
             kill()
         finally:
-            kafka.heal()
+            kafka.restore()
 
     kafka.pause()
     with ThreadPoolExecutor(1) as threads:
@@ -133,9 +133,7 @@ def test_a_sender_killed_between_jobs_is_replaced(spark, kafka, topic, save, sen
     assert set(read_topic(kafka.bootstrap_servers, topic, 2_000).value) == texts(0, 2_000)
 
 
-def test_a_job_through_a_sender_that_was_started_on_purpose(
-    spark, kafka, topic, foreground, spark_runtime
-):
+def test_a_job_through_a_sender_that_was_started_on_purpose(spark, kafka, topic, foreground, spark_runtime):
     before = {process.pid for process in senders(spark_runtime)}
     for option, begin in (("kafka.sender", 0), ("sender", 1_000)):
         frame = numbers(spark, begin, begin + 1_000)

@@ -1,4 +1,4 @@
-"""``df.writeStream.format("cyproducer")`` into a real Kafka: micro-batches, restarts, a failure."""
+"""Tests of ``df.writeStream.format("cyproducer")`` into a real Kafka: micro-batches, restarts, a failure."""
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -8,20 +8,21 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from pyspark.errors import StreamingQueryException
 from support.consumer import read_topic
 
-# The session's start, tens of seconds on a busy machine, is not the test's own time.
+# The session's start, tens of seconds on a busy machine, does not count as the test's own time.
 pytestmark = pytest.mark.timeout(300, func_only=True)
 
 
 @pytest.fixture
 def start(spark, kafka, tmp_path):
-    """``start(topic)`` runs a query until it has sent all files of ``tmp_path/in``, and ends it."""
+    """Return ``start(topic)``: runs a query until it has sent all files of ``tmp_path/in``, and ends it."""
     (tmp_path / "in").mkdir()
 
     def run(topic):
         lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(tmp_path / "in"))
         query = (
             lines.selectExpr(
-                "value", "_metadata.file_name AS key",
+                "value",
+                "_metadata.file_name AS key",
                 "array(struct('length' AS key, encode(length(value), 'UTF-8') AS value)) AS headers",
             )
             .writeStream.format("cyproducer")
@@ -44,7 +45,7 @@ def start(spark, kafka, tmp_path):
 
 
 def put(directory, name, lines):
-    """A file that appears whole: Spark must not see it half written."""
+    """Make a file that appears whole: Spark must not see it half written."""
     hidden = directory / f".{name}"
     hidden.write_text("".join(f"{line}\n" for line in lines))
     hidden.rename(directory / "in" / name)
@@ -78,17 +79,50 @@ def test_a_micro_batch_that_failed_is_sent_again_after_a_restart(kafka, new_topi
     with pytest.raises(StreamingQueryException) as caught:
         start(topic)
     text = str(caught.value)
-    assert "a row was not acknowledged, of the 101 that this task sent" in text
+    assert "at least one of the 101 rows that this task sent was not acknowledged" in text
     assert "RecordTooLargeError" in text
 
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[
-        ConfigEntry("max.message.bytes", "1000000", incremental_operation=AlterConfigOpType.SET)
-    ])
+    resource = ConfigResource(
+        ResourceType.TOPIC,
+        topic,
+        incremental_configs=[ConfigEntry("max.message.bytes", "1000000", incremental_operation=AlterConfigOpType.SET)],
+    )
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
     admin.incremental_alter_configs([resource])[resource].result(30)
     start(topic)
     # At least once: lines of the attempt that failed may be there twice, and none is missing.
     assert set(read_topic(kafka.bootstrap_servers, topic, 101).value) == {line.encode() for line in lines}
+
+
+def test_output_mode_complete_sends_the_whole_result_each_time(spark, kafka, topic, tmp_path):
+    (tmp_path / "in").mkdir()
+    put(tmp_path, "one", ["a", "a", "b"])
+    put(tmp_path, "two", ["a", "c"])
+    words = spark.readStream.option("maxFilesPerTrigger", 1).text(str(tmp_path / "in"))
+    query = (
+        words.groupBy("value")
+        .count()
+        .selectExpr("value AS key", "CAST(count AS STRING) AS value")
+        .writeStream.format("cyproducer")
+        .outputMode("complete")
+        .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+        .option("topic", topic)
+        .option("kafka.sender.idle.timeout.ms", 500)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        assert query.awaitTermination(250)
+    finally:
+        query.stop()
+    read = read_topic(kafka.bootstrap_servers, topic, 5)
+    counts = Counter((key.decode(), int(value)) for key, value in zip(read.key, read.value, strict=True))
+    # The files come in either order, and after both the result is the same.
+    assert counts in (
+        Counter({("a", 2): 1, ("b", 1): 2, ("a", 3): 1, ("c", 1): 1}),
+        Counter({("a", 1): 1, ("c", 1): 2, ("a", 3): 1, ("b", 1): 1}),
+    )
 
 
 def test_a_query_without_files_writes_nothing(kafka, topic, start, tmp_path):

@@ -1,4 +1,4 @@
-"""tests/MATRIX.md: thirty-two faults, each with tests that exist, or a sentence why there is none."""
+"""Tests of tests/MATRIX.md: thirty-two faults, each with tests that exist, or a sentence why there is none."""
 
 import ast
 import functools
@@ -16,7 +16,7 @@ REASON = re.compile(r"^Not here: \w.*", re.MULTILINE)
 
 
 def rows(text: str) -> dict[int, str]:
-    """What stands under each numbered heading, by number. Raises ValueError for a number that stands twice."""
+    """Return the text under each numbered heading, by number. Raise ValueError for a number that occurs twice."""
     headings = list(HEADING.finditer(text))
     ends = [heading.start() for heading in headings[1:]] + [len(text)]
     found: dict[int, str] = {}
@@ -29,7 +29,7 @@ def rows(text: str) -> dict[int, str]:
 
 @functools.cache
 def functions_of(path: Path) -> set[str]:
-    """Names of the test functions of a file, read and not run; empty if there is no such file."""
+    """Return the names of the test functions of a file, without running it; empty if there is no such file."""
     if not path.is_file():
         return set()
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -41,7 +41,7 @@ def functions_of(path: Path) -> set[str]:
 
 
 def complaints(text: str) -> list[str]:
-    """What is wrong with the matrix."""
+    """Return the defects of the matrix."""
     found = rows(text)
     wrong = [f"row {n} is missing" for n in range(1, ROWS + 1) if n not in found]
     wrong += [f"row {n} is none of them" for n in found if not 1 <= n <= ROWS]
@@ -50,7 +50,7 @@ def complaints(text: str) -> list[str]:
         if not named and not REASON.search(body):
             wrong.append(f'row {number} names no test, and no sentence begins with "Not here: "')
         if len(named) != sum(line.startswith("-") for line in body.splitlines()):
-            wrong.append(f"row {number} has a line that is no test: - `tests/path.py::test_name`")
+            wrong.append(f"row {number} has a line that does not name a test: - `tests/path.py::test_name`")
         wrong += [
             f"row {number}: {path} has no {name}" for path, name in named if name not in functions_of(ROOT / path)
         ]
@@ -67,11 +67,11 @@ def test_every_row_names_tests_that_exist_or_says_why_not():
     [
         ("### 7. ", "### 77. ", "row 7 is missing"),
         ("test_model.py::test_no_order", "test_model.py::test_no_such", "has no test_no_such"),
-        ("- `tests/unit/test_election.py::", "- `tests/unit/no_election.py::", "no_election.py has no"),
-        ("- `tests/unit/test_election.py::", "- tests/unit/test_election.py::", "row 7 has a line that is no test"),
+        ("- `tests/unit/sender/test_election.py::", "- `tests/unit/no_election.py::", "no_election.py has no"),
+        ("- `tests/unit/sender/test_election.py::", "- tests/unit/sender/test_election.py::", "does not name"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_found(old, new, complaint):
+def test_errors_of_the_matrix_are_found(old, new, complaint):
     text = MATRIX.read_text()
     assert old in text
     assert any(complaint in line for line in complaints(text.replace(old, new)))

@@ -1,4 +1,4 @@
-"""House rules that a machine can check: length, docstrings, no leftovers, no paths of somebody's machine."""
+"""Tests of the house rules: length, docstrings, no leftovers, no paths of a developer's machine."""
 
 import ast
 import functools
@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-TREES = ("cyproducer", "pyspark_cyproducer", "tests", "bench", "examples")
+TREES = ("cyproducer", "pyspark_cyproducer", "tests", "bench", "examples", "docs")
 KINDS = (".py", ".pyi", ".pyx", ".pxd", ".pxi", ".h", ".c")
-TEXTS = ("README.md", "DESIGN.md", "CHANGELOG.md", "tox.ini", "pyproject.toml", "setup.py", ".ci/run")
+TEXTS = ("README.md", "DESIGN.md", "CHANGELOG.md", "tox.ini", "pyproject.toml", "setup.py", "demo", "test", ".ci/run")
 MOST_LINES = 600
 MOST_FUNCTION_LINES = 70
 LEFTOVERS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
@@ -18,7 +18,7 @@ PATHS = re.compile(r"(?<![\w.~}/-])/(?:home|Users|root|work)/[\w.-]+")
 
 
 def generated(path: Path) -> bool:
-    """Cython's output beside a ``.pyx``."""
+    """Return whether the file is Cython's output beside a ``.pyx``."""
     return path.suffix == ".c" and path.with_suffix(".pyx").exists()
 
 
@@ -38,13 +38,13 @@ def label(path: Path) -> str:
 
 
 def everything() -> list[Path]:
-    """Sources and texts, without this file, which has to write down what it looks for."""
+    """Return sources and texts, without this file, which has to contain the patterns that it looks for."""
     found = sources() + [ROOT / name for name in TEXTS if (ROOT / name).is_file()]
     return [path for path in found if path != Path(__file__).resolve()]
 
 
 def begins_with_docstring(path: Path) -> bool:
-    """Does a file say at its beginning what it is: a docstring, in C a comment?"""
+    """Return whether a file begins with its description: a docstring, in C a comment."""
     text = path.read_text()
     if path.suffix in (".h", ".c"):
         return text.lstrip().startswith(("/*", "//"))
@@ -55,7 +55,7 @@ def begins_with_docstring(path: Path) -> bool:
 
 
 def long_functions(tree: ast.Module) -> list[str]:
-    """Functions of a Python file that are longer than the rule allows."""
+    """Return functions of a Python file that are longer than the rule allows."""
     return [
         f"{node.name} has {node.end_lineno - node.lineno + 1} lines"
         for node in ast.walk(tree)
@@ -65,16 +65,12 @@ def long_functions(tree: ast.Module) -> list[str]:
 
 
 def test_files_are_short():
-    long = [
-        f"{label(p)}: {n} lines" for p in sources() if (n := len(p.read_text().splitlines())) > MOST_LINES
-    ]
+    long = [f"{label(p)}: {n} lines" for p in sources() if (n := len(p.read_text().splitlines())) > MOST_LINES]
     assert not long, "\n".join(long)
 
 
 def test_functions_are_short():
-    found = [
-        f"{label(p)}: {f}" for p in sources() if p.suffix == ".py" for f in long_functions(tree_of(p))
-    ]
+    found = [f"{label(p)}: {f}" for p in sources() if p.suffix == ".py" for f in long_functions(tree_of(p))]
     assert not found, "\n".join(found)
 
 
@@ -98,11 +94,11 @@ def test_names_of_test_files_differ():
     """Test modules are imported by their base name, so that a spawned child can import them too."""
     seen: dict[str, Path] = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
-        assert path.name not in seen, f"{label(path)} and {label(seen[path.name])} have one name"
+        assert path.name not in seen, f"{label(path)} and {label(seen[path.name])} have the same name"
         seen[path.name] = path
 
 
-def test_the_patterns_find_what_they_are_for():
+def test_the_patterns_find_leftovers():
     assert LEFTOVERS.search("# TODO: later")
     assert not LEFTOVERS.search("methodology of hackers")
     for top in ("home", "Users", "root", "work"):

@@ -1,4 +1,4 @@
-"""Processes in namespaces of their own, and with system calls that are refused (seccomp)."""
+"""Runs processes in separate namespaces, and with system calls that fail (seccomp)."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ import pytest
 
 from support.process import script_command, script_environment
 
-# seccomp(2) as a script installs it: BPF that looks at the number of the call only.
+# Source text for a script that installs a seccomp(2) filter: a BPF program that checks only the number of the call.
 REFUSE = """
     import ctypes, errno, os, platform, struct
     NUMBERS = {"x86_64": {"memfd_create": 319, "pidfd_open": 434}, "aarch64": {"memfd_create": 279, "pidfd_open": 434}}
@@ -32,7 +32,10 @@ REFUSE = """
 
 
 def namespaces(*options: str) -> list[str]:
-    """A command in front of another one: `unshare` with these options, and a user namespace if this is not root."""
+    """Return the prefix of a command line: `unshare` with these options, and with a user namespace if not root.
+
+    Fails the test if there is no `unshare` or if it does not work.
+    """
     program = shutil.which("unshare")
     if program is None:
         pytest.fail("these tests need unshare (Debian: apt-get install util-linux)", pytrace=False)
@@ -47,10 +50,14 @@ def namespaces(*options: str) -> list[str]:
 def start_confined(
     command: list[str], script: str, *arguments: object, env: Mapping[str, str | None] | None = None
 ) -> Iterator["subprocess.Popen[str]"]:
-    """Starts a script (as `start_script`) behind a command; killed at the end of the block."""
+    """Start a script (as `start_script`) with `command` as prefix; it is killed at the end of the block."""
     with subprocess.Popen(
-        [*command, *script_command(script, *arguments)], env=script_environment(env), text=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        [*command, *script_command(script, *arguments)],
+        env=script_environment(env),
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     ) as process:
         try:
             yield process
@@ -66,7 +73,7 @@ def run_confined(
     timeout: float = 60.0,
     env: Mapping[str, str | None] | None = None,
 ) -> tuple[int, str, str]:
-    """Runs a script behind a command to its end: (exit status, what it printed, what it wrote to stderr)."""
+    """Run a script with `command` as prefix to its end. Return (exit status, stdout, stderr)."""
     with start_confined(command, script, *arguments, env=env) as process:
         out, err = process.communicate(timeout=timeout)
         return process.returncode, out, err

@@ -1,4 +1,4 @@
-"""Reads a topic back with a client that is not ours (confluent-kafka)."""
+"""Reads a topic back with an independent client (confluent-kafka)."""
 
 import time
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ Header = tuple[str, bytes | None]
 
 @dataclass(slots=True)
 class ReadRecords:
-    """What was read: parallel lists, in the order of arrival (by offset within a partition)."""
+    """The records read: parallel lists, in the order of arrival (by offset within a partition)."""
 
     partition: list[int] = field(default_factory=list)
     offset: list[int] = field(default_factory=list)
@@ -23,7 +23,7 @@ class ReadRecords:
         return len(self.offset)
 
     def values_of(self, partition: int) -> list[bytes | None]:
-        """Values of one partition in the order of their offsets."""
+        """Return the values of one partition in the order of their offsets."""
         return [v for p, v in zip(self.partition, self.value, strict=True) if p == partition]
 
 
@@ -32,8 +32,8 @@ def read_topic(
 ) -> ReadRecords:
     """Read a topic from its beginning until it holds ``count`` records and its end is reached.
 
-    What lies behind the first ``count`` records is read as well, so that ``len(result) == count`` finds
-    duplicates. Fails with how many there are if fewer than ``count`` arrive within ``timeout`` seconds.
+    Records after the first ``count`` are read as well, so that ``len(result) == count`` finds duplicates. Fails with
+    the number of records if fewer than ``count`` arrive within ``timeout`` seconds.
     """
     consumer = Consumer(
         {
@@ -52,9 +52,7 @@ def read_topic(
         found = consumer.list_topics(topic, timeout=timeout).topics[topic]
         if found.error is not None:
             raise AssertionError(f"topic {topic}: {found.error}")
-        consumer.assign(
-            [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in found.partitions]
-        )
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in found.partitions])
         return _read(consumer, set(found.partitions), count, timeout)
     finally:
         consumer.close()

@@ -1,4 +1,4 @@
-"""Crash points: found in the source, and armed for processes that were started with their file (crashpoint.h)."""
+"""Finds the crash points in the source, and arms them for processes that use the file of a Trigger (crashpoint.h)."""
 
 import mmap
 import os
@@ -12,14 +12,22 @@ from support.process import wait_until
 VARIABLE = "CYPRODUCER_CRASHPOINTS"
 BYTES = 4096
 #: Modules of the sender that run in its supervisor.
-SUPERVISORS = ("process", "supervisor", "election", "replace")
+SUPERVISORS = ("main", "supervisor", "election", "upgrade")
+#: Points that the sender passes only after a broker has appended batches and its responses were lost. An engine on a
+#: scripted broker is killed there in tests/integration/engine/test_takeover_sequences.py and test_takeover_points.py.
+AFTER_LOST_ANSWERS = (
+    "complete.predecessor-proven",
+    "epoch.follower-excluded",
+    "epoch.place-sought",
+    "epoch.predecessor-excluded",
+)
 _IN_CYTHON = re.compile(r"""\bCRASHPOINT\(b?["']([^"']*)["']\)""")
 _IN_PYTHON = re.compile(r"""\bcrashpoint\(["']([^"']*)["']\)""")
 _FIELDS = struct.Struct("=iqi28s128s")
 
 
 def points() -> dict[str, str]:
-    """{name: file} of every crash point in the source. Raises ValueError for a name that stands twice."""
+    """Return {name: file} of every crash point in the source. Raises ValueError for a name that is used twice."""
     found: dict[str, str] = {}
     for path in sorted(SOURCE.rglob("*")):
         if path.suffix not in (".py", ".pyx", ".pxd", ".h") or path.stem in ("crash", "crashpoint"):
@@ -27,20 +35,20 @@ def points() -> dict[str, str]:
         text = path.read_text()
         for name in _IN_CYTHON.findall(text) + _IN_PYTHON.findall(text):
             if name in found:
-                raise ValueError(f"crash point {name} stands in {found[name]} and in {path.relative_to(SOURCE)}")
+                raise ValueError(f"crash point {name} is both in {found[name]} and in {path.relative_to(SOURCE)}")
             found[name] = str(path.relative_to(SOURCE))
     return found
 
 
 def role_of(file: str) -> str:
-    """The role of the processes that come past the points of a file."""
+    """Return the role of the processes that pass the crash points of a file."""
     if file.startswith("producer/"):
         return "front-end"
     return "supervisor" if Path(file).stem in SUPERVISORS else "sender"
 
 
 class Trigger:
-    """The file that arms one point at a time; `environment` is for the processes that are to see it."""
+    """The file that arms one point at a time. Processes that must see it need `environment`."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / "crashpoints"
@@ -50,7 +58,7 @@ class Trigger:
         self.environment = {VARIABLE: str(self.path)}
 
     def arm(self, name: str, role: str, signal: int, hit: int = 1) -> None:
-        """From now on the `hit`-th process of that role that comes past the point gets the signal."""
+        """Send the signal to a process of that role at the `hit`-th time that one passes the point from now on."""
         self.disarm()
         _FIELDS.pack_into(self._page, 4, signal, hit, 0, role.encode(), name.encode())
         struct.pack_into("=I", self._page, 0, 1)
@@ -60,11 +68,11 @@ class Trigger:
 
     @property
     def fired(self) -> int:
-        """The process that the point has acted on; 0: none yet."""
+        """The pid of the process that got the signal; 0 if none has yet."""
         return int(struct.unpack_from("=i", self._page, 16)[0])
 
     def wait(self, timeout: float = 20.0) -> int:
-        """The process id, once the point has acted."""
+        """Wait until a process got the signal and return its pid."""
         name = bytes(self._page[48:176]).rstrip(b"\0").decode()
         return wait_until(lambda: self.fired, timeout, f"crash point {name}")
 

@@ -1,8 +1,8 @@
-"""Engines in processes of their own, one after the other: what a test kills, and what takes over from it.
+"""Runs engines in separate processes, one after the other: a test kills one, and the next one takes over its state.
 
-A nursery, started before anything else of the test exists, forks each engine, so that no engine has a copy of
-the broker's sockets. The test keeps every descriptor, as a supervisor does, and speaks with the engine over a
-socket; `RemoteEngine` has the methods of an engine that PlainFrontEnd and the rigs use.
+A nursery process, started before anything else of the test exists, forks each engine, so that no engine has a copy of
+the broker's sockets. The test keeps every descriptor, as a supervisor does, and talks to the engine over a socket.
+`RemoteEngine` has the methods of an engine that PlainFrontEnd and the rigs use.
 """
 
 import json
@@ -15,22 +15,23 @@ import sys
 import time
 from typing import Any
 
-from cyproducer.sender.engine import Engine, Legacy, LegacyFrontEnd
-from cyproducer.shm import handshake
+from cyproducer.host import control_messages
+from cyproducer.sender.engine.engine import Engine, FormerFrontEnd, PredecessorState
 from support.process import script_environment
 
 WAIT_S = 30.0
 
 
 class Nursery:
-    """The process that forks the engines. One serves many tests, one engine at a time."""
+    """The process that forks the engines. It serves many tests, with one engine at a time."""
 
     def __init__(self, environment: dict[str, str] | None = None) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         changes = {"CYPRODUCER_CRASH_ROLE": "sender", **(environment or {})}
         self._process = subprocess.Popen(
             [sys.executable, "-X", "faulthandler", "-m", "support.engine_host", str(theirs.fileno())],
-            pass_fds=(theirs.fileno(),), env=script_environment(changes),
+            pass_fds=(theirs.fileno(),),
+            env=script_environment(changes),
         )
         theirs.close()
         self.socket = ours
@@ -41,38 +42,43 @@ class Nursery:
 
 
 class RemoteEngine:
-    """An engine in another process. `kill()` and `take_over()` as often as one likes."""
+    """An engine in another process. `kill()` and `take_over()` may be called any number of times."""
 
     def __init__(self, settings: dict[str, Any], nursery: Nursery) -> None:
         self._to_nursery = nursery.socket
         self._settings = settings
         self._regions: list[int] = []
-        self._front_ends: dict[int, LegacyFrontEnd] = {}
+        self._front_ends: dict[int, FormerFrontEnd] = {}
         self._socket: socket.socket | None = None
         self.pid = 0
         self.starts = 0
         self.refused: list[int] = []
         self._start()
 
-    # ------------------------------------------------------------ its life
+    # ------------------------------------------------------------ start and end
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.settimeout(WAIT_S)
-        handshake.send(
-            self._to_nursery, {"settings": self._settings, "legacy": len(self._front_ends) if self._regions else -1},
+        control_messages.send(
+            self._to_nursery,
+            {"settings": self._settings, "predecessor_state": len(self._front_ends) if self._regions else -1},
             [theirs.fileno(), *self._regions],
         )
         theirs.close()
         for former in self._front_ends.values():
-            meta = {"attach_id": former.attach_id, "slot_count": former.slot_count, "settings": former.settings,
-                    "ended": former.ended}
-            handshake.send(
+            meta = {
+                "attach_id": former.attach_id,
+                "slot_count": former.slot_count,
+                "settings": former.settings,
+                "ended": former.ended,
+            }
+            control_messages.send(
                 self._to_nursery, meta, (former.arena_fd, former.outcomes_fd, former.wake_fd, former.sender_wake_fd)
             )
         self._socket = ours
         self.starts += 1
-        message, fds = handshake.receive(self._to_nursery)
+        message, fds = control_messages.receive(self._to_nursery)
         assert message is not None
         self.pid = message["pid"]
         answer, fds = self._receive()
@@ -86,15 +92,15 @@ class RemoteEngine:
             self._drop(attach_id)
 
     def kill(self, number: int = signal.SIGKILL) -> None:
-        """Ends the engine's process; returns when it is gone."""
+        """Send a signal to the engine's process and wait until it has ended."""
         if self.pid:
             os.kill(self.pid, number)
             self.wait()
 
     def wait(self) -> int:
-        """Until the engine's process is gone, by whatever; its wait status."""
-        handshake.send(self._to_nursery, {"wait": self.pid})
-        message, _ = handshake.receive(self._to_nursery)
+        """Wait until the engine's process has ended, for any reason. Return its wait status."""
+        control_messages.send(self._to_nursery, {"wait": self.pid})
+        message, _ = control_messages.receive(self._to_nursery)
         assert message is not None and self._socket is not None
         self.pid = 0
         self._socket.close()
@@ -102,7 +108,7 @@ class RemoteEngine:
         return int(message["status"])
 
     def take_over(self) -> None:
-        """Another engine is given what the killed one has left."""
+        """Start another engine, which takes over the state of the killed one."""
         assert self.pid == 0
         self._start()
 
@@ -118,12 +124,12 @@ class RemoteEngine:
         for fd in (former.arena_fd, former.outcomes_fd, former.wake_fd, former.sender_wake_fd):
             os.close(fd)
 
-    # ------------------------------------------------------------ what it is asked
+    # ------------------------------------------------------------ calls
 
     def _receive(self) -> tuple[dict[str, Any], list[int]]:
         assert self._socket is not None
         try:
-            message, fds = handshake.receive(self._socket)
+            message, fds = control_messages.receive(self._socket)
         except ConnectionResetError:
             message = None
         if message is None:
@@ -133,7 +139,7 @@ class RemoteEngine:
     def _ask(self, op: str, fds: tuple[int, ...] = (), **arguments: Any) -> tuple[dict[str, Any], list[int]]:
         assert self._socket is not None
         try:
-            handshake.send(self._socket, {"op": op, **arguments}, fds)
+            control_messages.send(self._socket, {"op": op, **arguments}, fds)
         except OSError as error:
             raise EngineEndedError(f"engine {self.pid} has ended: {error}") from None
         answer, received = self._receive()
@@ -145,44 +151,42 @@ class RemoteEngine:
     def snapshot_fd(self) -> int:
         return self._ask("snapshot")[1][0]
 
-    def attach(
-        self, arena_fd: int, slot_count: int, settings: dict[str, Any], wake_fd: int
-    ) -> tuple[int, int, int]:
+    def attach(self, arena_fd: int, slot_count: int, settings: dict[str, Any], wake_fd: int) -> tuple[int, int, int]:
         answer, fds = self._ask("attach", (arena_fd, wake_fd), slot_count=slot_count, settings=settings)
         os.close(arena_fd)
         os.close(wake_fd)
         outcomes, wake, *kept = fds
         attach_id = answer["attach_id"]
-        self._front_ends[attach_id] = LegacyFrontEnd(
+        self._front_ends[attach_id] = FormerFrontEnd(
             attach_id, kept[0], kept[1], slot_count, settings, kept[2], kept[3], False
         )
         return attach_id, outcomes, wake
 
     def detach(self, attach_id: int) -> None:
-        """The former front-end is kept until nothing of it is left."""
+        """Detach a front-end. Its descriptors are kept until the engine reports that nothing of it is left."""
         self.mark_ended(attach_id)
         self._ask("detach", attach_id=attach_id)
 
     def mark_ended(self, attach_id: int) -> None:
-        """As a supervisor notes it: a successor delivers what the front-end has committed."""
+        """Note the end of a front-end as a supervisor does: a successor delivers what the front-end has committed."""
         self._front_ends[attach_id] = self._front_ends[attach_id]._replace(ended=True)
 
     def spoil(self, attach_id: int, **fields: Any) -> None:
-        """The next engine is told something else of that front-end."""
+        """Change the description of a front-end that the next engine gets."""
         self._front_ends[attach_id] = self._front_ends[attach_id]._replace(**fields)
 
     def want_topic(self, attach_id: int, name: str) -> None:
         self._ask("want", attach_id=attach_id, name=name)
 
     def run(self, timeout_ms: float) -> None:
-        """It runs by itself."""
+        """Sleep a little: the engine runs by itself."""
         time.sleep(min(timeout_ms, 2) / 1000)
 
     def undelivered(self) -> int:
         return int(self._ask("look")[0]["undelivered"])
 
     def look(self) -> dict[str, Any]:
-        """{"undelivered", "attached", "tables", "failures", "totals", "held", "condemned"}"""
+        """Return {"undelivered", "attached", "tables", "failures", "totals", "held", "violators"}."""
         return self._ask("look")[0]
 
     def attached(self) -> int:
@@ -201,7 +205,7 @@ class RemoteEngine:
 
 
 class EngineEndedError(Exception):
-    """The engine's process is no more."""
+    """The engine's process has ended."""
 
 
 # ---------------------------------------------------------------- in the other processes
@@ -209,61 +213,74 @@ class EngineEndedError(Exception):
 
 def _nursery(sock: socket.socket) -> None:
     while True:
-        message, fds = handshake.receive(sock)
+        message, fds = control_messages.receive(sock)
         if message is None:
             return
         if "wait" in message:
             _, status = os.waitpid(message["wait"], 0)
-            handshake.send(sock, {"status": status})
+            control_messages.send(sock, {"status": status})
             continue
         control, *regions = fds
         front_ends = []
-        for _ in range(max(message["legacy"], 0)):
-            meta, four = handshake.receive(sock)
+        for _ in range(max(message["predecessor_state"], 0)):
+            meta, four = control_messages.receive(sock)
             assert meta is not None
-            front_ends.append(LegacyFrontEnd(
-                meta["attach_id"], four[0], four[1], meta["slot_count"], meta["settings"], four[2], four[3],
-                meta["ended"],
-            ))
-        legacy = Legacy(regions[0], regions[1], front_ends) if message["legacy"] >= 0 else None
+            front_ends.append(
+                FormerFrontEnd(
+                    meta["attach_id"],
+                    four[0],
+                    four[1],
+                    meta["slot_count"],
+                    meta["settings"],
+                    four[2],
+                    four[3],
+                    meta["ended"],
+                )
+            )
+        taken_over = message["predecessor_state"] >= 0
+        predecessor_state = PredecessorState(regions[0], regions[1], front_ends) if taken_over else None
         pid = os.fork()
         if pid == 0:
             sock.close()
-            _be_an_engine(socket.socket(fileno=control), message["settings"], legacy)
+            _be_an_engine(socket.socket(fileno=control), message["settings"], predecessor_state)
         for former in front_ends:
             fds += [former.arena_fd, former.outcomes_fd, former.wake_fd, former.sender_wake_fd]
         for fd in fds:
             os.close(fd)
-        handshake.send(sock, {"pid": pid})
+        control_messages.send(sock, {"pid": pid})
 
 
-def _be_an_engine(control: socket.socket, settings: dict[str, Any], legacy: Legacy | None) -> None:
+def _be_an_engine(control: socket.socket, settings: dict[str, Any], predecessor_state: PredecessorState | None) -> None:
     status = 1
     try:
-        engine = Engine(settings, logging.getLogger("engine"), legacy)
-        handshake.send(control, {"refused": engine.refused}, engine.regions())
+        engine = Engine(settings, logging.getLogger("engine"), predecessor_state)
+        control_messages.send(control, {"refused": engine.refused}, engine.regions())
         engine.watch(control.fileno())
-        condemned: list[int] = []
+        violators: list[int] = []
         failures: list[tuple[int, str, int, int]] = []
         while True:
             ready = engine.run(-1)
-            condemned += engine.take_condemned()
+            violators += engine.take_violators()
             failures += engine.take_failures()
             if ready:
-                message, fds = handshake.receive(control)
+                message, fds = control_messages.receive(control)
                 if message is None:
                     break
-                _answer(engine, control, message, fds, condemned, failures)
+                _answer(engine, control, message, fds, violators, failures)
         engine.close()
         status = 0
     except BaseException:
-        logging.getLogger("engine").exception("an engine of the test has failed")
+        logging.getLogger("engine").exception("an engine of the test failed")
     finally:
         os._exit(status)
 
 
 def _answer(
-    engine: Engine, control: socket.socket, message: dict[str, Any], fds: list[int], condemned: list[int],
+    engine: Engine,
+    control: socket.socket,
+    message: dict[str, Any],
+    fds: list[int],
+    violators: list[int],
     failures: list[tuple[int, str, int, int]],
 ) -> None:
     op = message["op"]
@@ -271,13 +288,13 @@ def _answer(
     if op == "attach":
         attach_id, outcomes, wake = engine.attach(fds[0], message["slot_count"], message["settings"], fds[1])
         answer["attach_id"] = attach_id
-        handshake.send(control, answer, (outcomes, wake, *engine.descriptors(attach_id)))
+        control_messages.send(control, answer, (outcomes, wake, *engine.descriptors(attach_id)))
         os.close(outcomes)
         os.close(wake)
         return
     if op == "snapshot":
         fd = engine.snapshot_fd()
-        handshake.send(control, answer, (fd,))
+        control_messages.send(control, answer, (fd,))
         os.close(fd)
         return
     if op == "detach":
@@ -286,12 +303,16 @@ def _answer(
         engine.want_topic(message["attach_id"], message["name"])
     elif op == "look":
         answer |= {
-            "undelivered": engine.undelivered(), "attached": engine.attached(), "tables": engine.tables_in_use(),
-            "failures": failures.copy(), "totals": engine.stats()["totals"], "held": engine.held(),
-            "condemned": condemned.copy(),
+            "undelivered": engine.undelivered(),
+            "attached": engine.attached(),
+            "tables": engine.tables_in_use(),
+            "failures": failures.copy(),
+            "totals": engine.stats()["totals"],
+            "held": engine.held(),
+            "violators": violators.copy(),
         }
         failures.clear()
-    handshake.send(control, json.loads(json.dumps(answer)))
+    control_messages.send(control, json.loads(json.dumps(answer)))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""An engine on a real Kafka and its front-ends in plain Python, in one process."""
+"""Runs an engine on a real Kafka and its front-ends in plain Python, in one process."""
 
 import logging
 
-from cyproducer.config import Settings
-from cyproducer.sender.engine import Engine
+from cyproducer.config.settings import Settings
+from cyproducer.sender.engine.engine import Engine
 from support.front_end import PlainFrontEnd, run_until
 
 
@@ -23,7 +23,7 @@ class EngineRig:
         return front_end
 
     def outcomes(self, front_end: PlainFrontEnd, count: int, timeout: float = 15) -> list[tuple]:
-        """Runs until the front-end has `count` outcomes more; they are taken."""
+        """Run until the front-end has `count` more outcomes, and return them."""
         got = self.got[self.front_ends.index(front_end)]
 
         def enough() -> bool:

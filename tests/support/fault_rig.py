@@ -1,28 +1,31 @@
-"""An engine on a scripted broker: who sent what, who heard what, and whether the log agrees."""
+"""Runs an engine on a scripted broker, and checks the outcomes of each front-end against the broker's log."""
 
 import logging
 import time
 
 from cyproducer import errors
-from cyproducer.config import Settings
+from cyproducer.config.settings import Settings
 from cyproducer.record.twin import Record
-from cyproducer.sender.engine import Engine
+from cyproducer.sender.engine.engine import Engine
 from support.front_end import PlainFrontEnd, run_until, topic_number
 from support.scripted_broker import CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, ScriptedBroker
 
 NOW = int(time.time() * 1000)
 FAST = {
-    "request_timeout_ms": 300, "retry_backoff_ms": 5, "retry_backoff_max_ms": 20,
-    "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 20,
+    "request_timeout_ms": 300,
+    "retry_backoff_ms": 5,
+    "retry_backoff_max_ms": 20,
+    "reconnect_backoff_ms": 5,
+    "reconnect_backoff_max_ms": 20,
 }
 POISON = b"!"
 DEFINITE = {INVALID_RECORD, MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, errors.DELIVERY_TIMEOUT, errors.INVALID_BATCH}
 
 
 class Rig:
-    """An engine on a scripted broker, its front-ends, and what they sent and heard.
+    """An engine on a scripted broker, its front-ends, the batches that they sent, and the outcomes that they got.
 
-    engine_of: makes the engine from its settings; by default one in this process.
+    `engine_of` creates the engine from its settings; the default is an engine in this process.
     """
 
     def __init__(self, broker: ScriptedBroker, engine_of=None, **overrides) -> None:
@@ -33,10 +36,10 @@ class Rig:
         else:
             self.engine = engine_of(parsed.sender_settings())
         self.front_ends: list[PlainFrontEnd] = []
-        self.sent: list[list[tuple[int, list[bytes]]]] = []     # by front-end and slot: (partition, values)
-        self.heard: list[dict[int, tuple]] = []                 # by front-end and slot: (offset, error)
+        self.sent: list[list[tuple[int, list[bytes]]]] = []  # by front-end and slot: (partition, values)
+        self.heard: list[dict[int, tuple]] = []  # by front-end and slot: (offset, error)
         self.released: list[set[int]] = []
-        self.failures: list[tuple[int, str, int, int]] = []     # what goes into the ledger
+        self.failures: list[tuple[int, str, int, int]] = []  # entries for the ledger of failures
         self.number = -1
 
     def attach(self, **settings) -> int:
@@ -52,7 +55,7 @@ class Rig:
     def send(
         self, index: int, partition: int, records: int = 2, seal: bool = True, size: int = 0, poison: bool = False
     ) -> None:
-        """One batch in the next slot; `poison`: its last record is one that the broker refuses."""
+        """Send one batch in the next slot. `poison`: the broker refuses its last record."""
         slot = len(self.sent[index])
         values = [b"%d/%d/%d" % (index, slot, number) + b"x" * size for number in range(records)]
         if poison:
@@ -88,7 +91,7 @@ class Rig:
         return [self.heard[index][slot][1] for slot in range(len(self.sent[index]))]
 
     def check(self, *, exactly: bool = True) -> None:
-        """The log against what each front-end heard. `exactly`: no record twice and none out of order."""
+        """Compare the log with the outcomes of each front-end. `exactly`: no record is twice or out of order."""
         assert self.broker.complaints == []
         assert self.engine.undelivered() == 0
         assert set(self.engine.tables_in_use().values()) == {0}
@@ -96,8 +99,13 @@ class Rig:
             log = self.broker.values(partition)
             assert not exactly or len(set(log)) == len(log), "a record is twice in the log"
             for index, sent in enumerate(self.sent):
-                expected = [v for slot, (where, values) in enumerate(sent) if where == partition
-                            for v in values if self._may_be_there(index, slot, values, log)]
+                expected = [
+                    v
+                    for slot, (where, values) in enumerate(sent)
+                    if where == partition
+                    for v in values
+                    if self._may_be_there(index, slot, values, log)
+                ]
                 found = [value for value in log if value.startswith(b"%d/" % index)]
                 if exactly:
                     assert found == expected
@@ -108,7 +116,7 @@ class Rig:
         if error == 0:
             assert all(present), f"{index}/{slot} was acknowledged and is not in the log"
             if offset >= 0:
-                assert log[offset:offset + len(values)] == values, f"{index}/{slot} is not at its offset"
+                assert log[offset : offset + len(values)] == values, f"{index}/{slot} is not at its offset"
         elif error in DEFINITE:
             assert not any(present), f"{index}/{slot} failed with {error} and is in the log"
         return all(present)
@@ -126,7 +134,7 @@ class Rig:
 
 
 def send_merged(rig: Rig, front_ends: int, poisoned: tuple[int, ...], records: int = 2) -> None:
-    """One batch from each front-end, merged into one."""
+    """Send one batch from each front-end, and check that they were merged into one."""
     before = rig.engine._loop.totals()["merged"]
     for index in range(front_ends):
         rig.send(index, 0, records=records, seal=False, poison=index in poisoned)
@@ -147,7 +155,7 @@ def next_outcomes(engine: Engine, front_end: PlainFrontEnd) -> list[tuple]:
 def stream(
     rig: Rig, front_ends: int = 2, batches: int = 12, partitions: int = 3, seal: bool = True, **settings
 ) -> None:
-    """Every front-end sends to the partitions in turn, while the engine runs; then all is awaited and checked."""
+    """Let every front-end send to each partition in rotation while the engine runs; then wait for all and check it."""
     first = len(rig.front_ends)
     for _ in range(front_ends):
         rig.attach(**settings)

@@ -1,7 +1,7 @@
-"""A front-end in plain Python: the contract of shm/layout.h written down a second time, for tests of the sender.
+"""A front-end in plain Python: a second implementation of the contract of shm/layout.h, for tests of the sender.
 
-It does not share a line with the producer room: what it writes is laid out by hand, so that a test can also
-write what no honest front-end would.
+It shares no code with the `producer` package. Every byte that it writes is laid out by hand, so that a test can also
+break the protocol.
 """
 
 import os
@@ -9,7 +9,7 @@ import socket
 import struct
 import time
 
-from cyproducer.shm.arena import create_arena, map_outcomes
+from cyproducer.shm.arena_region import create_arena, map_outcomes
 from cyproducer.shm.snapshot import SnapshotReader
 
 from cyproducer.record.builder import RecordBatchBuilder
@@ -17,6 +17,8 @@ from cyproducer.record.builder import RecordBatchBuilder
 FREE, OPEN, READY, TAKEN, DONE, REVOKED = range(6)
 HEAD, CONT = 1 << 59, 1 << 58
 SUBMIT_OPEN, SUBMIT_FULL = 1, 2
+RESULT = 1
+OUTCOME_HEAD_AT, TEXTS_AT, TEXT_BYTES = 216, 192, 480
 RESULT, RELEASE = 1, 2
 UNIT = 4096
 MASK = (1 << 64) - 1
@@ -62,11 +64,13 @@ class PlainFrontEnd:
         self.outcome_ring_at = PAGE + self.slot_count * 4 + -(self.slot_count * 4) % PAGE
         self.tail = 0
         self.outcome_head = 0
+        self.explained: dict[int, tuple[int, str]] = {}  # by slot: code of the last error, text of the broker
+        self.takes_texts = True
         self.open_seq = 0
 
     def put(self, form: str, at: int, *values: int) -> None:
         data = struct.pack("=" + form, *values)
-        self.memory[at:at + len(data)] = data  # in one go: pack_into stores zeros first, which a sender could see
+        self.memory[at : at + len(data)] = data  # in one step: pack_into stores zeros first, which a sender could see
 
     def get(self, form: str, at: int) -> int:
         return struct.unpack_from("=" + form, self.memory, at)[0]
@@ -75,16 +79,36 @@ class PlainFrontEnd:
         return self.rows_at + slot * 64
 
     def write_chunk(
-        self, slot: int, records: bytes, count: int, *, topic: int, partition: int, base: int, highest: int,
-        generation: int = 0, state: int = READY, flags: int = HEAD, next_slot: int = 0xFFFFFFFF,
+        self,
+        slot: int,
+        records: bytes,
+        count: int,
+        *,
+        topic: int,
+        partition: int,
+        base: int,
+        highest: int,
+        generation: int = 0,
+        state: int = READY,
+        flags: int = HEAD,
+        next_slot: int = 0xFFFFFFFF,
+        opened_ns: int | None = None,
     ) -> None:
-        """Fills a chunk and its row; the word comes last, as the commit."""
+        """Fill a chunk and its row. The word is stored last, as the commit. `opened_ns` is the present by default."""
         self.open_seq += 1
         at = self.chunks_at + slot * UNIT
-        self.memory[at:at + len(records)] = records
+        self.memory[at : at + len(records)] = records
         self.put(
-            "QIiqqIIQ", self.row(slot) + 8, self.open_seq, topic, partition, base, highest, count, next_slot,
-            time.monotonic_ns(),
+            "QIiqqIIQ",
+            self.row(slot) + 8,
+            self.open_seq,
+            topic,
+            partition,
+            base,
+            highest,
+            count,
+            next_slot,
+            time.monotonic_ns() if opened_ns is None else opened_ns,
         )
         self.put("Q", self.row(slot), word(state, generation, count, len(records), flags))
 
@@ -92,18 +116,38 @@ class PlainFrontEnd:
         self.put("Q", self.ring_at + self.tail % self.ring_entries * 8, kind << 60 | generation << 32 | slot)
         self.tail = self.tail + 1 & MASK
         self.put("Q", 64, self.tail)
-        os.eventfd_write(self.sender_wake_fd, 1)  # an honest one looks whether the sender sleeps
+        self.wake_sender()
+
+    def wake_sender(self) -> None:
+        """Wake the sender. A real front-end checks first whether the sender sleeps or treats it as idle."""
+        os.eventfd_write(self.sender_wake_fd, 1)
 
     def send(
-        self, slot: int, records: list[tuple], *, topic: int, partition: int, generation: int = 0, seal: bool = True
+        self,
+        slot: int,
+        records: list[tuple],
+        *,
+        topic: int,
+        partition: int,
+        generation: int = 0,
+        seal: bool = True,
+        opened_ns: int | None = None,
     ) -> None:
-        """One chunk with records (timestamp, key, value[, headers]), announced; left open unless `seal`."""
+        """Submit one chunk with records (timestamp, key, value[, headers]). It stays open unless `seal`."""
         builder = RecordBatchBuilder(65_536)
         for record in records:
             builder.append(*record)
         self.write_chunk(
-            slot, builder.records(), len(records), topic=topic, partition=partition, base=builder.base_timestamp,
-            highest=builder.max_timestamp, generation=generation, state=READY if seal else OPEN,
+            slot,
+            builder.records(),
+            len(records),
+            topic=topic,
+            partition=partition,
+            base=builder.base_timestamp,
+            highest=builder.max_timestamp,
+            generation=generation,
+            state=READY if seal else OPEN,
+            opened_ns=opened_ns,
         )
         self.submit(SUBMIT_OPEN, slot, generation)
         if seal:
@@ -115,10 +159,25 @@ class PlainFrontEnd:
         found = []
         while self.outcome_head != tail:
             at = self.outcome_ring_at + self.outcome_head % self.outcome_entries * 64
-            slot, generation, _, count, base, append_time, error, flags = struct.unpack_from("=IIIIqqiI", memory, at)
+            slot, generation, _, count, base, append_time, error, flags, cause, text = struct.unpack_from(
+                "=IIIIqqiIiI", memory, at
+            )
             found.append((slot, generation, count, base, append_time, error, flags))
+            if flags & RESULT:
+                self.explained[slot] = cause, self._text(text)
             self.outcome_head = self.outcome_head + 1 & MASK
+        if self.takes_texts:
+            self.put("Q", OUTCOME_HEAD_AT, self.outcome_head)
         return found
+
+    def _text(self, number: int) -> str:
+        """Return the text of the broker for a failed batch; "" if there is none."""
+        if number == 0:
+            return ""
+        at = TEXTS_AT + (number - 1) * TEXT_BYTES
+        memory = self.outcomes_region.memory()
+        (size,) = struct.unpack_from("=I", memory, at)
+        return bytes(memory[at + 4 : at + 4 + size]).decode()
 
     def sent_word(self, slot: int) -> int:
         return struct.unpack_from("=I", self.outcomes_region.memory(), PAGE + slot * 4)[0]
@@ -133,7 +192,7 @@ class PlainFrontEnd:
 
 
 def topic_number(engine, front_end: PlainFrontEnd, name: str, timeout: float = 10) -> int:
-    """Wants the topic's metadata and waits for it."""
+    """Request the topic's metadata and wait for it. Return the topic's number in the snapshot."""
     deadline = time.monotonic() + timeout
     engine.want_topic(front_end.attach_id, name)
     while time.monotonic() < deadline:

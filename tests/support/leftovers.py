@@ -1,4 +1,4 @@
-"""Finds what a test left behind: processes, descriptors, mappings, threads and files of ours."""
+"""Finds what a test left behind: processes, descriptors, mappings, threads and files of cyproducer."""
 
 import contextlib
 import gc
@@ -13,14 +13,14 @@ import psutil
 
 from support.process import all_pids, command_of, is_running, kill9, users_of
 
-# What a sender may leave in its runtime directory: the lock must not be unlinked by others, the log is for
-# people.
-LASTING = (".lock", ".log", ".log.1")
+# Files that a sender may leave in its runtime directory: other processes must not unlink the lock file; the log and
+# the ledger of failures are for people.
+LASTING = (".lock", ".log", ".log.1", ".failures")
 
 
 @dataclass(slots=True)
 class Holdings:
-    """What this process holds at one moment, and which processes the machine has."""
+    """The resources of this process at one moment, and the processes of the machine."""
 
     processes: set[int] = field(default_factory=set)
     sockets: set[str] = field(default_factory=set)
@@ -30,7 +30,7 @@ class Holdings:
 
 
 def holdings() -> Holdings:
-    """Take stock of this process. A descriptor counts by number and target, so that a reused number shows."""
+    """Return the present holdings. A descriptor is listed by number and target, so that a reused number is noticed."""
     held = Holdings()
     held.processes = all_pids()
     for entry in os.listdir("/proc/self/fd"):
@@ -48,9 +48,9 @@ def holdings() -> Holdings:
 
 
 def leftovers(before: Holdings, runtime: Path, expected_pids: set[int], sockets: bool = True) -> list[str]:
-    """What is there now, was not there before and is nobody's: one line each."""
+    """Return one line for each thing that is there, was not there `before`, and is not expected."""
     now = holdings()
-    # Only processes that began since: what all others are is not worth a look after every test.
+    # Only processes that started since: to check all others after every test would cost too much.
     fresh = now.processes - before.processes - expected_pids
     found = [f"child process {pid}: {_describe(pid)}" for pid in sorted(_our_children(fresh))]
     users = sorted(p.pid for p in users_of(runtime, fresh))
@@ -73,7 +73,7 @@ def leftovers(before: Holdings, runtime: Path, expected_pids: set[int], sockets:
 def wait_for_nothing_left(
     before: Holdings, runtime: Path, expected_pids: set[int], sockets: bool = True, timeout: float = 5.0
 ) -> list[str]:
-    """Leftovers that are still there after ``timeout`` seconds: an idle sender may take its time to exit."""
+    """Return the leftovers that remain after ``timeout`` seconds: an idle sender may need some time to exit."""
     deadline = time.monotonic() + timeout
     while found := leftovers(before, runtime, expected_pids, sockets):
         gc.collect()
@@ -86,7 +86,7 @@ def wait_for_nothing_left(
 def kill_leftovers(before: Holdings, runtime: Path, expected_pids: set[int]) -> None:
     """SIGKILL the processes that ``leftovers`` would name.
 
-    All are stopped before: of a sender and its supervisor the one that is left would start the other again.
+    All are stopped first: otherwise a sender or supervisor that still runs would start the other one again.
     """
     for _ in range(2):
         fresh = all_pids() - before.processes - expected_pids
@@ -99,7 +99,7 @@ def kill_leftovers(before: Holdings, runtime: Path, expected_pids: set[int]) -> 
 
 
 def _our_children(pids: set[int]) -> set[int]:
-    """Those of the processes that run and descend from this one."""
+    """Return those of the processes that run and are descendants of this one."""
     return {pid for pid in pids if is_running(pid) and _is_our_descendant(pid)}
 
 

@@ -1,4 +1,4 @@
-"""Run pieces of Python as processes of their own, wait for things, and end what must be ended, by pid."""
+"""Run pieces of Python as separate processes, wait for conditions, and end processes by pid."""
 
 import contextlib
 import os
@@ -29,14 +29,14 @@ def wait_until(condition: Callable[[], T], timeout: float = 10.0, what: str = "t
 
 
 def kill9(pid: int, timeout: float = 10.0) -> None:
-    """SIGKILL one process and wait until it is gone (a zombie counts: somebody else reaps it)."""
+    """SIGKILL one process and wait until it has ended (a zombie counts as ended: another process reaps it)."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not is_running(pid), timeout, f"the end of process {pid}")
 
 
 def is_running(pid: int) -> bool:
-    """True if the process exists and is not a zombie."""
+    """Return True if the process exists and is not a zombie."""
     try:
         return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
     except psutil.NoSuchProcess:
@@ -44,13 +44,13 @@ def is_running(pid: int) -> bool:
 
 
 def script_command(script: str | Path, *arguments: object) -> list[str]:
-    """``sys.executable`` with a script: a Path is run as file, a str is (indented) source text for ``-c``."""
+    """Return the command of a script: a Path is run as a file, a str is (indented) source text for ``-c``."""
     source = [str(script)] if isinstance(script, Path) else ["-c", textwrap.dedent(script)]
     return [sys.executable, "-X", "faulthandler", *source, *map(str, arguments)]
 
 
 def script_environment(changes: Mapping[str, str | None] | None = None) -> dict[str, str]:
-    """This process's environment with ``changes`` (None removes) and this process's import path."""
+    """Return this process's environment with ``changes`` (None removes) and this process's import path."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     for name, value in (changes or {}).items():
         if value is None:
@@ -124,24 +124,22 @@ def start_script(
 
 
 def sender_processes(runtime_directory: str | Path) -> list[psutil.Process]:
-    """Senders that were started for producers of a runtime directory, and their supervisors."""
-    return [
-        p for p in users_of(runtime_directory) if any("cyproducer.sender" in word for word in command_of(p))
-    ]
+    """Return the senders that were started for producers of a runtime directory, and their supervisors."""
+    return [p for p in users_of(runtime_directory) if any("cyproducer.sender" in word for word in command_of(p))]
 
 
 def senders(runtime_directory: str | Path) -> list[psutil.Process]:
-    """Those of the `sender_processes` that are senders."""
+    """Return those of the `sender_processes` that are senders."""
     return [p for p in sender_processes(runtime_directory) if name_of(p) == "cyp-sender"]
 
 
 def supervisors(runtime_directory: str | Path) -> list[psutil.Process]:
-    """Those of the `sender_processes` that are supervisors."""
+    """Return those of the `sender_processes` that are supervisors."""
     return [p for p in sender_processes(runtime_directory) if name_of(p) == "cyp-supervisor"]
 
 
 def name_of(process: psutil.Process) -> str:
-    """What the process calls itself; empty if it is gone."""
+    """Return the name that the process has set for itself; empty if it has ended."""
     try:
         return Path(f"/proc/{process.pid}/comm").read_text().strip()
     except OSError:
@@ -149,7 +147,7 @@ def name_of(process: psutil.Process) -> str:
 
 
 def kill_senders(runtime_directory: str | Path) -> None:
-    """SIGKILL to senders and supervisors in the same instant: none is left that would start another."""
+    """SIGKILL all senders and supervisors. All are stopped first, so that none can start another."""
     found = sender_processes(runtime_directory)
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for process in found:
@@ -160,14 +158,14 @@ def kill_senders(runtime_directory: str | Path) -> None:
 
 
 def all_pids() -> set[int]:
-    """Every process of the machine, zombies as well."""
+    """Return the pids of all processes of the machine, with zombies."""
     return {int(entry) for entry in os.listdir("/proc") if entry.isdigit()}
 
 
 def users_of(directory: str | Path, among: set[int] | None = None) -> list[psutil.Process]:
-    """Processes other than this one that name a directory in their command line or initial environment.
+    """Return the processes other than this one that name a directory in their command line or initial environment.
 
-    Of ``among``, else of all processes of the machine.
+    Only the processes of ``among`` are checked; without it, all processes of the machine.
     """
     wanted = os.fsencode(directory)
     found = []
@@ -184,7 +182,7 @@ def users_of(directory: str | Path, among: set[int] | None = None) -> list[psuti
 
 
 def command_of(process: psutil.Process) -> list[str]:
-    """Command line of a process, empty if it is gone."""
+    """Return the command line of a process; empty if it has ended."""
     try:
         return process.cmdline()
     except psutil.Error:

@@ -2,8 +2,9 @@
 
     python tests/support/sanitized.py python -m pytest tests/unit
 
-An error that AddressSanitizer or UndefinedBehaviorSanitizer finds ends the process that has it. Leaks are not looked
-for: CPython and the libraries that tests use keep memory until the end by design, and it would be all that is said.
+An error that AddressSanitizer or UndefinedBehaviorSanitizer finds ends the process in which it occurs. Leaks are not
+searched for: CPython and the libraries that tests use keep memory until the end by design, and their reports would hide
+all others.
 """
 
 import os
@@ -13,7 +14,7 @@ import sys
 
 
 def library(name: str) -> str:
-    """Where the compiler has the run-time library `name`."""
+    """Return the path of the compiler's run-time library `name`."""
     command = [*shlex.split(os.environ.get("CC") or "cc"), f"-print-file-name={name}"]
     path = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     if not os.path.isabs(path):
@@ -22,10 +23,10 @@ def library(name: str) -> str:
 
 
 def environment() -> dict[str, str]:
-    """The caller's, with what a sanitized build needs."""
+    """Return the caller's environment with the variables that a sanitized build needs."""
     return os.environ | {
         "LD_PRELOAD": f"{library('libasan.so')}:{library('libubsan.so')}",
-        # handle_segv=0: faulthandler's own stays; a shadow of memory that a child must not inherit is no error
+        # handle_segv=0: faulthandler's handler stays; memory that a forked child does not inherit is not an error
         "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1:allocator_may_return_null=1:handle_segv=0",
         "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
         "PYTHONMALLOC": "malloc",

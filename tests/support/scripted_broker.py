@@ -1,10 +1,10 @@
-"""A Kafka cluster of pretence, for faults on command: listeners and logs in one thread, without Kafka.
+"""Simulates a Kafka cluster with faults on command: listeners and logs in one thread, without Kafka.
 
-It keeps what it "appended" by Kafka's rules for idempotent producers (ProducerStateManager): per partition and
-producer id the epoch, the next sequence and the last five batches. A duplicate of those is answered with its
-offset, a gap with OUT_OF_ORDER_SEQUENCE_NUMBER, an old epoch with INVALID_PRODUCER_EPOCH. Records that it is told
-to refuse are found before their batch's sequence is looked at, as LogValidator does. What no honest producer
-sends (a bad CRC, two batches of a partition in one request) is a complaint; tests want none.
+It keeps the state of idempotent producers by Kafka's rules (ProducerStateManager): per partition and producer id the
+epoch, the next sequence and the last five batches. A duplicate of those is answered with its offset, a gap with
+OUT_OF_ORDER_SEQUENCE_NUMBER, an old epoch with INVALID_PRODUCER_EPOCH. Records that it must refuse are found before the
+sequence of their batch is checked, as in LogValidator. A request that a correct producer never sends (a bad CRC, two
+batches of a partition in one request) is added to `complaints`, which tests expect to be empty.
 """
 
 import gzip
@@ -22,7 +22,7 @@ from cyproducer.protocol.messages import REQUESTS
 from cyproducer.record.crc32c import crc32c
 from cyproducer.record.twin import Record, decode_records
 
-PRODUCE, METADATA, API_VERSIONS, INIT_PRODUCER_ID = 0, 3, 18, 22
+PRODUCE, METADATA, API_VERSIONS, INIT_PRODUCER_ID, DESCRIBE_PRODUCERS = 0, 3, 18, 22, 61
 CORRUPT_MESSAGE, UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, NOT_LEADER, REQUEST_TIMED_OUT = 2, 3, 5, 6, 7
 NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS_AFTER_APPEND, OUT_OF_ORDER, INVALID_EPOCH = 19, 20, 45, 47
 MESSAGE_TOO_LARGE, INVALID_RECORD = 10, 87
@@ -35,13 +35,15 @@ SEQUENCES = 2**31
 
 @dataclass(slots=True)
 class Fault:
-    """What happens to one Produce request. It is taken by the first that comes to `node` (None: to any).
+    """The fault of one Produce request: the first one that `node` receives (None: any node).
 
-    code: the answer for `partitions` (None: all), with nothing appended; after_append: appended all the same.
-    close: "before" or "after" the append, without an answer. partial: so many bytes of the answer, then the
-    end. split: the answer in pieces of so many bytes. delay: seconds before the answer; of later requests of
-    the connection as well. hang: appended if "appended", never answered. omit: the answer leaves them out.
-    move: leadership of everything goes to the next node first. forget: the state of all producers is lost.
+    code: the error for `partitions` (None: all), with nothing appended; after_append: the records are appended.
+    close: the connection is closed "before" or "after" the append, without a response. partial: the connection is
+    closed after so many bytes of the response. split: the response is sent in pieces of so many bytes. delay: seconds
+    before the response, and so before later responses of the connection. hang: no response; "appended" appends the
+    records, "lost" does not. omit: the response does not contain `partitions`. move: all leaders move to the next node
+    first. forget: the state of all producers is lost. restart: only the last batch of each producer is remembered, as
+    in the snapshot that a restarted broker reads.
     """
 
     code: int = 0
@@ -56,12 +58,13 @@ class Fault:
     throttle_ms: int = 0
     move: bool = False
     forget: bool = False
+    restart: bool = False
     node: int | None = None
 
 
 @dataclass(slots=True)
 class Producer:
-    """What a partition remembers of a producer id."""
+    """The state of a producer id in a partition."""
 
     epoch: int
     next_sequence: int = 0
@@ -94,48 +97,72 @@ class _Connection:
 class ScriptedBroker:
     """`nodes` brokers (ids from 1) with one topic; use as a context manager.
 
-    `bootstrap_apart`: the bootstrap address is that of none of them and serves metadata alone.
+    `bootstrap_apart`: the bootstrap address belongs to none of them and serves only metadata.
 
-    `faults` is a queue: a Produce request takes the first that fits. Everything public may be read while it
-    runs under `lock`, and after the end without. `produce_version`: the highest that it speaks.
+    `faults` is a queue: a Produce request takes the first one if it is for its node. Public attributes may be read
+    under `lock` while the broker runs, and without it afterwards. `produce_version`, `metadata_version`: the highest
+    versions that it supports. `host`, `port`: the address on which it listens (port 0: any free port).
     """
 
+    # fmt: off
     def __init__(
         self, topic: str = "t", partitions: int = 3, nodes: int = 2, *, producer_epoch: int = 0,
         keep_values: bool = True, bootstrap_apart: bool = False, produce_version: int = 12,
+        describes_producers: bool = True, metadata_version: int = 12,
+        host: str = "127.0.0.1", port: int = 0,
     ) -> None:
+        self.host = host
         self.topic = topic
         self.partitions = [Partition(leader=1 + index % nodes) for index in range(partitions)]
         self.faults: deque[Fault] = deque()
         self.complaints: list[str] = []
         self.produce_requests = 0
         self.metadata_requests = 0
+        self.requests: list[tuple[float, int, int]] = []  # monotonic time, node, API
+        self.throttles: dict[int, int] = {}     # ms in the next response, by API; for Produce see Fault
         self.acks_seen: list[int] = []
         self.producer_epoch = producer_epoch
-        self.producer_ids = 0
-        self.without_leader = 0         # so many metadata answers name no leader
-        self.cut_short = 0              # so many metadata answers lack their last bytes
-        self.lies: Callable[[dict], None] | None = None  # changes the body of a metadata answer
-        self.nonsense = False           # ApiVersions is answered with what is no answer
-        self.close_after_versions = 0   # so many ApiVersions answers are the last bytes of their connection
-        self.refuse_versions = False    # and say UNSUPPORTED_VERSION
+        self.producer_ids = 0           # how many were requested
+        self.producer_id_code = 0       # error code of InitProducerId
+        self.producer_id_delay = 0.0    # seconds before its response, and so before later ones of the connection
+        self.without_leader = 0         # so many metadata responses name no leader
+        self.deleted = False            # the topic is deleted
+        self.unaware = 0                # so many metadata responses come from a broker that does not know the topic
+        self.cut_short = 0              # so many metadata responses lack their last bytes
+        self.lies: Callable[[dict], None] | None = None  # changes the body of a metadata response
+        self.nonsense = False           # the response to ApiVersions is invalid
+        self.close_after_versions = 0   # so many ApiVersions responses are the last ones of their connections
+        self.refuse_versions = False    # these responses have the error UNSUPPORTED_VERSION
+        self.apis_left_out: set[int] = set()    # APIs that ApiVersions does not contain
+        self.software: set[tuple[str, str]] = set() # names and versions of the clients
         self.accepted = 0               # connections
         self.down: set[int] = set()     # nodes that close every connection at once
-        self.mute: set[int] = set()     # nodes that take connections and read nothing
-        self.refuses: Callable[[Record], bool] | None = None    # records that spoil their batch
-        self.refusal = INVALID_RECORD
-        self.names_records = True       # record_errors say which
-        self.refused = 0                # batches
+        self.mute: set[int] = set()     # nodes that accept connections and ignore all requests
+        self.refuses: Callable[[Record], bool] | None = None    # for which records a batch is refused
+        self.refusal = INVALID_RECORD   # the error code of such a batch
+        self.names_records = True       # record_errors contains the refused records
+        self.says: str | None = None    # the message of an error of a partition
+        self.refused = 0                # how many batches
+        self.swallow = False            # Produce requests get no response
+        self.lose = False               # their batches are not appended
+        #: By the value of a batch's first record: its next results, (code, whether it is appended).
+        self.answers: dict[bytes, deque[tuple[int, bool]]] = {}
         self.largest = 1 << 30          # bytes of a batch
-        self.expects_corruption = False # a wrong CRC is answered and no complaint
+        self.request_bytes_max = 1 << 30    # socket.request.max.bytes: a larger request closes its connection
+        self.oversized = 0              # how many such requests came
+        self.expects_corruption = False # a wrong CRC gets an error response but is not a complaint
         self._produce_version = produce_version
+        self._metadata_version = metadata_version
+        self._describes_producers = describes_producers
+        self.states_code = 0            # error code of DescribeProducers
+        self.states_asked = 0           # partitions in DescribeProducers requests
         self.lock = threading.Lock()
         self._keep_values = keep_values
         self._selector = selectors.DefaultSelector()
         self._connections: list[_Connection] = []
         self._listeners = []
         for node in range(1, nodes + 1 + bootstrap_apart):
-            listener = socket.create_server(("127.0.0.1", 0))
+            listener = socket.create_server((host, port))
             listener.setblocking(False)
             self._selector.register(listener, selectors.EVENT_READ, node)
             self._listeners.append(listener)
@@ -144,9 +171,11 @@ class ScriptedBroker:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="scripted-broker", daemon=True)
 
+    # fmt: on
+
     @property
     def bootstrap_servers(self) -> str:
-        return f"127.0.0.1:{self._bootstrap_port}"
+        return f"{self.host}:{self._bootstrap_port}"
 
     def __enter__(self) -> "ScriptedBroker":
         self._thread.start()
@@ -162,23 +191,36 @@ class ScriptedBroker:
         self._selector.close()
 
     def values(self, partition: int) -> list[bytes]:
-        """Values of the log, in order."""
+        """Return the values of the log, in order."""
         with self.lock:
             return list(self.partitions[partition].values)
 
     def move_leaders(self) -> None:
-        """Every partition's leadership goes to the next node."""
+        """Make the next node the leader of each partition."""
         with self.lock:
             self._move()
 
     def grow(self, partitions: int) -> None:
-        """Partitions are added to the topic."""
+        """Add partitions to the topic until it has `partitions`."""
         with self.lock:
             while len(self.partitions) < partitions:
                 self.partitions.append(Partition(leader=1 + len(self.partitions) % len(self.ports)))
 
+    def delete(self) -> None:
+        """Delete the topic, with its records and the state of their producers."""
+        with self.lock:
+            self.deleted = True
+            self.partitions = []
+
+    def create(self, partitions: int) -> None:
+        """Create the topic again."""
+        with self.lock:
+            nodes = len(self.ports)
+            self.partitions = [Partition(leader=1 + index % nodes, forgot=True) for index in range(partitions)]
+            self.deleted = False
+
     def drop_connections(self) -> None:
-        """All connections are closed with their requests unanswered."""
+        """Close all connections without responses to their requests."""
         with self.lock:
             for connection in self._connections:
                 connection.output.clear()
@@ -230,9 +272,13 @@ class ScriptedBroker:
         connection.input += data
         while len(connection.input) >= 4:
             size = int.from_bytes(connection.input[:4], "big")
+            if size > self.request_bytes_max:
+                self.oversized += 1
+                self._close(connection)
+                return
             if len(connection.input) < 4 + size:
                 return
-            frame, connection.input = connection.input[4:4 + size], connection.input[4 + size:]
+            frame, connection.input = connection.input[4 : 4 + size], connection.input[4 + size :]
             with self.lock:
                 if not self._answer(connection, frame):
                     connection.input = b""
@@ -263,7 +309,7 @@ class ScriptedBroker:
     # ------------------------------------------------------------ requests
 
     def _answer(self, connection: _Connection, frame: bytes) -> bool:
-        """False if the connection is to be closed: nothing that was sent after this request counts."""
+        """Answer a request. Return False if the connection must be closed: later requests on it are not handled."""
         try:
             api, version, correlation_id, _, body = decode_request(frame)
         except Exception as error:
@@ -272,6 +318,7 @@ class ScriptedBroker:
             return False
         if connection.hung:
             return True
+        self.requests.append((time.monotonic(), connection.node, api))
         if api == PRODUCE:
             return self._produce(connection, version, correlation_id, body)
         if api == API_VERSIONS and self.nonsense:
@@ -285,56 +332,111 @@ class ScriptedBroker:
             self._put(connection, encode_response(api, version, correlation_id, answer))
             self._put(connection, None)
             return True
-        answer = {METADATA: self._metadata, API_VERSIONS: self._versions, INIT_PRODUCER_ID: self._producer_id}[api]
-        response = encode_response(api, version, correlation_id, answer(body))
+        answer = {
+            METADATA: self._metadata,
+            API_VERSIONS: self._versions,
+            INIT_PRODUCER_ID: self._producer_id,
+            DESCRIBE_PRODUCERS: self._producers,
+        }[api]
+        filled = {**answer(body), "throttle_time_ms": self.throttles.pop(api, 0)}
+        response = encode_response(api, version, correlation_id, filled)
         if api == METADATA and self.cut_short:
             self.cut_short -= 1
             response = (len(response) - 7).to_bytes(4, "big") + response[4:-3]
-        self._put(connection, response)
+        self._put(connection, response, self.producer_id_delay if api == INIT_PRODUCER_ID else 0.0)
         return True
 
     def _metadata(self, body: dict) -> dict:
         self.metadata_requests += 1
         leaderless = self.without_leader > 0
         self.without_leader -= leaderless
+        missing = self.deleted or self.unaware > 0
+        self.unaware -= self.unaware > 0 and any(item["name"] == self.topic for item in body["topics"] or ())
         partitions = [
             {
-                "error_code": LEADER_NOT_AVAILABLE if leaderless else 0, "partition_index": index,
+                "error_code": LEADER_NOT_AVAILABLE if leaderless else 0,
+                "partition_index": index,
                 "leader_id": -1 if leaderless else partition.leader,
-                "leader_epoch": partition.leader_epoch, "replica_nodes": [], "isr_nodes": [],
+                "leader_epoch": partition.leader_epoch,
+                "replica_nodes": [],
+                "isr_nodes": [],
             }
             for index, partition in enumerate(self.partitions)
         ]
         topics = [
-            {"error_code": 0, "name": item["name"], "partitions": partitions} if item["name"] == self.topic
+            {"error_code": 0, "name": item["name"], "partitions": partitions}
+            if item["name"] == self.topic and not missing
             else {"error_code": UNKNOWN_TOPIC, "name": item["name"], "partitions": []}
             for item in body["topics"] or ()
         ]
-        brokers = [{"node_id": 1 + index, "host": "127.0.0.1", "port": port} for index, port in enumerate(self.ports)]
+        brokers = [{"node_id": 1 + index, "host": self.host, "port": port} for index, port in enumerate(self.ports)]
         answer = {"brokers": brokers, "cluster_id": "scripted", "controller_id": 1, "topics": topics}
         if self.lies is not None:
             self.lies(answer)
         return answer
 
     def _versions(self, body: dict) -> dict:
-        highest = {PRODUCE: self._produce_version}
+        self.software.add((body["client_software_name"], body["client_software_version"]))
+        highest = {PRODUCE: self._produce_version, METADATA: self._metadata_version}
         keys = [
             {"api_key": key, "min_version": m.first, "max_version": highest.get(key, m.last)}
             for key, m in sorted(REQUESTS.items())
+            if key not in self.apis_left_out and (key != DESCRIBE_PRODUCERS or self._describes_producers)
         ]
         return {"error_code": 0, "api_keys": keys}
 
     def _producer_id(self, body: dict) -> dict:
         self.producer_ids += 1
         return {
-            "throttle_time_ms": 0, "error_code": 0, "producer_id": 1000 + self.producer_ids,
+            "throttle_time_ms": 0,
+            "error_code": self.producer_id_code,
+            "producer_id": 1000 + self.producer_ids,
             "producer_epoch": self.producer_epoch,
         }
+
+    def _producers(self, body: dict) -> dict:
+        topics = []
+        for topic in body["topics"]:
+            answers = []
+            for index in topic["partition_indexes"]:
+                self.states_asked += 1
+                known = topic["name"] == self.topic and index < len(self.partitions)
+                producers = self.partitions[index].producers if known and not self.states_code else {}
+                active = [
+                    {"producer_id": pid, "producer_epoch": producer.epoch, "coordinator_epoch": -1}
+                    for pid, producer in producers.items()
+                ]
+                error = self.states_code if known else UNKNOWN_TOPIC
+                answers.append({"partition_index": index, "error_code": error, "active_producers": active})
+            topics.append({"name": topic["name"], "partitions": answers})
+        return {"throttle_time_ms": 0, "topics": topics}
 
     def _take_fault(self, node: int) -> Fault:
         if self.faults and self.faults[0].node in (None, node):
             return self.faults.popleft()
         return Fault()
+
+    def forget(self) -> None:
+        """Drop the state of all producers, as when it expires."""
+        with self.lock:
+            self._forget()
+
+    def restart(self) -> None:
+        """Act like a broker that restarts: close connections, and remember only the last batch of each producer."""
+        self.drop_connections()
+        with self.lock:
+            self._restart()
+
+    def _forget(self) -> None:
+        for partition in self.partitions:
+            partition.producers.clear()
+            partition.forgot = True
+
+    def _restart(self) -> None:
+        for partition in self.partitions:
+            for producer in partition.producers.values():
+                while len(producer.recent) > 1:
+                    producer.recent.popleft()
 
     def _move(self) -> None:
         for partition in self.partitions:
@@ -350,9 +452,9 @@ class ScriptedBroker:
         if fault.move:
             self._move()
         if fault.forget:
-            for partition in self.partitions:
-                partition.producers.clear()
-                partition.forgot = True
+            self._forget()
+        if fault.restart:
+            self._restart()
         if fault.close == "before":
             self._put(connection, None)
             return False
@@ -364,12 +466,17 @@ class ScriptedBroker:
                 if (topic["name"], item["index"]) in seen:
                     self.complaints.append(f"partition {item['index']} is twice in a request")
                 seen.add((topic["name"], item["index"]))
-                code, offset = self._judge(connection.node, topic["name"], item, fault)
+                code, offset = self._result_of(connection.node, topic["name"], item, fault)
                 if not (fault.omit and _concerns(fault, item["index"])):
-                    answers.append({
-                        "index": item["index"], "error_code": code, "base_offset": offset,
-                        "record_errors": self._record_errors(item["records"]) if code == self.refusal else [],
-                    })
+                    answers.append(
+                        {
+                            "index": item["index"],
+                            "error_code": code,
+                            "base_offset": offset,
+                            "record_errors": self._record_errors(item["records"]) if code == self.refusal else [],
+                            "error_message": self.says if code else None,
+                        }
+                    )
             topics.append({"name": topic["name"], "partition_responses": answers})
         if fault.close == "after":
             self._put(connection, None)
@@ -377,18 +484,19 @@ class ScriptedBroker:
         if fault.hang:
             connection.hung = True
             return True
+        if self.swallow:
+            return True
         if body["acks"] == 0:
             return True
-        response = encode_response(PRODUCE, version, correlation_id, {
-            "responses": topics, "throttle_time_ms": fault.throttle_ms,
-        })
+        body = {"responses": topics, "throttle_time_ms": fault.throttle_ms}
+        response = encode_response(PRODUCE, version, correlation_id, body)
         if fault.partial is not None:
-            self._put(connection, response[:fault.partial], fault.delay)
+            self._put(connection, response[: fault.partial], fault.delay)
             self._put(connection, None, 0.01)
             return False
         if fault.split:
             for at in range(0, len(response), fault.split):
-                self._put(connection, response[at:at + fault.split], fault.delay if at == 0 else 0.001)
+                self._put(connection, response[at : at + fault.split], fault.delay if at == 0 else 0.001)
         else:
             self._put(connection, response, fault.delay)
         return True
@@ -406,16 +514,22 @@ class ScriptedBroker:
             for index in bad
         ]
 
-    def _judge(self, node: int, topic: str, item: dict, fault: Fault) -> tuple[int, int]:
+    def _result_of(self, node: int, topic: str, item: dict, fault: Fault) -> tuple[int, int]:
         if topic != self.topic or not 0 <= item["index"] < len(self.partitions):
             return UNKNOWN_TOPIC, -1
         partition = self.partitions[item["index"]]
         if partition.leader != node:
             return NOT_LEADER, -1
+        answers = self.answers.get(_decoded(item["records"])[0].value) if self.answers else None
+        if answers:
+            answer, appended = answers.popleft()
+            if appended:
+                self._append(partition, item["records"])
+            return answer, -1
         concerned = _concerns(fault, item["index"])
         if fault.code in SEQUENCE_ERRORS and self._is_duplicate(partition, item["records"]):
-            concerned = False  # a broker looks for duplicates first, and so does not lie about what it has
-        if fault.hang == "lost" or (concerned and fault.code and not fault.after_append):
+            concerned = False  # a broker checks for duplicates first, so it sends no sequence error for one
+        if self.lose or fault.hang == "lost" or (concerned and fault.code and not fault.after_append):
             return fault.code, -1
         if len(item["records"]) > self.largest or self._bad_records(item["records"]):
             self.refused += 1
@@ -427,9 +541,9 @@ class ScriptedBroker:
     def _is_duplicate(partition: Partition, records: bytes) -> bool:
         *_, pid, epoch, sequence, count = HEADER.unpack_from(records)
         known = partition.producers.get(pid)
-        return known is not None and known.epoch == epoch and any(
-            (first, length) == (sequence, count) for first, length, _ in known.recent
-        )
+        if known is None or known.epoch != epoch:
+            return False
+        return any((first, length) == (sequence, count) for first, length, _ in known.recent)
 
     def _append(self, partition: Partition, records: bytes) -> tuple[int, int]:
         header = HEADER.unpack_from(records)
@@ -453,7 +567,7 @@ class ScriptedBroker:
         return 0, offset
 
     def _sequence(self, partition: Partition, pid: int, epoch: int, sequence: int, count: int) -> tuple[int, int]:
-        """(error, offset of the duplicate); (0, -1): it is to be appended, and noted already."""
+        """Return (error, offset of the duplicate). (0, -1) means append it: the producer's state is already updated."""
         known = partition.producers.get(pid)
         if known is None:
             known = partition.producers[pid] = Producer(epoch, sequence)
@@ -483,4 +597,3 @@ def _decoded(batch: bytes) -> list[Record]:
 
 def _concerns(fault: Fault, partition: int) -> bool:
     return fault.partitions is None or partition in fault.partitions
-

@@ -1,6 +1,6 @@
-"""Processes that send numbers without pause, and the check that each number is in the topic once, at its offset.
+"""Runs processes that send numbers without pause, and checks that each number is in the topic once, at its offset.
 
-For tests that kill what is between them and the broker.
+For tests that kill the processes between them and the broker.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from typing import Any
 from support.consumer import ReadRecords, read_topic
 from support.process import start_script, wait_until
 
-# One stream: send() of its numbers under its name as key, or arrays of them (then each partition has all of it).
+# One stream: send() of its numbers with its name as key, or send_array() of them without keys, to all partitions.
 STREAM = """
     import json, os, sys, threading, time
     import numpy as np
@@ -54,21 +54,21 @@ STREAM = """
 
 
 class Streams:
-    """Running streams, each a process: `kinds` is one of "send" and "array" for each."""
+    """Running streams by name, each in a process."""
 
     def __init__(self, directory: Path, processes: "dict[str, subprocess.Popen[str]]") -> None:
         self.directory = directory
         self.processes = processes
 
     def sent(self, name: str) -> int:
-        """So many records the stream has handed to its producer."""
+        """Return how many records the stream has passed to its producer."""
         try:
             return int((self.directory / f"{name}.sent").read_text() or 0)
         except (FileNotFoundError, ValueError):
             return 0
 
     def more(self, count: int = 300) -> None:
-        """Waits until every stream has sent `count` records more."""
+        """Wait until every stream has sent `count` more records."""
         before = {name: self.sent(name) for name in self.processes}
         for name, process in self.processes.items():
             wait_until(
@@ -81,7 +81,7 @@ class Streams:
             assert process.poll() is None, process.stderr.read()
 
     def finish(self) -> None:
-        """Ends sending; every future has to resolve."""
+        """End the streams; every future must be resolved."""
         for process in self.processes.values():
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.write("\n")
@@ -91,10 +91,8 @@ class Streams:
             assert (process.returncode, out) == (0, "done\n"), f"{name}: {err}"
 
     def check(self, servers: str, topic: str) -> None:
-        """Every record is there once, in the order of its stream, and where its future says."""
-        positions = {
-            name: json.loads((self.directory / f"{name}.json").read_text()) for name in self.processes
-        }
+        """Check that every record is there once, in the order of its stream, at the offset of its future."""
+        positions = {name: json.loads((self.directory / f"{name}.json").read_text()) for name in self.processes}
         total = sum(map(len, positions.values()))
         records = read_topic(servers, topic, total)
         assert len(records) == total, f"{len(records)} records, {total} were sent"
@@ -104,7 +102,7 @@ class Streams:
             assert len(expected) == len(places), f"{name}: two records have one offset"
             wrong = {place: at.get(place) for place in expected if at.get(place) != expected[place]}
             assert not wrong, (
-                f"{name}: {len(wrong)} are elsewhere than their futures say: {list(wrong.items())[:3]}"
+                f"{name}: {len(wrong)} records are not at the offsets of their futures: {list(wrong.items())[:3]}"
             )
             for partition in {p for p, _ in places}:
                 offsets = [o for p, o in places if p == partition]
@@ -112,13 +110,13 @@ class Streams:
 
 
 def where(records: ReadRecords) -> dict[tuple[int, int], bytes | None]:
-    """(partition, offset) -> value."""
+    """Return {(partition, offset): value}."""
     return dict(zip(zip(records.partition, records.offset, strict=True), records.value, strict=True))
 
 
 @contextlib.contextmanager
 def streams(directory: Path, topic: str, kinds: list[str], **settings: Any) -> Iterator[Streams]:
-    """Runs a stream for each of `kinds`; killed at the end of the block if they were not finished."""
+    """Run a stream for each of `kinds` ("send" or "array"). Unfinished ones are killed at the end of the block."""
     with contextlib.ExitStack() as stack:
         processes = {}
         for number, kind in enumerate(kinds):

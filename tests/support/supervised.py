@@ -1,4 +1,4 @@
-"""A sender and its supervisor from outside: who they are, killing one of them, and a foreground sender with a patch."""
+"""Observes and kills a sender and its supervisor from outside, and runs a foreground sender with a patch."""
 
 import contextlib
 import signal
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import cyproducer
+from cyproducer.host import control_messages
 from cyproducer.observe.status import status, stop
-from cyproducer.shm import handshake
 from support.process import is_running, kill9, script_command, script_environment, wait_until
 
 NOWHERE = "127.0.0.1:9"
@@ -18,20 +18,20 @@ ROOT = Path(cyproducer.__file__).resolve().parents[1]  # installed, or the sourc
 
 
 def the_sender() -> dict[str, Any]:
-    """The status of the only sender."""
+    """Return the status of the only sender."""
     (found,) = status()
     return found
 
 
 def kill(which: str) -> int:
-    """SIGKILL to the "sender" or the "supervisor"; its pid."""
+    """SIGKILL the "sender" or the "supervisor". Return its pid."""
     pid = the_sender()[f"{which}_pid"]
     kill9(pid)
     return pid
 
 
 def pair() -> tuple[int, int] | None:
-    """(sender, supervisor) if both live."""
+    """Return the pids (sender, supervisor) if both run, otherwise None."""
     found = status()
     if len(found) != 1 or found[0]["supervisor_pid"] is None:
         return None
@@ -40,22 +40,23 @@ def pair() -> tuple[int, int] | None:
 
 
 def another(former: tuple[int, int]) -> tuple[int, int]:
-    """The next pair in which one of the two is another."""
+    """Wait until the sender or the supervisor of a pair is replaced, and return the new pair."""
     return wait_until(lambda: (now := pair()) and now != former and now, 10, f"a successor in {former}")
 
 
 @contextlib.contextmanager
 def asking(path: Path) -> Iterator[socket.socket]:
-    """A connection to a sender on which something was asked: its control plane has a turn."""
+    """Open a connection to a sender and send a status request, so that its control plane has something to do."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
         sock.settimeout(20)
         sock.connect(str(path))
-        handshake.send(sock, {"op": "status"})
+        with contextlib.suppress(BrokenPipeError):  # a sender that crashes on purpose may have accepted it already
+            control_messages.send(sock, {"op": "status"})
         yield sock
 
 
 class Foreground:
-    """A foreground sender with what a test changes in it: `patch` is Python that runs before it."""
+    """A foreground sender that a test changes: `patch` is Python source that runs before the sender starts."""
 
     def __init__(self, socket: Path, servers: str, log: Path, patch: str = "", **options: Any) -> None:
         self.socket = socket
@@ -63,7 +64,9 @@ class Foreground:
         script = f"""
 import os, sys, time
 sys.path[:0] = {[options.pop("root", str(ROOT))]!r}
-from cyproducer.sender import control, serving, supervisor, engine
+from cyproducer.sender.control import control_server
+from cyproducer.sender.engine import engine
+from cyproducer.sender.process import sender_process, supervisor
 from cyproducer.foreground import run_sender
 {patch}
 run_sender({{"bootstrap_servers": {servers!r}, **{options.pop("settings", {})!r}}}, {str(socket)!r}, **{options!r})
@@ -79,11 +82,11 @@ run_sender({{"bootstrap_servers": {servers!r}, **{options.pop("settings", {})!r}
         return self
 
     def lines(self, text: str) -> list[str]:
-        """Lines of its log that contain a text."""
+        """Return the lines of its log that contain a text."""
         return [line for line in self.log.read_text().splitlines() if text in line]
 
     def end(self) -> None:
-        """If it was killed, its successor is ended."""
+        """End the sender; if it was killed, stop its successor."""
         if self.process.poll() is None:
             self.process.terminate()
         if self.process.wait(30) == -signal.SIGKILL:

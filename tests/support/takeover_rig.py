@@ -1,4 +1,4 @@
-"""A rig whose engine is killed and followed by another: slots are reused, every outcome is heard once."""
+"""A rig whose engine is killed and replaced: front-ends reuse slots, and every outcome must arrive once."""
 
 import time
 from collections import deque
@@ -8,16 +8,16 @@ from support.fault_rig import NOW, POISON, Rig, _is_poison
 from support.front_end import FREE, word
 from support.scripted_broker import ScriptedBroker
 
-UNITS = 16      # of a batch's place: 64 KiB, so that any batch fits its slot
+UNITS = 16  # per place of a batch: 64 KiB, so that any batch fits
 
 
 class TakeoverRig(Rig):
-    """Front-ends in this process, engines in others. `places`: batches that a front-end has on the way at most."""
+    """Front-ends in this process, engines in others. A front-end has at most `places` batches without an outcome."""
 
     def __init__(self, broker: ScriptedBroker, nursery: Nursery, places: int = 16, **overrides) -> None:
         super().__init__(broker, lambda settings: RemoteEngine(settings, nursery), **overrides)
         self.places = places
-        self.numbers: list[dict[tuple[int, int], int]] = []     # by front-end: (slot, generation) -> number
+        self.numbers: list[dict[tuple[int, int], int]] = []  # by front-end: (slot, generation) -> number
         self.free: list[deque[tuple[int, int]]] = []
         self.ended: set[int] = set()
 
@@ -30,7 +30,7 @@ class TakeoverRig(Rig):
     def send(
         self, index: int, partition: int, records: int = 2, seal: bool = True, size: int = 0, poison: bool = False
     ) -> bool:
-        """One batch; False: the front-end has no place for it."""
+        """Send one batch. Return False if the front-end has no free place for it."""
         if not self.free[index]:
             return False
         slot, generation = self.free[index].popleft()
@@ -42,19 +42,23 @@ class TakeoverRig(Rig):
         self.sent[index].append((partition, values))
         self.numbers[index][slot, generation] = number
         self.front_ends[index].send(
-            slot, [(NOW, None, value) for value in values], topic=self.number, partition=partition,
-            generation=generation, seal=seal,
+            slot,
+            [(NOW, None, value) for value in values],
+            topic=self.number,
+            partition=partition,
+            generation=generation,
+            seal=seal,
         )
         return True
 
     def listen(self) -> None:
-        """Takes the outcomes. None comes twice, none is of a batch that is over."""
+        """Take the outcomes, and check that none comes twice or for a batch that was released."""
         for index, front_end in enumerate(self.front_ends):
             if index in self.ended:
                 continue
             for slot, generation, _, offset, _, error, flags in front_end.outcomes():
                 number = self.numbers[index].get((slot, generation))
-                assert number is not None, f"an outcome of {index}/{slot} in generation {generation}, which is over"
+                assert number is not None, f"outcome of {index}/{slot} in generation {generation}, which was released"
                 if flags & 1:
                     assert number not in self.heard[index], f"two results of {index}/{number}"
                     self.heard[index][number] = (offset, error)
@@ -66,32 +70,34 @@ class TakeoverRig(Rig):
                     self.free[index].append((slot, generation + 1))
 
     def settle(self, timeout: float = 30) -> None:
-        """Until everything is delivered, and everybody has heard of it."""
+        """Wait until every batch is delivered and released to its front-end."""
         deadline = time.monotonic() + timeout
         while True:
             self.listen()
             living = [index for index in range(len(self.front_ends)) if index not in self.ended]
-            if all(len(self.released[index]) == len(self.sent[index]) for index in living) \
-                    and self.engine.undelivered() == 0:
+            if (
+                all(len(self.released[index]) == len(self.sent[index]) for index in living)
+                and self.engine.undelivered() == 0
+            ):
                 return
             missing = {index: len(self.sent[index]) - len(self.released[index]) for index in living}
             assert time.monotonic() < deadline, f"batches without outcome: {missing}, {self.engine.look()}"
             time.sleep(0.002)
 
     def end(self, index: int) -> None:
-        """The front-end's process has ended; nobody has told the engine."""
+        """Let a front-end end without notifying the engine."""
         self.ended.add(index)
         self.engine.mark_ended(self.front_ends[index].attach_id)
 
     def check(self, *, exactly: bool = True) -> None:
-        """As Rig.check; what a front-end that has ended sent must be there, since nobody hears of it."""
+        """Check as Rig.check(). All records of an ended front-end must be in the log, since it takes no outcomes."""
         for index in self.ended:
             for number in range(len(self.sent[index])):
                 self.heard[index].setdefault(number, (-1, 0))
         super().check(exactly=exactly)
 
     def is_running(self) -> bool:
-        """Has the engine not been killed by a crash point?"""
+        """Return whether the engine runs, so was not killed by a crash point."""
         try:
             self.engine.look()
         except EngineEndedError:
@@ -99,7 +105,7 @@ class TakeoverRig(Rig):
         return True
 
     def replace(self) -> None:
-        """Another engine follows the one that is dead, or is killed now."""
+        """Kill the engine if it still runs, and let another one take over."""
         if self.is_running():
             self.engine.kill()
         else:
@@ -107,7 +113,7 @@ class TakeoverRig(Rig):
         self.engine.take_over()
 
     def stop_after(self, requests: int, timeout: float = 10) -> None:
-        """Kills the engine when the broker has had so many Produce requests."""
+        """Kill the engine when the broker has received `requests` Produce requests."""
         deadline = time.monotonic() + timeout
         while self.broker.produce_requests < requests:
             assert time.monotonic() < deadline, "the requests did not come"

@@ -1,12 +1,12 @@
-"""What a typed application writes: never run, only read by mypy in its strict mode (`tox -e lint`)."""
+"""Code of a typed application: never run, only read by mypy in its strict mode (`tox -e lint`)."""
 
 import json
-from typing import assert_type
+from typing import Any, assert_type
 
 import cyproducer
 from cyproducer import ArrayMetadata, KafkaProducer, RecordMetadata, TopicPartition, as_completed, errors
-from cyproducer.producer.bulk_future import BulkFuture
-from cyproducer.producer.futures import Future
+from cyproducer.producer.bulk.bulk_future import BulkFuture
+from cyproducer.producer.results.futures import Future
 
 
 def delivered(error: errors.KafkaError | None, record: RecordMetadata) -> None:
@@ -43,7 +43,8 @@ def send_one_by_one() -> int:
 
 
 def send_many(lines: list[bytes]) -> list[int]:
-    producer = KafkaProducer(**{"bootstrap.servers": "one:9092", "linger.ms": 5})
+    dotted: dict[str, Any] = {"bootstrap.servers": "one:9092", "linger.ms": 5}
+    producer = KafkaProducer(**dotted)
     futures = [producer.send("lines", line) for line in lines]
     done, late = cyproducer.wait(futures, timeout=5)
     assert_type(late, set[Future])
@@ -70,3 +71,11 @@ def send_columns(producer: KafkaProducer, column: memoryview) -> int:
 async def send_from_a_loop(producer: KafkaProducer) -> RecordMetadata:
     future = await producer.send_async("clicks", b"value")
     return await future
+
+
+def with_mistakes() -> None:
+    """Contains what mypy has to refuse: a comment that ignores nothing is an error in its strict mode."""
+    KafkaProducer(bootstrap_servers="one:9092", linger=5)  # type: ignore[call-arg]
+    KafkaProducer(bootstrap_servers="one:9092", linger_ms="x")  # type: ignore[arg-type]
+    KafkaProducer({"bootstrap.servers": "one:9092"})  # type: ignore[call-arg, arg-type]
+    KafkaProducer(bootstrap_servers="one:9092").send(b"topic")  # type: ignore[arg-type]

@@ -1,10 +1,12 @@
-"""A stand-in sender, and a producer on it."""
+"""Fixtures: a stand-in sender, a producer on it, and a control plane that the test runs step by step."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from control_rig import Sender
 from standin_sender import StandIn
 
 from cyproducer import KafkaProducer
@@ -21,3 +23,17 @@ def sender(short_tmp: Path) -> Iterator[StandIn]:
 def producer(sender: StandIn) -> Iterator[KafkaProducer]:
     with KafkaProducer(sender=sender.path) as made:
         yield made
+
+
+@pytest.fixture
+def make(short_tmp: Path) -> Iterator[Callable[..., Sender]]:
+    """Return ``make(**facts) -> Sender``: a control plane without a process."""
+    made = []
+
+    def make(**facts: Any) -> Sender:
+        made.append(Sender(short_tmp, **facts))
+        return made[-1]
+
+    yield make
+    for sender in made:
+        sender.close()

@@ -1,11 +1,11 @@
-"""An engine without a data plane, for tests of the control plane: regions, an epoll, and what was called."""
+"""An engine without a data plane, for tests of the control plane: regions, an epoll, and a record of calls."""
 
 import os
 import select
 import struct
 from typing import Any
 
-from cyproducer.shm.arena import LAYOUT_VERSION
+from cyproducer.shm.arena_region import LAYOUT_VERSION
 from cyproducer.shm.region import Region
 from cyproducer.shm.snapshot import SnapshotWriter
 
@@ -13,7 +13,7 @@ PAGE = 4096
 
 
 class Engine:
-    """As cyproducer.sender.engine.Engine; `failures` and `pending` are set by the test."""
+    """Like cyproducer.sender.engine.engine.Engine; the test sets `failures` and `pending`."""
 
     def __init__(self, sender_settings: dict[str, Any], log: Any) -> None:
         self.settings = sender_settings
@@ -23,18 +23,20 @@ class Engine:
         self.front_ends: dict[int, tuple[Region, Region, int, int]] = {}
         self.wanted: list[tuple[int, str]] = []
         self.detached: list[int] = []
+        self.released: list[int] = []
+        self.closing = False
+        self.records = 0
         self.failures: list[tuple[int, str, int, int]] = []
         self.pending = 0
-        self.condemned: list[int] = []
+        self.cluster: str | None = None
+        self.violators: list[int] = []
         self.gone: list[int] = []
         self.next_id = 1
 
     def snapshot_fd(self) -> int:
         return self.snapshot.region.read_only_descriptor()
 
-    def attach(
-        self, arena_fd: int, slot_count: int, settings: dict[str, Any], wake_fd: int
-    ) -> tuple[int, int, int]:
+    def attach(self, arena_fd: int, slot_count: int, settings: dict[str, Any], wake_fd: int) -> tuple[int, int, int]:
         ring = 1
         while ring < 2 * slot_count:
             ring <<= 1
@@ -66,7 +68,7 @@ class Engine:
         self.front_ends[attach_id] = arena, outcomes, wake_fd, wake
         return attach_id, outcomes.read_only_descriptor(), os.dup(wake)
 
-    def detach(self, attach_id: int) -> None:
+    def detach(self, attach_id: int, opens_nothing: bool = False) -> None:
         if attach_id not in self.front_ends:
             return
         arena, outcomes, wake_fd, wake = self.front_ends.pop(attach_id)
@@ -77,6 +79,18 @@ class Engine:
         self.detached.append(attach_id)
         self.gone.append(attach_id)
 
+    def release(self, attach_id: int) -> None:
+        self.released.append(attach_id)
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def released_before(self) -> bool:
+        return False
+
+    def delivered(self) -> int:
+        return self.records
+
     def descriptors(self, attach_id: int) -> tuple[int, int, int, int]:
         arena, outcomes, wake_fd, wake = self.front_ends[attach_id]
         return arena.fd, outcomes.fd, wake_fd, wake
@@ -85,7 +99,7 @@ class Engine:
         gone, self.gone = self.gone, []
         return gone
 
-    def want_topic(self, attach_id: int, name: str) -> None:
+    def want_topic(self, attach_id: int, name: str, partition: int = 0) -> None:
         self.wanted.append((attach_id, name))
 
     def watch(self, fd: int) -> None:
@@ -106,10 +120,12 @@ class Engine:
     def attached(self) -> int:
         return len(self.front_ends)
 
+    def cluster_id(self) -> str | None:
+        return self.cluster
+
     def stats(self) -> dict[str, Any]:
         totals = dict.fromkeys(("records", "bytes", "batches", "requests", "retries", "errors"), 0)
         return {
-            "cluster_id": None,
             "bootstrap_servers": self.settings["bootstrap_servers"],
             "front_ends": {},
             "connections": [],
@@ -121,11 +137,11 @@ class Engine:
         failures, self.failures = self.failures, []
         return failures
 
-    def take_condemned(self) -> list[int]:
-        condemned, self.condemned = self.condemned, []
-        for attach_id in condemned:
+    def take_violators(self) -> list[int]:
+        violators, self.violators = self.violators, []
+        for attach_id in violators:
             self.detach(attach_id)
-        return condemned
+        return violators
 
     def close(self) -> None:
         for attach_id in list(self.front_ends):

@@ -1,8 +1,8 @@
 """A sender in a thread, for tests of the front-end: the real socket, regions and rings, and no broker.
 
-It reads batches as the sender does (submission ring, slot table, chains), keeps their records in `log`, and
-answers with outcomes. Reading and writing words is plain Python: the GIL makes that atomic against a
-front-end of the same process.
+It reads batches as the sender does (submission ring, slot table, chains), keeps their records in `log`, and answers
+with outcomes. Reading and writing words is plain Python: the GIL makes that atomic against a front-end of the same
+process.
 """
 
 import contextlib
@@ -14,14 +14,14 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from cyproducer.shm.arena import LAYOUT_VERSION
+from cyproducer.shm.arena_region import LAYOUT_VERSION
 from cyproducer.shm.region import Region
 from cyproducer.shm.snapshot import SnapshotWriter, snapshot_bytes
 
-from cyproducer.shm import handshake
+from cyproducer.host import control_messages
 
 NONE = 0xFFFFFFFF
-FREE, OPEN, READY, TAKEN, DONE = range(5)
+FREE, OPEN, READY, TAKEN, DONE, REVOKED = range(6)
 OUTCOMES_MAGIC = 0x656D6F6374757063
 RESULT, RELEASE = 1, 2
 SNAPSHOT_SLEEP = 128
@@ -32,7 +32,7 @@ def page_align(size):
 
 
 def word_fields(word):
-    """(state, head, cont, generation, count, bytes)"""
+    """Return (state, head, cont, generation, count, bytes)."""
     flags = word >> 59 & 1, word >> 58 & 1
     return word >> 60, *flags, word >> 34 & 0xFFFFFF, word >> 18 & 0xFFFF, word & 0x3FFFF
 
@@ -65,7 +65,7 @@ def nullable(data, at):
 
 
 def decode(data, count, base_timestamp):
-    """The records of a batch; checks that they fill it exactly and that their deltas are right."""
+    """Return the records of a batch; check that they fill it exactly and that their deltas are right."""
     at = 0
     for expected in range(count):
         length, at = varint(data, at)
@@ -119,7 +119,7 @@ class FrontEnd:
 
 
 class StandIn:
-    """`with StandIn(path, topics={"t": 4}) as sender:`; `hold` keeps outcomes back, `error` is their code."""
+    """Use as `with StandIn(path, topics={"t": 4}) as sender:`; `hold` keeps outcomes back, `error` is their code."""
 
     def __init__(self, path, topics, *, linger_s=0.005, sticky=None):
         self.path = str(path)
@@ -166,18 +166,16 @@ class StandIn:
         os.eventfd_write(self.wake_fd, 1)
 
     def publish(self, last_error=""):
-        rows = []
         for number, (name, count) in enumerate(self.topics.items()):
-            leaders = bytes([1]) * count
-            rows.append((number, name, self.errors.get(name, 0), leaders))
-        self.snapshot.publish(rows, 1, last_error)
-        for number, name in enumerate(self.topics):
+            self.snapshot.enter(number, name.encode())
+            self.snapshot.store(number, self.errors.get(name, 0), bytes([1]) * count)
             self.snapshot.set_sticky(number, self.sticky.get(name, 0))
+        self.snapshot.describe(1, last_error)
         for front_end in self.front_ends:
             wake(front_end.wake_fd)
 
     def hang_up(self):
-        """The sender is gone."""
+        """Close everything of the front-ends, as the end of a sender does."""
         for front_end in self.front_ends:
             front_end.sock.close()
             front_end.memory.release()
@@ -226,7 +224,14 @@ class StandIn:
 
     def _accept(self):
         sock, _ = self.listener.accept()
-        hello, (arena_fd, pidfd, wake_fd) = handshake.receive(sock)
+        try:
+            hello, fds = control_messages.receive(sock)
+        except ConnectionResetError:
+            hello = None
+        if hello is None:
+            sock.close()
+            return
+        arena_fd, pidfd, wake_fd = fds
         assert hello["layout"] == LAYOUT_VERSION
         size = os.fstat(arena_fd).st_size
         arena = Region.attach(arena_fd, size, True)
@@ -238,8 +243,18 @@ class StandIn:
         outcomes = Region.create("standin-outcomes", ring_offset + page_align(64 * outcomes_entries))
         out = outcomes.memory()
         struct.pack_into(
-            "=QIIQQQQQI", out, 0,
-            OUTCOMES_MAGIC, LAYOUT_VERSION, slots, outcomes_entries, 4096, ring_offset, outcomes.size, 1, 1,
+            "=QIIQQQQQI",
+            out,
+            0,
+            OUTCOMES_MAGIC,
+            LAYOUT_VERSION,
+            slots,
+            outcomes_entries,
+            4096,
+            ring_offset,
+            outcomes.size,
+            1,
+            1,
         )
         self.attached += 1
         front_end = FrontEnd(sock, arena, outcomes, wake_fd, pidfd, memory, out, hello)
@@ -250,13 +265,16 @@ class StandIn:
         fds.append(os.dup(self.wake_fd))
         self.front_ends.append(front_end)
         with contextlib.suppress(BrokenPipeError):  # it has not waited for the answer
-            handshake.send(sock, {"ok": True, "attach_id": self.attached, "sender_pid": os.getpid()}, fds)
+            control_messages.send(sock, {"ok": True, "attach_id": self.attached, "sender_pid": os.getpid()}, fds)
         for fd in fds:
             os.close(fd)
         sock.setblocking(False)
 
     def _control(self, front_end):
-        message, _ = handshake.receive(front_end.sock)
+        try:
+            message, _ = control_messages.receive(front_end.sock)
+        except ConnectionResetError:
+            message = None
         if message is None or message["op"] == "close":
             self._work()
             front_end.sock.close()
@@ -303,6 +321,8 @@ class StandIn:
         row = front_end.row(head)
         topic, partition = list(self.topics)[row[2]], row[3]
         data, count, chunks, slot, last_seq = b"", 0, 0, head, 0
+        if word_fields(front_end.word(head))[0] == REVOKED:
+            return  # its owner took it back when it lost this sender
         while True:
             state, is_head, cont, _, records, size = word_fields(front_end.word(slot))
             this = front_end.row(slot)
@@ -326,7 +346,7 @@ class StandIn:
             self.offsets[topic, partition] = base + count
             for index, (key, value, headers, timestamp) in enumerate(decoded):
                 self.log.append(Received(topic, partition, base + index, key, value, headers, timestamp))
-        front_end.set_state(head, DONE)  # a FULL that is still in the ring is of a batch that is known
+        front_end.set_state(head, DONE)  # a FULL hint still in the ring belongs to a batch that is already known
         base = -1 if self.error else base
         self.answer(front_end, head, generation, count, base, self.error, RESULT | RELEASE)
 
@@ -344,7 +364,7 @@ class StandIn:
 
 
 def wake(fd):
-    """A front-end that has gone, or has wake-ups that it did not read, needs none."""
+    """Wake a front-end. One that has gone, or has unread wake-ups, needs none: that is no error."""
     sock = socket.socket(fileno=fd)
     with contextlib.suppress(ConnectionError, BlockingIOError):
         sock.send(b"\1", socket.MSG_DONTWAIT)

@@ -1,8 +1,9 @@
-"""Errors: the table of codes, what each class carries, copies and pickles, and the stub of the module."""
+"""Tests of errors: the table of codes, what each class carries, copies and pickles, and the stub of the module."""
 
 import ast
 import copy
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cyproducer import ArrayMetadata, RecordMetadata, TopicPartition, errors
+from cyproducer.error_table import ERRORS
 
 ALL_CLASSES = [
-    value
-    for value in vars(errors).values()
-    if isinstance(value, type) and issubclass(value, errors.KafkaError)
+    value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, errors.KafkaError)
 ]
 
 
@@ -24,14 +24,18 @@ def _same(left, right):
     assert (str(left), left.args) == (str(right), right.args)
 
 
-def test_every_broker_code_has_a_class_of_its_own():
-    assert set(errors.BROKER_CODES) == {-1, *range(1, 137)}
+def test_every_broker_code_has_a_class_of_its_own_made_from_the_table():
+    assert set(ERRORS) == {0, *errors.BROKER_CODES} == set(range(-1, 137))
     assert len(set(errors.BROKER_CODES.values())) == len(errors.BROKER_CODES)
     for code, cls in errors.BROKER_CODES.items():
         assert cls.code == code
         assert issubclass(cls, errors.BrokerResponseError)
         assert getattr(errors, cls.__name__) is cls
         assert cls.__doc__
+        assert (cls.kafka_name, cls.retriable, cls.invalid_metadata, cls.description) == ERRORS[code]
+        assert issubclass(cls, errors.RetriableError) is cls.retriable
+        assert issubclass(cls, errors.InvalidMetadataError) is cls.invalid_metadata
+        assert issubclass(cls, errors.AuthorizationError) is (code in (29, 30, 31, 53, 65))
 
 
 @pytest.mark.parametrize(
@@ -78,6 +82,7 @@ def test_known_codes_are_kafkas(code, name, kafka_name, retriable, invalid_metad
         (-1005, errors.InvalidBatchError),
         (-1006, errors.ProducerClosedError),
         (-1007, errors.UnknownPartitionError),
+        (-1015, errors.RequestTooLargeError),
     ],
 )
 def test_codes_that_travel_through_shared_memory_are_fixed(code, cls):
@@ -87,19 +92,62 @@ def test_codes_that_travel_through_shared_memory_are_fixed(code, cls):
     assert error.message
 
 
+def test_the_numbers_in_native_code_are_those_of_the_tables():
+    """Enums in Cython repeat Kafka's codes as ERROR_<start of Kafka's name> and the client's as CODE_<name>."""
+    root = Path(__file__).resolve().parents[2] / "cyproducer"
+    sources = [path.read_text() for path in root.rglob("*.p[xy][xd]")]
+    kafkas, ours = (
+        {found for text in sources for found in re.findall(rf"^ +{prefix}_(\w+) = (-?\d+)", text, re.MULTILINE)}
+        for prefix in ("ERROR", "CODE")
+    )
+    assert len(kafkas) > 10 and len(ours) > 3
+    assert [(name, code) for name, code in kafkas if not ERRORS[int(code)].name.startswith(name)] == []
+    assert [(name, code) for name, code in ours if getattr(errors, name) != int(code)] == []
+
+
 def test_client_codes_are_outside_kafkas_and_fit_in_an_int32():
     assert all(-(2**31) <= code < -1000 for code in errors.CLIENT_CODES)
     for code, cls in errors.CLIENT_CODES.items():
         assert cls.code == code or (cls is errors.KafkaTimeoutError and code == errors.DELIVERY_TIMEOUT)
 
 
-def test_what_a_lost_sender_means():
+def test_the_error_of_a_lost_sender():
     lost = errors.for_code(errors.SENDER_LOST)
     assert isinstance(lost, errors.SenderUnavailableError)
     assert isinstance(lost, errors.OutcomeUnknownError)
     assert not lost.retriable
     assert errors.SenderUnavailableError().retriable
     assert not errors.OutcomeUnknownError().retriable
+
+
+def test_the_errors_of_an_expired_record():
+    """Two codes, two texts; each tells whether the record can be sent again."""
+    expired, unknown = errors.for_code(errors.DELIVERY_TIMEOUT), errors.for_code(errors.OUTCOME_UNKNOWN)
+    assert isinstance(expired, errors.KafkaTimeoutError)
+    assert expired.retriable
+    assert "not written" in expired.message
+    assert "cannot write it twice" in expired.message
+    assert not isinstance(unknown, errors.KafkaTimeoutError)
+    assert not unknown.retriable
+    assert "may have been written" in unknown.message
+    assert "may write it twice" in unknown.message
+
+
+def test_an_error_names_the_one_that_led_to_it():
+    error = errors.for_code(errors.DELIVERY_TIMEOUT, "topic 't', partition 0: over", 19)
+    assert (
+        error.message
+        == str(error)
+        == (
+            "topic 't', partition 0: over; the last error was NOT_ENOUGH_REPLICAS: "
+            "fewer replicas are in sync than min.insync.replicas requires; the records were not written"
+        )
+    )
+    assert isinstance(error.__cause__, errors.NotEnoughReplicasError)
+    assert error.code == errors.DELIVERY_TIMEOUT
+    assert errors.for_code(errors.OUTCOME_UNKNOWN, cause=20).message.startswith("the record may have been written")
+    assert pickle.loads(pickle.dumps(error)).message == error.message
+    assert errors.for_code(19).__cause__ is None
 
 
 def test_errors_are_pythons_own_kinds_where_people_catch_those():
@@ -138,12 +186,13 @@ def test_success_is_no_error():
         errors.for_code(0)
 
 
-def test_the_stub_lists_the_modules_classes_bases_and_names():
-    tree = ast.parse(Path(errors.__file__).with_suffix(".pyi").read_text())
+def test_the_stub_lists_the_modules_classes_bases_codes_and_names():
+    text = Path(errors.__file__).with_suffix(".pyi").read_text()
+    tree = ast.parse(text)
+    codes = {name: int(code) for name, code in re.findall(r"^class (\w+)\(.*# (-?\d+)$", text, re.MULTILINE)}
+    assert codes == {cls.__name__: cls.code for cls in {*errors.BROKER_CODES.values(), *errors.CLIENT_CODES.values()}}
     stub = {
-        node.name: [ast.unparse(base) for base in node.bases]
-        for node in tree.body
-        if isinstance(node, ast.ClassDef)
+        node.name: [ast.unparse(base) for base in node.bases] for node in tree.body if isinstance(node, ast.ClassDef)
     }
     module = {cls.__name__: [base.__name__ for base in cls.__bases__] for cls in ALL_CLASSES}
     assert stub == module

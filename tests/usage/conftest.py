@@ -8,14 +8,14 @@ import pytest
 from support.consumer import ReadRecords, read_topic
 from support.process import run_script, sender_processes, senders, wait_until
 
-from cyproducer.cli.kafka_node import KafkaCluster
+from cyproducer.devkafka.node import KafkaCluster
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 @pytest.fixture
 def retired_senders(nothing_left: None, runtime_dir: Path) -> Iterator[None]:
-    """Applications run with the default idle timeout; their sender is told to end when the test is over."""
+    """Applications run with the default idle timeout; their sender is told to end after the test."""
     yield
     for sender in senders(runtime_dir):
         sender.send_signal(signal.SIGTERM)
@@ -24,7 +24,7 @@ def retired_senders(nothing_left: None, runtime_dir: Path) -> Iterator[None]:
 
 @pytest.fixture
 def run_example(kafka: KafkaCluster, retired_senders: None) -> Callable[..., str]:
-    """``run_example(name, *arguments) -> what it printed``: a file of ``examples/``, with the broker's address."""
+    """Return ``run_example(name, *arguments)``: it runs a file of ``examples/`` and returns what it printed."""
 
     def run(name: str, *arguments: object) -> str:
         return run_script(EXAMPLES / name, kafka.bootstrap_servers, *arguments).stdout
@@ -34,7 +34,7 @@ def run_example(kafka: KafkaCluster, retired_senders: None) -> Callable[..., str
 
 @pytest.fixture
 def arrived(kafka: KafkaCluster) -> Callable[..., ReadRecords]:
-    """``arrived(topic, count)``: exactly so many records are in the topic; a foreign consumer has read them."""
+    """Return ``arrived(topic, count)``: check with a foreign consumer that exactly `count` records are there."""
 
     def read(topic: str, count: int, timeout: float = 30.0) -> ReadRecords:
         records = read_topic(kafka.bootstrap_servers, topic, count, timeout)

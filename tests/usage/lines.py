@@ -5,7 +5,7 @@ import subprocess
 
 
 def expect(process: "subprocess.Popen[str]", line: str) -> None:
-    """The script's next line is this one; else the test fails with what the script wrote to stderr so far."""
+    """Read the script's next line and compare it; on a mismatch fail with the script's stderr so far."""
     found = process.stdout.readline()
     if found != line + "\n":
         os.set_blocking(process.stderr.fileno(), False)

@@ -1,4 +1,4 @@
-"""asyncio: nothing that a producer does may hold up the event loop."""
+"""Tests with asyncio: no operation of a producer may block the event loop."""
 
 import asyncio
 import threading
@@ -9,7 +9,7 @@ from numbered import numbers_by_key
 from support.consumer import ReadRecords
 
 from cyproducer import errors
-from cyproducer.cli.kafka_node import KafkaCluster
+from cyproducer.devkafka.node import KafkaCluster
 
 TICK_S = 0.010
 LATE_S = 0.050
@@ -21,7 +21,7 @@ def test_ten_thousand_awaited_sends(
     run_example: Callable[..., str], topic: str, arrived: Callable[..., ReadRecords]
 ) -> None:
     assert run_example("asyncio_producer.py", topic) == "10000 records written\n"
-    # Sends that run at the same time have no order among them; awaited one by one, they do (below).
+    # Sends that run at the same time are unordered; awaited one by one, they are in order (below).
     found = numbers_by_key(arrived(topic, 10_000))
     assert {key: sorted(numbers) for key, numbers in found.items()} == {
         b"%d" % i: list(range(i, 10_000, 10)) for i in range(10)
@@ -29,7 +29,7 @@ def test_ten_thousand_awaited_sends(
 
 
 async def latest_tick(seconds: float) -> float:
-    """How late a 10 ms ticker was at worst, in seconds."""
+    """Return by how many seconds a 10 ms ticker was late at worst."""
     worst = 0.0
     end = time.monotonic() + seconds
     due = time.monotonic() + TICK_S
@@ -115,9 +115,7 @@ def test_two_loops_in_two_threads(
 
     async def publish(key: bytes) -> None:
         for start in range(0, 1000, 100):
-            futures = [
-                await producer.send_async(topic, key=key, value=b"%d" % i) for i in range(start, start + 100)
-            ]
+            futures = [await producer.send_async(topic, key=key, value=b"%d" % i) for i in range(start, start + 100)]
             await asyncio.gather(*futures)
 
     def run(key: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Brokers that are not there, are something else, hang, stall or restart; senders and directories that do not fit."""
+"""Tests of brokers that are missing, not Kafka, hanging, stalling or restarting; of wrong senders and directories."""
 
 import contextlib
 import http.server
@@ -19,14 +19,14 @@ from support.consumer import ReadRecords
 from support.process import run_script, script_environment, sender_processes, wait_until
 
 from cyproducer import errors
-from cyproducer.cli.kafka_node import KafkaCluster, free_ports
+from cyproducer.devkafka.node import KafkaCluster, free_ports
 
 SECRET = "pa55-of-the-broker"
 
 
 @contextlib.contextmanager
 def http_server() -> Iterator[int]:
-    """Port of a web server."""
+    """Yield the port of a web server."""
 
     class Quiet(http.server.BaseHTTPRequestHandler):
         def log_message(self, *_: object) -> None:
@@ -42,21 +42,21 @@ def http_server() -> Iterator[int]:
 
 @contextlib.contextmanager
 def silent_server() -> Iterator[int]:
-    """Port of a socket that listens, and accepts nobody."""
+    """Yield the port of a socket that listens and accepts no connection."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield listener.getsockname()[1]
 
 
 @contextlib.contextmanager
-def nobody() -> Iterator[int]:
-    """Port that nobody listens on."""
+def no_listener() -> Iterator[int]:
+    """Yield a port without a listener."""
     yield free_ports(1)[0]
 
 
 @pytest.mark.parametrize(
     ("broker", "words"),
-    [(nobody, ["refused"]), (http_server, ["Kafka"]), (silent_server, ["request_timeout_ms"])],
-    ids=["nobody", "http", "silent"],
+    [(no_listener, ["refused"]), (http_server, ["Kafka"]), (silent_server, ["request_timeout_ms"])],
+    ids=["no listener", "http", "silent"],
 )
 def test_no_broker_at_the_address(
     broker: Callable[[], contextlib.AbstractContextManager[int]],
@@ -165,7 +165,7 @@ def test_an_explicit_sender_with_other_settings_is_refused(
 
 
 def test_no_sender_at_the_given_socket(make_producer: Callable[..., Any], runtime_dir: Path) -> None:
-    path = runtime_dir / "nobody.sock"
+    path = runtime_dir / "missing.sock"
     producer = make_producer(sender=str(path), max_block_ms=300)
     with pytest.raises(errors.SenderUnavailableError) as caught:
         producer.send("topic", b"value")
@@ -204,7 +204,7 @@ def test_a_secret_in_a_wrong_setting_is_never_printed(settings: str, runtime_dir
 
 WRONG_DIRECTORIES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a file": (lambda path: path.write_text(""), "not a directory"),
-    "open to others": (lambda path: (path.mkdir(), path.chmod(0o755)), "chmod 700"),
+    "open to others": (lambda path: (path.mkdir(), path.chmod(0o755)), "Use a separate directory"),
     "a symbolic link": (lambda path: path.symlink_to(path.parent), "symbolic link"),
     "below a file": (lambda path: path.parent.rmdir() or path.parent.write_text(""), "Not a directory"),
 }
@@ -225,8 +225,8 @@ def test_a_runtime_directory_that_cannot_be_used(
         assert word in str(caught.value)
 
 
-def test_a_runtime_directory_of_somebody_elses(short_tmp: Path) -> None:
-    """Also where nothing at all can be written: the default directories are looked for, and named."""
+def test_a_runtime_directory_of_another_user() -> None:
+    """Also if no directory is writable: the default directories are tried, and the error names them."""
     run = run_script(
         """
         import os, sys
@@ -239,7 +239,7 @@ def test_a_runtime_directory_of_somebody_elses(short_tmp: Path) -> None:
             except errors.KafkaConfigurationError as error:
                 print(error)
         """,
-        env={"CYPRODUCER_RUNTIME_DIR": None, "TMPDIR": str(short_tmp)},
+        env={"CYPRODUCER_RUNTIME_DIR": None},
     )
-    for word in ["Permission denied", str(short_tmp), "/run/user/", "/dev/shm", "CYPRODUCER_RUNTIME_DIR"]:
+    for word in ["Permission denied", "/tmp/cyproducer-", "/run/user/", "/dev/shm", "CYPRODUCER_RUNTIME_DIR"]:
         assert word in run.stdout

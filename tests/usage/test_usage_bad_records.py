@@ -1,4 +1,4 @@
-"""What send() refuses: a clear error that names the thing, and nothing queued; records around it arrive."""
+"""Tests of what send() refuses: a clear error, and nothing queued; the records around it arrive."""
 
 import threading
 from collections.abc import Callable
@@ -16,7 +16,7 @@ def raising(data: object) -> bytes:
     raise LookupError(f"no code for {data!r}")
 
 
-#: name: (settings, arguments of send(), the error, what its message has to hold)
+#: name: (settings, arguments of send(), the error, what its message has to contain)
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], type[Exception], list[str]]] = {
     "a value without a serializer": (
         {},
@@ -80,7 +80,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], type[Exception], list[s
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_send_refuses_was_not_queued(
+def test_refused_records_were_not_queued(
     name: str, make_producer: Callable[..., Any], topic: str, arrived: Callable[..., ReadRecords]
 ) -> None:
     settings, arguments, error, texts = REFUSED[name]
@@ -106,7 +106,7 @@ def test_a_serializers_error_is_the_cause(make_producer: Callable[..., Any], top
     assert isinstance(caught.value.__cause__, LookupError)
 
 
-def test_records_over_a_slot_and_over_a_batch_go_out_alone(
+def test_records_larger_than_a_slot_or_a_batch_go_out_alone(
     make_producer: Callable[..., Any],
     new_topic: Callable[..., str],
     kafka: Any,
@@ -157,9 +157,7 @@ def test_an_unknown_topic_is_found_when_it_is_made_meanwhile(
     arrived("made-meanwhile", 1)
 
 
-def test_the_example(
-    run_example: Callable[..., str], topic: str, arrived: Callable[..., ReadRecords]
-) -> None:
+def test_the_example(run_example: Callable[..., str], topic: str, arrived: Callable[..., ReadRecords]) -> None:
     first, second, third = run_example("errors_handled.py", topic).splitlines()
     assert first.startswith("refused: ")
     assert "max_request_size" in first

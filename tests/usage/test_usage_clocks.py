@@ -1,4 +1,4 @@
-"""Clocks that are set, and processes whose monotonic clock is another one."""
+"""Tests of clocks that are set, and of processes with a different monotonic clock."""
 
 import os
 import shlex
@@ -17,7 +17,7 @@ from support.consumer import ReadRecords
 from support.process import start_script, wait_until
 from support.supervised import Foreground, pair, the_sender
 
-from cyproducer.cli.kafka_node import KafkaCluster
+from cyproducer.devkafka.node import KafkaCluster
 
 DAY_S = 86_400.0
 
@@ -36,7 +36,7 @@ class WallClock:
         self.environment = {"LD_PRELOAD": str(library), "CYPRODUCER_CLOCK_OFFSET": str(self.path)}
 
     def step(self, seconds: float) -> None:
-        """From now on all of them are off by so many seconds."""
+        """Shift the clock of all of them by this many seconds."""
         with open(self.path, "r+b") as file:
             file.write(struct.pack("=d", seconds))
 
@@ -49,7 +49,7 @@ def wall_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WallClock:
     return clock
 
 
-# It sends slowly, into batches that linger; what the time was is the records' only.
+# It sends slowly, into batches that linger; the wall clock matters only for the records' timestamps.
 STREAM = """
     import sys, time
     from cyproducer import KafkaProducer
@@ -71,10 +71,13 @@ STREAM = """
 
 
 def test_a_wall_clock_that_is_set(
-    wall_clock: WallClock, kafka: KafkaCluster, new_topic: Callable[..., str], runtime_dir: Path,
+    wall_clock: WallClock,
+    kafka: KafkaCluster,
+    new_topic: Callable[..., str],
+    runtime_dir: Path,
     arrived: Callable[..., ReadRecords],
 ) -> None:
-    """A day forth, two back, and so on, of the front-end and of the sender: nothing is late, lost or warned of."""
+    """The clock goes a day forward, two back, and so on, in front-end and sender: nothing is late or lost."""
     sender = Foreground(runtime_dir / "s.sock", kafka.bootstrap_servers, runtime_dir / "s.log").ready()
     pid, _ = wait_until(pair, what="the sender's description")
     topic = new_topic(1, configs={"message.timestamp.after.max.ms": str(2**63 - 1)})  # by default an hour
@@ -116,18 +119,20 @@ OTHER_CLOCK = """
 
 @pytest.mark.parametrize("sender", ["named", "found"])
 def test_a_front_end_in_another_time_namespace(
-    sender: str, kafka: KafkaCluster, make_producer: Callable[..., Any], topic: str, runtime_dir: Path,
+    sender: str,
+    kafka: KafkaCluster,
+    make_producer: Callable[..., Any],
+    topic: str,
+    runtime_dir: Path,
     arrived: Callable[..., ReadRecords],
 ) -> None:
-    """What one writes down the other cannot read: it has a sender of its own, and is refused by another one."""
+    """Neither can read the other one's times: it has a sender of its own, and another sender refuses it."""
     if not os.path.exists("/proc/self/ns/time"):
         pytest.fail("this test needs time namespaces (CONFIG_TIME_NS)")
     make_producer().send(topic, b"0", b"here").result(30)
     path = the_sender()["socket"] if sender == "named" else "-"
     command = namespaces("--time", "--monotonic", str(int(DAY_S)), "--fork")
-    found, out, err = run_confined(
-        command, OTHER_CLOCK, kafka.bootstrap_servers, topic, path, time.monotonic()
-    )
+    found, out, err = run_confined(command, OTHER_CLOCK, kafka.bootstrap_servers, topic, path, time.monotonic())
     assert found == 0, err
     if sender == "named":
         assert "time namespace" in out

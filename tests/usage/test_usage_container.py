@@ -1,4 +1,4 @@
-"""The end of a container, and its walls: PID 1, other namespaces, other users."""
+"""Tests of containers: the end of PID 1, other namespaces, other users."""
 
 import os
 import tempfile
@@ -13,13 +13,13 @@ from support.consumer import ReadRecords, read_topic
 from support.process import run_script, wait_until
 from support.supervised import Foreground
 
-from cyproducer.cli.kafka_node import KafkaCluster
+from cyproducer.devkafka.node import KafkaCluster
 from cyproducer.observe.status import status
 
 
 @pytest.fixture(autouse=True)
 def swept(nothing_left: None, runtime_dir: Path) -> Iterator[None]:
-    """A container that has ended leaves the files of its sender: nobody was left to remove them."""
+    """Remove the files of the sender of an ended container, in which nothing removes them."""
     yield
     for path in runtime_dir.iterdir():
         path.unlink()
@@ -61,7 +61,7 @@ def test_pid_1_waits_for_its_own_outcomes(
     assert arrived(topic, 1000).values_of(0) == [b"%d" % number for number in range(1000)]
 
 
-def test_pid_1_says_what_is_lost(kafka: KafkaCluster, topic: str) -> None:
+def test_pid_1_reports_lost_records(kafka: KafkaCluster, topic: str) -> None:
     script = APPLICATION.format(settings=", exit_flush_timeout_ms=700", ending="pass")
     with start_confined(namespaces(*AS_PID_1), script, kafka.bootstrap_servers, topic) as process:
         expect(process, "ready")
@@ -75,7 +75,7 @@ def test_pid_1_says_what_is_lost(kafka: KafkaCluster, topic: str) -> None:
     assert len(read_topic(kafka.bootstrap_servers, topic, 1)) <= 1000
 
 
-# ---------------------------------------------------------------- walls
+# ---------------------------------------------------------------- boundaries
 
 READ_ONLY = """
     mount -o remount,bind,ro / && mount -t tmpfs -o size=64m,mode=1777 tmpfs /dev/shm && exec "$@"
@@ -96,9 +96,9 @@ LARGE = """
 
 
 def test_read_only_root_and_a_small_dev_shm(kafka: KafkaCluster, topic: str) -> None:
-    """Shared memory of 256 MiB is no file of /dev/shm; only the sender's socket, lock and log need a place."""
+    """Shared memory of 256 MiB is no file of /dev/shm; only the sender's socket, lock file and log need space."""
     command = [*namespaces("--mount", *AS_PID_1), "sh", "-c", READ_ONLY, "sh"]
-    environment = {"CYPRODUCER_RUNTIME_DIR": None, "TMPDIR": None}
+    environment = {"CYPRODUCER_RUNTIME_DIR": None}
     found, out, err = run_confined(command, LARGE, kafka.bootstrap_servers, topic, env=environment)
     assert (found, out) == (0, "['json', 'lock', 'log', 'sock']\n"), err
     records = read_topic(kafka.bootstrap_servers, topic, 1000)
@@ -119,7 +119,7 @@ SIBLING = """
 def test_siblings_of_the_senders_pid_namespace(
     kafka: KafkaCluster, topic: str, runtime_dir: Path, arrived: Callable[..., ReadRecords]
 ) -> None:
-    """Their numbers mean nothing to the sender, which sees them as 0: the end of each is told by its pidfd."""
+    """Their pids mean nothing to the sender, which sees them as 0: their pidfds report the end of each."""
     path = runtime_dir / "s.sock"
     script = """
     import sys
@@ -141,7 +141,7 @@ def test_siblings_of_the_senders_pid_namespace(
         sender.kill()
 
 
-# The whole of it in one process and its child: where there is no root, both are in a user namespace of many users.
+# Everything in one process and its child: without root, both are in a user namespace of many users.
 FOREIGN = """
     import os, sys, time
     from cyproducer import KafkaProducer, errors
@@ -159,7 +159,7 @@ FOREIGN = """
     first.send(topic, b"owner's").result(30)   # all modules are imported from here on
     first.close()
     os.chmod(directory, 0o755)
-    os.chmod(path, 0o666)       # whoever has opened it to others by hand; the kernel says who they are
+    os.chmod(path, 0o666)       # opened to other users by hand; the kernel reports the peer's user
     user = os.fork()
     if user == 0:
         os.setgroups([])
@@ -185,7 +185,7 @@ FOREIGN = """
 def test_another_user(
     allowed: str, kafka: KafkaCluster, topic: str, short_tmp: Path, arrived: Callable[..., ReadRecords]
 ) -> None:
-    """Who attaches is decided by the kernel's word on the peer; a foreign uid is refused, and told so."""
+    """The kernel's credentials of the peer decide about an attach; a foreign uid is refused with a reason."""
     directory = Path(tempfile.mkdtemp(dir=short_tmp))
     short_tmp.chmod(0o755)
     options = [] if os.geteuid() == 0 else ["--map-auto"]
@@ -202,6 +202,74 @@ def test_another_user(
     short_tmp.chmod(0o700)
 
 
+# A listener of another user: a false one in a directory open to all, or a sender in a directory of its own.
+LISTENER = """
+    import os, socket, sys, time
+    from cyproducer import KafkaProducer, errors
+    from cyproducer.foreground import run_sender
+    servers, topic, directory, kind = sys.argv[1:]
+    os.chmod(directory, 0o1777 if kind == "false" else 0o755)
+    home = os.path.join(directory, "home")
+    if kind == "true":
+        os.mkdir(home)
+        os.chown(home, 65534, 65534)
+    path = os.path.join(directory if kind == "false" else home, "s.sock")
+    import cyproducer.sender.process.sender_process, cyproducer.sender.handover.upgrade
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+        if kind == "true":
+            run_sender({"bootstrap_servers": servers}, path)
+        else:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+                listener.bind(path)
+                listener.listen()
+                os.chmod(path, 0o666)
+                os.write(writer, b"it was sent %d bytes" % len(listener.accept()[0].recv(65536)))
+        os._exit(0)
+    while not os.path.exists(path) or (kind == "false" and not os.stat(path).st_mode & 0o002):
+        time.sleep(0.01)
+    producer = KafkaProducer(sender=path, max_block_ms=20_000)
+    try:
+        producer.send(topic, b"secret").result(30)
+        print("sent", flush=True)
+    except errors.KafkaError as error:
+        print(type(error).__name__, error, flush=True)
+    producer.close(1)
+    if kind == "false":
+        print(os.read(reader, 100).decode())
+        os.chmod(directory, 0o700)
+    else:
+        os.kill(pid, 15)
+    os.waitpid(pid, 0)
+"""
+
+
+@pytest.mark.parametrize("kind", ["true", "false"])
+def test_a_listener_of_another_user(
+    kind: str, kafka: KafkaCluster, topic: str, short_tmp: Path, arrived: Callable[..., ReadRecords]
+) -> None:
+    """It gets nothing where anybody could have made it, and all at a path that only its user could make."""
+    directory = Path(tempfile.mkdtemp(dir=short_tmp))
+    short_tmp.chmod(0o755)
+    options = [] if os.geteuid() == 0 else ["--map-auto"]
+    command = namespaces("--mount", *options)
+    found, out, err = run_confined(command, LISTENER, kafka.bootstrap_servers, topic, directory, kind)
+    short_tmp.chmod(0o700)
+    assert found == 0, err
+    if kind == "true":
+        assert out == "sent\n", err
+        assert list(arrived(topic, 1).value) == [b"secret"]
+    else:
+        refusal, received = out.splitlines()
+        assert refusal.startswith("SenderUnavailableError"), refusal
+        assert f"{directory}/s.sock belongs to uid 65534" in refusal
+        assert received == "it was sent 0 bytes"
+
+
 ONE_CPU = """
     import os, sys
     from cyproducer import KafkaProducer
@@ -215,10 +283,8 @@ ONE_CPU = """
 """
 
 
-def test_a_single_cpu(
-    kafka: KafkaCluster, topic: str, runtime_dir: Path, arrived: Callable[..., ReadRecords]
-) -> None:
-    """Whoever waits for the other sleeps: nobody spins for what only the other can do."""
+def test_a_single_cpu(kafka: KafkaCluster, topic: str, runtime_dir: Path, arrived: Callable[..., ReadRecords]) -> None:
+    """Each side sleeps while it waits for the other: no busy loop waits for what only the other can do."""
     patch = "os.sched_setaffinity(0, {0})"
     sender = Foreground(runtime_dir / "s.sock", kafka.bootstrap_servers, runtime_dir / "s.log", patch).ready()
     run_script(ONE_CPU, sender.socket, topic)

@@ -1,4 +1,4 @@
-"""Every way to fork, exec and become a daemon: each process' records arrive once, in order, and the parent goes on."""
+"""Tests of every way to fork, exec and daemonise: records arrive once, in order, and the parent goes on."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,10 +8,10 @@ from numbered import numbers_by_key
 from support.consumer import ReadRecords
 from support.process import run_script
 
-from cyproducer.cli.kafka_node import KafkaCluster
+from cyproducer.devkafka.node import KafkaCluster
 
-# A batch that lingers has no outcome before it is flushed, unless another one's request takes it along: `pending` is
-# the parent's all the while, or it is known.
+# A batch that lingers has no outcome before it is flushed, unless another batch's request takes it along: `pending`
+# stays the parent's, or its outcome is known.
 BEGINNING = """
     import ctypes, os, signal, subprocess, sys, threading, time
     from cyproducer import KafkaProducer, errors
@@ -32,7 +32,7 @@ BEGINNING = """
     pending = stream(b"parent")[-1]
     attach_id = producer._session.attachment.attach_id
 """
-# The parent's session is the one that it had, and all of its outcomes come through it.
+# The parent still has its session, and all of its outcomes come through it.
 END = """
     assert os.getpid() == parent
     stream(b"parent", 100)
@@ -46,7 +46,7 @@ Check = Callable[..., None]
 
 @pytest.fixture
 def check(kafka: KafkaCluster, topic: str, arrived: Callable[..., ReadRecords]) -> Check:
-    """`check(script, *keys)`: the 200 records of the parent and 100 of each key are there, once and in order."""
+    """Return `check(script, *keys)`: the parent's 200 records and 100 of each key are there, once and in order."""
 
     def check(script: str, *keys: str, end: str = END) -> None:
         done = run_script(BEGINNING + script + end, kafka.bootstrap_servers, topic)
@@ -68,7 +68,7 @@ ENDINGS = {
 
 @pytest.mark.parametrize("fork", ["os.fork()", "libc.fork()"])
 def test_children_that_end_in_every_way(fork: str, check: Check) -> None:
-    """Of a fork in C no hook of Python's knows: the child has the parent's descriptors, and its objects."""
+    """A fork in C runs no Python hook: the child has the parent's descriptors and objects."""
     children = [
         f"""
     pid = {fork}
@@ -84,7 +84,7 @@ def test_children_that_end_in_every_way(fork: str, check: Check) -> None:
 
 
 def test_children_that_only_end(check: Check) -> None:
-    """Without a record of their own: finalizers, atexit's functions and the collector touch the parent's session."""
+    """The child sends nothing: finalizers, atexit functions and the garbage collector touch the parent's session."""
     check("""
     import gc
     for fork in (os.fork, libc.fork):
@@ -120,7 +120,7 @@ def test_grandchildren(check: Check) -> None:
 
 
 def test_forks_of_one_thread_while_others_send_and_wait(check: Check) -> None:
-    """The child finds whatever the other threads were in the middle of: locks, waits, memory, half a record."""
+    """The child inherits whatever the other threads were doing: locks, waits, memory, half a record."""
     check(
         """
     done = threading.Event()
@@ -155,13 +155,15 @@ def test_forks_of_one_thread_while_others_send_and_wait(check: Check) -> None:
     for thread in threads:
         thread.join()
     """,
-        *(f"thread {n}" for n in range(2)), *(f"child {n}" for n in range(8)),
+        *(f"thread {n}" for n in range(2)),
+        *(f"child {n}" for n in range(8)),
     )
 
 
 def test_programs_started_by_vfork_posix_spawn_and_exec(check: Check) -> None:
-    """They hold nothing of ours, and the session of who starts them does not notice."""
-    check("""
+    """They hold nothing of ours, and the session of the starting process is not affected."""
+    check(
+        """
     LIST = ["/bin/sh", "-c", "ls -l /proc/self/fd | grep -c -E 'memfd:cyp|anon_inode|socket:'"]
     def nothing(text):
         assert text.strip() == "0", text
@@ -180,10 +182,12 @@ def test_programs_started_by_vfork_posix_spawn_and_exec(check: Check) -> None:
             nothing(os.fdopen(reader).read())
             ended(pid, 1)  # grep's: nothing was counted
     sending.join()
-    """, end=END.replace("100)", "150, 50)"))
+    """,
+        end=END.replace("100)", "150, 50)"),
+    )
 
 
-# As a program does that knows nothing of what it has open; its own files get the numbers of what it has closed.
+# A program that does not know its open descriptors closes all; its own files get their numbers.
 DAEMON = """
     sockets = [*producer._session.descriptors, producer._session.attachment.sender_wake_fd]
     {forks}
@@ -197,13 +201,11 @@ DAEMON = """
 FORKS = "if os.fork(): os._exit(0)"
 
 
-@pytest.mark.parametrize(
-    "forks", [f"{FORKS}\n    os.setsid()\n    {FORKS}", ""], ids=["forks twice", "never forks"]
-)
+@pytest.mark.parametrize("forks", [f"{FORKS}\n    os.setsid()\n    {FORKS}", ""], ids=["forks twice", "never forks"])
 def test_a_daemon_that_closes_all_descriptors(
     forks: str, kafka: KafkaCluster, topic: str, tmp_path: Path, arrived: Callable[..., ReadRecords]
 ) -> None:
-    """Its producer was used before it became one; nothing of ours is written into its files."""
+    """Its producer was used before it became a daemon; nothing of ours is written into its files."""
     log = tmp_path / "log"
     run_script(BEGINNING + DAEMON.format(forks=forks), kafka.bootstrap_servers, topic, log)
     found = numbers_by_key(arrived(topic, 200))

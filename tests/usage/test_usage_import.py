@@ -1,8 +1,9 @@
-"""A producer that is only imported starts no process, opens nothing and makes no file."""
+"""Tests that a producer that is only imported starts no process, opens nothing and makes no file."""
 
 import copy
 import os
 import pickle
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,8 +11,8 @@ import psutil
 import pytest
 from support.process import run_script, sender_processes, start_script
 
-from cyproducer import KafkaProducer
-from cyproducer.cli.kafka_node import free_ports
+from cyproducer import KafkaProducer, errors
+from cyproducer.devkafka.node import free_ports
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -35,7 +36,7 @@ COLLECTS = """
 
 
 def assert_nothing_started(pid: int, runtime_dir: Path) -> None:
-    """What the kernel says of a process from outside."""
+    """What the kernel reports about a process from outside."""
     process = psutil.Process(pid)
     assert process.children(recursive=True) == []
     assert process.net_connections("all") == []
@@ -90,8 +91,20 @@ def test_a_producer_that_was_never_used_leaves_no_trace(
     assert list(runtime_dir.iterdir()) == []
 
 
+def test_a_process_without_the_gil_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Appends need the GIL. The test simulates free-threading: such a Python turns the GIL on unless told otherwise."""
+    producer = KafkaProducer(bootstrap_servers="127.0.0.1:9")
+    text = pickle.dumps(producer)
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+    for make in (lambda: KafkaProducer(bootstrap_servers="127.0.0.1:9"), lambda: pickle.loads(text)):
+        with pytest.raises(errors.UnsupportedPlatformError, match="PYTHON_GIL=0"):
+            make()
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: True, raising=False)
+    assert not pickle.loads(text).bootstrap_connected()
+
+
 def test_a_sub_interpreter_is_refused_and_the_main_one_goes_on() -> None:
-    """Whichever comes first: a native module that was loaded by one interpreter would be lost for the other."""
+    """Either may come first: a native module loaded by one interpreter would be lost for the other."""
     script = """
         try:
             import _interpreters as interpreters  # Python 3.13

@@ -1,4 +1,4 @@
-"""Ctrl-C wherever a producer waits: it is heard at once, loses nothing, and the producer goes on."""
+"""Tests of Ctrl-C wherever a producer waits: it takes effect at once, loses nothing, and the producer goes on."""
 
 import signal
 import time
@@ -11,7 +11,7 @@ from lines import expect
 from support.consumer import ReadRecords, read_topic
 from support.process import start_script, wait_until
 
-from cyproducer.cli.kafka_node import KafkaCluster
+from cyproducer.devkafka.node import KafkaCluster
 
 WAITS = {
     "send": """
@@ -69,9 +69,7 @@ def test_ctrl_c(
     place: str, kafka: KafkaCluster, topic: str, arrived: Callable[..., ReadRecords], tmp_path: Path
 ) -> None:
     script = tmp_path / "waits.py"
-    script.write_text(
-        SCRIPT.format(wait=WAITS[place].strip(), after="" if place == "close" else GOES_ON.strip())
-    )
+    script.write_text(SCRIPT.format(wait=WAITS[place].strip(), after="" if place == "close" else GOES_ON.strip()))
     with start_script(script, kafka.bootstrap_servers, topic) as process:
         expect(process, "ready")
         kafka.pause()
@@ -90,16 +88,14 @@ def test_ctrl_c(
 
 
 def sleeps_on(pid: int) -> bool:
-    """Has the process used no CPU for a while? Then it waits, and not for us: it has been told to go on."""
+    """Return whether the process has used no CPU for a while: then it waits, and not for the test."""
     process = psutil.Process(pid)
     before = process.cpu_times()[:2]
     time.sleep(0.3)
     return process.cpu_times()[:2] == before and process.status() == psutil.STATUS_SLEEPING
 
 
-def test_ctrl_c_that_nobody_catches_ends_the_program_and_loses_nothing(
-    kafka: KafkaCluster, topic: str
-) -> None:
+def test_uncaught_ctrl_c_ends_the_program_and_loses_nothing(kafka: KafkaCluster, topic: str) -> None:
     script = """
         import sys
         from cyproducer import KafkaProducer

@@ -1,4 +1,4 @@
-"""One producer in a program and its processes, whatever starts and whatever ends them."""
+"""Tests of one producer in a program and its processes, with every start method and every kind of end."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from support.connections import broker_connections, ports_of
 from support.consumer import ReadRecords
 from support.process import run_script, senders, start_script
 
-from cyproducer.cli.kafka_node import KafkaCluster
+from cyproducer.devkafka.node import KafkaCluster
 
 ENDINGS = {
     "returns": "pass",
@@ -98,9 +98,7 @@ def test_process_pool_executor(
 def test_the_end_of_a_process_loses_nothing(
     ending: str, kafka: KafkaCluster, topic: str, arrived: Callable[..., ReadRecords]
 ) -> None:
-    run = run_script(
-        SENDS_AND_ENDS.format(ending=ENDINGS[ending]), kafka.bootstrap_servers, topic, check=False
-    )
+    run = run_script(SENDS_AND_ENDS.format(ending=ENDINGS[ending]), kafka.bootstrap_servers, topic, check=False)
     assert run.returncode == {"raises": 1, "SIGKILL": -9}.get(ending, 0), run.stderr
     found = numbers_by_key(arrived(topic, 2000))
     assert found == {b"%d" % i: list(range(i, 2000, 7)) for i in range(7)}

@@ -1,4 +1,4 @@
-"""max_block_ms=0: a send that cannot be queued at once says why, and what it lacks is fetched meanwhile."""
+"""Tests of max_block_ms=0: a send that cannot be queued at once says why; what it lacks is fetched meanwhile."""
 
 import asyncio
 import time
@@ -12,7 +12,7 @@ from support.consumer import ReadRecords
 from support.supervised import Foreground
 
 from cyproducer import errors
-from cyproducer.cli.kafka_node import KafkaCluster
+from cyproducer.devkafka.node import KafkaCluster
 
 TRIES_S = 30.0
 
@@ -21,7 +21,7 @@ TRIES_S = 30.0
 def never_waits(
     request: pytest.FixtureRequest, kafka: KafkaCluster, make_producer: Callable[..., Any], runtime_dir: Path
 ) -> Iterator[Callable[..., Any]]:
-    """`never_waits(**settings)`: a producer with max_block_ms=0, of a sender that it starts or that has a name."""
+    """Return `never_waits(**settings)`: a producer with max_block_ms=0, whose sender it starts or which has a name."""
     if request.param == "found":
         yield lambda **settings: make_producer(max_block_ms=0, **settings)
         return
@@ -39,7 +39,7 @@ def never_waits(
 
 
 def sooner_or_later(attempt: Callable[[], Any]) -> tuple[Any, list[errors.KafkaError]]:
-    """What an attempt gives that does not raise, and what those before it have raised."""
+    """Return the result of the first attempt that does not raise, and the errors of those before it."""
     raised: list[errors.KafkaError] = []
     deadline = time.monotonic() + TRIES_S
     while True:
@@ -52,7 +52,7 @@ def sooner_or_later(attempt: Callable[[], Any]) -> tuple[Any, list[errors.KafkaE
 
 
 def check(raised: list[errors.KafkaError], topic: str) -> None:
-    """First there was no sender, then no metadata."""
+    """Check that the sender was missing first, then the metadata."""
     assert raised
     order = [isinstance(error, errors.KafkaTimeoutError) for error in raised]
     assert order == sorted(order)

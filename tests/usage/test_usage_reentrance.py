@@ -1,4 +1,4 @@
-"""What may run, or fail, in the middle of a send: signal handlers, the garbage collector, memory that is refused."""
+"""Tests of what may run or fail during a send: signal handlers, the garbage collector, memory allocation."""
 
 import importlib.util
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from numbered import numbers_by_key
 from support.consumer import ReadRecords
 from support.process import run_script
 
-from cyproducer.cli.kafka_node import KafkaCluster
+from cyproducer.devkafka.node import KafkaCluster
 
 BEGINNING = """
     import gc, itertools, signal, sys
@@ -22,7 +22,7 @@ HANDLER_SENDS = """
     numbers = itertools.count()
     handling = []
     def handler(*_):
-        if not handling:  # it may be interrupted by itself
+        if not handling:  # the handler may interrupt itself
             handling.append(True)
             producer.send(topic, b"%d" % next(numbers), key=b"handler")
             handling.clear()
@@ -38,7 +38,7 @@ HANDLER_SENDS = """
     print(next(numbers))
 """
 
-# It raises while the array is under way: later, whoever has called would not get the future.
+# It raises while the array is being sent: later, the caller would not get the future.
 HANDLER_RAISES = """
     def sent():
         return producer.metrics()["producer-metrics"]["record-send-total"]
@@ -67,7 +67,7 @@ HANDLER_RAISES = """
     print(interrupted)
 """
 
-# Every allocation may run the collector, which runs finalizers that send.
+# Every allocation may run the garbage collector, which runs finalizers that send.
 COLLECTOR = """
     made = [itertools.count() for _ in range(2)]
     class Cycle:
@@ -95,7 +95,7 @@ COLLECTOR = """
     print(next(made[0]), next(made[1]))
 """
 
-# Each allocation of the interpreter's is refused once, wherever a send makes it.
+# Each allocation of the interpreter is refused once, wherever a send makes it.
 REFUSED = """
     import _testcapi
     sent = {b"short": 0, b"long": 0, b"array": 0}
@@ -107,7 +107,7 @@ REFUSED = """
         )
     def array(value):
         return producer.send_array(topic, [value], [b"array"], headers=[("h", b"v")])
-    kept = [None] * 180     # else one future's memory would be the next one's
+    kept = [None] * 180     # else the next future could reuse one's memory
     called = []
     heard = lambda error, record: called.append(error)
     for name, send in ((b"short", short), (b"long", long), (b"array", array)):
@@ -142,9 +142,7 @@ def run(script: str, kafka: KafkaCluster, topic: str) -> str:
     return done.stdout
 
 
-def test_signal_handlers_that_send(
-    kafka: KafkaCluster, topic: str, arrived: Callable[..., ReadRecords]
-) -> None:
+def test_signal_handlers_that_send(kafka: KafkaCluster, topic: str, arrived: Callable[..., ReadRecords]) -> None:
     handled = int(run(HANDLER_SENDS, kafka, topic))
     assert handled > 3
     found = numbers_by_key(arrived(topic, 220_001 + handled))
@@ -152,10 +150,8 @@ def test_signal_handlers_that_send(
     assert found == {key: list(range(length)) for key, length in lengths.items()}
 
 
-def test_signal_handlers_that_raise(
-    kafka: KafkaCluster, topic: str, arrived: Callable[..., ReadRecords]
-) -> None:
-    """The rows that were queued have a future, and nothing else of the array is sent."""
+def test_signal_handlers_that_raise(kafka: KafkaCluster, topic: str, arrived: Callable[..., ReadRecords]) -> None:
+    """The queued rows have a future, and no other row of the array is sent."""
     assert int(run(HANDLER_RAISES, kafka, topic)) > 1
     found = numbers_by_key(arrived(topic, 300_001))
     assert found == {b"first": [0], b"array": list(range(300_000))}
@@ -174,7 +170,7 @@ def test_finalizers_that_send_at_every_allocation(
 def test_memory_that_is_refused_at_every_allocation(
     kafka: KafkaCluster, topic: str, arrived: Callable[..., ReadRecords]
 ) -> None:
-    """A send that raises has queued nothing, one that does not has queued its record."""
+    """A send that raises has queued nothing, one that does not raise has queued its record."""
     if importlib.util.find_spec("_testcapi") is None:
         pytest.fail("this test needs Python's own test modules (Debian: apt-get install libpython3-testsuite)")
     short, long, array = map(int, run(REFUSED, kafka, topic).split())

@@ -1,4 +1,4 @@
-"""Memory and descriptors that are refused: a clear error, nothing left behind, and it works when they are back."""
+"""Tests of refused memory and descriptors: a clear error, nothing left behind, and it works when they are back."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +12,7 @@ from support.process import run_script
 from support.supervised import Foreground, the_sender
 
 from cyproducer import errors
-from cyproducer.cli.kafka_node import KafkaCluster
+from cyproducer.devkafka.node import KafkaCluster
 
 BEGINNING = """
     import os, resource, sys
@@ -41,7 +41,7 @@ def run(script: str, kafka: KafkaCluster, *arguments: object) -> list[str]:
 @pytest.mark.parametrize("error", ["EPERM", "ENOSYS"])
 @pytest.mark.parametrize("call", ["memfd_create", "pidfd_open"])
 def test_system_calls_that_are_refused(call: str, error: str, kafka: KafkaCluster, topic: str) -> None:
-    """By seccomp, as containers do: said when a producer is made, or at its first use if it came later."""
+    """Seccomp refuses them, as in containers: reported when a producer is made, or at its first use if later."""
     lines = run(
         REFUSE
         + f"""
@@ -55,7 +55,8 @@ def test_system_calls_that_are_refused(call: str, error: str, kafka: KafkaCluste
     print(refused(early))
     assert holds() == before, (before, holds())
     """,
-        kafka, topic,
+        kafka,
+        topic,
     )
     assert len(lines) == 2
     for line in lines:
@@ -72,10 +73,15 @@ def test_system_calls_that_are_refused(call: str, error: str, kafka: KafkaCluste
     ],
 )
 def test_memory_over_a_limit(
-    limit: str, bytes_: int, settings: str, text: str, kafka: KafkaCluster, topic: str,
+    limit: str,
+    bytes_: int,
+    settings: str,
+    text: str,
+    kafka: KafkaCluster,
+    topic: str,
     arrived: Callable[..., ReadRecords],
 ) -> None:
-    """The same producer works when the limit is raised, another one with less memory below it."""
+    """The same producer works when the limit is raised, another one with less memory below the limit."""
     (line,) = run(
         f"""
     with make() as first:
@@ -92,7 +98,8 @@ def test_memory_over_a_limit(
     resource.setrlimit(resource.{limit}, (resource.RLIM_INFINITY,) * 2)
     producer.send(topic, b"2", key=b"k").result(30)
     """,
-        kafka, topic,
+        kafka,
+        topic,
     )
     assert text in line
     assert numbers_by_key(arrived(topic, 3)) == {b"k": [0, 1, 2]}
@@ -101,7 +108,7 @@ def test_memory_over_a_limit(
 def test_no_limit_of_the_application_is_the_senders(
     kafka: KafkaCluster, topic: str, arrived: Callable[..., ReadRecords]
 ) -> None:
-    """It is started under soft limits that are too low for it; hard ones it could not raise."""
+    """The sender is started under soft limits that are too low for it; it could not raise hard ones."""
     (line,) = run(
         """
     for name, most in (("FSIZE", 4 << 20), ("CPU", 3000), ("NOFILE", 60)):
@@ -114,7 +121,8 @@ def test_no_limit_of_the_application_is_the_senders(
     limits = [resource.prlimit(pid, getattr(resource, "RLIMIT_" + name)) for name in names]
     print([soft == hard for soft, hard in limits])
     """,
-        kafka, topic,
+        kafka,
+        topic,
     )
     assert line == str([True] * 5)
     assert arrived(topic, 1)
@@ -124,7 +132,7 @@ def test_no_limit_of_the_application_is_the_senders(
 def test_descriptors_run_out_in_the_application(
     sender: str, kafka: KafkaCluster, topic: str, arrived: Callable[..., ReadRecords]
 ) -> None:
-    """Whatever an attach lacks, the last descriptor of its answer too; also where it has to start the sender."""
+    """An attach may lack any descriptor, also the last one of its answer, and also if it has to start the sender."""
     lines = run(
         """
     started = sys.argv[3] == "running" and make()
@@ -157,7 +165,9 @@ def test_descriptors_run_out_in_the_application(
         assert holds() == before, (left, before, holds())
     producer.flush(30)
     """,
-        kafka, topic, sender,
+        kafka,
+        topic,
+        sender,
     )
     assert len(lines) > 3
     for line in lines:
@@ -166,10 +176,13 @@ def test_descriptors_run_out_in_the_application(
 
 
 def test_descriptors_run_out_in_the_sender(
-    kafka: KafkaCluster, make_producer: Callable[..., Any], topic: str, runtime_dir: Path,
+    kafka: KafkaCluster,
+    make_producer: Callable[..., Any],
+    topic: str,
+    runtime_dir: Path,
     arrived: Callable[..., ReadRecords],
 ) -> None:
-    """Whoever comes too many is refused with a reason; those who are attached go on, and make room."""
+    """A front-end beyond the limit is refused with a reason; attached ones go on, and free descriptors at their end."""
     patch = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))"
     sender = Foreground(runtime_dir / "s.sock", kafka.bootstrap_servers, runtime_dir / "s.log", patch).ready()
     attached: list[Any] = []
@@ -183,8 +196,8 @@ def test_descriptors_run_out_in_the_sender(
                 break
             attached.append(producer)
         assert 3 < len(attached) < 32
-        # Not even its connection could be accepted, perhaps: it waits then, for as long as a send may.
-        assert "no room for another front-end" in refusal or "no answer in time from the sender" in refusal
+        # Perhaps not even its connection could be accepted: then it waits for as long as a send may.
+        assert "too few resources for another front-end" in refusal or "no answer in time from the sender" in refusal
         for producer in attached:
             producer.send(topic, b"again", partition=1).result(30)
         assert len(the_sender()["front_ends"]) == len(attached)

@@ -1,4 +1,4 @@
-"""Sender and supervisor are killed in one instant: what had not gone out arrives, what had is told to be unknown."""
+"""Tests of sender and supervisor killed at once: unsent records arrive, those in flight have an unknown outcome."""
 
 import asyncio
 import threading
@@ -13,11 +13,11 @@ from support.consumer import ReadRecords, read_topic
 from support.process import kill_senders, run_script, wait_until
 
 from cyproducer import as_completed, errors
-from cyproducer.cli.kafka_node import KafkaCluster
+from cyproducer.devkafka.node import KafkaCluster
 
 
 def check(sent: list[tuple[bytes, Any]], records: ReadRecords) -> tuple[int, int]:
-    """The log against what was sent, (value, future) in order: (acknowledged, unknown).
+    """Compare the log with the sent records, (value, future) in order; return (acknowledged, unknown).
 
     Acknowledged: there once, at its offset, in the order of the sends. Unknown: there at most once.
     """
@@ -120,7 +120,7 @@ def test_under_load_outcomes_are_true(
 def test_callbacks_and_awaiting_tasks_live_on(
     kafka: KafkaCluster, make_producer: Callable[..., Any], topic: str, runtime_dir: Path
 ) -> None:
-    """Batches that linger had certainly not gone out: every one of them is written."""
+    """Lingering batches had certainly not been sent: every one of them is written."""
     producer = make_producer(linger_ms=60_000, delivery_timeout_ms=120_000)
     producer.send(topic, b"first")
     producer.flush(30)
@@ -207,7 +207,7 @@ SENDS_AND_LOSES_ITS_SENDER = """
 
 
 @pytest.mark.parametrize("ending", ["pass", "del producer", "producer.close()", "sys.exit(3)"])
-def test_an_exit_hands_over_what_has_lost_its_sender(
+def test_an_exit_hands_over_unsent_batches_of_a_lost_sender(
     ending: str, kafka: KafkaCluster, topic: str, runtime_dir: Path, retired_senders: None
 ) -> None:
     script = SENDS_AND_LOSES_ITS_SENDER.format(ending=ending)

@@ -1,4 +1,4 @@
-"""Threads that share one producer."""
+"""Tests of threads that share one producer."""
 
 import threading
 from collections.abc import Callable
@@ -40,9 +40,7 @@ def test_records_of_a_thread_and_key_keep_their_order(
     assert found == {}
 
 
-def test_the_example(
-    run_example: Callable[..., str], topic: str, arrived: Callable[..., ReadRecords]
-) -> None:
+def test_the_example(run_example: Callable[..., str], topic: str, arrived: Callable[..., ReadRecords]) -> None:
     assert run_example("threads.py", topic) == "8000 records written\n"
     found = numbers_by_key(arrived(topic, 8000))
     assert found == {b"thread %d" % i: list(range(1000)) for i in range(8)}

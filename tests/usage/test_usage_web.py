@@ -1,4 +1,4 @@
-"""Web servers that fork after the import of the application: gunicorn, with gevent too, and uWSGI."""
+"""Tests of web servers that fork after the import of the application: gunicorn, with gevent too, and uWSGI."""
 
 import importlib.util
 import os
@@ -15,7 +15,7 @@ from support.consumer import ReadRecords
 from support.process import sender_processes, senders, wait_until
 from web_server import ConnectionWatch, WebServer, gunicorn, uwsgi, web_server
 
-from cyproducer.cli.kafka_node import KafkaCluster
+from cyproducer.devkafka.node import KafkaCluster
 
 REQUESTS = 400
 WORKERS = 4
@@ -96,7 +96,7 @@ def test_a_stalled_broker_stalls_no_greenlet(
     arrived: Callable[..., ReadRecords],
     retired_senders: None,
 ) -> None:
-    """First while a worker waits for metadata (nothing is known yet), then while requests wait for results."""
+    """First while a worker waits for metadata (none is known yet), then while requests wait for results."""
     command = gunicorn("-w", 1, "-k", "gevent")
     with (
         web_server(command, kafka.bootstrap_servers, topic, tmp_path / "log") as server,
@@ -114,7 +114,7 @@ def test_a_stalled_broker_stalls_no_greenlet(
 
 
 def assert_others_answer(server: WebServer, worker: int, orders: list[Future[Any]]) -> None:
-    """The one worker answers other requests for a second, and none of the orders is done meanwhile."""
+    """Check that the worker answers other requests for a second, and that none of the orders is done meanwhile."""
     wait_until(lambda: connections_of(server, worker) >= len(orders), 10, "the orders' arrival at the worker")
     end = time.monotonic() + 1
     while time.monotonic() < end:
@@ -123,6 +123,6 @@ def assert_others_answer(server: WebServer, worker: int, orders: list[Future[Any
 
 
 def connections_of(server: WebServer, worker: int) -> int:
-    """Connections that the worker has accepted."""
+    """Return the connections that the worker has accepted."""
     found = psutil.Process(worker).net_connections("tcp")
     return sum(c.status == psutil.CONN_ESTABLISHED and c.laddr.port == server.port for c in found)

@@ -1,4 +1,4 @@
-/* Preloaded: a wall clock that is off by the seconds that the file of CLOCK_OFFSET holds, as a double. */
+/* To preload: shifts the wall clock by the seconds (a double) in the file that CYPRODUCER_CLOCK_OFFSET names. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-"""Runs a web server around examples/wsgi_app.py, and asks it things."""
+"""Runs a web server around examples/wsgi_app.py, and sends it requests."""
 
 import contextlib
 import http.client
@@ -16,7 +16,7 @@ import psutil
 from support.connections import broker_connections, ports_of
 from support.process import script_environment, wait_until
 
-from cyproducer.cli.kafka_node import free_ports
+from cyproducer.devkafka.node import free_ports
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -30,7 +30,7 @@ class WebServer:
         self.log = log
 
     def ask(self, path: str, body: bytes | None = None, timeout: float = 60.0) -> tuple[int, dict[str, Any]]:
-        """Status and JSON of one request; a body makes it a POST."""
+        """Send one request (a POST if there is a body); return status and JSON."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         with contextlib.closing(connection):
             connection.request("GET" if body is None else "POST", path, body)
@@ -38,12 +38,12 @@ class WebServer:
             return answer.status, json.loads(answer.read())
 
     def ask_many(self, path: str, bodies: list[bytes], clients: int = 8) -> list[tuple[int, dict[str, Any]]]:
-        """One POST a body, from several threads."""
+        """Send one POST per body, from several threads."""
         with ThreadPoolExecutor(clients) as pool:
             return list(pool.map(lambda body: self.ask(path, body), bodies))
 
     def answers(self) -> bool:
-        """Does the application run? Fails if the server has ended."""
+        """Return whether the application runs; fail if the server has ended."""
         assert self.process.poll() is None, self.log.read_text()
         try:
             return self.ask("/", timeout=5)[0] == 200
@@ -51,29 +51,27 @@ class WebServer:
             return False
 
     def family(self) -> set[int]:
-        """Process ids of the master and its workers."""
+        """Return the process ids of the master and its workers."""
         return {self.process.pid, *(p.pid for p in psutil.Process(self.process.pid).children(recursive=True))}
 
     def terminate(self) -> int:
-        """SIGTERM to the master; its exit status, with all workers gone."""
+        """Send SIGTERM to the master; return its exit status, when all workers are gone."""
         family = self.family()
         self.process.send_signal(signal.SIGTERM)
         status = self.process.wait(30)
-        # a worker that the master had to kill is no child of anybody for a moment
+        # a worker killed by the master has no parent for a moment
         wait_until(lambda: not any(psutil.pid_exists(pid) for pid in family), 10, "the end of all workers")
         return status
 
 
 @contextlib.contextmanager
 def web_server(command: list[str], servers: str, topic: str, log: Path) -> Iterator[WebServer]:
-    """The server of a command, in which PORT stands for its port, once it answers; killed if it is still there."""
+    """Start the command (PORT in it is its port), yield the server once it answers, and kill it at the end."""
     port = free_ports(1)[0]
     arguments = [word.replace("PORT", str(port)) for word in command]
     environment = script_environment({"KAFKA": servers, "TOPIC": topic})
     with open(log, "wb") as file:
-        process = subprocess.Popen(
-            arguments, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file
-        )
+        process = subprocess.Popen(arguments, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
     server = WebServer(process, port, log)
     try:
         wait_until(server.answers, 30, "an answer of the web server")
@@ -97,7 +95,7 @@ class ConnectionWatch:
         self.samples: list[dict[int | None, int]] = []
 
     def now(self) -> dict[int | None, int]:
-        """{pid: connections} at this moment."""
+        """Return {pid: connections} at this moment."""
         held = broker_connections(*self._ports)
         return {pid: count for pid, count in held.items() if pid not in self._known}
 
@@ -115,10 +113,10 @@ class ConnectionWatch:
 
 
 def gunicorn(*options: object) -> list[str]:
-    """gunicorn around the example, loaded before it forks.
+    """Run gunicorn around the example, loaded before it forks.
 
-    A worker that is forked just before SIGTERM can miss it, since gunicorn installs a worker's handlers after
-    the fork; the master kills it when the graceful timeout is over (30 s by default).
+    A worker that is forked just before SIGTERM can miss it, since gunicorn installs a worker's handlers after the fork;
+    the master kills it when the graceful timeout is over (30 s by default).
     """
     return [
         sys.executable, "-m", "gunicorn", "--preload", "--bind", "127.0.0.1:PORT", "--no-control-socket",
@@ -128,7 +126,7 @@ def gunicorn(*options: object) -> list[str]:
 
 
 def uwsgi(*options: object) -> list[str]:
-    """uWSGI around the example, loaded before it forks."""
+    """Run uWSGI around the example, loaded before it forks."""
     return [
         str(Path(sys.executable).with_name("uwsgi")), "--http-socket", "127.0.0.1:PORT", "--master",
         "--die-on-term", "--need-app", "--virtualenv", sys.prefix, "--chdir", str(EXAMPLES), "--module",

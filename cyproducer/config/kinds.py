@@ -1,0 +1,196 @@
+"""The values that a setting accepts: a text for error messages and a function that returns the canonical value.
+
+Also the rule for valid names of topics.
+"""
+
+import math
+import operator
+import os
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+INT_MAX = 2**31 - 1
+DEFAULT_PORT = 9092
+TOPIC_NAME_MAX = 249
+_TOPIC_NAME = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_NAME_MAX}}}")
+# A UNIX socket's address holds 108 bytes with the terminating zero (unix(7)).
+_SUN_PATH_MAX = 107
+
+
+def is_topic_name(name: str) -> bool:
+    """Return whether Kafka allows `name` as the name of a topic (Topic.java)."""
+    return _TOPIC_NAME.fullmatch(name) is not None and name not in (".", "..")
+
+
+class Wrong(Exception):
+    """A value is not allowed.
+
+    `reason` is added to the error message. `shown`, if not empty, is the part of the value that the message shows.
+    """
+
+    def __init__(self, reason: str = "", shown: str = "") -> None:
+        super().__init__(reason)
+        self.reason, self.shown = reason, shown
+
+
+class Kind(NamedTuple):
+    """What a setting accepts: as a text, and as a function (value, whether text is allowed) -> canonical value."""
+
+    allowed: str
+    parse: Callable[[Any, bool], Any]
+
+
+def number(low: int, high: int = INT_MAX, *, fractions: bool = False, infinite: bool = False) -> Kind:
+    pattern = r"-?[0-9]{1,20}(\.[0-9]{0,9})?" if fractions else r"-?[0-9]{1,20}"
+
+    def parse(value: Any, text: bool) -> Any:
+        if infinite and isinstance(value, float) and value == math.inf:
+            return high
+        if isinstance(value, str) and text and re.fullmatch(pattern, value.strip(), re.ASCII):
+            value = float(value) if "." in value else int(value)
+        if fractions and isinstance(value, float):
+            number: float = float(value)
+        elif isinstance(value, bool) or not hasattr(value, "__index__"):
+            raise Wrong
+        else:
+            number = operator.index(value)
+        if not low <= number <= high:
+            raise Wrong
+        return number
+
+    return Kind(f"{'a number' if fractions else 'an integer'} from {low} to {high}", parse)
+
+
+def boolean() -> Kind:
+    def parse(value: Any, text: bool) -> bool:
+        if isinstance(value, str) and text and value.strip().lower() in ("true", "false"):
+            return value.strip().lower() == "true"
+        if not isinstance(value, bool):
+            raise Wrong
+        return value
+
+    return Kind("True or False", parse)
+
+
+def acks() -> Kind:
+    known = {"all": -1, "-1": -1, "0": 0, "1": 1}
+
+    def parse(value: Any, text: bool) -> int:
+        if isinstance(value, bool) or str(value) not in known or not isinstance(value, str | int):
+            raise Wrong
+        return known[str(value)]
+
+    return Kind('0, 1, or "all" (the same as -1)', parse)
+
+
+def choice(*choices: str, none: bool = False, upper: bool = False) -> Kind:
+    def parse(value: Any, text: bool) -> str | None:
+        if value is None and none:
+            return None
+        if not isinstance(value, str):
+            raise Wrong
+        value = value.strip().upper() if upper else value.strip().lower()
+        if value not in choices:
+            raise Wrong
+        return None if none and value == "none" else value
+
+    return Kind("one of " + ", ".join((["None"] if none else []) + [repr(c) for c in choices]), parse)
+
+
+def client_id() -> Kind:
+    def parse(value: Any, text: bool) -> str:
+        if value is None:
+            return "cyproducer"
+        if not isinstance(value, str) or not value.isprintable() or not 1 <= len(value.encode()) <= 255:
+            raise Wrong
+        return value
+
+    return Kind("a str of printable characters, 1 to 255 bytes in UTF-8", parse)
+
+
+def serializer() -> Kind:
+    def parse(value: Any, text: bool) -> Any:
+        if value is None:
+            return None
+        has_method = callable(getattr(value, "serialize", None))
+        if isinstance(value, type) and has_method:
+            raise Wrong("this is a serializer's class, not an instance")
+        if not has_method and not callable(value):
+            raise Wrong
+        return value
+
+    return Kind("None, a callable, or an object with serialize(topic, headers, data)", parse)
+
+
+def nothing(allowed: str, *empty: Any) -> Kind:
+    """Return the kind of a setting that is not supported: None and the values of `empty` mean "not used"."""
+
+    def parse(value: Any, text: bool) -> Any:
+        return None if value is None or any(type(value) is type(e) and value == e for e in empty) else value
+
+    return Kind(allowed, parse)
+
+
+def optional(kind: Kind) -> Kind:
+    def parse(value: Any, text: bool) -> Any:
+        return None if value is None else kind.parse(value, text)
+
+    return Kind("None, or " + kind.allowed, parse)
+
+
+def socket_path() -> Kind:
+    def parse(value: Any, text: bool) -> str | None:
+        if value is None:
+            return None
+        if not isinstance(value, str | os.PathLike):
+            raise Wrong
+        path = os.fspath(value)
+        if not isinstance(path, str) or not path or "\0" in path:
+            raise Wrong
+        # A relative path would name another socket after chdir().
+        path = os.path.abspath(path)
+        if len(os.fsencode(path)) > _SUN_PATH_MAX:
+            raise Wrong("the path is too long for the address of a UNIX socket")
+        return path
+
+    return Kind(f"the path of a sender's socket, at most {_SUN_PATH_MAX} bytes", parse)
+
+
+def _server(entry: str) -> str:
+    """Return one bootstrap entry as host:port, the host in lower case, an IPv6 address in brackets."""
+    shown = repr(entry)
+    protocol, separator, rest = entry.strip().rpartition("://")
+    if separator and protocol.upper() != "PLAINTEXT":
+        raise Wrong("protocols other than PLAINTEXT are not supported yet; write host:port", shown)
+    bracketed = re.fullmatch(r"\[([0-9A-Fa-f:.]+(?:%[0-9A-Za-z_.-]+)?)\](?::([0-9]{1,5}))?", rest)
+    named = re.fullmatch(r"([0-9A-Za-z_.-]+)(?::([0-9]{1,5}))?", rest)
+    found = bracketed or named
+    if found is None:
+        hint = "; an IPv6 address needs brackets" if rest.count(":") > 1 else ""
+        raise Wrong(f"the entry is not host:port{hint}", shown)
+    port = DEFAULT_PORT if found[2] is None else int(found[2])
+    if not 1 <= port <= 65535:
+        raise Wrong("the entry's port is not from 1 to 65535", shown)
+    # A zone id (after %) is the name of a network interface, which is case-sensitive.
+    address, percent, zone = found[1].partition("%")
+    host = address.lower() + percent + zone
+    return f"[{host}]:{port}" if bracketed else f"{host}:{port}"
+
+
+def servers() -> Kind:
+    def parse(value: Any, text: bool) -> tuple[str, ...]:
+        if value is None:
+            return ()
+        entries = value.split(",") if isinstance(value, str) else value
+        if not isinstance(entries, list | tuple) or not all(isinstance(entry, str) for entry in entries):
+            raise Wrong
+        # Check all entries before any entry is shown: a password may contain the comma that separates entries.
+        if any("@" in entry for entry in entries):
+            raise Wrong("an entry contains credentials (user:password@); remove them", "<hidden>")
+        entries = [entry for entry in entries if entry.strip()]
+        if not entries:
+            raise Wrong("the list contains no broker")
+        return tuple(dict.fromkeys(_server(entry) for entry in entries))
+
+    return Kind('"host:port", several separated by commas, or a list of them', parse)

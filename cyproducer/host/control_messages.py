@@ -1,0 +1,235 @@
+"""Sends and receives control messages: each is one JSON object, with descriptors beside it.
+
+A UNIX SOCK_SEQPACKET socket preserves message boundaries, so no process waits for the rest of a message that a slow
+peer has sent in part.
+
+    front-end -> sender   {"op": "attach", "layout", "pid", "time_namespace", "network_namespace", "app", "slots",
+                           "settings", "sender_settings"}
+                          with descriptors ARENA, PIDFD, WAKE (datagram socket that the sender writes)
+    sender -> front-end   {"ok": true, "attach_id", "sender_pid", "max_request_size"}
+                          with descriptors OUTCOMES (read-only), SNAPSHOT (read-only),
+                          WAKE (eventfd that the front-end writes)
+                          or {"ok": false, "error": code name, "message"[, "shortage", "limits", "replaceable"]}:
+                          the optional fields if it has too few resources (host/limits.py)
+    later, front-end      {"op": "want", "topic": name, "partition": index}
+                                                                requests a wake-up when the snapshot has the topic's
+                                                                metadata, or newer metadata if it lacks the partition
+                          {"op": "close"}                       everything is acknowledged: detach
+    sender                {"op": "warning", "message"}          for the logger cyproducer.sender
+                          {"op": "ended"}                       an orderly end: it sends no more batches and hangs up
+                          {"op": "detached", "message"}         the front-end is detached; the sender continues and may
+                                                                still deliver the batches that it knows
+    A hang-up without either means: sender and supervisor are gone, and unsent batches are the front-end's again.
+    any process           {"op": "status"} -> the status as JSON; {"op": "stop"} -> drain and end
+"""
+
+import array
+import errno
+import fcntl
+import json
+import os
+import socket
+import struct
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from cyproducer.host.descriptors import Descriptors
+
+__all__ = [
+    "MESSAGE_BYTES_MAX",
+    "HandshakeError",
+    "TruncatedError",
+    "discard",
+    "drain",
+    "encode",
+    "extended",
+    "peek",
+    "peer_credentials",
+    "pieces",
+    "receive",
+    "receive_into",
+    "send",
+    "send_encoded",
+]
+
+MESSAGE_BYTES_MAX = 1 << 20
+#: Well below net.core.wmem_default, which also limits the size of a message.
+_PIECE_BYTES = 32_768
+DESCRIPTORS_MAX = 8
+# Space for SCM_MAX_FD descriptors and credentials: the kernel would close descriptors without space, see discard().
+_SPACE = socket.CMSG_SPACE(253 * 4) + socket.CMSG_SPACE(12)
+_MESSAGES_UNREAD_MAX = 4096
+_UCRED = struct.Struct("3i")
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+
+
+class HandshakeError(Exception):
+    """A message cannot be sent or is not valid; the text says why."""
+
+
+class TruncatedError(HandshakeError):
+    """A part of a message was lost, most often because this process had no free descriptor for those in it."""
+
+
+def encode(message: dict[str, Any]) -> bytes:
+    """Returns the bytes of a message."""
+    return _ENCODER.encode(message).encode()
+
+
+def extended(data: bytes, more: dict[str, Any]) -> bytes:
+    """Returns an encoded message with more fields."""
+    return data[:-1] + b"," + encode(more)[1:]
+
+
+def pieces(rows: Iterable[Any]) -> Iterator[list[Any]]:
+    """Yields the rows in lists that each fit into a message; nothing if there are no rows."""
+    piece: list[Any] = []
+    size = 0
+    for row in rows:
+        size += len(_ENCODER.encode(row)) + 1
+        if piece and size > _PIECE_BYTES:
+            yield piece
+            piece, size = [], len(_ENCODER.encode(row)) + 1
+        piece.append(row)
+    if piece:
+        yield piece
+
+
+def send(sock: socket.socket, message: dict[str, Any], fds: tuple[int, ...] | list[int] = ()) -> None:
+    """Sends one message, with descriptors.
+
+    Raises OSError (BlockingIOError if the socket is full), HandshakeError for a message that is too large to be sent.
+    """
+    send_encoded(sock, encode(message), fds)
+
+
+def send_encoded(sock: socket.socket, data: bytes, fds: tuple[int, ...] | list[int] = ()) -> None:
+    """Sends a message that encode() has made; the rest as send()."""
+    if len(data) > MESSAGE_BYTES_MAX:
+        raise HandshakeError(f"the message has {len(data)} bytes, the limit is {MESSAGE_BYTES_MAX}")
+    ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+    try:
+        sock.sendmsg([data], ancillary, socket.MSG_NOSIGNAL)
+    except OSError as error:
+        if error.errno != errno.EMSGSIZE:
+            raise
+        size = sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+        raise HandshakeError(f"the message has {len(data)} bytes, the socket's buffer only {size}") from None
+
+
+def receive(sock: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
+    """Receives one message: returns (object, descriptors), or (None, []) if the peer has hung up.
+
+    The caller owns the descriptors (close-on-exec is set). Closes them and raises HandshakeError if the message is
+    truncated or not a JSON object. Raises OSError as the socket does.
+    """
+    data, ancillary, flags, _ = sock.recvmsg(MESSAGE_BYTES_MAX, _SPACE, socket.MSG_CMSG_CLOEXEC)
+    fds = _descriptors(ancillary)
+    try:
+        return _decoded(data, flags, len(fds)), fds
+    except BaseException:
+        discard(fds)
+        raise
+
+
+def receive_into(sock: Any, fds: Descriptors) -> dict[str, Any] | None:
+    """Receives as receive() does, where signal handlers may raise at any time: `fds` owns what comes in all cases."""
+    data, flags = fds.receive(sock, MESSAGE_BYTES_MAX)
+    return _decoded(data, flags, fds.count)
+
+
+def _decoded(data: bytes, flags: int, fd_count: int) -> dict[str, Any] | None:
+    """Returns the object of a message; None for the end of the connection."""
+    if flags & (socket.MSG_CTRUNC | socket.MSG_TRUNC):
+        raise TruncatedError("the message was truncated: it is too large, or no file descriptor is free")
+    if fd_count > DESCRIPTORS_MAX:
+        raise HandshakeError(f"the message has {fd_count} descriptors, the limit is {DESCRIPTORS_MAX}")
+    if not data:
+        if fd_count:
+            raise HandshakeError("descriptors came without a message")
+        return None
+    try:
+        message = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise HandshakeError(f"the message is not JSON: {error}") from None
+    if not isinstance(message, dict):
+        raise HandshakeError("the message is not a JSON object")
+    return message
+
+
+def discard(fds: list[int]) -> None:
+    """Closes descriptors that the peer has sent, without waiting.
+
+    close() may take as long as the peer chooses, for example for a socket that lingers or for a file on a file system
+    that the peer serves. So another thread closes descriptors of unexpected kinds.
+    """
+    unexpected = [fd for fd in fds if not _closes_at_once(fd)]
+    for fd in fds:
+        if fd not in unexpected:
+            os.close(fd)
+    if unexpected:
+        threading.Thread(target=_close_all, args=(unexpected,), daemon=True).start()
+
+
+def _close_all(fds: list[int]) -> None:
+    for fd in fds:
+        try:
+            os.close(fd)
+        except OSError:
+            pass  # the descriptor is closed nevertheless
+
+
+def _closes_at_once(fd: int) -> bool:
+    try:
+        if os.readlink(f"/proc/self/fd/{fd}").startswith(("anon_inode:[eventfd]", "anon_inode:[pidfd]", "pidfd:")):
+            return True
+        fcntl.fcntl(fd, fcntl.F_GET_SEALS)  # succeeds only for a memfd or a file of tmpfs
+    except OSError:
+        return False
+    return True
+
+
+def drain(sock: socket.socket) -> None:
+    """Ends a connection for all processes that hold it, and discards its unread messages.
+
+    Otherwise close() of its last descriptor would also close the descriptors in these messages, see discard().
+    """
+    try:
+        sock.shutdown(socket.SHUT_RDWR)  # from here on no message arrives
+        sock.setblocking(False)
+        # With credentials in each message, an empty message differs from the end of the connection.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        for _ in range(_MESSAGES_UNREAD_MAX):
+            _, ancillary, _, _ = sock.recvmsg(1, _SPACE)
+            if not ancillary:
+                break
+            discard(_descriptors(ancillary))
+    except OSError:
+        pass  # the peer has ended it
+
+
+def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
+    fds = array.array("i")
+    for level, kind, payload in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
+    return fds.tolist()
+
+
+def peek(sock: socket.socket) -> dict[str, Any] | None:
+    """Returns the next message of a non-blocking socket and leaves it there; None without a valid message."""
+    try:
+        message = json.loads(sock.recv(MESSAGE_BYTES_MAX, socket.MSG_PEEK))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return message if isinstance(message, dict) else None
+
+
+def peer_credentials(sock: socket.socket) -> tuple[int, int, int]:
+    """Returns (pid, uid, gid) of the process that connected, from the kernel.
+
+    The pid is 0 if its PID namespace is not visible from this process.
+    """
+    pid, uid, gid = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return pid, uid, gid

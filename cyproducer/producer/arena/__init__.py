@@ -1,0 +1,1 @@
+"""Writing records into the arena, the shared memory of one front-end."""

@@ -1,0 +1,95 @@
+"""The owner's side of an arena, see arena.pyx."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from cyproducer.producer.arena.append cimport Chain, Port
+from cyproducer.producer.arena.topic_table cimport Topic
+from cyproducer.producer.results.futures cimport Batch
+from cyproducer.record.encode cimport HeaderView
+from cyproducer.shm.geometry cimport FrontEndGeometry
+from cyproducer.shm.layout cimport cyp_slot_row
+from cyproducer.shm.pool cimport ChunkPool
+
+
+cpdef enum Room:
+    HAVE_ROOM = 0       # go on
+    NEED_MEMORY = 1     # the arena is full, or its sender is ending: wait for memory, or for the sender's end
+    NEED_SESSION = 2    # revoked, the sender is gone, or the topic has changed: look everything up again
+    NEED_BATCH = 3      # the sender has sealed the batch: open a new one
+    NEED_METADATA = 4   # the topic's partitions are not known
+
+
+cdef enum:
+    LEFT_MAX = 2        # batches left to the sender to compress: one that it works on, and the next one
+
+
+ctypedef struct SlotInfo:
+    # Private to the owner of the arena: the sender cannot change it.
+    void *batch                     # heads: the Batch whose outcome is awaited, a reference; else NULL
+    Chain *chain                    # heads: its chain if the batch is open; else NULL
+    uint32_t generation
+    uint32_t next                   # chunk where the batch continues; CYP_NONE
+    uint32_t previous_pending       # heads: list of batches without an outcome, oldest first
+    uint32_t next_pending
+    bint waits                      # heads: in that list
+    bint borrowed                   # `batch` is a borrowed reference: the Batch is freed with its last future
+
+
+cdef class Arena:
+    cdef Port port
+    cdef ChunkPool pool
+    cdef SlotInfo *slots
+    cdef cyp_slot_row *rows
+    cdef uint8_t *chunks
+    cdef const int32_t *sticky
+    cdef const uint32_t *control            # control word of the outcomes region
+    cdef uint64_t open_seq
+    cdef uint64_t random
+    cdef bint adaptive                      # partitions for records without a key are drawn by load (KIP-794)
+    cdef FrontEndGeometry geometry
+    cdef Chain *open_chains
+    cdef uint32_t first_pending
+    cdef uint32_t last_pending
+    cdef object compress                    # the function that compresses a full batch, or None
+    cdef uint64_t compress_ns               # how long it took last; 0: not known
+    cdef uint32_t closed_head               # a full batch that pack_closed must announce; CYP_NONE
+    cdef uint32_t closed_generation
+    cdef uint32_t given_head                # the full batch that pack_closed announced last; CYP_NONE
+    cdef uint32_t given_generation
+    cdef uint32_t[LEFT_MAX] left_heads      # batches that were left to the sender to compress; CYP_NONE
+    cdef uint32_t[LEFT_MAX] left_generations
+    cdef readonly Py_ssize_t max_request    # max_request_size in bytes: the smaller of this process's and the sender's
+    cdef bint freed                         # memory was freed since this was reset
+    cdef readonly long long pending         # batches without an outcome
+    cdef readonly long long records         # in batches that are closed
+    cdef readonly long long bytes
+    cdef readonly long long batches
+
+    cdef bint fits_batch(self, Py_ssize_t bound) noexcept
+    cdef int32_t sticky_partition(self, Topic topic) noexcept
+    cdef int lengthen(
+        self, Topic topic, int32_t partition, Py_ssize_t bound, int64_t timestamp, Batch batch
+    ) noexcept
+    cdef bint close_chain(self, Chain *chain, bint full) noexcept
+    cdef void announce_closed(self) noexcept
+    cdef bint close_full(self, Chain *chain, Py_ssize_t bound) noexcept
+    cdef int write_alone(
+        self, Topic topic, int32_t partition, int64_t timestamp, const uint8_t *key, Py_ssize_t key_size,
+        const uint8_t *value, Py_ssize_t value_size, const HeaderView *headers, int header_count,
+        const uint8_t *packed, Py_ssize_t packed_bytes, Batch batch,
+    ) except -1
+    cdef void offer(self, uint32_t head, uint32_t raw_bytes, const uint8_t *packed, Py_ssize_t size) noexcept
+
+    cdef int _open(self, Topic topic, Chain *chain, Py_ssize_t bound, int64_t timestamp, Batch batch) noexcept
+    cdef int _roll(self, Chain *chain, Py_ssize_t bound) noexcept
+    cdef uint32_t reserve(self, int chunk_class, Py_ssize_t least) noexcept
+    cdef uint32_t _alloc(self, int chunk_class, Py_ssize_t least) noexcept
+    cdef void _fill_row(self, uint32_t slot, uint32_t topic, int32_t partition, int64_t base) noexcept
+    cdef void _add_pending(self, uint32_t slot, Batch batch, Chain *chain) noexcept
+    cdef void _retire(self, Chain *chain, bint full) noexcept
+    cdef void _unlist(self, Chain *chain) noexcept
+    cdef void _release(self, uint32_t slot) noexcept
+    cdef Batch _remove_pending(self, uint32_t slot)
+    cdef uint32_t _take_chunks(self, Py_ssize_t size) noexcept
+    cdef void give_back(self, uint32_t slot) noexcept
+    cdef bint _publish_alone(self, const uint32_t *slots, Py_ssize_t count, Py_ssize_t size) noexcept

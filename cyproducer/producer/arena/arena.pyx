@@ -1,0 +1,453 @@
+"""The owner's side of an arena: allocates chunks, chains them into batches, publishes and frees them.
+
+Nothing here calls Python between reading a chain and publishing it. The private tables are authoritative for the
+arena's chunks. The rows in shared memory are written for the sender; their words are read back only as the expected
+value of a CAS.
+"""
+
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
+
+from cyproducer.producer.arena.append cimport announce
+from cyproducer.producer.arena.scatter cimport Scatter, scatter_record
+from cyproducer.producer.arena.topic_table cimport pick_partition
+from cyproducer.record.encode cimport record_size
+from cyproducer.shm.atomics cimport load_relaxed_i32, store_relaxed
+from cyproducer.shm.clock cimport monotonic_ns
+from cyproducer.shm.crash cimport CRASHPOINT
+from cyproducer.shm.layout cimport (
+    CYP_NONE,
+    CYP_OPEN,
+    CYP_READY,
+    CYP_SUBMIT_FULL,
+    CYP_UNIT_BYTES,
+    CYP_WORD_CONT,
+    CYP_WORD_HEAD,
+)
+from cyproducer.shm.pages cimport pages_free
+from cyproducer.shm.pool cimport class_bytes, class_for
+from cyproducer.shm.slot cimport (
+    may_open,
+    slot_close,
+    slot_free,
+    slot_hint,
+    slot_offer,
+    slot_open,
+    slot_packed,
+    slot_roll,
+)
+from cyproducer.shm.word cimport next_generation, word_bytes, word_make
+
+
+cdef class Arena:
+    """The chunks and batches of one arena; Session adds the communication with the sender."""
+
+    def __cinit__(self, *args):
+        self.first_pending = self.last_pending = self.closed_head = self.given_head = CYP_NONE
+        for i in range(LEFT_MAX):
+            self.left_heads[i] = CYP_NONE
+
+    def __dealloc__(self):
+        cdef uint32_t slot = self.first_pending
+        if self.slots != NULL:
+            while slot != CYP_NONE:  # in a forked child: drop its references; the parent gets the outcomes
+                if self.slots[slot].batch != NULL and not self.slots[slot].borrowed:
+                    Py_DECREF(<object>self.slots[slot].batch)
+                slot = self.slots[slot].next_pending
+            pages_free(self.slots, self.geometry.slot_count * sizeof(SlotInfo))
+
+    cdef bint fits_batch(self, Py_ssize_t bound) noexcept:
+        """Returns whether a record of at most `bound` bytes can share a batch. If not, use write_alone."""
+        return bound <= <Py_ssize_t>self.port.batch_limit and bound <= <Py_ssize_t>class_bytes(2)
+
+    cdef int32_t sticky_partition(self, Topic topic) noexcept:
+        """Returns the partition for a record without a key; the topic has partitions.
+
+        A process that fills whole batches draws a partition for each batch. Other processes use the partition that the
+        sender publishes, which is drawn by load, unless `adaptive` is off.
+        """
+        cdef int32_t partition = topic.own
+        if partition < 0:
+            if self.adaptive:
+                partition = load_relaxed_i32(&self.sticky[topic.number])
+            if partition < 0 or partition >= topic.partition_count:
+                partition = topic.own = pick_partition(topic, self.adaptive, &self.random)
+        return partition
+
+    cdef int lengthen(
+        self, Topic topic, int32_t partition, Py_ssize_t bound, int64_t timestamp, Batch batch
+    ) noexcept:
+        """Opens the batch of a partition, or lengthens it, so that a record of at most `bound` bytes fits.
+
+        A new batch gets the object `batch` and the base timestamp `timestamp` (ms). Requires fits_batch(bound).
+        Returns a Room code.
+        """
+        cdef Chain *chain = &topic.chains[partition]
+        cdef int status
+        if chain.row != NULL:
+            if chain.limit == 0:
+                self._retire(chain, False)
+            elif not self.close_full(chain, bound):
+                status = self._roll(chain, bound)
+                if status != NEED_BATCH:
+                    return status
+        return self._open(topic, chain, bound, timestamp, batch)
+
+    cdef uint32_t reserve(self, int chunk_class, Py_ssize_t least) noexcept:
+        """Does what _alloc does, for a slot that is opened next. CYP_NONE also if the sender is ending."""
+        return self._alloc(chunk_class, least) if may_open(self.control) else CYP_NONE
+
+    cdef uint32_t _alloc(self, int chunk_class, Py_ssize_t least) noexcept:
+        """Allocates a chunk of the class, or a smaller one that holds `least` bytes. Returns its slot or CYP_NONE."""
+        cdef uint32_t slot = self.pool.alloc(chunk_class)
+        if slot != CYP_NONE and <Py_ssize_t>class_bytes(self.pool.chunk_class[slot]) < least:
+            self.pool.free(slot)
+            return CYP_NONE
+        return slot
+
+    cdef void _fill_row(self, uint32_t slot, uint32_t topic, int32_t partition, int64_t base) noexcept:
+        """Fills a row except its word, which publishes the row later."""
+        cdef cyp_slot_row *row = &self.rows[slot]
+        self.open_seq += 1
+        row.open_seq = self.open_seq
+        row.topic = topic
+        row.partition = partition
+        row.base_timestamp = base
+        slot_hint(row, 0, base, True)
+        row.next = CYP_NONE
+        row.opened_ns = monotonic_ns()
+        row.chunk_bytes = class_bytes(self.pool.chunk_class[slot])
+        row.waited_ms = 0
+        self.slots[slot].next = CYP_NONE
+
+    cdef void _add_pending(self, uint32_t slot, Batch batch, Chain *chain) noexcept:
+        """Appends the batch that starts in `slot` to the list of batches without an outcome."""
+        cdef SlotInfo *info = &self.slots[slot]
+        Py_INCREF(batch)
+        info.batch = <void *>batch
+        batch.owner = &info.batch
+        info.chain = chain
+        info.waits = True
+        info.borrowed = False
+        info.next_pending = CYP_NONE
+        info.previous_pending = self.last_pending
+        if self.last_pending == CYP_NONE:
+            self.first_pending = slot
+        else:
+            self.slots[self.last_pending].next_pending = slot
+        self.last_pending = slot
+        self.pending += 1
+        self.batches += 1
+
+    cdef int _open(
+        self, Topic topic, Chain *chain, Py_ssize_t bound, int64_t timestamp, Batch batch
+    ) noexcept:
+        cdef int wanted = max(min(chain.learned, class_for(self.port.batch_limit)), class_for(bound))
+        cdef uint32_t slot = self.reserve(wanted, bound)
+        cdef uint32_t generation, size
+        if slot == CYP_NONE:
+            return NEED_MEMORY
+        size = class_bytes(self.pool.chunk_class[slot])
+        generation = self.slots[slot].generation
+        self._fill_row(slot, topic.number, chain.partition, timestamp)
+        CRASHPOINT(b"append.row-filled")
+        chain.word = word_make(CYP_OPEN, CYP_WORD_HEAD, generation, 0, 0)
+        if not slot_open(&self.rows[slot], generation, chain.word):
+            return NEED_SESSION
+        CRASHPOINT(b"append.opened")
+        self._add_pending(slot, batch, chain)
+        chain.row = &self.rows[slot]
+        chain.base = self.chunks + <uint64_t>slot * CYP_UNIT_BYTES
+        chain.limit = min(size, self.port.batch_limit)
+        chain.total = 0
+        chain.base_timestamp = timestamp
+        chain.max_timestamp = timestamp
+        chain.batch = <void *>batch
+        chain.deadline_ns = chain.row.opened_ns + self.port.linger_ns
+        chain.head = chain.slot = slot
+        chain.head_generation = generation
+        chain.before = 0
+        chain.topic = topic.number
+        chain.chunk_class = self.pool.chunk_class[slot]
+        chain.previous_open = NULL
+        chain.next_open = self.open_chains
+        if self.open_chains != NULL:
+            self.open_chains.previous_open = chain
+        self.open_chains = chain
+        return HAVE_ROOM
+
+    cdef int _roll(self, Chain *chain, Py_ssize_t bound) noexcept:
+        """Lengthens an open batch by a chunk. Returns a Room code; NEED_BATCH if the sender has sealed the batch."""
+        cdef uint32_t left = self.port.batch_limit - chain.before - word_bytes(chain.word)
+        cdef int wanted = max(min(chain.chunk_class + 1, class_for(left)), class_for(bound))
+        cdef uint32_t slot = self.reserve(wanted, bound)
+        cdef uint32_t size, generation
+        cdef uint64_t opened
+        if slot == CYP_NONE:
+            return NEED_MEMORY
+        size = class_bytes(self.pool.chunk_class[slot])
+        generation = self.slots[slot].generation
+        self._fill_row(slot, chain.topic, chain.partition, chain.base_timestamp)
+        opened = word_make(CYP_OPEN, 0, generation, 0, 0)
+        if not slot_open(&self.rows[slot], generation, opened):
+            return NEED_SESSION
+        CRASHPOINT(b"append.chunk-opened")
+        self.slots[chain.slot].next = slot
+        if not slot_roll(chain.row, chain.word, slot):
+            self.slots[chain.slot].next = CYP_NONE
+            self.slots[slot].next = CYP_NONE
+            CRASHPOINT(b"append.chunk-refused")
+            self._release(slot)
+            self._retire(chain, False)
+            return NEED_BATCH
+        CRASHPOINT(b"append.chunk-linked")
+        chain.before += word_bytes(chain.word)
+        chain.row = &self.rows[slot]
+        chain.base = self.chunks + <uint64_t>slot * CYP_UNIT_BYTES
+        chain.word = opened
+        chain.limit = min(size, self.port.batch_limit - chain.before)
+        chain.max_timestamp = -0x7fffffffffffffff  # each chunk has its own hint
+        chain.slot = slot
+        chain.chunk_class = self.pool.chunk_class[slot]
+        return HAVE_ROOM
+
+    cdef bint close_chain(self, Chain *chain, bint full) noexcept:
+        """Closes an open batch and gives it to the sender. Returns False if the sender had taken it already.
+
+        A full batch that is to be compressed is not announced here: call pack_closed or announce_closed afterwards.
+        """
+        cdef bint closed = False
+        cdef uint32_t head = chain.head
+        if chain.limit != 0 and chain.total == 0:
+            # It was never announced, so the sender does not know it: free it at once.
+            self._retire(chain, False)
+            self._remove_pending(head)
+            self._release(head)
+            return True
+        if chain.limit != 0:
+            closed = slot_close(chain.row, chain.word)
+        if closed:
+            CRASHPOINT(b"seal.closed")
+            if full and self.compress is not None and self.closed_head == CYP_NONE:
+                self.closed_head, self.closed_generation = head, chain.head_generation
+            else:
+                announce(&self.port, CYP_SUBMIT_FULL, head, chain.head_generation, 0)
+        self._retire(chain, full and closed)
+        return closed
+
+    cdef void announce_closed(self) noexcept:
+        """Announces the closed batch uncompressed, instead of pack_closed: the sender compresses it."""
+        if self.closed_head != CYP_NONE:
+            announce(&self.port, CYP_SUBMIT_FULL, self.closed_head, self.closed_generation, 0)
+            self.closed_head = CYP_NONE
+
+    cdef bint close_full(self, Chain *chain, Py_ssize_t bound) noexcept:
+        """Closes an open batch that cannot grow by `bound` bytes, and draws another sticky partition. False: it can."""
+        if chain.limit == 0 or chain.before + word_bytes(chain.word) + bound <= self.port.batch_limit:
+            return False
+        self.close_chain(chain, True)
+        return True
+
+    cdef void _retire(self, Chain *chain, bint full) noexcept:
+        """Takes a complete batch off its chain, counts it, and stores its size class for the next batch."""
+        cdef Topic topic = <Topic>chain.owner
+        cdef uint32_t size = chain.before + word_bytes(chain.word)
+        self.slots[chain.head].chain = NULL
+        if chain.total:
+            chain.learned = class_for(size)
+            self.records += chain.total
+            self.bytes += size
+            store_relaxed(&self.port.arena.records_sent, self.records)
+        if full:
+            if chain.partition == topic.own or topic.own < 0 and chain.partition == load_relaxed_i32(
+                &self.sticky[topic.number]
+            ):
+                topic.own = pick_partition(topic, self.adaptive, &self.random)
+        elif chain.partition == topic.own:
+            topic.own = -1
+        self._unlist(chain)
+        chain.row = NULL
+        chain.word = 0
+        chain.limit = 0
+        chain.batch = NULL
+
+    cdef void _unlist(self, Chain *chain) noexcept:
+        if chain.previous_open == NULL:
+            self.open_chains = chain.next_open
+        else:
+            chain.previous_open.next_open = chain.next_open
+        if chain.next_open != NULL:
+            chain.next_open.previous_open = chain.previous_open
+        chain.next_open = chain.previous_open = NULL
+
+    cdef Batch _remove_pending(self, uint32_t slot):
+        """Removes a batch from the list of those without an outcome.
+
+        Returns its Batch; None if it was not in the list, or its producer and futures are gone.
+        """
+        cdef SlotInfo *info = &self.slots[slot]
+        cdef Batch batch = None
+        info.chain = NULL
+        if not info.waits:
+            return None
+        info.waits = False
+        if info.previous_pending == CYP_NONE:
+            self.first_pending = info.next_pending
+        else:
+            self.slots[info.previous_pending].next_pending = info.next_pending
+        if info.next_pending == CYP_NONE:
+            self.last_pending = info.previous_pending
+        else:
+            self.slots[info.next_pending].previous_pending = info.previous_pending
+        self.pending -= 1
+        if info.batch != NULL:
+            batch = <Batch>info.batch
+            batch.owner = NULL
+            if not info.borrowed:
+                Py_DECREF(batch)
+            info.batch = NULL
+        return batch
+
+    cdef void _release(self, uint32_t slot) noexcept:
+        """Frees the chunks of a batch, from `slot` on. The sender must not refer to them any more."""
+        cdef SlotInfo *info
+        cdef uint32_t following
+        while slot != CYP_NONE:
+            info = &self.slots[slot]
+            following = info.next
+            info.next = CYP_NONE
+            info.generation = next_generation(info.generation)
+            slot_free(&self.rows[slot], info.generation)
+            CRASHPOINT(b"outcome.freed")
+            self.pool.free(slot)
+            slot = following
+        self.freed = True
+
+    cdef uint32_t _take_chunks(self, Py_ssize_t size) noexcept:
+        """Allocates the fewest linked chunks for `size` bytes. Returns CYP_NONE and takes none if there are too few."""
+        cdef uint32_t slot, first = CYP_NONE, last = CYP_NONE
+        while size > 0:
+            slot = self.pool.alloc(class_for(size))
+            if slot == CYP_NONE:
+                self.give_back(first)
+                return CYP_NONE
+            self.slots[slot].next = CYP_NONE
+            if first == CYP_NONE:
+                first = slot
+            else:
+                self.slots[last].next = slot
+            last = slot
+            size -= class_bytes(self.pool.chunk_class[slot])
+        return first
+
+    cdef void give_back(self, uint32_t slot) noexcept:
+        """Frees linked chunks that were never published."""
+        cdef uint32_t following
+        while slot != CYP_NONE:
+            following = self.slots[slot].next
+            self.slots[slot].next = CYP_NONE
+            self.pool.free(slot)
+            slot = following
+
+    cdef int write_alone(
+        self, Topic topic, int32_t partition, int64_t timestamp, const uint8_t *key, Py_ssize_t key_size,
+        const uint8_t *value, Py_ssize_t value_size, const HeaderView *headers, int header_count,
+        const uint8_t *packed, Py_ssize_t packed_bytes, Batch batch,
+    ) except -1:
+        """Writes a record that cannot share a batch as a batch of its own. `packed`: compressed records, or NULL.
+
+        Returns a Room code. Raises MemoryError.
+        """
+        cdef Py_ssize_t size = record_size(0, 0, key_size, value_size, headers, header_count)
+        cdef Py_ssize_t count = 0, i
+        cdef Scatter out
+        cdef uint32_t *slots
+        cdef uint32_t slot, first = CYP_NONE
+        cdef bint published
+        if may_open(self.control):
+            first = self._take_chunks(size)
+        if first == CYP_NONE:
+            return NEED_MEMORY
+        slot = first
+        while slot != CYP_NONE:
+            count += 1
+            slot = self.slots[slot].next
+        slots = <uint32_t *>calloc(count, sizeof(uint32_t))
+        if slots == NULL:
+            self.give_back(first)
+            raise MemoryError
+        if topic.chains[partition].row != NULL:
+            self.close_chain(&topic.chains[partition], True)
+        for i in range(count):
+            slots[i] = first
+            first = self.slots[first].next
+            self._fill_row(slots[i], topic.number, partition, timestamp)
+        out.chunks = self.chunks
+        out.slots = slots
+        out.classes = self.pool.chunk_class
+        out.room = 0
+        scatter_record(&out, key, key_size, value, value_size, headers, header_count)
+        CRASHPOINT(b"append.scattered")
+        if packed != NULL:
+            for i in range(1, count):
+                self.slots[slots[i - 1]].next = slots[i]
+            self.offer(slots[0], <uint32_t>size, packed, packed_bytes)
+        published = self._publish_alone(slots, count, size)
+        if published:
+            CRASHPOINT(b"commit.alone")
+            self._add_pending(slots[0], batch, NULL)
+            self.records += 1
+            self.bytes += size
+            store_relaxed(&self.port.arena.records_sent, self.records)
+            announce(&self.port, CYP_SUBMIT_FULL, slots[0], self.slots[slots[0]].generation, 0)
+        free(slots)
+        return HAVE_ROOM if published else NEED_SESSION
+
+    cdef void offer(self, uint32_t head, uint32_t raw_bytes, const uint8_t *packed, Py_ssize_t size) noexcept:
+        """Stores the compressed records of a complete batch beside it, if memory is free.
+
+        Their chunks are appended to the batch's list, so they are freed with it.
+        """
+        cdef uint32_t last = head, slot, first = self._take_chunks(size), piece
+        if first == CYP_NONE:
+            return
+        slot = first
+        while slot != CYP_NONE:
+            piece = <uint32_t>min(size, <Py_ssize_t>class_bytes(self.pool.chunk_class[slot]))
+            memcpy(self.chunks + <uint64_t>slot * CYP_UNIT_BYTES, packed, piece)
+            slot_packed(&self.rows[slot], self.rows[head].open_seq, raw_bytes, piece, self.slots[slot].next)
+            packed += piece
+            size -= piece
+            slot = self.slots[slot].next
+        while self.slots[last].next != CYP_NONE:
+            last = self.slots[last].next
+        CRASHPOINT(b"pack.written")
+        self.slots[last].next = first
+        slot_offer(&self.rows[last], first)
+        CRASHPOINT(b"pack.offered")
+
+    cdef bint _publish_alone(self, const uint32_t *slots, Py_ssize_t count, Py_ssize_t size) noexcept:
+        """Stores the words of a written chain; the head's word comes last and commits the batch. False if revoked."""
+        cdef Py_ssize_t i
+        cdef uint32_t slot, used, generation
+        cdef uint32_t first = class_bytes(self.pool.chunk_class[slots[0]])
+        cdef uint64_t flags
+        size -= first
+        for i in range(1, count):
+            slot = slots[i]
+            self.rows[slots[i - 1]].next = self.slots[slots[i - 1]].next = slot
+            used = <uint32_t>min(size, class_bytes(self.pool.chunk_class[slot]))
+            size -= used
+            flags = CYP_WORD_CONT if i + 1 < count else 0
+            generation = self.slots[slot].generation
+            if not slot_open(&self.rows[slot], generation, word_make(CYP_READY, flags, generation, 0, used)):
+                return False
+        CRASHPOINT(b"commit.tail-published")
+        slot = slots[0]
+        generation = self.slots[slot].generation
+        slot_hint(&self.rows[slot], 1, 0, False)  # _fill_row has stored the timestamp
+        flags = CYP_WORD_HEAD | (CYP_WORD_CONT if count > 1 else 0)
+        used = <uint32_t>(first if count > 1 else first + size)
+        # release: the whole chain is seen with its head
+        return slot_open(&self.rows[slot], generation, word_make(CYP_READY, flags, generation, 1, used))

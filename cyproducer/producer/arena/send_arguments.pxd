@@ -1,0 +1,45 @@
+"""The checked arguments of one send(), see send_arguments.pyx."""
+
+from cpython.buffer cimport Py_buffer
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from cyproducer.record.encode cimport HeaderView
+
+
+cdef enum:
+    FEW_HEADERS = 8
+
+
+cdef class Prepared:
+    cdef str topic
+    cdef object key                 # the object that key_data points into
+    cdef object value
+    cdef tuple headers
+    cdef list held                  # copies that header values point into
+    cdef object on_delivery
+    cdef const uint8_t *key_data
+    cdef Py_ssize_t key_size        # -1: null
+    cdef const uint8_t *value_data
+    cdef Py_ssize_t value_size
+    cdef HeaderView few[FEW_HEADERS]
+    cdef HeaderView *views
+    cdef int header_count
+    cdef int32_t partition          # -1: none was given
+    cdef int32_t needed             # the topic must have more partitions than this
+    cdef int64_t timestamp          # ms
+    cdef Py_ssize_t bound           # record_size_bound
+    cdef Py_buffer key_buffer
+    cdef Py_buffer value_buffer
+
+    cdef int take_headers(self, object headers) except -1
+
+
+cdef int view_headers(object headers, HeaderView *views, Py_ssize_t *header_bytes) noexcept
+cdef tuple checked_header(object item, str where, Py_ssize_t number)
+cdef int64_t small_number(object number) noexcept
+cdef Py_ssize_t batch_size_bound(Prepared record) noexcept
+
+
+cdef Prepared prepare(
+    object topic, object value, object key, object headers, object partition, object timestamp_ms, object on_delivery
+)

@@ -1,0 +1,242 @@
+"""Checks every argument of send() and turns it into pointers and lengths.
+
+Everything that can call Python happens here, before the open batch is looked at. A Prepared object keeps the memory
+alive that its pointers point into, so send() can wait for arena memory before it copies the record.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.long cimport PyLong_AsLongLongAndOverflow
+from cpython.object cimport PyObject
+from cpython.sequence cimport PySequence_Fast_GET_SIZE, PySequence_Fast_ITEMS
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DATA, PyUnicode_GET_LENGTH
+from libc.stdlib cimport calloc, free
+
+from cyproducer.record.encode cimport kafka_record_bound, record_size_bound
+from cyproducer.record.header cimport BATCH_HEADER_BYTES
+from cyproducer.shm.clock cimport realtime_coarse_ms
+
+cdef extern from "Python.h":
+    bint PyUnicode_IS_COMPACT_ASCII(object name) noexcept
+
+cdef enum:
+    LONGEST_HEADER = 1 << 16        # a longer name or value does not fit into an open chunk
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(16)
+@cython.auto_pickle(False)
+cdef class Prepared:
+    def __dealloc__(self):
+        PyBuffer_Release(&self.key_buffer)  # does nothing if the buffer was never taken
+        PyBuffer_Release(&self.value_buffer)
+        if self.views != NULL and self.views != &self.few[0]:
+            free(self.views)
+
+    @property
+    def topic_name(self):
+        return self.topic
+
+    @property
+    def wanted_partition(self):
+        return self.needed
+
+    cdef int take_headers(self, object headers) except -1:
+        cdef tuple all_headers = _as_tuple(headers)
+        cdef Py_ssize_t count = len(all_headers), total = 0, i
+        cdef HeaderView *view
+        cdef tuple item
+        cdef object name, value
+        cdef Py_ssize_t size = 0
+        self.headers = all_headers
+        self.views = &self.few[0]
+        if count > FEW_HEADERS:
+            self.views = <HeaderView *>calloc(count, sizeof(HeaderView))
+            if self.views == NULL:
+                raise MemoryError
+        for i in range(count):
+            view = &self.views[i]
+            item = checked_header(all_headers[i], "headers", i)
+            name, value = item[0], item[1]
+            view.key = <const uint8_t *>PyUnicode_AsUTF8AndSize(name, &size)
+            view.key_length = <int32_t>size
+            total += size
+            if value is None:
+                view.value_length = -1
+                continue
+            if value is not (<tuple>all_headers[i])[1]:  # a copy, which nothing else keeps alive
+                if self.held is None:
+                    self.held = []
+                self.held.append(value)
+            view.value = <const uint8_t *>PyBytes_AS_STRING(value)
+            size = PyBytes_GET_SIZE(value)
+            if size > 0x7fffffff:
+                raise ValueError(f"headers[{i}]: the value has {size} bytes, the format allows {0x7fffffff}")
+            view.value_length = <int32_t>size
+            total += size
+        self.header_count = <int>count
+        self.bound = total
+        return 0
+
+
+cdef int view_headers(object headers, HeaderView *views, Py_ssize_t *header_bytes) noexcept:
+    """Fills `views` from a list or tuple of up to FEW_HEADERS plain (str, bytes or None) tuples.
+
+    Returns their number, and the sum of their lengths in `header_bytes`; -1 for anything else, which take_headers
+    checks. Keeps nothing alive and runs no Python: the views are valid as long as the GIL is held.
+    """
+    cdef Py_ssize_t count, size, i
+    cdef PyObject **items
+    cdef object pair, name, value
+    if type(headers) is not list and type(headers) is not tuple:
+        return -1
+    count = PySequence_Fast_GET_SIZE(headers)
+    if count > FEW_HEADERS:
+        return -1
+    items = PySequence_Fast_ITEMS(headers)
+    header_bytes[0] = 0
+    for i in range(count):
+        pair = <object>items[i]
+        if type(pair) is not tuple or PyTuple_GET_SIZE(pair) != 2:
+            return -1
+        name, value = <object>PyTuple_GET_ITEM(pair, 0), <object>PyTuple_GET_ITEM(pair, 1)
+        # For other strings Python must build the UTF-8 first, which can fail.
+        if type(name) is not str or not PyUnicode_IS_COMPACT_ASCII(name):
+            return -1
+        size = PyUnicode_GET_LENGTH(name)
+        if size > LONGEST_HEADER:
+            return -1
+        views[i].key, views[i].key_length = <const uint8_t *>PyUnicode_DATA(name), <int32_t>size
+        header_bytes[0] += size
+        if value is None:
+            views[i].value_length = -1
+            continue
+        if type(value) is not bytes or PyBytes_GET_SIZE(value) > LONGEST_HEADER:
+            return -1
+        size = PyBytes_GET_SIZE(value)
+        views[i].value, views[i].value_length = <const uint8_t *>PyBytes_AS_STRING(value), <int32_t>size
+        header_bytes[0] += size
+    return <int>count
+
+
+cdef int64_t small_number(object number) noexcept:
+    """Returns an int from 0 to 2^63 - 1; a negative number for anything else: _index checks that. Runs no Python."""
+    cdef int overflow = 0
+    if type(number) is not int:
+        return -1
+    return PyLong_AsLongLongAndOverflow(number, &overflow)
+
+
+cdef tuple _as_tuple(object headers):
+    """Returns a sequence of pairs as a tuple of tuples, which the program cannot change while send() waits."""
+    cdef tuple found
+    if type(headers) is tuple:
+        found = headers
+    elif type(headers) is list:
+        found = tuple(<list>headers)
+    elif isinstance(headers, (str, bytes, dict)) or not hasattr(headers, "__iter__"):
+        raise TypeError(f"headers must be a sequence of (str, bytes or None), not {type(headers).__name__}")
+    else:
+        found = tuple(headers)
+    for item in found:
+        if type(item) is not tuple:
+            return tuple([tuple(item) if isinstance(item, (list, tuple)) else item for item in found])
+    return found
+
+
+cdef tuple checked_header(object item, str where, Py_ssize_t number):
+    """Returns (str, bytes or None) for one header of `send`, `send_async` or `send_array`.
+
+    Buffers are copied: header values are small, and the program may change a buffer while send() waits. Raises
+    TypeError that names the header.
+    """
+    if not isinstance(item, (tuple, list)) or len(item) != 2:
+        raise TypeError(f"{where}[{number}] must be a tuple (str, bytes or None), not {_shown(item)}")
+    name, value = item
+    if not isinstance(name, str):
+        raise TypeError(f"{where}[{number}]: the key must be a str, not {type(name).__name__}")
+    if isinstance(value, (bytearray, memoryview)):
+        value = bytes(value)
+    elif value is not None and not isinstance(value, bytes):
+        raise TypeError(
+            f"{where}[{number}] ({name!r}): the value must be bytes or None, not {type(value).__name__}; encode it"
+        )
+    return name, value
+
+
+cdef object _shown(object item):
+    return f"a {type(item).__name__}" + (f" of {len(item)}" if isinstance(item, tuple) else "")
+
+
+cdef object _take_buffer(Py_buffer *buffer, object data, str what, str serializer):
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise TypeError(
+            f"{what} must be bytes, bytearray, memoryview or None, not {type(data).__name__}; "
+            f"encode it, or set {serializer}"
+        )
+    try:
+        PyObject_GetBuffer(data, buffer, PyBUF_SIMPLE)
+    except BufferError as error:
+        raise TypeError(f"{what}: the memoryview must be contiguous bytes ({error})") from None
+
+
+cdef Py_ssize_t batch_size_bound(Prepared record) noexcept:
+    """Returns what Kafka's Java producer compares with max.request.size: the record's bound in a batch of its own."""
+    return BATCH_HEADER_BYTES + kafka_record_bound(
+        record.key_size, record.value_size, record.views, record.header_count
+    )
+
+
+cdef Prepared prepare(
+    object topic, object value, object key, object headers, object partition, object timestamp_ms, object on_delivery
+):
+    """Checks the arguments after serialization. Raises TypeError or ValueError that names the argument."""
+    cdef Prepared self = Prepared.__new__(Prepared)
+    cdef Py_ssize_t header_bytes = 0
+    if not isinstance(topic, str):
+        raise TypeError(f"topic must be a str, not {type(topic).__name__}")
+    self.topic = topic if type(topic) is str else str.__str__(topic)
+    self.key, self.value, self.on_delivery = key, value, on_delivery
+    self.key_size = self.value_size = -1
+    if type(value) is bytes:
+        self.value_data = <const uint8_t *>PyBytes_AS_STRING(value)
+        self.value_size = PyBytes_GET_SIZE(value)
+    elif value is not None:
+        _take_buffer(&self.value_buffer, value, "value", "value_serializer")
+        self.value_data, self.value_size = <const uint8_t *>self.value_buffer.buf, self.value_buffer.len
+    if type(key) is bytes:
+        self.key_data = <const uint8_t *>PyBytes_AS_STRING(key)
+        self.key_size = PyBytes_GET_SIZE(key)
+    elif key is not None:
+        _take_buffer(&self.key_buffer, key, "key", "key_serializer")
+        self.key_data, self.key_size = <const uint8_t *>self.key_buffer.buf, self.key_buffer.len
+    if headers is not None:
+        self.take_headers(headers)
+        header_bytes = self.bound
+    self.bound = record_size_bound(self.key_size, self.value_size, header_bytes, self.header_count)
+    self.partition = -1
+    if partition is not None:
+        self.partition = <int32_t>_index(partition, "partition", 0x7fffffff)
+        self.needed = self.partition
+    if timestamp_ms is None:
+        self.timestamp = realtime_coarse_ms()
+    else:
+        self.timestamp = _index(timestamp_ms, "timestamp_ms", 0x7fffffffffffffff)
+    if on_delivery is not None and not callable(on_delivery):
+        raise TypeError(f"on_delivery must be callable, not {type(on_delivery).__name__}")
+    return self
+
+
+cdef int64_t _index(object number, str what, int64_t largest) except -1:
+    cdef int64_t found
+    if type(number) is not int:
+        if isinstance(number, bool) or not hasattr(number, "__index__"):
+            raise TypeError(f"{what} must be an int or None, not {type(number).__name__}")
+        number = number.__index__()
+    if not 0 <= number <= largest:
+        raise ValueError(f"{what} must be from 0 to {largest}, not {number}")
+    found = number
+    return found

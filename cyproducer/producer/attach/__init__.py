@@ -1,0 +1,1 @@
+"""Finds or starts a sender and attaches to it."""

@@ -1,0 +1,77 @@
+"""Computes where the sender for a producer's settings listens.
+
+A forked worker pays a page fault for nearly every page that it touches first. So the address is computed when the
+producer is created, before the fork, and is used as long as nothing that it depends on has changed.
+"""
+
+import os
+import sys
+from typing import Any
+
+from cyproducer.config.settings import Settings
+from cyproducer.host import control_messages, rendezvous
+from cyproducer.host.process_identity import process_environment
+from cyproducer.host.rendezvous import ProcessEnvironment, Rendezvous, RendezvousError
+from cyproducer.shm.arena_region import LAYOUT_VERSION
+
+__all__ = ["Address"]
+
+
+class Address:
+    """The address of one producer's sender. `hello`: the encoded part of the attach message about the settings.
+
+    For the encoding see host/control_messages.py. A sender that the setting `sender` names must agree with the sender
+    settings that were given explicitly; any other sender must agree with all of them.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        named = settings.sender is not None
+        self._expected = rendezvous.public_settings(
+            settings.explicit_sender_settings() if named else settings.sender_settings()
+        )
+        self.hello = control_messages.encode(
+            {
+                "op": "attach",
+                "layout": LAYOUT_VERSION,
+                "app": _application_name(),
+                "settings": settings.front_end_settings(),
+                "sender_settings": self._expected,
+            }
+        )
+        self._depends_on: tuple[Any, ...] | None = None
+        self._found: tuple[Rendezvous, dict[str, Any]] | None = None
+        if not named:
+            try:
+                self._find(process_environment(), make=False)
+            except (OSError, RendezvousError):
+                pass  # the first use tries again and raises the error
+
+    def find(self, again: bool = False) -> tuple[Rendezvous, dict[str, Any]]:
+        """Returns (rendezvous, the sender's identity). `again`: compute it anew, because no sender listens there.
+
+        Creates the runtime directory. Raises RendezvousError.
+        """
+        now = process_environment()
+        if again or self._found is None or now != self._depends_on:
+            self._find(now, make=True)
+        assert self._found is not None
+        return self._found
+
+    def other_sockets(self) -> list[str]:
+        """Returns the sockets of this sender in other runtime directories of the user.
+
+        There is one if a sender was started while the present directory could not be used. Raises RendezvousError.
+        """
+        place, description = self.find()
+        return [other.socket for other in rendezvous.places_in_use(description) if other != place]
+
+    def _find(self, where: tuple[Any, ...], make: bool) -> None:
+        directory = rendezvous.runtime_directory(make=make)
+        description = rendezvous.identity(LAYOUT_VERSION, self._expected, ProcessEnvironment.of(where))
+        self._found = rendezvous.of_sender(directory, description), description
+        self._depends_on = where
+
+
+def _application_name() -> str:
+    name = os.path.basename(sys.argv[0]) if getattr(sys, "argv", None) else ""
+    return ("".join(c for c in name if c.isprintable()) or os.path.basename(sys.executable or "python"))[:100]

@@ -1,0 +1,365 @@
+"""Starts a sender process from inside an application, without running any of the application's Python code.
+
+It uses posix_spawn of a plain interpreter: the application's handlers, locks and memory are not forked. The spawned
+process forks once more, so that the sender is not a child of the application. The application does not have to reap
+it, and a signal to the application's process group does not end it. A handler that reaps every child (gunicorn's)
+only sees exit status 0.
+"""
+
+import errno
+import fcntl
+import importlib.util
+import json
+import os
+import re
+import signal
+import sys
+import time
+from typing import Any
+
+from cyproducer import errors
+from cyproducer.errors import SenderUnavailableError
+from cyproducer.host.poll import wait_readable
+from cyproducer.host.rendezvous import Rendezvous, open_private
+from cyproducer.producer.attach.interrupts import pass_on
+from cyproducer.shm.build import SANITIZED
+from cyproducer.shm.crash import DEBUG, crashpoint
+
+__all__ = ["SpawnLock", "Spawned", "interpreters", "spawn_sender"]
+
+_PACKAGE_PARENT = os.path.dirname(os.path.dirname(os.path.abspath(errors.__file__)))
+_PYTHON_NAME = re.compile(r"(python|pypy)[0-9.]*[a-z]*(-[a-z]+)?")
+# LD_LIBRARY_PATH: needed by a Python whose shared library is not in a standard directory.
+_ENVIRONMENT = ["PATH", "LANG", "LC_ALL", "TZ", "HOME", "TMPDIR", "LD_LIBRARY_PATH"]
+if SANITIZED:
+    _ENVIRONMENT += ["LD_PRELOAD", "ASAN_OPTIONS", "UBSAN_OPTIONS"]
+_GUARD = "CYPRODUCER_SPAWNED"
+_DESCRIPTORS = 4
+# EBADF: from posix_spawn it means a descriptor number above the limit of this process.
+_SHORTAGES = (errno.EAGAIN, errno.EBADF, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+_LOG_TAIL_BYTES = 2000
+#: The holder of the lock shows every 0.1 s that it runs. After this time without that, others may start a sender.
+SILENCE_S = 2.0
+_BEATS = 1000
+_FIRST_PROCESS_S = 1.0
+# At the end of sys.path: a site-packages directory must not shadow the standard library.
+_BOOTSTRAP = """
+import os, sys
+try:
+    if sys.implementation.cache_tag != {tag!r}:
+        os.write(1, b'{{"interpreter": "%s"}}' % sys.implementation.cache_tag.encode())
+    elif os.fork() == 0:
+        try:
+            open('/proc/self/comm', 'w').write('cyp-supervisor')
+        except OSError:
+            pass
+        sys.path += {paths!r}
+        from cyproducer.sender.process.main import main
+        main()
+except BaseException:
+    sys.excepthook(*sys.exc_info())
+finally:
+    try:
+        sys.stderr.flush()
+    finally:
+        os._exit(0)
+""".strip()
+
+
+class SpawnLock:
+    """The right to start a sender for a rendezvous: if many processes find none, only one of them starts it.
+
+    The holder shows that it runs by beat(), which changes the size of the file. A holder that does not call it for two
+    seconds (it is stopped, or its thread does not run) loses the lock: others remove the file and lock a new one.
+    If it continues after that, two senders are started, and the election leaves one of them.
+    """
+
+    _held: "set[SpawnLock]" = set()  # noqa: RUF012 - one per process; emptied in a forked child
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.fd = -1
+        self._seen: tuple[int, int, int] | None = None
+        self._silent_since = 0.0
+        self._beats = 0
+
+    def beat(self) -> bool:
+        """Shows that the holder runs. Returns False if another process has taken the lock; it is released then."""
+        try:
+            if os.path.samestat(os.fstat(self.fd), os.stat(self.path, follow_symlinks=False)):
+                self._beats = (self._beats + 1) % _BEATS
+                try:
+                    os.ftruncate(self.fd, self._beats)
+                except OSError as error:  # RLIMIT_FSIZE: others may take the lock, which does little harm
+                    pass_on(error)
+                return True
+        except FileNotFoundError:
+            pass
+        self.release()
+        return False
+
+    def try_acquire(self) -> bool:
+        """Takes the lock if it is free. Returns whether it holds it. Raises OSError if the file cannot be created."""
+        if self.fd >= 0:
+            return True
+        fd = open_private(self.path, os.O_RDWR)
+        try:
+            same = self._lock(fd)
+        except BaseException:
+            os.close(fd)
+            raise
+        if not same:
+            os.close(fd)
+            return False
+        self.fd = fd
+        SpawnLock._held.add(self)
+        if DEBUG:
+            crashpoint("attach.spawn-lock-taken")
+        return True
+
+    def _lock(self, fd: int) -> bool:
+        """Locks the open file. Returns False if another process holds it, or another file is at the path."""
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return os.path.samestat(os.fstat(fd), os.stat(self.path, follow_symlinks=False))
+        except BlockingIOError as error:
+            pass_on(error)
+            self._watch_holder(os.fstat(fd))
+            return False
+        except FileNotFoundError as error:
+            pass_on(error)
+            return False
+
+    def _watch_holder(self, file: os.stat_result) -> None:
+        """Removes the file of a holder that has not called beat() for SILENCE_S."""
+        now = time.monotonic()
+        seen = file.st_dev, file.st_ino, file.st_size
+        if seen != self._seen:
+            self._seen, self._silent_since = seen, now
+        elif now - self._silent_since >= SILENCE_S:
+            self._seen = None
+            try:
+                # Between the two calls another process may do the same. Two processes may then start a sender.
+                if os.path.samestat(file, os.stat(self.path, follow_symlinks=False)):
+                    os.unlink(self.path)
+            except FileNotFoundError:
+                pass
+
+    def release(self) -> None:
+        """Unlocks, and unlinks the file unless it belongs to another process. Does nothing if called again."""
+        if self.fd < 0:
+            return
+        fd, self.fd = self.fd, -1
+        SpawnLock._held.discard(self)
+        try:
+            if os.path.samestat(os.fstat(fd), os.stat(self.path, follow_symlinks=False)):
+                os.unlink(self.path)
+        except FileNotFoundError:
+            pass
+        # close() alone does not unlock if a forked child holds the same open file description.
+        fcntl.flock(fd, fcntl.LOCK_UN)
+        os.close(fd)
+
+    @classmethod
+    def _forget_in_child(cls) -> None:
+        held, cls._held = cls._held, set()
+        for lock in held:
+            fd, lock.fd = lock.fd, -1
+            os.close(fd)
+
+
+os.register_at_fork(after_in_child=SpawnLock._forget_in_child)
+
+
+def interpreters() -> list[str]:
+    """Returns paths that may be an interpreter like this one, the most likely first.
+
+    Under uWSGI `sys.executable` is the server, and in a frozen application it is the application. So only files with
+    the name of an interpreter are returned. Raises SenderUnavailableError if there is none.
+    """
+    chosen = os.environ.get("CYPRODUCER_PYTHON", "")
+    if chosen:
+        if not _is_executable(chosen):
+            raise SenderUnavailableError(
+                f"CYPRODUCER_PYTHON={chosen} is not an executable file; set it to a Python interpreter"
+            )
+        return [os.path.abspath(chosen)]
+    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    candidates = []
+    if not getattr(sys, "frozen", False):
+        candidates += [sys.executable, getattr(sys, "_base_executable", "")]
+    for prefix in (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix):
+        candidates += [os.path.join(prefix, "bin", name) for name in (version, "python3", "python")]
+    candidates += [os.path.join(path, version) for path in os.get_exec_path() if os.path.isabs(path)]
+    found = [
+        path
+        for path in dict.fromkeys(candidates)
+        if path and _PYTHON_NAME.fullmatch(os.path.basename(path)) and _is_executable(path)
+    ]
+    if not found:
+        raise SenderUnavailableError(
+            f"no Python interpreter was found to run the sender (this program is {sys.executable!r}); "
+            f"set CYPRODUCER_PYTHON to a Python {version.removeprefix('python')}"
+        )
+    return found
+
+
+def _paths() -> list[str]:
+    """Returns the directories from which the sender imports this package and the compression library."""
+    library = importlib.util.find_spec("cramjam")
+    origin = library.origin if library else None
+    return list(dict.fromkeys([_PACKAGE_PARENT, *([os.path.dirname(os.path.dirname(origin))] if origin else [])]))
+
+
+def _is_executable(path: str) -> bool:
+    return os.path.isfile(path) and os.access(path, os.X_OK)
+
+
+class Spawned:
+    """A sender that is starting.
+
+    `fd` becomes readable when the sender reports. `pid` is the spawned process, which forks the sender and ends.
+    """
+
+    def __init__(self, pid: int, fd: int, log: str, log_size: int, python: str) -> None:
+        self.pid = pid
+        self.fd = fd
+        self.python = python
+        self._log = log
+        self._log_size = log_size
+        self._text = b""
+
+    def news(self) -> dict[str, Any] | None:
+        """Returns the report of the process; {} if it ended without one; None if there is none yet."""
+        self._reap()
+        if self.fd < 0:
+            return {}
+        try:
+            data = os.read(self.fd, 65536)
+        except BlockingIOError:
+            return None
+        if data:
+            self._text += data
+        try:
+            report = json.loads(self._text)
+        except ValueError:
+            report = None
+        if isinstance(report, dict):
+            self.close()
+            return report
+        if not data:
+            self.close()
+            return {}
+        return None
+
+    def log_tail(self) -> str:
+        """Returns the end of what was logged since the start, at most 2000 bytes.
+
+        If the log has nothing, returns what the process wrote instead of a report.
+        """
+        try:
+            with open(self._log, "rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                start = self._log_size if size >= self._log_size else 0
+                file.seek(max(start, size - _LOG_TAIL_BYTES))
+                text = file.read()
+        except OSError:
+            text = b""
+        return (text or self._text).decode(errors="replace").strip()
+
+    def _reap(self) -> None:
+        if self.pid > 0:
+            try:
+                pid, _ = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:
+                pid = self.pid  # the application has reaped it, or ignores SIGCHLD
+            if pid:
+                self.pid = 0
+
+    def close(self) -> None:
+        """Closes `fd` and waits for process `pid`, which ends at once. Does nothing if called again."""
+        if self.fd >= 0:
+            fd, self.fd = self.fd, -1
+            os.close(fd)
+        self._reap()
+        if self.pid > 0:
+            try:
+                pidfd = os.pidfd_open(self.pid)
+            except OSError:
+                return
+            wait_readable([pidfd], _FIRST_PROCESS_S)
+            os.close(pidfd)
+            self._reap()
+
+
+def spawn_sender(python: str, rendezvous: Rendezvous, order: dict[str, Any]) -> Spawned:
+    """Starts `python` as a sender; `order` (settings and more) is its standard input, as JSON.
+
+    Raises SenderUnavailableError if this process was itself started as a sender (a program that was mistaken for an
+    interpreter) or a resource limit is reached, and OSError if `python` cannot be run.
+    """
+    if os.environ.get(_GUARD):
+        raise SenderUnavailableError(
+            f"this process ({sys.executable}) was started to be a sender, but it is not a Python interpreter; "
+            "set CYPRODUCER_PYTHON to a Python interpreter"
+        )
+    environment = {
+        name: value for name, value in os.environ.items() if name in _ENVIRONMENT or name.startswith("CYPRODUCER_")
+    }
+    environment[_GUARD] = "1"
+    code = _BOOTSTRAP.format(tag=sys.implementation.cache_tag, paths=_paths())
+    arguments = [python, "-I", "-S", "-c", code, "cyproducer-sender", os.path.basename(rendezvous.stem)]
+    opened: list[int] = []
+    try:
+        stdin, report, stdout, log = _descriptors(order, rendezvous.log, opened)
+        log_size = os.fstat(log).st_size
+        pid = os.posix_spawn(
+            python,
+            arguments,
+            environment,
+            setsid=True,
+            setsigmask=[],
+            setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
+            file_actions=_file_actions(stdin, stdout, log),
+        )
+        opened.remove(report)
+        if DEBUG:
+            crashpoint("attach.sender-spawned")
+        return Spawned(pid, report, rendezvous.log, log_size, python)
+    except OSError as error:
+        pass_on(error)
+        if len(opened) == _DESCRIPTORS and error.errno not in _SHORTAGES:
+            raise
+        text = f"cannot start a sender: {error.strerror}; check the limits of this process (ulimit -n, -u, -v)"
+        raise SenderUnavailableError(text) from error
+    finally:
+        for fd in opened:
+            os.close(fd)
+
+
+def _descriptors(order: dict[str, Any], log: str, opened: list[int]) -> tuple[int, int, int, int]:
+    """Returns the descriptors (order, read end of the report, write end of the report, log). Adds them to `opened`."""
+    # A memfd, not a pipe: it takes settings of any size, and writing never waits for a reader.
+    try:
+        opened.append(os.memfd_create("cyproducer-order", os.MFD_CLOEXEC))
+    except OSError as error:
+        pass_on(error)
+        raise OSError(error.errno, f"memfd_create: {error.strerror}") from None
+    os.write(opened[0], json.dumps(order).encode())
+    os.lseek(opened[0], 0, os.SEEK_SET)
+    opened.extend(os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK))
+    opened.append(open_private(log, os.O_WRONLY | os.O_APPEND))
+    order_fd, report, stdout, log_fd = opened
+    return order_fd, report, stdout, log_fd
+
+
+def _file_actions(stdin: int, stdout: int, log: int) -> list[tuple[int, ...]]:
+    # First to numbers above all of them, so that none overwrites another: 0-2 may be closed in a daemon, and reused.
+    free = max(stdin, stdout, log, 2) + 1
+    actions: list[tuple[int, ...]] = []
+    for at, fd in enumerate((stdin, stdout, log)):
+        actions.append((os.POSIX_SPAWN_DUP2, fd, free + at))
+    for at in range(3):
+        actions.append((os.POSIX_SPAWN_DUP2, free + at, at))
+        actions.append((os.POSIX_SPAWN_CLOSE, free + at))
+    return actions

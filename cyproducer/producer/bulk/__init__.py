@@ -1,0 +1,1 @@
+"""Implements `send_array` and `send_arrow`: columns become record batches."""

@@ -1,0 +1,560 @@
+"""Checks the arguments of `send_array` and the columns of `send_arrow` and combines them as `Rows`.
+
+Every wrong argument raises TypeError or ValueError here, before any row is queued. The message names the argument and
+the row, or the argument's type and length.
+"""
+
+cimport cython
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memcmp
+
+from cyproducer.producer.arena.send_arguments cimport checked_header
+from cyproducer.producer.bulk.arrow cimport ArrowData, Piece, arrow_data, arrow_data_or_none
+from cyproducer.producer.bulk.columns cimport (
+    SEGMENT_NULL,
+    SEGMENT_OFFSETS64,
+    Column,
+    Memory,
+    Segment,
+    column_of_buffer,
+    column_of_integers,
+    column_of_list,
+    column_of_pair,
+    constant_column,
+    null_column,
+    refuse_timestamps,
+    segment_get,
+)
+from cyproducer.record.encode cimport kafka_record_bound, put_nullable
+from cyproducer.record.varint cimport put_varint
+from cyproducer.shm.layout cimport CYP_TOPICS_MAX
+
+from operator import index as _index
+
+from cyproducer.producer.bulk.columns import describe
+
+_HEADERS_TYPE = "list<struct<key: string, value: binary>>"
+TABLE_COLUMNS = ("value", "key", "headers", "partition", "timestamp", "topic")
+
+
+@cython.final
+cdef class Rows:
+    """The records to send, one per row, in order."""
+
+    def __cinit__(self, Py_ssize_t rows):
+        self.rows = rows
+        self.partition = -1
+        self.timestamp = -1
+        self._keep = []
+
+    cdef int seek(self, Py_ssize_t row, Cursor *cursor) noexcept nogil:
+        """Points `cursor` at the segments that hold `row`."""
+        cursor.value = self.value.segment_of(row)
+        cursor.key = self.key.segment_of(row)
+        cursor.headers = self.headers.segment_of(row)
+        cursor.end = min(
+            cursor.value.start + cursor.value.rows,
+            min(cursor.key.start + cursor.key.rows, cursor.headers.start + cursor.headers.rows),
+        )
+        return 0
+
+    cdef bint is_plain(self) noexcept:
+        """Returns whether there are only values: no keys, headers or topics, one partition and timestamp for all."""
+        cdef Py_ssize_t at
+        for at in range(self.key.segment_count):
+            if self.key.segments[at].kind != SEGMENT_NULL:
+                return False
+        for at in range(self.headers.segment_count):
+            if self.headers.segments[at].kind != SEGMENT_NULL:
+                return False
+        return self.topic_of == NULL and self.partitions == NULL and self.timestamps == NULL
+
+    cdef Py_ssize_t row_size(self, const Cursor *cursor, Py_ssize_t row) noexcept nogil:
+        """Returns the bytes of the row's key, value and header section."""
+        cdef const uint8_t *data = NULL
+        cdef Py_ssize_t value = segment_get(cursor.value, row - cursor.value.start, &data)
+        cdef Py_ssize_t key = segment_get(cursor.key, row - cursor.key.start, &data)
+        cdef Py_ssize_t headers = segment_get(cursor.headers, row - cursor.headers.start, &data)
+        return max(value, 0) + max(key, 0) + max(headers, 1)
+
+    def bound(self):
+        """Returns an upper bound for the bytes of a row's key, value and headers."""
+        return max(self.value.longest(), 0) + max(self.key.longest(), 0) + max(self.headers.longest(), 1)
+
+    cdef Py_ssize_t _record_bound(self, const Cursor *cursor, Py_ssize_t row) noexcept nogil:
+        """Returns `kafka_record_bound` of a row, in bytes."""
+        cdef const uint8_t *data = NULL
+        cdef Py_ssize_t value = segment_get(cursor.value, row - cursor.value.start, &data)
+        cdef Py_ssize_t key = segment_get(cursor.key, row - cursor.key.start, &data)
+        cdef Py_ssize_t headers = segment_get(cursor.headers, row - cursor.headers.start, &data)
+        return kafka_record_bound(key, value, NULL, 0) + max(headers, 1) - 1
+
+    def largest(self):
+        """Returns (row, `kafka_record_bound`) of the row with the largest bound; (-1, -1) if there are no rows."""
+        cdef Py_ssize_t row = 0, at = -1, size, most = -1
+        cdef Cursor cursor
+        with nogil:
+            while row < self.rows:
+                self.seek(row, &cursor)
+                for row in range(row, cursor.end):
+                    size = self._record_bound(&cursor, row)
+                    if size > most:
+                        most = size
+                        at = row
+                row = cursor.end
+        return at, most
+
+    def partitions_needed(self):
+        """Returns, for each topic, the largest partition that its rows name, at least 0."""
+        cdef Py_ssize_t row, topic = 0
+        cdef list needed = [max(self.partition, 0)] * len(self.topics)
+        cdef Memory memory = Memory(len(self.topics) * sizeof(int32_t))
+        cdef int32_t *most = <int32_t *> memory.data
+        if self.partitions == NULL:
+            return needed
+        with nogil:
+            for row in range(self.rows):
+                if self.topic_of != NULL:
+                    topic = self.topic_of[row]
+                most[topic] = max(most[topic], self.partitions[row])
+        return [most[topic] for topic in range(len(self.topics))]
+
+    def to_list(self):
+        """Returns tuples (topic, value, key, header section, partition, timestamp), for tests."""
+        values, keys, headers = self.value.to_list(), self.key.to_list(), self.headers.to_list()
+        return [
+            (
+                self.topics[0 if self.topic_of == NULL else self.topic_of[row]],
+                values[row], keys[row], headers[row],
+                self.partition if self.partitions == NULL else self.partitions[row],
+                self.timestamp if self.timestamps == NULL else self.timestamps[row],
+            )
+            for row in range(self.rows)
+        ]
+
+
+def parse_arrays(topic, values, keys=None, partition=None, timestamps_ms=None, headers=None):
+    """Makes `rows_of_arrays` callable from Python."""
+    return rows_of_arrays(topic, values, keys, partition, timestamps_ms, headers)
+
+
+def parse_table(table, topic=None):
+    """Makes `rows_of_table` callable from Python."""
+    return rows_of_table(table, topic)
+
+
+cdef Rows rows_of_arrays(
+    str topic, object values, object keys, object partition, object timestamps_ms, object headers
+):
+    """Returns the rows for the arguments of `send_array`."""
+    if values is None:
+        raise TypeError("values: expected an array, got None; for records without value give a list of None")
+    cdef Column value = _bytes_column(values, "values")
+    cdef Rows rows = Rows(value.rows)
+    rows.topics = [topic]
+    rows.value = value
+    rows.key = null_column(rows.rows, "keys") if keys is None else _bytes_column(keys, "keys")
+    _same_rows(rows.key, rows.rows)
+    _set_partitions(rows, partition)
+    _set_timestamps(rows, timestamps_ms)
+    rows.headers = _header_column(headers, rows.rows)
+    return rows
+
+
+cdef Rows rows_of_table(object table, str topic):
+    """Returns the rows for the columns of a table. The argument `topic` takes precedence over a column `topic`."""
+    cdef ArrowData data = arrow_data(table, "table")
+    cdef dict columns = _table_columns(data)
+    cdef Rows rows = Rows(data.rows)
+    if "value" not in columns:
+        raise ValueError(f"table: no column 'value'; its columns are {data.child_names()}")
+    rows.value = _accept_bytes((<ArrowData> columns["value"]).column())
+    if "key" in columns:
+        rows.key = _accept_bytes((<ArrowData> columns["key"]).column())
+    else:
+        rows.key = null_column(rows.rows, "key")
+    if "partition" in columns:
+        _set_partitions(rows, (<ArrowData> columns["partition"]).column())
+    if "timestamp" in columns:
+        _set_timestamps(rows, (<ArrowData> columns["timestamp"]).column())
+    if "headers" in columns:
+        rows.headers = _headers_of_lists(columns["headers"])
+    else:
+        rows.headers = null_column(rows.rows, "headers")
+    if topic is not None:
+        rows.topics = [topic]
+    elif "topic" in columns:
+        _set_topics(rows, (<ArrowData> columns["topic"]).column())
+    else:
+        raise ValueError("table: there is neither a column 'topic' nor the argument topic; give one of them")
+    return rows
+
+
+cdef dict _table_columns(ArrowData data):
+    """Returns name -> ArrowData of a table's columns. Raises ValueError for an unknown or duplicate column."""
+    cdef Py_ssize_t piece, row
+    columns = {}
+    if not data.is_struct():
+        raise TypeError(
+            f"table: expected rows of named columns (a table or record batch), got {data.type_name()}"
+        )
+    for at, name in enumerate(data.child_names()):
+        if name not in TABLE_COLUMNS:
+            raise ValueError(
+                f"table: column {name!r} is not part of a Kafka record; remove it or rename it to one of "
+                f"{', '.join(TABLE_COLUMNS)}"
+            )
+        if name in columns:
+            raise ValueError(f"table: column {name!r} occurs twice; remove one of them")
+        columns[name] = data.child(at, f"column {name!r}")
+    for piece in range(data.piece_count):
+        for row in range(data.pieces[piece].rows):
+            if data.is_null_at(piece, row):
+                raise ValueError(
+                    f"table: row {row} of chunk {piece} is null as a whole; remove it, or make only its value null"
+                )
+    return columns
+
+
+cdef Column _bytes_column(object values, str name):
+    """Reads `values` or `keys` of any supported kind."""
+    if isinstance(values, (list, tuple)):
+        if isinstance(values, tuple) and len(values) == 2 and not isinstance(values[1], (bytes, type(None))):
+            offsets = values[1]
+            numbers = arrow_data_or_none(offsets, f"{name} offsets")
+            if numbers is not None:
+                offsets = _one_segment((<ArrowData> numbers).column())
+            return column_of_pair(values[0], offsets, name)
+        return column_of_list(values, name)
+    cdef ArrowData data = arrow_data_or_none(values, name)
+    if data is None:
+        return column_of_buffer(values, name)
+    return _accept_bytes(data.column())
+
+
+cdef Column _one_segment(Column column):
+    """Returns a column of integers with one segment. Copies one that has several (a chunked array)."""
+    cdef int64_t *copy
+    cdef Segment *segment
+    cdef Column whole
+    if column.segment_count <= 1:
+        return column
+    whole = Column(column.name, column.type, False)
+    copy = <int64_t *> whole.own(column.rows * sizeof(int64_t))
+    column.copy_integers(copy, -1)
+    whole.number = c"i"
+    segment = whole.add_segment(column.segments[0].kind, column.rows)
+    segment.data = <const uint8_t *> copy
+    segment.stride = segment.width = sizeof(int64_t)
+    return whole
+
+
+cdef Column _accept_bytes(Column column):
+    """Returns the column if it holds bytes. Raises TypeError for numbers, ValueError for malformed offsets."""
+    if not column.is_bytes:
+        raise TypeError(
+            f"{column.name}: expected a binary or string type (binary, string, their large_ and _view forms, "
+            f"fixed_size_binary), got {column.type}"
+        )
+    if column.longest() < -1:
+        raise ValueError(f"{column.name}: the offsets of the {column.type} column do not ascend")
+    return column
+
+
+cdef int _same_rows(Column column, Py_ssize_t rows) except -1:
+    if column.rows != rows:
+        raise ValueError(f"{column.name}: {column.rows} rows ({column.type}), but there are {rows} values")
+    return 0
+
+
+cdef Column _number_column(object numbers, str name, Py_ssize_t rows):
+    cdef Column column
+    if isinstance(numbers, Column):
+        column = numbers
+    else:
+        data = arrow_data_or_none(numbers, name)
+        column = column_of_integers(numbers, name) if data is None else (<ArrowData> data).column()
+    _same_rows(column, rows)
+    return column
+
+
+cdef bint _is_scalar(object number) except -1:
+    return hasattr(type(number), "__index__") and not getattr(number, "ndim", 0)
+
+
+cdef int64_t _scalar(object number, str name, int64_t most) except -1:
+    if isinstance(number, bool):
+        raise TypeError(f"{name}: expected int, got bool")
+    number = _index(number)
+    if not 0 <= number <= most:
+        raise ValueError(f"{name}: {number} is not from 0 to {most}")
+    return number
+
+
+cdef int _set_partitions(Rows rows, object partition) except -1:
+    """Sets the partitions: None, one number for all rows, or a number or null for each row."""
+    cdef Column column
+    cdef Memory wide, narrow
+    cdef Py_ssize_t row, bad = -1
+    cdef int64_t number
+    cdef const int64_t *source
+    if partition is None:
+        return 0
+    if _is_scalar(partition):
+        rows.partition = <int32_t> _scalar(partition, "partition", INT32_MAX)
+        return 0
+    column = _number_column(partition, "partition", rows.rows)
+    refuse_timestamps(column)
+    wide = Memory(rows.rows * sizeof(int64_t))
+    narrow = Memory(rows.rows * sizeof(int32_t))
+    source = <const int64_t *> wide.data
+    column.copy_integers(<int64_t *> wide.data, INT64_MIN)
+    rows.partitions = <int32_t *> narrow.data
+    rows._keep.append(narrow)
+    with nogil:
+        for row in range(rows.rows):
+            number = source[row]
+            rows.partitions[row] = <int32_t> number if number != INT64_MIN else -1
+            if number != INT64_MIN and not 0 <= number <= INT32_MAX:
+                bad = row
+                break
+    if bad >= 0:
+        raise ValueError(f"{column.name}[{bad}]: {source[bad]} is not from 0 to {INT32_MAX}")
+    return 0
+
+
+cdef int _set_timestamps(Rows rows, object timestamps) except -1:
+    """Sets the timestamps: None, one time for all rows, or a time or null for each row.
+
+    Timestamps of other units are rounded down to ms.
+    """
+    cdef Column column
+    cdef Memory memory
+    cdef Py_ssize_t row, bad = -1
+    cdef int64_t *times
+    cdef int64_t multiplier, divisor, quotient
+    if timestamps is None:
+        return 0
+    if _is_scalar(timestamps):
+        rows.timestamp = _scalar(timestamps, "timestamps_ms", INT64_MAX)
+        return 0
+    column = _number_column(timestamps, "timestamps_ms", rows.rows)
+    multiplier = column.ms_multiplier or 1
+    divisor = column.ms_divisor or 1
+    memory = Memory(rows.rows * sizeof(int64_t))
+    times = <int64_t *> memory.data
+    column.copy_integers(times, INT64_MIN)
+    rows.timestamps = times
+    rows._keep.append(memory)
+    with nogil:
+        for row in range(rows.rows):
+            if times[row] == INT64_MIN:  # null, and NumPy's NaT
+                times[row] = -1
+                continue
+            if times[row] < 0 or times[row] > INT64_MAX // multiplier:
+                bad = row
+                break
+            quotient = times[row] * multiplier
+            times[row] = quotient // divisor
+    if bad >= 0:
+        raise ValueError(
+            f"{column.name}[{bad}]: {times[bad]} is not a valid timestamp; it must be 0 or later, in ms since 1970"
+        )
+    return 0
+
+
+cdef bytes _encode_headers(object headers, str where):
+    """Returns the encoded header section of a record for a list of (str, bytes or None)."""
+    cdef bytearray space
+    cdef uint8_t *start
+    cdef uint8_t *at
+    cdef const uint8_t *data
+    if headers is None:
+        return b"\0"
+    if not isinstance(headers, (list, tuple)):
+        raise TypeError(f"{where}: expected a list of (str, bytes) pairs, got {type(headers).__name__}")
+    pairs = []
+    size = 5
+    for number, pair in enumerate(headers):
+        key, value = checked_header(pair, where, number)
+        pairs.append((key.encode(), value))
+        size += 10 + 4 * len(key) + (0 if value is None else len(value))
+    space = bytearray(size)
+    start = space
+    at = put_varint(start, <int32_t> len(pairs))
+    for key, value in pairs:
+        data = key
+        at = put_nullable(at, data, len(key))
+        if value is None:
+            at = put_nullable(at, NULL, -1)
+        else:
+            data = value
+            at = put_nullable(at, data, len(value))
+    return bytes(space[:at - start])
+
+
+cdef Column _header_column(object headers, Py_ssize_t rows):
+    """Reads headers: None, a list of pairs for all rows, a list of such lists, or an Arrow list of structs."""
+    if headers is None:
+        return null_column(rows, "headers")
+    data = arrow_data_or_none(headers, "headers")
+    if data is not None:
+        column = _headers_of_lists(data)
+        _same_rows(column, rows)
+        return column
+    if not isinstance(headers, (list, tuple)):
+        raise TypeError(
+            "headers: expected a list of (str, bytes) pairs for all rows, a list of such lists, "
+            f"or an Arrow list of struct<key, value>, got {describe(headers)}"
+        )
+    if all(isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) for pair in headers):
+        if not headers:
+            return null_column(rows, "headers")
+        return constant_column(_encode_headers(headers, "headers"), rows, "headers")
+    sections = [_encode_headers(each, f"headers[{row}]") for row, each in enumerate(headers)]
+    column = column_of_list(sections, "headers")
+    _same_rows(column, rows)
+    return column
+
+
+cdef Column _headers_of_lists(ArrowData lists):
+    """Encodes header sections from Arrow's list<struct<key: string, value: binary>> or map<string, binary>."""
+    cdef str spelling = lists.format()
+    cdef ArrowData entries
+    cdef Column keys, values, column
+    cdef Py_ssize_t piece, base = 0
+    if spelling not in ("+l", "+L", "+m"):
+        raise TypeError(f"{lists.name}: expected {_HEADERS_TYPE}, got {lists.type_name()}")
+    entries = lists.list_child(lists.name)
+    if entries.format() != "+s" or len(entries.child_names()) != 2:
+        raise TypeError(f"{lists.name}: expected {_HEADERS_TYPE}, got an Arrow list of {entries.type_name()}")
+    names = entries.child_names()
+    if spelling != "+m" and sorted(names) != ["key", "value"]:
+        raise TypeError(f"{lists.name}: a header's fields are 'key' and 'value', got {names}")
+    first = 0 if spelling == "+m" else names.index("key")
+    keys = _accept_bytes(entries.child(first, f"{lists.name} key").column())
+    values = _accept_bytes(entries.child(1 - first, f"{lists.name} value").column())
+    column = Column(lists.name, "headers", False)
+    for piece in range(lists.piece_count):
+        if lists.pieces[piece].rows:
+            _encode_lists(column, lists, piece, entries, base, keys, values, spelling == "+L")
+        base += entries.pieces[piece].rows
+    return column
+
+
+cdef int _encode_lists(
+    Column column, ArrowData lists, Py_ssize_t piece, ArrowData entries, Py_ssize_t base, Column keys,
+    Column values, bint wide,
+) except -1:
+    """Adds the header sections of an array of lists. Its elements are the rows from `base` on of keys and values."""
+    cdef const Piece *where = &lists.pieces[piece]
+    cdef const int32_t *offsets32 = <const int32_t *> where.array.buffers[1] + where.offset
+    cdef const int64_t *offsets64 = <const int64_t *> where.array.buffers[1] + where.offset
+    cdef Py_ssize_t first = offsets64[0] if wide else offsets32[0]
+    cdef Py_ssize_t last = offsets64[where.rows] if wide else offsets32[where.rows]
+    cdef Py_ssize_t space = 5 * where.rows, row, element, end, bad = -1
+    cdef int64_t *ends = <int64_t *> column.own((where.rows + 1) * sizeof(int64_t))
+    cdef const uint8_t *data = NULL
+    cdef uint8_t *start
+    cdef uint8_t *at
+    cdef Segment *segment
+    for element in range(first, last):
+        space += 10 + max(_get(keys, base + element, &data), 0) + max(_get(values, base + element, &data), 0)
+    start = at = <uint8_t *> column.own(space)
+    for row in range(where.rows):
+        element = offsets64[row] if wide else offsets32[row]
+        end = offsets64[row + 1] if wide else offsets32[row + 1]
+        if lists.is_null_at(piece, row):
+            end = element
+        at = put_varint(at, <int32_t> (end - element))
+        for element in range(element, end):
+            if _get(keys, base + element, &data) < 0 or entries.is_null_at(piece, element):
+                bad = row
+                break
+            at = put_nullable(at, data, _get(keys, base + element, &data))
+            at = put_nullable(at, data, _get(values, base + element, &data))
+        if bad >= 0:
+            raise ValueError(f"{lists.name}[{column.rows + bad}]: a header's key is null; every header needs a key")
+        ends[row + 1] = at - start
+    segment = column.add_segment(SEGMENT_OFFSETS64, where.rows)
+    segment.data = start
+    segment.index = ends
+    return 0
+
+
+cdef inline Py_ssize_t _get(Column column, Py_ssize_t row, const uint8_t **data) noexcept nogil:
+    cdef const Segment *segment = column.segment_of(row)
+    return segment_get(segment, row - segment.start, data)
+
+
+cdef int _set_topics(Rows rows, Column column) except -1:
+    """Numbers the distinct names of a topic column, without creating an object per row."""
+    cdef Memory numbers = Memory(rows.rows * sizeof(int32_t))
+    cdef Memory table = Memory(4 * CYP_TOPICS_MAX * sizeof(int32_t))
+    cdef Memory firsts = Memory(CYP_TOPICS_MAX * sizeof(Py_ssize_t))
+    cdef Py_ssize_t distinct, length, row = 0
+    cdef const uint8_t *data = NULL
+    _accept_bytes(column)
+    rows._keep.append(numbers)
+    rows.topic_of = <int32_t *> numbers.data
+    with nogil:
+        distinct = _number_topics(
+            column, rows.topic_of, <int32_t *> table.data, <Py_ssize_t *> firsts.data, CYP_TOPICS_MAX, &row
+        )
+    if distinct == -1:
+        raise ValueError(f"{column.name}[{row}]: the topic is null; give every row a topic, or give the argument topic")
+    if distinct < 0:
+        raise ValueError(f"{column.name}: more than {CYP_TOPICS_MAX} topics, the most that a sender can serve")
+    rows.topics = []
+    for at in range(distinct):
+        row = (<Py_ssize_t *> firsts.data)[at]
+        length = _get(column, row, &data)
+        try:
+            rows.topics.append(data[:length].decode())
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{column.name}[{row}]: the topic's name is not valid UTF-8: {error}") from None
+    return 0
+
+
+cdef Py_ssize_t _number_topics(
+    Column column, int32_t *numbers, int32_t *table, Py_ssize_t *firsts, Py_ssize_t most, Py_ssize_t *bad
+) noexcept nogil:
+    """Numbers the distinct names of a column and returns how many there are.
+
+    `numbers` gets the number of each row's name, `firsts` the first row with each name. `table`: a hash table of
+    number + 1, with 4 * `most` zeros; that is a power of two. Returns -1 if row `bad` is null, and -2 if there are
+    more than `most` names.
+    """
+    cdef Py_ssize_t distinct = 0, row, at, length, other_length, last_length = -1
+    cdef const uint8_t *data = NULL
+    cdef const uint8_t *other = NULL
+    cdef const uint8_t *last = NULL
+    cdef uint64_t digest
+    cdef uint64_t slots = 4 * most - 1
+    for row in range(column.rows):
+        length = _get(column, row, &data)
+        if length < 0:
+            bad[0] = row
+            return -1
+        if length == last_length and memcmp(data, last, length) == 0:
+            numbers[row] = numbers[row - 1]
+            continue
+        last = data
+        last_length = length
+        digest = 14695981039346656037u
+        for at in range(length):
+            digest = (digest ^ data[at]) * 1099511628211u  # FNV-1a
+        digest ^= digest >> 32
+        while table[digest & slots]:
+            other_length = _get(column, firsts[table[digest & slots] - 1], &other)
+            if other_length == length and memcmp(other, data, length) == 0:
+                break
+            digest += 1
+        else:
+            if distinct == most:
+                return -2
+            firsts[distinct] = row
+            distinct += 1
+            table[digest & slots] = <int32_t> distinct
+        numbers[row] = table[digest & slots] - 1
+    return distinct

@@ -1,0 +1,558 @@
+"""Implements `send_array` and `send_arrow`: encodes rows from their columns directly into open batches.
+
+The loop runs in slices of about 64 KiB that call no Python. It holds the GIL, because only one thread may append at a
+time, and stops when it needs the interpreter. Between slices signals are handled and, once a millisecond, other
+threads can take the GIL. After any other code may have run, everything that the loop read of the session is stale:
+a new epoch makes it look everything up again.
+
+Rows are queued in order, as with `send()` in a loop. Everything that can be checked beforehand (types, sizes, topics,
+partitions) is checked before the first row is queued. If memory or the sender fails later, the rows that are queued
+stay queued and are delivered. The error says how many there are; its attribute `queued` is their future.
+"""
+
+import time
+
+cimport cython
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+
+from cyproducer.producer.arena.append cimport Chain, chain_room, chain_tail, commit_records, release_wakes
+from cyproducer.producer.arena.arena cimport HAVE_ROOM, NEED_MEMORY, NEED_SESSION
+from cyproducer.producer.arena.partitioner cimport key_partition
+from cyproducer.producer.arena.topic_table cimport Topic
+from cyproducer.producer.bulk.bulk_arguments cimport Cursor, Rows, rows_of_arrays, rows_of_table
+from cyproducer.producer.bulk.bulk_future cimport BulkFuture, Extent, make_bulk_future
+from cyproducer.producer.bulk.columns cimport SEGMENT_FIXED, Segment, segment_get
+from cyproducer.producer.results.futures cimport Batch
+from cyproducer.producer.session.batch_compressor cimport pack_closed
+from cyproducer.record.encode cimport (
+    RECORD_OVERHEAD_BOUND, HeaderView, fetch_ahead, put_bytes, put_equal_records, put_record_front, record_body_size,
+)
+from cyproducer.record.header cimport BATCH_HEADER_BYTES
+from cyproducer.record.varint cimport get_varint, size_of_varint
+from cyproducer.shm.atomics cimport load_acquire
+from cyproducer.shm.clock cimport monotonic_ns, realtime_coarse_ms
+
+from cyproducer import errors
+from cyproducer.producer.arena.topic_table import check_name
+from cyproducer.producer.waiting import backpressure
+from cyproducer.producer.waiting.poll import Waiter, wait_batches
+
+cdef Py_ssize_t SLICE_BYTES = 65536
+cdef uint64_t HOLD_BYTES = 262144           # one wake-up of the sender for this many
+cdef uint64_t OFFER_NS = 1000000            # other threads can take the GIL this often
+cdef uint64_t WINDOW_BYTES = 2097152        # per broker: with more outstanding bytes the CPU caches are too small
+cdef uint64_t SLOW_WINDOW_BYTES = 8388608   # per broker that is slower than memory: fewer and longer waits
+cdef uint64_t SLOW_WAIT_NS = 2000000        # a broker is slow if half a window takes longer than this
+cdef double WINDOW_TIMEOUT_S = 0.005
+
+
+def send_array(producer, topic, values, keys=None, partition=None, timestamps_ms=None, headers=None):
+    """Implements `KafkaProducer.send_array`."""
+    check_name(topic)
+    return _send(producer, rows_of_arrays(topic, values, keys, partition, timestamps_ms, headers))
+
+
+def send_arrow(producer, table, topic=None):
+    """Implements `KafkaProducer.send_arrow`."""
+    if topic is not None:
+        check_name(topic)
+    rows = rows_of_table(table, topic)
+    if topic is None:
+        for name in (<Rows>rows).topics:
+            check_name(name)
+    return _send(producer, rows)
+
+
+cdef BulkFuture _send(object producer, Rows rows):
+    cdef Bulk bulk = Bulk.__new__(Bulk)
+    bulk.producer = producer
+    bulk.settings = producer.settings
+    bulk.rows = rows
+    bulk.plain = rows.is_plain()
+    needed = rows.partitions_needed()
+    bulk.future = make_bulk_future(rows)
+    bulk.ignore_keys = bulk.settings.partitioner_ignore_keys
+    if rows.rows == 0:
+        return bulk.future
+    bulk._check_sizes(bulk.settings.max_request_size, "max_request_size of this producer")
+    try:
+        bulk._find_topics(needed)
+        bulk._run()
+    except BaseException as error:  # including exceptions of signal handlers
+        bulk.future.rows = bulk.row
+        error.queued = bulk.future
+        if bulk.row:
+            text = f"{bulk.row} of {rows.rows} rows were queued before, and will be delivered"
+            if isinstance(error, errors.KafkaError):
+                error.message += f" ({text})"
+                error.args = (error.message,)
+            else:
+                error.add_note(text)
+        raise
+    finally:
+        bulk._release_wakes()
+        backpressure.leave_queue(bulk.session, bulk.waiter)
+    bulk.future.rows = rows.rows
+    return bulk.future
+
+
+@cython.final
+cdef class Bulk:
+    """The state of one running call."""
+
+    def __dealloc__(self):
+        free(self.targets)
+
+    # ---------------------------------------------------------------- before anything is queued
+
+    cdef int _check_sizes(self, Py_ssize_t limit, str limit_name) except -1:
+        """Raises RecordTooLargeError if a row can exceed `limit` bytes with its overhead."""
+        if self.rows.bound() + BATCH_HEADER_BYTES + RECORD_OVERHEAD_BOUND <= limit:
+            return 0
+        row, size = self.rows.largest()
+        size += BATCH_HEADER_BYTES
+        if size > limit:
+            raise errors.RecordTooLargeError(
+                f"row {row}: a record of up to {size} bytes with its overhead is larger than {limit}, {limit_name}; "
+                f"{'' if self.row else 'nothing was queued; '}send smaller records, or raise max_request_size"
+            )
+        return 0
+
+    cdef int _find_topics(self, list needed) except -1:
+        """Waits for the metadata of every topic. `needed`: for each topic, a partition that must exist.
+
+        The partition counts that are found stay in use for the whole call. Raises the errors of attaching and of
+        backpressure.wait_metadata.
+        """
+        cdef Topic topic
+        cdef Py_ssize_t at
+        deadline = time.monotonic() + self.settings.max_block_ms / 1000
+        counts = []
+        if self.session is not None and len(self.rows.topics) > 1:
+            for at, name in enumerate(self.rows.topics):  # all at once, so that the sender needs only one request
+                topic = self.session.find_topic(name)
+                if topic is None or topic.partition_count <= needed[at]:
+                    self.session.want_topic(name, needed[at])
+        for at, name in enumerate(self.rows.topics):
+            while True:
+                if self.session is None or not self.session.alive:
+                    self._attach(deadline)
+                topic = self.session.find_topic(name)
+                if topic is not None and topic.partition_count > needed[at]:
+                    break
+                backpressure.wait_metadata(self.session, name, needed[at], deadline)
+            counts.append(topic.partition_count)
+        self.future.set_lanes(counts)
+        self.targets = <Target *>calloc(len(counts), sizeof(Target))
+        if self.targets == NULL:
+            raise MemoryError
+        for at in range(len(counts)):
+            self.targets[at].partition_count = counts[at]
+            self.targets[at].lane_base = self.future.lane_base[at]
+        self.epoch = 1
+        self.window = self.session.bulk_window
+        if self.window == 0:
+            self.window = WINDOW_BYTES * <uint64_t>max(1, self.session.brokers)
+        self.window_check = self.window
+        return 0
+
+    # ---------------------------------------------------------------- the loop
+
+    cdef int _run(self) except -1:
+        cdef Stop stop
+        while self.row < self.rows.rows:
+            if not self.session.alive:
+                self._wait(NEED_SESSION)
+            self.now = realtime_coarse_ms()
+            self.port.holds_wakes = self.encoded < self.hold_end
+            stop = self._encode()
+            if stop == BIND:
+                self._bind()
+                continue
+            self.epoch += 1
+            if stop == NO_ROOM:
+                self._make_room()
+            elif stop == NEW_BATCH:
+                self._note_batch()
+            self._between_slices()
+        return 0
+
+    cdef Stop _encode(self) noexcept nogil:
+        """Encodes and commits rows until the slice is full or Python is needed. The GIL is held."""
+        cdef Target *target
+        cdef int32_t topic = 0
+        cdef Stop stop
+        cdef uint64_t end = self.encoded + SLICE_BYTES
+        while self.row < self.rows.rows and self.encoded < end:
+            if self.row >= self.cursor.end:
+                self.rows.seek(self.row, &self.cursor)
+            if self.rows.topic_of != NULL:
+                topic = self.rows.topic_of[self.row]
+            target = &self.targets[topic]
+            self.topic = topic
+            if target.epoch != self.epoch:
+                return BIND
+            stop = self._encode_plain_run(target) if self.plain else self._encode_run(target, topic)
+            if stop != SLICE_DONE:
+                return stop
+        return SLICE_DONE
+
+    cdef Stop _encode_run(self, const Target *target, int32_t topic) noexcept nogil:
+        """Encodes rows from the current one on that go to one partition and fit its open chunk, with one commit."""
+        cdef const Cursor *cursor = &self.cursor
+        cdef const uint8_t *key = NULL
+        cdef const uint8_t *value = NULL
+        cdef const uint8_t *headers = NULL
+        cdef Py_ssize_t key_size = -1, value_size, header_size, body, row = self.row
+        cdef int32_t partition = self._partition_of(target, row, &key, &key_size)
+        cdef Chain *chain = &target.chains[partition]
+        cdef int32_t index = <int32_t>chain.total
+        cdef uint8_t *start = chain_tail(chain)
+        cdef uint8_t *end = start + chain_room(chain)
+        cdef uint8_t *at = start
+        cdef int64_t timestamp, newest = INT64_MIN
+        cdef Stop stop = SLICE_DONE
+        self.partition = partition
+        if chain.limit != 0 and not self._knows_batch(target.lane_base + partition, chain):
+            return NEW_BATCH
+        while True:
+            value_size = segment_get(cursor.value, row - cursor.value.start, &value)
+            header_size = segment_get(cursor.headers, row - cursor.headers.start, &headers)
+            timestamp = self.rows.timestamp if self.rows.timestamps == NULL else self.rows.timestamps[row]
+            if timestamp < 0:
+                timestamp = self.now
+            # record_body_size counts one byte for the number of headers, 0; a header section includes the number
+            body = record_body_size(timestamp - chain.base_timestamp, index, key_size, value_size, NULL, 0)
+            if header_size > 0:
+                body += header_size - 1
+            if at + body + size_of_varint(<int32_t>body) > end:
+                self.bound = (
+                    RECORD_OVERHEAD_BOUND + max(key_size, 0) + max(value_size, 0) + max(header_size, 0)
+                )
+                stop = NO_ROOM
+                break
+            fetch_ahead(at, end, body)
+            at = put_record_front(
+                at, body, timestamp - chain.base_timestamp, index, key, key_size, value, value_size
+            )
+            if header_size > 0:
+                at = put_bytes(at, headers, header_size)
+            else:
+                at[0] = 0
+                at += 1
+            newest = max(newest, timestamp)
+            index += 1
+            row += 1
+            if row >= cursor.end or (self.rows.topic_of != NULL and self.rows.topic_of[row] != topic):
+                break
+            if self._partition_of(target, row, &key, &key_size) != partition:
+                break
+        if row > self.row and not self._publish(target, chain, row, at - start, newest):
+            self.bound = RECORD_OVERHEAD_BOUND + self.rows.row_size(cursor, self.row)
+            return NO_ROOM
+        return stop
+
+    cdef Stop _encode_plain_run(self, const Target *target) noexcept nogil:
+        """Does what `_encode_run` does for plain rows: all rows up to the segment's end go to the same partition."""
+        cdef Segment values = self.cursor.value[0]
+        cdef const uint8_t *value = NULL
+        cdef Py_ssize_t value_size = values.width, body, row = self.row, last = self.cursor.end
+        cdef int32_t partition = self.rows.partition if self.rows.partition >= 0 else target.sticky
+        cdef Chain *chain = &target.chains[partition]
+        cdef int32_t index = <int32_t>chain.total
+        cdef uint8_t *start = chain_tail(chain)
+        cdef uint8_t *end = start + chain_room(chain)
+        cdef uint8_t *at = start
+        cdef int64_t timestamp = self.rows.timestamp if self.rows.timestamp >= 0 else self.now
+        cdef int64_t delta = timestamp - chain.base_timestamp
+        self.partition = partition
+        if chain.limit != 0 and not self._knows_batch(target.lane_base + partition, chain):
+            return NEW_BATCH
+        if values.kind == SEGMENT_FIXED and not values.nullable:
+            value = values.data + (row - values.start) * values.stride
+            row += put_equal_records(&at, end, delta, index, value, values.stride, values.width, last - row)
+        else:
+            while row < last:
+                value_size = segment_get(&values, row - values.start, &value)
+                body = record_body_size(delta, index, -1, value_size, NULL, 0)
+                if at + body + size_of_varint(<int32_t>body) > end:
+                    break
+                fetch_ahead(at, end, body)
+                at = put_record_front(at, body, delta, index, NULL, -1, value, value_size)
+                at[0] = 0
+                at += 1
+                index += 1
+                row += 1
+        self.bound = RECORD_OVERHEAD_BOUND + max(value_size, 0)
+        if row > self.row and not self._publish(target, chain, row, at - start, timestamp):
+            self.bound = RECORD_OVERHEAD_BOUND + self.rows.row_size(&self.cursor, self.row)
+            return NO_ROOM
+        return SLICE_DONE if row == last else NO_ROOM
+
+    cdef bint _publish(
+        self, const Target *target, Chain *chain, Py_ssize_t end, Py_ssize_t size, int64_t newest
+    ) noexcept nogil:
+        """Commits the rows before `end`, `size` bytes. Returns False if the sender has sealed the batch."""
+        cdef Extent *extent
+        cdef Py_ssize_t row
+        cdef int32_t *partitions = self.rows.partitions
+        cdef int32_t partition = self.partition
+        cdef uint32_t count = <uint32_t>(end - self.row)
+        if not commit_records(self.port, chain, count, <uint32_t>size, newest):
+            return False
+        extent = &self.future.extents[self.future.lanes[target.lane_base + self.partition].last]
+        extent.count += count
+        extent.size += <uint32_t>size
+        for row in range(self.row, end):
+            partitions[row] = partition
+        self.row = end
+        self.encoded += size
+        return True
+
+    cdef bint _knows_batch(self, int32_t lane, const Chain *chain) noexcept nogil:
+        """Returns whether the last extent of the lane ends where the next record of the open batch will be."""
+        cdef int32_t last = self.future.lanes[lane].last
+        cdef const Extent *extent
+        if last < 0:
+            return False
+        extent = &self.future.extents[last]
+        return extent.batch == chain.batch and extent.first + extent.count == chain.total
+
+    cdef int32_t _partition_of(
+        self, const Target *target, Py_ssize_t row, const uint8_t **key, Py_ssize_t *key_size
+    ) noexcept nogil:
+        """Returns the partition of a row and reads its key. Stores a partition by key; _publish stores a sticky one."""
+        cdef int32_t partition = self.rows.partitions[row]
+        key_size[0] = segment_get(self.cursor.key, row - self.cursor.key.start, key)
+        if partition >= 0:
+            return partition
+        if key_size[0] < 0 or self.ignore_keys:
+            return target.sticky
+        partition = key_partition(key[0], key_size[0], target.partition_count)
+        self.rows.partitions[row] = partition
+        return partition
+
+    # ---------------------------------------------------------------- parts that need the interpreter
+
+    cdef int _bind(self) except -1:
+        """Looks up the topic of the current row. No other code runs between this and the loop."""
+        cdef Target *target = &self.targets[self.topic]
+        cdef Topic topic
+        if self.session.seen_version != load_acquire(self.session.published):
+            self.session.refresh_topics(None)
+        topic = self.session.topics.get(self.rows.topics[self.topic])
+        if topic is None or topic.partition_count < target.partition_count:  # deleted, perhaps created again
+            self.partition = target.partition_count - 1
+            self._wait(NEED_SESSION)
+            return 0
+        target.sticky = self.session.sticky_partition(topic) % target.partition_count
+        target.chains = topic.chains
+        target.epoch = self.epoch
+        return 0
+
+    cdef int _note_batch(self) except -1:
+        """Adds the open batch of the current row to the future."""
+        cdef Topic topic = self.session.topics[self.rows.topics[self.topic]]
+        cdef Chain *chain = &topic.chains[self.partition]
+        if chain.limit != 0:
+            self.future.add_extent(
+                self.targets[self.topic].lane_base + self.partition, <Batch>chain.batch, chain.total
+            )
+        return 0
+
+    cdef int _make_room(self) except -1:
+        """Closes, extends or opens the batch of the current row, or sends the row alone. Waits if necessary."""
+        cdef Topic topic = self.session.topics[self.rows.topics[self.topic]]
+        cdef Chain *chain = &topic.chains[self.partition]
+        cdef int status
+        if self.encoded >= self.window_check:
+            return self._limit_outstanding()
+        if not self.session.fits_batch(self.bound):
+            return self._send_alone(topic)
+        if self.rows.partitions[self.row] < 0 and chain.row != NULL:
+            # A full batch changes the sticky partition, and a batch that the sender has sealed may do so too.
+            if chain.limit == 0:
+                self.session.close_chain(chain, False)
+                return 0
+            if self.session.close_full(chain, self.bound):
+                pack_closed(self.session)
+                return 0
+        status = self.session.make_room(topic, self.partition, self.bound, self._timestamp(), self.waiter)
+        return self._continue_or_wait(status)
+
+    cdef int64_t _timestamp(self) noexcept:
+        """Returns the timestamp of the current row, in ms."""
+        cdef int64_t timestamp = self.rows.timestamp
+        if self.rows.timestamps != NULL:
+            timestamp = self.rows.timestamps[self.row]
+        return self.now if timestamp < 0 else timestamp
+
+    cdef int _continue_or_wait(self, int status) except -1:
+        """Handles the status of a request for memory: continues, or waits for what is missing."""
+        if status != HAVE_ROOM:
+            return self._wait(status)
+        self.deadline = None
+        if self.waiter is not None:
+            backpressure.leave_queue(self.session, self.waiter)
+            self.waiter = None
+        return 0
+
+    cdef int _send_alone(self, Topic topic) except -1:
+        """Sends the current row in a batch of its own, because it does not fit a shared one."""
+        cdef const uint8_t *key = NULL
+        cdef const uint8_t *value = NULL
+        cdef const uint8_t *section = NULL
+        cdef Py_ssize_t row = self.row, key_size, value_size, section_size
+        cdef HeaderView *views = NULL
+        cdef int count = 0, status = HAVE_ROOM
+        cdef Batch batch
+        cdef Extent *extent
+        self.rows.seek(row, &self.cursor)
+        key_size = segment_get(self.cursor.key, row - self.cursor.key.start, &key)
+        value_size = segment_get(self.cursor.value, row - self.cursor.value.start, &value)
+        section_size = segment_get(self.cursor.headers, row - self.cursor.headers.start, &section)
+        try:
+            if section_size > 1:
+                views = _read_headers(section, section_size, &count)
+            batch = self.session.put_alone(
+                topic, self.partition, self._timestamp(), key, key_size, value, value_size, views, count,
+                self.waiter, &status,
+            )
+        finally:
+            free(views)
+        if status == HAVE_ROOM:
+            self.future.add_extent(self.targets[self.topic].lane_base + self.partition, batch, 0)
+            extent = &self.future.extents[self.future.extent_count - 1]
+            extent.count = 1
+            extent.size = <uint32_t>self.bound
+            self.rows.partitions[row] = self.partition
+            self.encoded += self.bound
+            self.row += 1
+        return self._continue_or_wait(status)
+
+    cdef int _wait(self, int status) except -1:
+        """Waits for memory, a sender, or a topic that has lost partitions. Raises the error after max_block_ms."""
+        cdef double max_block_s = self.settings.max_block_ms / 1000
+        self._release_wakes()
+        if self.deadline is None:
+            self.deadline = time.monotonic() + max_block_s
+        if status == NEED_MEMORY:
+            if self.waiter is None:
+                self.waiter = Waiter()
+            backpressure.wait_memory(self.session, self.waiter, self.deadline, max_block_s)
+        elif self.session.alive:
+            backpressure.wait_metadata(self.session, self.rows.topics[self.topic], self.partition, self.deadline)
+        else:
+            backpressure.leave_queue(self.session, self.waiter)
+            self._attach(self.deadline)
+        self.epoch += 1
+        return 0
+
+    cdef int _attach(self, object deadline) except -1:
+        """Attaches to a sender, and checks the rows against its max_request_size if that is smaller."""
+        self.producer._attach(deadline)
+        self.session = self.producer._session
+        self.port = &self.session.port
+        if self.session.max_request < <Py_ssize_t>self.settings.max_request_size:
+            self._check_sizes(self.session.max_request, f"the max_request_size of the sender at {self.settings.sender}")
+        return 0
+
+    cdef int _between_slices(self) except -1:
+        """Handles signals. Releases the GIL once a millisecond so that other threads can take it."""
+        cdef uint64_t now
+        PyErr_CheckSignals()
+        if self.encoded >= self.hold_end:
+            self._release_wakes()
+        now = monotonic_ns()
+        if now - self.offered_ns > OFFER_NS:
+            self._release_wakes()
+            with nogil:
+                pass
+            self.offered_ns = monotonic_ns()
+        return 0
+
+    cdef void _release_wakes(self) noexcept:
+        """Wakes the sender for the rows queued so far, before anything that may take long."""
+        if self.session is not None and self.session.alive:
+            release_wakes(self.port)
+        self.hold_end = self.encoded + HOLD_BYTES
+
+    # ---------------------------------------------------------------- outstanding bytes
+
+    cdef int _limit_outstanding(self) except -1:
+        """If the closed batches without an outcome fill the window, waits until they fill only half of it.
+
+        If that takes longer than SLOW_WAIT_NS, the window is doubled, up to SLOW_WINDOW_BYTES per broker: the waits
+        cost more then than the CPU caches save. If no outcome comes for WINDOW_TIMEOUT_S, the window is doubled without
+        a limit other than `buffer_memory`: the broker's latency requires a larger one. The next call starts with the
+        resulting window. Short waits shrink it again.
+        """
+        cdef Py_ssize_t middle = 0
+        cdef uint64_t outstanding, before, took, began = monotonic_ns()
+        cdef uint64_t most = SLOW_WINDOW_BYTES * <uint64_t>max(1, self.session.brokers)
+        self._release_wakes()
+        self.session.drain()
+        outstanding = self._outstanding(&middle)
+        while outstanding >= self.window:
+            if not wait_batches([<Batch>self.future.extents[middle].batch], WINDOW_TIMEOUT_S):
+                before = outstanding
+                outstanding = self._outstanding(&middle)
+                if outstanding >= before:
+                    self.window *= 2
+            outstanding = self._outstanding(&middle)
+        took = monotonic_ns() - began
+        if took > SLOW_WAIT_NS and self.window < most:
+            self.window *= 2
+        elif took < SLOW_WAIT_NS // 8 and self.window > most // 4:
+            self.window //= 2
+        self.session.bulk_window = self.window
+        self.window_check = self.encoded + (self.window - outstanding)
+        return 0
+
+    cdef uint64_t _outstanding(self, Py_ssize_t *middle) noexcept:
+        """Returns the bytes in closed batches without an outcome.
+
+        Sets `middle` to the extent after whose outcome half the window is free, if all before it have one too.
+        """
+        cdef const Extent *extents = self.future.extents
+        cdef Py_ssize_t at, count = self.future.extent_count
+        cdef uint64_t total = 0, passed = 0
+        while self.oldest < count and (<Batch>extents[self.oldest].batch).done:
+            self.oldest += 1
+        for at in range(self.oldest, count):
+            # The last extent of a lane is assumed to be an open batch.
+            if extents[at].next >= 0 and not (<Batch>extents[at].batch).done:
+                total += extents[at].size
+        for at in range(self.oldest, count):
+            if extents[at].next >= 0 and not (<Batch>extents[at].batch).done:
+                passed += extents[at].size
+                if total - passed <= self.window // 2:
+                    middle[0] = at
+                    break
+        return total
+
+
+cdef HeaderView *_read_headers(const uint8_t *section, Py_ssize_t size, int *count) except? NULL:
+    """Returns the headers of an encoded section, or NULL if there are none. The caller frees them."""
+    cdef const uint8_t *at = section
+    cdef const uint8_t *end = section + size
+    cdef HeaderView *views
+    cdef int32_t found = 0, length = 0, i
+    at = get_varint(at, end, &found)
+    if found == 0:
+        return NULL
+    views = <HeaderView *>malloc(found * sizeof(HeaderView))
+    if views == NULL:
+        raise MemoryError
+    for i in range(found):
+        at = get_varint(at, end, &length)
+        views[i].key = at
+        views[i].key_length = length
+        at = get_varint(at + length, end, &length)
+        views[i].value = at
+        views[i].value_length = length
+        at += max(length, 0)
+    count[0] = found
+    return views

@@ -1,0 +1,1 @@
+"""Results of records: futures, record metadata and callbacks."""

@@ -1,0 +1,141 @@
+"""The callback thread of a session: it starts with the first callback and calls all callbacks in order.
+
+It wakes up at most once a millisecond and then calls all callbacks that are ready while it holds the GIL once.
+A wake-up for each record would cost more than sending the record.
+"""
+
+import threading
+import time
+from collections import deque
+from typing import Any
+
+from cyproducer.host.poll import wait_readable
+from cyproducer.producer.results.futures import call_back, log_exception
+from cyproducer.producer.results.waiter import Waiter
+
+_INTERVAL_S = 0.001
+_PAUSE_MAX_S = 1.0
+
+
+class Delivery:
+    """Calls the callbacks of finished batches. `poke()` wakes its thread when there is work."""
+
+    def __init__(self, session: Any) -> None:
+        self.waiter = Waiter()
+        self.waiter.open()
+        self.session = session
+        self.ready = session.ready
+        self.thread: threading.Thread | None = None
+        self.armed = False
+        self.calling = False
+        self.ended = False
+        self.waiting: deque[Waiter] = deque()
+
+    def start(self) -> None:
+        self.thread = threading.Thread(target=_run, args=(self, self.session), name="cyproducer-callbacks", daemon=True)
+        self.session = None
+        self.thread.start()
+
+    def close(self) -> None:
+        self.waiter.close()
+
+    def poke(self) -> None:
+        """Wakes the thread if it sleeps."""
+        if self.armed:
+            self.armed = False
+            self.waiter.wake()
+
+    def is_busy(self) -> bool:
+        """Returns whether callbacks are ready or running. Always False in a forked child, which has no such thread."""
+        if self.ended or self.thread is None or not self.thread.is_alive():
+            return False
+        return self.calling or bool(self.ready)
+
+    def forget(self, waiter: Waiter) -> None:
+        """Removes a waiter. Does nothing if it was notified already."""
+        try:
+            self.waiting.remove(waiter)
+        except ValueError:
+            pass
+
+    def end(self, session: Any) -> None:
+        """Ends the thread's work: notifies all waiters and closes the eventfd."""
+        self.ended = True  # first: is_busy() must be False for any thread that looks from here on
+        session.latest.forget_delivery(self)
+        while self.waiting:
+            self.waiting.popleft().notify()
+        self.close()
+
+    def is_current_thread(self) -> bool:
+        return self.thread is threading.current_thread()
+
+
+def _run(delivery: Delivery, session: Any) -> None:
+    woken = 0.0
+    pause = _INTERVAL_S
+    try:
+        while True:
+            try:
+                session = session.latest
+                _call_ready(delivery)
+                if session.retire_delivery():
+                    return
+                rest = woken + _INTERVAL_S - time.monotonic()
+                if rest > 0:
+                    time.sleep(rest)
+                    if session.ready:
+                        continue
+                _sleep(delivery, session)
+                pause = _INTERVAL_S
+            except MemoryError:
+                time.sleep(_INTERVAL_S)  # memory may be free again after a moment
+            except BaseException:
+                # For example a log handler that raises: a session logs warnings.
+                log_exception("the callback thread caught an exception; it continues with the next callbacks")
+                time.sleep(pause)
+                pause = min(2 * pause, _PAUSE_MAX_S)
+            woken = time.monotonic()
+    finally:
+        delivery.end(session)
+
+
+def _call_ready(delivery: Delivery) -> None:
+    ready, waiting = delivery.ready, delivery.waiting
+    delivery.calling = True
+    while ready or waiting:
+        to_notify = list(waiting)  # before the loop: they wait only for callbacks that are ready at this point
+        while ready:
+            call_back(ready.popleft())
+        for waiter in to_notify:
+            delivery.forget(waiter)
+            waiter.notify()
+    delivery.calling = False
+
+
+def _sleep(delivery: Delivery, session: Any) -> None:
+    """Sleeps until poke(), or until there are outcomes if a callback waits for one.
+
+    A session whose sender is gone gets no outcomes; its successor calls poke().
+    """
+    watching = session.watched > 0 and session.alive
+    if watching:
+        session.enter_sleep(delivery.waiter)
+    try:
+        delivery.armed = True
+        changed = (session.watched > 0 and session.alive) != watching or session.latest is not session
+        if session.ready or delivery.waiting or changed or session.over or (session.orphaned and not session.watched):
+            return  # the thread that made this change did not poke: it saw `armed` False
+        polled = [delivery.waiter.fd, *(session.descriptors if watching else ())]
+        ready = wait_readable(polled, None)
+        if delivery.waiter.fd in ready:
+            delivery.waiter.clear()
+        if watching and session.alive:
+            wake, control = session.descriptors
+            if control in ready:
+                session.on_control()
+            if wake in ready:
+                session.on_wake()
+    finally:
+        delivery.armed = False
+        if watching:
+            session.leave_sleep(delivery.waiter)

@@ -1,0 +1,531 @@
+"""Futures: the result of each record. A future is 40 bytes and points to its batch, which holds the outcome.
+
+The garbage collector tracks neither class: if a program keeps a million futures, every collection would walk them.
+Both can be part of a reference cycle (a callback holds its future). The cycle ends when the batch is done: its waiters
+and callbacks are cleared then.
+"""
+
+import functools
+import logging
+import sys
+
+cimport cython
+
+from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.stdlib cimport free, realloc
+
+from cyproducer.producer.results.native_only cimport native_only
+from cyproducer.producer.results.record_metadata cimport RecordMetadata
+from cyproducer.shm.region cimport fork_page, fork_token
+
+from cyproducer import errors
+from cyproducer.producer.results.loop_callback import in_running_loop
+
+_log = logging.getLogger("cyproducer")
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(64)
+@cython.auto_pickle(False)
+cdef class Batch:
+    """Records of one (topic, partition) that share an outcome."""
+
+    def __init__(self):
+        raise TypeError("Batch cannot be created directly: a session creates batches")
+
+    def __dealloc__(self):
+        if self.owner != NULL and self.owner[0] == <void *>self:
+            self.owner[0] = NULL
+
+    cdef void finish(self, int32_t error, int64_t base_offset, int64_t append_time) noexcept:
+        self.error = error
+        self.base_offset = base_offset
+        self.append_time = append_time
+        self.owner = NULL
+        self.done = True
+
+    cdef object failure(self):
+        """Returns a new exception for the batch's error.
+
+        Each call creates one: a shared exception would collect the tracebacks of all callers.
+        """
+        plain = errors.for_code(self.error)
+        said = f"; the broker says: {self.said}" if self.said else ""
+        return errors.for_code(
+            self.error, f"topic {self.topic!r}, partition {self.partition}: {plain.message}{said}", self.cause
+        )
+
+    cdef object refuse_child(self):
+        """Raises ForkedFutureError in a forked child of the process that created the batch."""
+        if fork_page()[0] != self.process:
+            raise errors.ForkedFutureError(
+                f"topic {self.topic!r}, partition {self.partition}: this future belongs to the parent process, and "
+                "only that process gets the outcome; wait for it there, or send the record from this process"
+            )
+
+    def add_waiter(self, waiter):
+        """Has `waiter.notify()` called once, when the outcome is known.
+
+        Returns False, and does not call it, if the outcome is known already.
+        """
+        if self.done:
+            return False
+        self.refuse_child()
+        if self.waiters is None:
+            self.waiters = []
+        self.waiters.append(waiter)
+        return True
+
+    def remove_waiter(self, waiter):
+        """Removes a waiter. Does nothing if it was removed or notified before."""
+        if self.waiters is not None and waiter in self.waiters:
+            self.waiters.remove(waiter)
+
+    def take_waiters(self):
+        """Removes and returns the waiters (or None). Drops the session, which a finished batch does not need."""
+        waiters, self.waiters = self.waiters, None
+        self.session = None
+        return waiters
+
+    def take_callbacks(self):
+        """Removes and returns the callbacks, as a list of runs in the order of the records."""
+        callbacks, self.callbacks = self.callbacks, None
+        return _in_order(callbacks) if callbacks else ()
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(256)
+@cython.auto_pickle(False)
+cdef class Future:
+    """The outcome of one record.
+
+    It has the methods of concurrent.futures.Future and those of kafka-python's futures, and any asyncio event loop
+    can `await` it. Timeouts are in seconds; None waits without limit. After the timeout `KafkaTimeoutError` (a
+    `TimeoutError`) is raised; the record is not cancelled. In a forked child, a future of the parent that has no
+    outcome yet raises `ForkedFutureError`.
+    """
+
+    def __init__(self):
+        raise TypeError("Future cannot be created directly: KafkaProducer.send() returns futures")
+
+    def result(self, timeout=None):
+        """Waits for the outcome and returns the `RecordMetadata`.
+
+        Raises the record's error, or KafkaTimeoutError after `timeout` seconds.
+        """
+        if not self.batch.done:
+            settle(self, timeout)
+        if self.batch.error:
+            raise self.batch.failure()
+        return metadata_of(self)
+
+    def exception(self, timeout=None):
+        """Waits for the outcome and returns the record's error, or None if the record was written.
+
+        Raises KafkaTimeoutError after `timeout` seconds.
+        """
+        if not self.batch.done:
+            settle(self, timeout)
+        return self.batch.failure() if self.batch.error else None
+
+    def get(self, timeout=None):
+        """Does the same as `result`, under kafka-python's name."""
+        return self.result(timeout)
+
+    def done(self):
+        """Returns whether the outcome is known. Reads outcomes that have arrived, and does not wait."""
+        if not self.batch.done:
+            self.batch.refuse_child()
+            self.batch.session.look()
+        return self.batch.done
+
+    def cancelled(self):
+        """Returns False: a record that was sent cannot be cancelled."""
+        return False
+
+    @property
+    def is_done(self):
+        """The result of `done()`, under kafka-python's name."""
+        return self.done()
+
+    @property
+    def value(self):
+        """The `RecordMetadata` if the record was written, else None. Does not wait."""
+        return metadata_of(self) if self.done() and not self.batch.error else None
+
+    def succeeded(self):
+        """Returns whether the record was written. Does not wait."""
+        return self.done() and not self.batch.error
+
+    def failed(self):
+        """Returns whether the outcome is an error. Does not wait."""
+        return self.done() and self.batch.error != 0
+
+    def retriable(self):
+        """Returns whether the outcome is an error after which sending the record again can succeed."""
+        return self.failed() and bool(self.batch.failure().retriable)
+
+    def add_done_callback(self, function, *, context=None):
+        """Has `function(future)` called when the outcome is known.
+
+        If an asyncio event loop runs in the calling thread, that loop calls the function in `context`
+        (contextvars.Context, None: the current one), as with `asyncio.Future`. Otherwise the producer's callback
+        thread calls it, or this method does if the outcome is known, as with `concurrent.futures.Future`.
+        """
+        if not callable(function):
+            raise TypeError(f"a callback must be callable, not {type(function).__name__}")
+        watch(self, ON_DONE, in_running_loop(function, context))
+
+    def remove_done_callback(self, function):
+        """Removes `function`, which `add_done_callback` added. Returns how many calls were removed."""
+        return unwatch(self, function)
+
+    def add_callback(self, function, *args, **kwargs):
+        """Has `function(*args, metadata, **kwargs)` called if the record is written. Returns the future."""
+        watch(self, ON_SUCCESS, functools.partial(function, *args, **kwargs) if args or kwargs else function)
+        return self
+
+    def add_errback(self, function, *args, **kwargs):
+        """Has `function(*args, error, **kwargs)` called if the record fails. Returns the future."""
+        watch(self, ON_ERROR, functools.partial(function, *args, **kwargs) if args or kwargs else function)
+        return self
+
+    def add_both(self, function, *args, **kwargs):
+        """Has `function` called with the metadata or with the error. Returns the future."""
+        return self.add_callback(function, *args, **kwargs).add_errback(function, *args, **kwargs)
+
+    def __await__(self):
+        session = self.batch.session  # None as soon as another thread has taken the outcome
+        if session is not None:
+            yield from session.hooks.wait_batch_async(self.batch).__await__()
+        return self.result()
+
+    def __repr__(self):
+        cdef Batch batch = self.batch
+        state = "pending" if not batch.done else f"error {batch.error}" if batch.error else repr(metadata_of(self))
+        return f"<Future {batch.topic}-{batch.partition} {state}>"
+
+    @property
+    def _batch(self):
+        return self.batch
+
+    def _pending_batches(self, first_only=False):
+        """The batches that must be done before the future can be."""
+        return [] if self.batch.done else [self.batch]
+
+
+cdef object settle(Future future, object timeout):
+    """Waits for the outcome. Raises KafkaTimeoutError after `timeout` seconds."""
+    future.batch.refuse_child()
+    cdef Batch batch = future.batch
+    cdef object session = batch.session
+    session.drain()
+    if not batch.done and not session.hooks.wait_batch(batch, timeout):
+        raise errors.KafkaTimeoutError(
+            f"topic {batch.topic!r}, partition {batch.partition}: no outcome within {timeout} s; "
+            "the record is still under way, and its future can be waited for again"
+        )
+
+
+cdef RecordMetadata metadata_of(Future future):
+    return _metadata(future.batch, future.index, future.timestamp_delta, future.key_size, future.value_size)
+
+
+cdef RecordMetadata _metadata(
+    Batch batch, uint32_t index, int32_t timestamp_delta, int32_t key_size, int32_t value_size
+):
+    cdef RecordMetadata made = RecordMetadata.__new__(RecordMetadata)
+    made.topic = batch.topic
+    made.partition = batch.partition
+    made.offset = -1 if batch.error or batch.base_offset < 0 else batch.base_offset + index
+    if batch.append_time >= 0:
+        made.timestamp = batch.append_time
+    elif timestamp_delta == FAR_TIMESTAMP:
+        made.timestamp = batch.far[index]
+    else:
+        made.timestamp = batch.base_timestamp + timestamp_delta
+    made.serialized_key_size = key_size
+    made.serialized_value_size = value_size
+    return made
+
+
+cdef object watch(Future future, int kind, object function):
+    if not callable(function):
+        raise TypeError(f"a callback must be callable, not {type(function).__name__}")
+    if not future.batch.done:
+        future.batch.refuse_child()
+        future.batch.session.ensure_delivery()  # lets other threads run: the batch may be done afterwards
+    if future.batch.done and future.batch.callbacks is None:
+        _call(kind, function, future)
+    else:
+        _add_callback(future, kind, function)
+
+
+cdef Py_ssize_t unwatch(Future future, object function) except -1:
+    """Removes `function` from the ON_DONE callbacks of the future. Returns how many calls were removed."""
+    cdef Run run
+    cdef Py_ssize_t removed = 0
+    for run in list(future.batch.callbacks or ()):
+        # A comparison may run other code. Callbacks that this code removes are not counted.
+        if run.kind == ON_DONE and run.function == function:
+            kept = [other for other in run.futures if other is not future]
+            removed += len(run.futures) - len(kept)
+            run.futures = kept
+    return removed
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class Run:
+    """One callback for consecutive records.
+
+    For `on_delivery` a run notes the fields of each record's metadata instead of keeping its future. The program may
+    hold no reference to the future, and keeping a million of them until the outcome would cost a million cache misses.
+    """
+
+    def __init__(self):
+        raise TypeError("Run cannot be created directly: a future creates runs")
+
+    def __dealloc__(self):
+        free(self.noted)
+
+    cdef int reserve(self) except -1:
+        """Reserves space for one more note, so that the next note() cannot fail. Raises MemoryError."""
+        cdef uint32_t capacity = 2 * self.capacity if self.capacity else 16
+        cdef Noted *grown
+        if self.count == self.capacity:
+            grown = <Noted *>realloc(self.noted, capacity * sizeof(Noted))
+            if grown == NULL:
+                raise MemoryError
+            self.noted = grown
+            self.capacity = capacity
+        return 0
+
+    cdef void note(self, Future future) noexcept:
+        cdef Noted *noted = &self.noted[self.count]
+        noted.index = future.index
+        noted.timestamp_delta = future.timestamp_delta
+        noted.key_size = future.key_size
+        noted.value_size = future.value_size
+        self.count += 1
+
+
+cdef Batch make_batch(object session, str topic, int32_t partition, int64_t base_timestamp):
+    cdef Batch batch = Batch.__new__(Batch)
+    batch.session = session
+    batch.topic = topic
+    batch.partition = partition
+    batch.base_timestamp = base_timestamp
+    batch.base_offset = -1
+    batch.append_time = -1
+    batch.process = fork_token()
+    return batch
+
+
+cdef Future make_future(Batch batch, uint32_t index, int64_t timestamp, Py_ssize_t key_size, Py_ssize_t value_size):
+    cdef Future future = Future.__new__(Future)
+    set_future(future, batch, index, timestamp, key_size, value_size)
+    return future
+
+
+cdef int set_future(
+    Future future, Batch batch, uint32_t index, int64_t timestamp, Py_ssize_t key_size, Py_ssize_t value_size
+) except -1:
+    """Fills in a future for the record at `index` of `batch`, which may not be appended yet. `timestamp` is in ms.
+
+    Allocates memory only if the difference to the batch's base timestamp has more than 31 bits.
+    """
+    cdef int64_t delta = timestamp - batch.base_timestamp
+    future.batch = batch
+    future.index = index
+    future.key_size = <int32_t>key_size
+    future.value_size = <int32_t>value_size
+    if delta > 0x7fffffff or delta < -0x7fffffff:
+        future.timestamp_delta = FAR_TIMESTAMP
+        if batch.far is None:
+            batch.far = {}
+        batch.far[index] = timestamp
+    else:
+        future.timestamp_delta = <int32_t>delta
+    return 0
+
+
+cdef list fresh_delivery(object function):
+    """Returns the list that watch_delivery adds to a batch whose last callback is a different one."""
+    cdef Run run = _make_run(ON_DELIVERY, function)
+    run.reserve()
+    return [run]
+
+
+cdef bint room_for_delivery(Batch batch, object function, list fresh) except -1:
+    """Reserves memory so that watch_delivery allocates nothing. Returns False if `fresh` must be a fresh_delivery().
+
+    A list keeps the space of an item that was appended and removed again.
+    """
+    cdef Run run
+    if batch.callbacks is None:
+        return fresh is not None
+    run = batch.callbacks[len(batch.callbacks) - 1]
+    if run.function is function and run.kind == ON_DELIVERY:
+        run.reserve()
+        return True
+    if fresh is None:
+        return False
+    batch.callbacks.append(None)
+    batch.callbacks.pop()
+    return True
+
+
+cdef object watch_delivery(Future future, object function, list fresh):
+    """Adds `function(error, record)` for a record that was just sent. The session's callback thread must be running."""
+    cdef Run run = _last_run(future.batch, ON_DELIVERY, function)
+    if run is not None:
+        run.note(future)
+    else:
+        (<Run>fresh[0]).note(future)
+        _add_run(future.batch, fresh)
+
+
+cdef object _add_callback(Future future, int kind, object function):
+    cdef Run run = _last_run(future.batch, kind, function)
+    if run is not None:
+        run.futures.append(future)
+        return
+    run = _make_run(kind, function)
+    run.futures = [future]
+    _add_run(future.batch, [run])
+
+
+cdef Run _make_run(int kind, object function):
+    cdef Run run = Run.__new__(Run)
+    run.kind = kind
+    run.function = function
+    return run
+
+
+cdef Run _last_run(Batch batch, int kind, object function):
+    """Returns the batch's last run if it has the same callback, else None."""
+    cdef Run run
+    if not batch.callbacks:
+        return None
+    run = batch.callbacks[len(batch.callbacks) - 1]
+    return run if run.function is function and run.kind == kind else None
+
+
+cdef object _add_run(Batch batch, list fresh):
+    """Adds a run. `fresh`: a list with the run; it becomes the batch's list if the batch has none."""
+    if batch.callbacks is not None:
+        batch.callbacks.append(fresh[0])
+        return
+    # Complete before another thread can run: when watch_batch returns, the callbacks may have been called.
+    batch.callbacks = fresh
+    batch.session.watch_batch()
+
+
+cdef object _in_order(list callbacks):
+    """Returns `callbacks` in the order of their records.
+
+    They are out of order only if a callback was added to an older future.
+    """
+    cdef Run run
+    cdef int64_t last = -1
+    cdef Py_ssize_t at
+    cdef bint sorted_already = True
+    for run in callbacks:
+        # send() notes records in ascending order, so the first and last are enough
+        for at in (0, run.count - 1) if run.kind == ON_DELIVERY else range(len(run.futures)):
+            if _index(run, at) < last:
+                sorted_already = False
+            last = _index(run, at)
+    if sorted_already:
+        return callbacks
+    keyed = []
+    for run in callbacks:
+        for at in range(_records(run)):
+            keyed.append((_index(run, at), len(keyed), _single(run, at)))
+    keyed.sort()
+    return [entry[2] for entry in keyed]
+
+
+cdef Py_ssize_t _records(Run run) except -1:
+    return run.count if run.kind == ON_DELIVERY else len(run.futures)
+
+
+cdef int64_t _index(Run run, Py_ssize_t at) except -1:
+    return run.noted[at].index if run.kind == ON_DELIVERY else (<Future>run.futures[at]).index
+
+
+cdef Run _single(Run run, Py_ssize_t at):
+    """Returns a run with only the record at `at`."""
+    cdef Run single = _make_run(run.kind, run.function)
+    if run.kind == ON_DELIVERY:
+        single.reserve()
+        single.noted[0] = run.noted[at]
+        single.count = 1
+    else:
+        single.futures = [run.futures[at]]
+    return single
+
+
+cdef object _deliver(Batch batch, Run run):
+    """Calls the on_delivery function for all records of a run."""
+    cdef uint32_t at = 0
+    cdef Noted *noted
+    while at < run.count:
+        try:
+            while at < run.count:
+                noted = &run.noted[at]
+                at += 1
+                run.function(
+                    batch.failure() if batch.error else None,
+                    _metadata(batch, noted.index, noted.timestamp_delta, noted.key_size, noted.value_size),
+                )
+        except BaseException:
+            log_exception("a callback for topic %r, partition %d raised an exception", batch.topic, batch.partition)
+
+
+cdef object _call(int kind, object function, Future future):
+    cdef Batch batch = future.batch
+    try:
+        if kind == ON_DONE:
+            function(future)
+        elif kind == ON_SUCCESS:
+            if not batch.error:
+                function(metadata_of(future))
+        elif batch.error:
+            function(batch.failure())
+    except BaseException:
+        log_exception("a callback for topic %r, partition %d raised an exception", batch.topic, batch.partition)
+
+
+def log_exception(message, *arguments):
+    """Logs the exception that is being handled.
+
+    If logging raises, that exception goes to stderr, so that the remaining callbacks are called.
+    """
+    try:
+        _log.exception(message, *arguments)
+    except BaseException:
+        try:
+            sys.excepthook(*sys.exc_info())
+        except BaseException:
+            pass  # stderr failed as well
+
+
+def call_back(Batch batch):
+    """Runs the callbacks of a finished batch in the calling thread and logs the exceptions that they raise."""
+    cdef Run run
+    cdef Future future
+    for run in batch.take_callbacks():
+        if run.kind == ON_DELIVERY:
+            _deliver(batch, run)
+        else:
+            for future in run.futures:
+                _call(run.kind, run.function, future)
+
+
+native_only(Batch)
+native_only(Future)
+native_only(Run)

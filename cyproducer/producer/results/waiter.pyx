@@ -1,0 +1,89 @@
+"""Wakes one waiting thread through its own eventfd.
+
+Native code, so that notify() cannot be interrupted between its steps: it must never write to a descriptor that its
+owner has just closed.
+"""
+
+import os
+
+cimport cython
+from cyproducer.host.same_file cimport same_file
+from cyproducer.shm.clock cimport eventfd_clear, eventfd_signal
+
+cdef extern from "unistd.h" nogil:
+    int close(int fd)
+
+_opened = {}    # eventfd -> (device, inode): the same tuple as in its Waiter
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class Waiter:
+    """The wake-up of one waiting thread. Any thread may call `notify()`; the wait ends after `wanted` calls."""
+
+    def __init__(self, wanted=1):
+        self.wanted = wanted
+        self.fd = -1
+        self.dozes = True
+
+    def open(self):
+        """Creates the eventfd, which lives until close(). Raises OSError."""
+        fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        status = os.fstat(fd)
+        self.device, self.inode = status.st_dev, status.st_ino
+        self.file = self.device, self.inode
+        self.fd = fd
+        _opened[fd] = self.file
+
+    cdef bint is_open(self) noexcept:
+        """Returns whether there is an eventfd and its number still refers to the file that open() created."""
+        return self.fd >= 0 and same_file(self.fd, self.device, self.inode)
+
+    def close(self):
+        """Closes the eventfd, unless its number refers to another file or this is a forked child.
+
+        Descriptor numbers are reused: the program may have closed the eventfd and opened something else.
+        """
+        cdef int fd = self.fd
+        self.fd = -1
+        # A different tuple: the program has closed the eventfd, and another waiter has got its number.
+        if fd >= 0 and _opened is not None and _opened.get(fd) is self.file:
+            del _opened[fd]
+            if same_file(fd, self.device, self.inode):
+                close(fd)
+
+    def forget(self):
+        """Forgets the eventfd without closing it.
+
+        For a program that closes descriptors it does not own: all eventfds and epolls have the same inode, so an
+        eventfd of the program's own cannot be told from this one.
+        """
+        if _opened is not None and _opened.get(self.fd) is self.file:
+            del _opened[self.fd]
+        self.fd = -1
+
+    def notify(self):
+        """Reports that one of the awaited events has happened."""
+        self.wanted -= 1
+        if self.wanted <= 0:
+            self.wake()
+
+    def wake(self):
+        """Ends the poll of the waiting thread."""
+        if self.dozes and self.is_open():
+            eventfd_signal(self.fd)
+
+    def clear(self):
+        """Resets the eventfd after wake()."""
+        if self.is_open():
+            eventfd_clear(self.fd)
+
+
+def _close_in_child():
+    for fd, (device, inode) in _opened.items():
+        if same_file(fd, device, inode):
+            close(fd)
+    _opened.clear()
+
+
+os.register_at_fork(after_in_child=_close_in_child)

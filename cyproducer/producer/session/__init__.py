@@ -1,0 +1,1 @@
+"""A front-end's attachment to one sender, from attach to detach."""

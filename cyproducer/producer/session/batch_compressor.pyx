@@ -1,0 +1,127 @@
+"""Compresses the batches that a process fills to the limit, on the CPU of that process.
+
+The batch is closed first and belongs to the sender, with its raw records. The compressed records are offered beside it,
+in extra chunks that are freed with the batch. The sender compresses the raw records itself if it finds no others: the
+batch's linger time ended earlier, the arena had no space, or the sender has taken over from another one. So no batch
+waits longer than without compression here, and a process that dies in between loses nothing. A record that is a batch
+of its own is compressed before it is written.
+
+Only compression that is fast is left to the sender, because there other front-ends wait for it.
+"""
+
+import logging
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from cyproducer.producer.arena.append cimport announce
+from cyproducer.producer.arena.arena cimport LEFT_MAX
+from cyproducer.record.encode cimport HeaderView, put_record, record_size
+from cyproducer.shm.clock cimport monotonic_ns
+from cyproducer.shm.layout cimport CYP_NONE, CYP_SUBMIT_FULL, CYP_UNIT_BYTES
+from cyproducer.shm.slot cimport sent_is, slot_glance
+from cyproducer.shm.wake cimport sender_asleep
+from cyproducer.shm.word cimport word_bytes
+
+_log = logging.getLogger("cyproducer")
+
+cdef enum:
+    LEFT_NS = 5000000           # a batch may be left to the sender if compressing one takes less than this
+
+
+cdef int pack_closed(Session session) except -1:
+    """Compresses the batch that was closed full, if there is one, and announces it.
+
+    The GIL may be released, and a signal handler may raise: call this before the commit of a record, and look up the
+    session, topic and chain again afterwards.
+    """
+    cdef uint32_t head = session.closed_head, generation = session.closed_generation
+    if head == CYP_NONE:
+        return 0
+    session.closed_head = CYP_NONE
+    try:
+        if not _leave_to_sender(session, head, generation):
+            _pack(session, head, generation)
+    finally:
+        # Other threads may have run: the sender may be gone, or the batch may be finished.
+        if _is_there(session, head, generation):
+            session.given_head, session.given_generation = head, generation
+            announce(&session.port, CYP_SUBMIT_FULL, head, generation, 0)
+    return 0
+
+
+cdef bint _leave_to_sender(Session session, uint32_t head, uint32_t generation) noexcept:
+    """Returns whether the sender is short of work and should compress this batch; notes the batch as left to it.
+
+    At most LEFT_MAX of the batches left to the sender may be unsent: it compresses one of them while this process fills
+    and compresses the next. If none is unsent, the sender must have sent the batch that was announced last, or be
+    asleep: then the announcement has to wake it.
+    """
+    cdef int i, place = -1, unsent = 0
+    if not 0 < session.compress_ns < LEFT_NS:
+        return False
+    for i in range(LEFT_MAX):
+        if _is_sent(session, session.left_heads[i], session.left_generations[i]):
+            place = i
+        else:
+            unsent += 1
+    if place < 0 or unsent == 0 and not sender_asleep(session.port.snapshot) \
+            and not _is_sent(session, session.given_head, session.given_generation):
+        return False
+    session.left_heads[place], session.left_generations[place] = head, generation
+    return True
+
+
+cdef bint _is_sent(Session session, uint32_t head, uint32_t generation) noexcept:
+    return head == CYP_NONE or not _is_there(session, head, generation) or sent_is(&session.sent[head], generation)
+
+
+cdef bint _is_there(Session session, uint32_t head, uint32_t generation) noexcept:
+    return session.sentinel[0] == session.token and session.slots[head].generation == generation
+
+
+cdef int _pack(Session session, uint32_t head, uint32_t generation) except -1:
+    cdef const uint8_t[::1] packed
+    raw = _records(session, head)  # a copy: the arena may be unmapped while the compression library reads
+    packed = _compressed(session, raw)
+    if packed is not None and _is_there(session, head, generation):
+        session.offer(head, <uint32_t>len(raw), &packed[0], packed.shape[0])
+    return 0
+
+
+cdef object pack_alone(
+    Session session, const uint8_t *key, Py_ssize_t key_size, const uint8_t *value, Py_ssize_t value_size,
+    const HeaderView *headers, int header_count,
+):
+    """Returns the compressed bytes of a record that is a batch of its own; None: write it uncompressed.
+
+    The GIL may be released, and a signal handler may raise.
+    """
+    raw = PyBytes_FromStringAndSize(NULL, record_size(0, 0, key_size, value_size, headers, header_count))
+    put_record(
+        <uint8_t *>PyBytes_AS_STRING(raw), 0, 0, key, key_size, value, value_size, headers, header_count
+    )
+    return _compressed(session, raw)
+
+
+cdef object _compressed(Session session, bytes raw):
+    """Returns a buffer; None if the records do not become smaller, or compression fails in this process."""
+    cdef uint64_t began = monotonic_ns()
+    try:
+        packed = memoryview(session.compress(raw))
+    except Exception as error:
+        _log.error("compression failed in this process; from here on the sender compresses its batches: %s", error)
+        session.compress = None
+        return None
+    session.compress_ns = monotonic_ns() - began
+    return packed if 0 < packed.nbytes < len(raw) else None
+
+
+cdef bytes _records(Session session, uint32_t slot):
+    parts = []
+    while slot != CYP_NONE:
+        parts.append(PyBytes_FromStringAndSize(
+            <char *>session.chunks + <uint64_t>slot * CYP_UNIT_BYTES, word_bytes(slot_glance(&session.rows[slot]))
+        ))
+        slot = session.slots[slot].next
+    return parts[0] if len(parts) == 1 else b"".join(parts)

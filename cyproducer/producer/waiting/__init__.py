@@ -1,0 +1,1 @@
+"""Waits in threads and event loops for outcomes, metadata, memory and a new sender."""

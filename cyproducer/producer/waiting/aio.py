@@ -1,0 +1,341 @@
+"""Waits in asyncio: futures and send_async wait through the event loop's own selector, without a thread."""
+
+import asyncio
+import copy
+import os
+import threading
+import time
+import weakref
+from typing import Any
+
+from cyproducer import errors
+from cyproducer.producer.arena.arena import Room
+from cyproducer.producer.attach.connect import file_of, is_still
+from cyproducer.producer.waiting import backpressure
+
+_SAME_DEADLINE_S = 0.1
+_ASK_AGAIN_S = 1.0
+_NO_THREAD_S = 0.1
+
+_descriptors: dict[int, tuple[int, int]] = {}
+_connecting: "dict[int, _Connecting]" = {}
+_connecting_lock = threading.Lock()
+
+
+def _close_in_child() -> None:
+    global _connecting_lock
+    _connecting_lock = threading.Lock()
+    _connecting.clear()  # the threads exist only in the parent
+    for fd, file in _descriptors.items():
+        if is_still(fd, file):
+            os.close(fd)
+    _descriptors.clear()
+
+
+os.register_at_fork(after_in_child=_close_in_child)
+
+
+class LoopReader:
+    """Watches a session's descriptors in one event loop, through duplicates: several loops may watch them.
+
+    The loop must not keep the session alive, because the producer may be dropped without close().
+    """
+
+    def __init__(self, session: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.files: dict[int, tuple[int, int]] = {}
+        session_ref = weakref.ref(session)
+        try:
+            for fd, method in zip(session.descriptors, ("on_wake", "on_control"), strict=True):
+                copied = os.dup(fd)
+                self.files[copied] = _descriptors[copied] = file_of(copied)
+                loop.add_reader(copied, _serve, session_ref, method)
+        except BaseException:  # for example at the limit of descriptors
+            self._stop()
+            raise
+
+    def close(self) -> None:
+        """Stops watching. May be called from any thread."""
+        if self.loop.is_closed():
+            self._close_descriptors()
+        elif asyncio._get_running_loop() is self.loop:
+            self._stop()
+        else:
+            try:
+                self.loop.call_soon_threadsafe(self._stop)
+            except RuntimeError:
+                self._close_descriptors()  # the loop was closed in the meantime
+
+    def _stop(self) -> None:
+        for fd in self.files:
+            self.loop.remove_reader(fd)
+        self._close_descriptors()
+
+    def _close_descriptors(self) -> None:
+        files, self.files = self.files, {}
+        for fd, file in files.items():
+            if _descriptors.get(fd) is file:  # else the program has closed it and another reader has its number
+                del _descriptors[fd]
+                if is_still(fd, file):
+                    os.close(fd)
+
+
+def _serve(session_ref: "weakref.ref[Any]", method: str) -> None:
+    session = session_ref()
+    if session is not None:
+        getattr(session, method)()
+
+
+def _watch(session: Any, loop: asyncio.AbstractEventLoop) -> None:
+    if loop in session.loops:
+        return
+    for closed in [known for known in session.loops if known.is_closed()]:
+        session.loops.pop(closed).close()
+    session.loops[loop] = LoopReader(session, loop)
+
+
+class LoopWaiter:
+    """The wake-up of one waiting coroutine. `notify()` may be called from any thread."""
+
+    __slots__ = ("future", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.future: asyncio.Future[None] = loop.create_future()
+
+    def reset(self) -> None:
+        """Prepares for another wait."""
+        if self.future.done():
+            self.future = self.loop.create_future()
+
+    def wake(self) -> None:
+        """Ends the wait for any reason."""
+        self.notify()
+
+    def notify(self) -> None:
+        """Reports that the awaited event has happened."""
+        if asyncio._get_running_loop() is self.loop:
+            self._resolve()
+        else:
+            try:
+                self.loop.call_soon_threadsafe(self._resolve)
+            except RuntimeError:
+                pass  # the loop is closed: no coroutine waits in it
+
+    def _resolve(self) -> None:
+        if not self.future.done():
+            self.future.set_result(None)
+
+    async def wait(self, session: Any, deadline: float | None = None) -> bool:
+        """Waits until notified or the session ends. Returns False if `deadline` (time.monotonic()) comes first."""
+        session.verify()
+        if not session.alive:
+            return True
+        _watch(session, self.loop)
+        session.enter_sleep(self)
+        try:
+            if deadline is None:
+                await self.future
+            elif not self.future.done():
+                await asyncio.wait([self.future], timeout=max(0.0, deadline - time.monotonic()))
+            return self.future.done()
+        finally:
+            session.leave_sleep(self)
+
+
+async def wait_batch(batch: Any) -> None:
+    """Waits until the batch has its outcome, also if a later session delivers the batch."""
+    waiter = LoopWaiter(asyncio.get_running_loop())
+    session = batch.session
+    if not batch.add_waiter(waiter):
+        return
+    try:
+        while not batch.done and not session.over:
+            if session.recovering:
+                await _wait_for_successor(waiter, session)
+            else:
+                await waiter.wait(session)
+            waiter.reset()
+            session = session.latest
+    finally:
+        batch.remove_waiter(waiter)
+
+
+async def _wait_for_successor(waiter: LoopWaiter, session: Any) -> None:
+    """Waits until the session has a successor or its unsent batches have failed."""
+    session.enter_sleep(waiter)
+    try:
+        if session.hooks.begin_recovery(session):
+            await waiter.future
+        else:
+            await asyncio.sleep(_NO_THREAD_S)
+    finally:
+        session.leave_sleep(waiter)
+
+
+async def _wait_metadata(session: Any, topic: str, needed: int, deadline: float) -> None:
+    """Waits until the topic has more than `needed` partitions or the session ends; see backpressure.wait_metadata."""
+    waiter = LoopWaiter(asyncio.get_running_loop())
+    session.metadata_waiters.add(waiter)
+    try:
+        backpressure.ask_for(session, topic, needed)
+        while True:
+            waiter.reset()
+            if backpressure.metadata_over(session, topic, needed):
+                return
+            if not await waiter.wait(session, min(deadline, time.monotonic() + _ASK_AGAIN_S)):
+                if time.monotonic() >= deadline:
+                    raise backpressure.no_metadata(session, topic, needed)
+                backpressure.ask_for(session, topic, needed)
+    finally:
+        session.metadata_waiters.discard(waiter)
+        session.end_metadata_wait()
+
+
+class _Connecting:
+    """A thread that attaches a producer, for all coroutines that wait for it."""
+
+    __slots__ = ("deadline", "producer", "waiting")
+
+    def __init__(self, producer: Any, deadline: float) -> None:
+        self.producer = producer
+        self.deadline = deadline
+        self.waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None], float]] = []
+
+    def run(self) -> None:
+        error: BaseException | None = None
+        try:
+            self.producer._attach(self.deadline)
+        except BaseException as raised:
+            error = raised
+        with _connecting_lock:
+            _connecting.pop(id(self.producer), None)
+        for loop, attached, deadline in self.waiting:
+            # No error for a coroutine with a much later deadline than this attempt: it tries again.
+            given = copy.copy(error) if deadline - self.deadline < _SAME_DEADLINE_S else None
+            try:
+                loop.call_soon_threadsafe(_settle, attached, given)
+            except RuntimeError:
+                pass  # the loop is closed: no coroutine waits in it
+
+
+def _settle(attached: "asyncio.Future[None]", error: BaseException | None) -> None:
+    if attached.done():
+        return
+    if error is None:
+        attached.set_result(None)
+    else:
+        attached.set_exception(error)
+
+
+async def _attach(producer: Any, deadline: float) -> None:
+    """Attaches the producer in a thread, because attaching may start a process and wait for it.
+
+    The thread ends with the attempt. Raises its error.
+    """
+    loop = asyncio.get_running_loop()
+    attached: asyncio.Future[None] = loop.create_future()
+    with _connecting_lock:
+        connecting = _connecting.get(id(producer))
+        if connecting is not None:
+            connecting.waiting.append((loop, attached, deadline))
+        else:
+            connecting = _Connecting(producer, deadline)
+            connecting.waiting.append((loop, attached, deadline))
+            threading.Thread(target=connecting.run, name="cyproducer-attach", daemon=True).start()
+            _connecting[id(producer)] = connecting
+    await attached
+
+
+class _SendQueue:
+    """The coroutines of one loop that wait to send to one topic, in the order of their calls.
+
+    Only the first one is also in the session's queue for memory. A coroutine that gets memory opens a batch. A later
+    one could find space in that batch before the next one in order is scheduled, and would overtake it.
+    """
+
+    def __init__(self, producer: Any, topic: str, loop: asyncio.AbstractEventLoop) -> None:
+        self.queues: dict[Any, list[LoopWaiter]] = producer._lines
+        self.key = topic, loop
+
+    def is_empty(self) -> bool:
+        return self.key not in self.queues
+
+    def join(self, waiter: LoopWaiter) -> None:
+        self.queues.setdefault(self.key, []).append(waiter)
+
+    def leave(self, waiter: LoopWaiter) -> None:
+        queue = self.queues[self.key]
+        queue.remove(waiter)
+        if queue:
+            queue[0].wake()
+        else:
+            del self.queues[self.key]
+
+    async def wait(self, waiter: LoopWaiter, deadline: float) -> bool:
+        """Waits until `waiter` is the first. Returns False if `deadline` (time.monotonic()) comes first."""
+        while self.queues[self.key][0] is not waiter:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                return False
+            waiter.reset()
+            await asyncio.wait([waiter.future], timeout=remaining)
+        return True
+
+
+async def send(producer: Any, prepared: Any, max_block_s: float) -> Any:
+    """Sends the record that KafkaProducer.send_async has prepared, and returns its future.
+
+    Waits in the event loop for a session, metadata or memory, up to `max_block_s` seconds; then raises the error of
+    the missing one. The records that one loop sends to a topic keep the order of the calls, whatever they wait for.
+    """
+    loop = asyncio.get_running_loop()
+    queue = _SendQueue(producer, prepared.topic_name, loop)
+    if queue.is_empty():
+        future = producer._attempt_prepared(prepared, None)
+        if not isinstance(future, int):
+            return future
+    deadline = time.monotonic() + max_block_s
+    waiter = LoopWaiter(loop)
+    queue.join(waiter)
+    memory_session = None  # the session whose queue for memory the waiter is in
+    try:
+        while True:
+            if not await queue.wait(waiter, deadline):
+                raise _queue_timeout(producer._session, prepared, max_block_s)
+            future = producer._attempt_prepared(prepared, waiter)
+            if not isinstance(future, int):
+                return future
+            session = producer._session
+            if future == Room.NEED_MEMORY:
+                if memory_session is not session:
+                    backpressure.leave_queue(memory_session, waiter)
+                    memory_session = session
+                await _wait_memory(session, waiter, deadline, max_block_s)
+            elif future == Room.NEED_SESSION:
+                await _attach(producer, deadline)
+            else:
+                await _wait_metadata(session, prepared.topic_name, prepared.wanted_partition, deadline)
+    finally:
+        backpressure.leave_queue(memory_session, waiter)
+        queue.leave(waiter)
+
+
+async def _wait_memory(session: Any, waiter: LoopWaiter, deadline: float, max_block_s: float) -> None:
+    waiter.reset()
+    backpressure.enter_queue(session, waiter)
+    started = time.monotonic_ns()
+    woken = await waiter.wait(session, deadline)
+    session.add_blocked(time.monotonic_ns() - started)
+    if not woken:
+        raise backpressure.no_memory(session, max_block_s)
+
+
+def _queue_timeout(session: Any, prepared: Any, max_block_s: float) -> errors.KafkaError:
+    """Returns the error for a send whose time is over before it is the first in its queue."""
+    if session.alive:
+        if session.topic_state(prepared.topic_name)[0] > prepared.wanted_partition:
+            return backpressure.no_memory(session, max_block_s)
+        return backpressure.no_metadata(session, prepared.topic_name, prepared.wanted_partition)
+    text = session.trouble or f"no sender within max_block_ms={round(max_block_s * 1000)}"
+    return errors.SenderUnavailableError(text)

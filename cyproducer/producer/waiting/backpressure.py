@@ -1,0 +1,130 @@
+"""Waits of send() for a topic's metadata and for memory, before it can append a record.
+
+Contains the steps that blocking sends and asyncio sends share, and the blocking waits themselves.
+"""
+
+import time
+from typing import Any
+
+from cyproducer import errors
+from cyproducer.producer.results.waiter import Waiter
+from cyproducer.producer.waiting.poll import wait_until
+
+_ASK_AGAIN_S = 1.0
+_PERMANENT_ERRORS = (errors.InvalidTopicError.code, errors.TopicAuthorizationFailedError.code)
+
+
+def ask_for(session: Any, topic: str, needed: int) -> None:
+    """Reads the published metadata and requests metadata of `topic`, including partition `needed`, from the sender."""
+    session.refresh_topics(topic)
+    session.want_topic(topic, needed)
+
+
+def metadata_over(session: Any, topic: str, needed: int) -> bool:
+    """Returns whether the topic has more than `needed` partitions, or the session has ended.
+
+    If it returns False, new metadata wakes the waiter. Raises the topic's error if it is permanent: an invalid name
+    or missing authorization.
+    """
+    session.sleep_for_metadata()
+    count, error = session.topic_state(topic)
+    if count == 0 or not session.metadata_is_read:
+        # Another thread may have read this version of the metadata without looking for this topic.
+        session.refresh_topics(topic)
+        count, error = session.topic_state(topic)
+    if error in _PERMANENT_ERRORS:
+        raise errors.for_code(error, f"topic {topic!r}: {errors.for_code(error).message}")
+    return not session.alive or count > needed
+
+
+def no_metadata(session: Any, topic: str, needed: int) -> errors.KafkaError:
+    """Returns the error for a topic or partition that is missing from the metadata after max_block_ms.
+
+    The message is that of Kafka's Java producer, followed by the last error of the broker or the sender.
+    """
+    count, error = session.topic_state(topic)
+    limit = session.settings.max_block_ms
+    if count == 0:
+        text = f"Topic {topic} not present in metadata after {limit} ms."
+    else:
+        text = (
+            f"Partition {needed} of topic {topic} with partition count {count} is not present in metadata "
+            f"after {limit} ms."
+        )
+    if error:
+        text += f" The broker's last answer: {errors.name_for_code(error)}, {errors.for_code(error).message}."
+    elif session.last_error:
+        text += f" The sender's last error: {session.last_error}."
+    return errors.KafkaTimeoutError(text)
+
+
+def wait_metadata(session: Any, topic: str, needed: int, deadline: float) -> None:
+    """Waits until the topic has more than `needed` partitions or the session ends.
+
+    Raises KafkaTimeoutError at `deadline` (time.monotonic()), or the topic's error if it is permanent.
+    """
+    waiter = Waiter()
+    session.metadata_waiters.add(waiter)
+    try:
+        while True:
+            # Repeated, because a request is lost when the sender is replaced.
+            ask_for(session, topic, needed)
+            until = min(deadline, time.monotonic() + _ASK_AGAIN_S)
+            if wait_until([session], waiter, lambda: metadata_over(session, topic, needed), until):
+                return
+            if time.monotonic() >= deadline:
+                raise no_metadata(session, topic, needed)
+    finally:
+        session.metadata_waiters.discard(waiter)
+        session.end_metadata_wait()
+
+
+def enter_queue(session: Any, waiter: Any) -> None:
+    """Adds `waiter` at the end of the queue for memory, unless it is in it. Open batches are closed to be sent."""
+    session.seal_all()
+    if waiter not in session.memory_queue:
+        session.memory_queue.append(waiter)
+
+
+def leave_queue(session: Any, waiter: Any) -> None:
+    """Removes `waiter` from the queue for memory. The first waiter in the queue then looks for memory."""
+    if session is None or waiter not in session.memory_queue:
+        return
+    session.memory_queue.remove(waiter)
+    if session.memory_queue:
+        session.memory_queue[0].notify()
+
+
+def wait_memory(session: Any, waiter: Waiter, deadline: float, max_block_s: float) -> None:
+    """Waits until memory is free and `waiter` is first in the queue, or the session ends.
+
+    Raises no_memory() at `deadline` (time.monotonic()).
+    """
+    waiter.wanted = 1
+    enter_queue(session, waiter)
+    started = time.monotonic_ns()
+    try:
+        if not wait_until([session], waiter, lambda: waiter.wanted <= 0 or not session.alive, deadline):
+            raise no_memory(session, max_block_s)
+    finally:
+        session.add_blocked(time.monotonic_ns() - started)
+
+
+def no_memory(session: Any, max_block_s: float) -> errors.KafkaError:
+    """Returns the error for memory that did not become free within max_block_ms: a BufferExhaustedError.
+
+    SenderUnavailableError if the sender is ending and therefore accepts no new batches.
+    """
+    if session.released:
+        return errors.SenderUnavailableError(
+            f"the sender is ending, and has not ended within max_block_ms={round(max_block_s * 1000)}; nothing was "
+            "queued; send again when it has ended, or raise max_block_ms"
+        )
+    total = session.settings.buffer_memory
+    hint = "Send less at once, or raise buffer_memory or max_block_ms"
+    if session.last_error:
+        hint += f". The sender's last error: {session.last_error}"
+    return errors.BufferExhaustedError(
+        f"no memory became free within max_block_ms={round(max_block_s * 1000)}: {total - session.buffer_available} of "
+        f"buffer_memory={total} bytes are not acknowledged by the broker; nothing was queued. {hint}"
+    )

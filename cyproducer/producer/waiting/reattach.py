@@ -1,0 +1,225 @@
+"""Reattaches after a sender and its supervisor are gone: creates the next session and gives it the unsent batches.
+
+A front-end whose sender is gone finds or starts the next one as it did the first (`connect.connect`). A thread that
+calls send() does that itself. For threads that wait, and for records that no thread waits for, one background thread
+does it. That thread ends when all unsent batches are in the arena of the next session or have expired.
+"""
+
+import functools
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from cyproducer import errors
+from cyproducer.config.settings import Settings
+from cyproducer.host.poll import wait_readable
+from cyproducer.producer.attach import connect
+from cyproducer.producer.attach.sender_address import Address
+from cyproducer.producer.results.waiter import Waiter
+from cyproducer.producer.session.session import Session
+from cyproducer.producer.waiting.poll import wait_batch, wait_until
+
+__all__ = ["begin", "settle", "succeed", "under_way"]
+
+_log = logging.getLogger("cyproducer")
+
+# Less than the time after which connect() warns: this thread logs its own warning, once.
+_ATTEMPT_S = 0.9
+_ASK_AGAIN_S = 1.0
+_PAUSE_MIN_S, _PAUSE_MAX_S = 0.05, 1.0
+
+#: Sessions with unsent batches that are not settled. They stay alive until then, even without a producer.
+under_way: set[Session] = set()
+_running: set[Session] = set()
+_connecting: set[Session] = set()
+
+
+class SessionHooks:
+    """The functions of this package that a session and its futures call, which it must not import."""
+
+    @staticmethod
+    def wait_batch(batch: Any, timeout: float | None) -> bool:
+        """Wait until the batch has its outcome. Returns False if that takes longer than `timeout` seconds."""
+        return wait_batch(batch, timeout)
+
+    @staticmethod
+    async def wait_batch_async(batch: Any) -> None:
+        """Wait in the running event loop until the batch has its outcome."""
+        from cyproducer.producer.waiting import aio  # asyncio costs 50 ms, which other programs do not pay
+
+        await aio.wait_batch(batch)
+
+    @staticmethod
+    def begin_recovery(session: Session) -> bool:
+        """See `begin`."""
+        return begin(session)
+
+    @staticmethod
+    def settle(session: Session, deadline: float | None) -> bool:
+        """See `settle`."""
+        return settle(session, deadline)
+
+
+def _forget_in_child() -> None:
+    under_way.clear()
+    _running.clear()
+    _connecting.clear()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
+
+
+def succeed(
+    session: Session, settings: Settings, deadline: float, wanted: Callable[[], bool], address: Address | None = None
+) -> Session | None:
+    """Returns the successor of `session`, which has ended. Creates it unless another thread has.
+
+    `deadline`: time.monotonic(). `address`: the address of the settings, if it is known.
+    Returns None if `wanted()` is false after the attach. Raises the errors of connect.connect, and
+    SenderUnavailableError if another thread was attaching until `deadline` or this thread is attaching already.
+    """
+    if not session.attach_lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+        where = f" at {settings.sender}" if settings.sender else ""
+        raise errors.SenderUnavailableError(
+            session.trouble or f"no sender{where} in time: another thread of this process is still attaching; try again"
+        )
+    if session in _connecting:
+        # The lock is reentrant: a log handler, signal handler or finalizer sends during this thread's own attempt.
+        session.attach_lock.release()
+        raise errors.SenderUnavailableError("this thread is just attaching to a sender; try again when it has attached")
+    try:
+        if session.unsettled:
+            # A signal's handler or a finalizer runs while this thread ends the session.
+            raise errors.SenderUnavailableError("the sender has just ended; try again")
+        if session.successor is None:
+            try:
+                _connecting.add(session)
+                attachment = connect.connect(settings, deadline, address)
+            finally:
+                _connecting.discard(session)
+            try:
+                if not wanted():
+                    attachment.close()
+                    return None
+                session.hand_over(Session(attachment, settings, SessionHooks))
+            except BaseException:
+                if session.successor is None:  # else a signal's handler has raised after the handover
+                    attachment.close()
+                raise
+        return session.successor
+    except errors.KafkaError as error:
+        session.trouble = str(error)
+        raise
+    finally:
+        session.attach_lock.release()
+
+
+def begin(session: Session) -> bool:
+    """Starts a thread that settles the unsent batches of `session`, unless one runs.
+
+    Returns False if no thread can be started.
+    """
+    under_way.add(session)
+    if any(running.latest is session for running in _running):
+        return True
+    thread = threading.Thread(target=_run, args=(session,), name="cyproducer-attach", daemon=True)
+    _running.add(session)
+    try:
+        thread.start()
+    except RuntimeError:  # the interpreter ends, or the limit of threads is reached: the waiting thread does it
+        _running.discard(session)
+        return False
+    return True
+
+
+def attach_later(session: Session, settings: Settings, timeout_s: float) -> None:
+    """Attaches in a background thread for up to `timeout_s` seconds, for callers that cannot wait for it."""
+    if session in _running or session.successor is not None:
+        return
+
+    def run() -> None:
+        try:
+            succeed(session, settings, time.monotonic() + timeout_s, lambda: True)
+        except (errors.KafkaError, MemoryError):
+            pass  # the next send() raises an error of its own
+        finally:
+            _running.discard(session)
+
+    _running.add(session)
+    try:
+        threading.Thread(target=run, name="cyproducer-attach", daemon=True).start()
+    except RuntimeError:
+        _running.discard(session)
+
+
+def settle_all(deadline: float) -> None:
+    """Settles all unsent batches at exit, by `deadline` (time.monotonic()). Logs those that are lost."""
+    for session in {session.latest for session in under_way}:
+        if not settle(session, deadline):
+            batches, records = session.latest.outstanding()
+            _log.error("no sender was found before exit for %d records in %d batches: they are lost", records, batches)
+
+
+def _run(session: Session) -> None:
+    try:
+        settle(session, None)
+    finally:
+        _running.discard(session)
+
+
+def settle(session: Session, deadline: float | None) -> bool:
+    """Moves all unsent batches of `session` into the arena of a session with a sender; those that expire fail.
+
+    Returns False if some are left at `deadline` (time.monotonic(); None: until delivery_timeout_ms of the records).
+    """
+    pause, warned = _PAUSE_MIN_S, False
+    while True:
+        session = session.latest
+        session.expire_unsent()
+        if not session.unsent_lists or session.foreign:
+            under_way.difference_update([known for known in under_way if not known.latest.unsent_lists])
+            return True
+        now = time.monotonic()
+        if deadline is not None and now >= deadline:
+            return False
+        next_expiry = min([unsent.expires_in() for unsent in list(session.unsent_lists)], default=0.0)
+        limit = min(now + next_expiry, deadline or now + 3600)
+        if session.alive:
+            _move(session, min(limit, now + _ASK_AGAIN_S))
+            continue
+        try:
+            succeed(session, session.settings, min(limit, now + _ATTEMPT_S), functools.partial(_has_unsent, session))
+        except (errors.KafkaError, MemoryError) as error:
+            if not warned:
+                _log.warning("the batches that were kept have no sender yet, trying again: %s", error)
+                warned = True
+            wait_readable([], min(pause, max(0.0, limit - time.monotonic())))
+            pause = min(2 * pause, _PAUSE_MAX_S)
+
+
+def _has_unsent(session: Session) -> bool:
+    return bool(session.unsent_lists)
+
+
+def _move(session: Session, until: float) -> None:
+    """Waits until `until` (time.monotonic()) for the metadata and memory that the unsent batches need."""
+    waiter = Waiter()
+    session.metadata_waiters.add(waiter)
+    try:
+        for topic in session.unsent_topics():
+            session.want_topic(topic)
+        wait_until([session], waiter, lambda: _moved(session), until)
+    finally:
+        session.metadata_waiters.discard(waiter)
+        session.end_metadata_wait()
+
+
+def _moved(session: Session) -> bool:
+    """Moves what can be moved. Returns whether no unsent batches are left or the session has ended."""
+    session.sleep_for_metadata()
+    if session.alive:
+        session.refresh_topics(None)
+    return not session.alive or not session.unsent_lists

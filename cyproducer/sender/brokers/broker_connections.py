@@ -1,0 +1,571 @@
+"""The rare operations on the sender's broker connections: addresses, connecting, ApiVersions, metadata, producer id.
+
+The loop requests them through events, and every result goes back to the loop as a method call. There is one connection
+per broker. The bootstrap connection is kept if it leads to a broker of the metadata, and closed otherwise.
+"""
+
+import contextlib
+import errno
+import logging
+import math
+import os
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+from cyproducer.cluster.backoff import ExponentialBackoff
+from cyproducer.cluster.metadata import ClusterMetadata, PartitionMetadata
+from cyproducer.cluster.topic_state import UNKNOWN_TOPIC_OR_PARTITION
+from cyproducer.error_table import describe
+from cyproducer.protocol.codec import decode_response, encode_request
+from cyproducer.protocol.fields import ProtocolError
+from cyproducer.protocol.versions import ApiKey, ApiVersionsExchange, negotiate
+from cyproducer.sender.brokers.broker import NOTHING_DUE_MS, SAME_ERROR_LOGGED_EVERY_S, Link, connecting_socket
+from cyproducer.sender.brokers.producer_id_requests import ProducerIdRequests
+from cyproducer.sender.brokers.resolver import Address, Resolver
+from cyproducer.version import VERSION
+
+__all__ = ["Brokers"]
+
+CONNECTION_SETUP_TIMEOUT_MS = 10_000  # socket.connection.setup.timeout.ms
+LOOKUP_WAIT_MS = 1000  # after this time another bootstrap server is tried during a name look-up
+PAUSE_MIN_MS = 10  # before a reconnect or a retry, also if the backoff is 0: no busy loop
+IDLE_MIN_MS = 1000  # a connection that was just made for a request is not closed as idle
+PARTITIONS_PER_ITERATION = 1024  # new leaders that are set in one loop iteration: takes some milliseconds
+TOPICS_USED_EVERY_MS = 30_000  # well below metadata.max.idle.ms, after which a topic is forgotten
+CLOSE_REASONS = {
+    -1: "the broker closed the connection",
+    -2: "the broker sent no response within request_timeout_ms",
+    -3: "the broker sent an invalid response: check that the address is a Kafka listener",
+    -4: "this sender closed the connection",
+}
+#: From these versions on a broker responds at once and the client must wait (KIP-219). Before, the broker delays the
+#: response itself.
+THROTTLES_FROM = {ApiKey.METADATA: 6, ApiKey.API_VERSIONS: 2, ApiKey.INIT_PRODUCER_ID: 1}
+RELIABLE_EPOCHS_FROM = 9  # MetadataResponse.hasReliableLeaderEpochs
+OPTIONAL = (ApiKey.INIT_PRODUCER_ID, ApiKey.DESCRIBE_PRODUCERS)
+PRODUCE_MALFORMED_VERSION = 5  # librdkafka's mock cluster leaves a field out of its v5
+
+
+Handler = Callable[[Link, bytes, int], None]
+"""Takes a link, a response of its broker, and the time in ms."""
+
+
+class Brokers:
+    """Maintains the connections and the metadata of one cluster."""
+
+    def __init__(self, loop: Any, settings: dict[str, Any], log: logging.Logger) -> None:
+        self._loop = loop
+        self._settings = settings
+        self._log = log
+        self.resolver = Resolver()
+        retry_backoff_ms, retry_backoff_max_ms, reconnect_backoff_ms, reconnect_backoff_max_ms = (
+            max(int(settings[f"{name}_ms"]), PAUSE_MIN_MS)
+            for name in ("retry_backoff", "retry_backoff_max", "reconnect_backoff", "reconnect_backoff_max")
+        )
+        self.metadata = ClusterMetadata(
+            [_host_port(server) for server in settings["bootstrap_servers"]],
+            max_age_ms=int(settings["metadata_max_age_ms"]),
+            retry_backoff_ms=retry_backoff_ms,
+            retry_backoff_max_ms=retry_backoff_max_ms,
+        )
+        self._backoff = ExponentialBackoff(reconnect_backoff_ms, reconnect_backoff_max_ms)
+        max_idle_ms = int(settings["connections_max_idle_ms"])
+        # Negative: never closed as idle, as in Kafka.
+        self._max_idle_ms = math.inf if max_idle_ms < 0 else max(max_idle_ms, IDLE_MIN_MS)
+        self.links: dict[int, Link] = {}  # by broker id
+        self._by_index: dict[int, Link] = {}
+        self._pending: dict[tuple[int, int], Handler] = {}
+        self._metadata_link: Link | None = None
+        self.producer_ids = ProducerIdRequests(
+            self, loop, ExponentialBackoff(retry_backoff_ms, retry_backoff_max_ms), log
+        )
+        self._used_at_ms = 0
+        self._now_ms = 0
+        self._left_out: set[str] = set()  # invalid brokers of the last metadata response
+        self._truncated: dict[str, int] = {}  # partitions in the loop, of topics that do not fit into it
+        self._state_denied: set[str] = set()  # topics for which a broker denies the producers' state
+        self.unsettled: dict[str, None] = {}  # topics whose new metadata must be applied and published
+        self._leaderless: dict[int, set[str]] = {}  # by broker id: topics that need a link which does not exist yet
+        self.changed = True  # the number of brokers or the last error must be published
+        self.last_error = ""
+
+    # ------------------------------------------------------------ events of the loop
+
+    def on_event(self, event: tuple[Any, ...], now_ms: int) -> None:
+        kind, index, correlation_id, error, _, payload = event
+        link = self._by_index.get(index)
+        if kind == "refresh":
+            self.metadata.request_update()
+            self._used_at_ms = 0  # after a takeover only the loop knows which topics are in use
+        elif kind == "resync":
+            self._resync(now_ms)
+        elif kind == "producer_id":
+            self.producer_ids.wanted = True
+        elif link is None:
+            return
+        elif kind == "work":
+            link.wanted = True
+        elif kind in ("state_lost", "state_denied"):
+            self._note_state(link, kind, event[4], error)
+        elif kind == "connected":
+            self._on_connected(link)
+        elif kind == "closed":
+            self._on_closed(link, error, now_ms)
+        elif kind == "response":
+            handler = self._pending.pop((index, correlation_id), None)
+            if handler is not None:
+                self._handle(link, handler, payload, now_ms)
+
+    def _note_state(self, link: Link, kind: str, row: int, error: int) -> None:
+        topic, partition = self._loop.partition_name(row)
+        if kind == "state_lost":
+            self._log.warning(
+                "broker %s has lost the producer state for %s-%d (it expired, or was deleted with the records): "
+                "batches that may be in the log fail with an unknown outcome, since the broker could append them twice",
+                link.name,
+                topic,
+                partition,
+            )
+        elif topic not in self._state_denied:
+            self._state_denied.add(topic)
+            self._log.info(
+                "broker %s does not say whether it has the producer state for topic %s (%s): grant READ on the topic; "
+                "otherwise a batch can be appended twice if the broker loses that state between two attempts",
+                link.name,
+                topic,
+                describe(error),
+            )
+
+    def _resync(self, now_ms: int) -> None:
+        """Make up for lost events, from the present states of the connections."""
+        for link in list(self._by_index.values()):
+            state, _ = self._loop.connection_state(link.index)
+            opened = link.connect_deadline_ms is not None or link.versions is not None or link.exchange is not None
+            if state == "closed" and opened:
+                self._on_closed(link, errno.ENOMEM, now_ms)
+            elif state == "negotiating" and link.exchange is None and link.versions is None:
+                self._on_connected(link)
+
+    def _handle(self, link: Link, handler: Handler, payload: bytes, now_ms: int) -> None:
+        self._now_ms = now_ms
+        try:
+            handler(link, payload, now_ms)
+        except ProtocolError as error:
+            self._give_up(link, str(error), now_ms)
+        except Exception as error:  # a response must not end the sender: it would end each restarted sender too
+            self._log.exception("a response of broker %s could not be handled", link.name)
+            self._give_up(link, f"its response could not be handled ({type(error).__name__}: {error})", now_ms)
+
+    def _on_connected(self, link: Link) -> None:
+        link.exchange = ApiVersionsExchange("cyproducer", VERSION)
+        self._ask_versions(link)
+
+    def _ask_versions(self, link: Link) -> None:
+        assert link.exchange is not None
+        correlation_id = self._loop.next_correlation_id(link.index)
+        frame = link.exchange.request(correlation_id, self._settings["client_id"])
+        self._send(link, correlation_id, frame, self._on_versions)
+
+    def _on_versions(self, link: Link, payload: bytes, now_ms: int) -> None:
+        assert link.exchange is not None
+        ranges = link.exchange.on_response(payload)
+        if ranges is None:
+            self._ask_versions(link)
+            return
+        wanted = [api for api in ApiKey if api not in OPTIONAL or api in ranges]
+        versions = negotiate(ranges, wanted)
+        if versions[ApiKey.PRODUCE] == PRODUCE_MALFORMED_VERSION:
+            versions[ApiKey.PRODUCE] -= 1
+        assert link.exchange.body is not None
+        self._apply_throttle(link, ApiKey.API_VERSIONS, link.exchange.version, link.exchange.body)
+        link.versions = versions
+        link.exchange = None
+        link.connect_deadline_ms = None
+        link.failures = 0
+        link.last_error = ""
+        link.addresses = []
+        describes = ApiKey.DESCRIBE_PRODUCERS in versions
+        self._loop.connection_ready(link.index, versions[ApiKey.PRODUCE], describes)
+        self._log.info("connected to broker %s (id %d)", link.name, link.broker_id)
+
+    def _on_closed(self, link: Link, error: int, now_ms: int) -> None:
+        was_ready = link.versions is not None
+        link.versions = None
+        link.exchange = None
+        if self._is_closed(link):  # otherwise a new attempt to connect has begun already
+            link.connect_deadline_ms = None
+        for key in [key for key in self._pending if key[0] == link.index]:
+            del self._pending[key]
+        text = CLOSE_REASONS.get(error) or os.strerror(error)
+        if error != -4:
+            self._note_error(link, text)
+        self._fail_metadata(link, text, now_ms)
+        self.producer_ids.on_closed(link)
+        if error == -4:
+            return
+        self.metadata.request_update()
+        if was_ready or not link.addresses:  # otherwise the next address is tried at once
+            link.retry_at_ms = now_ms + self._backoff.delay_ms(link.failures)
+            link.failures += not was_ready  # a broken connection does not mean that the broker cannot be reached
+        self._maybe_rebootstrap()
+
+    def _give_up(self, link: Link, text: str, now_ms: int) -> None:
+        """Close a connection because of an error of the broker. Counts as a failed attempt, unlike in _on_closed()."""
+        self._note_error(link, text)
+        self._fail_metadata(link, text, now_ms)
+        self._loop.close_node(link.index)
+        self.metadata.request_update()
+        if not link.addresses:
+            link.retry_at_ms = now_ms + self._backoff.delay_ms(link.failures)
+            link.failures += 1
+        self._maybe_rebootstrap()
+
+    def _fail_metadata(self, link: Link, text: str, now_ms: int) -> None:
+        """Fail the metadata request in flight, if it was sent to this broker."""
+        if self._metadata_link is link:
+            self._metadata_link = None
+            self.metadata.on_failure(now_ms, f"broker {link.name}: {text}")
+
+    def note_status(self, text: str) -> None:
+        """Set the present error for the status and the snapshot; an empty text means none."""
+        self.last_error = text
+        self.changed = True
+
+    def _note_error(self, link: Link, text: str) -> None:
+        """Set and log the error of a broker. The same error is logged once a minute."""
+        self.note_status(f"broker {link.name}: {text}")
+        now_s = time.monotonic()
+        if link.last_error != text or now_s >= link.logged_s + SAME_ERROR_LOGGED_EVERY_S:
+            link.logged_s = now_s
+            self._log.warning("broker %s: %s", link.name, text)
+        link.last_error = text
+
+    def _maybe_rebootstrap(self) -> None:
+        """If no broker of the metadata can be reached, ask the bootstrap servers: they may know others (KIP-899)."""
+        if self.metadata.bootstrapping:
+            return
+        known = [self.links[broker_id] for broker_id in self.metadata.brokers if broker_id in self.links]
+        if known and all(link.failures for link in known):
+            change = self.metadata.rebootstrap()
+            self._log.warning("no known broker can be reached: asking the bootstrap servers again")
+            for link in self.links.values():
+                link.failures = max(link.failures - 1, 0)
+            self.unsettled.update(dict.fromkeys(change.topics))
+
+    # ------------------------------------------------------------ scheduled work
+
+    def maintain(self, now_ms: int) -> int:
+        """Do what is due. Return in how many ms something is due again."""
+        self._now_ms = now_ms
+        if now_ms >= self._used_at_ms:
+            self._note_used(now_ms)
+        due = NOTHING_DUE_MS
+        due = min(due, self._maintain_metadata(now_ms))
+        due = min(due, self.producer_ids.maintain(now_ms))
+        for link in list(self.links.values()):
+            if link.connect_deadline_ms is not None:
+                if link.connect_deadline_ms <= now_ms:
+                    link.connect_deadline_ms = None
+                    self._give_up(link, "no connection within 10 s: check its address and the network", now_ms)
+                else:
+                    due = min(due, link.connect_deadline_ms - now_ms)
+            if link.versions is not None and self._loop.idle_ms(link.index) > self._max_idle_ms:
+                self._log.info("broker %s: closing the idle connection", link.name)
+                self._loop.close_node(link.index)
+            if link.wanted and self._is_closed(link):
+                due = min(due, self._connect_for_batches(link, now_ms))
+        return max(due, 1)
+
+    def _connect_for_batches(self, link: Link, now_ms: int) -> int:
+        """Call _connect() if there are still batches for the broker and it is one of the cluster. Returns the same."""
+        if not self._loop.wants_connection(link.index):
+            link.wanted = False
+            return NOTHING_DUE_MS
+        if link.broker_id in self.metadata.brokers:
+            return self._connect(link, now_ms)
+        at = self.metadata.next_request_at(now_ms)
+        if at is None:
+            return NOTHING_DUE_MS  # the response to the request in flight may name another leader
+        self.metadata.request_update()
+        return max(at, now_ms + PAUSE_MIN_MS) - now_ms
+
+    def _note_used(self, now_ms: int) -> None:
+        """Keep the topics with batches in the metadata, or add them to it again."""
+        self._used_at_ms = now_ms + TOPICS_USED_EVERY_MS
+        for name in self._loop.take_used_topics():
+            self.metadata.want(name, now_ms)
+
+    def _keep_used(self, now_ms: int) -> None:
+        """Get the used topics from the loop if a topic is about to be forgotten as unused."""
+        if self.metadata.any_idle(now_ms):
+            self._note_used(now_ms)
+
+    def _maintain_metadata(self, now_ms: int) -> int:
+        at = self.metadata.next_request_at(now_ms) if self.metadata.wanted or self.metadata.bootstrapping else None
+        if at is None:
+            return NOTHING_DUE_MS
+        if not self.metadata.wanted and not self.producer_ids.wanted:
+            return NOTHING_DUE_MS
+        if at > now_ms:
+            return at - now_ms
+        link = self.least_loaded()
+        if link is not None:
+            self._send_metadata(link, now_ms)
+            return NOTHING_DUE_MS
+        return self.connect_any(now_ms)
+
+    def least_loaded(self, api: ApiKey = ApiKey.METADATA) -> Link | None:
+        """Return the broker with the fewest requests in flight among those that can take one; None if none can."""
+        least, fewest = None, math.inf
+        for broker_id in self.metadata.brokers:
+            link = self.links.get(broker_id)
+            if link is None or link.versions is None or api not in link.versions:
+                continue
+            state, in_flight = self._loop.connection_state(link.index)  # it may have closed since the last event
+            if state == "ready" and in_flight < fewest and not self._loop.throttled_ms(link.index):
+                least, fewest = link, in_flight
+        return least
+
+    def connect_any(self, now_ms: int) -> int:
+        """Start a connection to some broker, as none can take a request. Return in how many ms to look again."""
+        self._ensure_links()
+        due = NOTHING_DUE_MS
+        closed = []
+        for link in [self.links[broker_id] for broker_id in self.metadata.brokers]:
+            state, _ = self._loop.connection_state(link.index)
+            if state == "closed":
+                closed.append(link)
+            elif state == "ready" and (throttled_ms := self._loop.throttled_ms(link.index)):
+                due = min(due, throttled_ms)
+            else:
+                return NOTHING_DUE_MS  # the next event of this connection comes soon
+        waits_ms = [link.resolving_since_ms + LOOKUP_WAIT_MS - now_ms for link in closed if link.resolving]
+        if waits_ms and max(waits_ms) > 0:
+            return min(due, max(waits_ms))
+        idle = [link for link in closed if not link.resolving]
+        if not idle:
+            return due
+        random.shuffle(idle)
+        due = min(due, self._connect(min(idle, key=lambda link: self._pause_ms(link, now_ms)), now_ms))
+        return min(due, LOOKUP_WAIT_MS)
+
+    def _pause_ms(self, link: Link, now_ms: int) -> int:
+        """Return for how many ms the broker must not be connected to: it could not be reached, or it throttles."""
+        throttled_ms: int = self._loop.throttled_ms(link.index)
+        return max(link.retry_at_ms - now_ms, throttled_ms, 0)
+
+    # ------------------------------------------------------------ connecting
+
+    def _ensure_links(self) -> None:
+        for broker_id, (host, port, _) in self.metadata.brokers.items():
+            link = self.links.get(broker_id)
+            if link is None:
+                link = Link(self._loop.add_node(broker_id), broker_id, host, port)
+                self._by_index[link.index] = link
+                self._add_link(link)
+            elif (link.host, link.port) != (host, port):
+                link.host, link.port, link.addresses, link.retry_at_ms = host, port, [], 0
+                self._loop.close_node(link.index)
+
+    def _add_link(self, link: Link) -> None:
+        """Add the link of a broker. settle() then sets it as the leader of its partitions."""
+        self.links[link.broker_id] = link
+        self.unsettled.update(dict.fromkeys(self._leaderless.pop(link.broker_id, ())))
+
+    def _is_closed(self, link: Link) -> bool:
+        return bool(self._loop.connection_state(link.index)[0] == "closed")
+
+    def _connect(self, link: Link, now_ms: int) -> int:
+        """Start connecting unless the link backs off or its name is being resolved.
+
+        Return in how many ms to look again.
+        """
+        if link.resolving:
+            return NOTHING_DUE_MS
+        pause_ms = self._pause_ms(link, now_ms)
+        if pause_ms:
+            return pause_ms
+        if link.addresses:
+            self._connect_to(link, link.addresses.pop(0))
+            return self._due_of(link, now_ms)
+        link.resolving, link.resolving_since_ms = True, now_ms
+        asked = link.host, link.port
+
+        def resolved(answer: list[Address] | OSError) -> None:
+            link.resolving = False
+            if (link.host, link.port) != asked:
+                return  # the address of the broker has changed meanwhile
+            if link.broker_id not in self.metadata.brokers:
+                return  # it has left the cluster, or another bootstrap server was faster
+            if isinstance(answer, OSError) or not answer:
+                self._fail_to_connect(link, f"the host name cannot be resolved ({answer or 'no address'})")
+                return
+            link.addresses = list(answer)
+            self._connect_to(link, link.addresses.pop(0))
+
+        self.resolver.resolve(*asked, resolved)
+        return NOTHING_DUE_MS if link.resolving else self._due_of(link, now_ms)
+
+    @staticmethod
+    def _due_of(link: Link, now_ms: int) -> int:
+        """Return in how many ms to look again at an attempt that has begun, or failed at once (network unreachable)."""
+        return link.retry_at_ms - now_ms if link.retry_at_ms > now_ms else CONNECTION_SETUP_TIMEOUT_MS
+
+    def _fail_to_connect(self, link: Link, text: str) -> None:
+        self._note_error(link, text)
+        link.retry_at_ms = self._now_ms + self._backoff.delay_ms(link.failures)
+        link.failures += 1
+        if self.metadata.bootstrapping:
+            self.metadata.last_error = self.last_error
+        self.metadata.request_update()
+        self._maybe_rebootstrap()
+
+    def _connect_to(self, link: Link, address: Address) -> None:
+        try:
+            sock = connecting_socket(
+                address, int(self._settings["send_buffer_bytes"]), int(self._settings["receive_buffer_bytes"])
+            )
+        except Exception as error:  # a broker or a resolver may give an invalid address
+            self._fail_to_connect(link, getattr(error, "strerror", None) or str(error))
+            return
+        try:
+            self._loop.open_connection(link.index, sock.detach())
+        except OSError as error:
+            self._fail_to_connect(link, error.strerror or str(error))
+            return
+        link.peer = address
+        link.wanted = False
+        link.connect_deadline_ms = self._now_ms + CONNECTION_SETUP_TIMEOUT_MS
+
+    # ------------------------------------------------------------ requests
+
+    def request(self, link: Link, api: ApiKey, body: dict[str, Any], then: Handler) -> None:
+        assert link.versions is not None
+        correlation_id = self._loop.next_correlation_id(link.index)
+        frame = encode_request(api, link.versions[api], correlation_id, self._settings["client_id"], body)
+        self._send(link, correlation_id, frame, then)
+
+    def _send(self, link: Link, correlation_id: int, frame: bytes, then: Handler) -> None:
+        self._pending[link.index, correlation_id] = then
+        with contextlib.suppress(ConnectionError):  # a "closed" event follows and removes the pending handler
+            self._loop.send(link.index, frame, correlation_id)
+
+    def take_answer(self, link: Link, api: ApiKey, payload: bytes, *, exact: bool = True) -> dict[str, Any]:
+        """Return the body of a response and apply its throttle time. `exact`: bytes after the body are an error."""
+        assert link.versions is not None
+        body: dict[str, Any]
+        _, body = decode_response(api, link.versions[api], payload, exact=exact)
+        self._apply_throttle(link, api, link.versions[api], body)
+        return body
+
+    def _apply_throttle(self, link: Link, api: ApiKey, version: int, body: dict[str, Any]) -> None:
+        if version >= THROTTLES_FROM[api]:
+            self._loop.throttle(link.index, body["throttle_time_ms"])
+
+    def _send_metadata(self, link: Link, now_ms: int) -> None:
+        self._metadata_link = link
+        self._keep_used(now_ms)
+        self.request(link, ApiKey.METADATA, self.metadata.request_body(now_ms), self._on_metadata)
+
+    def _on_metadata(self, link: Link, payload: bytes, now_ms: int) -> None:
+        assert link.versions is not None
+        # librdkafka's mock cluster adds a byte after the body; the Java client ignores such bytes, too.
+        body = self.take_answer(link, ApiKey.METADATA, payload, exact=False)
+        self._metadata_link = None
+        self._keep_used(now_ms)  # topics may have become idle meanwhile, if this process was stopped
+        reliable = link.versions[ApiKey.METADATA] >= RELIABLE_EPOCHS_FROM
+        change = self.metadata.on_response(body, now_ms, reliable_epochs=reliable)
+        for name in change.forgotten:
+            self._loop.forget_topic(name)
+            self._truncated.pop(name, None)
+        for broker in sorted(change.left_out - self._left_out):
+            self._log.warning("ignoring broker %s of the metadata response: its id or port is invalid", broker)
+        self._left_out = change.left_out
+        self.changed = True
+        if change.ignored:
+            return
+        if not self.metadata.last_error:
+            self.last_error = ""
+        if link.broker_id < 0:
+            self._settle_bootstrap(link)
+        self._ensure_links()
+        self.unsettled.update(dict.fromkeys(change.topics))
+
+    def _settle_bootstrap(self, link: Link) -> None:
+        """Make the bootstrap connection that of the broker to which it leads, or close it."""
+        for broker_id, (host, port, _) in self.metadata.brokers.items():
+            if broker_id in self.links or not self._leads_to(link, host, port):
+                continue
+            del self.links[link.broker_id]
+            self._loop.set_node_id(link.index, broker_id)
+            link.broker_id, link.host, link.port = broker_id, host, port
+            self._add_link(link)
+            break
+        else:
+            self._loop.close_node(link.index)
+        for other in [other for other in self.links.values() if other.broker_id < 0 and other is not link]:
+            if not self._is_closed(other):
+                self._loop.close_node(other.index)
+
+    def _leads_to(self, link: Link, host: str, port: int) -> bool:
+        if (link.host, link.port) == (host, port):
+            return True
+        return link.peer is not None and (str(link.peer[1][0]), link.peer[1][1]) == (host, port)
+
+    def settle(self) -> list[str]:
+        """Give the loop the new leaders of some topics, the oldest change first. Return their names, to be published.
+
+        The rest stays in `unsettled` for the next loop iteration, so that many changed leaders do not make one long.
+        """
+        names: list[str] = []
+        left = PARTITIONS_PER_ITERATION
+        while self.unsettled and left > 0:
+            name = next(iter(self.unsettled))
+            del self.unsettled[name]
+            topic = self.metadata.topics.get(name)
+            if topic is None:
+                continue
+            names.append(name)
+            left -= 1 + len(topic.partitions)
+            self._loop.set_topic_error(self._loop.add_topic(name), topic.error_code)
+            if topic.partitions or topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
+                # After a retriable error no partition has a leader: queued batches wait, as in Kafka's producer.
+                self._set_leaders(name, topic.usable)
+        return names
+
+    def _set_leaders(self, name: str, partitions: list[PartitionMetadata]) -> None:
+        leaders = []
+        for partition in partitions:
+            # as a leader -1 means none; as a key of `links` it is the first bootstrap address
+            link = self.links.get(partition.leader_id) if partition.leader_id >= 0 else None
+            leaders.append(-1 if link is None else link.index)
+            if link is None and partition.leader_id >= 0:
+                self._leaderless.setdefault(partition.leader_id, set()).add(name)
+        self._note_truncated(name, len(leaders), self._loop.set_leaders(self._loop.add_topic(name), leaders))
+
+    def _note_truncated(self, name: str, count: int, kept: int) -> None:
+        if kept == count:
+            self._truncated.pop(name, None)
+            return
+        if name not in self._truncated:
+            self._log.warning(
+                "the %d partitions of topic %s do not fit into the sender's table: only the first %d are used",
+                count,
+                name,
+                kept,
+            )
+        self._truncated[name] = kept
+
+    def partitions(self, name: str) -> list[PartitionMetadata]:
+        """Return the partitions of a topic that can get batches; none for a topic with an error."""
+        return self.metadata.topics[name].usable[: self._truncated.get(name)]
+
+    def close(self) -> None:
+        self.resolver.close()
+
+
+def _host_port(server: str) -> tuple[str, int]:
+    host, _, port = server.rpartition(":")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,58 @@
+"""Drains a sender that has to end: delivers what is undelivered first, for a limited time."""
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from cyproducer.observe.logfmt import fields
+from cyproducer.sender.handover.handover import Line
+
+__all__ = ["DRAIN_POLL_S", "RELEASE_AFTER_S", "Drain"]
+
+DRAIN_POLL_S = 0.01
+#: Seconds after which front-ends are released although they still send, if the brokers answer.
+RELEASE_AFTER_S = 1.0
+
+
+class Drain:
+    """One drain, from `since` to `deadline` at most, both times of the control plane's clock.
+
+    A record that is committed after the sender has read an arena for the last time would be lost if its process ends.
+    So the attached front-ends are released (Loop.release) before the end: a released front-end cannot commit a record.
+    """
+
+    def __init__(self, engine: Any, line: Line, log: logging.Logger, since: float, deadline: float) -> None:
+        self.deadline = deadline
+        self._engine = engine
+        self._line = line
+        self._log = log
+        self._since = since
+        self._delivered_before: int = engine.delivered()
+        self._released = False
+
+    def next_look(self, now: float) -> float:
+        """Returns when is_over() must be called next."""
+        return min(now + DRAIN_POLL_S, self.deadline)
+
+    def is_over(self, now: float, front_ends: Iterable[int]) -> bool:
+        """Returns whether the sender may end. Releases the attached `front_ends` when it is time for that."""
+        undelivered = self._engine.undelivered()
+        if now >= self.deadline:
+            if undelivered:
+                text = "the drain reached its time limit: batches of living processes stay with them, others are lost"
+                self._log.warning(text, extra=fields(undelivered=undelivered))
+            return True
+        if self._released:
+            return not undelivered and not self._engine.is_closing()
+        # Front-ends that send all the time leave no moment without a batch, so they are released while they send. A
+        # released front-end waits in send(), so this is not done while the brokers do not answer.
+        is_busy = now >= self._since + RELEASE_AFTER_S and self._engine.delivered() > self._delivered_before
+        # The supervisor must know of the drain first: a successor that does not drain would never serve the front-ends
+        # that this sender has released.
+        if (not undelivered or is_busy) and self._line.is_flushed:
+            self._released = True
+            for attach_id in front_ends:
+                self._engine.release(attach_id)
+            text = "attached processes are released: they continue with the next sender"
+            self._log.info(text, extra=fields(undelivered=undelivered))
+        return False

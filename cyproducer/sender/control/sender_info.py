@@ -1,0 +1,50 @@
+"""Describes a sender to its control plane, and a front-end in the sender's status."""
+
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cyproducer.sender.control.peers import Peer
+
+__all__ = ["DRAIN_S", "Facts", "describe_front_end"]
+
+#: Time limit of a drain. Less than the 30 s that Kubernetes allows between SIGTERM and SIGKILL.
+DRAIN_S = 25.0
+
+
+@dataclass
+class Facts:
+    """The properties of a sender that its control plane uses. With `idle_timeout_s` None it never ends by itself."""
+
+    socket: str
+    settings: Mapping[str, Any]
+    idle_timeout_s: float | None
+    allow_uids: Collection[int] = ()
+    allow_gids: Collection[int] = ()
+    drain_s: float = DRAIN_S
+    started_at: float = field(default_factory=time.time)
+    restarts: int = 0
+    #: From the former sender; None if that one did not know it.
+    cluster_id: str | None = None
+    #: Path of the log (None: standard error), and path of the file with the ledger of failures.
+    log: str | None = None
+    failures: str = ""
+    #: Whether a process with higher resource limits may replace it. False if `cyproducer sender` started it.
+    replaceable: bool = False
+
+
+def describe_front_end(attach_id: int, peer: Peer, figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the front-end's row of the status; `figures` come from the engine and replace the default values."""
+    return {
+        "attach_id": attach_id,
+        "pid": peer.pid,
+        "uid": peer.uid,
+        "app": peer.app,
+        "buffer_memory": 0,
+        "buffer_in_use": 0,
+        "records_sent": 0,
+        "oldest_unacked_ms": None,
+        "blocked_ms": 0,
+        **figures,
+    }

@@ -1,0 +1,1 @@
+"""The sender's engine: the native loop, its front-ends, draining, and recovery after a takeover."""

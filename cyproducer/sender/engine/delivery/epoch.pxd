@@ -1,0 +1,7 @@
+"""Drain-then-bump: how a lane continues in a higher producer epoch."""
+
+from cyproducer.sender.engine.state.model cimport Core, Lane, WireBatch
+
+
+cdef bint settle_epoch(Core *core, Lane *lane) noexcept nogil
+cdef WireBatch *next_to_settle(Lane *lane) noexcept nogil

@@ -1,0 +1,124 @@
+"""Drain-then-bump: a lane continues in a higher producer epoch once none of its batches is in flight or unsure.
+
+A gap in the sequences (a batch was refused, or is missing at the broker) is closed by a new epoch that starts at
+sequence 0. The producer raises the epoch by itself, as Kafka's idempotent producer does (KIP-360): the broker accepts
+any higher epoch. Every unsure batch must be settled under its old sequence first. Otherwise it could be appended twice.
+
+The batches keep their order meanwhile. A batch that was refused for its sequence, and that an unsure batch follows, is
+sent once more before the unsure one is asked about. Otherwise a broker that has lost its state of the producer, and so
+accepts any first sequence, would append the later batch first. The earlier batch is sent under the sequence that the
+broker expects next. This leaves a gap before the unsure batch, so the broker can only call
+that batch a duplicate or out of order.
+
+The expected sequence is the one after the last acknowledged record, or the one after an entry that was given up while
+it was unsure (fragments.pyx). If the broker refuses the batch under each of them, its state differs from what this
+sender knows, and all unsure batches end with an unknown outcome. If the first batch itself is unsure and is refused,
+the newest unsure batch is asked about (sequences.pyx).
+"""
+
+from libc.stdint cimport uint64_t
+
+from cyproducer.sender.engine.delivery.fragments cimport place_fragment
+from cyproducer.sender.engine.delivery.producer_ids cimport want_producer_id
+from cyproducer.sender.engine.delivery.rejection cimport withdraw_marked
+from cyproducer.sender.engine.delivery.sequences cimport seek_place
+from cyproducer.sender.engine.delivery.wire_batches cimport begin_epoch, give_up, newest_unsure
+from cyproducer.sender.engine.state.model cimport (
+    AHEAD_NOT,
+    AHEAD_REFUSED,
+    AHEAD_SENT,
+    Core,
+    Lane,
+    WireBatch,
+)
+from cyproducer.sender.engine.state.outcomes cimport CODE_OUTCOME_UNKNOWN
+from cyproducer.sender.engine.state.ready cimport lane_producer_epoch, lane_producer_id
+from cyproducer.shm.atomics cimport store_release
+from cyproducer.shm.crash cimport CRASHPOINT
+
+
+cdef enum:
+    EPOCH_MAX = 32767
+
+
+cdef WireBatch *_first_idempotent(Lane *lane) noexcept nogil:
+    cdef WireBatch *wire = lane.wire_head
+    while wire != NULL and not wire.idempotent:
+        wire = wire.next
+    return wire
+
+
+cdef bint settle_epoch(Core *core, Lane *lane) noexcept nogil:
+    """Begin the new epoch if nothing of the lane is in flight or unsure, and renumber its batches.
+
+    Return True once the lane may be drained again, in its new epoch. Until then next_to_settle() says what to send.
+    """
+    cdef WireBatch *wire
+    cdef uint64_t sequence = 0
+    if lane.in_flight:
+        return False
+    if newest_unsure(lane) != NULL:
+        if _first_idempotent(lane).ahead != AHEAD_REFUSED:
+            return False
+        _give_up_unsure(core, lane)
+    withdraw_marked(core, lane)
+    if not _raise_epoch(core, lane):
+        return False
+    # if this sender dies before all are renumbered, its successor raises the epoch once more
+    wire = lane.wire_head
+    while wire != NULL:
+        if wire.idempotent:
+            store_release(&wire.entry.base_sequence, sequence)
+            wire.entry.producer_epoch = lane.producer_epoch
+            store_release(<uint64_t *>&wire.entry.producer_id, <uint64_t>lane.producer_id)
+            CRASHPOINT(b"epoch.one-renumbered")
+            wire.refused = False
+            wire.ahead = AHEAD_NOT
+            sequence += wire.entry.count
+        wire = wire.next
+    lane.next_sequence = sequence
+    return True
+
+
+cdef bint _raise_epoch(Core *core, Lane *lane) noexcept nogil:
+    """Begin the next epoch. Return False if the last epoch is used up and a fresh producer id must be fetched first."""
+    if lane.producer_epoch < EPOCH_MAX:
+        begin_epoch(lane, lane.producer_id, lane.producer_epoch + 1)
+    elif lane_producer_id(core, lane) != lane.producer_id and lane_producer_id(core, lane) >= 0:
+        begin_epoch(lane, lane_producer_id(core, lane), lane_producer_epoch(core, lane))
+    else:
+        want_producer_id(core, lane)
+        return False
+    return True
+
+
+cdef void _give_up_unsure(Core *core, Lane *lane) noexcept nogil:
+    cdef WireBatch *wire = lane.wire_head
+    cdef WireBatch *following
+    while wire != NULL:
+        following = wire.next
+        if wire.unsure and wire.idempotent:
+            give_up(core, wire, CODE_OUTCOME_UNKNOWN)
+        wire = following
+
+
+cdef WireBatch *next_to_settle(Lane *lane) noexcept nogil:
+    """Return the only wire batch that may be sent while unsure batches delay the new epoch; NULL if there is none.
+
+    Nothing of the lane is in flight.
+    """
+    cdef WireBatch *wire = _first_idempotent(lane)
+    cdef WireBatch *newest = newest_unsure(lane)
+    if newest == NULL:
+        return NULL
+    if wire.refused and not newest.fragment:
+        return newest
+    if wire.refused:
+        wire.refused = False
+        seek_place(wire)  # no fragment may be sent before it, and a fragment cannot be asked about
+    if wire.fragment:
+        place_fragment(lane, wire)
+    elif not wire.unsure and wire.ahead == AHEAD_NOT:
+        wire.ahead = AHEAD_SENT
+        place_fragment(lane, wire)
+    return wire

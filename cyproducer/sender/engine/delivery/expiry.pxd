@@ -1,0 +1,6 @@
+"""Delivery timeouts."""
+
+from cyproducer.sender.engine.state.model cimport Core, FrontEnd
+
+
+cdef void expire(Core *core, FrontEnd *front_end) noexcept nogil

@@ -1,0 +1,65 @@
+"""Delivery timeouts: delivery_timeout_ms of a front-end, from the moment its batch was opened.
+
+The front-end gets the outcome at once. The error states exactly what is known:
+
+ - DELIVERY_TIMEOUT: the batch is in no log and is never sent again. It was not sent yet, or every attempt was refused.
+   A batch that is part of an entry is taken out of it; the gap in the sequences is closed by a new epoch.
+ - OUTCOME_UNKNOWN: an attempt is in flight, or the result of an earlier attempt is not known. The batch stays in its
+   entry, because other batches follow the entry's sequences. Its memory is released when the broker has answered.
+"""
+
+from libc.stdint cimport int32_t
+
+from cyproducer.protocol.error_codes cimport ERROR_UNKNOWN_TOPIC_OR_PARTITION
+from cyproducer.sender.engine.delivery.rejection cimport withdraw
+from cyproducer.sender.engine.delivery.wire_batches cimport complete, drop_hopeless, give_up
+from cyproducer.sender.engine.intake.accumulator cimport remove, seal
+from cyproducer.sender.engine.state.model cimport (
+    BATCH_ASSIGNED, BATCH_CLOSED, WIRE_WAITING, ClientBatch, Core, FrontEnd, WireBatch,
+)
+from cyproducer.sender.engine.state.outcomes cimport (
+    CODE_DELIVERY_TIMEOUT, CODE_OUTCOME_UNKNOWN, age_unlink, finish, report,
+)
+
+
+cdef void expire(Core *core, FrontEnd *front_end) noexcept nogil:
+    """Report the batches of the front-end whose delivery timeout is over."""
+    cdef ClientBatch *batch = front_end.age_head
+    while batch != NULL and batch.born_ns + front_end.delivery_timeout_ns <= core.now:
+        _expire(core, batch)
+        batch = front_end.age_head
+
+
+cdef void _expire(Core *core, ClientBatch *batch) noexcept nogil:
+    cdef WireBatch *wire = batch.wire
+    cdef bint certain
+    cdef int32_t reason
+    if batch.state == BATCH_ASSIGNED and wire.unsure and wire.proven and wire.state == WIRE_WAITING:
+        complete(core, wire, wire.proven_offset, -1)
+        return
+    if batch.state == BATCH_ASSIGNED:
+        certain = not batch.reported and wire.state == WIRE_WAITING and not wire.unsure
+        if certain and wire.unreported == 1:
+            give_up(core, wire, _reason(batch))
+            return
+        if certain and withdraw(core, batch, _reason(batch)):
+            return
+        if batch.reported:
+            age_unlink(batch.front_end, batch)
+        else:
+            report(core, batch, CODE_OUTCOME_UNKNOWN)
+        wire.unreported -= 1
+        drop_hopeless(core, wire.lane)
+        return
+    if batch.state != BATCH_CLOSED and not seal(core, batch):
+        return
+    reason = _reason(batch)
+    remove(batch.queue, batch)
+    finish(core, batch, -1, -1, reason)
+
+
+cdef inline int32_t _reason(const ClientBatch *batch) noexcept nogil:
+    """Return the error of an expired batch that is in no log: its topic does not exist, or the delivery timeout."""
+    if batch.queue.lane.topic.error == ERROR_UNKNOWN_TOPIC_OR_PARTITION:
+        return ERROR_UNKNOWN_TOPIC_OR_PARTITION
+    return CODE_DELIVERY_TIMEOUT

@@ -1,0 +1,9 @@
+"""Request producer ids for lanes, and fail their batches if the brokers refuse one."""
+
+from libc.stdint cimport int32_t
+
+from cyproducer.sender.engine.state.model cimport Core, Lane
+
+
+cdef void want_producer_id(Core *core, Lane *lane) noexcept nogil
+cdef void refuse_producer_id(Core *core, int32_t error) noexcept nogil

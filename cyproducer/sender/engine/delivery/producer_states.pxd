@@ -1,0 +1,11 @@
+"""Ask a broker whether it still has the state of a producer, before an unsure batch is sent again."""
+
+from libc.stdint cimport uint8_t, uint32_t
+
+from cyproducer.sender.engine.state.model cimport Core, Node, Lane, Request
+
+
+cdef bint may_send_again(Lane *lane) noexcept nogil
+cdef Request *states_request(Core *core, Node *node) noexcept nogil
+cdef bint on_states_response(Core *core, Node *node, const uint8_t *body, uint32_t size) noexcept nogil
+cdef void forget_asked(Node *node) noexcept nogil

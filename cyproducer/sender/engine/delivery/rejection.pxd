@@ -1,0 +1,15 @@
+"""Batches that the broker refuses, and front-ends that change committed records."""
+
+from libc.stdint cimport int32_t, uint32_t
+
+from cyproducer.sender.engine.state.model cimport ClientBatch, Core, Lane, WireBatch
+
+
+cdef void mark_named_contributor(Core *core, WireBatch *wire, uint32_t record) noexcept nogil
+cdef void unmark_all(Core *core, WireBatch *wire) noexcept nogil
+cdef void fail(Core *core, WireBatch *wire, int32_t error) noexcept nogil
+cdef bint withdraw(Core *core, ClientBatch *batch, int32_t error) noexcept nogil
+cdef bint verify(Core *core, WireBatch *wire) noexcept nogil
+cdef void reject_changed(Core *core, WireBatch *wire) noexcept nogil
+cdef void release_reported(Core *core, WireBatch *wire) noexcept nogil
+cdef void withdraw_marked(Core *core, Lane *lane) noexcept nogil

@@ -1,0 +1,28 @@
+"""What a broker's answer proves about batches whose earlier attempts may be in the log."""
+
+from libc.stdint cimport int16_t, int64_t
+
+from cyproducer.protocol.error_codes cimport (
+    ERROR_INVALID_PRODUCER_EPOCH,
+    ERROR_OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ERROR_UNKNOWN_PRODUCER_ID,
+)
+from cyproducer.sender.engine.state.model cimport Core, Lane, WireBatch
+
+
+cdef inline bint is_sequence_error(int16_t error) noexcept nogil:
+    """Return whether the broker refused the batch for its producer id, epoch or sequence."""
+    return (
+        error == ERROR_OUT_OF_ORDER_SEQUENCE_NUMBER
+        or error == ERROR_UNKNOWN_PRODUCER_ID
+        or error == ERROR_INVALID_PRODUCER_EPOCH
+    )
+
+
+cdef void prove_predecessors(Lane *lane, WireBatch *wire, int64_t base_offset) noexcept nogil
+cdef void exclude_followers(Lane *lane, WireBatch *wire) noexcept nogil
+cdef void seek_place(WireBatch *wire) noexcept nogil
+cdef void complete_proven(Core *core, Lane *lane) noexcept nogil
+cdef void on_state_lost(Core *core, Lane *lane) noexcept nogil
+cdef void handle_sequence_error(Core *core, WireBatch *wire, int16_t error) noexcept nogil
+cdef void restore_sequences(Lane *lane) noexcept nogil

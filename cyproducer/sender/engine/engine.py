@@ -1,0 +1,285 @@
+"""Runs the sender's engine: the native loop and the broker side of its control plane behind one small interface.
+
+A new engine can take over from one that was killed (`PredecessorState`). It gets the state region and the metadata
+snapshot of the old one, and for each front-end the descriptors and settings of its attachment.
+"""
+
+import logging
+import time
+from typing import Any, NamedTuple
+
+from cyproducer.sender.brokers.broker_connections import Brokers
+from cyproducer.sender.engine.loop import Loop
+from cyproducer.sender.engine.topic_requests import TopicRequests
+
+__all__ = ["Engine", "FormerFrontEnd", "PredecessorState"]
+
+
+class FormerFrontEnd(NamedTuple):
+    """A front-end of the predecessor. The engine duplicates the descriptors; `outcomes_fd` must be writable.
+
+    settings: as given to Engine.attach. ended: its process has ended; its committed batches must be delivered.
+    """
+
+    attach_id: int
+    arena_fd: int
+    outcomes_fd: int
+    slot_count: int
+    settings: dict[str, Any]
+    wake_fd: int
+    sender_wake_fd: int
+    ended: bool
+
+
+class PredecessorState(NamedTuple):
+    """The predecessor's state: its `regions()` and `descriptors()` while it lived. Its process must have ended."""
+
+    state_fd: int
+    snapshot_fd: int
+    front_ends: list[FormerFrontEnd]
+
+
+_VIOLATIONS = {
+    1: "its submission ring claims more entries than it can hold",
+    2: "its submission ring has an invalid entry",
+    3: "a batch that it committed is not a valid chain of records",
+    4: "it changed a batch after it had committed it",
+}
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+class Engine:
+    """Takes batches from front-ends and sends them to brokers. It does not decide who may attach.
+
+    sender_settings: the sender-side settings (Settings.sender_settings()).
+    predecessor_state: the state of an engine with the same settings to take over from. Raises ValueError if its layout
+    differs.
+    `refused` has the attach ids of front-ends that could not be taken over; the caller closes their connections.
+    """
+
+    def __init__(
+        self, sender_settings: dict[str, Any], log: logging.Logger, predecessor_state: PredecessorState | None = None
+    ) -> None:
+        self._settings = sender_settings
+        self._log = log
+        self._loop = Loop(sender_settings, predecessor_state)
+        self.refused: list[int] = list(self._loop.refused)
+        self._brokers = Brokers(self._loop, sender_settings, log)
+        self._loop.watch(self._brokers.resolver.fd)
+        self._violators: list[int] = []
+        self._topic_requests = TopicRequests()
+        #: Counters of work; tests compare them with the number of topics.
+        self.rows_published = 0
+        self.waiters_woken = 0
+        if predecessor_state is not None:
+            self._restore_topic_requests()
+
+    def _restore_topic_requests(self) -> None:
+        """Keep the predecessor's published metadata until there is newer metadata.
+
+        Request metadata at once for topics that a front-end has requested and that have none.
+        """
+        for name in self._loop.topics_without_metadata():
+            self._brokers.metadata.want(name, _now_ms())
+            self._topic_requests.add_unknown(name)
+        self._brokers.changed = False
+
+    # ------------------------------------------------------------ front-ends
+
+    def snapshot_fd(self) -> int:
+        """Return a read-only descriptor of the metadata snapshot; the caller closes it."""
+        descriptor: int = self._loop.snapshot.region.read_only_descriptor()
+        return descriptor
+
+    def attach(self, arena_fd: int, slot_count: int, settings: dict[str, Any], wake_fd: int) -> tuple[int, int, int]:
+        """Attach a front-end. Return (attach id, outcomes, eventfd): see Loop.attach."""
+        attached: tuple[int, int, int] = self._loop.attach(arena_fd, slot_count, settings, wake_fd)
+        return attached
+
+    def detach(self, attach_id: int, opens_nothing: bool = False) -> None:
+        """End a front-end; its committed batches are delivered: see Loop.detach."""
+        self._topic_requests.drop(attach_id)
+        self._loop.detach(attach_id, opens_nothing)
+
+    def release(self, attach_id: int) -> None:
+        """Release a front-end whose process lives, because this sender is ending: see Loop.release."""
+        self._loop.release(attach_id)
+
+    def is_closing(self) -> bool:
+        """Return whether slots of released or ended front-ends must still be scanned: see Loop.is_closing."""
+        closing: bool = self._loop.is_closing()
+        return closing
+
+    def released_before(self) -> bool:
+        """Return whether the predecessor was ending: it had released one of the attached front-ends."""
+        released: bool = self._loop.released_before()
+        return released
+
+    def take_violators(self) -> list[int]:
+        """Return attach ids of front-ends that broke the protocol since the last call; they are already detached."""
+        violators, self._violators = self._violators, []
+        return violators
+
+    def regions(self) -> tuple[int, int]:
+        """Return (state, snapshot) for a successor: writable descriptors that the engine owns."""
+        return self._loop.state.fd, self._loop.snapshot.region.fd
+
+    def descriptors(self, attach_id: int) -> tuple[int, int, int, int]:
+        """Return (arena, outcomes, front-end's eventfd, sender's eventfd) for a successor.
+
+        The descriptors are writable and owned by the engine. Raise KeyError for a front-end that is completely ended.
+        """
+        found: tuple[int, int, int, int] = self._loop.descriptors(attach_id)
+        return found
+
+    def held(self) -> list[int]:
+        """Return the attach ids of the front-ends that have `descriptors`, also ended ones with undelivered batches."""
+        attach_ids: list[int] = self._loop.held()
+        return attach_ids
+
+    def take_gone(self) -> list[int]:
+        """Return the attach ids of the front-ends that were completely ended since the last call."""
+        gone: list[int] = self._loop.take_gone()
+        return gone
+
+    def want_topic(self, attach_id: int, name: str, partition: int = 0) -> None:
+        """Request metadata of a topic that has `partition`, and wake the front-end when there is some, or newer."""
+        self._loop.add_topic(name)
+        self._topic_requests.add(attach_id, name)
+        if not self._brokers.metadata.want(name, _now_ms(), partition) and name not in self._brokers.unsettled:
+            self.waiters_woken += self._loop.wake_snapshot_waiters((attach_id,))  # it is already published
+
+    # ------------------------------------------------------------ running
+
+    def watch(self, fd: int) -> None:
+        """Make run() return when `fd` is readable."""
+        self._loop.watch(fd)
+
+    def unwatch(self, fd: int) -> None:
+        """Stop watching `fd`."""
+        self._loop.unwatch(fd)
+
+    def run(self, timeout_ms: int) -> list[int]:
+        """Run native loop iterations. Return the watched descriptors that are ready.
+
+        Return when a watched descriptor is ready, `timeout_ms` is over (-1: never), or an event was handled here (the
+        result may be empty).
+        """
+        due = self._brokers.maintain(_now_ms())
+        self._publish()
+        if self._brokers.unsettled:
+            due = 0
+        ready: list[int]
+        events, ready = self._loop.run(due if timeout_ms < 0 else min(due, timeout_ms))
+        now = _now_ms()
+        for event in events:
+            if event[0] == "violation":
+                self.detach(event[4])
+                self._violators.append(event[4])
+                self._log.warning(
+                    "front-end %d broke the protocol and is detached: %s", event[4], _VIOLATIONS.get(event[3], event[3])
+                )
+            else:
+                self._brokers.on_event(event, now)
+        if self._brokers.resolver.fd in ready:
+            ready.remove(self._brokers.resolver.fd)
+            self._brokers.resolver.collect()
+        self._publish()
+        return ready
+
+    def _publish(self) -> None:
+        """Apply and publish what has changed since the last call, and wake the front-ends that wait for it."""
+        if self._brokers.changed:
+            self._brokers.changed = False
+            metadata = self._brokers.metadata
+            # before the topics, since a front-end that they wake may read it; after a takeover the predecessor's count
+            # of brokers stays until this sender has learned of the cluster
+            brokers = self._loop.snapshot.brokers_known() if metadata.bootstrapping else len(metadata.brokers)
+            self._loop.snapshot.describe(brokers, metadata.last_error or self._brokers.last_error)
+        for name in self._brokers.settle():
+            self._publish_topic(name)
+
+    def _publish_topic(self, name: str) -> None:
+        topic = self._brokers.metadata.topics[name]
+        leaders = bytes(partition.leader_id >= 0 for partition in self._brokers.partitions(name))
+        try:
+            changed = self._loop.snapshot.store(self._loop.add_topic(name), topic.error_code, leaders)
+        except OverflowError as error:
+            self._log.error("cannot publish the metadata of topic %s: %s", name, error)
+            return
+        if changed:
+            self.rows_published += 1
+            waiting = self._topic_requests.take(name, bool(leaders and not topic.error_code))
+            self.waiters_woken += self._loop.wake_snapshot_waiters(waiting)
+
+    # ------------------------------------------------------------ observing
+
+    def undelivered(self) -> int:
+        """Return the number of undelivered batches of all front-ends, ended ones included."""
+        count: int = self._loop.undelivered()
+        return count
+
+    def delivered(self) -> int:
+        """Return the number of acknowledged records."""
+        records: int = self._loop.totals()["records"]
+        return records
+
+    def tables_in_use(self) -> dict[str, int]:
+        """Return the number of used rows of each table: see Loop.tables_in_use."""
+        rows: dict[str, int] = self._loop.tables_in_use()
+        return rows
+
+    def attached(self) -> int:
+        """Return the number of attached front-ends."""
+        count: int = self._loop.attached()
+        return count
+
+    def take_failures(self) -> list[tuple[int, str, int, int]]:
+        """Return [(attach id, topic, error code, records)] of failures since the last call."""
+        failures: list[tuple[int, str, int, int]] = self._loop.take_failures()
+        return failures
+
+    def cluster_id(self) -> str | None:
+        """Return the cluster id that a broker has reported; None before, and while no known broker can be used."""
+        return self._brokers.metadata.cluster_id
+
+    def stats(self) -> dict[str, Any]:
+        """Return figures for the status."""
+        connections = []
+        for link in self._brokers.links.values():
+            state, in_flight = self._loop.connection_state(link.index)
+            connections.append(
+                {
+                    "broker_id": link.broker_id,
+                    "host": link.host,
+                    "port": link.port,
+                    "state": state,
+                    "in_flight": in_flight,
+                }
+            )
+        totals = self._loop.totals()
+        return {
+            "bootstrap_servers": list(self._settings["bootstrap_servers"]),
+            "front_ends": self._loop.front_ends(),
+            "connections": connections,
+            "totals": {name: totals[name] for name in ("records", "bytes", "batches", "requests", "retries", "errors")},
+            "last_error": self._brokers.metadata.last_error or self._brokers.last_error,
+        }
+
+    def abandon(self) -> None:
+        """Release the engine in a forked child, instead of close(): the parent's engine is not changed.
+
+        Free private memory and close the child's copies of descriptors that only the parent needs. The descriptors of
+        regions() and descriptors() stay open. The child must get them before this call, and then owns them.
+        """
+        self._brokers.close()
+        self._loop.abandon()
+
+    def close(self) -> None:
+        """Close all connections at once and unmap everything."""
+        self._loop.unwatch(self._brokers.resolver.fd)
+        self._brokers.close()
+        self._loop.close()

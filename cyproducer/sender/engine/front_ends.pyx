@@ -1,0 +1,383 @@
+"""Attaches, detaches and unmaps the front-ends of a sender, and takes them over from a predecessor.
+
+This is the base class of the native loop. Everything here is rare and holds the GIL.
+"""
+
+import os
+from collections import deque
+
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+
+from cyproducer.sender.engine.intake.accumulator cimport accumulate, scan_some
+from cyproducer.sender.engine.network.epoll cimport EPOLLET, EPOLLIN, epoll_add, epoll_new, epoll_remove
+from cyproducer.sender.engine.recovery cimport restore_front_end, restore_tables, restore_work
+from cyproducer.sender.engine.state.activity cimport activate, deactivate
+from cyproducer.sender.engine.state.breadcrumb cimport untouch
+from cyproducer.sender.engine.state.front_end_tables cimport (
+    check_arena,
+    describe_outcomes,
+    end_front_end,
+    free_front_end,
+    free_tables,
+    lay_out,
+    list_front_end,
+    new_front_end,
+    reserve_front_end,
+)
+from cyproducer.sender.engine.state.invariants cimport check_core
+from cyproducer.sender.engine.state.model cimport TAG_FRONT_END, TAG_SHIFT, FrontEnd
+from cyproducer.sender.engine.state.outcomes cimport announce
+from cyproducer.sender.engine.tables cimport begin_state, core_free, core_new, core_state
+from cyproducer.shm.clock cimport monotonic_ns, wake_signal
+from cyproducer.shm.crash cimport CRASHPOINT
+from cyproducer.shm.debug cimport CYPRODUCER_DEBUG
+from cyproducer.shm.geometry cimport StateGeometry, front_end_geometry, state_geometry
+from cyproducer.shm.layout cimport (
+    CYP_BODIES_MAX,
+    CYP_CONTRIBUTORS_MAX,
+    CYP_CONTROL_DETACHED,
+    CYP_CONTROL_RELEASED,
+    CYP_ENTRIES_MAX,
+    CYP_UNIT_BYTES,
+    cyp_arena_header,
+)
+from cyproducer.shm.slot cimport control_release
+from cyproducer.shm.wake cimport sender_wakes, waiter_needs_wake
+
+
+cdef enum:
+    SCANNED_AT_ONCE = 16384         # slots of a front-end that ends; later iterations scan the others
+    UNMAPPED_PER_TURN = 16 << 20    # bytes of address space: some milliseconds if all of it has memory
+
+
+cdef class FrontEnds:
+    """Owns the regions of a sender: snapshot, state, and each front-end's arena and outcomes.
+
+    predecessor_state: the engine.PredecessorState to take over, or None. The caller keeps its descriptors. Raises
+    ValueError if its state or snapshot is invalid or has another layout, OSError or MemoryError without memory.
+    """
+
+    def __cinit__(self, dict settings, object predecessor_state=None):
+        cdef StateGeometry geometry
+        self.refused = []
+        self._unmapping = deque()
+        self._numbers = {}
+        self._addresses = {}
+        self._regions = {}
+        self._gone = []
+        self.core.epoll_fd = -1
+        state_geometry(&geometry)
+        if predecessor_state is None:
+            self.snapshot = SnapshotWriter()
+            self.state = Region.create("cyproducer-state", geometry.region_bytes)
+        else:
+            self.snapshot = SnapshotWriter(os.dup(predecessor_state.snapshot_fd))
+            self.state = Region.attach(os.dup(predecessor_state.state_fd), geometry.region_bytes, True)
+        core_new(&self.core)
+        core_state(&self.core, self.state.base, &geometry)
+        self.core.snapshot = self.snapshot.header
+        self.core.sticky = <int32_t *>(self.snapshot.region.base + self.snapshot.geometry.sticky_offset)
+        self.core.topic_rows = self.snapshot.rows
+        self.core.leaders = self.snapshot.leaders
+        self.core.epoll_fd = epoll_new()
+        if self.core.epoll_fd < 0:
+            raise OSError("epoll_create1 failed: check the limit of open files (ulimit -n)")
+        self.core.max_request_size = settings["max_request_size"]
+        if predecessor_state is None:
+            begin_state(&self.core, &geometry)
+        else:
+            self._take_over(predecessor_state)
+
+    def __dealloc__(self):
+        cdef FrontEnd *front_end
+        if self.core.wires != NULL:  # neither close() nor abandon() was called
+            while self.core.front_ends != NULL:
+                front_end = self.core.front_ends
+                end_front_end(&self.core, front_end)
+                free_front_end(front_end)
+            for _, _, address in self._unmapping:
+                free_front_end(<FrontEnd *><size_t>address)
+            if self.core.epoll_fd >= 0:
+                os.close(self.core.epoll_fd)
+            core_free(&self.core)
+
+    # ---------------------------------------------------------------- attaching
+
+    def attach(self, int arena_fd, uint32_t slot_count, dict settings, int wake_fd):
+        """Map a front-end's arena. Return (attach id, its read-only outcomes, its eventfd to wake the sender).
+
+        Take over `arena_fd` and `wake_fd`; the caller owns the two descriptors of the result. Raise ValueError for an
+        arena that does not match the handshake, OSError without memory or descriptors, KeyError or TypeError for
+        invalid settings.
+        """
+        cdef FrontEndGeometry geometry
+        cdef FrontEnd *front_end = NULL
+        cdef Region arena, outcomes
+        cdef list mine = [wake_fd]
+        if not front_end_geometry(<uint64_t>slot_count * CYP_UNIT_BYTES, &geometry):
+            os.close(arena_fd)
+            os.close(wake_fd)
+            raise ValueError(f"invalid arena size: {slot_count} slots of {CYP_UNIT_BYTES} bytes")
+        try:
+            arena = Region.attach(arena_fd, geometry.arena_bytes, True)
+            CRASHPOINT(b"attach.arena-mapped")
+            check_arena(<cyp_arena_header *>arena.base, slot_count)
+            outcomes = Region.create("cyproducer-outcomes", geometry.outcomes_bytes)
+            mine.append(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
+            mine.append(outcomes.read_only_descriptor())
+            mine.append(os.dup(mine[1]))
+            front_end = new_front_end(slot_count, settings)
+            lay_out(front_end, &geometry, arena.fd, arena.base, outcomes.base)
+            front_end.wake_fd, front_end.sender_wake_fd = mine[:2]
+            front_end.attach_id = self.core.state_header.next_attach_id
+            self._enlist(front_end, arena, outcomes)
+        except BaseException:
+            if front_end != NULL:
+                free_front_end(front_end)
+            for fd in mine:
+                os.close(fd)
+            raise
+        self.core.state_header.next_attach_id += 1
+        describe_outcomes(front_end, &geometry)
+        CRASHPOINT(b"attach.listed")
+        return front_end.attach_id, mine[2], mine[3]
+
+    cdef object _enlist(self, FrontEnd *front_end, Region arena, Region outcomes):
+        """Append the front-end to the tables, and watch its eventfd. Raise OSError or MemoryError without a change."""
+        front_end.tag = reserve_front_end(&self.core)
+        if not front_end.detached:
+            # edge-triggered and never read, so every write causes an event
+            error = epoll_add(
+                self.core.epoll_fd,
+                front_end.sender_wake_fd,
+                TAG_FRONT_END << TAG_SHIFT | front_end.tag,
+                EPOLLIN | EPOLLET,
+            )
+            if error:
+                raise OSError(error, os.strerror(error))
+        self._regions[front_end.attach_id] = arena, outcomes
+        self._addresses[front_end.attach_id] = <size_t>front_end
+        list_front_end(&self.core, front_end)
+
+    def detach(self, uint64_t attach_id, bint opens_nothing=False):
+        """End a front-end: its committed batches are delivered, and it can open no more slots.
+
+        opens_nothing: its process has ended or has said that it is done; then slots that it never used are not revoked.
+        """
+        cdef FrontEnd *front_end = self._find(attach_id)
+        if front_end == NULL or front_end.detached:
+            return
+        front_end.opens_nothing = opens_nothing
+        self.core.now = monotonic_ns()
+        activate(&self.core, front_end)
+        self._close_arena(front_end)
+        front_end.detached = True
+        deactivate(&self.core, front_end)
+        front_end.outcomes_header.control = CYP_CONTROL_DETACHED
+        epoll_remove(self.core.epoll_fd, front_end.sender_wake_fd)
+        if front_end.live == 0 and not front_end.ending:
+            end_front_end(&self.core, front_end)
+        untouch(&self.core)
+        self._unmap_ended()
+
+    cdef object _close_arena(self, FrontEnd *front_end):
+        """Take all that was committed and revoke the slots; for a large arena, later iterations do the rest."""
+        if not front_end.violation:
+            accumulate(&self.core)
+        CRASHPOINT(b"reclaim.accumulated")
+        if not front_end.violation and not front_end.ending and not scan_some(&self.core, front_end, SCANNED_AT_ONCE):
+            front_end.ending = True
+            front_end.ending_next = self.core.ending
+            self.core.ending = front_end
+        CRASHPOINT(b"reclaim.sealed")
+
+    def release(self, uint64_t attach_id):
+        """Release a front-end whose process lives, because this sender is ending: its committed batches are delivered.
+
+        It can open no more slots, but still gets its outcomes. Once it has no undelivered batch and `is_closing()` is
+        false, nothing that it has sent depends on this sender.
+        """
+        cdef FrontEnd *front_end = self._find(attach_id)
+        if front_end == NULL or front_end.detached or front_end.released:
+            return
+        front_end.released = True
+        self.core.now = monotonic_ns()
+        activate(&self.core, front_end)
+        control_release(&front_end.outcomes_header.control)
+        CRASHPOINT(b"release.stored")
+        self._close_arena(front_end)
+        untouch(&self.core)
+        CRASHPOINT(b"release.scanned")
+
+    def is_closing(self):
+        """Return whether slots of an ended or released front-end must still be scanned."""
+        return self.core.ending != NULL
+
+    def released_before(self):
+        """Return whether the predecessor has released one of the attached front-ends."""
+        cdef FrontEnd *front_end = self.core.front_ends
+        while front_end != NULL:
+            if not front_end.detached and front_end.outcomes_header.control == CYP_CONTROL_RELEASED:
+                return True
+            front_end = front_end.next
+        return False
+
+    # ---------------------------------------------------------------- taking over
+
+    cdef object _take_over(self, object predecessor_state):
+        """Take over the tables, front-ends and batches of the predecessor."""
+        cdef uint32_t number
+        restore_tables(&self.core)
+        for number in range(self.core.topic_count):
+            name = self.core.topics[number].name[:self.core.topics[number].name_bytes]
+            self._numbers[name.decode()] = number
+            self.snapshot.enter(number, name)  # the predecessor may have died before it entered the topic
+        self.snapshot.announce_all()
+        for former in predecessor_state.front_ends:
+            self.core.state_header.next_attach_id = max(
+                self.core.state_header.next_attach_id, <uint64_t>former.attach_id + 1
+            )
+            try:
+                self._take_over_front_end(former)
+            except (OSError, ValueError, MemoryError, KeyError, TypeError):
+                self.refused.append(former.attach_id)
+        restore_work(&self.core)
+        sender_wakes(self.core.snapshot)  # the predecessor may have died while it slept
+        announce(&self.core)
+        self.wake_snapshot_waiters()
+        self._unmap_ended()
+        if CYPRODUCER_DEBUG:
+            check_core(&self.core)
+
+    cdef object _take_over_front_end(self, object former):
+        """Map the regions that the predecessor shared with a front-end. Raise if it cannot be taken over."""
+        cdef FrontEndGeometry geometry
+        cdef FrontEnd *front_end = NULL
+        cdef Region arena, outcomes
+        cdef list mine = []
+        if not front_end_geometry(<uint64_t>former.slot_count * CYP_UNIT_BYTES, &geometry):
+            raise ValueError(f"invalid arena size: {former.slot_count} slots of {CYP_UNIT_BYTES} bytes")
+        try:
+            arena = Region.attach(os.dup(former.arena_fd), geometry.arena_bytes, True)
+            check_arena(<cyp_arena_header *>arena.base, former.slot_count)
+            outcomes = Region.attach(os.dup(former.outcomes_fd), geometry.outcomes_bytes, True)
+            mine.append(os.dup(former.wake_fd))
+            mine.append(os.dup(former.sender_wake_fd))
+            front_end = new_front_end(former.slot_count, former.settings)
+            lay_out(front_end, &geometry, arena.fd, arena.base, outcomes.base)
+            front_end.wake_fd, front_end.sender_wake_fd = mine
+            front_end.attach_id = former.attach_id
+            restore_front_end(&self.core, front_end, former.ended)
+            self._enlist(front_end, arena, outcomes)
+        except BaseException:
+            if front_end != NULL:
+                free_front_end(front_end)
+            for fd in mine:
+                os.close(fd)
+            raise
+
+    def descriptors(self, uint64_t attach_id):
+        """Return (arena, outcomes, front-end's eventfd, sender's eventfd) for a successor.
+
+        The descriptors are writable and owned by the engine. Raise KeyError for a front-end that is completely ended.
+        """
+        cdef FrontEnd *front_end = self._find(attach_id)
+        arena, outcomes = self._regions[attach_id]
+        return arena.fd, outcomes.fd, front_end.wake_fd, front_end.sender_wake_fd
+
+    def held(self):
+        """Return the attach ids of the front-ends that are mapped, ended ones included."""
+        return list(self._regions)
+
+    def take_gone(self):
+        """Return the attach ids of the front-ends that were unmapped since the last call."""
+        gone, self._gone = self._gone, []
+        return gone
+
+    # ---------------------------------------------------------------- looking
+
+    def wake_snapshot_waiters(self, attach_ids=None):
+        """Wake the front-ends that wait for metadata: those in `attach_ids`, or all if None. Return how many."""
+        cdef FrontEnd *front_end
+        woken = 0
+        for attach_id in self._regions if attach_ids is None else attach_ids:
+            front_end = self._find(attach_id)
+            if front_end != NULL and not front_end.detached and waiter_needs_wake(
+                &front_end.header.wants_snapshot, &front_end.snapshot_signalled
+            ):
+                wake_signal(front_end.wake_fd)
+                woken += 1
+        return woken
+
+    def attached(self):
+        """Return the number of front-ends that are not detached."""
+        cdef FrontEnd *front_end = self.core.front_ends
+        count = 0
+        while front_end != NULL:
+            count += not front_end.detached
+            front_end = front_end.next
+        return count
+
+    def undelivered(self):
+        """Return the number of batches, of attached and ended front-ends, whose chunks are still held."""
+        return self.core.live_batches
+
+    def tables_in_use(self):
+        """Return used rows: {"entries": ..., "contributors": ..., "bodies": ...}. A full table delays new batches."""
+        return {
+            "entries": CYP_ENTRIES_MAX - self.core.free_wire_count,
+            "contributors": CYP_CONTRIBUTORS_MAX - self.core.free_contributor_count,
+            "bodies": CYP_BODIES_MAX - self.core.free_body_count,
+        }
+
+    def front_ends(self):
+        """Return {attach id: figures} of the attached front-ends. What a front-end reports itself is not checked."""
+        cdef FrontEnd *front_end = self.core.front_ends
+        now = monotonic_ns()
+        found = {}
+        while front_end != NULL:
+            oldest = front_end.age_head
+            if not front_end.detached:
+                found[front_end.attach_id] = {
+                    "buffer_memory": <uint64_t>front_end.slot_count * CYP_UNIT_BYTES,
+                    "buffer_in_use": front_end.header.bytes_in_use,
+                    "records_sent": front_end.header.records_sent,
+                    "oldest_unacked_ms": 0 if oldest == NULL else (now - oldest.born_ns) // 1_000_000,
+                    "blocked_ms": front_end.header.blocked_ns // 1_000_000,
+                }
+            front_end = front_end.next
+        return found
+
+    # ---------------------------------------------------------------- the end
+
+    cdef FrontEnd *_find(self, uint64_t attach_id) except? NULL:
+        """Return the front-end if it is mapped and has not ended; else NULL."""
+        found = self._addresses.get(attach_id)
+        return NULL if found is None else <FrontEnd *><size_t>found
+
+    cdef object _unmap_ended(self):
+        """Unmap ended front-ends that nothing refers to: some megabytes between two iterations."""
+        cdef FrontEnd *front_end
+        cdef Region arena, outcomes
+        cdef int64_t left = UNMAPPED_PER_TURN
+        while self.core.ended != NULL:
+            front_end = self.core.ended
+            self.core.ended = front_end.next
+            regions = self._regions.pop(front_end.attach_id)
+            del self._addresses[front_end.attach_id]
+            self._unmapping.append((*regions, <size_t>front_end))
+        while self._unmapping and left > 0:
+            arena, outcomes, address = self._unmapping[0]
+            front_end = <FrontEnd *><size_t>address
+            left -= arena.unmap_part(left)
+            if left > 0:
+                left -= outcomes.unmap_part(left)
+            if left > 0:
+                left -= free_tables(front_end, left)
+            if left > 0:
+                self._unmapping.popleft()
+                os.close(front_end.wake_fd)
+                os.close(front_end.sender_wake_fd)
+                self._gone.append(front_end.attach_id)
+                free_front_end(front_end)
+                CRASHPOINT(b"reclaim.unmapped")

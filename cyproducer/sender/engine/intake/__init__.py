@@ -1,0 +1,1 @@
+"""Processing of submitted batches before they are sent: validation, choice of partitions, compression."""

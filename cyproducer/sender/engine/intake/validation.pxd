@@ -1,0 +1,6 @@
+"""Declares the check of a sealed batch's records, see validation.pyx."""
+
+from cyproducer.sender.engine.state.model cimport ClientBatch
+
+
+cdef bint well_formed(ClientBatch *batch) noexcept nogil

@@ -1,0 +1,571 @@
+"""The native loop: clock, submission rings, timers, drain, write, epoll, read, outcomes.
+
+One iteration is `nogil` C from end to end. Rare work (attaching, connecting, metadata, producer ids) goes to Python as
+an event, and Python answers through the methods here.
+"""
+
+import os
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memcpy
+from posix.uio cimport iovec
+
+from cyproducer.sender.engine.delivery.backoff cimport backoff_ns
+from cyproducer.sender.engine.delivery.expiry cimport expire
+from cyproducer.sender.engine.delivery.producer_ids cimport refuse_producer_id
+from cyproducer.sender.engine.delivery.requests cimport new_request, next_correlation_id, recycle_all
+from cyproducer.sender.engine.delivery.throttle cimport throttle
+from cyproducer.sender.engine.drain cimport drain, saturated
+from cyproducer.sender.engine.front_ends cimport FrontEnds
+from cyproducer.sender.engine.intake.accumulator cimport accumulate, anything_submitted, linger, scan_ending
+from cyproducer.sender.engine.intake.sticky_partitioner cimport choose_sticky, leave_stuck, note_load, publish_shares
+from cyproducer.sender.engine.network.connection cimport check_timeouts, close_connection, enqueue, flush_out, on_socket
+from cyproducer.sender.engine.network.epoll cimport (
+    EPOLLIN,
+    EPOLLOUT,
+    cyp_epoll_event,
+    epoll_add,
+    epoll_collect,
+    epoll_remove,
+)
+from cyproducer.sender.engine.state.activity cimport activate, next_due
+from cyproducer.sender.engine.state.breadcrumb cimport untouch
+from cyproducer.sender.engine.state.flows cimport set_leader
+from cyproducer.sender.engine.state.front_end_tables cimport end_front_end, free_front_end
+from cyproducer.sender.engine.state.invariants cimport check_core
+from cyproducer.sender.engine.state.model cimport (
+    CLOSE_BY_US,
+    CONNECTION_CLOSED,
+    CONNECTION_CONNECTING,
+    CONNECTION_NEGOTIATING,
+    CONNECTION_READY,
+    EVENT_PRODUCER_ID,
+    REQUEST_CONTROL,
+    TAG_MASK,
+    TAG_NODE,
+    TAG_SHIFT,
+    TAG_WATCHED,
+    Core,
+    Event,
+    FrontEnd,
+    Node,
+    Lane,
+    Request,
+    Topic,
+)
+from cyproducer.sender.engine.state.outcomes cimport announce, push_event
+from cyproducer.sender.engine.state.ready cimport note_timer
+from cyproducer.sender.engine.state.topic_table cimport append_partition, append_topic, note_use
+from cyproducer.sender.engine.tables cimport core_free
+from cyproducer.shm.atomics cimport store_relaxed, store_release
+from cyproducer.shm.clock cimport monotonic_ns
+from cyproducer.shm.crash cimport CRASHPOINT
+from cyproducer.shm.debug cimport CYPRODUCER_DEBUG
+from cyproducer.shm.layout cimport CYP_CONTROL_DETACHED, CYP_PARTITIONS_MAX
+from cyproducer.shm.wake cimport sender_sleeps, sender_wakes
+
+
+cdef enum:
+    EVENTS_MAX = 256
+    SATURATED_NS = 100000000    # when no broker takes more requests, the rings are looked at this often
+    PENDING_TURN_NS = 1000000000  # longest sleep while there are batches
+    RETRY_MIN_NS = 10000000     # also with retry_backoff_ms=0: a broker that refuses at once would use a whole core
+
+
+cdef class Loop(FrontEnds):
+    """The data plane of one sender.
+
+    settings: sender-side settings (max_request_size, request_timeout_ms, retry_backoff_ms, ...) as numbers.
+    predecessor_state: see FrontEnds.
+    """
+
+    def __cinit__(self, dict settings, object predecessor_state=None):
+        self._watched = {}
+        self._ready = []
+        self.core.max_in_flight = settings["max_in_flight_requests_per_connection"]
+        self.core.request_timeout_ns = int(settings["request_timeout_ms"]) * 1_000_000
+        self.core.retry_backoff_ns = max(int(settings["retry_backoff_ms"]) * 1_000_000, RETRY_MIN_NS)
+        self.core.retry_backoff_max_ns = max(int(settings["retry_backoff_max_ms"]) * 1_000_000, RETRY_MIN_NS)
+        self.core.stuck_ns = int(settings.get("partitioner_availability_timeout_ms", 0)) * 1_000_000
+        self.core.random = int.from_bytes(os.urandom(8), "little") | 1
+        client_id = settings["client_id"].encode()[:255]
+        memcpy(self.core.client_id, <const char *>client_id, len(client_id))
+        self.core.client_id_bytes = len(client_id)
+
+    def retry_delay_ns(self, uint32_t attempts):
+        """Return how long a batch would wait after `attempts` failed attempts, with new random jitter in each call."""
+        return backoff_ns(&self.core, attempts)
+
+    def spare_memory(self):
+        """Return the memory kept for the next requests and responses: {"requests", "request_bytes", "input_bytes"}."""
+        cdef Request *request = self.core.spare_requests
+        cdef uint32_t index
+        found = {"requests": self.core.spare_count, "request_bytes": 0, "input_bytes": 0}
+        while request != NULL:
+            found["request_bytes"] += request.bytes_capacity + request.iov_capacity * sizeof(iovec)
+            request = request.next
+        for index in range(self.core.node_count):
+            found["input_bytes"] += self.core.nodes[index].input_capacity
+        return found
+
+    # ---------------------------------------------------------------- topics
+
+    def add_topic(self, str name):
+        """Return the number of a topic, which is added if needed; set_leaders adds partitions.
+
+        Raise OverflowError after 16,384 topics, ValueError if the name is too long.
+        """
+        cdef bytes encoded
+        number = self._numbers.get(name)
+        if number is None:
+            encoded = name.encode()
+            number = append_topic(&self.core, encoded).number
+            self._numbers[name] = number
+            self.snapshot.enter(number, encoded)
+        return number
+
+    def set_leaders(self, uint32_t number, list leaders):
+        """Set the leaders of a topic's partitions, and add new partitions. A topic never shrinks.
+
+        `leaders` has the index of the leader's node for each partition, -1 if unknown. Return how many partitions the
+        topic has: all, or as many as before if the table has no space for the new ones.
+        """
+        cdef Topic *topic = self.core.topics[number]
+        cdef int32_t index, node
+        cdef Lane *lane
+        if len(leaders) - topic.partition_count <= <Py_ssize_t>(CYP_PARTITIONS_MAX - self.core.lane_count):
+            while topic.partition_count < len(leaders):
+                append_partition(&self.core, topic)
+        topic.not_refreshed = False
+        for index in range(topic.partition_count):
+            node = leaders[index] if index < len(leaders) else -1
+            lane = topic.partitions[index]
+            leader = self.core.nodes[node] if node >= 0 else NULL
+            while lane != NULL and lane.leader != leader:  # both lanes
+                set_leader(&self.core, lane, leader)
+                lane = lane.other_lane
+        if topic.sticky < 0 or topic.partitions[topic.sticky].leader == NULL:
+            choose_sticky(&self.core, topic)
+        note_load(&self.core, topic)
+        return min(topic.partition_count, <int32_t>len(leaders))
+
+    def set_topic_error(self, uint32_t number, int16_t error):
+        """Set Kafka's error code for the topic in the last metadata response; 0: none."""
+        self.core.topics[number].error = error
+
+    # ---------------------------------------------------------------- brokers
+
+    def add_node(self, int32_t broker_id):
+        """Add a node for a broker (negative id: a bootstrap address). Return its index. Raise MemoryError."""
+        cdef Node *node = <Node *>calloc(1, sizeof(Node))
+        cdef Node **grown = <Node **>realloc(self.core.nodes, (self.core.node_count + 1) * sizeof(Node *))
+        if node == NULL or grown == NULL:
+            free(node)
+            raise MemoryError
+        self.core.nodes = grown
+        node.id = broker_id
+        node.index = self.core.node_count
+        node.common.node = node
+        node.fd = -1
+        node.state = CONNECTION_CLOSED
+        node.epoll_tag = TAG_NODE << TAG_SHIFT | node.index
+        self.core.nodes[node.index] = node
+        self.core.node_count += 1
+        return node.index
+
+    def set_node_id(self, uint32_t index, int32_t broker_id):
+        """Give a bootstrap address the id of its broker, which keeps using the connection."""
+        self.core.nodes[index].id = broker_id
+
+    def open_connection(self, uint32_t index, int fd):
+        """Take over `fd`, a connecting non-blocking socket. EVENT_CONNECTED or EVENT_CLOSED follows. Raise OSError."""
+        cdef Node *node = self.core.nodes[index]
+        error = epoll_add(self.core.epoll_fd, fd, node.epoll_tag, EPOLLIN | EPOLLOUT)
+        if error:
+            os.close(fd)
+            raise OSError(error, os.strerror(error))
+        node.fd = fd
+        node.state = CONNECTION_CONNECTING
+        node.wants_write = False
+        node.active_ns = monotonic_ns()
+
+    def connection_ready(self, uint32_t index, int16_t produce_version, bint describes_producers=False):
+        """Allow batches after ApiVersions were exchanged. `describes_producers`: the broker has DescribeProducers."""
+        cdef Node *node = self.core.nodes[index]
+        if node.state == CONNECTION_NEGOTIATING:
+            node.produce_version = produce_version
+            node.describes_producers = describes_producers
+            node.state = CONNECTION_READY
+
+    def connection_state(self, uint32_t index):
+        """Return (state, requests in flight). The state is "closed", "connecting", "negotiating" or "ready"."""
+        cdef Node *node = self.core.nodes[index]
+        return ("closed", "connecting", "negotiating", "ready")[node.state], node.in_flight
+
+    def throttle(self, uint32_t index, int32_t throttle_ms):
+        """Send the broker no requests for `throttle_ms`, as it demands in an answer."""
+        throttle(self.core.nodes[index], monotonic_ns(), throttle_ms)
+
+    def throttled_ms(self, uint32_t index):
+        """Return for how many milliseconds the broker still gets no requests, rounded up; 0 if it is not throttled."""
+        cdef uint64_t now = monotonic_ns()
+        cdef uint64_t until = self.core.nodes[index].muted_until_ns
+        return (until - now + 999_999) // 1_000_000 if until > now else 0
+
+    def wants_connection(self, uint32_t index):
+        """Return whether there are batches for the broker. If not, the next one is reported with EVENT_WORK again."""
+        cdef Node *node = self.core.nodes[index]
+        if node.ready_count or node.lingering_count:
+            return True
+        node.work_reported = False
+        return False
+
+    def idle_ms(self, uint32_t index):
+        """Return for how long the connection was not used; 0 while a request is in flight or a batch waits for it."""
+        cdef Node *node = self.core.nodes[index]
+        if node.in_flight or node.ready_count or node.lingering_count:
+            return 0
+        return (monotonic_ns() - node.active_ns) // 1_000_000
+
+    def partition_name(self, uint32_t row):
+        """Return (topic, partition) of a row of the partition table."""
+        cdef Lane *lane = self.core.lanes[row]
+        return lane.topic.name[:lane.topic.name_bytes].decode(), lane.number
+
+    def topics_without_metadata(self):
+        """Return the names of topics that a front-end has requested and that have no usable metadata yet."""
+        return [name for name, number in self._numbers.items() if not self.snapshot.is_usable(number)]
+
+    def forget_topic(self, str name):
+        """Note that the topic has left the metadata, which is not kept up to date from here on.
+
+        Its next batch requests a refresh, and so does the next front-end that needs it.
+        """
+        cdef uint32_t number = self._numbers[name]
+        self.core.topics[number].not_refreshed = True
+        self.snapshot.forget(number)
+
+    def take_used_topics(self):
+        """Return the names of topics with batches queued or sent since the last call, or that still have batches."""
+        cdef Topic *topic = self.core.used_topics
+        cdef Topic *following
+        names = []
+        self.core.used_topics = NULL
+        while topic != NULL:
+            following = topic.next_used
+            topic.used = False
+            if _has_batches(topic):
+                note_use(&self.core, topic)
+            names.append(topic.name[:topic.name_bytes].decode())
+            topic = following
+        return names
+
+    def close_node(self, uint32_t index):
+        """Close the connection. Requests in flight are sent again."""
+        self.core.now = monotonic_ns()
+        close_connection(&self.core, self.core.nodes[index], CLOSE_BY_US)
+
+    def next_correlation_id(self, uint32_t index):
+        """Return the correlation id for a request that Python encodes and sends next."""
+        cdef Node *node = self.core.nodes[index]
+        return next_correlation_id(node)
+
+    def send(self, uint32_t index, bytes frame, int32_t correlation_id):
+        """Send a framed request; its response comes as an event. Raise ConnectionError or MemoryError."""
+        cdef Node *node = self.core.nodes[index]
+        cdef Request *request
+        if node.state != CONNECTION_NEGOTIATING and node.state != CONNECTION_READY:
+            raise ConnectionError("cannot send a request: the broker is not connected")
+        request = new_request(&self.core, <uint32_t>len(frame), 1, 0)
+        if request == NULL:
+            raise MemoryError
+        memcpy(request.bytes, <const uint8_t *>frame, len(frame))
+        request.kind = REQUEST_CONTROL
+        request.acks = 1
+        request.correlation_id = correlation_id
+        request.bytes_length = <uint32_t>len(frame)
+        request.iov[0].iov_base = request.bytes
+        request.iov[0].iov_len = len(frame)
+        request.iov_count = 1
+        request.total = len(frame)
+        self.core.now = monotonic_ns()
+        enqueue(&self.core, node, request)
+        flush_out(&self.core, node)
+
+    def set_producer_id(self, int64_t producer_id, int16_t epoch):
+        """Answer EVENT_PRODUCER_ID: set the producer id of the ordinary lanes, or else of the isolation lanes."""
+        if self.core.wants_isolation_id and not self.core.wants_producer_id:
+            self.core.isolation_producer_id = producer_id
+            self.core.isolation_producer_epoch = epoch
+            self.core.wants_isolation_id = False
+            return
+        self.core.producer_id = producer_id
+        self.core.producer_epoch = epoch
+        self.core.wants_producer_id = False
+        CRASHPOINT(b"attach.identity-came")
+        # -1 in between: a successor never sees the epoch of one producer id with another producer id
+        store_release(<uint64_t *>&self.core.state_header.producer_id, <uint64_t>-1)
+        self.core.state_header.producer_epoch = epoch
+        store_release(<uint64_t *>&self.core.state_header.producer_id, <uint64_t>producer_id)
+        if self.core.wants_isolation_id:
+            push_event(&self.core, EVENT_PRODUCER_ID, 0, 0, 0)  # one answer is for one kind of lane
+
+    def refuse_producer_id(self, int32_t error):
+        """Answer EVENT_PRODUCER_ID with Kafka's error code: batches that wait for the producer id fail with it."""
+        with nogil:
+            self.core.now = monotonic_ns()
+            refuse_producer_id(&self.core, error)
+
+    # ---------------------------------------------------------------- running
+
+    def watch(self, int fd):
+        """Make run() return when `fd` is readable or hung up. Raise OSError."""
+        error = epoll_add(self.core.epoll_fd, fd, TAG_WATCHED << TAG_SHIFT | <uint32_t>fd, EPOLLIN)
+        if error:
+            raise OSError(error, os.strerror(error))
+        self._watched[fd] = True
+
+    def unwatch(self, int fd):
+        """Stop watching `fd`. Must be called before `fd` is closed."""
+        if self._watched.pop(fd, None):
+            epoll_remove(self.core.epoll_fd, fd)
+
+    def run(self, double timeout_ms):
+        """Run iterations until there is work for Python or `timeout_ms` is over. Return (events, ready descriptors).
+
+        The descriptors are those of watch(). An event is (kind, node index, correlation id, error, attach id, payload
+        or None).
+        """
+        cdef uint64_t deadline = monotonic_ns() + <uint64_t>(max(0 if self._unmapping else timeout_ms, 0) * 1e6)
+        self._ready = []
+        while not self._turn(deadline):
+            pass
+        self._unmap_ended()
+        return self._take_events(), self._ready
+
+    cdef bint _turn(self, uint64_t deadline_ns) except -1:
+        """Run one loop iteration. Return True when Python has work or the time is over."""
+        cdef Core *core = &self.core
+        cdef Node *node
+        cdef FrontEnd *front_end
+        cdef cyp_epoll_event events[EVENTS_MAX]
+        cdef uint32_t index, kind
+        cdef int found
+        cdef bint watched = False
+        cdef uint64_t wait
+        with nogil:
+            core.now = monotonic_ns()
+            core.next_timer_ns = deadline_ns
+            core.totals.turns += 1
+            core.packing_ns = 0
+            store_relaxed(&core.state_header.tick, core.state_header.tick + 1)
+            accumulate(core)
+            scan_ending(core)
+            front_end = next_due(core)
+            while front_end != NULL:
+                linger(core, front_end)
+                expire(core, front_end)
+                front_end = next_due(core)
+            check_timeouts(core)
+            leave_stuck(core)
+            publish_shares(core)
+            for index in range(core.node_count):
+                # a different node is first in each iteration: the first ones may use up the time for compression
+                node = core.nodes[(core.totals.turns + index) % core.node_count]
+                while drain(core, node):
+                    flush_out(core, node)
+            untouch(core)
+            announce(core)
+            if core.live_batches:
+                note_timer(core, core.now + PENDING_TURN_NS)  # the supervisor kills a sender whose tick does not change
+            wait = 0
+            if not _has_news(core) and core.next_timer_ns > core.now:
+                if saturated(core):
+                    # a new batch cannot be sent now, so no wake-up is needed; but its delivery timeout must start soon
+                    note_timer(core, core.now + SATURATED_NS)
+                    sender_sleeps(core.snapshot, 0)
+                else:
+                    sender_sleeps(core.snapshot, core.next_timer_ns)
+                if not anything_submitted(core):
+                    wait = core.next_timer_ns - core.now
+                    core.totals.sleeps += 1
+            store_relaxed(&core.state_header.pending, core.live_batches)
+            found = epoll_collect(core.epoll_fd, events, EVENTS_MAX, wait)
+            store_relaxed(&core.state_header.pending, core.live_batches + 1)  # awake: not 0, so the tick must change
+            sender_wakes(core.snapshot)
+            core.now = monotonic_ns()
+            for index in range(<uint32_t>found):
+                kind = events[index].tag >> TAG_SHIFT
+                if kind == TAG_NODE:
+                    on_socket(core, core.nodes[events[index].tag & TAG_MASK], events[index].events)
+                elif kind == TAG_WATCHED:
+                    watched = True
+                elif core.tagged[events[index].tag & TAG_MASK] != NULL:  # a front-end that was idle
+                    activate(core, core.tagged[events[index].tag & TAG_MASK])  # it was idle
+            untouch(core)
+            announce(core)
+            if CYPRODUCER_DEBUG:
+                check_core(core)
+        if watched:
+            for index in range(<uint32_t>found):
+                if events[index].tag >> TAG_SHIFT == TAG_WATCHED:
+                    self._ready.append(events[index].tag & TAG_MASK)
+        return watched or _has_news(core) or core.now >= deadline_ns
+
+    def _take_events(self):
+        """Return the events for Python and clear them."""
+        cdef Event *event
+        cdef uint32_t index
+        events = []
+        if self.core.refresh_wanted:
+            self.core.refresh_wanted = False
+            events.append(("refresh", 0, 0, 0, 0, None))
+        for index in range(self.core.event_count):
+            event = &self.core.events[index]
+            payload = None
+            if event.payload != NULL:
+                payload = event.payload[:event.payload_length]
+                free(event.payload)
+            kind = (
+                "", "connected", "closed", "response", "producer_id", "violation", "work", "state_lost", "state_denied",
+            )[event.kind]
+            events.append((kind, event.node, event.correlation_id, event.error, event.attach_id, payload))
+        self.core.event_count = 0
+        free(self.core.events)
+        self.core.events = NULL
+        self.core.event_capacity = 0
+        if self.core.events_lost:
+            self.core.events_lost = False
+            events += self._lost_events(events)
+        return events
+
+    def _lost_events(self, list events):
+        """Return events that replace those for which there was no memory, made from the state.
+
+        An event reports a change only once. If it is lost, nothing would request a producer id, connect, or detach a
+        front-end again. "resync" makes Brokers compare its links with their connections. These events come after the
+        stored ones.
+        """
+        cdef FrontEnd *front_end = self.core.front_ends
+        cdef uint32_t index
+        lost = [("resync", 0, 0, 0, 0, None)]
+        if self.core.wants_producer_id or self.core.wants_isolation_id:
+            lost.append(("producer_id", 0, 0, 0, 0, None))
+        for index in range(self.core.node_count):
+            self.core.nodes[index].work_reported = False  # the next iteration reports it again
+        known = {event[4] for event in events if event[0] == "violation"}
+        while front_end != NULL:
+            if front_end.violation and not front_end.detached and front_end.attach_id not in known:
+                lost.append(("violation", 0, 0, front_end.violation, front_end.attach_id, None))
+            front_end = front_end.next
+        return lost
+
+    # ---------------------------------------------------------------- observing
+
+    def take_failures(self):
+        """Return [(attach id, topic, error code, records)] since the last call."""
+        cdef uint32_t index
+        failures = []
+        for index in range(self.core.failure_count):
+            failure = &self.core.failures[index]
+            topic = ""
+            if failure.topic < self.core.topic_count:
+                topic = self.core.topics[failure.topic].name[:self.core.topics[failure.topic].name_bytes].decode()
+            failures.append((failure.attach_id, topic, failure.error, failure.records))
+        self.core.failure_count = 0
+        return failures
+
+    def totals(self):
+        """Return counters since the start: records, bytes, batches, requests, retries, errors, merged, turns, ..."""
+        return dict(self.core.totals)
+
+    # ---------------------------------------------------------------- the end
+
+    def close(self):
+        """Close every connection and unmap everything. A second call does nothing."""
+        cdef FrontEnd *front_end
+        cdef uint32_t index
+        if self._closed:
+            return
+        self._closed = True
+        for index in range(self.core.node_count):
+            close_connection(&self.core, self.core.nodes[index], CLOSE_BY_US)
+        self._take_events()
+        while self.core.front_ends != NULL:
+            front_end = self.core.front_ends
+            front_end.outcomes_header.control = CYP_CONTROL_DETACHED
+            end_front_end(&self.core, front_end)
+        self._unmap_ended()
+        while self._unmapping:
+            self._unmap_ended()
+        if CYPRODUCER_DEBUG:
+            assert not self._regions and not self.core.front_end_count, "every front-end is unmapped at the end"
+        os.close(self.core.epoll_fd)
+        core_free(&self.core)
+        self.core.wires = NULL
+        self.snapshot.region.close()
+        self.state.close()
+
+    def abandon(self):
+        """Free private memory and close the sockets in a forked child; the connections remain the parent's.
+
+        No mapping is changed; the child has none. The descriptors of `descriptors` and of the regions stay open and
+        belong to the caller.
+        """
+        cdef FrontEnd *front_end
+        cdef Node *node
+        cdef uint32_t index
+        if self._closed:
+            return
+        self._closed = True
+        self._take_events()
+        for index in range(self.core.node_count):
+            node = self.core.nodes[index]
+            if node.state != CONNECTION_CLOSED:
+                os.close(node.fd)
+            recycle_all(&self.core, node.sent_head)
+            recycle_all(&self.core, node.out_head)
+        os.close(self.core.epoll_fd)
+        while self.core.front_ends != NULL:
+            end_front_end(&self.core, self.core.front_ends)
+        while self.core.ended != NULL:
+            front_end = self.core.ended
+            self.core.ended = front_end.next
+            free_front_end(front_end)
+        for arena, outcomes in self._regions.values():
+            arena.forget()
+            outcomes.forget()
+        for arena, outcomes, address in self._unmapping:  # the caller does not get the descriptors of these
+            front_end = <FrontEnd *><size_t>address
+            for region in (arena, outcomes):
+                region.close_descriptor()
+                region.forget()
+            os.close(front_end.wake_fd)
+            os.close(front_end.sender_wake_fd)
+            free_front_end(front_end)
+        self._unmapping.clear()
+        self._regions.clear()
+        core_free(&self.core)
+        self.core.wires = NULL
+        self.snapshot.region.forget()
+        self.state.forget()
+
+
+cdef bint _has_batches(Topic *topic) noexcept nogil:
+    """Return whether a partition of the topic has queued batches or unresolved wires."""
+    cdef int32_t index
+    cdef Lane *lane
+    for index in range(topic.partition_count):
+        lane = topic.partitions[index]
+        while lane != NULL:  # both lanes
+            if lane.queue_count or lane.unresolved:
+                return True
+            lane = lane.other_lane if not lane.isolation else NULL
+    return False
+
+
+cdef inline bint _has_news(Core *core) noexcept nogil:
+    """Return whether there is something for Python."""
+    return core.event_count > 0 or core.events_lost or core.refresh_wanted or core.ended != NULL \
+        or core.failure_count > 0

@@ -1,0 +1,1 @@
+"""Connections of the loop to brokers: epoll, and writing and reading without blocking."""

@@ -1,0 +1,12 @@
+"""Declares writing to, reading from, and closing a connection to a broker."""
+
+from libc.stdint cimport int32_t, uint8_t, uint32_t
+
+from cyproducer.sender.engine.state.model cimport Core, Node, Request
+
+
+cdef void enqueue(Core *core, Node *node, Request *request) noexcept nogil
+cdef void flush_out(Core *core, Node *node) noexcept nogil
+cdef void on_socket(Core *core, Node *node, uint32_t events) noexcept nogil
+cdef void close_connection(Core *core, Node *node, int32_t reason) noexcept nogil
+cdef void check_timeouts(Core *core) noexcept nogil

@@ -1,0 +1,337 @@
+"""Writes to, reads from, and closes connections to brokers.
+
+Requests are written in order and answered in order. Chunks are held until their request is written in full and
+answered, or until the connection is closed, even if their front-end ends meanwhile. Sockets are closed with a reset
+(SO_LINGER 0), so that the kernel drops the unsent bytes of a sender that dies.
+"""
+
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport UINT64_MAX, int32_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy, memmove
+from posix.uio cimport iovec, writev
+from posix.unistd cimport close, read
+
+from cyproducer.protocol.error_codes cimport ERROR_NETWORK_EXCEPTION
+from cyproducer.sender.engine.delivery.backoff cimport back_off
+from cyproducer.sender.engine.delivery.oversized_requests cimport note_answer, note_break
+from cyproducer.sender.engine.delivery.producer_states cimport forget_asked, on_states_response
+from cyproducer.sender.engine.delivery.requests cimport recycle
+from cyproducer.sender.engine.delivery.response cimport on_produce_response
+from cyproducer.sender.engine.delivery.wire_batches cimport give_up, mark_sent, retry
+from cyproducer.sender.engine.network.epoll cimport EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, epoll_update, socket_error
+from cyproducer.sender.engine.state.model cimport (
+    CLOSE_BY_PEER,
+    CLOSE_PROTOCOL,
+    CLOSE_TIMEOUT,
+    CONNECTION_CLOSED,
+    CONNECTION_CONNECTING,
+    CONNECTION_NEGOTIATING,
+    EVENT_CLOSED,
+    EVENT_CONNECTED,
+    EVENT_RESPONSE,
+    IOV_PER_CALL_MAX,
+    REQUEST_PRODUCE,
+    REQUEST_STATES,
+    WIRE_IN_FLIGHT,
+    Core,
+    Event,
+    Node,
+    Request,
+    WireBatch,
+)
+from cyproducer.sender.engine.state.outcomes cimport push_event, report_written
+from cyproducer.sender.engine.state.ready cimport note_timer
+from cyproducer.sender.engine.state.window cimport window_enter, window_leave
+from cyproducer.shm.crash cimport CRASHPOINT
+
+
+cdef enum:
+    RESPONSE_BYTES_MAX = 104857600      # a Kafka broker sends no longer response
+    READ_BYTES = 65536
+    INPUT_KEPT_MAX = 131072             # an empty input buffer that is larger is freed: few responses are that large
+
+
+cdef void enqueue(Core *core, Node *node, Request *request) noexcept nogil:
+    """Append a request to the node's output; flush_out writes it."""
+    window_enter(node, request, core.now)
+    if node.out_tail != NULL:
+        node.out_tail.next = request
+    else:
+        node.out_head = request
+    node.out_tail = request
+    node.in_flight += 1
+
+
+cdef void flush_out(Core *core, Node *node) noexcept nogil:
+    """Write as much as the socket takes; wait with epoll for the rest."""
+    cdef Request *request = node.out_head
+    cdef uint32_t index
+    cdef ssize_t written
+    cdef bint blocked = False
+    while request != NULL and not blocked:
+        if not request.started:
+            request.started = True
+            request.sent_ns = core.now
+            for index in range(request.wire_count):
+                mark_sent(core, request.wires[index])
+        written = writev(
+            node.fd, request.iov + request.iov_at, min(request.iov_count - request.iov_at, <uint32_t>IOV_PER_CALL_MAX)
+        )
+        if written < 0:
+            if errno == EINTR:
+                continue
+            if errno != EAGAIN:
+                close_connection(core, node, errno)
+                return
+            CRASHPOINT(b"write.blocked")
+            blocked = True
+        elif _advance(request, <uint64_t>written):
+            CRASHPOINT(b"write.whole")
+            node.active_ns = core.now
+            node.out_head = request.next
+            if node.out_head == NULL:
+                node.out_tail = NULL
+            _written(core, node, request)
+            request = node.out_head
+    if blocked != node.wants_write:
+        node.wants_write = blocked
+        epoll_update(core.epoll_fd, node.fd, node.epoll_tag, EPOLLIN | EPOLLOUT if blocked else EPOLLIN)
+
+
+cdef bint _advance(Request *request, uint64_t written) noexcept nogil:
+    """Skip `written` bytes. Return True at the end of the request."""
+    cdef iovec *piece
+    while written:
+        piece = &request.iov[request.iov_at]
+        if written < piece.iov_len:
+            piece.iov_base = <uint8_t *>piece.iov_base + written
+            piece.iov_len -= written
+            return False
+        written -= piece.iov_len
+        request.iov_at += 1
+    return request.iov_at == request.iov_count
+
+
+cdef void _written(Core *core, Node *node, Request *request) noexcept nogil:
+    """Move a request that is written in full to the requests that wait for a response."""
+    cdef uint32_t index
+    request.finished = True
+    request.next = NULL
+    core.totals.requests += request.kind == REQUEST_PRODUCE
+    if request.kind == REQUEST_PRODUCE and request.acks == 0:
+        for index in range(request.wire_count):
+            report_written(core, request.wires[index])
+    if node.sent_tail != NULL:
+        node.sent_tail.next = request
+    else:
+        node.sent_head = request
+    node.sent_tail = request
+
+
+cdef void on_socket(Core *core, Node *node, uint32_t events) noexcept nogil:
+    """Handle epoll events of the node's socket."""
+    cdef int error
+    if node.state == CONNECTION_CLOSED:
+        return
+    if node.state == CONNECTION_CONNECTING:
+        error = socket_error(node.fd)
+        if error:
+            close_connection(core, node, error)
+        elif events & EPOLLOUT:
+            node.state = CONNECTION_NEGOTIATING
+            epoll_update(core.epoll_fd, node.fd, node.epoll_tag, EPOLLIN)
+            push_event(core, EVENT_CONNECTED, node.index, 0, 0)
+        return
+    if events & (EPOLLIN | EPOLLHUP | EPOLLERR):
+        _read_available(core, node)
+    if node.state != CONNECTION_CLOSED and events & EPOLLOUT:
+        flush_out(core, node)
+
+
+cdef void _read_available(Core *core, Node *node) noexcept nogil:
+    """Read until the socket is empty, and take every complete response."""
+    cdef ssize_t got
+    cdef void *grown
+    while True:
+        if node.input_capacity - node.input_length < READ_BYTES:
+            grown = realloc(node.input, node.input_capacity + node.input_capacity // 2 + READ_BYTES)
+            if grown == NULL:
+                close_connection(core, node, CLOSE_PROTOCOL)
+                return
+            node.input = <uint8_t *>grown
+            node.input_capacity += node.input_capacity // 2 + READ_BYTES
+        got = read(node.fd, node.input + node.input_length, READ_BYTES)
+        if got == 0:
+            close_connection(core, node, CLOSE_BY_PEER)
+            return
+        if got < 0:
+            if errno == EINTR:
+                continue
+            if errno != EAGAIN:
+                close_connection(core, node, errno)
+            return
+        node.input_length += <uint32_t>got
+        CRASHPOINT(b"read.arrived")
+        node.active_ns = core.now
+        if not _take_responses(core, node):
+            close_connection(core, node, CLOSE_PROTOCOL)
+            return
+        _trim_input(node)
+        if got < READ_BYTES:
+            return
+
+
+cdef void _trim_input(Node *node) noexcept nogil:
+    """Free an empty input buffer that is larger than usual."""
+    if node.input_length == 0 and node.input_capacity > INPUT_KEPT_MAX:
+        free(node.input)
+        node.input = NULL
+        node.input_capacity = 0
+
+
+cdef inline uint32_t _get32(const uint8_t *at) noexcept nogil:
+    return <uint32_t>at[0] << 24 | <uint32_t>at[1] << 16 | <uint32_t>at[2] << 8 | at[3]
+
+
+cdef bint _take_responses(Core *core, Node *node) noexcept nogil:
+    """Handle the complete frames at the start of the input. Return False if the peer does not speak Kafka."""
+    cdef uint32_t at = 0, size
+    cdef Request *request
+    while node.input_length - at >= 4:
+        size = _get32(node.input + at)
+        if size < 4 or size > RESPONSE_BYTES_MAX:
+            return False
+        if node.input_length - at - 4 < size:
+            break
+        request = node.sent_head
+        if request == NULL or <int32_t>_get32(node.input + at + 4) != request.correlation_id:
+            return False
+        node.sent_head = request.next
+        if node.sent_head == NULL:
+            node.sent_tail = NULL
+        node.in_flight -= 1
+        window_leave(node, request, core.now)
+        CRASHPOINT(b"read.framed")
+        if request.kind == REQUEST_PRODUCE:
+            if not on_produce_response(core, node, request, node.input + at + 8, size - 4):
+                _abandon(core, request)
+                recycle(core, request)
+                return False
+            note_answer(node, request)
+        elif request.kind == REQUEST_STATES:
+            if not on_states_response(core, node, node.input + at + 8, size - 4):
+                recycle(core, request)
+                return False
+        elif not _hand_to_python(core, node, request, node.input + at + 4, size):
+            recycle(core, request)
+            return False
+        CRASHPOINT(b"read.judged")
+        recycle(core, request)
+        at += 4 + size
+    if at:
+        memmove(node.input, node.input + at, node.input_length - at)
+        node.input_length -= at
+    return True
+
+
+cdef bint _hand_to_python(
+    Core *core, Node *node, Request *request, const uint8_t *payload, uint32_t size
+) noexcept nogil:
+    """Push the response as an event for Python. Return False without memory."""
+    cdef uint8_t *copy = <uint8_t *>malloc(size)
+    cdef Event *event
+    cdef uint32_t before = core.event_count
+    if copy == NULL:
+        return False
+    memcpy(copy, payload, size)
+    push_event(core, EVENT_RESPONSE, node.index, 0, 0)
+    if core.event_count == before:
+        free(copy)
+        return False
+    event = &core.events[before]
+    event.correlation_id = request.correlation_id
+    event.payload = copy
+    event.payload_length = size
+    return True
+
+
+cdef void _abandon(Core *core, Request *request) noexcept nogil:
+    """Retry the batches of a request whose connection is closed. If writing had begun, they are unsure."""
+    cdef uint32_t index
+    cdef WireBatch *wire
+    for index in range(request.wire_count):
+        wire = request.wires[index]
+        if wire.state != WIRE_IN_FLIGHT or wire.request != request:
+            continue  # the response contained its result
+        if request.acks == 0 and request.started:
+            give_up(core, wire, ERROR_NETWORK_EXCEPTION)  # at most once: it is not sent again
+        else:
+            back_off(core, wire)
+            retry(core, wire, ERROR_NETWORK_EXCEPTION, request.started)
+
+
+cdef void close_connection(Core *core, Node *node, int32_t reason) noexcept nogil:
+    """Close the connection. Every request in flight is sent again. `reason` is an errno or a CloseReason."""
+    cdef Request *request
+    cdef Request *following
+    if node.state == CONNECTION_CLOSED:
+        return
+    node.state = CONNECTION_CLOSED
+    node.work_reported = False
+    close(node.fd)
+    node.fd = -1
+    node.wants_write = False
+    node.input_length = 0
+    _trim_input(node)
+    node.in_flight = 0
+    node.in_flight_bytes = 0
+    forget_asked(node)
+    node.lone_in_flight = False
+    request = node.sent_head
+    if node.sent_tail != NULL:
+        node.sent_tail.next = node.out_head
+    else:
+        request = node.out_head
+    node.sent_head = NULL
+    node.sent_tail = NULL
+    node.out_head = NULL
+    node.out_tail = NULL
+    while request != NULL:
+        following = request.next
+        note_break(core, node, request, reason)
+        _abandon(core, request)
+        CRASHPOINT(b"read.abandoned")
+        recycle(core, request)
+        request = following
+    push_event(core, EVENT_CLOSED, node.index, reason, 0)
+
+
+cdef void check_timeouts(Core *core) noexcept nogil:
+    """Close connections with a request that was not answered within request_timeout_ms.
+
+    The socket is read first, because an answer may have come while this process was stopped. Kafka's NetworkClient.poll
+    does the same.
+    """
+    cdef uint32_t index
+    cdef uint64_t deadline
+    cdef Node *node
+    for index in range(core.node_count):
+        node = core.nodes[index]
+        deadline = _answer_deadline(core, node)
+        if deadline <= core.now:
+            _read_available(core, node)
+            deadline = _answer_deadline(core, node)
+        if deadline <= core.now:
+            close_connection(core, node, CLOSE_TIMEOUT)
+        elif deadline != UINT64_MAX:
+            note_timer(core, deadline)
+
+
+cdef uint64_t _answer_deadline(const Core *core, const Node *node) noexcept nogil:
+    """Return when the oldest request that is being, or was, written must be answered; UINT64_MAX without one."""
+    cdef const Request *request = node.sent_head if node.sent_head != NULL else node.out_head
+    if node.state == CONNECTION_CLOSED or request == NULL or request.sent_ns == 0:
+        return UINT64_MAX
+    # a broker that throttles does not read what was sent meanwhile
+    return max(request.sent_ns, node.muted_until_ns) + core.request_timeout_ns

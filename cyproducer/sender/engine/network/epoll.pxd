@@ -1,0 +1,25 @@
+"""Declares the epoll and socket calls of the loop."""
+
+from libc.stdint cimport uint32_t, uint64_t
+
+
+cdef extern from "cyproducer/sender/engine/network/epoll.h" nogil:
+    enum:
+        EPOLLIN "CYP_EPOLLIN"
+        EPOLLOUT "CYP_EPOLLOUT"
+        EPOLLERR "CYP_EPOLLERR"
+        EPOLLHUP "CYP_EPOLLHUP"
+        EPOLLET "CYP_EPOLLET"
+
+    ctypedef struct cyp_epoll_event:
+        uint32_t events
+        uint32_t tag
+
+    int epoll_new "cyp_epoll_new"() noexcept
+    int epoll_add "cyp_epoll_add"(int epoll_fd, int fd, uint32_t tag, uint32_t events) noexcept
+    int epoll_update "cyp_epoll_update"(int epoll_fd, int fd, uint32_t tag, uint32_t events) noexcept
+    int epoll_remove "cyp_epoll_remove"(int epoll_fd, int fd) noexcept
+    int epoll_collect "cyp_epoll_collect"(
+        int epoll_fd, cyp_epoll_event *out, int capacity, uint64_t timeout_ns
+    ) noexcept
+    int socket_error "cyp_socket_error"(int fd) noexcept

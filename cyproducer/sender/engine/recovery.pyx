@@ -1,0 +1,571 @@
+"""Restores a sender's private state in a takeover from what its predecessor, which was killed, has left.
+
+The sources are the state region (entries, contributors, identities of partitions, topics), each front-end's slot table,
+and its outcome ring. The order in which they are read matters:
+
+ 1. PREPARED entries, which are fragments of another entry: they are kept if that one is SPLIT, else freed
+ 2. entries in order: the results of RESOLVED ones are published (except those already in the outcome ring) and the
+    entries freed; ASSIGNED ones wait to be sent, as unsure as they were; their batches are sealed and measured again
+ 3. SPLIT entries: a contributor that is in none of the fragments gets its chunks back, or is queued again
+ 4. partitions: the next sequence, and whether the epoch must be raised
+ 5. slot tables: committed batches that belong to no entry are queued by open_seq
+
+Every store here is one that a running sender makes too. So a successor may itself be killed at any point, and the next
+one continues from there.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, qsort
+
+from cyproducer.sender.engine.delivery.isolation cimport mark_for_isolation
+from cyproducer.sender.engine.delivery.sequences cimport restore_sequences
+from cyproducer.sender.engine.delivery.wire_batches cimport (
+    drop_hopeless,
+    free_wire,
+    give_up,
+    let_go,
+    link_before,
+    publish_resolved,
+    reset_wire,
+)
+from cyproducer.sender.engine.intake.accumulator cimport (
+    admit, report_violation, enter, move_queue, next_used, queue_for, scan, seal,
+)
+from cyproducer.sender.engine.state.activity cimport note_outcomes
+from cyproducer.sender.engine.state.breadcrumb cimport touch, untouch
+from cyproducer.sender.engine.state.front_end_tables cimport end_front_end
+from cyproducer.sender.engine.state.model cimport (
+    BATCH_ASSIGNED,
+    BATCH_DUE,
+    BATCH_LINGERING,
+    BATCH_NONE,
+    VIOLATION_CHAIN,
+    VIOLATION_CHANGED,
+    ClientBatch,
+    Core,
+    FrontEnd,
+    Lane,
+    Published,
+    Queue,
+    WireBatch,
+)
+from cyproducer.sender.engine.state.outcomes cimport (
+    CODE_INVALID_BATCH,
+    CODE_OUTCOME_UNKNOWN,
+    age_unlink,
+    finish,
+    note_failure,
+    sort_by_age,
+)
+from cyproducer.sender.engine.state.topic_table cimport note_use, restore_partition, restore_topic
+from cyproducer.shm.clock cimport monotonic_ns
+from cyproducer.shm.crash cimport CRASHPOINT
+from cyproducer.shm.entry cimport entry_enter
+from cyproducer.shm.layout cimport (
+    CYP_BLOCK_BYTES,
+    CYP_BODIES_MAX,
+    CYP_CONTRIBUTOR_REPORTED,
+    CYP_CONTRIBUTORS_MAX,
+    CYP_CONTROL_DETACHED,
+    CYP_ENTRIES_MAX,
+    CYP_ENTRY_ASSIGNED,
+    CYP_ENTRY_FREE,
+    CYP_ENTRY_FRAGMENT,
+    CYP_ENTRY_ORDER_STEP,
+    CYP_ENTRY_PREPARED,
+    CYP_ENTRY_PROVEN,
+    CYP_ENTRY_RESOLVED,
+    CYP_ENTRY_SPLIT,
+    CYP_ENTRY_UNSURE,
+    CYP_LAYOUT_VERSION,
+    CYP_NONE,
+    CYP_OPEN,
+    CYP_OUTCOME_RELEASE,
+    CYP_OUTCOME_RESULT,
+    CYP_OUTCOMES_MAGIC,
+    CYP_PARTITIONS_MAX,
+    CYP_STATE_MAGIC,
+    CYP_TEXTS,
+    CYP_TOPICS_MAX,
+    cyp_contributor,
+    cyp_entry,
+    cyp_outcome,
+    cyp_outcomes_header,
+    cyp_slot_row,
+    cyp_state_header,
+)
+from cyproducer.shm.ring cimport outcome_take, submit_tail
+from cyproducer.shm.slot cimport slot_done, slot_next, slot_peek, word_is_live, word_is_taken
+from cyproducer.shm.word cimport word_continues, word_count, word_generation, word_state
+
+
+ctypedef struct Ranked:
+    # an item to be handled in the order of `rank`
+    uint64_t rank
+    uint64_t index
+
+
+ctypedef struct Owners:
+    # the front-ends by attach id, ascending
+    FrontEnd **front_ends
+    uint32_t count
+
+
+cdef int _by_rank(const void *a, const void *b) noexcept nogil:
+    cdef uint64_t left = (<const Ranked *>a).rank, right = (<const Ranked *>b).rank
+    return (left > right) - (left < right)
+
+
+cdef int _by_attach_id(const void *a, const void *b) noexcept nogil:
+    cdef uint64_t left = (<FrontEnd **>a)[0].attach_id, right = (<FrontEnd **>b)[0].attach_id
+    return (left > right) - (left < right)
+
+
+# ---------------------------------------------------------------- tables
+
+
+cdef object restore_tables(Core *core):
+    """Restore topics, partitions and the producer id. Raise ValueError if the region is invalid, MemoryError."""
+    cdef cyp_state_header *header = core.state_header
+    cdef uint32_t index
+    if header.magic != CYP_STATE_MAGIC or header.layout_version != CYP_LAYOUT_VERSION:
+        raise ValueError(f"the predecessor's state region is invalid or has another layout than {CYP_LAYOUT_VERSION}")
+    if header.topic_count > CYP_TOPICS_MAX or header.partition_count > CYP_PARTITIONS_MAX:
+        raise ValueError(f"invalid predecessor state: {header.topic_count} topics, {header.partition_count} partitions")
+    for index in range(header.topic_count):
+        restore_topic(core, index)
+    for index in range(header.partition_count):
+        restore_partition(core, index)
+    for index in range(core.topic_count):
+        if 0 <= core.sticky[index] < core.topics[index].partition_count:
+            core.topics[index].sticky = core.sticky[index]
+    core.producer_id = header.producer_id
+    core.producer_epoch = header.producer_epoch
+
+
+cdef object restore_front_end(Core *core, FrontEnd *front_end, bint ended):
+    """Restore a front-end's ring positions and published outcomes. Raise ValueError if they are not its own."""
+    cdef cyp_outcomes_header *header = front_end.outcomes_header
+    cdef uint64_t entries = front_end.outcome_mask + 1, position
+    cdef int place
+    cdef cyp_outcome outcome
+    cdef Published *published
+    if header.magic != CYP_OUTCOMES_MAGIC or header.layout_version != CYP_LAYOUT_VERSION \
+            or header.slot_count != front_end.slot_count or header.attach_id != front_end.attach_id:
+        raise ValueError(f"the outcomes region is not that of front-end {front_end.attach_id} in this layout")
+    front_end.published = <Published *>calloc(front_end.slot_count, sizeof(Published))
+    if front_end.published == NULL:
+        raise MemoryError
+    front_end.detached = ended or header.control == CYP_CONTROL_DETACHED
+    # before the slot table is read: later submissions are read from the ring as hints
+    front_end.submit_head = submit_tail(&front_end.header.submit_tail)
+    front_end.outcome_tail = header.outcome_tail
+    for place in range(CYP_TEXTS):
+        front_end.text_until[place] = front_end.outcome_tail  # it is not known which outcome refers to it
+    # The oldest place is skipped: the next outcome may be half written there. If the ring was full, the batch of the
+    # outcome that the place held has a newer outcome.
+    position = front_end.outcome_tail - entries + 1 if front_end.outcome_tail >= entries else 0
+    while position != front_end.outcome_tail:
+        outcome_take(front_end.outcome_ring, front_end.outcome_mask, position, &outcome)
+        position += 1
+        if outcome.slot < front_end.slot_count:
+            published = &front_end.published[outcome.slot]
+            if published.generation != outcome.generation:
+                published.generation = outcome.generation
+                published.flags = 0
+            published.flags |= outcome.flags
+
+
+cdef inline uint32_t _published(FrontEnd *front_end, uint32_t slot, uint32_t generation) noexcept nogil:
+    """Return the flags of the published outcomes of a batch, which its front-end may have read."""
+    cdef Published *published = &front_end.published[slot]
+    return published.flags if published.generation == generation else 0
+
+
+# ---------------------------------------------------------------- work
+
+
+cdef object restore_work(Core *core):
+    """Restore all batches in progress, after all front-ends were restored. Raise MemoryError."""
+    cdef Owners owners
+    cdef Ranked *ranked = <Ranked *>calloc(CYP_ENTRIES_MAX, sizeof(Ranked))
+    cdef uint32_t count
+    owners.front_ends = <FrontEnd **>calloc(core.front_end_count + 1, sizeof(FrontEnd *))
+    if ranked == NULL or owners.front_ends == NULL:
+        free(ranked)
+        free(owners.front_ends)
+        raise MemoryError
+    core.now = monotonic_ns()
+    try:
+        _list_owners(core, &owners)
+        _settle_fragments(core)
+        count = _rank_entries(core, ranked)
+        _reserve_rows(core)
+        _restore_entries(core, &owners, ranked, count)
+        for index in range(core.lane_count):
+            restore_sequences(core.lanes[index])
+        for index in range(owners.count):
+            _restore_slots(core, owners.front_ends[index])
+        for index in range(core.lane_count):
+            drop_hopeless(core, core.lanes[index])
+        for index in range(owners.count):
+            _release_guard(core, owners.front_ends[index])
+    finally:
+        untouch(core)
+        free(ranked)
+        free(owners.front_ends)
+
+
+cdef void _list_owners(Core *core, Owners *owners) noexcept nogil:
+    """List the front-ends by attach id. Add one to `live` of each, so that none ends before _release_guard."""
+    cdef FrontEnd *front_end = core.front_ends
+    owners.count = 0
+    while front_end != NULL:
+        front_end.live += 1
+        owners.front_ends[owners.count] = front_end
+        owners.count += 1
+        front_end = front_end.next
+    qsort(owners.front_ends, owners.count, sizeof(FrontEnd *), _by_attach_id)
+
+
+cdef FrontEnd *_owner(Owners *owners, uint64_t attach_id) noexcept nogil:
+    """Return the front-end with this attach id; NULL if there is none."""
+    cdef uint32_t low = 0, high = owners.count, middle
+    while low < high:
+        middle = (low + high) // 2
+        if owners.front_ends[middle].attach_id < attach_id:
+            low = middle + 1
+        else:
+            high = middle
+    if low < owners.count and owners.front_ends[low].attach_id == attach_id:
+        return owners.front_ends[low]
+    return NULL
+
+
+cdef void _release_guard(Core *core, FrontEnd *front_end) noexcept nogil:
+    """Undo what _list_owners added to `live`. End the front-end if it has nothing left."""
+    free(front_end.published)
+    front_end.published = NULL
+    front_end.live -= 1
+    note_outcomes(core, front_end)  # some outcomes may have been published and not announced
+    if front_end.detached and front_end.live == 0:
+        end_front_end(core, front_end)
+
+
+cdef void _settle_fragments(Core *core) noexcept nogil:
+    """Keep or free PREPARED entries, by the state of the entry that they are fragments of."""
+    cdef uint32_t index
+    cdef cyp_entry *entry
+    for index in range(CYP_ENTRIES_MAX):
+        entry = &core.entries[index]
+        if entry.state != CYP_ENTRY_PREPARED:
+            continue
+        if entry.parent < CYP_ENTRIES_MAX and core.entries[entry.parent].state == CYP_ENTRY_SPLIT:
+            entry_enter(entry, CYP_ENTRY_ASSIGNED)
+            CRASHPOINT(b"adopt.part-kept")
+        else:
+            entry_enter(entry, CYP_ENTRY_FREE)
+
+
+cdef uint32_t _rank_entries(Core *core, Ranked *ranked) noexcept nogil:
+    """List the entries in use in order; SPLIT ones come after all others. Return how many."""
+    cdef uint32_t index, count = 0
+    cdef uint64_t last = 0
+    cdef cyp_entry *entry
+    for index in range(CYP_ENTRIES_MAX):
+        entry = &core.entries[index]
+        if entry.state == CYP_ENTRY_FREE:
+            continue
+        if entry.partition >= core.lane_count or entry.state > CYP_ENTRY_SPLIT \
+                or (entry.body != CYP_NONE and entry.body >= CYP_BODIES_MAX):
+            entry_enter(entry, CYP_ENTRY_FREE)  # no sender writes such an entry
+            continue
+        ranked[count].rank = entry.order | <uint64_t>(entry.state == CYP_ENTRY_SPLIT) << 63
+        ranked[count].index = index
+        last = max(last, entry.order)
+        count += 1
+    core.next_order = (last // CYP_ENTRY_ORDER_STEP + 1) * CYP_ENTRY_ORDER_STEP
+    qsort(ranked, count, sizeof(Ranked), _by_rank)
+    return count
+
+
+cdef object _reserve_rows(Core *core):
+    """Build the free lists of entries, contributors and bodies: the rows that no entry in use refers to.
+
+    Raise MemoryError.
+    """
+    cdef uint8_t *used = <uint8_t *>calloc(CYP_CONTRIBUTORS_MAX, 1)
+    cdef uint8_t *bodies = <uint8_t *>calloc(CYP_BODIES_MAX, 1)
+    cdef uint32_t index
+    cdef uint32_t *link
+    cdef cyp_entry *entry
+    if used == NULL or bodies == NULL:
+        free(used)
+        free(bodies)
+        raise MemoryError
+    core.free_wire_count = core.free_contributor_count = core.free_body_count = 0
+    for index in range(CYP_ENTRIES_MAX - 1, -1, -1):
+        entry = &core.entries[index]
+        if entry.state == CYP_ENTRY_FREE:
+            core.free_wires[core.free_wire_count] = index
+            core.free_wire_count += 1
+            continue
+        if entry.body != CYP_NONE:
+            bodies[entry.body] = 1
+        link = &entry.contributors
+        while link[0] != CYP_NONE:
+            if link[0] >= CYP_CONTRIBUTORS_MAX or used[link[0]]:
+                link[0] = CYP_NONE  # no sender writes such a list
+                break
+            used[link[0]] = 1
+            link = &core.contributors[link[0]].next
+    for index in range(CYP_CONTRIBUTORS_MAX - 1, -1, -1):
+        if not used[index]:
+            core.free_contributors[core.free_contributor_count] = index
+            core.free_contributor_count += 1
+    for index in range(CYP_BODIES_MAX - 1, -1, -1):
+        if not bodies[index]:
+            core.free_bodies[core.free_body_count] = index
+            core.free_body_count += 1
+    free(used)
+    free(bodies)
+
+
+cdef void _restore_entries(Core *core, Owners *owners, Ranked *ranked, uint32_t count) noexcept nogil:
+    cdef uint32_t at, state
+    cdef WireBatch *wire
+    for at in range(count):
+        wire = &core.wires[ranked[at].index]
+        state = wire.entry.state
+        _restore_wire(core, wire)
+        if state == CYP_ENTRY_SPLIT:
+            _settle_split(core, owners, wire)
+            free_wire(core, wire)
+        else:
+            _restore_contributors(core, owners, wire)
+            link_before(wire.lane, wire, NULL)
+            if state == CYP_ENTRY_RESOLVED:
+                publish_resolved(core, wire)
+            elif not _can_go_on(core, wire):
+                give_up(core, wire, CODE_OUTCOME_UNKNOWN)
+        CRASHPOINT(b"adopt.entry-taken")
+
+
+cdef bint _can_go_on(Core *core, WireBatch *wire) noexcept nogil:
+    """Return whether the entry may be sent.
+
+    An unsure one is not sent again with acks=0; without idempotence `retries` limits its attempts.
+    """
+    if wire.body == NULL and (wire.contributor_count == 0 or core.contributor_batches[wire.entry.contributors] == NULL):
+        return False  # its chunks belong to a front-end that could not be taken over
+    if not wire.unsure:
+        return True
+    return wire.acks != 0 and (wire.idempotent or wire.entry.attempts <= wire.retries)
+
+
+cdef void _restore_wire(Core *core, WireBatch *wire) noexcept nogil:
+    cdef cyp_entry *entry = wire.entry
+    reset_wire(wire, core.lanes[entry.partition])
+    wire.body = NULL if entry.body == CYP_NONE else core.bodies + <uint64_t>entry.body * CYP_BLOCK_BYTES
+    wire.retries = 0x7fffffff
+    wire.acks = entry.acks
+    wire.idempotent = entry.producer_id >= 0
+    wire.unsure = (entry.flags & CYP_ENTRY_UNSURE) != 0
+    wire.proven = wire.unsure and (entry.flags & CYP_ENTRY_PROVEN) != 0
+    wire.retried = True
+    wire.fragment = (entry.flags & CYP_ENTRY_FRAGMENT) != 0
+    wire.stamped = entry.attempts > 0
+    core.acks_seen |= <uint8_t>(1 << (entry.acks + 1))
+    if wire.lane.topic.not_refreshed:
+        note_use(core, wire.lane.topic)
+        core.refresh_wanted = True
+
+
+cdef void _restore_contributors(Core *core, Owners *owners, WireBatch *wire) noexcept nogil:
+    """Find the batches of an entry again. A batch that is gone leaves an empty row, because its records still count."""
+    cdef cyp_contributor *contributor
+    cdef uint32_t row = wire.entry.contributors
+    cdef FrontEnd *front_end
+    cdef ClientBatch *batch
+    while row != CYP_NONE:
+        contributor = &core.contributors[row]
+        front_end = _owner(owners, contributor.attach_id)
+        batch = NULL if front_end == NULL else _restore_batch(core, front_end, wire, contributor)
+        core.contributor_batches[row] = batch
+        wire.contributor_count += 1
+        if batch != NULL:
+            wire.unreported += not batch.reported
+            if front_end.retries < wire.retries:
+                wire.retries = front_end.retries
+            wire.codec = front_end.codec  # the batch may only be small enough for the broker if it is compressed again
+            wire.level = front_end.level
+        elif front_end == NULL and wire.entry.state == CYP_ENTRY_ASSIGNED:
+            note_failure(
+                core, contributor.attach_id, wire.lane.topic.number, CODE_OUTCOME_UNKNOWN, contributor.count
+            )
+        row = contributor.next
+
+
+cdef void _settle_split(Core *core, Owners *owners, WireBatch *wire) noexcept nogil:
+    """Complete the contributors of a SPLIT entry that are in no fragment; those in a fragment were restored with it.
+
+    A contributor that has had its result gets its chunks back. Another one was refused and has had no result: if an
+    attempt is unsure, its result is unknown; else it stays in the slot table, which queues it like a batch that was
+    never sent.
+    """
+    cdef cyp_contributor *contributor
+    cdef uint32_t row = wire.entry.contributors
+    cdef FrontEnd *front_end
+    while row != CYP_NONE:
+        contributor = &core.contributors[row]
+        front_end = _owner(owners, contributor.attach_id)
+        if front_end != NULL and (wire.unsure or _is_reported(front_end, contributor)):
+            core.contributor_batches[row] = _restore_batch(core, front_end, wire, contributor)
+            let_go(core, row, -1, -1, CODE_OUTCOME_UNKNOWN)
+        row = contributor.next
+
+
+cdef inline bint _is_reported(FrontEnd *front_end, cyp_contributor *contributor) noexcept nogil:
+    """Return whether the contributor's RESULT was published."""
+    if contributor.flags & CYP_CONTRIBUTOR_REPORTED:
+        return True
+    return contributor.slot < front_end.slot_count \
+        and _published(front_end, contributor.slot, contributor.generation) & CYP_OUTCOME_RESULT
+
+
+cdef ClientBatch *_restore_batch(
+    Core *core, FrontEnd *front_end, WireBatch *wire, cyp_contributor *contributor
+) noexcept nogil:
+    """Return the batch of an entry, sealed and measured again; NULL if it is released or has changed."""
+    cdef cyp_slot_row *row
+    cdef uint64_t word
+    cdef ClientBatch *batch
+    if contributor.slot >= front_end.slot_count:
+        return NULL
+    touch(core, front_end, contributor.slot)
+    row = &front_end.rows[contributor.slot]
+    word = slot_peek(row)
+    if not word_is_live(word, contributor.generation) and not word_is_taken(word, contributor.generation):
+        return NULL  # its front-end has freed it
+    if _published(front_end, contributor.slot, contributor.generation) & CYP_OUTCOME_RELEASE:
+        slot_done(row, contributor.generation)
+        return NULL
+    if front_end.batches[contributor.slot].state != BATCH_NONE:
+        return NULL  # it is in another entry
+    batch = enter(core, front_end, contributor.slot, contributor.generation)
+    batch.state = BATCH_DUE
+    if not seal(core, batch):
+        return NULL
+    batch.queue = _queue_in(front_end, wire.lane)
+    if batch.queue == NULL or batch.count != contributor.count or (
+        wire.body == NULL and wire.entry.state == CYP_ENTRY_ASSIGNED and batch.bytes != wire.entry.length
+    ):
+        report_violation(core, front_end, VIOLATION_CHANGED)
+        finish(core, batch, -1, -1, CODE_INVALID_BATCH)
+        return NULL
+    batch.state = BATCH_ASSIGNED
+    batch.wire = wire
+    if _is_reported(front_end, contributor):
+        batch.reported = True
+        age_unlink(front_end, batch)
+        contributor.flags |= CYP_CONTRIBUTOR_REPORTED
+    return batch
+
+
+cdef Queue *_queue_in(FrontEnd *front_end, Lane *lane) noexcept nogil:
+    """Return the front-end's queue for the partition, in the lane where an entry was found; NULL without memory."""
+    cdef Queue *queue = queue_for(front_end, lane.other_lane if lane.isolation else lane)
+    if queue != NULL and lane.isolation and queue.lane != lane:
+        mark_for_isolation(queue)
+        move_queue(queue, lane)
+    return queue
+
+
+cdef object _restore_slots(Core *core, FrontEnd *front_end):
+    """Queue committed batches that are in no entry, by open_seq. If the front-end has ended, revoke its slots.
+
+    The front-end may go on meanwhile. If it opens two batches, one pass over the table can find the second and miss the
+    first. So a first pass finds the highest open_seq. A second pass takes all batches up to that. Newer ones are
+    submitted as hints, which were not read yet. Raise MemoryError.
+    """
+    cdef Ranked *found = <Ranked *>calloc(front_end.slot_count, sizeof(Ranked))
+    cdef uint32_t slot, count = 0, at, first = 0, end = 0
+    cdef uint64_t youngest = 0, steps = 0
+    if found == NULL:
+        raise MemoryError
+    while next_used(front_end, &first, &end):
+        for slot in range(first, end):
+            touch(core, front_end, slot)
+            if _is_unassigned(front_end, slot):
+                youngest = max(youngest, front_end.rows[slot].open_seq)
+        first = end
+    first = 0
+    while next_used(front_end, &first, &end):
+        for slot in range(first, end):
+            touch(core, front_end, slot)
+            if _is_unassigned(front_end, slot) and front_end.rows[slot].open_seq <= youngest:
+                found[count].rank = front_end.rows[slot].open_seq
+                found[count].index = slot
+                count += 1
+        first = end
+    qsort(found, count, sizeof(Ranked), _by_rank)
+    for at in range(count):
+        if front_end.violation:
+            break
+        _restore_slot(core, front_end, <uint32_t>found[at].index, &steps)
+        CRASHPOINT(b"adopt.batch-queued")
+    free(found)
+    if front_end.detached and not front_end.violation:
+        scan(core, front_end)
+    if front_end.detached:
+        front_end.outcomes_header.control = CYP_CONTROL_DETACHED
+    front_end.outcomes_header.submit_head = front_end.submit_head
+    sort_by_age(core, front_end)
+
+
+cdef bint _is_unassigned(FrontEnd *front_end, uint32_t slot) noexcept nogil:
+    """Return whether a batch starts here that holds records, is not released, and was not found in an entry."""
+    cdef uint64_t word = slot_peek(&front_end.rows[slot])
+    cdef uint32_t generation = word_generation(word)
+    if front_end.batches[slot].state != BATCH_NONE:
+        return False
+    if not word_is_live(word, generation) and not word_is_taken(word, generation):
+        return False
+    if _published(front_end, slot, word_generation(word)) & CYP_OUTCOME_RELEASE:
+        slot_done(&front_end.rows[slot], word_generation(word))
+        return False
+    return word_state(word) != CYP_OPEN or word_count(word) > 0 or word_continues(word)
+
+
+cdef void _restore_slot(Core *core, FrontEnd *front_end, uint32_t slot, uint64_t *steps) noexcept nogil:
+    """Queue one committed batch, and seal it if its front-end has closed it."""
+    cdef uint64_t word = slot_peek(&front_end.rows[slot])
+    cdef ClientBatch *batch
+    touch(core, front_end, slot)
+    batch = admit(core, front_end, slot, word_generation(word), True)
+    # an open batch goes on lingering; for a closed one, the hint that says so may have been read by the predecessor
+    if batch != NULL and (batch.state == BATCH_LINGERING or batch.state == BATCH_DUE) \
+            and not _is_open(front_end, slot, steps):
+        seal(core, batch)
+    if steps[0] > 2 * <uint64_t>front_end.slot_count:
+        report_violation(core, front_end, VIOLATION_CHAIN)
+
+
+cdef bint _is_open(FrontEnd *front_end, uint32_t slot, uint64_t *steps) noexcept nogil:
+    """Return whether the front-end may still add to the chain that starts here.
+
+    `steps` counts the chunks of all chains. A chunk is in one chain, or in two if it was used again meanwhile. If there
+    are more steps than that, chains lead into each other.
+    """
+    cdef uint64_t word
+    while steps[0] <= 2 * <uint64_t>front_end.slot_count:
+        steps[0] += 1
+        word = slot_peek(&front_end.rows[slot])
+        if word_state(word) == CYP_OPEN:
+            return True
+        if not word_continues(word):
+            return False
+        slot = slot_next(&front_end.rows[slot])
+        if slot >= front_end.slot_count:
+            return False
+    return False

@@ -1,0 +1,182 @@
+"""Checks a front-end's arena, and allocates, lays out and frees the sender's private tables for it."""
+
+from libc.stdint cimport INT32_MIN, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memset
+
+from cyproducer.sender.engine.state.activity cimport (
+    activate, deactivate, forget_deadline, forget_outcomes, reserve_places,
+)
+from cyproducer.sender.engine.state.flows cimport free_flows
+from cyproducer.sender.engine.state.model cimport ClientBatch, Core, FrontEnd
+from cyproducer.shm.atomics cimport load_relaxed, load_relaxed32
+from cyproducer.shm.geometry cimport FrontEndGeometry
+from cyproducer.shm.layout cimport (
+    CYP_ARENA_MAGIC,
+    CYP_CONTROL_ATTACHED,
+    CYP_LAYOUT_VERSION,
+    CYP_OUTCOMES_MAGIC,
+    CYP_PAGE_BYTES,
+    cyp_arena_header,
+    cyp_outcome,
+    cyp_outcomes_header,
+    cyp_slot_row,
+)
+from cyproducer.shm.pages cimport pages_free, pages_new
+
+from cyproducer.record.compression import CODES
+
+
+cdef enum:
+    IDLE_AFTER_NS = 20000000        # the minimum; twice the linger time if that is longer
+
+
+cdef object check_arena(cyp_arena_header *header, uint32_t slot_count):
+    """Raise ValueError if the arena does not have this layout and number of slots."""
+    cdef uint32_t version = load_relaxed32(&header.layout_version), slots = load_relaxed32(&header.slot_count)
+    if load_relaxed(&header.magic) != CYP_ARENA_MAGIC:
+        raise ValueError("the descriptor is not that of an arena")
+    if version != CYP_LAYOUT_VERSION:
+        raise ValueError(f"the arena has layout {version}, but this sender has layout {CYP_LAYOUT_VERSION}")
+    if slots != slot_count:
+        raise ValueError(f"the arena has {slots} slots, but {slot_count} were announced")
+
+
+cdef FrontEnd *new_front_end(uint32_t slot_count, dict settings) except NULL:
+    """Allocate the private tables of a front-end. Raise MemoryError, or KeyError or TypeError for invalid settings."""
+    cdef FrontEnd *front_end = <FrontEnd *>calloc(1, sizeof(FrontEnd))
+    if front_end == NULL:
+        raise MemoryError
+    try:
+        front_end.slot_count = slot_count
+        front_end.batches = <ClientBatch *>pages_new(_tables_bytes(slot_count))
+        if front_end.batches == NULL:
+            raise MemoryError
+        front_end.tables_bytes = _tables_bytes(slot_count)
+        front_end.chunk_next = <uint32_t *>(front_end.batches + slot_count)
+        front_end.chunk_bytes = front_end.chunk_next + slot_count
+        front_end.chunk_count = front_end.chunk_bytes + slot_count
+        front_end.chunk_held = <uint8_t *>(front_end.chunk_count + slot_count)
+        _configure(front_end, settings)
+    except BaseException:
+        free_front_end(front_end)
+        raise
+    return front_end
+
+
+cdef uint64_t _tables_bytes(uint64_t slot_count) noexcept nogil:
+    return slot_count * (sizeof(ClientBatch) + 3 * sizeof(uint32_t) + sizeof(uint8_t))
+
+
+cdef uint64_t free_tables(FrontEnd *front_end, uint64_t most) noexcept nogil:
+    """Free up to `most` bytes of the tables by slot, from their end, of a front-end that is ending. Return how many."""
+    cdef uint64_t former = front_end.tables_bytes, left = 0
+    if most < former:
+        left = (former - most) & ~(<uint64_t>CYP_PAGE_BYTES - 1)
+    if former > left:
+        pages_free(<uint8_t *>front_end.batches + left, former - left)
+    front_end.tables_bytes = left
+    return former - left
+
+
+cdef void free_front_end(FrontEnd *front_end) noexcept nogil:
+    """Free all private memory of the front-end."""
+    cdef uint32_t index
+    for index in range(front_end.queue_capacity):
+        free(front_end.queues[index])
+    free(front_end.queues)
+    free_flows(front_end)
+    free_tables(front_end, front_end.tables_bytes)
+    free(front_end.published)
+    free(front_end.unknown)
+    free(front_end)
+
+
+cdef void lay_out(
+    FrontEnd *front_end, FrontEndGeometry *geometry, int arena_fd, uint8_t *arena, uint8_t *outcomes
+) noexcept nogil:
+    """Set the pointers into the regions. They come from private geometry, not from the headers."""
+    front_end.arena_fd = arena_fd
+    front_end.submit_mask = geometry.submit_entries - 1
+    front_end.outcome_mask = geometry.outcome_entries - 1
+    front_end.header = <cyp_arena_header *>arena
+    front_end.rows = <cyp_slot_row *>(arena + geometry.slots_offset)
+    front_end.submit_ring = <uint64_t *>(arena + geometry.submit_ring_offset)
+    front_end.chunks = arena + geometry.chunks_offset
+    front_end.outcomes_header = <cyp_outcomes_header *>outcomes
+    front_end.outcome_ring = <cyp_outcome *>(outcomes + geometry.outcome_ring_offset)
+    front_end.sent = <uint32_t *>(outcomes + geometry.sent_offset)
+
+
+cdef void describe_outcomes(FrontEnd *front_end, FrontEndGeometry *geometry) noexcept nogil:
+    """Fill in the header of a new outcomes region, for the front-end."""
+    cdef cyp_outcomes_header *header = front_end.outcomes_header
+    header.layout_version = CYP_LAYOUT_VERSION
+    header.slot_count = geometry.slot_count
+    header.ring_entries = geometry.outcome_entries
+    header.sent_offset = geometry.sent_offset
+    header.ring_offset = geometry.outcome_ring_offset
+    header.region_bytes = geometry.outcomes_bytes
+    header.attach_id = front_end.attach_id
+    header.control = CYP_CONTROL_ATTACHED
+    header.magic = CYP_OUTCOMES_MAGIC
+
+
+cdef object _configure(FrontEnd *front_end, dict settings):
+    front_end.acks = settings["acks"]
+    # idempotence needs acks=all: otherwise the broker's sequences cannot be relied on
+    front_end.idempotent = settings["enable_idempotence"] and front_end.acks == -1
+    codec, level = settings.get("compression_type"), settings.get("compression_level")
+    front_end.codec = 0 if codec is None else CODES[codec]
+    front_end.level = INT32_MIN if level is None else level
+    front_end.linger_ns = <int64_t>(settings["linger_ms"] * 1_000_000)
+    front_end.delivery_timeout_ns = <int64_t>(settings["delivery_timeout_ms"] * 1_000_000)
+    front_end.retries = settings["retries"]
+    front_end.idle_after_ns = max(2 * <uint64_t>front_end.linger_ns, <uint64_t>IDLE_AFTER_NS)
+
+
+cdef uint32_t reserve_front_end(Core *core) except? 0xffffffff:
+    """Make space for one more front-end in the tables. Return the index of its epoll tag. Raise MemoryError."""
+    cdef FrontEnd **grown
+    cdef uint32_t tag = 0, room = 2 * (core.tag_room + 32)
+    reserve_places(core)
+    while tag < core.tag_room and core.tagged[tag] != NULL:
+        tag += 1
+    if tag == core.tag_room:
+        grown = <FrontEnd **>realloc(core.tagged, room * sizeof(FrontEnd *))
+        if grown == NULL:
+            raise MemoryError
+        memset(grown + core.tag_room, 0, (room - core.tag_room) * sizeof(FrontEnd *))
+        core.tagged = grown
+        core.tag_room = room
+    return tag
+
+
+cdef void list_front_end(Core *core, FrontEnd *front_end) noexcept nogil:
+    """Append the front-end to the list of front-ends, and make it active."""
+    core.acks_seen |= <uint8_t>(1 << (front_end.acks + 1))
+    core.tagged[front_end.tag] = front_end
+    activate(core, front_end)
+    front_end.next = core.front_ends
+    if front_end.next != NULL:
+        front_end.next.previous = front_end
+    core.front_ends = front_end
+    core.front_end_count += 1
+
+
+cdef void end_front_end(Core *core, FrontEnd *front_end) noexcept nogil:
+    """Move the front-end from the list of front-ends to the list of the ended ones, which Python unmaps."""
+    if front_end.previous != NULL:
+        front_end.previous.next = front_end.next
+    else:
+        core.front_ends = front_end.next
+    if front_end.next != NULL:
+        front_end.next.previous = front_end.previous
+    core.front_end_count -= 1
+    core.tagged[front_end.tag] = NULL
+    deactivate(core, front_end)
+    forget_deadline(core, front_end)
+    forget_outcomes(core, front_end)
+    front_end.previous = NULL
+    front_end.next = core.ended
+    core.ended = front_end

@@ -1,0 +1,106 @@
+"""Keeps the rings of a node in step with its lanes: which lanes and queues have something to send."""
+
+from cyproducer.sender.engine.state.flows cimport flow_of, list_backlog, unlist_backlog
+from cyproducer.sender.engine.state.model cimport (
+    BATCH_LINGERING,
+    LIST_LINGERING,
+    LIST_NONE,
+    LIST_READY,
+    Core,
+    Flow,
+    Node,
+    Lane,
+    Queue,
+)
+from libc.stdint cimport int16_t, int64_t, uint8_t, uint64_t
+
+
+cdef inline void note_timer(Core *core, uint64_t at_ns) noexcept nogil:
+    """Make sure that the loop does not sleep beyond `at_ns`."""
+    if at_ns < core.next_timer_ns:
+        core.next_timer_ns = at_ns
+
+
+cdef inline int64_t lane_producer_id(Core *core, Lane *lane) noexcept nogil:
+    return core.isolation_producer_id if lane.isolation else core.producer_id
+
+
+cdef inline int16_t lane_producer_epoch(Core *core, Lane *lane) noexcept nogil:
+    return core.isolation_producer_epoch if lane.isolation else core.producer_epoch
+
+
+cdef inline Lane *_unlink(Lane *head, Lane *lane) noexcept nogil:
+    """Take the lane out of its ring. Return the new head of the ring."""
+    if lane.next == lane:
+        return NULL
+    lane.previous.next = lane.next
+    lane.next.previous = lane.previous
+    return lane.next if head == lane else head
+
+
+cdef inline Lane *_link_last(Lane *head, Lane *lane) noexcept nogil:
+    """Append the lane to the ring. Return the head of the ring."""
+    if head == NULL:
+        lane.next = lane
+        lane.previous = lane
+        return lane
+    lane.next = head
+    lane.previous = head.previous
+    head.previous.next = lane
+    head.previous = lane
+    return head
+
+
+cdef inline void delist(Lane *lane) noexcept nogil:
+    """Take the lane out of its leader's counts and rings."""
+    cdef Node *node = lane.leader
+    if lane.listed == LIST_READY:
+        node.ready_count -= 1
+    elif lane.listed == LIST_LINGERING:
+        node.lingering = _unlink(node.lingering, lane)
+        node.lingering_count -= 1
+    lane.listed = LIST_NONE
+
+
+cdef inline void relist(Lane *lane) noexcept nogil:
+    """Put the lane into the right ring of its leader.
+
+    Must be called after every change of ready, waiting, queue_count, the first wire, and the leader.
+    """
+    cdef Node *node = lane.leader
+    cdef Flow *flow = NULL
+    cdef uint8_t wanted
+    if node == NULL:
+        return
+    if lane.waiting and not lane.backs_off:
+        flow = lane.wire_head.flow if lane.wire_head.flow != NULL else &node.common
+    if lane.retries.flow != flow:
+        list_backlog(&lane.retries, lane, flow)
+    if lane.ready or lane.waiting:
+        wanted = LIST_READY
+    elif lane.queue_count:
+        wanted = LIST_LINGERING
+    else:
+        wanted = LIST_NONE
+    if wanted == lane.listed:
+        return
+    delist(lane)
+    if wanted == LIST_READY:
+        node.ready_count += 1
+    elif wanted == LIST_LINGERING:
+        node.lingering = _link_last(node.lingering, lane)
+        node.lingering_count += 1
+    lane.listed = wanted
+
+
+cdef inline void relist_queue(Queue *queue) noexcept nogil:
+    """Put the queue into its flow's ring of backlogs, or take it out.
+
+    Must be called after every change of the queue's head, the head's state, the lane, and the lane's leader.
+    """
+    cdef Node *node = queue.lane.leader
+    if node == NULL or queue.head == NULL or queue.head.state == BATCH_LINGERING or queue.lane.backs_off:
+        if queue.backlog.flow != NULL:
+            unlist_backlog(&queue.backlog)
+    elif queue.backlog.flow == NULL:
+        list_backlog(&queue.backlog, queue.lane, flow_of(queue.front_end, node))

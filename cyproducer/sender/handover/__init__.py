@@ -1,0 +1,1 @@
+"""Passes the work of one sender process to the next: election, handover and upgrade (`--replace`)."""

@@ -1,0 +1,140 @@
+"""Elects one of several processes that start as the sender of a place: only the holder of a lock file may bind.
+
+bind() alone is no lock for sockets with a path: if a stale socket file exists, two processes can each unlink it and
+bind. The holder unlinks the lock file at its end. So a process that gets a lock checks whether the path still names
+the locked file.
+"""
+
+import fcntl
+import os
+import socket
+import time
+
+from cyproducer.host.rendezvous import Rendezvous, open_private
+
+__all__ = ["Election"]
+
+_BACKLOG = 512
+_POLL_S = 0.005
+
+
+class Election:
+    """The held lock on a rendezvous. Its holder owns the path of the socket and the files beside it.
+
+    The lock belongs to the open file description, so supervisor and sender, which share it through fork, both hold it.
+    The lock has no effect once its file is removed (see holds_place()): another process may have locked a new file, and
+    then owns all paths.
+    """
+
+    def __init__(self, rendezvous: Rendezvous, lock_fd: int) -> None:
+        self.rendezvous = rendezvous
+        self.lock_fd = lock_fd
+
+    @classmethod
+    def win(cls, rendezvous: Rendezvous, wait_s: float = 0.0) -> "Election | None":
+        """Returns the election if this process wins it; None if another process is the sender.
+
+        A sender that is about to end has unlinked its socket but still holds the lock: waits up to `wait_s` seconds
+        for its end. Raises OSError if the lock file cannot be created.
+        """
+        give_up = time.monotonic() + wait_s
+        while True:
+            fd = _try_lock(rendezvous.lock)
+            if fd >= 0:
+                return cls(rendezvous, fd)
+            if time.monotonic() >= give_up or os.path.exists(rendezvous.socket):
+                return None
+            time.sleep(_POLL_S)
+
+    def listen(self, mode: int = 0o600) -> socket.socket:
+        """Binds the socket and returns it, listening and non-blocking. Replaces the socket file of a dead sender."""
+        _unlink(self.rendezvous.socket)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            listener.setblocking(False)
+            former = os.umask(0o777 & ~mode)
+            try:
+                listener.bind(self.rendezvous.socket)
+            finally:
+                os.umask(former)
+            listener.listen(_BACKLOG)
+        except OSError:
+            listener.close()
+            raise
+        return listener
+
+    def holds_place(self) -> bool:
+        """Returns whether the lock's path still names the locked file; False also after the lock was given up.
+
+        The locked file is open, so its inode number is not reused.
+        """
+        if self.lock_fd < 0:
+            return False
+        try:
+            return os.path.samestat(os.fstat(self.lock_fd), os.stat(self.rendezvous.lock, follow_symlinks=False))
+        except OSError:
+            return False
+
+    def lock_again(self) -> bool:
+        """Locks a new file after the lock file was removed; False if another process has locked a new one.
+
+        Raises OSError if the file cannot be created. The caller must send the new lock to the other process that holds
+        the former one.
+        """
+        fd = _try_lock(self.rendezvous.lock)
+        if fd < 0:
+            return False
+        self.take_lock(fd)
+        return True
+
+    def take_lock(self, fd: int) -> None:
+        """Replaces the lock with another open file description, which it owns."""
+        self.forget()
+        self.lock_fd = fd
+
+    def give_up_names(self) -> None:
+        """Unlinks this sender's socket and description, so that no process finds it; not those of another sender."""
+        if self.holds_place():
+            _unlink(self.rendezvous.socket)
+            _unlink(self.rendezvous.description)
+
+    def forget(self) -> None:
+        """Closes the lock's descriptor; another process still holds the lock. A second call does nothing."""
+        if self.lock_fd >= 0:
+            fd, self.lock_fd = self.lock_fd, -1
+            os.close(fd)
+
+    def release(self) -> None:
+        """Unlinks the remaining files and ends the lock. A second call does nothing."""
+        if self.holds_place():
+            self.give_up_names()
+            _unlink(self.rendezvous.lock)  # before the lock ends: afterwards the path may belong to another sender
+        self.forget()
+
+
+def _try_lock(path: str) -> int:
+    """Returns a descriptor that holds the lock on the file at `path`; -1 if another process holds the lock."""
+    while True:
+        fd = open_private(path, os.O_RDWR)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locked = os.fstat(fd)
+            named = os.stat(path, follow_symlinks=False)
+            if (locked.st_dev, locked.st_ino) == (named.st_dev, named.st_ino):
+                return fd
+        except BlockingIOError:
+            os.close(fd)
+            return -1
+        except FileNotFoundError:
+            pass
+        except OSError:
+            os.close(fd)
+            raise
+        os.close(fd)
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass

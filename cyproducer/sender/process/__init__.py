@@ -1,0 +1,1 @@
+"""The supervisor and the sender process, and the files that they write."""

@@ -1,0 +1,277 @@
+"""Runs one sender process: starts engine and control plane, from a handover if there is one, and serves until the end.
+
+The sender is forked from its supervisor. If the supervisor dies, the sender forks the next supervisor from itself.
+"""
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import time
+
+from cyproducer.observe.logfmt import fields
+from cyproducer.sender.control.control_server import Control, Facts
+from cyproducer.sender.control.front_end_warnings import FrontEndHandler
+from cyproducer.sender.engine.engine import Engine, FormerFrontEnd, PredecessorState
+from cyproducer.sender.handover.handover import ARENA, OUTCOMES, SENDER_WAKE, WAKE, Handover, Line, Post
+from cyproducer.sender.process import other_senders
+from cyproducer.sender.process.failure_file import FailureFile
+from cyproducer.sender.system.daemonise import name_process, reap, to_null
+from cyproducer.sender.system.signals import PeerProcess, Signals, fork
+from cyproducer.shm.crash import DEBUG, crashpoint, set_role
+
+__all__ = ["Serving"]
+
+_RESTARTS_WORTH_A_WARNING = 3
+_SUPERVISOR_LIFE_S = 1.0
+_FORK_PAUSE_S = 0.2
+
+# Loads the codec that the first look-up of a host name needs: by then its files may be removed.
+"host".encode("idna")
+
+
+class Serving:
+    """One sender. It starts from `handover`; `peer_process` is its supervisor."""
+
+    def __init__(self, post: Post, handover: Handover, peer_process: PeerProcess) -> None:
+        assert peer_process.signals is not None
+        self.post = post
+        self.handover = handover
+        self.signals: Signals = peer_process.signals
+        self.line = Line(peer_process.socket, peer_process.pid, peer_process.pidfd)
+        self.log = post.log
+        self.end_signals = self.own_signals = self.passed_on_signals = 0
+        self.supervised_since = 0.0
+        self.fork_at: float | None = None
+
+    def run(self) -> tuple[Handover, PeerProcess] | None:
+        """Runs the sender. Returns None at its end.
+
+        In a forked child, which becomes the supervisor, returns the handover that it holds and the sender's process.
+        """
+        os.setsid()  # only the supervisor gets signals to its process group, as from a terminal, and passes them on
+        to_null(0, 1)
+        self.post.relay.forget_thread()
+        name_process("cyp-sender")
+        set_role("sender")
+        with contextlib.ExitStack() as at_end:
+            try:
+                engine, control = self._begin(at_end)
+            except Exception as error:
+                self.line.tell({"op": "failed", "message": f"{type(error).__name__}: {error}"})
+                self.log.exception("the sender could not start")
+                os._exit(1)
+            try:
+                forked = self._serve(engine, control)
+                if forked is not None:
+                    at_end.pop_all()  # everything in it belongs to the parent
+                    return forked
+                self._end(control)
+            except Exception:
+                # Ends as if it were killed: an orderly end would discard the state from which the successor continues.
+                self.log.exception("the sender failed")
+                os._exit(1)
+        if not self.line.send_last({"op": "finished"}):
+            # No supervisor is left, so this process writes the ledger of failures and the log.
+            FailureFile(self.post, control.ledger).close()
+            self.post.election.release()
+            self.post.relay.start()
+            self.log.info("ended")
+        return None
+
+    # ------------------------------------------------------------------ beginning
+
+    def _begin(self, at_end: contextlib.ExitStack) -> tuple[Engine, Control]:
+        post, handover = self.post, self.handover
+        at_end.callback(self.signals.close)
+        engine = Engine(post.settings, self.log, _predecessor_state(handover))
+        at_end.callback(engine.close)
+        if not handover.regions and not self.line.give({"op": "regions"}, engine.regions()):
+            raise OSError("the supervisor accepts no descriptors of the state region")
+        facts = Facts(
+            post.place.socket,
+            post.settings,
+            handover.idle_timeout_s,
+            post.allow_uids,
+            post.allow_gids,
+            started_at=handover.started_at,
+            restarts=handover.restarts,
+            cluster_id=handover.cluster_id,
+            log=post.relay.path,
+            failures=post.place.failures,
+            replaceable=not post.foreground,
+        )
+        control = Control(engine, post.listener, facts, self.log, line=self.line)
+        handler = FrontEndHandler(control)
+        self.log.addHandler(handler)
+        at_end.callback(self.log.removeHandler, handler)
+        control.take_over(handover, engine.refused)
+        self._report(control)
+        engine.watch(self.signals.reader.fileno())
+        self._watch_supervisor(engine)
+        if DEBUG:
+            crashpoint("attach.listening")
+        self.line.tell({"op": "started"})
+        return engine, control
+
+    def _report(self, control: Control) -> None:
+        post, handover = self.post, self.handover
+        place = post.place
+        mine = other_senders.describe(place.socket, post.identity)
+        warning = other_senders.too_many(os.path.dirname(place.description), mine)
+        if warning:
+            control.standing_warnings.append(warning)
+        if not handover.restarts:
+            if warning:
+                self.log.warning("%s", warning)
+            servers = post.settings.get("bootstrap_servers")
+            self.log.info("listening", extra=fields(socket=place.socket, servers=servers))
+            return
+        often = handover.restarts_in_a_row >= _RESTARTS_WORTH_A_WARNING
+        self.log.log(
+            logging.WARNING if often else logging.INFO,
+            "the sender has ended again and again and a new one continues; its log has the reasons"
+            if often
+            else "continues the work of a sender that has ended",
+            extra=fields(restarts=handover.restarts, undelivered=control.engine.undelivered()),
+        )
+
+    # ------------------------------------------------------------------ serving
+
+    def _serve(self, engine: Engine, control: Control) -> tuple[Handover, PeerProcess] | None:
+        while not control.finished:
+            ready = engine.run(self._timeout_ms(control))
+            self._on_signals(control)
+            if self.line.socket is not None and self.line.socket.fileno() in ready:
+                self._on_messages(control)
+            if self.line.pidfd in ready:
+                self._on_supervisor_gone(engine, control)
+            control.turn(ready)
+            if self.end_signals > 1 and not control.finished:
+                undelivered = engine.undelivered()
+                self.log.warning("a second signal: ending at once", extra=fields(undelivered=undelivered))
+                break
+            if self.fork_at is not None and time.monotonic() >= self.fork_at:
+                forked = self._fork_supervisor(engine, control)
+                if forked is not None:
+                    return forked
+        return None
+
+    def _timeout_ms(self, control: Control) -> int:
+        timeout_ms = control.timeout_ms()
+        if self.fork_at is None:
+            return timeout_ms
+        mine = max(0, int((self.fork_at - time.monotonic()) * 1000) + 1)
+        return mine if timeout_ms < 0 else min(timeout_ms, mine)
+
+    def _on_signals(self, control: Control) -> None:
+        for number in self.signals.take():
+            self.own_signals += 1
+            self._on_signal(control, signal.Signals(number).name)
+
+    def _on_messages(self, control: Control) -> None:
+        for message, fds in self.line.messages():
+            if message.get("op") == "signal":
+                self.passed_on_signals = int(message["count"])
+                self._on_signal(control, str(message.get("name")))
+            elif message.get("op") == "names" and len(fds) == 2:
+                lock, listener = fds
+                self.post.election.take_lock(lock)
+                control.listen_on(socket.socket(fileno=listener))
+                self.post.listener = control.listener
+                continue
+            for fd in fds:
+                os.close(fd)
+
+    def _on_signal(self, control: Control, name: str) -> None:
+        # Not the sum: a service manager sends one signal to both processes.
+        self.end_signals = max(self.own_signals, self.passed_on_signals)
+        control.drain(name)
+        undelivered = control.engine.undelivered()
+        if self.end_signals == 1 and undelivered:
+            seconds = round(control.facts.drain_s)
+            self.log.info(
+                "undelivered batches are sent first; a second signal ends the sender at once",
+                extra=fields(undelivered=undelivered, at_most_seconds=seconds),
+            )
+
+    # ------------------------------------------------------------------ the supervisor's end
+
+    def _watch_supervisor(self, engine: Engine) -> None:
+        engine.watch(self.line.pidfd)
+        if self.line.socket is not None:
+            engine.watch(self.line.socket.fileno())
+        self.supervised_since = time.monotonic()
+
+    def _on_supervisor_gone(self, engine: Engine, control: Control) -> None:
+        self._on_messages(control)  # the last messages may contain the lock and the listener
+        engine.unwatch(self.line.pidfd)
+        if self.line.socket is not None:
+            engine.unwatch(self.line.socket.fileno())
+        if DEBUG:
+            crashpoint("supervise.lost")
+        reap(self.line.pidfd)
+        now = time.monotonic()
+        self.log.info(
+            "the supervisor has ended; the sender starts another one", extra=fields(pid=self.line.supervisor_pid)
+        )
+        self.line.end()
+        self.fork_at = now if now - self.supervised_since >= _SUPERVISOR_LIFE_S else now + _FORK_PAUSE_S
+
+    def _fork_supervisor(self, engine: Engine, control: Control) -> tuple[Handover, PeerProcess] | None:
+        try:
+            peer_process = fork(self.signals)
+        except OSError as error:
+            self.log.error("cannot start a supervisor: %s; the sender tries again", error)
+            self.fork_at = time.monotonic() + _FORK_PAUSE_S
+            return None
+        if peer_process.signals is not None:
+            return self._become_supervisor(engine, control), peer_process
+        if DEBUG:
+            crashpoint("supervise.successor-forked")
+        self.fork_at = None
+        self.line.begin(peer_process.socket, peer_process.pid, peer_process.pidfd)
+        self._watch_supervisor(engine)
+        return None
+
+    def _become_supervisor(self, engine: Engine, control: Control) -> Handover:
+        """Returns the handover, in the child. Keeps its descriptors and drops everything else of the sender."""
+        try:
+            set_role("supervisor")
+            handover = control.handover()
+            handover.end_signals = self.end_signals
+            handover.restarts_in_a_row = self.handover.restarts_in_a_row
+            handover.deaths = self.handover.deaths
+            for handler in [known for known in self.log.handlers if isinstance(known, FrontEndHandler)]:
+                self.log.removeHandler(handler)
+            engine.abandon()
+            return handover
+        except BaseException:
+            self.log.exception("the supervisor could not start")
+            os._exit(1)
+
+    def _end(self, control: Control) -> None:
+        """Ends the sender: removes its files first, so that no process finds it, and refuses waiting connections."""
+        self.line.tell({"op": "draining", "why": "its predecessor was ending", "until": None})
+        self.post.election.give_up_names()
+        control.close()
+
+
+def _predecessor_state(handover: Handover) -> PredecessorState | None:
+    if not handover.regions:
+        return None
+    front_ends = [
+        FormerFrontEnd(
+            held.attach_id,
+            held.fds[ARENA],
+            held.fds[OUTCOMES],
+            held.meta["slots"],
+            held.meta["settings"],
+            held.fds[WAKE],
+            held.fds[SENDER_WAKE],
+            held.ended,
+        )
+        for held in handover.held.values()
+    ]
+    return PredecessorState(handover.regions[0], handover.regions[1], front_ends)

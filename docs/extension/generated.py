@@ -1,0 +1,35 @@
+"""The Sphinx extension: a line `<!-- generated: NAME -->` of a page becomes the text of that name."""
+
+import re
+from collections.abc import Callable
+
+from sphinx.application import Sphinx
+
+from extension import api, tables
+
+PLACE = re.compile(r"^<!-- generated: ([a-z-]+) -->$", re.MULTILINE)
+
+TEXTS: dict[str, Callable[[], str]] = {
+    "settings": tables.settings,
+    "client-errors": tables.client_errors,
+    "broker-errors": tables.broker_errors,
+    "other-broker-errors": tables.other_broker_errors,
+    "base-errors": tables.base_errors,
+    "error-aliases": tables.error_aliases,
+    "commands": tables.commands,
+    "api-producer": lambda: api.reference(api.PRODUCER),
+    "api-futures": lambda: api.reference(api.FUTURES),
+    "api-values": lambda: api.reference(api.VALUES),
+    "api-operations": lambda: api.reference(api.OPERATIONS),
+}
+
+
+def fill(app: Sphinx, name: str, source: list[str]) -> None:
+    """Put the texts into a page before it is parsed. KeyError: a page asks for a text that there is not."""
+    source[0] = PLACE.sub(lambda place: TEXTS[place[1]](), source[0])
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Called by Sphinx."""
+    app.connect("source-read", fill)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

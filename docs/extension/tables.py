@@ -1,0 +1,254 @@
+"""Markdown tables of the settings, the errors and the commands, made from the tables and parsers of the source.
+
+Nothing here imports Sphinx, so that a test can compare these texts with the source.
+"""
+
+import argparse
+import importlib
+from collections.abc import Iterable, Sequence
+
+from cyproducer import errors
+from cyproducer.cli import main
+from cyproducer.config.kinds import INT_MAX
+from cyproducer.config.settings import BOTH, FRONT_END, SENDER, SETTINGS, Setting
+
+SCOPES = {FRONT_END: "producer", SENDER: "sender", BOTH: "producer and sender"}
+
+_KIB, _MIB, _GIB = 2**10, 2**20, 2**30
+
+# Codes that Produce, Metadata and InitProducerId responses carry for a producer without transactions.
+PRODUCER_CODES = frozenset(
+    {
+        -1,
+        2,
+        3,
+        5,
+        6,
+        7,
+        9,
+        10,
+        13,
+        17,
+        18,
+        19,
+        20,
+        21,
+        29,
+        31,
+        32,
+        35,
+        42,
+        43,
+        44,
+        45,
+        46,
+        47,
+        51,
+        56,
+        59,
+        72,
+        74,
+        75,
+        76,
+        87,
+        89,
+        100,
+        103,
+    }
+)
+
+_NOT_WRITTEN = "Yes. The record was not written."
+_NOT_QUEUED = "Yes. The call queued nothing."
+_UNKNOWN = "No. The record may be in the log, and sending it again can write it twice."
+
+#: Whether sending a record again is safe after an error of the client, by the error's code.
+SENDING_AGAIN = {
+    errors.DELIVERY_TIMEOUT: _NOT_WRITTEN,
+    errors.OUTCOME_UNKNOWN: _UNKNOWN,
+    errors.SENDER_UNAVAILABLE: _NOT_WRITTEN,
+    errors.SENDER_LOST: _UNKNOWN,
+    errors.INVALID_BATCH: "Yes, from a new process. The record was not written. The memory of this process is damaged.",
+    errors.PRODUCER_CLOSED: "Yes, with a new producer. The record was not written.",
+    errors.UNKNOWN_PARTITION: "Yes, with a partition that exists. The record was not written.",
+    errors.TIMEOUT: "After `send()`: yes, nothing was queued. After `result()`, `flush()` or `wait()`: no, the record "
+    "is still on its way. Call again and wait longer.",
+    errors.BUFFER_EXHAUSTED: _NOT_QUEUED,
+    errors.SERIALIZATION: "After the serializer or the value is corrected. The call queued nothing.",
+    errors.CONFIGURATION: "After the setting is corrected. The call queued nothing.",
+    errors.FORKED_FUTURE: "No. The record belongs to the parent process. Ask the future there.",
+    errors.UNSUPPORTED_PLATFORM: "No. This platform cannot run a producer.",
+    errors.CONNECTION: _NOT_WRITTEN,
+    errors.REQUEST_TOO_LARGE: _UNKNOWN,
+}
+_MEANINGS = {
+    errors.DELIVERY_TIMEOUT: "The record was not written within `delivery_timeout_ms`, and it will not be written.",
+    errors.TIMEOUT: "The timeout of a call, or `max_block_ms`, is over.",
+}
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table. A `|` in a cell is escaped."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+# ---------------------------------------------------------------- settings
+
+
+def settings() -> str:
+    """Every setting that can be used, and then every setting that is known and refused."""
+    head = ["Setting", "Default", "Allowed values", "Scope", "Meaning"]
+    rows = [
+        [f"[`{s.name}`]{{#{anchor(s)}}}", _default(s), _code_free(s.kind.allowed), SCOPES[s.side], _sentence(s.meaning)]
+        for s in SETTINGS
+        if s.supported
+    ]
+    refused = [
+        [f"[`{s.name}`]{{#{anchor(s)}}}", _default(s), _sentence(s.meaning)] for s in SETTINGS if not s.supported
+    ]
+    return "\n\n".join(
+        [
+            table(head, rows),
+            "## Settings that are refused",
+            "cyproducer knows these settings of Kafka's producer and does not support them yet. A value other than the "
+            "default raises `KafkaConfigurationError`. No setting is ignored silently.",
+            table(["Setting", "Default", "Meaning"], refused),
+        ]
+    )
+
+
+def anchor(setting: Setting) -> str:
+    """The name of the setting as the target of a link."""
+    return "setting-" + setting.name.replace("_*", "").replace("_", "-")
+
+
+def _default(setting: Setting) -> str:
+    value = setting.default
+    if value == ():
+        return "none"
+    if setting.name == "acks":
+        return '`"all"`'
+    if value == INT_MAX:
+        return f"`{value}` (no limit)"
+    shown = f"`{value!r}`"
+    if isinstance(value, int) and not isinstance(value, bool) and value >= _KIB and "_ms" not in setting.name:
+        for size, unit in ((_GIB, "GiB"), (_MIB, "MiB"), (_KIB, "KiB")):
+            if value % size == 0:
+                return f"{shown} ({value // size} {unit})"
+    return shown
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + "."
+
+
+def _code_free(text: str) -> str:
+    """Text for a Markdown cell: what Markdown would read as markup is escaped."""
+    return text.replace("*", "\\*").replace("<", "\\<")
+
+
+# ---------------------------------------------------------------- errors
+
+
+def client_errors() -> str:
+    """A row for each code of the client."""
+    head = ["Class", "Code", "Retriable", "Meaning", "Is sending the record again safe?"]
+    rows = [
+        [
+            f"[`{cls.__name__}`]{{#{error_anchor(code)}}}",
+            f"{code} `{errors.name_for_code(code)}`",
+            _yes(cls.retriable),
+            _MEANINGS.get(code) or _meaning(cls),
+            SENDING_AGAIN[code],
+        ]
+        for code, cls in errors.CLIENT_CODES.items()
+    ]
+    return table(head, rows)
+
+
+def error_anchor(code: int) -> str:
+    """The name of the client's code as the target of a link."""
+    return "error-" + errors.name_for_code(code).lower().replace("_", "-")
+
+
+def _meaning(cls: type[errors.KafkaError]) -> str:
+    """The first paragraph of the class' docstring."""
+    return " ".join((cls.__doc__ or "").split("\n\n")[0].split())
+
+
+def broker_errors() -> str:
+    """A row for each code that a broker may answer to a producer."""
+    return _codes(code for code in errors.BROKER_CODES if code in PRODUCER_CODES)
+
+
+def other_broker_errors() -> str:
+    """A row for each of Kafka's other codes."""
+    return _codes(code for code in errors.BROKER_CODES if code not in PRODUCER_CODES)
+
+
+def _codes(codes: Iterable[int]) -> str:
+    rows = []
+    for code in codes:
+        cls = errors.BROKER_CODES[code]
+        name = f"{code} `{cls.kafka_name}`"
+        rows.append([f"`{cls.__name__}`", name, _yes(cls.retriable), _sentence(cls.description)])
+    return table(["Class", "Code", "Retriable", "Meaning"], rows)
+
+
+def base_errors() -> str:
+    """The classes that have no code of their own."""
+    coded = {*errors.BROKER_CODES.values(), *errors.CLIENT_CODES.values()}
+    rows = [
+        [f"`{name}`", ", ".join(f"`{base.__name__}`" for base in cls.__bases__), _meaning(cls)]
+        for name, cls in error_names().items()
+        if cls.__name__ == name and cls not in coded
+    ]
+    return table(["Class", "Bases", "Meaning"], rows)
+
+
+def error_aliases() -> str:
+    """Other names of the classes."""
+    rows = [[f"`{name}`", f"`{cls.__name__}`"] for name, cls in error_names().items() if cls.__name__ != name]
+    return table(["Name", "Is the class"], rows)
+
+
+def error_names() -> dict[str, type[errors.KafkaError]]:
+    """All public names of `cyproducer.errors` that are error classes."""
+    return {
+        name: value
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, errors.KafkaError) and not name.startswith("_")
+    }
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+# ---------------------------------------------------------------- command line
+
+
+def commands() -> str:
+    """A section for each command: its usage line and its options."""
+    parts = []
+    for name, (_, summary) in main.COMMANDS.items():
+        parser = command_parser(name)
+        usage = " ".join(parser.format_usage().removeprefix("usage: ").split())
+        parts += [f"## cyproducer {name}", _sentence(summary), f"```text\n{usage}\n```"]
+        rows = [[_option(action), (action.help or "").replace("<", "\\<")] for action in parser._actions]
+        parts.append(table(["Argument", "Meaning"], rows))
+    return "\n\n".join(parts)
+
+
+def command_parser(name: str) -> argparse.ArgumentParser:
+    """The parser of one command, with its arguments."""
+    parser = argparse.ArgumentParser(prog=f"cyproducer {name}")
+    importlib.import_module(main.COMMANDS[name][0]).add_arguments(parser)
+    return parser
+
+
+def _option(action: argparse.Action) -> str:
+    if not action.option_strings:
+        return f"`{action.metavar or action.dest}`"
+    value = f" {action.metavar or action.dest.upper()}" if action.nargs != 0 else ""
+    return ", ".join(f"`{option}{value}`" for option in action.option_strings)

@@ -1,0 +1,163 @@
+"""Tests of InitProducerId requests that are refused, late, or sent to a broker whose connection ends."""
+
+import time
+
+import pytest
+from support.fault_rig import Rig
+from support.front_end import run_until
+from support.scripted_broker import OUT_OF_ORDER, Fault, ScriptedBroker
+
+CLUSTER_AUTHORIZATION_FAILED, TRANSACTIONAL_ID_AUTHORIZATION_FAILED, UNSUPPORTED_VERSION = 31, 53, 35
+UNKNOWN_SERVER_ERROR, COORDINATOR_NOT_AVAILABLE = -1, 15
+EPOCH_MAX = 32767
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        CLUSTER_AUTHORIZATION_FAILED,
+        TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        UNSUPPORTED_VERSION,
+        UNKNOWN_SERVER_ERROR,
+    ],
+)
+def test_records_fail_at_once_with_the_refusal_and_the_next_ones_ask_again(rig, broker, code, caplog):
+    broker.producer_id_code = code
+    rig.attach(delivery_timeout_ms=120_000)
+    rig.send(0, 0)
+    rig.send(0, 1, seal=False)  # still open when the refusal comes
+    rig.settle()
+    assert rig.errors(0) == [code, code]
+    assert broker.producer_ids == 1
+    rig.send(0, 0)
+    rig.settle()
+    assert rig.errors(0) == [code] * 3
+    assert broker.producer_ids == 2
+    assert len([text for text in caplog.messages if "no producer id" in text]) == 1
+    assert sum(row[3] for row in rig.failures) == 6
+    broker.producer_id_code = 0
+    rig.send(0, 0)
+    rig.settle()
+    assert rig.errors(0) == [code] * 3 + [0]
+    assert broker.produce_requests == 1
+
+
+def test_a_broker_without_the_api_counts_as_a_refusal(rig, broker):
+    broker.apis_left_out = {22}
+    rig.attach(delivery_timeout_ms=120_000)
+    rig.send(0, 0)
+    rig.settle()
+    assert rig.errors(0) == [UNSUPPORTED_VERSION]
+
+
+def test_an_error_that_may_pass_is_asked_again(rig, broker):
+    broker.producer_id_code = COORDINATOR_NOT_AVAILABLE
+    rig.attach()
+    rig.send(0, 0)
+    run_until(rig.engine, lambda: broker.producer_ids >= 4)
+    broker.producer_id_code = 0
+    rig.settle()
+    rig.check()
+    assert rig.errors(0) == [0]
+
+
+def test_refusals_are_asked_for_again_after_a_pause(broker):
+    """One front-end keeps sending while the right is missing."""
+    broker.producer_id_code = CLUSTER_AUTHORIZATION_FAILED
+    with Rig(broker, retry_backoff_ms=100, retry_backoff_max_ms=1000) as rig:
+        rig.attach()
+        since = time.monotonic()
+        for _ in range(5):
+            rig.send(0, 0)
+            rig.settle()
+        # The pauses between five requests: 100, 200, 400 and 800 ms, each at most 20 % shorter.
+        assert time.monotonic() - since >= 1.2
+        assert rig.errors(0) == [CLUSTER_AUTHORIZATION_FAILED] * 5
+        assert broker.producer_ids == 5
+
+
+def test_batches_without_producer_id_are_delivered_meanwhile(rig, broker):
+    broker.producer_id_code = CLUSTER_AUTHORIZATION_FAILED
+    rig.attach()
+    rig.attach(enable_idempotence=False)
+    rig.attach(acks=1)
+    for index in range(3):
+        rig.send(index, 0)
+    rig.settle()
+    assert [rig.errors(index) for index in range(3)] == [[CLUSTER_AUTHORIZATION_FAILED], [0], [0]]
+
+
+def test_batches_of_a_front_end_that_has_ended_fail_too(rig, broker):
+    """The front-end ends when its last batch is done."""
+    broker.producer_id_delay = 0.2
+    broker.producer_id_code = CLUSTER_AUTHORIZATION_FAILED
+    rig.attach()
+    rig.attach()
+    rig.send(0, 0)
+    rig.send(1, 0)
+    run_until(rig.engine, lambda: broker.producer_ids == 1)
+    rig.engine.detach(rig.front_ends[0].attach_id)
+    run_until(rig.engine, lambda: rig.engine.undelivered() == 0)
+    rig.listen()
+    assert rig.errors(1) == [CLUSTER_AUTHORIZATION_FAILED]
+    assert rig.engine.attached() == 1
+    assert sum(row[3] for row in rig.failures) == 4
+
+
+def test_batches_that_have_a_sequence_wait_for_the_next_producer_id():
+    """The epochs of the first producer id are used up when a batch is out of order."""
+    with ScriptedBroker(producer_epoch=EPOCH_MAX) as broker, Rig(broker) as rig:
+        rig.attach()
+        rig.send(0, 0)
+        rig.settle()
+        broker.producer_id_code = CLUSTER_AUTHORIZATION_FAILED
+        broker.faults.append(Fault(code=OUT_OF_ORDER))
+        rig.send(0, 0)
+        run_until(rig.engine, lambda: broker.producer_ids >= 3)
+        rig.send(0, 1)
+        run_until(rig.engine, lambda: rig.listen() or 2 in rig.heard[0])
+        broker.producer_id_code = 0
+        rig.settle()
+        rig.check()
+        assert rig.errors(0) == [0, 0, CLUSTER_AUTHORIZATION_FAILED]
+
+
+@pytest.fixture
+def long_timeout_rig(broker):
+    """Only the test ends connections."""
+    with Rig(broker, request_timeout_ms=30_000) as rig:
+        yield rig
+
+
+def test_another_connection_that_ends_does_not_ask_twice(long_timeout_rig, broker):
+    rig = long_timeout_rig
+    rig.attach(acks=1)
+    for partition in (0, 1):
+        rig.send(0, partition)
+    rig.settle()
+    assert broker.producer_ids == 0
+    broker.producer_id_delay = 0.3
+    rig.attach()
+    rig.send(1, 0)
+    run_until(rig.engine, lambda: broker.producer_ids == 1)
+    control = rig.engine._brokers
+    asked = control.producer_ids.asked
+    (other,) = [link for link in control.links.values() if link is not asked and link.versions is not None]
+    rig.engine._loop.close_node(other.index)
+    rig.settle()
+    assert broker.producer_ids == 1
+    assert rig.errors(1) == [0]
+
+
+def test_a_producer_id_is_asked_for_again_when_its_connection_ends(long_timeout_rig, broker):
+    rig = long_timeout_rig
+    broker.producer_id_delay = 30.0
+    rig.attach()
+    rig.send(0, 0)
+    run_until(rig.engine, lambda: broker.producer_ids == 1)
+    broker.producer_id_delay = 0.0
+    broker.drop_connections()
+    rig.settle()
+    rig.check()
+    assert broker.producer_ids == 2
+    assert rig.errors(0) == [0]

@@ -1,0 +1,117 @@
+"""Tests of the queue shares that the sender publishes: front-ends place records without a key by them."""
+
+import struct
+import time
+
+import pytest
+from support.fault_rig import Rig
+from support.front_end import run_until
+from support.scripted_broker import Fault, ScriptedBroker
+
+LEADERS_OFFSET = 48
+"""Where the snapshot's header says where the shares are (layout.h)."""
+AVOID, FULL = 1, 255
+LITTLE = 100
+"""Less than the share of a partition with one batch among others with none."""
+
+
+@pytest.fixture
+def broker():
+    """Node 1 leads the partitions 0 and 2, node 2 the others."""
+    with ScriptedBroker(partitions=4, nodes=2) as broker:
+        yield broker
+
+
+def shares(rig):
+    """Return the shares of the partitions of the only topic."""
+    with rig.front_ends[0].snapshot.region.memory() as memory:
+        (at,) = struct.unpack_from("=Q", memory, LEADERS_OFFSET)
+        return list(memory[at : at + len(rig.broker.partitions)])
+
+
+def hang_node_2(rig):
+    """Let the broker take a batch for each of its partitions and not answer."""
+    for partition in range(4):
+        rig.send(0, partition)
+    rig.settle()
+    rig.broker.faults.append(Fault(hang="lost", node=2))
+    for partition in (1, 3):
+        rig.send(0, partition)
+
+
+def wait_until_even(rig):
+    def even():
+        rig.send(0, 0)  # shares are published in a loop iteration
+        rig.listen()
+        return min(shares(rig)) > LITTLE
+
+    run_until(rig.engine, even, 30)
+
+
+@pytest.mark.parametrize(("settings", "least"), [({}, 0.05), ({"partitioner_availability_timeout_ms": 3000}, 2.5)])
+def test_partitions_of_a_broker_that_does_not_answer_are_avoided_until_it_does(broker, settings, least):
+    with Rig(broker, request_timeout_ms=60_000, **settings) as rig:
+        rig.attach(slots=2048, delivery_timeout_ms=60_000)
+        hang_node_2(rig)
+        began = time.monotonic()
+
+        def avoided():
+            rig.send(0, 0)
+            rig.listen()
+            return shares(rig)[1] == shares(rig)[3] == AVOID
+
+        run_until(rig.engine, avoided, 30)
+        assert time.monotonic() - began > least
+        assert min(shares(rig)[0::2]) > AVOID
+        broker.drop_connections()
+        rig.settle(30)
+
+        wait_until_even(rig)
+        rig.settle(30)
+        rig.check()
+
+
+def test_the_share_of_a_partition_falls_with_its_queue(broker):
+    with Rig(broker, request_timeout_ms=60_000, partitioner_availability_timeout_ms=60_000) as rig:
+        rig.attach(slots=2048, delivery_timeout_ms=60_000)
+        hang_node_2(rig)
+        for _ in range(20):
+            rig.send(0, 1)
+        for _ in range(5):
+            rig.send(0, 3)
+
+        def ordered():
+            rig.send(0, 0)
+            rig.listen()
+            longest, long, none = shares(rig)[1], shares(rig)[3], shares(rig)[2]
+            return AVOID < longest < long < none == FULL
+
+        run_until(rig.engine, ordered, 30)
+        broker.drop_connections()
+        rig.settle(30)
+        rig.check()
+
+
+def test_a_successor_publishes_the_shares_anew(broker, nursery):
+    """The former sender died while a broker did not answer."""
+    from support.engine_host import RemoteEngine
+
+    def engine_of(settings):
+        return RemoteEngine(settings, nursery)
+
+    with Rig(broker, engine_of, request_timeout_ms=60_000) as rig:
+        rig.attach(slots=2048, delivery_timeout_ms=60_000)
+        hang_node_2(rig)
+
+        def avoided():
+            rig.send(0, 0)
+            rig.listen()
+            return shares(rig)[1] == AVOID
+
+        run_until(rig.engine, avoided, 30)
+        rig.engine.kill()
+        broker.drop_connections()
+        rig.engine.take_over()
+
+        wait_until_even(rig)
+        rig.settle(30)

@@ -1,0 +1,100 @@
+"""Tests that a broker that throttles gets no request of any kind before the time is over; other brokers are asked."""
+
+import time
+
+import pytest
+from support.fault_rig import Rig
+from support.front_end import run_until
+from support.scripted_broker import API_VERSIONS, INIT_PRODUCER_ID, METADATA, PRODUCE, Fault, ScriptedBroker
+
+FOR_EVER_MS = 600_000
+
+
+@pytest.fixture
+def lone_broker():
+    with ScriptedBroker(nodes=1) as broker:
+        yield broker
+
+
+@pytest.mark.parametrize("api", [API_VERSIONS, METADATA, INIT_PRODUCER_ID])
+def test_the_time_in_an_answer_is_heeded(lone_broker, api):
+    lone_broker.throttles[api] = 500
+    with Rig(lone_broker) as rig:
+        rig.attach()
+        rig.send(0, 0)
+        rig.settle()
+        rig.check()
+    at = [kind for _, _, kind in lone_broker.requests].index(api)
+    assert lone_broker.requests[at + 1][0] - lone_broker.requests[at][0] >= 0.5
+
+
+def test_a_shorter_time_does_not_replace_a_longer_one(lone_broker):
+    with Rig(lone_broker, request_timeout_ms=30_000) as rig:
+        rig.attach()
+        rig.send(0, 0)
+        rig.settle()
+        with lone_broker.lock:
+            lone_broker.faults.extend([Fault(delay=0.2, throttle_ms=1000), Fault(throttle_ms=1)])
+        for _ in range(2):  # both are in flight when the first answer comes
+            rig.send(0, 0)
+            run_until(rig.engine, lambda: rig.front_ends[0].sent_word(len(rig.sent[0]) - 1))
+        rig.settle()
+        rig.send(0, 0)
+        rig.settle()
+        rig.check()
+    times = [at for at, _, api in lone_broker.requests if api == PRODUCE]
+    assert len(times) == 4
+    assert times[3] - times[1] >= 1.0
+
+
+def test_metadata_requests_go_to_another_broker(rig, broker):
+    """The only broker that is connected throttles."""
+    rig.attach()
+    rig.send(0, 0)
+    rig.settle()
+    control = rig.engine._brokers
+    (connected,) = [link for link in control.links.values() if link.versions is not None]
+    assert connected.broker_id == 1
+    rig.engine._loop.throttle(connected.index, FOR_EVER_MS)
+    before = broker.metadata_requests
+    control.metadata.request_update()
+    run_until(rig.engine, lambda: broker.metadata_requests > before)
+    assert [node for _, node, api in broker.requests if api == METADATA][-1] == 2
+
+
+def test_a_metadata_request_waits_if_every_broker_throttles(lone_broker):
+    with Rig(lone_broker) as rig:
+        rig.attach()
+        control = rig.engine._brokers
+        rig.engine._loop.throttle(control.links[1].index, 500)
+        since, before = time.monotonic(), lone_broker.metadata_requests
+        control.metadata.request_update()
+        run_until(rig.engine, lambda: lone_broker.metadata_requests > before)
+        assert time.monotonic() - since >= 0.49
+
+
+def test_a_throttled_broker_is_not_connected_to_again_at_once(lone_broker):
+    """A new connection would bypass the time that the broker has set."""
+    with Rig(lone_broker) as rig:
+        rig.attach()
+        rig.send(0, 0)
+        rig.settle()
+        rig.engine._loop.throttle(rig.engine._brokers.links[1].index, 500)
+        since = time.monotonic()
+        lone_broker.drop_connections()
+        rig.send(0, 0)
+        rig.settle()
+        rig.check()
+        assert rig.errors(0) == [0, 0]
+        assert min(at for at, _, _ in lone_broker.requests if at > since) - since >= 0.49
+
+
+def test_a_broker_that_has_waited_itself_is_not_waited_for():
+    """Before Produce v6 the broker itself delays its answer by the time that it names."""
+    with ScriptedBroker(produce_version=5) as broker, Rig(broker) as rig:
+        rig.attach()
+        broker.faults.append(Fault(throttle_ms=FOR_EVER_MS))
+        for _ in range(2):
+            rig.send(0, 0)
+            rig.settle()
+        rig.check()

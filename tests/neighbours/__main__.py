@@ -1,0 +1,10 @@
+"""Run the measurement from the source tree: `python -m tests.neighbours`."""
+
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    from neighbours.command import main
+
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""Tests of a signal handler that raises while a process attaches: its exception comes out, nothing is left behind."""
+
+import gc
+import os
+import random
+import signal
+import time
+import warnings
+from collections.abc import Callable, Iterator
+
+import pytest
+from standin_sender import StandIn
+
+from cyproducer import KafkaProducer, errors
+from cyproducer.producer.attach.interrupts import pass_on
+
+KINDS = (TimeoutError, ConnectionResetError, FileNotFoundError, BlockingIOError, AttributeError, KeyboardInterrupt)
+
+
+@pytest.fixture
+def interrupted() -> Iterator[Callable[..., BaseException | None]]:
+    """Return ``interrupted(call, after_s, kind)``: what `call()` raises if a handler raises `kind` after that time."""
+
+    def run(call: Callable[[], object], after_s: float, kind: type[BaseException]) -> BaseException | None:
+        def handler(_number: int, _frame: object) -> None:
+            raise kind("of the handler")
+
+        signal.signal(signal.SIGALRM, handler)
+        try:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, after_s)
+                call()
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+        except BaseException as error:
+            return error
+        return None
+
+    former = signal.getsignal(signal.SIGALRM)
+    yield run
+    signal.signal(signal.SIGALRM, former)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_exception_of_a_handler_while_a_named_sender_is_awaited(short_tmp, interrupted, kind) -> None:
+    """Most of these are OSErrors, which the kernel raises as well when there is no listener."""
+    producer = KafkaProducer(sender=str(short_tmp / "nobody.sock"), max_block_ms=60_000)
+    for _ in range(5):
+        error = interrupted(lambda: producer.send("t", b"x"), random.uniform(0.001, 0.05), kind)
+        assert type(error) is kind
+        assert str(error) == "of the handler"
+
+
+def test_interrupted_attach_leaves_no_descriptor(short_tmp, interrupted) -> None:
+    """At any moment of it: descriptors come from the kernel and from the sender, and are stored in several steps."""
+    path = short_tmp / f"s{time.monotonic_ns()}"
+    with StandIn(path, {"t": 1}) as sender, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # a socket that the interpreter closes for us
+        with KafkaProducer(sender=sender.path) as first:
+            started = time.monotonic()
+            first.send("t", b"x").result(10)
+            takes_s = time.monotonic() - started
+        seen = set()
+        gc.collect()
+        time.sleep(0.2)
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(200):
+            producer = KafkaProducer(sender=sender.path)
+            error = interrupted(lambda p=producer: p.partitions_for("t"), random.uniform(1e-5, takes_s), TimeoutError)
+            assert error is None or str(error) == "of the handler"
+            seen.add(type(error))
+            producer.close(10)
+            del producer, error
+        assert TimeoutError in seen
+        gc.collect()
+        deadline = time.monotonic() + 10
+        while len(os.listdir("/proc/self/fd")) > before and time.monotonic() < deadline:
+            time.sleep(0.01)  # the stand-in closes its side
+        assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_session_that_was_not_made_is_dropped_without_a_word(short_tmp, monkeypatch, capfd) -> None:
+    """A handler has raised in the middle of its construction."""
+    from cyproducer.producer.session import session
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(session.threading, "RLock", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            session.Session(None, None)
+    gc.collect()
+    assert capfd.readouterr().err == ""
+
+
+def test_errors_of_the_kernel_are_not_passed_on(short_tmp) -> None:
+    with pytest.raises(errors.SenderUnavailableError, match="No such file"):
+        KafkaProducer(sender=str(short_tmp / "nobody.sock"), max_block_ms=50).send("t", b"x")
+    try:
+        raise TimeoutError("from other code")
+    except TimeoutError as error:
+        with pytest.raises(TimeoutError, match="from other code"):
+            pass_on(error)

@@ -1,0 +1,149 @@
+"""Tests of buffer_memory (bounded, waited for in order, given back) and of the sender's end."""
+
+import logging
+import threading
+import time
+
+import pytest
+
+from cyproducer import KafkaProducer, errors
+
+MIB = 1 << 20
+
+
+def small(sender, **configs):
+    return KafkaProducer(sender=sender.path, buffer_memory=MIB, **configs)
+
+
+def test_exhausted_memory_raises_and_the_producer_stays_good(sender):
+    with small(sender, max_block_ms=50) as producer:
+        sender.hold = True
+        futures = []
+
+        def fill():
+            for _ in range(100):
+                futures.append(producer.send("one", bytes(50_000)))
+
+        with pytest.raises(errors.BufferExhaustedError, match="buffer_memory=1048576"):
+            fill()
+        assert 10 < len(futures) < 21
+        sender.release()
+        assert [f.result(10).offset for f in futures] == list(range(len(futures)))
+        producer.send("one", bytes(900_000)).result(10)
+        producer.flush(10)
+        assert producer.metrics()["producer-metrics"]["buffer-available-bytes"] == MIB
+
+
+def test_send_goes_on_when_memory_comes_back(sender):
+    with small(sender) as producer:
+        sender.hold = True
+        threading.Timer(0.2, sender.release).start()
+        futures = [producer.send("one", b"%05d" % n + bytes(30_000)) for n in range(100)]
+        producer.flush(20)
+        assert [int(r.value[:5]) for r in sender.log] == list(range(100))
+        assert all(f.done() for f in futures)
+
+
+def test_open_batches_become_ready_when_memory_is_wanted(sender):
+    sender.linger_s = 3600
+    with small(sender, linger_ms=3_600_000 // 1000, max_block_ms=10_000) as producer:
+        for partition in range(4):
+            producer.send("t", b"lingers", partition=partition)
+        for _ in range(40):
+            producer.send("one", bytes(60_000))
+        assert sum(chain[0] == "t" for chain in sender.chains) == 4
+        producer.flush(10)
+
+
+def test_waiters_are_served_in_order(sender):
+    order = []
+    with small(sender) as producer:
+        sender.hold = True
+        while producer.metrics()["producer-metrics"]["buffer-available-bytes"] > 64 * 1024:
+            producer.send("one", bytes(60_000))
+
+        def wait_and_send(number):
+            producer.send("one", bytes(1000 * (4 - number) * 100))
+            order.append(number)
+
+        threads = []
+        for number in range(4):
+            threads.append(threading.Thread(target=wait_and_send, args=(number,)))
+            threads[-1].start()
+            while producer.metrics()["producer-metrics"]["waiting-threads"] != number + 1:
+                time.sleep(0.001)
+        sender.release()
+        for thread in threads:
+            thread.join(10)
+        producer.flush(10)
+    sizes = [len(r.value) for r in sender.log][-4:]
+    assert sizes == [400_000, 300_000, 200_000, 100_000]
+
+
+def test_failed_records(sender):
+    with small(sender) as producer:
+        sender.error = 19
+        future = producer.send("t", b"x")
+        error = future.exception(10)
+        assert isinstance(error, errors.NotEnoughReplicasError)
+        assert "'t'" in str(error) and "partition 0" in str(error)
+        assert future.failed() and future.retriable() and future.value is None
+        with pytest.raises(errors.NotEnoughReplicasError):
+            future.result()
+
+
+def test_sender_gone_sent_batches_are_unknown_and_unsent_ones_go_to_the_next(sender, caplog):
+    with small(sender) as producer:
+        sender.hold = True
+        first = producer.send("t", b"sent", partition=0)
+        sender.mark_sent = True
+        producer._session.seal_all()
+        front_end = sender.front_ends[0]
+        deadline = time.monotonic() + 10
+        while not any(front_end.out[4096 : 4096 + 1024]) and time.monotonic() < deadline:
+            sender.nudge()
+            time.sleep(0.005)
+        sender.mark_sent = False
+        second = producer.send("t", b"not sent", partition=1)
+        waiting = []
+        thread = threading.Thread(target=lambda: waiting.append(first.exception(20)))
+        thread.start()
+        time.sleep(0.05)
+        with caplog.at_level(logging.WARNING, logger="cyproducer"):
+            sender.front_ends[0].sock.shutdown(2)
+            thread.join(20)
+        assert isinstance(waiting[0], errors.SenderLostError)
+        sender.release()
+        assert second.result(10).partition == 1
+        producer.send("t", b"again").result(10)
+        assert sender.attached == 2
+        assert [record.value for record in sender.log if record.partition == 1] == [b"not sent"]
+
+
+def test_flush_and_close_with_a_timeout(sender):
+    with small(sender) as producer:
+        sender.hold = True
+        future = producer.send("t", b"x")
+        with pytest.raises(errors.KafkaTimeoutError, match="flush"):
+            producer.flush(timeout=0.05)
+        with pytest.raises(TimeoutError):
+            future.result(timeout=0.01)
+        producer.close(timeout=0.05)
+        assert isinstance(future.exception(0), errors.OutcomeUnknownError)
+    sender.release()
+
+
+def test_a_dropped_producer_still_resolves_the_futures_that_are_kept(sender):
+    producer = small(sender)
+    sender.hold = True
+    future = producer.send("t", b"x")
+    producer.send("t", b"y", partition=1)
+    del producer
+    sender.release()
+    assert future.result(10).offset == 0
+    del future
+    deadline = time.monotonic() + 10
+    while sender.front_ends and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not sender.front_ends
+    assert {r.value for r in sender.log} == {b"x", b"y"}

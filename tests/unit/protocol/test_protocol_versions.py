@@ -1,0 +1,159 @@
+"""Tests of agreeing on versions: negotiation, and the ApiVersions exchange with its fallbacks."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cyproducer.error_table import ERRORS, describe, error_of
+from cyproducer.protocol.codec import decode_request, encode_response
+from cyproducer.protocol.fields import ProtocolError
+from cyproducer.protocol.versions import SUPPORTED, ApiKey, ApiVersionsExchange, UnsupportedVersion, negotiate
+
+ALWAYS = [ApiKey.PRODUCE, ApiKey.METADATA, ApiKey.API_VERSIONS, ApiKey.INIT_PRODUCER_ID]
+KAFKA_4 = {0: (0, 13), 3: (0, 13), 18: (0, 4), 22: (0, 5), 61: (0, 0), 1: (4, 17)}
+MOCK = {0: (0, 10), 3: (0, 13), 18: (0, 2), 22: (0, 4)}
+
+
+def announce(ranges, version=3, correlation_id=1, error_code=0):
+    """Return an ApiVersions response without its size."""
+    keys = [{"api_key": k, "min_version": low, "max_version": high} for k, (low, high) in ranges.items()]
+    return encode_response(18, version, correlation_id, {"error_code": error_code, "api_keys": keys})[4:]
+
+
+def version_asked(frame):
+    return decode_request(frame[4:])[:2]
+
+
+def test_highest_common_version():
+    assert negotiate(KAFKA_4) == {0: 12, 3: 12, 18: 4, 22: 4, 61: 0}
+    assert negotiate(MOCK, ALWAYS) == {0: 10, 3: 12, 18: 2, 22: 4}
+    assert negotiate({0: (0, 3), 3: (0, 1), 18: (0, 0), 22: (0, 0)}, ALWAYS) == {0: 3, 3: 1, 18: 0, 22: 0}
+
+
+@given(st.dictionaries(st.sampled_from(sorted(SUPPORTED)), st.tuples(st.integers(0, 20), st.integers(0, 20))))
+def test_the_agreed_version_is_supported_by_both(ranges):
+    try:
+        chosen = negotiate(ranges)
+    except UnsupportedVersion:
+        spoken = {key: set(range(low, high + 1)) for key, (low, high) in ranges.items()}
+        assert any(not spoken.get(key, set()) & set(range(low, high + 1)) for key, (low, high) in SUPPORTED.items())
+        return
+    for key, version in chosen.items():
+        assert SUPPORTED[key][0] <= version <= SUPPORTED[key][1]
+        assert ranges[key][0] <= version <= ranges[key][1]
+        assert version in (SUPPORTED[key][1], ranges[key][1])
+
+
+def test_no_common_version_names_the_api_and_both_ranges():
+    with pytest.raises(UnsupportedVersion, match=r"PRODUCE \(API 0\).*3\.\.12.*broker 0\.\.2"):
+        negotiate({**KAFKA_4, 0: (0, 2)})
+    with pytest.raises(UnsupportedVersion, match=r"METADATA.*1\.\.12.*broker 13\.\.14"):
+        negotiate({**KAFKA_4, 3: (13, 14)})
+
+
+def test_an_api_that_the_broker_lacks():
+    ranges = {key: value for key, value in KAFKA_4.items() if key != 22}
+    with pytest.raises(UnsupportedVersion, match=r"does not support INIT_PRODUCER_ID \(API 22\).*0\.\.4"):
+        negotiate(ranges)
+    assert negotiate(ranges, [ApiKey.PRODUCE, ApiKey.METADATA]) == {0: 12, 3: 12}
+
+
+def test_exchange_in_one_round():
+    exchange = ApiVersionsExchange("cyproducer", "1.2")
+    frame = exchange.request(1, "c")
+    assert decode_request(frame[4:]) == (
+        18,
+        3,
+        1,
+        "c",
+        {"client_software_name": "cyproducer", "client_software_version": "1.2"},
+    )
+    assert exchange.on_response(announce(KAFKA_4)) == KAFKA_4
+    assert exchange.body["finalized_features"] == []
+
+
+def test_falls_back_to_what_the_broker_names():
+    exchange = ApiVersionsExchange("cyproducer", "1.2")
+    exchange.request(1, "c")
+    assert exchange.on_response(announce({18: (0, 2)}, version=0, error_code=35)) is None
+    assert version_asked(exchange.request(2, "c")) == (18, 2)
+    assert exchange.on_response(announce(MOCK, version=2, correlation_id=2)) == MOCK
+
+
+def test_falls_back_to_v0_after_the_answer_of_the_mock_cluster():
+    """Seventeen bytes that fit no version: a one-byte array count, then the rest of v0."""
+    exchange = ApiVersionsExchange("cyproducer", "1.2")
+    exchange.request(1, "c")
+    assert exchange.on_response(bytes.fromhex("00000001 0023 01 0012 0000 0002 00000000")) is None
+    assert version_asked(exchange.request(2, "c")) == (18, 0)
+    assert exchange.on_response(announce(MOCK, version=0, correlation_id=2)) == MOCK
+
+
+@pytest.mark.parametrize(
+    "rest", ["", "00", "00000000", "00000001 0012 0000 0009", "00000001 0012 0000 fffe", "ff" * 40]
+)
+def test_falls_back_to_v0_whatever_follows_the_error(rest):
+    exchange = ApiVersionsExchange("cyproducer", "1.2")
+    exchange.request(1, "c")
+    assert exchange.on_response(bytes.fromhex("00000001 0023" + rest)) is None
+    assert version_asked(exchange.request(2, "c")) == (18, 0)
+
+
+def test_ends_if_not_even_v0_is_understood():
+    exchange = ApiVersionsExchange("cyproducer", "1.2")
+    for correlation_id in (1, 2):
+        exchange.request(correlation_id, "c")
+        if correlation_id == 1:
+            assert exchange.on_response(bytes.fromhex("00000001 0023")) is None
+    with pytest.raises(UnsupportedVersion, match="v0"):
+        exchange.on_response(bytes.fromhex("00000002 0023"))
+
+
+def test_other_errors_are_reported():
+    exchange = ApiVersionsExchange("cyproducer", "1.2")
+    exchange.request(1, "c")
+    with pytest.raises(ProtocolError, match=r"INVALID_REQUEST \(42\)"):
+        exchange.on_response(announce({}, version=0, error_code=42))
+
+
+@pytest.mark.parametrize("payload", [b"HTTP/1.1 400 Bad Request\r\n", b"", b"\0\0\0\1", b"\0\0\0\2\0\0" + b"x" * 90])
+def test_a_peer_that_is_not_kafka(payload):
+    exchange = ApiVersionsExchange("cyproducer", "1.2")
+    exchange.request(1, "c")
+    with pytest.raises(ProtocolError, match="not a Kafka broker") as caught:
+        exchange.on_response(payload)
+    assert repr(payload[:16]) in str(caught.value)
+
+
+@given(st.binary(max_size=80))
+def test_no_answer_raises_anything_else(payload):
+    exchange = ApiVersionsExchange("cyproducer", "1.2")
+    exchange.request(1, "c")
+    try:
+        exchange.on_response(b"\0\0\0\1" + payload)
+    except ProtocolError:
+        pass
+
+
+def test_error_table():
+    assert sorted(ERRORS) == list(range(-1, 137))
+    assert len({error.name for error in ERRORS.values()}) == len(ERRORS)
+    assert all(error.retriable for error in ERRORS.values() if error.refresh_metadata)
+    assert error_of(6)[:3] == ("NOT_LEADER_OR_FOLLOWER", True, True)
+    assert error_of(7)[:3] == ("REQUEST_TIMED_OUT", True, False)
+    assert error_of(10)[:3] == ("MESSAGE_TOO_LARGE", False, False)
+    assert describe(3).startswith("UNKNOWN_TOPIC_OR_PARTITION (3): ")
+
+
+def test_an_unknown_error_code_keeps_its_number():
+    assert error_of(999)[:3] == ("ERROR_999", False, False)
+    assert "999" in describe(999)
+
+
+@pytest.mark.parametrize(
+    ("version", "told"), [("0.1.0", "0.1.0"), ("1.0.dev3+g12ab.dirty", "1.0.dev3-g12ab.dirty"), ("", "unknown")]
+)
+def test_the_client_version_has_the_form_that_brokers_accept(version, told):
+    """A broker refuses ApiVersions if another character is in the version."""
+    frame = ApiVersionsExchange("cyproducer", version).request(1, "c")
+    assert decode_request(frame[4:])[4]["client_software_version"] == told

@@ -1,0 +1,374 @@
+"""Tests of the control plane around a fake engine: accepted peers, the cost of a bad peer, and its reports."""
+
+import array
+import json
+import os
+import socket
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from control_rig import Sender, attach_message, close_all, hung_up
+from cyproducer.shm.arena_region import LAYOUT_VERSION
+from support.process import wait_until
+
+from cyproducer.host import control_messages
+from cyproducer.sender.control import control_server, peers
+
+
+def test_attach_want_close(make: Callable[..., Sender]) -> None:
+    sender = make()
+    answer, client = sender.attach()
+    assert answer == {"ok": True, "attach_id": 1, "sender_pid": os.getpid(), "max_request_size": 1 << 20}
+    control_messages.send(client, {"op": "want", "topic": "t"})
+    control_messages.send(client, {"op": "want", "topic": 5})
+    control_messages.send(client, {"op": "close"})
+    sender.turn()
+    assert sender.engine.wanted == [(1, "t")]
+    assert sender.engine.attached() == 1
+    client.close()
+    sender.turn()
+    assert sender.engine.detached == [1]
+    assert not sender.control.finished
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "t\0", "t ", "t\n", "a/b", "тема", "x" * 250])
+def test_topic_with_an_invalid_name_is_not_asked_for(make: Callable[..., Sender], name: str) -> None:
+    sender = make()
+    _, client = sender.attach()
+    control_messages.send(client, {"op": "want", "topic": name})
+    sender.turn()
+    assert sender.engine.wanted == []
+    assert "InvalidTopicError" in control_messages.receive(client)[0]["message"]
+
+
+def test_descriptors_are_given_back(make: Callable[..., Sender]) -> None:
+    sender = make()
+    sender.attach()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        _, client = sender.attach()
+        client.close()
+        sender.turn()
+        sender.attach(slots="none")
+        sender.attach(layout=99)
+    for client in sender.clients[1:]:
+        client.close()
+    sender.turn()
+    wait_until(lambda: len(os.listdir("/proc/self/fd")) == before, what="the closing of what was received")
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "text"),
+    [
+        ({"layout": 99}, "LAYOUT", f"layout {LAYOUT_VERSION}, this process has 99"),
+        ({"layout": None}, "LAYOUT", "None"),
+        ({"slots": 0}, "MALFORMED", "slots is 0"),
+        ({"slots": 1 << 40}, "MALFORMED", "slots"),
+        ({"slots": True}, "MALFORMED", "slots is not an integer"),
+        ({"slots": 512}, "MALFORMED", "bytes"),
+        ({"settings": []}, "MALFORMED", "settings"),
+        ({"settings": {"acks": 2}}, "MALFORMED", "acks"),
+        ({"settings": {"acks": True}}, "MALFORMED", "acks"),
+        ({"settings": {"enable_idempotence": 1}}, "MALFORMED", "enable_idempotence"),
+        ({"settings": {"linger_ms": float("nan")}}, "MALFORMED", "linger_ms"),
+        ({"settings": {"linger_ms": -1}}, "MALFORMED", "linger_ms"),
+        ({"settings": {"delivery_timeout_ms": 1 << 60}}, "MALFORMED", "delivery_timeout_ms"),
+        ({"settings": {"retries": None}}, "MALFORMED", "retries"),
+        ({"sender_settings": None}, "MALFORMED", "settings"),
+        ({"pid": "1"}, "MALFORMED", "pid is not an integer"),
+        ({"sender_settings": {"client_id": "d"}}, "SETTINGS", "client_id is 'c' in the running sender and 'd' in this"),
+        ({"sender_settings": {"colour": 1}}, "SETTINGS", "colour"),
+    ],
+)
+def test_wrong_attach_is_refused(make: Callable[..., Sender], changes: dict[str, Any], error: str, text: str) -> None:
+    sender = make()
+    answer, client = sender.attach(**changes)
+    assert (answer["ok"], answer["error"]) == (False, error)
+    assert text in answer["message"]
+    assert hung_up(client)
+    assert sender.attach()[0]["ok"]
+
+
+def foreign_descriptors() -> list[tuple[str, Callable[[list[int]], list[int]], str]]:
+    unsealed = lambda: os.memfd_create("unsealed", os.MFD_ALLOW_SEALING)  # noqa: E731
+    null = lambda: os.open("/dev/null", os.O_RDWR)  # noqa: E731
+    return [
+        ("none", lambda fds: [], "0 descriptors"),
+        ("two", lambda fds: fds[:2], "2 descriptors"),
+        ("four", lambda fds: [*fds, fds[0]], "4 descriptors"),
+        ("file as arena", lambda fds: [null(), fds[1], fds[2]], "sealed"),
+        ("unsealed arena", lambda fds: [unsealed(), fds[1], fds[2]], "sealed"),
+        ("file as pidfd", lambda fds: [fds[0], null(), fds[2]], "not a pidfd"),
+    ]
+
+
+@pytest.mark.parametrize(("replace", "text"), [case[1:] for case in foreign_descriptors()])
+def test_foreign_descriptors_are_refused(make: Callable[..., Sender], replace: Any, text: str) -> None:
+    sender = make()
+    fds, message = attach_message()
+    given = replace(fds)
+    before = len(os.listdir("/proc/self/fd"))
+    answer, received, client = sender.ask(message, given)
+    assert (answer["error"], received) == ("MALFORMED", [])
+    assert text in answer["message"]
+    client.close()
+    wait_until(lambda: len(os.listdir("/proc/self/fd")) == before, what="the closing of what was received")
+    close_all(list({*fds, *given}))
+
+
+def test_pidfd_of_another_process_is_refused(make: Callable[..., Sender]) -> None:
+    sender = make()
+    fds, message = attach_message()
+    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as other:
+        os.close(fds[1])
+        fds[1] = os.pidfd_open(other.pid)
+        answer, _, _ = sender.ask(message, fds)
+        assert f"of process {other.pid}" in answer["message"]
+        other.stdin.close()
+    close_all(fds)
+
+
+@pytest.mark.parametrize("data", [b"{", b"[]", b"\xff", b'{"op": "dance"}', b'{"op": "want", "topic": "t"}', b"{}"])
+def test_garbage_costs_only_its_own_connection(make: Callable[..., Sender], data: bytes) -> None:
+    sender = make()
+    _, good = sender.attach()
+    bad = sender.connect()
+    bad.send(data)
+    sender.turn()
+    while not hung_up(bad):
+        pass
+    control_messages.send(good, {"op": "want", "topic": "t"})
+    sender.turn()
+    assert sender.engine.wanted == [(1, "t")]
+
+
+def test_garbage_of_an_attached_front_end_detaches_it(make: Callable[..., Sender]) -> None:
+    sender = make()
+    _, bad = sender.attach()
+    sender.attach()
+    control_messages.send(bad, {"op": "attach"})
+    sender.turn()
+    assert sender.engine.detached == [1]
+
+
+def test_front_end_detached_by_the_engine_is_notified_and_closed(make: Callable[..., Sender]) -> None:
+    sender = make()
+    _, bad = sender.attach()
+    _, good = sender.attach()
+    sender.engine.violators = [1]
+    sender.turn()
+    told = control_messages.receive(bad)[0]
+    assert told["op"] == "detached" and "overwritten" in told["message"]
+    assert hung_up(bad)
+    control_messages.send(good, {"op": "want", "topic": "t"})
+    sender.turn()
+    assert sender.engine.wanted == [(2, "t")]
+
+
+def test_too_many_descriptors_close_the_connection(make: Callable[..., Sender]) -> None:
+    sender = make()
+    client = sender.connect()
+    before = len(os.listdir("/proc/self/fd"))
+    many = array.array("i", [0] * 100)
+    client.sendmsg([b"{}"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, many)])
+    sender.turn()
+    assert hung_up(client)
+    wait_until(lambda: len(os.listdir("/proc/self/fd")) == before, what="the closing of what was received")
+
+
+def test_slow_handshake_is_ended_and_others_are_served(make: Callable[..., Sender]) -> None:
+    sender = make()
+    slow = [sender.connect() for _ in range(20)]
+    sender.turn()
+    assert sender.attach()[0]["ok"]
+    assert 0 < sender.control.timeout_ms() <= control_server.HANDSHAKE_S * 1000 + 1
+    sender.turn(control_server.HANDSHAKE_S + 0.1)
+    assert all(hung_up(client) for client in slow)
+    assert sender.engine.attached() == 1
+    assert sender.control.timeout_ms() == -1
+
+
+def test_number_of_pending_handshakes_is_bounded(make: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_server, "_PENDING_MAX", 4)
+    sender = make()
+    clients = [sender.connect() for _ in range(6)]
+    sender.turn()
+    assert [hung_up(client) for client in clients[:2]] == [True, True]
+    assert len(sender.control._peers) == 4
+    assert sender.attach()[0]["ok"]
+
+
+def test_other_users_only_if_allowed(make: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch) -> None:
+    def as_peer(uid: int, gid: int, groups: set[int]) -> None:
+        monkeypatch.setattr(control_messages, "peer_credentials", lambda sock: (os.getpid(), uid, gid))
+        monkeypatch.setattr(peers.Peer, "groups", lambda self: {gid, *groups})
+
+    sender = make(allow_uids=(5001,), allow_gids=(6001,))
+    mine = (os.geteuid(), os.getegid(), set())
+    for credentials, allowed in [
+        (mine, True),
+        ((0, 0, set()), True),
+        ((5001, 1, set()), True),
+        ((5002, 1, set()), False),
+        ((5002, 6001, set()), True),
+        ((5002, 1, {6001}), True),
+        ((65534, 65534, set()), False),
+    ]:
+        as_peer(*credentials)
+        answer, _ = sender.attach()
+        assert answer["ok"] is allowed, credentials
+        assert allowed or answer["error"] == "REFUSED"
+    as_peer(5001, 1, set())
+    answer, fds, _ = sender.ask({"op": "status"})
+    close_all(fds)
+    assert answer["ok"]
+    answer, _, _ = sender.ask({"op": "stop"})
+    assert (answer["error"], sender.control.draining) == ("REFUSED", False)
+
+
+def test_peer_groups_are_the_kernels(make: Callable[..., Sender]) -> None:
+    sender = make()
+    sender.connect()
+    sender.turn()
+    (peer,) = sender.control._peers.values()
+    assert peer.groups() == {os.getegid(), *os.getgroups()}
+    size = peers._GROUPS_BYTES_MAX
+    supplementary = peer.socket.getsockopt(socket.SOL_SOCKET, peers._SO_PEERGROUPS, size)
+    assert len(supplementary) == 4 * len(os.getgroups())
+
+
+def test_end_of_the_process_though_its_socket_is_held(make: Callable[..., Sender]) -> None:
+    """A forked child may hold the socket: no hang-up comes, the pidfd reports the end."""
+    sender = make()
+    child = subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE)
+    fds, message = attach_message(pid=child.pid)
+    os.close(fds[1])
+    fds[1] = os.pidfd_open(child.pid)
+    original = peers._check_pidfd
+    peers._check_pidfd = lambda fd, pid: None
+    try:
+        _, received, _ = sender.ask(message, fds)
+    finally:
+        peers._check_pidfd = original
+    close_all(fds + received)
+    sender.turn()
+    assert sender.engine.attached() == 1
+    child.stdin.close()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it is a zombie: that is an end too
+    sender.turn()
+    assert sender.engine.detached == [1]
+    child.wait()
+
+
+def test_status_has_the_documented_shape(make: Callable[..., Sender]) -> None:
+    sender = make()
+    sender.attach(app="app\n\x00 one" + "x" * 200)
+    sender.engine.failures = [(1, "t", 17, 3)]
+    answer, (fd,), _ = sender.ask({"op": "status"})
+    assert answer == {"ok": True}
+    with open(fd, "rb") as file:
+        file.seek(0)
+        status = json.loads(file.read())
+    assert list(status) == [
+        "socket",
+        "version",
+        "log",
+        "cluster_id",
+        "bootstrap_servers",
+        "sender_pid",
+        "supervisor_pid",
+        "started_at",
+        "restarts",
+        "totals_since",
+        "front_ends",
+        "connections",
+        "totals",
+        "ledger",
+        "last_error",
+    ]
+    assert list(status["front_ends"][0]) == [
+        "attach_id",
+        "pid",
+        "uid",
+        "app",
+        "buffer_memory",
+        "buffer_in_use",
+        "records_sent",
+        "oldest_unacked_ms",
+        "blocked_ms",
+    ]
+    assert list(status["totals"]) == ["records", "bytes", "batches", "requests", "retries", "errors"]
+    (row,) = status["ledger"]
+    assert {**row, "first": 0, "last": 0} == {
+        "app": ("app one" + "x" * 200)[:100],
+        "topic": "t",
+        "cause": "INVALID_TOPIC_EXCEPTION",
+        "count": 3,
+        "first": 0,
+        "last": 0,
+    }
+    assert status["front_ends"][0]["pid"] == os.getpid()
+
+
+def test_failures_warn_the_application_also_after_its_end(make: Callable[..., Sender]) -> None:
+    sender = make()
+    _, gone = sender.attach(app="a")
+    _, same = sender.attach(app="a")
+    _, other = sender.attach(app="b")
+    gone.close()
+    sender.turn()
+    sender.engine.failures = [(1, "t", 10, 1), (1, "t", 10, 4)]
+    sender.turn()
+    assert "5 records of a for topic t failed: MESSAGE_TOO_LARGE" in control_messages.receive(same)[0]["message"]
+    other.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        control_messages.receive(other)
+
+
+def test_warnings_reach_front_ends_once(make: Callable[..., Sender]) -> None:
+    sender = make()
+    _, client = sender.attach()
+    for _ in range(3):
+        sender.log.warning("no broker at %s", "b:9092", extra={"fields": {"tries": 2}})
+    sender.log.info("not for them")
+    assert control_messages.receive(client)[0] == {"op": "warning", "message": "no broker at b:9092 (tries 2)"}
+    client.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        control_messages.receive(client)
+    sender.now += 61
+    sender.log.warning("no broker at %s", "b:9092", extra={"fields": {"tries": 2}})
+    assert control_messages.receive(client)[0]["op"] == "warning"
+
+
+def test_front_end_that_reads_nothing_delays_no_other(make: Callable[..., Sender]) -> None:
+    sender = make()
+    sender.attach()
+    _, reader = sender.attach()
+    for number in range(5000):
+        sender.control.tell(f"{number} " + "x" * 1000)
+        if number == 0:
+            assert control_messages.receive(reader)[0]["message"].startswith("0 ")
+    assert sender.engine.attached() == 2
+
+
+def test_listener_pauses_when_descriptors_run_out(make: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch) -> None:
+    sender = make()
+
+    class Full:
+        def fileno(self) -> int:
+            return real.fileno()
+
+        def accept(self) -> Any:
+            raise OSError(24, "Too many open files")
+
+    real, sender.control.listener = sender.control.listener, Full()
+    client = sender.connect()
+    sender.turn()
+    assert sender.engine.run(0) == []  # it does not spin on the queue
+    sender.control.listener = real
+    sender.turn(control_server.ACCEPT_PAUSE_S + 0.01)
+    control_messages.send(client, {"op": "status"})
+    sender.turn()
+    close_all(control_messages.receive(client)[1])

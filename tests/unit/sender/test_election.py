@@ -1,0 +1,188 @@
+"""Tests that exactly one process is the sender of a rendezvous, whatever files its predecessors left."""
+
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cyproducer.host.rendezvous import Rendezvous
+from cyproducer.sender.handover.election import Election
+
+CANDIDATE = """
+import os, sys
+from cyproducer.sender.handover.election import Election
+from cyproducer.host.rendezvous import Rendezvous
+stem = sys.argv[1]
+place = Rendezvous(stem, stem + ".sock", stem + ".json")
+print("here", flush=True)
+sys.stdin.readline()
+election = Election.win(place, 0.0)
+if election is None:
+    print("lost", flush=True)
+else:
+    listener = election.listen()
+    print("won", flush=True)
+    sys.stdin.readline()
+    listener.close()
+    election.release()
+"""
+
+
+@pytest.fixture
+def place(runtime_dir: Path) -> Rendezvous:
+    stem = str(runtime_dir / "s")
+    return Rendezvous(stem, stem + ".sock", stem + ".json")
+
+
+def candidates(place: Rendezvous, count: int) -> list[subprocess.Popen[str]]:
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", CANDIDATE, place.stem],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(count)
+    ]
+    for process in started:
+        assert process.stdout.readline() == "here\n"
+    return started
+
+
+def tell(process: subprocess.Popen[str]) -> None:
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+def finish(processes: list[subprocess.Popen[str]]) -> None:
+    for process in processes:
+        process.communicate(timeout=20)
+
+
+@pytest.mark.parametrize("round_", range(4))
+@pytest.mark.parametrize("stale", [True, False])
+def test_race_has_one_winner(place: Rendezvous, stale: bool, round_: int) -> None:
+    if stale:
+        dead = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        dead.bind(place.socket)
+        dead.close()
+        Path(place.lock).touch()
+    racers = candidates(place, 8)
+    for process in racers:
+        tell(process)
+    verdicts = [process.stdout.readline().strip() for process in racers]
+    assert sorted(verdicts) == ["lost"] * 7 + ["won"]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+        client.connect(place.socket)
+    finish(racers)
+    assert not os.path.exists(place.socket)
+    assert not os.path.exists(place.lock)
+
+
+def test_killed_winner_is_succeeded(place: Rendezvous) -> None:
+    first, second = candidates(place, 2)
+    tell(first)
+    assert first.stdout.readline() == "won\n"
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    assert os.path.exists(place.socket)
+    tell(second)
+    assert second.stdout.readline() == "won\n"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+        client.connect(place.socket)
+    finish([first, second])
+
+
+def test_lock_on_an_unlinked_file_does_not_count(place: Rendezvous) -> None:
+    """The holder unlinks the file before its lock ends: a process that opened it earlier locks a dead file."""
+    first = Election.win(place)
+    assert first is not None
+    waiting = os.open(place.lock, os.O_RDWR)
+    first.release()
+    fcntl.flock(waiting, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    second = Election.win(place)
+    assert second is not None
+    assert os.fstat(second.lock_fd).st_ino == os.stat(place.lock).st_ino
+    assert Election.win(place) is None
+    second.release()
+    os.close(waiting)
+
+
+def test_loser_does_not_touch_the_winners_files(place: Rendezvous) -> None:
+    winner = Election.win(place)
+    assert winner is not None
+    listener = winner.listen()
+    before = os.stat(place.socket).st_ino
+    assert Election.win(place, 5.0) is None  # at once: the socket exists
+    assert os.stat(place.socket).st_ino == before
+    listener.close()
+    winner.release()
+    winner.release()
+
+
+def test_ending_sender_is_waited_for(place: Rendezvous) -> None:
+    ending, successor = candidates(place, 2)
+    tell(ending)
+    assert ending.stdout.readline() == "won\n"
+    os.unlink(place.socket)  # as a sender that ends does first
+    assert Election.win(place, 0.05) is None
+    tell(ending)
+    won = Election.win(place, 20.0)
+    assert won is not None
+    won.release()
+    finish([ending, successor])
+
+
+def test_lock_that_is_a_symbolic_link_is_refused(place: Rendezvous, tmp_path: Path) -> None:
+    os.symlink(tmp_path / "elsewhere", place.lock)
+    with pytest.raises(OSError, match="symbolic links"):
+        Election.win(place)
+    assert not (tmp_path / "elsewhere").exists()
+    os.unlink(place.lock)
+
+
+def test_socket_has_the_mode_asked_for(place: Rendezvous) -> None:
+    for mode in (0o600, 0o666):
+        election = Election.win(place)
+        assert election is not None
+        election.listen(mode).close()
+        assert os.stat(place.socket).st_mode & 0o777 == mode
+        election.release()
+
+
+def test_files_of_another_sender_are_left_alone(place: Rendezvous) -> None:
+    """Somebody has emptied the directory, and another process was elected."""
+    first = Election.win(place)
+    assert first is not None
+    first_listener = first.listen()
+    for path in (place.lock, place.socket):
+        os.unlink(path)
+    assert not first.holds_place()
+    second = Election.win(place)
+    assert second is not None
+    second_listener = second.listen()
+    Path(place.description).touch()
+    assert not first.lock_again()
+    first.give_up_names()
+    first.release()
+    assert all(map(os.path.exists, (place.lock, place.socket, place.description)))
+    second_listener.close()
+    second.release()
+    assert not any(map(os.path.exists, (place.lock, place.socket, place.description)))
+    first_listener.close()
+
+
+def test_a_lock_whose_file_was_removed_is_taken_again(place: Rendezvous) -> None:
+    election = Election.win(place)
+    assert election is not None
+    os.unlink(place.lock)
+    assert election.lock_again()
+    assert election.holds_place()
+    assert Election.win(place) is None
+    election.release()
+    assert not election.holds_place()
