@@ -21,6 +21,7 @@ from cyproducer.host.rendezvous import public_settings
 from cyproducer.observe.ledger import Ledger
 from cyproducer.observe.logfmt import fields
 from cyproducer.sender.control.draining import Drain
+from cyproducer.sender.control.listening import Listening
 from cyproducer.sender.control.message_budget import MessageBudget
 from cyproducer.sender.control.peers import (
     Peer,
@@ -43,7 +44,6 @@ from cyproducer.version import VERSION
 __all__ = ["DRAIN_S", "Control", "Facts"]
 
 HANDSHAKE_S = 5.0
-ACCEPT_PAUSE_S = 0.2
 DELIVERY_POLL_S = 0.05
 #: How long a sender waits for its first front-end at least: with an idle timeout of 0 it would end before that.
 FIRST_IDLE_S = 1.0
@@ -67,7 +67,6 @@ class Control(TakeoverMixin):
     ) -> None:
         self.engine = engine
         self.line = line if line is not None else Line()
-        self.listener = listener
         self.facts = facts
         self.log = log
         self.clock = clock
@@ -84,7 +83,6 @@ class Control(TakeoverMixin):
         self._network_namespace = network_namespace()
         self._idle_since: float | None = clock()
         self._attached_any = self._shortage_logged = False
-        self._listening_again: float | None = None
         self._peers: dict[int, Peer] = {}
         self._unfinished: dict[int, Peer] = {}  # the peers in their handshake, the oldest first
         self._message_budget = MessageBudget(engine, clock)
@@ -93,14 +91,14 @@ class Control(TakeoverMixin):
         self._ended: dict[int, dict[str, Any]] = {}  # meta of ended front-ends whose batches are still delivered
         self._apps: OrderedDict[int, str] = OrderedDict()
         self._reserve = Reserve()
-        engine.watch(listener.fileno())
+        self.listening = Listening(engine, listener, self._reserve, log, clock)
 
     # ------------------------------------------------------------------ loop iterations
 
     def turn(self, ready: Iterable[int]) -> None:
         """Handles the readable descriptors `ready` and the expired timers; called once in each loop iteration."""
         for fd in ready:
-            if fd == self.listener.fileno():
+            if fd == self.listening.socket.fileno():
                 self._accept()
             elif fd in self._pidfds:
                 # Checked again: in this loop iteration the number may have become that of another front-end's pidfd.
@@ -127,8 +125,9 @@ class Control(TakeoverMixin):
         now = self.clock()
         times = [peer.deadline for peer in self._unfinished.values() if peer.deadline is not None]
         times += self._message_budget.until.values()
-        if self._listening_again is not None:
-            times.append(self._listening_again)
+        again = self.listening.paused_until()
+        if again is not None:
+            times.append(again)
         if self._drain is not None:
             times.append(self._drain.next_look(now))
         elif not self._front_ends:
@@ -150,9 +149,7 @@ class Control(TakeoverMixin):
         now = self.clock()
         for peer in [p for p in self._unfinished.values() if p.deadline is not None and p.deadline <= now]:
             self._end(peer, f"it did not finish its handshake within {HANDSHAKE_S:g} s")
-        if self._listening_again is not None and now >= self._listening_again:
-            self._listening_again = None
-            self.engine.watch(self.listener.fileno())
+        self.listening.resume(now)
         for notice in self.ledger.warnings(now):
             more = fields(see="cyproducer status", file=self.facts.failures)
             self.log.warning(notice.text, extra={"app": notice.app, **more})
@@ -199,11 +196,10 @@ class Control(TakeoverMixin):
 
         Returns the open connections of processes that wait for the sender's end: the hang-up notifies them.
         """
-        self.engine.unwatch(self.listener.fileno())
         while (accepted := self._accept_one()) is not None:
             accepted.send({"ok": False, "error": "DRAINING", "message": "the sender is ending"})
             accepted.close()
-        self.listener.close()
+        self.listening.close()
         self._reserve.close()
         waiting = [peer for peer in self._peers.values() if peer.awaits_end]
         for peer in waiting:
@@ -219,25 +215,8 @@ class Control(TakeoverMixin):
     # ------------------------------------------------------------------ connections
 
     def _accept_one(self) -> Peer | None:
-        try:
-            sock, _ = self.listener.accept()
-        except BlockingIOError:
-            return None
-        except OSError as error:
-            if error.errno == errno.EMFILE and self._reserve.give_descriptor():
-                return self._accept_one()  # for the answer why it is refused, or to replace this sender
-            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                self._pause_listening(error)
-            return None
-        sock.setblocking(False)
-        return Peer(sock, self.clock() + HANDSHAKE_S)
-
-    def _pause_listening(self, error: OSError) -> None:
-        """Ignores the listener for a moment: the connection stays in its queue, so it stays readable."""
-        if self._listening_again is None:
-            self.log.warning("cannot accept connections: %s; the sender keeps trying", error.strerror)
-            self.engine.unwatch(self.listener.fileno())
-        self._listening_again = self.clock() + ACCEPT_PAUSE_S
+        connection = self.listening.accept()
+        return None if connection is None else Peer(connection, self.clock() + HANDSHAKE_S)
 
     def _accept(self) -> None:
         for _ in range(_ACCEPTS_PER_TURN):
@@ -254,12 +233,26 @@ class Control(TakeoverMixin):
         """Replaces the listening socket; owns the new one. Accepts what waits in the queue of the former one."""
         while (accepted := self._accept_one()) is not None:
             self._add_peer(accepted)
-        if self._listening_again is None:
-            self.engine.unwatch(self.listener.fileno())
-        self.listener.close()
-        self.listener, self._listening_again = listener, None
-        listener.setblocking(False)
-        self.engine.watch(listener.fileno())
+        self.listening.replace(listener)
+
+    def _pass_on(self, peer: Peer, message: dict[str, Any]) -> bool:
+        """Passes a connection on to the supervisor; False if the supervisor accepts no messages at the moment.
+
+        The kernel limits the descriptors in unread messages for each user, to RLIMIT_NOFILE of this process. Most of
+        them are in requests of processes that have connected. This method hangs up on these processes if the limit is
+        reached, and they try again.
+        """
+        if self.line.give(message, (peer.fd,)):
+            return True
+        if self.line.refusal is None or self.line.refusal.errno != errno.ETOOMANYREFS:
+            return False
+        for other in list(self._unfinished.values()):
+            if other is not peer:
+                control_messages.drain(other.socket)
+                self._end(other, "a takeover needs its descriptors")
+        with self._reserve.released():
+            self.listening.hang_up_all()
+        return self.line.give(message, (peer.fd,))
 
     def _add_peer(self, peer: Peer) -> None:
         self._peers[peer.fd] = peer
@@ -507,6 +500,7 @@ class Control(TakeoverMixin):
         elif why != "it hung up" and not peer.awaits_retry:
             self.log.info("a connection was closed", extra=fields(peer=peer.pid, why=why))
         peer.close()
+        self.listening.note_closed_connection()
 
     # ------------------------------------------------------------------ failures and warnings
 

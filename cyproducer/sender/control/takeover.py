@@ -50,6 +50,10 @@ class TakeoverMixin(ABC):
         """Ends a connection."""
 
     @abstractmethod
+    def _pass_on(self, peer: Peer, message: dict[str, Any]) -> bool:
+        """Passes a connection on to the supervisor; False if it accepts no messages at the moment."""
+
+    @abstractmethod
     def _add_peer(self, peer: Peer) -> None:
         """Starts to read from a connection."""
 
@@ -120,7 +124,7 @@ class TakeoverMixin(ABC):
             reason = self._limits_refusal_reason(message["limits"])
         if reason is None and (self._drain is not None or self.line.supervisor_pid is None):
             reason = "DRAINING", "the sender is ending or has no supervisor at the moment; try again"
-        elif reason is None and not self.line.give({"op": "replace", "pid": peer.pid}, (peer.fd,)):
+        elif reason is None and not self._pass_on(peer, {"op": "replace", "pid": peer.pid}):
             reason = "DRAINING", "the sender's supervisor accepts no messages at the moment; try again"
         if reason is None:
             peer.passed_on = True

@@ -179,7 +179,7 @@ class Serving:
                 lock, listener = fds
                 self.post.election.take_lock(lock)
                 control.listen_on(socket.socket(fileno=listener))
-                self.post.listener = control.listener
+                self.post.listener = control.listening.socket
                 continue
             for fd in fds:
                 os.close(fd)

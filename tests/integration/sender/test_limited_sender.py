@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -155,6 +156,32 @@ def test_processes_without_limits_replace_a_limited_sender(
     assert log_of(runtime_dir).count("has taken over from a sender with lower limits") == 1
     assert log_of(runtime_dir).count("msg=replaced") == 1
     assert "level=error" not in log_of(runtime_dir)
+
+
+def test_connections_that_wait_do_not_prevent_the_replacement(client: Callable[..., Client], runtime_dir: Path) -> None:
+    """Their requests hold more descriptors than the limited sender may have in unread messages (ETOOMANYREFS)."""
+    limits, buffer_memory = DESCRIPTORS
+    first = client(limits, buffer_memory)
+    first.say("first", "wait")
+    assert first.line() == "[0]"
+    sender = the_sender()
+    os.kill(sender["sender_pid"], signal.SIGSTOP)
+    try:
+        others = [client({}, buffer_memory) for _ in range(30)]
+        for other in others:
+            other.say("other", "wait")
+        for other in others:
+            wait_until(lambda pid=other.process.pid: has_arena(pid), 60, "a request")
+    finally:
+        os.kill(sender["sender_pid"], signal.SIGCONT)
+    assert sorted(json.loads(other.line()) for other in others) == [[offset] for offset in range(1, 31)]
+    assert log_of(runtime_dir).count("has taken over from a sender with lower limits") == 1
+    assert log_of(runtime_dir).count("cannot accept connections") == 1
+
+
+def has_arena(pid: int) -> bool:
+    """Return whether the process maps an arena, which its request to a sender takes along."""
+    return "cyproducer-arena" in Path(f"/proc/{pid}/maps").read_text()
 
 
 def test_two_at_once_start_one_replacement(

@@ -1,6 +1,7 @@
 """Tests of the control plane around a fake engine: accepted peers, the cost of a bad peer, and its reports."""
 
 import array
+import errno
 import json
 import os
 import socket
@@ -14,7 +15,7 @@ from cyproducer.shm.arena_region import LAYOUT_VERSION
 from support.process import wait_until
 
 from cyproducer.host import control_messages
-from cyproducer.sender.control import control_server, peers
+from cyproducer.sender.control import control_server, listening, peers
 
 
 def test_attach_want_close(make: Callable[..., Sender]) -> None:
@@ -353,6 +354,42 @@ def test_front_end_that_reads_nothing_delays_no_other(make: Callable[..., Sender
     assert sender.engine.attached() == 2
 
 
+def is_hung_up(client: socket.socket) -> bool:
+    """Like hung_up(), without waiting."""
+    try:
+        return hung_up(client)
+    except BlockingIOError:
+        return False
+
+
+def test_takeover_is_passed_on_although_requests_hold_all_descriptors(
+    make: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ETOOMANYREFS: the sender hangs up on connections whose requests it has not read, and on nobody else."""
+    sender = make()
+    _, attached = sender.attach()
+    accepted, replacing = sender.connect(), sender.connect()
+    sender.turn()
+    waiting = sender.connect()
+    for client in (attached, accepted, waiting):
+        client.setblocking(False)
+    given: list[dict[str, Any]] = []
+
+    def give(message: dict[str, Any], fds: tuple[int, ...]) -> bool:
+        free = is_hung_up(accepted) and is_hung_up(waiting)
+        sender.control.line.refusal = None if free else OSError(errno.ETOOMANYREFS, "Too many references")
+        given.append(message)
+        return free
+
+    monkeypatch.setattr(sender.control.line, "give", give)
+    sender.control.line.supervisor_pid = os.getpid()
+    request = {"op": "replace", "layout": LAYOUT_VERSION, "settings": sender.control.settings}
+    control_messages.send(replacing, request)
+    sender.turn()
+    assert [message["op"] for message in given] == ["replace", "replace"]
+    assert not is_hung_up(attached)
+
+
 def test_listener_pauses_when_descriptors_run_out(make: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch) -> None:
     sender = make()
 
@@ -363,12 +400,12 @@ def test_listener_pauses_when_descriptors_run_out(make: Callable[..., Sender], m
         def accept(self) -> Any:
             raise OSError(24, "Too many open files")
 
-    real, sender.control.listener = sender.control.listener, Full()
+    real, sender.control.listening.socket = sender.control.listening.socket, Full()
     client = sender.connect()
     sender.turn()
     assert sender.engine.run(0) == []  # it does not spin on the queue
-    sender.control.listener = real
-    sender.turn(control_server.ACCEPT_PAUSE_S + 0.01)
+    sender.control.listening.socket = real
+    sender.turn(listening.PAUSE_S + 0.01)
     control_messages.send(client, {"op": "status"})
     sender.turn()
     close_all(control_messages.receive(client)[1])

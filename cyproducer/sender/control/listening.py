@@ -1,0 +1,97 @@
+"""Accepts connections on the sender's socket. If no descriptor is free it pauses, and later tries again."""
+
+import errno
+import logging
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from cyproducer.host import control_messages
+from cyproducer.sender.control.reserve import Reserve
+
+__all__ = ["PAUSE_S", "Listening"]
+
+PAUSE_S = 0.2
+_LOG_PAUSE_S = 60.0
+
+
+class Listening:
+    """Owns the listening socket, which the engine watches except in a pause."""
+
+    def __init__(
+        self,
+        engine: Any,
+        listener: socket.socket,
+        reserve: Reserve,
+        log: logging.Logger,
+        clock: Callable[[], float],
+    ) -> None:
+        self.socket = listener
+        self._engine = engine
+        self._reserve = reserve
+        self._log = log
+        self._clock = clock
+        self._paused_until: float | None = None
+        self._log_again = 0.0
+        engine.watch(listener.fileno())
+
+    def accept(self) -> socket.socket | None:
+        """Returns the next connection, not blocking; None if none waits, or if no descriptor is free for it."""
+        while True:
+            try:
+                connection, _ = self.socket.accept()
+            except BlockingIOError:
+                return None
+            except OSError as error:
+                if error.errno == errno.EMFILE and self._reserve.give_descriptor():
+                    continue  # for the answer why it is refused, or to replace this sender
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    self._pause(error)
+                return None
+            connection.setblocking(False)
+            return connection
+
+    def _pause(self, error: OSError) -> None:
+        """Ignores the socket for a moment: the connection stays in its queue, so it stays readable."""
+        now = self._clock()
+        if self._paused_until is None:
+            self._engine.unwatch(self.socket.fileno())
+        if now >= self._log_again:
+            self._log_again = now + _LOG_PAUSE_S
+            self._log.warning("cannot accept connections: %s; the sender keeps trying", error.strerror)
+        self._paused_until = now + PAUSE_S
+
+    def paused_until(self) -> float | None:
+        """Returns when resume() must be called; None without a pause."""
+        return self._paused_until
+
+    def note_closed_connection(self) -> None:
+        """Ends a pause early: a descriptor is free."""
+        if self._paused_until is not None:
+            self._paused_until = self._clock()
+
+    def resume(self, now: float) -> None:
+        """Ends a pause if it is over."""
+        if self._paused_until is not None and now >= self._paused_until:
+            self._paused_until = None
+            self._engine.watch(self.socket.fileno())
+
+    def hang_up_all(self) -> None:
+        """Hangs up on the processes that have connected and are not accepted yet. They try again."""
+        while (connection := self.accept()) is not None:
+            control_messages.drain(connection)
+            connection.close()
+
+    def replace(self, listener: socket.socket) -> None:
+        """Listens on another socket, which it owns. The caller has accepted what waited in the queue of the former."""
+        if self._paused_until is None:
+            self._engine.unwatch(self.socket.fileno())
+        self.socket.close()
+        self.socket, self._paused_until = listener, None
+        listener.setblocking(False)
+        self._engine.watch(listener.fileno())
+
+    def close(self) -> None:
+        """Stops listening; the caller has answered what waited in the queue."""
+        self._engine.unwatch(self.socket.fileno())
+        self.socket.close()
