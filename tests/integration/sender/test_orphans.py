@@ -28,7 +28,9 @@ LIVES = """
                 head, _, rest = open(path).read().rpartition(")")
             except OSError:
                 continue
-            if rest.split()[:2] == [state, str(os.getpid())]:
+            fields = rest.split()
+            # While other threads of a process are still ending, it is shown as a zombie and cannot be reaped yet.
+            if fields[:2] == [state, str(os.getpid())] and (state != "Z" or int(fields[17]) <= 1):
                 found.append(head.partition("(")[2])
         return sorted(found)
 
