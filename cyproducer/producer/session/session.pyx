@@ -408,7 +408,7 @@ cdef class Session(OutcomeReader):
         self._drop_empty_lists()
         self._notify_end()
         if unsettled:  # last, because a log handler may raise
-            _log.warning("%s; %d batches had no outcome and got an error", reason, unsettled)
+            _log.warning("%s; batches without an outcome: %d; each got an error", reason, unsettled)
 
     cdef int _stop(self) except -1:
         """Ends all appends: retires the open chains and invalidates the token."""

@@ -89,7 +89,7 @@ def test_result_after_the_program_has_replaced_the_descriptors(sender, producer,
     with pytest.raises(errors.OutcomeUnknownError):
         future.result(10)
     assert time.thread_time() - used < 1
-    assert "the program has closed or replaced the producer's descriptors; 1 batches had no outcome" in caplog.text
+    assert "the program has closed or replaced the producer's descriptors; batches without an outcome: 1" in caplog.text
     for fd in (*numbers, read, write):
         os.close(fd)
 
