@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import IO, Any, TextIO
 
 from cyproducer import KafkaProducer
-from cyproducer.cli.sender import read_config
+from cyproducer.cli.options import given_settings
 from cyproducer.config.settings import SETTINGS
 from cyproducer.errors import (
     InvalidTopicError,
@@ -96,18 +96,7 @@ def settings_limit(settings: dict[str, Any]) -> int:
 
 def _settings(args: argparse.Namespace) -> dict[str, Any]:
     """Return the settings by Kafka's own names, under which a number may be given as text."""
-    settings = {} if args.config is None else read_config(args.config)
-    secret = tuple(setting.name.rstrip("*") for setting in SETTINGS if setting.secret)
-    for text in args.set:
-        name, found, value = text.partition("=")
-        name = name.strip()
-        if not found or not name:
-            raise KafkaConfigurationError("--set: write NAME=VALUE, for example linger.ms=50")
-        if name.replace(".", "_").startswith(secret):
-            raise KafkaConfigurationError(
-                f"--set {name}: other users can see a command line; put secrets into a file and use --config FILE"
-            )
-        settings[name.replace("_", ".")] = value.strip()
+    settings = given_settings(args.config, args.set)
     if args.bootstrap_servers is not None:
         settings["bootstrap.servers"] = args.bootstrap_servers
     elif "bootstrap.servers" not in settings and "sender" not in settings:

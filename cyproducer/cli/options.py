@@ -1,0 +1,69 @@
+"""Reads the settings that --config and --set give, for the commands that take them."""
+
+import os
+import stat
+from collections.abc import Iterable
+from typing import Any
+
+from cyproducer.config.settings import SETTINGS
+from cyproducer.errors import KafkaConfigurationError
+
+__all__ = ["given_settings"]
+
+_SECRET_FAMILIES = tuple(s.name.rstrip("*").replace("_", ".") for s in SETTINGS if s.secret)
+
+
+def given_settings(config: str | None, assignments: Iterable[str]) -> dict[str, Any]:
+    """Returns settings by Kafka's own names, under which a number may be given as text.
+
+    config        path of a file of `name=value` lines, or None; see _read_config()
+    assignments   `name=value` texts of --set, which come after those of the file; none may be a secret
+
+    Raises KafkaConfigurationError if a text or the file has another form, or if secrets may be read by others.
+    """
+    settings = {} if config is None else _read_config(config)
+    for text in assignments:
+        name, value = _assignment(text, "--set: write NAME=VALUE, for example linger.ms=50")
+        if name.startswith(_SECRET_FAMILIES):
+            raise KafkaConfigurationError(
+                f"--set {name}: other users can see a command line; put secrets into a file and use --config FILE"
+            )
+        settings[name] = value
+    return settings
+
+
+def _assignment(text: str, advice: str) -> tuple[str, str]:
+    """Returns the name in Kafka's spelling, and the value. `advice` is the error's text, which has no value."""
+    name, separator, value = text.partition("=")
+    if not separator or not name.strip():
+        raise KafkaConfigurationError(advice)
+    return name.strip().replace("_", "."), value.strip()
+
+
+def _read_config(path: str) -> dict[str, Any]:
+    """Returns the settings in a file of `name=value` lines. Empty lines and lines that begin with # or ! are skipped.
+
+    Raises KafkaConfigurationError if other users may read the file, or a line has another form. The message never
+    contains a value.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode) or status.st_uid not in (0, os.geteuid()):
+                raise KafkaConfigurationError(f"{path}: not a regular file that belongs to this user or to root")
+            if status.st_mode & 0o077:
+                mode = stat.S_IMODE(status.st_mode)
+                # Do not advise "chmod": the path may name a system file by mistake.
+                raise KafkaConfigurationError(
+                    f"{path}: the mode is {mode:04o}, so other users may read the secrets in the file. "
+                    "Put the settings into a separate file with mode 0600"
+                )
+            lines = file.read().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise KafkaConfigurationError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    settings = {}
+    for number, line in enumerate(lines, 1):
+        if line.strip() and line.lstrip()[0] not in "#!":
+            name, value = _assignment(line, f"{path}, line {number}: write name=value")
+            settings[name] = value
+    return settings
