@@ -12,6 +12,9 @@ from cyproducer.shm.snapshot cimport CYP_SHARE_AVOID, CYP_SHARE_NONE
 from cyproducer import errors
 from cyproducer.config.kinds import TOPIC_NAME_MAX, is_topic_name
 
+#: Codes of errors with which a topic's metadata never come: send() fails at once.
+PERMANENT_ERRORS = (errors.InvalidTopicError.code, errors.TopicAuthorizationFailedError.code)
+
 
 @cython.final
 @cython.auto_pickle(False)

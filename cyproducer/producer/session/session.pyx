@@ -46,6 +46,7 @@ from cyproducer.shm.wake cimport waiter_sleeps, waiter_wakes
 
 from cyproducer import errors
 from cyproducer.host import control_messages
+from cyproducer.producer.arena.topic_table import PERMANENT_ERRORS
 from cyproducer.record.compression import compressor
 
 cdef extern from "sys/socket.h" nogil:
@@ -58,7 +59,6 @@ cdef uint64_t CHECK_INTERVAL_NS = 1000000
 cdef int64_t CHECK_AFTER_MS = 500   # send() checks the sender if a batch is still open so long after its linger time
 _log = logging.getLogger("cyproducer")
 _sender_log = logging.getLogger("cyproducer.sender")
-cdef tuple _PERMANENT_ERRORS = (errors.InvalidTopicError.code, errors.TopicAuthorizationFailedError.code)
 
 
 @cython.final
@@ -524,7 +524,7 @@ cdef class Session(OutcomeReader):
             for name in list(unsent.topics):
                 topic = self.topics.get(name)
                 if topic is None or topic.partition_count == 0:
-                    if topic is not None and topic.error in _PERMANENT_ERRORS:
+                    if topic is not None and topic.error in PERMANENT_ERRORS:
                         failed += [(batch, topic.error) for batch in unsent.take_topic(name)]
                 elif room:
                     room = unsent.move(self, topic, failed)

@@ -7,11 +7,11 @@ import time
 from typing import Any
 
 from cyproducer import errors
+from cyproducer.producer.arena.topic_table import PERMANENT_ERRORS
 from cyproducer.producer.results.waiter import Waiter
 from cyproducer.producer.waiting.poll import wait_until
 
 _ASK_AGAIN_S = 1.0
-_PERMANENT_ERRORS = (errors.InvalidTopicError.code, errors.TopicAuthorizationFailedError.code)
 
 
 def ask_for(session: Any, topic: str, needed: int) -> None:
@@ -32,7 +32,7 @@ def metadata_over(session: Any, topic: str, needed: int) -> bool:
         # Another thread may have read this version of the metadata without looking for this topic.
         session.refresh_topics(topic)
         count, error = session.topic_state(topic)
-    if error in _PERMANENT_ERRORS:
+    if error in PERMANENT_ERRORS:
         raise errors.for_code(error, f"topic {topic!r}: {errors.for_code(error).message}")
     return not session.alive or count > needed
 
