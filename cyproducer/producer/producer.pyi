@@ -10,20 +10,20 @@ from cyproducer.producer.bulk.bulk_future import BulkFuture
 from cyproducer.producer.results.futures import Future
 from cyproducer.producer.results.record_metadata import RecordMetadata
 
-Servers: TypeAlias = str | Sequence[str]
-Serializer: TypeAlias = Callable[[Any], bytes | bytearray | memoryview | None] | Any
-Header: TypeAlias = tuple[str, bytes | bytearray | memoryview | None]
-OnDelivery: TypeAlias = Callable[[KafkaError | None, RecordMetadata], object]
+_Servers: TypeAlias = str | Sequence[str]
+_Serializer: TypeAlias = Callable[[Any], bytes | bytearray | memoryview | None] | Any
+_Header: TypeAlias = tuple[str, bytes | bytearray | memoryview | None]
+_OnDelivery: TypeAlias = Callable[[KafkaError | None, RecordMetadata], object]
 
 class KafkaProducer:
     # Type checkers know only the names in snake case: pass Kafka's dotted names as **settings of type dict[str, Any].
     def __init__(
         self,
         *,
-        bootstrap_servers: Servers = ...,
+        bootstrap_servers: _Servers = ...,
         client_id: str = ...,
-        key_serializer: Serializer | None = ...,
-        value_serializer: Serializer | None = ...,
+        key_serializer: _Serializer | None = ...,
+        value_serializer: _Serializer | None = ...,
         partitioner: None = ...,
         interceptors: Sequence[object] | None = ...,
         acks: int | str = ...,
@@ -63,20 +63,20 @@ class KafkaProducer:
         topic: str,
         value: Any = None,
         key: Any = None,
-        headers: Iterable[Header] | None = None,
+        headers: Iterable[_Header] | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        on_delivery: OnDelivery | None = None,
+        on_delivery: _OnDelivery | None = None,
     ) -> Future: ...
     def send_async(
         self,
         topic: str,
         value: Any = None,
         key: Any = None,
-        headers: Iterable[Header] | None = None,
+        headers: Iterable[_Header] | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        on_delivery: OnDelivery | None = None,
+        on_delivery: _OnDelivery | None = None,
     ) -> Coroutine[Any, Any, Future]: ...
     def send_array(
         self,
@@ -85,7 +85,7 @@ class KafkaProducer:
         keys: Any = None,
         partition: Any = None,
         timestamps_ms: Any = None,
-        headers: Iterable[Header] | Iterable[Iterable[Header] | None] | Any = None,
+        headers: Iterable[_Header] | Iterable[Iterable[_Header] | None] | Any = None,
     ) -> BulkFuture: ...
     def send_arrow(self, table: Any, topic: str | None = None) -> BulkFuture: ...
     def flush(self, timeout: float | None = None) -> None: ...

@@ -1,6 +1,7 @@
 """Type annotations of the compiled module builder."""
 
 from collections.abc import Iterable
+from typing import Self
 
 from typing_extensions import Buffer
 
@@ -8,7 +9,7 @@ class RecordBatchBuilder:
     count: int
     base_timestamp: int | None
     max_timestamp: int | None
-    def __init__(self, memory: int | Buffer) -> None: ...
+    def __new__(cls, memory: int | Buffer) -> Self: ...
     def clear(self) -> None: ...
     def append(
         self,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator
 from contextvars import Context
-from typing import Any, Self, final
+from typing import Any, Never, Self, final
 
 from cyproducer.errors import KafkaError
 from cyproducer.producer.results.futures import Batch
@@ -10,6 +10,8 @@ from cyproducer.types import ArrayMetadata
 
 @final
 class BulkFuture:
+    # The producer makes them: the constructor raises TypeError.
+    def __init__(self, *args: Never) -> None: ...
     def result(self, timeout: float | None = None) -> ArrayMetadata: ...
     def exception(self, timeout: float | None = None) -> KafkaError | None: ...
     def get(self, timeout: float | None = None) -> ArrayMetadata: ...

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Generator
 from contextvars import Context
-from typing import Any, Self, final
+from typing import Any, Never, Self, final
 
 from cyproducer.errors import KafkaError
 from cyproducer.producer.results.record_metadata import RecordMetadata
 
 @final
 class Batch:
+    def __init__(self, *args: Never) -> None: ...
     session: Any
     topic: str
     partition: int
@@ -18,6 +19,8 @@ class Batch:
 
 @final
 class Future:
+    # The producer makes them: the constructor raises TypeError.
+    def __init__(self, *args: Never) -> None: ...
     def result(self, timeout: float | None = None) -> RecordMetadata: ...
     def exception(self, timeout: float | None = None) -> KafkaError | None: ...
     def get(self, timeout: float | None = None) -> RecordMetadata: ...

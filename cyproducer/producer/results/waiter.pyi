@@ -1,5 +1,8 @@
 """Types of waiter.pyx."""
 
+from typing import final
+
+@final
 class Waiter:
     fd: int
     wanted: int
