@@ -28,7 +28,7 @@ from cyproducer.producer.results.futures cimport (
 from cyproducer.producer.results.native_only cimport patchable
 from cyproducer.producer.session.batch_compressor cimport pack_closed
 from cyproducer.producer.session.session cimport interpreter_ends
-from cyproducer.record.encode cimport HeaderView, record_size_bound
+from cyproducer.record.encode cimport HeaderView, RecordView, record_size_bound
 from cyproducer.record.header cimport BATCH_HEADER_BYTES
 from cyproducer.shm.atomics cimport load_acquire
 from cyproducer.shm.clock cimport realtime_coarse_ms
@@ -111,16 +111,14 @@ cdef class KafkaProducer:
         cdef Topic known
         cdef Chain *chain
         cdef Future future
-        cdef const uint8_t *value_data = NULL
-        cdef const uint8_t *key_data = NULL
-        cdef Py_ssize_t value_size = -1, key_size = -1
+        cdef RecordView record
         cdef int64_t timestamp = -1, wanted = -1, delta
         cdef int32_t chosen
         cdef HeaderView views[FEW_HEADERS]
-        cdef int header_count = 0
         cdef Py_ssize_t header_bytes = 0
+        record.headers, record.header_count = views, 0
         if headers is not None:
-            header_count = view_headers(headers, views, &header_bytes)
+            record.header_count = view_headers(headers, views, &header_bytes)
         if timestamp_ms is not None:
             timestamp = small_number(timestamp_ms)
         if partition is not None:
@@ -128,22 +126,25 @@ cdef class KafkaProducer:
         if (
             self.plain and session.sentinel[0] == session.token
             and (type(value) is bytes or value is None) and (type(key) is bytes or key is None)
-            and header_count >= 0 and (partition is None or wanted >= 0) and (timestamp_ms is None or timestamp >= 0)
+            and record.header_count >= 0
+            and (partition is None or wanted >= 0) and (timestamp_ms is None or timestamp >= 0)
             and (on_delivery is None or session.delivery is not None and PyCallable_Check(on_delivery))
             and (<PyObject *>topic == <PyObject *>session.cached_name or session.recall(topic))
         ):
             known = session.cached_topic
+            record.key = record.value = NULL
+            record.key_length = record.value_length = -1
             if value is not None:
-                value_data, value_size = <const uint8_t *>PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value)
+                record.value, record.value_length = <const uint8_t *>PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value)
             if key is not None:
-                key_data, key_size = <const uint8_t *>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)
+                record.key, record.key_length = <const uint8_t *>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)
             if known.partition_count > 0 and wanted < known.partition_count:
                 if wanted >= 0:
                     chosen = <int32_t>wanted
                 elif key is None or self.ignore_keys:
                     chosen = session.sticky_partition(known)
                 else:
-                    chosen = key_partition(key_data, key_size, known.partition_count)
+                    chosen = key_partition(record.key, record.key_length, known.partition_count)
                 chain = &known.chains[chosen]
                 if timestamp < 0:
                     timestamp = realtime_coarse_ms()
@@ -156,15 +157,14 @@ cdef class KafkaProducer:
                     chain.limit != 0 and -0x7fffffff <= delta <= 0x7fffffff
                     and (on_delivery is None or room_for_delivery(<Batch>chain.batch, on_delivery, None))
                     and append_record(
-                        &session.port, chain, timestamp, key_data, key_size, value_data, value_size, views,
-                        header_count, record_size_bound(key_size, value_size, header_bytes, header_count),
+                        &session.port, chain, timestamp, &record, record_size_bound(&record, header_bytes)
                     )
                 ):
                     future.batch = <Batch>chain.batch
                     future.index = chain.total - 1
                     future.timestamp_delta = <int32_t>delta
-                    future.key_size = <int32_t>key_size
-                    future.value_size = <int32_t>value_size
+                    future.key_size = <int32_t>record.key_length
+                    future.value_size = <int32_t>record.value_length
                     if on_delivery is not None:
                         watch_delivery(future, on_delivery, None)
                     return future
@@ -252,7 +252,7 @@ cdef class KafkaProducer:
         cdef list fresh = None
         cdef int32_t partition
         cdef int status = 0
-        cdef bint sticky = record.partition < 0 and (record.key_size < 0 or self.ignore_keys)
+        cdef bint sticky = record.partition < 0 and (record.view.key_length < 0 or self.ignore_keys)
         if record.bound + BATCH_HEADER_BYTES > self.max_request and batch_size_bound(record) > self.max_request:
             raise errors.RecordTooLargeError(
                 f"topic {record.topic!r}: the record needs up to {batch_size_bound(record)} bytes in a batch, "
@@ -285,31 +285,29 @@ cdef class KafkaProducer:
             elif sticky:
                 partition = session.sticky_partition(topic)
             else:
-                partition = key_partition(record.key_data, record.key_size, topic.partition_count)
+                partition = key_partition(record.view.key, record.view.key_length, topic.partition_count)
             if not session.fits_batch(record.bound):
                 if record.on_delivery is not None and fresh is None:
                     fresh = fresh_delivery(record.on_delivery)
-                batch = session.put_alone(
-                    topic, partition, record.timestamp, record.key_data, record.key_size, record.value_data,
-                    record.value_size, record.views, record.header_count, waiter, &status,
-                )
+                batch = session.put_alone(topic, partition, record.timestamp, &record.view, waiter, &status)
                 if batch is None:
                     return status
-                set_future(future, batch, 0, record.timestamp, record.key_size, record.value_size)
+                set_future(
+                    future, batch, 0, record.timestamp, record.view.key_length, record.view.value_length
+                )
                 break
             chain = &topic.chains[partition]
             if chain.limit != 0:
                 batch = <Batch>chain.batch
-                set_future(future, batch, chain.total, record.timestamp, record.key_size, record.value_size)
+                set_future(
+                    future, batch, chain.total, record.timestamp, record.view.key_length, record.view.value_length
+                )
                 if record.on_delivery is not None and not room_for_delivery(batch, record.on_delivery, fresh):
                     fresh = fresh_delivery(record.on_delivery)
                     continue
                 if chain.batch != <void *>batch or chain.total != future.index:
                     continue  # the garbage collector ran a finalizer that has sent a record
-                if append_record(
-                    &session.port, chain, record.timestamp, record.key_data, record.key_size, record.value_data,
-                    record.value_size, record.views, record.header_count, record.bound,
-                ):
+                if append_record(&session.port, chain, record.timestamp, &record.view, record.bound):
                     break
             if sticky and session.close_full(chain, record.bound):
                 pack_closed(session)

@@ -8,11 +8,12 @@ from libc.stdlib cimport free, malloc
 from cyproducer.record.crc32c cimport crc32c
 from cyproducer.record.encode cimport (
     HeaderView,
+    RecordView,
     put_equal_records,
     put_record,
-    record_body_size,
     record_size,
     record_size_bound,
+    view_body_size,
 )
 from cyproducer.record.header cimport (
     ATTRIBUTE_CODEC_MASK,
@@ -139,23 +140,23 @@ cdef class RecordBatchBuilder:
         bytes key,
         bytes value,
         const HeaderView *views,
-        int headers,
+        int header_count,
         Py_ssize_t header_bytes,
     ) except -1:
         """Encode a record behind the others, and check that the size functions agree with what was written."""
         if header_bytes > INT32_MAX:
             raise BufferError(f"the headers have {header_bytes} bytes, {self.memory.shape[0] - self.end} are free")
-        cdef Py_ssize_t key_length = bytes_length(key)
-        cdef Py_ssize_t value_length = bytes_length(value)
-        cdef Py_ssize_t size = record_size(delta, self.count, key_length, value_length, views, headers)
-        cdef Py_ssize_t body = record_body_size(delta, self.count, key_length, value_length, views, headers)
+        cdef RecordView record
+        record.key, record.key_length = bytes_at(key), bytes_length(key)
+        record.value, record.value_length = bytes_at(value), bytes_length(value)
+        record.headers, record.header_count = views, header_count
+        cdef Py_ssize_t size = record_size(delta, self.count, &record)
+        cdef Py_ssize_t body = view_body_size(delta, self.count, &record)
         if body > INT32_MAX or size > self.memory.shape[0] - self.end:
             raise BufferError(f"the record has {size} bytes, {self.memory.shape[0] - self.end} are free")
         cdef uint8_t *at = &self.memory[0] + self.end
-        cdef Py_ssize_t written = put_record(
-            at, delta, self.count, bytes_at(key), key_length, bytes_at(value), value_length, views, headers
-        ) - at
-        if written != size or size > record_size_bound(key_length, value_length, header_bytes, headers):
+        cdef Py_ssize_t written = put_record(at, delta, self.count, &record) - at
+        if written != size or size > record_size_bound(&record, header_bytes):
             raise AssertionError(f"record_size is {size}, but {written} bytes were written")
         self.end += size
         return 0

@@ -22,6 +22,16 @@ cdef struct HeaderView:
     int32_t value_length       # -1: null
 
 
+cdef struct RecordView:
+    # The parts of one record. The memory belongs to the caller.
+    const uint8_t *key
+    Py_ssize_t key_length      # -1: null
+    const uint8_t *value
+    Py_ssize_t value_length    # -1: null
+    const HeaderView *headers
+    int header_count
+
+
 cdef enum:
     # length 5, attributes 1, timestamp delta 10, offset delta 5, key and value length 5 each, header count 5
     RECORD_OVERHEAD_BOUND = 36
@@ -119,18 +129,20 @@ cdef inline Py_ssize_t record_body_size(
     )
 
 
+cdef inline Py_ssize_t view_body_size(
+    int64_t timestamp_delta, int32_t offset_delta, const RecordView *record
+) noexcept nogil:
+    """Return record_body_size() of a record."""
+    return record_body_size(
+        timestamp_delta, offset_delta, record.key_length, record.value_length, record.headers, record.header_count
+    )
+
+
 cdef inline Py_ssize_t record_size(
-    int64_t timestamp_delta,
-    int32_t offset_delta,
-    Py_ssize_t key_length,
-    Py_ssize_t value_length,
-    const HeaderView *headers,
-    int header_count,
+    int64_t timestamp_delta, int32_t offset_delta, const RecordView *record
 ) noexcept nogil:
     """Return the exact number of bytes that `put_record` writes: the body and its length field."""
-    cdef Py_ssize_t body = record_body_size(
-        timestamp_delta, offset_delta, key_length, value_length, headers, header_count
-    )
+    cdef Py_ssize_t body = view_body_size(timestamp_delta, offset_delta, record)
     return size_of_varint(<int32_t> body) + body
 
 
@@ -145,19 +157,17 @@ cdef inline Py_ssize_t kafka_record_bound(
     return record_body_size(0, 0, key_length, value_length, headers, header_count) + 18
 
 
-cdef inline Py_ssize_t record_size_bound(
-    Py_ssize_t key_length, Py_ssize_t value_length, Py_ssize_t header_bytes, int header_count
-) noexcept nogil:
+cdef inline Py_ssize_t record_size_bound(const RecordView *record, Py_ssize_t header_bytes) noexcept nogil:
     """Return an upper bound of the bytes that `put_record` writes, for all deltas, without reading the headers.
 
-    `header_bytes` is the sum of the key and value lengths of the `header_count` headers.
+    `header_bytes` is the sum of the key and value lengths of all headers.
     """
     return (
         RECORD_OVERHEAD_BOUND
-        + (key_length if key_length > 0 else 0)
-        + (value_length if value_length > 0 else 0)
+        + (record.key_length if record.key_length > 0 else 0)
+        + (record.value_length if record.value_length > 0 else 0)
         + header_bytes
-        + <Py_ssize_t> HEADER_OVERHEAD_BOUND * header_count
+        + <Py_ssize_t> HEADER_OVERHEAD_BOUND * record.header_count
     )
 
 
@@ -244,27 +254,21 @@ cdef inline Py_ssize_t put_equal_records(
 
 
 cdef inline uint8_t* put_record(
-    uint8_t *at,
-    int64_t timestamp_delta,
-    int32_t offset_delta,
-    const uint8_t *key,
-    Py_ssize_t key_length,
-    const uint8_t *value,
-    Py_ssize_t value_length,
-    const HeaderView *headers,
-    int header_count,
+    uint8_t *at, int64_t timestamp_delta, int32_t offset_delta, const RecordView *record
 ) noexcept nogil:
     """Write a record; returns the byte behind it. Exactly `record_size` bytes are written."""
     cdef int i
-    if header_count == 0:
-        return put_record_plain(at, timestamp_delta, offset_delta, key, key_length, value, value_length)
+    if record.header_count == 0:
+        return put_record_plain(
+            at, timestamp_delta, offset_delta, record.key, record.key_length, record.value, record.value_length
+        )
     at = put_record_front(
         at,
-        record_body_size(timestamp_delta, offset_delta, key_length, value_length, headers, header_count),
-        timestamp_delta, offset_delta, key, key_length, value, value_length,
+        view_body_size(timestamp_delta, offset_delta, record),
+        timestamp_delta, offset_delta, record.key, record.key_length, record.value, record.value_length,
     )
-    at = put_varint(at, header_count)
-    for i in range(header_count):
-        at = put_nullable(at, headers[i].key, headers[i].key_length)
-        at = put_nullable(at, headers[i].value, headers[i].value_length)
+    at = put_varint(at, record.header_count)
+    for i in range(record.header_count):
+        at = put_nullable(at, record.headers[i].key, record.headers[i].key_length)
+        at = put_nullable(at, record.headers[i].value, record.headers[i].value_length)
     return at

@@ -15,7 +15,8 @@ ALLOWED = Path(__file__).with_name("stubtest_allowlist.txt")
 def test_stubs_agree_with_the_modules(tmp_path: Path) -> None:
     built_in_place = Path(cyproducer.__file__).parents[1] == ROOT
     command = [sys.executable, "-m", "mypy.stubtest", "cyproducer", "--concise", "--ignore-disjoint-bases"]
-    command += ["--ignore-missing-stub", "--mypy-config-file", str(ROOT / "pyproject.toml"), "--allowlist", str(ALLOWED)]
+    command += ["--ignore-missing-stub", "--allowlist", str(ALLOWED)]
+    command += ["--mypy-config-file", str(ROOT / "pyproject.toml")]
     done = subprocess.run(
         command,
         cwd=ROOT if built_in_place else tmp_path,

@@ -7,7 +7,7 @@ before you call any of these functions.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from cyproducer.host.same_file cimport same_file
-from cyproducer.record.encode cimport HeaderView, fetch_ahead, put_record, record_size
+from cyproducer.record.encode cimport RecordView, fetch_ahead, put_record, record_size
 from cyproducer.shm.clock cimport eventfd_signal, monotonic_ns
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.layout cimport CYP_SUBMIT_OPEN, cyp_arena_header, cyp_slot_row, cyp_snapshot_header
@@ -135,18 +135,9 @@ cdef inline bint commit_records(
 
 
 cdef inline bint append_record(
-    Port *port,
-    Chain *chain,
-    int64_t timestamp,
-    const uint8_t *key,
-    Py_ssize_t key_size,
-    const uint8_t *value,
-    Py_ssize_t value_size,
-    const HeaderView *headers,
-    int header_count,
-    Py_ssize_t bound,
+    Port *port, Chain *chain, int64_t timestamp, const RecordView *record, Py_ssize_t bound
 ) noexcept nogil:
-    """Appends one record (size -1: null; `bound` is record_size_bound). Its index is then chain.total - 1.
+    """Appends one record; `bound` is record_size_bound. Its index is then chain.total - 1.
 
     Returns False if no batch is open, the chunk has no space, or the sender has sealed the batch. Call
     Session.make_room then.
@@ -156,10 +147,10 @@ cdef inline bint append_record(
     cdef int32_t index = <int32_t>chain.total
     cdef uint8_t *at
     cdef uint8_t *end
-    if bound > room and record_size(delta, index, key_size, value_size, headers, header_count) > room:
+    if bound > room and record_size(delta, index, record) > room:
         return False
     at = chain_tail(chain)
     fetch_ahead(at, at + room, bound)
-    end = put_record(at, delta, index, key, key_size, value, value_size, headers, header_count)
+    end = put_record(at, delta, index, record)
     CRASHPOINT(b"append.encoded")
     return commit_records(port, chain, 1, <uint32_t>(end - at), timestamp)

@@ -5,7 +5,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from cyproducer.producer.arena.append cimport Chain, Port
 from cyproducer.producer.arena.topic_table cimport Topic
 from cyproducer.producer.results.futures cimport Batch
-from cyproducer.record.encode cimport HeaderView
+from cyproducer.record.encode cimport RecordView
 from cyproducer.shm.geometry cimport FrontEndGeometry
 from cyproducer.shm.layout cimport cyp_slot_row
 from cyproducer.shm.pool cimport ChunkPool
@@ -74,9 +74,8 @@ cdef class Arena:
     cdef void announce_closed(self) noexcept
     cdef bint close_full(self, Chain *chain, Py_ssize_t bound) noexcept
     cdef int write_alone(
-        self, Topic topic, int32_t partition, int64_t timestamp, const uint8_t *key, Py_ssize_t key_size,
-        const uint8_t *value, Py_ssize_t value_size, const HeaderView *headers, int header_count,
-        const uint8_t *packed, Py_ssize_t packed_bytes, Batch batch,
+        self, Topic topic, int32_t partition, int64_t timestamp, const RecordView *record, const uint8_t *packed,
+        Py_ssize_t packed_bytes, Batch batch,
     ) except -1
     cdef void offer(self, uint32_t head, uint32_t raw_bytes, const uint8_t *packed, Py_ssize_t size) noexcept
 

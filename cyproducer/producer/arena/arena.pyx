@@ -12,7 +12,7 @@ from libc.string cimport memcpy
 from cyproducer.producer.arena.append cimport announce
 from cyproducer.producer.arena.scatter cimport Scatter, scatter_record
 from cyproducer.producer.arena.topic_table cimport pick_partition
-from cyproducer.record.encode cimport record_size
+from cyproducer.record.encode cimport RecordView, record_size
 from cyproducer.shm.atomics cimport load_relaxed_i32, store_relaxed
 from cyproducer.shm.clock cimport monotonic_ns
 from cyproducer.shm.crash cimport CRASHPOINT
@@ -351,15 +351,14 @@ cdef class Arena:
             slot = following
 
     cdef int write_alone(
-        self, Topic topic, int32_t partition, int64_t timestamp, const uint8_t *key, Py_ssize_t key_size,
-        const uint8_t *value, Py_ssize_t value_size, const HeaderView *headers, int header_count,
-        const uint8_t *packed, Py_ssize_t packed_bytes, Batch batch,
+        self, Topic topic, int32_t partition, int64_t timestamp, const RecordView *record, const uint8_t *packed,
+        Py_ssize_t packed_bytes, Batch batch,
     ) except -1:
         """Writes a record that cannot share a batch as a batch of its own. `packed`: compressed records, or NULL.
 
         Returns a Room code. Raises MemoryError.
         """
-        cdef Py_ssize_t size = record_size(0, 0, key_size, value_size, headers, header_count)
+        cdef Py_ssize_t size = record_size(0, 0, record)
         cdef Py_ssize_t count = 0, i
         cdef Scatter out
         cdef uint32_t *slots
@@ -387,7 +386,7 @@ cdef class Arena:
         out.slots = slots
         out.classes = self.pool.chunk_class
         out.room = 0
-        scatter_record(&out, key, key_size, value, value_size, headers, header_count)
+        scatter_record(&out, record)
         CRASHPOINT(b"append.scattered")
         if packed != NULL:
             for i in range(1, count):

@@ -3,7 +3,7 @@
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from cyproducer.record.encode cimport HeaderView, record_body_size
+from cyproducer.record.encode cimport RecordView, view_body_size
 from cyproducer.record.varint cimport put_varint
 from cyproducer.shm.layout cimport CYP_UNIT_BYTES
 from cyproducer.shm.pool cimport class_bytes
@@ -47,19 +47,16 @@ cdef inline void scatter_nullable(Scatter *out, const uint8_t *data, Py_ssize_t 
     scatter_bytes(out, data, size)
 
 
-cdef inline void scatter_record(
-    Scatter *out, const uint8_t *key, Py_ssize_t key_size, const uint8_t *value, Py_ssize_t value_size,
-    const HeaderView *headers, int header_count,
-) noexcept nogil:
+cdef inline void scatter_record(Scatter *out, const RecordView *record) noexcept nogil:
     """Writes the only record of a batch: both deltas are 0. `out.room` must be 0 at first."""
     cdef uint8_t zero[3]
     cdef int i
     zero[0] = zero[1] = zero[2] = 0  # attributes, timestamp delta, offset delta
-    scatter_varint(out, <int32_t>record_body_size(0, 0, key_size, value_size, headers, header_count))
+    scatter_varint(out, <int32_t>view_body_size(0, 0, record))
     scatter_bytes(out, zero, 3)
-    scatter_nullable(out, key, key_size)
-    scatter_nullable(out, value, value_size)
-    scatter_varint(out, header_count)
-    for i in range(header_count):
-        scatter_nullable(out, headers[i].key, headers[i].key_length)
-        scatter_nullable(out, headers[i].value, headers[i].value_length)
+    scatter_nullable(out, record.key, record.key_length)
+    scatter_nullable(out, record.value, record.value_length)
+    scatter_varint(out, record.header_count)
+    for i in range(record.header_count):
+        scatter_nullable(out, record.headers[i].key, record.headers[i].key_length)
+        scatter_nullable(out, record.headers[i].value, record.headers[i].value_length)

@@ -1,9 +1,9 @@
 """The checked arguments of one send(), see send_arguments.pyx."""
 
 from cpython.buffer cimport Py_buffer
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t
 
-from cyproducer.record.encode cimport HeaderView
+from cyproducer.record.encode cimport HeaderView, RecordView
 
 
 cdef enum:
@@ -17,13 +17,9 @@ cdef class Prepared:
     cdef tuple headers
     cdef list held                  # copies that header values point into
     cdef object on_delivery
-    cdef const uint8_t *key_data
-    cdef Py_ssize_t key_size        # -1: null
-    cdef const uint8_t *value_data
-    cdef Py_ssize_t value_size
+    cdef RecordView view
     cdef HeaderView few[FEW_HEADERS]
-    cdef HeaderView *views
-    cdef int header_count
+    cdef HeaderView *views          # `few`, or memory of its own
     cdef int32_t partition          # -1: none was given
     cdef int32_t needed             # the topic must have more partitions than this
     cdef int64_t timestamp          # ms

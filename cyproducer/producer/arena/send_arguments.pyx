@@ -12,6 +12,7 @@ from cpython.object cimport PyObject
 from cpython.sequence cimport PySequence_Fast_GET_SIZE, PySequence_Fast_ITEMS
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DATA, PyUnicode_GET_LENGTH
+from libc.stdint cimport uint8_t
 from libc.stdlib cimport calloc, free
 
 from cyproducer.record.encode cimport kafka_record_bound, record_size_bound
@@ -77,7 +78,7 @@ cdef class Prepared:
                 raise ValueError(f"headers[{i}]: the value has {size} bytes, the format allows {0x7fffffff}")
             view.value_length = <int32_t>size
             total += size
-        self.header_count = <int>count
+        self.view.headers, self.view.header_count = self.views, <int>count
         self.bound = total
         return 0
 
@@ -186,7 +187,7 @@ cdef object _take_buffer(Py_buffer *buffer, object data, str what, str serialize
 cdef Py_ssize_t batch_size_bound(Prepared record) noexcept:
     """Returns what Kafka's Java producer compares with max.request.size: the record's bound in a batch of its own."""
     return BATCH_HEADER_BYTES + kafka_record_bound(
-        record.key_size, record.value_size, record.views, record.header_count
+        record.view.key_length, record.view.value_length, record.view.headers, record.view.header_count
     )
 
 
@@ -200,23 +201,23 @@ cdef Prepared prepare(
         raise TypeError(f"topic must be a str, not {type(topic).__name__}")
     self.topic = topic if type(topic) is str else str.__str__(topic)
     self.key, self.value, self.on_delivery = key, value, on_delivery
-    self.key_size = self.value_size = -1
+    self.view.key_length = self.view.value_length = -1
     if type(value) is bytes:
-        self.value_data = <const uint8_t *>PyBytes_AS_STRING(value)
-        self.value_size = PyBytes_GET_SIZE(value)
+        self.view.value = <const uint8_t *>PyBytes_AS_STRING(value)
+        self.view.value_length = PyBytes_GET_SIZE(value)
     elif value is not None:
         _take_buffer(&self.value_buffer, value, "value", "value_serializer")
-        self.value_data, self.value_size = <const uint8_t *>self.value_buffer.buf, self.value_buffer.len
+        self.view.value, self.view.value_length = <const uint8_t *>self.value_buffer.buf, self.value_buffer.len
     if type(key) is bytes:
-        self.key_data = <const uint8_t *>PyBytes_AS_STRING(key)
-        self.key_size = PyBytes_GET_SIZE(key)
+        self.view.key = <const uint8_t *>PyBytes_AS_STRING(key)
+        self.view.key_length = PyBytes_GET_SIZE(key)
     elif key is not None:
         _take_buffer(&self.key_buffer, key, "key", "key_serializer")
-        self.key_data, self.key_size = <const uint8_t *>self.key_buffer.buf, self.key_buffer.len
+        self.view.key, self.view.key_length = <const uint8_t *>self.key_buffer.buf, self.key_buffer.len
     if headers is not None:
         self.take_headers(headers)
         header_bytes = self.bound
-    self.bound = record_size_bound(self.key_size, self.value_size, header_bytes, self.header_count)
+    self.bound = record_size_bound(&self.view, header_bytes)
     self.partition = -1
     if partition is not None:
         self.partition = <int32_t>_index(partition, "partition", 0x7fffffff)

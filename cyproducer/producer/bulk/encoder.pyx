@@ -27,7 +27,8 @@ from cyproducer.producer.bulk.columns cimport SEGMENT_FIXED, Segment, segment_ge
 from cyproducer.producer.results.futures cimport Batch
 from cyproducer.producer.session.batch_compressor cimport pack_closed
 from cyproducer.record.encode cimport (
-    RECORD_OVERHEAD_BOUND, HeaderView, fetch_ahead, put_bytes, put_equal_records, put_record_front, record_body_size,
+    RECORD_OVERHEAD_BOUND, HeaderView, RecordView, fetch_ahead, put_bytes, put_equal_records, put_record_front,
+    record_body_size,
 )
 from cyproducer.record.header cimport BATCH_HEADER_BYTES
 from cyproducer.record.varint cimport get_varint, size_of_varint
@@ -401,24 +402,24 @@ cdef class Bulk:
 
     cdef int _send_alone(self, Topic topic) except -1:
         """Sends the current row in a batch of its own, because it does not fit a shared one."""
-        cdef const uint8_t *key = NULL
-        cdef const uint8_t *value = NULL
+        cdef RecordView record
         cdef const uint8_t *section = NULL
-        cdef Py_ssize_t row = self.row, key_size, value_size, section_size
+        cdef Py_ssize_t row = self.row, section_size
         cdef HeaderView *views = NULL
-        cdef int count = 0, status = HAVE_ROOM
+        cdef int status = HAVE_ROOM
         cdef Batch batch
         cdef Extent *extent
         self.rows.seek(row, &self.cursor)
-        key_size = segment_get(self.cursor.key, row - self.cursor.key.start, &key)
-        value_size = segment_get(self.cursor.value, row - self.cursor.value.start, &value)
+        record.key_length = segment_get(self.cursor.key, row - self.cursor.key.start, &record.key)
+        record.value_length = segment_get(self.cursor.value, row - self.cursor.value.start, &record.value)
+        record.header_count = 0
         section_size = segment_get(self.cursor.headers, row - self.cursor.headers.start, &section)
         try:
             if section_size > 1:
-                views = _read_headers(section, section_size, &count)
+                views = _read_headers(section, section_size, &record.header_count)
+            record.headers = views
             batch = self.session.put_alone(
-                topic, self.partition, self._timestamp(), key, key_size, value, value_size, views, count,
-                self.waiter, &status,
+                topic, self.partition, self._timestamp(), &record, self.waiter, &status
             )
         finally:
             free(views)

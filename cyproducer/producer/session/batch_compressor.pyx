@@ -16,7 +16,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from cyproducer.producer.arena.append cimport announce
 from cyproducer.producer.arena.arena cimport LEFT_MAX
-from cyproducer.record.encode cimport HeaderView, put_record, record_size
+from cyproducer.record.encode cimport RecordView, put_record, record_size
 from cyproducer.shm.clock cimport monotonic_ns
 from cyproducer.shm.layout cimport CYP_NONE, CYP_SUBMIT_FULL, CYP_UNIT_BYTES
 from cyproducer.shm.slot cimport sent_is, slot_glance
@@ -89,18 +89,13 @@ cdef int _pack(Session session, uint32_t head, uint32_t generation) except -1:
     return 0
 
 
-cdef object pack_alone(
-    Session session, const uint8_t *key, Py_ssize_t key_size, const uint8_t *value, Py_ssize_t value_size,
-    const HeaderView *headers, int header_count,
-):
+cdef object pack_alone(Session session, const RecordView *record):
     """Returns the compressed bytes of a record that is a batch of its own; None: write it uncompressed.
 
     The GIL may be released, and a signal handler may raise.
     """
-    raw = PyBytes_FromStringAndSize(NULL, record_size(0, 0, key_size, value_size, headers, header_count))
-    put_record(
-        <uint8_t *>PyBytes_AS_STRING(raw), 0, 0, key, key_size, value, value_size, headers, header_count
-    )
+    raw = PyBytes_FromStringAndSize(NULL, record_size(0, 0, record))
+    put_record(<uint8_t *>PyBytes_AS_STRING(raw), 0, 0, record)
     return _compressed(session, raw)
 
 

@@ -7,7 +7,7 @@ from cyproducer.producer.results.futures cimport Batch
 from cyproducer.producer.results.waiter cimport Waiter
 from cyproducer.producer.session.outcome_reader cimport OutcomeReader
 from cyproducer.producer.session.unsent_batches cimport UnsentBatches
-from cyproducer.record.encode cimport HeaderView
+from cyproducer.record.encode cimport RecordView
 from cyproducer.shm.layout cimport cyp_arena_header
 from cyproducer.shm.snapshot cimport SnapshotReader
 
@@ -50,9 +50,7 @@ cdef class Session(OutcomeReader):
         self, Topic topic, int32_t partition, Py_ssize_t bound, int64_t timestamp, object waiter
     ) except -1
     cdef Batch put_alone(
-        self, Topic topic, int32_t partition, int64_t timestamp, const uint8_t *key, Py_ssize_t key_size,
-        const uint8_t *value, Py_ssize_t value_size, const HeaderView *headers, int header_count,
-        object waiter, int *status,
+        self, Topic topic, int32_t partition, int64_t timestamp, const RecordView *record, object waiter, int *status
     )
     cpdef int look(self) except -1
     cdef Waiter take_waiter(self)

@@ -24,6 +24,7 @@ from cyproducer.producer.results.waiter cimport Waiter
 from cyproducer.producer.session.batch_compressor cimport pack_alone, pack_closed
 from cyproducer.producer.session.topic_metadata cimport ENDED
 from cyproducer.producer.session.unsent_batches cimport UnsentBatches, chain_records, revoke
+from cyproducer.record.encode cimport RecordView
 from cyproducer.record.header cimport BATCH_HEADER_BYTES
 from cyproducer.shm.atomics cimport load_acquire, load_acquire32
 from cyproducer.shm.clock cimport monotonic_ns, wake_clear
@@ -200,9 +201,7 @@ cdef class Session(OutcomeReader):
         return status
 
     cdef Batch put_alone(
-        self, Topic topic, int32_t partition, int64_t timestamp, const uint8_t *key, Py_ssize_t key_size,
-        const uint8_t *value, Py_ssize_t value_size, const HeaderView *headers, int header_count,
-        object waiter, int *status,
+        self, Topic topic, int32_t partition, int64_t timestamp, const RecordView *record, object waiter, int *status
     ):
         """Sends a record that fits no shared batch. Sets `status` as make_room; returns the batch if HAVE_ROOM."""
         cdef const uint8_t[::1] packed
@@ -223,17 +222,14 @@ cdef class Session(OutcomeReader):
                 status[0] = NEED_SESSION
                 return None
         # Without free memory the record is tried again later, and compressing it now would be wasted.
-        if self.compress is not None and self.pool.free_bytes > <uint64_t>(key_size + value_size):
-            packed = pack_alone(self, key, key_size, value, value_size, headers, header_count)
+        if self.compress is not None and self.pool.free_bytes > <uint64_t>(record.key_length + record.value_length):
+            packed = pack_alone(self, record)
             if self.sentinel[0] != self.token or partition >= topic.partition_count:
                 status[0] = NEED_SESSION
                 return None
             if packed is not None:
                 data, packed_bytes = &packed[0], packed.shape[0]
-        status[0] = self.write_alone(
-            topic, partition, timestamp, key, key_size, value, value_size, headers, header_count, data, packed_bytes,
-            batch,
-        )
+        status[0] = self.write_alone(topic, partition, timestamp, record, data, packed_bytes, batch)
         self.announce_closed()  # a batch that another thread has closed meanwhile
         if status[0] == NEED_SESSION:
             self.on_control()
