@@ -1,4 +1,4 @@
-"""Build one extension module per ``.pyx`` file. A release build fails if Cython prints performance hints.
+"""Builds one extension module per ``.pyx`` file. A release build fails if Cython prints performance hints.
 
 CYPRODUCER_DEBUG=1        check and count invariants, check bounds, do not optimise
 CYPRODUCER_SANITIZE=a,b   use the compiler's sanitizers (address,undefined); tests/support/sanitized.py runs the result
@@ -50,7 +50,7 @@ if SANITIZE:
 def extensions() -> list[Extension]:
     """Return one extension per ``.pyx`` file. The project's root is the include directory of all of them.
 
-    Ends the build if there is no such file, because the built package could not be imported.
+    End the build if there is no such file, because the built package could not be imported.
     """
     found = []
     for path in sorted(Path("cyproducer").rglob("*.pyx")):
@@ -78,7 +78,7 @@ def extensions() -> list[Extension]:
 def compiled(modules: list[Extension]) -> list[Extension]:
     """Return the modules with their C sources, which Cython writes again where they are out of date.
 
-    Ends the build and removes the written C files if Cython prints performance hints: a call that takes the GIL to
+    End the build and remove the written C files if Cython prints performance hints: a call that takes the GIL to
     check for an exception (about 55 ns each), or a checked index. The messages are read from descriptor 2, because
     child processes print them too.
     """

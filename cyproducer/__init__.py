@@ -1,4 +1,4 @@
-"""One Kafka producer for every Python process on a host."""
+"""Provides the public interface: one Kafka producer for every Python process on a host."""
 
 import importlib
 import sys

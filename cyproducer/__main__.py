@@ -1,4 +1,4 @@
-"""`python -m cyproducer` is the command `cyproducer`."""
+"""Runs the command `cyproducer` for `python -m cyproducer`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Kafka's error codes: name, whether a retry can help, whether metadata must be refreshed, and what happened.
+"""Lists Kafka's error codes: name, whether a retry can help, whether metadata must be refreshed, and what happened.
 
 This is the only table of them in Python. `cyproducer.errors` makes its public classes from it; the protocol, the
 cluster metadata and the sender read it directly. Source of the facts: Kafka's `Errors.java` and the classes of its

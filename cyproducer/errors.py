@@ -1,4 +1,4 @@
-"""The exceptions of this package: one class per Kafka error code, and one per error of the client itself.
+"""Defines the exceptions of this package: one class per Kafka error code, and one per error of the client itself.
 
 Class names follow kafka-python. The classes of Kafka's codes are made from the table in `error_table.py`;
 `errors.pyi` lists them for type checkers and for readers.
@@ -291,7 +291,7 @@ def for_code(code: int, message: str = "", cause: int = 0) -> KafkaError:
     """Return the error of a code (Kafka's, or one of `CLIENT_CODES`) with `message`, or with its default message.
 
     `cause` is Kafka's code of the error that led to this one (0: none): the message and `__cause__` name it.
-    An unknown code gives an `UnknownError` with that code. Raises ValueError for code 0, which means success.
+    An unknown code gives an `UnknownError` with that code. Raise ValueError for code 0, which means success.
     """
     if cause:
         earlier = for_code(cause)

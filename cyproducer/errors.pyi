@@ -1,4 +1,4 @@
-"""Type stub of `cyproducer.errors`. A test compares the classes, their bases and their codes with the module."""
+"""Declares the types of `cyproducer.errors`. A test compares classes, bases and codes with the module."""
 
 from collections.abc import Mapping
 

@@ -19,7 +19,7 @@ def run_sender(
     allow_gids: Iterable[int] = (),
     replace: bool = False,
 ) -> None:
-    """Serves front-ends until a signal that ends it: SIGTERM, SIGINT or SIGHUP drains, a second signal ends at once.
+    """Serve front-ends until a signal that ends it: SIGTERM, SIGINT or SIGHUP drains, a second signal ends at once.
 
     This process becomes the supervisor. It forks the sender, and forks it again if it dies; no record is lost,
     duplicated or reordered by that. With `replace` this build takes over from a running sender in the same way, if the
@@ -30,7 +30,7 @@ def run_sender(
     settings find it. Other users may attach if their uid or one of their gids is named; the directory must be
     accessible to them. The sender stays without front-ends, unless `sender_idle_timeout_ms` is given.
 
-    Raises KafkaConfigurationError for a wrong setting or path, or if the sender to replace has other settings or
+    Raise KafkaConfigurationError for a wrong setting or path, or if the sender to replace has other settings or
     another layout; SenderUnavailableError if another process serves there already; OSError if the socket, the shared
     memory or a process cannot be created.
     """
@@ -89,7 +89,7 @@ def _place(rendezvous: Any, identity: dict[str, Any], path: str | None) -> Any:
 
 
 def _is_served(path: str) -> bool:
-    """Returns whether a process listens at the path."""
+    """Return whether a process listens at the path."""
     with socket_module.socket(socket_module.AF_UNIX, socket_module.SOCK_SEQPACKET) as sock:
         sock.setblocking(False)
         try:

@@ -1,4 +1,4 @@
-"""For the tests of applications: what `unittest.mock` has to know about KafkaProducer.
+"""Describes KafkaProducer to `unittest.mock`, for the tests of applications.
 
 mock reads the arguments of functions that are written in Python only, and the producer's methods are native.
 """
@@ -25,7 +25,7 @@ class KafkaProducerSpec(KafkaProducer):
 
 
 def _in_python(method: Callable[..., Any]) -> Any:
-    """A function in Python with the name, the docstring and the arguments of the method."""
+    """Return a function in Python with the name, the docstring and the arguments of the method."""
 
     @functools.wraps(method)
     def function(*args: Any, **kwargs: Any) -> None:
@@ -35,7 +35,7 @@ def _in_python(method: Callable[..., Any]) -> Any:
     async def coroutine_function(*args: Any, **kwargs: Any) -> None:
         function()
 
-    # What mock puts in the place of a coroutine function can be awaited.
+    # mock replaces a coroutine function with an object that can be awaited.
     made: Any = coroutine_function if method.__name__.endswith("_async") else function
     made.__signature__ = inspect.signature(method)
     return made

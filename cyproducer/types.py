@@ -1,4 +1,4 @@
-"""Small value types of the public interface: the destination of a record, and the places of the rows of an array."""
+"""Defines small value types of the public interface: a record's destination, and the places of the rows of an array."""
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 

@@ -1,4 +1,4 @@
-"""The version of this software. A leaf: the build reads it without importing the package."""
+"""Holds the version of this software. The build reads this file without importing the package."""
 
 __all__ = ["VERSION"]
 

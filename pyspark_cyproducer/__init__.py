@@ -1,4 +1,4 @@
-"""The data source ``cyproducer`` for PySpark, which finds this module without ``register()``.
+"""Defines the data source ``cyproducer`` for PySpark, which finds this module without ``register()``.
 
 PySpark imports every top-level module named ``pyspark_*`` when a session first uses a Python data source. An exception
 during such an import breaks this lookup for the whole session. So this import never raises, even if a package is

@@ -1,1 +1,1 @@
-"""The command ``cyproducer`` and its subcommands."""
+"""Provides the command ``cyproducer`` and its subcommands."""

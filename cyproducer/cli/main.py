@@ -1,4 +1,4 @@
-"""The command `cyproducer`: imports and runs one subcommand."""
+"""Runs the command `cyproducer`: imports and runs one subcommand."""
 
 import argparse
 import importlib

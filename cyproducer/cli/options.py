@@ -14,7 +14,7 @@ _SECRET_FAMILIES = tuple(s.name.rstrip("*").replace("_", ".") for s in SETTINGS 
 
 
 def given_settings(config: str | None, assignments: Iterable[str]) -> dict[str, Any]:
-    """Returns settings by Kafka's own names, under which a number may be given as text.
+    """Return settings by Kafka's own names, under which a number may be given as text.
 
     config        path of a file of `name=value` lines, or None; see _read_config()
     assignments   `name=value` texts of --set, which come after those of the file; none may be a secret
@@ -33,7 +33,7 @@ def given_settings(config: str | None, assignments: Iterable[str]) -> dict[str, 
 
 
 def _assignment(text: str, advice: str) -> tuple[str, str]:
-    """Returns the name in Kafka's spelling, and the value. `advice` is the error's text, which has no value."""
+    """Return the name in Kafka's spelling, and the value. `advice` is the error's text, which has no value."""
     name, separator, value = text.partition("=")
     if not separator or not name.strip():
         raise KafkaConfigurationError(advice)
@@ -41,9 +41,9 @@ def _assignment(text: str, advice: str) -> tuple[str, str]:
 
 
 def _read_config(path: str) -> dict[str, Any]:
-    """Returns the settings in a file of `name=value` lines. Empty lines and lines that begin with # or ! are skipped.
+    """Return the settings in a file of `name=value` lines. Empty lines and lines that begin with # or ! are skipped.
 
-    Raises KafkaConfigurationError if other users may read the file, or a line has another form. The message never
+    Raise KafkaConfigurationError if other users may read the file, or a line has another form. The message never
     contains a value.
     """
     try:

@@ -1,4 +1,4 @@
-"""``cyproducer send TOPIC < lines``: send every line of standard input as a record."""
+"""Sends every line of standard input as a record: ``cyproducer send TOPIC < lines``."""
 
 import argparse
 import sys
@@ -136,7 +136,7 @@ def _header(text: str) -> tuple[str, bytes]:
 
 
 class Lines:
-    """Iterate over a binary stream as (key, value) of each line, without line ends.
+    """Iterates over a binary stream as (key, value) of each line, without line ends.
 
     A line of more than `limit` bytes does not fit into a record: the iterator skips it and returns None.
     """

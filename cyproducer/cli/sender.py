@@ -1,4 +1,4 @@
-"""`cyproducer sender`: run a sender in the foreground."""
+"""Runs a sender in the foreground: `cyproducer sender`."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""`cyproducer status`: show the senders of this user and the failures of ended ones, as tables or as JSON."""
+"""Shows the senders of this user and the failures of ended ones, as tables or as JSON: `cyproducer status`."""
 
 import argparse
 import json

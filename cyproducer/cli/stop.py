@@ -1,4 +1,4 @@
-"""`cyproducer stop`: stop senders of this user after they have delivered their records."""
+"""Stops senders of this user after they have delivered their records: `cyproducer stop`."""
 
 import argparse
 import sys

@@ -1,1 +1,1 @@
-"""Cluster metadata: topics, leaders and epochs, and the rules for refreshing them."""
+"""Keeps the metadata of a cluster: topics, leaders and epochs, and the rules for refreshing them."""

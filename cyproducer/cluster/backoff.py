@@ -1,4 +1,4 @@
-"""Exponential backoff with jitter, computed as in Kafka's clients."""
+"""Computes an exponential backoff with jitter, as Kafka's clients do."""
 
 import random
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Metadata of a cluster (topics, leaders, epochs and brokers) and the times of its refreshes, without sockets.
+"""Keeps a cluster's metadata (topics, leaders, epochs, brokers) and decides when to refresh it, without sockets.
 
 When ``next_request_at()`` is due, the caller sends ``request_body()`` as a Metadata request to any broker. It
 passes the response to ``on_response()``, or calls ``on_failure()`` if there is none. Only one request is in flight
@@ -123,7 +123,7 @@ class ClusterMetadata:
 
     @property
     def bootstrapping(self) -> bool:
-        """True if only the bootstrap servers are known."""
+        """Whether only the bootstrap servers are known."""
         return all(node_id < 0 for node_id in self.brokers)
 
     @property
@@ -186,7 +186,7 @@ class ClusterMetadata:
         """Return the body of the request to send now, and count that request as in flight.
 
         It requests the topics that are new or due for another attempt. If a full refresh is due, it also requests the
-        next topics of all that are in use, the most recently used first. Raises RuntimeError if a request is in flight.
+        next topics of all that are in use, the most recently used first. Raise RuntimeError if a request is in flight.
         """
         if self._in_flight is not None:
             raise RuntimeError("a metadata request is already in flight")
@@ -237,7 +237,7 @@ class ClusterMetadata:
 
         `reliable_epochs`: leader epochs show which of two responses is newer, as those of Metadata v9 do.
 
-        Raises ProtocolError if a partition's number is out of range; then only the failure is noted.
+        Raise ProtocolError if a partition's number is out of range; then only the failure is noted.
         """
         full, names = self._in_flight or (True, ())
         usable = [item for item in body["brokers"] if _is_usable(item)]

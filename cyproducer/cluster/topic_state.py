@@ -1,4 +1,4 @@
-"""The metadata of a topic and its partitions, and the rules for merging a new response into it.
+"""Keeps the metadata of a topic and its partitions, and merges each new response into it.
 
 Source of the rules: Kafka's Metadata.updateLatestMetadata (a leader epoch never goes backwards unless the
 topic was created again) and KIP-516 (topic ids).
@@ -52,7 +52,7 @@ class TopicMetadata:
 
     @property
     def needs_update(self) -> bool:
-        """True if a partition lacks a leader, or has an error that newer metadata may resolve."""
+        """Whether a partition lacks a leader, or has an error that newer metadata may resolve."""
         return any(
             partition.leader_id < 0 or error_of(partition.error_code).refresh_metadata
             for partition in self.usable

@@ -1,1 +1,1 @@
-"""The settings of a producer, and the kinds of values that they accept."""
+"""Defines the settings of a producer, and the kinds of values that they accept."""

@@ -1,6 +1,6 @@
-"""The values that a setting accepts: a text for error messages and a function that returns the canonical value.
+"""Defines the values that a setting accepts: a text for error messages and a function for the canonical value.
 
-Also the rule for valid names of topics.
+It also has the rule for valid names of topics.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Which settings hold a secret, by their names: the one rule for error messages and for the identity of a sender."""
+"""Decides by its name whether a setting holds a secret, for error messages and for the identity of a sender."""
 
 import re
 

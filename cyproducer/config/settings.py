@@ -1,4 +1,4 @@
-"""The settings of a producer: one table of names, defaults and ranges, and the rules between settings.
+"""Defines the settings of a producer: one table of names, defaults and ranges, and the rules between settings.
 
 Names, meanings and defaults are those of Kafka (`ProducerConfig.java`) in snake case. Kafka's dotted names are accepted
 as well. A value must have the exact type. Under Kafka's own spelling (a dotted name, or a single word such as
@@ -461,7 +461,7 @@ class Settings:
     def parse(cls, **given: Any) -> "Settings":
         """Return the settings of keyword arguments (in snake case or Kafka's dotted names), completed with defaults.
 
-        Raises `KafkaConfigurationError` with the setting, its value unless that may be a secret, and the values that
+        Raise `KafkaConfigurationError` with the setting, its value unless that may be a secret, and the values that
         are allowed. The logger `cyproducer` warns of each default that was changed to fit.
         """
         return cls._complete(_parse_each(given), warn=True)
@@ -510,7 +510,7 @@ class Settings:
         return {name: self._sender_value(name) for name in sorted(names)}
 
     def explicit_sender_settings(self) -> dict[str, Any]:
-        """Return the given ones of `sender_settings()`: a sender that `sender` names must have the same values."""
+        """Return the given ones among `sender_settings()`: the sender that `sender` names must have these values."""
         return {name: value for name, value in self.sender_settings().items() if name in self.explicit}
 
     def front_end_settings(self) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""The demo that `cyproducer demo` runs: publish real data, read it back and compare."""
+"""Contains the demo that `cyproducer demo` runs: it publishes real data, reads it back and compares."""

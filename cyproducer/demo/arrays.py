@@ -1,4 +1,4 @@
-"""Send arrays in the demo: a structured array, text as (data, offsets), and an Arrow table."""
+"""Sends arrays in the demo: a structured array, text as (data, offsets), and an Arrow table."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Run the demo from a fresh clone: ``python3 cyproducer/demo/bootstrap.py [arguments of cyproducer demo]``.
+"""Runs the demo from a fresh clone: ``python3 cyproducer/demo/bootstrap.py [arguments of cyproducer demo]``.
 
 The script makes an environment in the user's cache directory, builds the package into it, and replaces itself with
 ``cyproducer demo`` from there. Finished steps are not repeated, so the second run needs no network. The script runs
@@ -61,7 +61,7 @@ def main(arguments: list[str]) -> int:
 
 
 def check_python() -> None:
-    """Check the interpreter, its headers and the compiler. Raises BootstrapError if one is missing or too old."""
+    """Check the interpreter, its headers and the compiler. Raise BootstrapError if one is missing or too old."""
     found = f"Python {sys.version_info[0]}.{sys.version_info[1]}"
     if sys.version_info < PYTHON_MINIMUM:
         wanted = ".".join(map(str, PYTHON_MINIMUM))

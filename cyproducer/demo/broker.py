@@ -1,4 +1,4 @@
-"""The broker of the demo: given brokers, a Kafka node that the demo starts, or librdkafka's mock cluster."""
+"""Provides the broker of the demo: given brokers, a Kafka node that the demo starts, or librdkafka's mock cluster."""
 
 import contextlib
 import os
@@ -43,7 +43,7 @@ class Broker:
 def open_broker(given: str | None, port: int | None, say: Callable[[str], None]) -> Iterator[Broker]:
     """Return the given broker, else a new Kafka node, else (without Java) the mock cluster; stop it at the exit.
 
-    Raises BrokerError (also if nobody listens at the addresses given), DownloadError, KafkaStartError.
+    Raise BrokerError (also if nobody listens at the addresses given), DownloadError, KafkaStartError.
     """
     if given is not None:
         _require_listener(given)
@@ -94,12 +94,12 @@ def _require_free(port: int) -> None:
 
 
 def _require_listener(servers: str) -> None:
-    """Clients of Kafka go on trying where nobody listens, until their request times out."""
+    """Raise BrokerError if nobody listens: Kafka's clients would try to connect until their request times out."""
     complaints = []
     for host, port in _addresses(servers):
         try:
             socket.create_connection((host, port), timeout=_ADMIN_TIMEOUT_S).close()
-        except (OSError, OverflowError, UnicodeError) as error:  # the last two: such a port, such a name
+        except (OSError, OverflowError, UnicodeError) as error:  # the last two: an invalid port, an invalid name
             complaints.append(f"{host}:{port}: {getattr(error, 'strerror', None) or error}")
         else:
             return
@@ -110,7 +110,7 @@ def _require_listener(servers: str) -> None:
 
 
 def _addresses(servers: str) -> list[tuple[str, int]]:
-    """(host, port) of each entry; Kafka's port where there is none."""
+    """Return (host, port) of each entry, with Kafka's default port for an entry without a port."""
     found = (re.fullmatch(r"\[?(.*?)\]?(?::(\d+))?", server.strip()) for server in servers.split(","))
     return [(entry[1], int(entry[2] or 9092)) for entry in found if entry is not None and entry[1]]
 
@@ -119,7 +119,7 @@ def _addresses(servers: str) -> list[tuple[str, int]]:
 def demo_topics(broker: Broker, keep: bool) -> Iterator[dict[str, str]]:
     """Create topics with unique names: {purpose: name}. At the exit, delete them from a given broker, unless `keep`.
 
-    Raises BrokerError if the broker does not answer or refuses.
+    Raise BrokerError if the broker does not answer or refuses.
     """
     stamp = f"cyproducer-demo-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
     names = {topic: f"{stamp}.{topic}" for topic in TOPICS}

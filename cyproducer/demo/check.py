@@ -1,4 +1,4 @@
-"""Read everything back with confluent-kafka's consumer, and compare it with the records that were sent."""
+"""Reads everything back with confluent-kafka's consumer, and compares it with the records that were sent."""
 
 import hashlib
 import json
@@ -58,7 +58,7 @@ class _Lines:
 
 
 class LinesCheck(_Counting):
-    """Check every line of every file: order, header, timestamp, content, and the offsets in the futures."""
+    """Checks every line of every file: order, header, timestamp, content, and the offsets in the futures."""
 
     def __init__(self, topic: str, files: Iterable[SourceFile], placed: dict[bytes, Placed]) -> None:
         super().__init__(topic)
@@ -101,7 +101,7 @@ class LinesCheck(_Counting):
 
 
 class _InOrder(_Counting, Generic[Expected]):
-    """Check that each key has the expected rows in the expected order."""
+    """Checks that each key has the expected rows in the expected order."""
 
     def __init__(self, topic: str, expected: dict[bytes, list[Expected]]) -> None:
         super().__init__(topic)
@@ -128,7 +128,7 @@ class _InOrder(_Counting, Generic[Expected]):
 
 
 class SequenceCheck(_InOrder[Row]):
-    """Check that each key has these rows in this order, at the place that the future gave (if it gave one)."""
+    """Checks that each key has these rows in this order, at the place that the future gave (if it gave one)."""
 
     def __init__(self, topic: str, rows: Iterable[Row]) -> None:
         expected: dict[bytes, list[Row]] = {}
@@ -153,7 +153,7 @@ class SequenceCheck(_InOrder[Row]):
 
 
 class IdentifiersCheck(_InOrder[tuple[bytes, int]]):
-    """Check Spark's counts of identifiers, in the order of the identifiers of each file, with another way of counting.
+    """Checks Spark's counts of the identifiers of each file, in their order, with another way of counting.
 
     `timestamps`: the expected timestamps of the records, by key.
     """

@@ -1,4 +1,4 @@
-"""The demo's input: a tree of source files, with the facts that are compared after reading from Kafka."""
+"""Reads the demo's input: a tree of source files, with the facts that are compared after reading from Kafka."""
 
 import hashlib
 import os
@@ -47,7 +47,7 @@ class SourceFile:
         return os.fsencode(self.name)
 
     def read(self) -> bytes:
-        """Return the content. Raises InputError if it has changed."""
+        """Return the content. Raise InputError if it has changed."""
         data = Path(self.path).read_bytes()
         if content_digest(data) != self.digest:
             raise InputError(f"{self.path} has changed while the demo ran; use a directory that does not change")
@@ -102,7 +102,7 @@ def standard_library() -> Path:
 def read_tree(root: Path, now_ms: int, suffix: str = "", lines_max: int | None = None) -> SourceTree:
     """Read all text files below `root` whose names end with `suffix`; links are not followed.
 
-    With `lines_max`, files beyond that number of lines are left out. Raises InputError if there is no text file.
+    With `lines_max`, files beyond that number of lines are left out. Raise InputError if there is no text file.
     """
     if not root.is_dir():
         raise InputError(f"--input {root}: the directory does not exist")

@@ -1,4 +1,4 @@
-"""``cyproducer demo``: publish real data from many processes, from NumPy and from Spark, and check the result.
+"""Publishes real data from many processes, from NumPy and from Spark, and checks the result: ``cyproducer demo``.
 
 The demo sends the source text of the standard library to Kafka through one sender: its lines from four processes, facts
 about its files as arrays, its identifiers from a Spark job and a streaming query. Then a consumer of another library

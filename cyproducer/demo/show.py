@@ -1,4 +1,4 @@
-"""The output of the demo: lines, a progress line on a terminal, and the table at the end."""
+"""Prints the output of the demo: lines, a progress line on a terminal, and the table at the end."""
 
 import shutil
 import sys
@@ -9,7 +9,7 @@ PLAIN_INTERVAL_S = 5.0
 
 
 class Display:
-    """Print lines on a stream. On a terminal, the last line may be a progress line, which is overwritten."""
+    """Prints lines on a stream. On a terminal, the last line may be a progress line, which is overwritten."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = sys.stdout if stream is None else stream

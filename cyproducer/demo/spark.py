@@ -1,4 +1,4 @@
-"""The PySpark part of the demo, in a separate process: a batch job and a streaming query.
+"""Runs the PySpark part of the demo in a separate process: a batch job and a streaming query.
 
 Both read files, count the identifiers in each file and write the counts with ``format("cyproducer")``. The process
 reads its task as a line of JSON from standard input, reports lines of JSON on standard output, and ends itself and
@@ -125,7 +125,7 @@ class SparkPart:
             self._process.stdin.flush()
 
     def finish(self, tick: Callable[[], None]) -> dict[str, dict[str, Any]]:
-        """Wait for both jobs and return {"batch": {rows, seconds}, "stream": {..., batches}}. Raises SparkError."""
+        """Wait for both jobs and return {"batch": {rows, seconds}, "stream": {..., batches}}. Raise SparkError."""
         deadline = time.monotonic() + _WAIT_S
         while True:
             with self._news:

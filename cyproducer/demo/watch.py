@@ -1,4 +1,4 @@
-"""Observe a run from outside: which processes are connected to the broker, and which senders exist."""
+"""Observes a run from outside: which processes are connected to the broker, and which senders exist."""
 
 import os
 import threading

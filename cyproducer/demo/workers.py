@@ -1,4 +1,4 @@
-"""Send every line of the files with ``send()`` from four processes."""
+"""Sends every line of the files with ``send()`` from four processes."""
 
 import contextlib
 import multiprocessing
@@ -113,7 +113,7 @@ class Workers:
         return sum(self._progress)
 
     def finish(self, tick: Callable[[], None]) -> LinesSent:
-        """Wait for all workers and return their results. Call `tick` several times a second. Raises WorkerError."""
+        """Wait for all workers and return their results. Call `tick` several times a second. Raise WorkerError."""
         while self._waiting:
             ready = wait(list(self._waiting), 0.25)
             for answer in [answer for answer in self._waiting if answer in ready]:

@@ -1,1 +1,1 @@
-"""Run Apache Kafka on this machine, for the demo, the tests and the benchmarks."""
+"""Runs Apache Kafka on this machine, for the demo, the tests and the benchmarks."""

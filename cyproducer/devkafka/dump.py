@@ -1,4 +1,4 @@
-"""Parse the output of Kafka's DumpLogSegments: the content of a partition's log on the broker's disk."""
+"""Parses the output of Kafka's DumpLogSegments: the content of a partition's log on the broker's disk."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -62,7 +62,7 @@ RECORD = re.compile(
 def parse_dump(text: str) -> list[LogBatch]:
     """Return the batches in the output of ``DumpLogSegments --deep-iteration [--print-data-log]``, in order.
 
-    Raises ValueError if a batch or a record cannot be parsed, or if the tool reports a damaged segment.
+    Raise ValueError if a batch or a record cannot be parsed, or if the tool reports a damaged segment.
     """
     batches: list[LogBatch] = []
     for entry in _entries(text.split("\n")):

@@ -1,4 +1,4 @@
-"""Kafka's jars, from which a Kafka node on this machine is started."""
+"""Fetches Kafka's jars, from which a Kafka node on this machine is started."""
 
 from pathlib import Path
 
@@ -18,6 +18,6 @@ ARTIFACTS = (
 def kafka_jars() -> Path:
     """Return the directory with the jars of Kafka 4.3.1. The first call fetches them, which takes half a minute.
 
-    Raises the same errors as `cached_jars`.
+    Raise the same errors as `cached_jars`.
     """
     return cached_jars(f"kafka-{KAFKA_VERSION}", f"Kafka {KAFKA_VERSION} (about 45 MB)", ARTIFACTS)

@@ -1,4 +1,4 @@
-"""Find a Java runtime, and fetch jars from Maven's central repository into the user's cache.
+"""Finds a Java runtime, and fetches jars from Maven's central repository into the user's cache.
 
 The jars are fetched with Maven or with Ivy, which is part of PySpark and is used without importing PySpark.
 """
@@ -49,7 +49,7 @@ def java_version(java: Path) -> int | None:
 def find_java() -> Path:
     """Return the ``java`` executable of ``JAVA_HOME``, else of ``PATH``, with at least version 17.
 
-    Raises JavaMissingError, which names the executables that were found and what to install.
+    Raise JavaMissingError, which names the executables that were found and what to install.
     """
     candidates = []
     if home := os.environ.get("JAVA_HOME"):
@@ -82,7 +82,7 @@ def cached_jars(directory: str, what: str, artifacts: Sequence[Artifact]) -> Pat
     """Return the directory of that name in the cache; the first call fetches the jars into it.
 
     `what` names the jars in messages. If two processes call it at the same time, one fetches and the other waits.
-    An interrupted fetch leaves nothing that a later call could treat as complete. Raises DownloadError or
+    An interrupted fetch leaves nothing that a later call could treat as complete. Raise DownloadError or
     JavaMissingError.
     """
     target = cache_directory() / directory

@@ -1,4 +1,4 @@
-"""Ask a node for its cluster metadata with one Metadata request (version 1) over a blocking socket.
+"""Asks a node for its cluster metadata with one Metadata request (version 1) over a blocking socket.
 
 The result shows whether a started node or a created topic is ready. No Kafka client is needed.
 """
@@ -42,7 +42,7 @@ class _Reader:
 
 
 def ask_metadata(host: str, port: int, topic: str | None = None, timeout: float = 5.0) -> Metadata:
-    """Return the metadata of one node, with the partitions of ``topic`` if given. Raises OSError without a response."""
+    """Return the metadata of one node, with the partitions of ``topic`` if given. Raise OSError without a response."""
     body = struct.pack(">hhih", 3, 1, 1, -1)
     if topic is None:
         body += struct.pack(">i", 0)

@@ -1,4 +1,4 @@
-"""Run Apache Kafka with one node or three nodes on this machine from Python, for the demo and the tests.
+"""Runs Apache Kafka with one node or three nodes on this machine from Python, for the demo and the tests.
 
 Each node is a KRaft broker and controller in one process. It listens on 127.0.0.1, on the same port after each restart.
 ``mock_cluster`` runs librdkafka's mock cluster on a machine without Java.
@@ -215,7 +215,7 @@ class KafkaCluster:
         return self.nodes[number - 1]
 
     def pid(self, number: int = 1) -> int:
-        """Return the process id of a node. Raises ProcessLookupError if it does not run."""
+        """Return the process id of a node. Raise ProcessLookupError if it does not run."""
         pid = self.node(number).pid
         if pid is None:
             raise ProcessLookupError(f"node {number} does not run")
@@ -290,7 +290,7 @@ class KafkaCluster:
             self._await_answer(self.node(number), len(self.nodes))
 
     def metadata(self, topic: str | None = None, number: int = 1) -> Metadata:
-        """Return one node's metadata of the cluster and of a topic. Raises OSError if the node does not answer."""
+        """Return one node's metadata of the cluster and of a topic. Raise OSError if the node does not answer."""
         return ask_metadata(HOST, self.node(number).port, topic)
 
     def create_topic(
@@ -330,7 +330,7 @@ class KafkaCluster:
     ) -> list[LogBatch]:
         """Return all batches of a partition on the disk of its leader (or of ``node``), read by DumpLogSegments.
 
-        The call starts a JVM, which takes about half a second. ``records=True`` fills ``LogBatch.records``. Raises
+        The call starts a JVM, which takes about half a second. ``records=True`` fills ``LogBatch.records``. Raise
         ValueError for a missing partition or a damaged segment.
         """
         segments = self.segments(topic, partition, node=node)
@@ -345,7 +345,7 @@ class KafkaCluster:
     def segments(self, topic: str, partition: int = 0, *, node: int | None = None) -> list[Path]:
         """Return the files of a partition's log on the disk of its leader (or of ``node``), the oldest first.
 
-        Raises ValueError for a missing partition.
+        Raise ValueError for a missing partition.
         """
         if node is None:
             alive = next(n.number for n in self.nodes if n.pid is not None and not n.paused)
@@ -359,7 +359,7 @@ class KafkaCluster:
         return [self._java, *options, *QUIET, "-cp", self._class_path, main, *arguments]
 
     def _tool(self, main: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run one of Kafka's command line tools. Raises KafkaStartError with its output if it fails."""
+        """Run one of Kafka's command line tools. Raise KafkaStartError with its output if it fails."""
         options = (
             *SMALL_JVM,
             "-Dfile.encoding=UTF-8",
@@ -451,7 +451,7 @@ class KafkaCluster:
         )
 
     def _until(self, ready: Callable[[], bool], timeout: float, node: KafkaNode, problem: str) -> None:
-        """Call ``ready`` until it is true. Raises KafkaStartError if the node ends or the timeout expires."""
+        """Call ``ready`` until it returns true. Raise KafkaStartError if the node ends or the timeout expires."""
         deadline = time.monotonic() + timeout
         while True:
             with contextlib.suppress(OSError):
@@ -471,7 +471,7 @@ def mock_cluster(brokers: int = 1) -> Iterator[str]:
     """Run librdkafka's embedded mock cluster in this process and return its bootstrap servers; for use without Java.
 
     The mock cluster checks less than Kafka: no CRC check, every topic exists, no TLS or SASL. It is useful for a first
-    try and for error injection, but proves nothing. Raises RuntimeError if confluent-kafka is missing.
+    try and for error injection, but proves nothing. Raise RuntimeError if confluent-kafka is missing.
     """
     try:
         from confluent_kafka import Producer

@@ -10,16 +10,17 @@ peer has sent in part.
                           with descriptors OUTCOMES (read-only), SNAPSHOT (read-only),
                           WAKE (eventfd that the front-end writes)
                           or {"ok": false, "error": code name, "message"[, "shortage", "limits", "replaceable"]}:
-                          the optional fields if it has too few resources (host/limits.py)
+                          the optional fields if the sender has too few resources (limits.py)
     later, front-end      {"op": "want", "topic": name, "partition": index}
                                                                 requests a wake-up when the snapshot has the topic's
                                                                 metadata, or newer metadata if it lacks the partition
                           {"op": "close"}                       everything is acknowledged: detach
     sender                {"op": "warning", "message"}          for the logger cyproducer.sender
-                          {"op": "ended"}                       an orderly end: it sends no more batches and hangs up
+                          {"op": "ended"}                       the sender ends: it sends no more batches and hangs up
                           {"op": "detached", "message"}         the front-end is detached; the sender continues and may
                                                                 still deliver the batches that it knows
-    A hang-up without either means: sender and supervisor are gone, and unsent batches are the front-end's again.
+    A hang-up without "ended" or "detached" means that sender and supervisor are gone. The front-end then owns its
+    unsent batches again.
     any process           {"op": "status"} -> the status as JSON; {"op": "stop"} -> drain and end
 """
 
@@ -57,7 +58,7 @@ MESSAGE_BYTES_MAX = 1 << 20
 #: Well below net.core.wmem_default, which also limits the size of a message.
 _PIECE_BYTES = 32_768
 DESCRIPTORS_MAX = 8
-# Space for SCM_MAX_FD descriptors and credentials: the kernel would close descriptors without space, see discard().
+# Space for SCM_MAX_FD descriptors and credentials: the kernel closes descriptors that have no space, see discard().
 _SPACE = socket.CMSG_SPACE(253 * 4) + socket.CMSG_SPACE(12)
 _MESSAGES_UNREAD_MAX = 4096
 _UCRED = struct.Struct("3i")
@@ -73,17 +74,17 @@ class TruncatedError(HandshakeError):
 
 
 def encode(message: dict[str, Any]) -> bytes:
-    """Returns the bytes of a message."""
+    """Return the bytes of a message."""
     return _ENCODER.encode(message).encode()
 
 
 def extended(data: bytes, more: dict[str, Any]) -> bytes:
-    """Returns an encoded message with more fields."""
+    """Return an encoded message with more fields."""
     return data[:-1] + b"," + encode(more)[1:]
 
 
 def pieces(rows: Iterable[Any]) -> Iterator[list[Any]]:
-    """Yields the rows in lists that each fit into a message; nothing if there are no rows."""
+    """Yield the rows in lists that each fit into a message; nothing if there are no rows."""
     piece: list[Any] = []
     size = 0
     for row in rows:
@@ -97,15 +98,15 @@ def pieces(rows: Iterable[Any]) -> Iterator[list[Any]]:
 
 
 def send(sock: socket.socket, message: dict[str, Any], fds: tuple[int, ...] | list[int] = ()) -> None:
-    """Sends one message, with descriptors.
+    """Send one message, with descriptors.
 
-    Raises OSError (BlockingIOError if the socket is full), HandshakeError for a message that is too large to be sent.
+    Raise OSError (BlockingIOError if the socket is full), HandshakeError for a message that is too large to be sent.
     """
     send_encoded(sock, encode(message), fds)
 
 
 def send_encoded(sock: socket.socket, data: bytes, fds: tuple[int, ...] | list[int] = ()) -> None:
-    """Sends a message that encode() has made; the rest as send()."""
+    """Send a message that encode() has made; the rest is as in send()."""
     if len(data) > MESSAGE_BYTES_MAX:
         raise HandshakeError(f"the message has {len(data)} bytes, the limit is {MESSAGE_BYTES_MAX}")
     ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
@@ -119,10 +120,10 @@ def send_encoded(sock: socket.socket, data: bytes, fds: tuple[int, ...] | list[i
 
 
 def receive(sock: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
-    """Receives one message: returns (object, descriptors), or (None, []) if the peer has hung up.
+    """Receive one message. Return (object, descriptors), or (None, []) if the peer has hung up.
 
-    The caller owns the descriptors (close-on-exec is set). Closes them and raises HandshakeError if the message is
-    truncated or not a JSON object. Raises OSError as the socket does.
+    The caller owns the descriptors (close-on-exec is set). Close the descriptors and raise
+    HandshakeError if the message is truncated or not a JSON object. Raise OSError as the socket does.
     """
     data, ancillary, flags, _ = sock.recvmsg(MESSAGE_BYTES_MAX, _SPACE, socket.MSG_CMSG_CLOEXEC)
     fds = _descriptors(ancillary)
@@ -134,13 +135,13 @@ def receive(sock: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
 
 
 def receive_into(sock: Any, fds: Descriptors) -> dict[str, Any] | None:
-    """Receives as receive() does, where signal handlers may raise at any time: `fds` owns what comes in all cases."""
+    """Receive as receive() does, where signal handlers may raise at any time: `fds` always owns what is received."""
     data, flags = fds.receive(sock, MESSAGE_BYTES_MAX)
     return _decoded(data, flags, fds.count)
 
 
 def _decoded(data: bytes, flags: int, fd_count: int) -> dict[str, Any] | None:
-    """Returns the object of a message; None for the end of the connection."""
+    """Return the object of a message; None for the end of the connection."""
     if flags & (socket.MSG_CTRUNC | socket.MSG_TRUNC):
         raise TruncatedError("the message was truncated: it is too large, or no file descriptor is free")
     if fd_count > DESCRIPTORS_MAX:
@@ -159,7 +160,7 @@ def _decoded(data: bytes, flags: int, fd_count: int) -> dict[str, Any] | None:
 
 
 def discard(fds: list[int]) -> None:
-    """Closes descriptors that the peer has sent, without waiting.
+    """Close descriptors that the peer has sent, without waiting.
 
     close() may take as long as the peer chooses, for example for a socket that lingers or for a file on a file system
     that the peer serves. So another thread closes descriptors of unexpected kinds.
@@ -191,7 +192,7 @@ def _closes_at_once(fd: int) -> bool:
 
 
 def drain(sock: socket.socket) -> None:
-    """Ends a connection for all processes that hold it, and discards its unread messages.
+    """End a connection for all processes that hold it, and discard its unread messages.
 
     Otherwise close() of its last descriptor would also close the descriptors in these messages, see discard().
     """
@@ -218,7 +219,7 @@ def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
 
 
 def peek(sock: socket.socket) -> dict[str, Any] | None:
-    """Returns the next message of a non-blocking socket and leaves it there; None without a valid message."""
+    """Return the next message of a non-blocking socket and leave it there; None without a valid message."""
     try:
         message = json.loads(sock.recv(MESSAGE_BYTES_MAX, socket.MSG_PEEK))
     except (OSError, ValueError, RecursionError):
@@ -227,7 +228,7 @@ def peek(sock: socket.socket) -> dict[str, Any] | None:
 
 
 def peer_credentials(sock: socket.socket) -> tuple[int, int, int]:
-    """Returns (pid, uid, gid) of the process that connected, from the kernel.
+    """Return (pid, uid, gid) of the process that connected, from the kernel.
 
     The pid is 0 if its PID namespace is not visible from this process.
     """

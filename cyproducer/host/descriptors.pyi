@@ -1,4 +1,4 @@
-"""Types of descriptors.pyx, the owners of descriptors."""
+"""Declares the types of descriptors.pyx, which owns descriptors."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar

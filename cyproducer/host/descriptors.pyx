@@ -1,8 +1,8 @@
 """Owns descriptors so that they are closed in all cases, also if a signal handler raises an exception.
 
 Such an exception can come between any two steps of Python code, so also between the call that creates a descriptor and
-the assignment of its number. Here no Python code runs between the two, and the owner closes the descriptor when it is
-deallocated.
+the assignment of its number. In this module no Python code runs between the two, and the owner closes the
+descriptor when it is deallocated.
 """
 
 import os
@@ -36,17 +36,17 @@ cdef class Descriptors:
         self.count = 0
 
     def close(self):
-        """Closes the descriptors that it still owns. A second call does nothing."""
+        """Close the descriptors that it still owns. A second call does nothing."""
         self._close()
 
     def add_pidfd(self, int pid):
-        """Adds a pidfd of a process. Raises OSError, and ValueError if it owns descriptors already."""
+        """Add a pidfd of a process. Raise OSError, and ValueError if it owns descriptors already."""
         self._check_empty()
         self.fds[self.count] = os.pidfd_open(pid)
         self.count += 1
 
     def receive(self, object sock, Py_ssize_t size):
-        """Receives one message, adds its descriptors and returns (data, flags). Raises errors of recvmsg()."""
+        """Receive one message, add its descriptors and return (data, flags). Raise errors of recvmsg()."""
         cdef Py_ssize_t at, width
         cdef bytes payload
         cdef const char *number
@@ -63,13 +63,13 @@ cdef class Descriptors:
         return data, flags
 
     def __getitem__(self, int at):
-        """Returns the number of a descriptor, which this object still owns."""
+        """Return the number of a descriptor, which this object still owns."""
         if not 0 <= at < self.count:
             raise IndexError(at)
         return self.fds[at]
 
     def give(self, int at, object taker, *arguments):
-        """Returns `taker(descriptor, *arguments)`. The taker must be compiled code that owns the descriptor at once."""
+        """Return `taker(descriptor, *arguments)`. The taker must be compiled code that owns the descriptor at once."""
         cdef int fd
         if not 0 <= at < self.count:
             raise IndexError(at)
@@ -98,24 +98,24 @@ cdef class WakePair:
             close(self.sender_wake_fd)
 
     def hold_wake(self, object sock):
-        """Takes the descriptor over from a socket."""
+        """Take the descriptor over from a socket."""
         self.wake_fd = sock.detach()
 
     def hold_sender_wake(self, Descriptors descriptors, int at):
-        """Takes one of `descriptors` over."""
+        """Take one of `descriptors` over."""
         if not 0 <= at < descriptors.count:
             raise IndexError(at)
         self.sender_wake_fd, descriptors.fds[at] = descriptors.fds[at], -1
 
     def drop_wake(self, bint still):
-        """Forgets the descriptor. Closes it if `still`: its number still refers to the same file."""
+        """Forget the descriptor. Close it if `still` is true: its number still refers to the same file."""
         cdef int fd = self.wake_fd
         self.wake_fd = -1
         if still and fd >= 0:
             close(fd)
 
     def drop_sender_wake(self, bint still):
-        """Forgets the sender's descriptor; the rest as drop_wake()."""
+        """Forget the sender's descriptor; the rest is as in drop_wake()."""
         cdef int fd = self.sender_wake_fd
         self.sender_wake_fd = -1
         if still and fd >= 0:

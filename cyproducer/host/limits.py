@@ -31,17 +31,17 @@ _SHORTAGES = {
 
 
 def current() -> dict[str, int]:
-    """Returns the limits in force for this process (the soft limits); -1: no limit."""
+    """Return the limits in force for this process (the soft limits); -1: no limit."""
     return {name: resource.getrlimit(number)[0] for name, number in _LIMITS.items()}
 
 
 def reachable() -> dict[str, int]:
-    """Returns the limits that a sender started by this process has at least (the hard limits); -1: no limit."""
+    """Return the limits that a sender started by this process has at least (the hard limits); -1: no limit."""
     return {name: resource.getrlimit(number)[1] for name, number in _LIMITS.items()}
 
 
 def shortage_of(error: BaseException) -> str:
-    """Returns the limited resource that an error reports as short: "descriptors", "memory", "file size"; else ""."""
+    """Return the limited resource that an error reports as short: "descriptors", "memory", "file size"; else ""."""
     if isinstance(error, TruncatedError):
         return "descriptors"
     if isinstance(error, MemoryError):
@@ -52,16 +52,16 @@ def shortage_of(error: BaseException) -> str:
 
 
 def describe(shortage: str, limits: Mapping[str, Any]) -> str:
-    """Returns the limits that exist for a short resource, as text for a message: "RLIMIT_AS=4294967296"."""
+    """Return the limits that exist for a short resource, as text for a message: "RLIMIT_AS=4294967296"."""
     names = [name for name in _OF_SHORTAGE.get(shortage, ()) if limits.get(name, -1) != resource.RLIM_INFINITY]
     return ", ".join(f"{name}={limits[name]}" for name in names)
 
 
 def are_higher(limits: Any, others: Any, shortage: str = "") -> bool:
-    """Returns whether none of `limits` is lower than in `others` and one, of those for `shortage`, is higher.
+    """Return whether none of `limits` is lower than in `others` and at least one of those for `shortage` is higher.
 
     This is a strict order, so processes that replace only senders with lower limits cannot replace each other for ever.
-    Returns False for invalid values, since they may come from another process.
+    Return False for invalid values, since they may come from another process.
     """
     if not _are_limits(limits) or not _are_limits(others):
         return False

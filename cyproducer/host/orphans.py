@@ -2,7 +2,7 @@
 
 When the process that started a supervisor has ended, the kernel makes the supervisor a child of PID 1 of its PID
 namespace, or of the nearest ancestor that is a child subreaper (prctl(2)). In a container without an init process this
-may be an application. It does not know of this child, so each ended sender would leave a zombie.
+may be an application. The application does not know of this child, so each ended sender would leave a zombie.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ _NAMES = frozenset({"cyp-supervisor", "cyp-sender", "cyp-resolver"})
 
 
 def reap_orphans() -> None:
-    """Reaps the ended senders and supervisors of this process if it gets orphans as children; no other child."""
+    """Reap the ended senders and supervisors of this process if it gets orphans as children; no other child."""
     if os.getpid() != 1 and not is_subreaper():
         return
     try:
@@ -31,7 +31,7 @@ def reap_orphans() -> None:
 
 
 def _children() -> list[int]:
-    """Returns the children of all threads; all processes if the kernel has no CONFIG_PROC_CHILDREN."""
+    """Return the children of all threads; all processes if the kernel has no CONFIG_PROC_CHILDREN."""
     found: list[int] = []
     for thread in os.listdir("/proc/self/task"):
         try:

@@ -13,9 +13,9 @@ _LONGEST_S = 1_000_000.0  # poll() takes its milliseconds as an int of 32 bits
 
 
 def wait_readable(fds: list[int], timeout: float | None) -> list[int]:
-    """Returns the descriptors of `fds` that are readable or hung up; waits up to `timeout` seconds (None: for ever).
+    """Return the descriptors of `fds` that are readable or hung up; wait up to `timeout` seconds (None: for ever).
 
-    Returns an empty list when the time is over, or after eleven days: a caller with a longer timeout checks the clock
+    Return an empty list when the time is over, or after eleven days: a caller with a longer timeout checks the clock
     and waits again. Signals are handled during the wait; an exception of a handler (KeyboardInterrupt) propagates.
     """
     if timeout is not None:
@@ -34,7 +34,7 @@ def wait_readable(fds: list[int], timeout: float | None) -> list[int]:
 
 
 def is_patched() -> bool:
-    """Returns whether a native poll() would block other greenlets."""
+    """Return whether a native poll() would block other greenlets."""
     return _patched_by_gevent() or _patched_by_eventlet()
 
 

@@ -25,7 +25,7 @@ cdef enum:
 
 
 def process_environment():
-    """Returns what decides which sender serves this process, as a tuple.
+    """Return the properties that decide which sender serves this process, as a tuple.
 
     (effective uid; inodes of the PID, time, network, mount and cgroup namespaces; (device, inode) of the root
     directory; text of /proc/self/cgroup; environment variable CYPRODUCER_RUNTIME_DIR or None). A number that cannot be
@@ -42,7 +42,7 @@ def process_environment():
 
 
 cpdef unsigned long long time_namespace():
-    """Returns the inode of the time namespace; 0 if it cannot be read.
+    """Return the inode of the time namespace; 0 if it cannot be read.
 
     Clocks of different time namespaces must not be compared.
     """
@@ -50,7 +50,7 @@ cpdef unsigned long long time_namespace():
 
 
 cpdef unsigned long long network_namespace():
-    """Returns the inode of the calling thread's network namespace; 0 if it cannot be read.
+    """Return the inode of the calling thread's network namespace; 0 if it cannot be read.
 
     In different network namespaces one address may lead to different brokers.
     """
@@ -58,7 +58,7 @@ cpdef unsigned long long network_namespace():
 
 
 def is_subreaper():
-    """Returns whether the kernel makes orphaned descendants children of this process (PR_SET_CHILD_SUBREAPER)."""
+    """Return whether the kernel makes orphaned descendants children of this process (PR_SET_CHILD_SUBREAPER)."""
     cdef int value = 0
     return prctl(PR_GET_CHILD_SUBREAPER, &value, 0, 0, 0) == 0 and value != 0
 

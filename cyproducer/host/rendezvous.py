@@ -81,7 +81,7 @@ class ProcessEnvironment(NamedTuple):
 
     @classmethod
     def of(cls, where: tuple[Any, ...]) -> "ProcessEnvironment":
-        """Returns the environment from the result of process_environment()."""
+        """Return the environment from the result of process_environment()."""
         return cls(*where[: len(cls._fields)])
 
 
@@ -122,10 +122,10 @@ class Rendezvous(NamedTuple):
 
 
 def runtime_directory(make: bool = True) -> str:
-    """Returns the directory for this user's sockets, and creates it if it is missing and `make` is true.
+    """Return the directory for this user's sockets, and create it if it is missing and `make` is true.
 
     It is CYPRODUCER_RUNTIME_DIR, or the first of default_directories() that can be used. It belongs to the effective
-    user and has mode 0700. Raises RendezvousError if there is none, also if it is missing and `make` is false.
+    user and has mode 0700. Raise RendezvousError if there is none, also if it is missing and `make` is false.
     """
     uid = os.geteuid()
     explicit = os.environ.get(_VARIABLE, "")
@@ -149,7 +149,7 @@ def runtime_directory(make: bool = True) -> str:
 
 
 def default_directories(uid: int) -> list[str]:
-    """Returns where the directory of a user may be without CYPRODUCER_RUNTIME_DIR, in the order of preference.
+    """Return where the directory of a user may be without CYPRODUCER_RUNTIME_DIR, in the order of preference.
 
     It does not depend on other environment variables or a login: all processes of the user, from a service, cron or a
     shell, must find the same directory. /run/user/UID exists only while the user is logged in, so it is the last: it is
@@ -159,9 +159,9 @@ def default_directories(uid: int) -> list[str]:
 
 
 def existing_directories() -> list[str]:
-    """Returns the existing runtime directories of this user, the preferred one first. Creates and changes none.
+    """Return the existing runtime directories of this user, the preferred one first. Create and change none.
 
-    Raises RendezvousError if CYPRODUCER_RUNTIME_DIR names one that cannot be used.
+    Raise RendezvousError if CYPRODUCER_RUNTIME_DIR names one that cannot be used.
     """
     uid = os.geteuid()
     explicit = os.environ.get(_VARIABLE, "")
@@ -177,13 +177,13 @@ def existing_directories() -> list[str]:
 
 
 def searched_directories() -> list[str]:
-    """Returns the directories in which senders of this user are searched, existing or not."""
+    """Return the directories in which senders of this user are searched, existing or not."""
     explicit = os.environ.get(_VARIABLE, "")
     return [os.path.abspath(explicit)] if explicit else default_directories(os.geteuid())
 
 
 def _ensure_private(path: str, uid: int, make: bool, default: bool) -> str:
-    """Creates the directory if it is missing and `make` is true; returns what is wrong with it, or ""."""
+    """Create the directory if it is missing and `make` is true; return what is wrong with it, or ""."""
     if not make and not os.path.lexists(path) and os.path.isdir(os.path.dirname(path)):
         raise RendezvousError(f"{path}: it does not exist yet")
     if len(os.fsencode(path)) + 1 + _NAME_LENGTH + len(_SOCKET_SUFFIX) > SOCKET_PATH_BYTES_MAX:
@@ -198,7 +198,7 @@ def _ensure_private(path: str, uid: int, make: bool, default: bool) -> str:
 
 
 def _why_not_private(path: str, uid: int, default: bool) -> str:
-    """Returns why a directory may not be used; "" if it may. Corrects the mode of a default one that is this user's."""
+    """Return why a directory may not be used; "" if it may. Correct the mode of a default directory of this user."""
     try:
         status = os.lstat(path)
         if not stat.S_ISDIR(status.st_mode):
@@ -211,7 +211,7 @@ def _why_not_private(path: str, uid: int, default: bool) -> str:
                 return f"{problem}; use another directory"
         if stat.S_IMODE(status.st_mode) != 0o700:
             if not default:
-                # Does not advise "chmod": the directory may be /tmp, which other users need.
+                # Do not advise "chmod": the directory may be /tmp, which other users need.
                 mode = stat.S_IMODE(status.st_mode)
                 return (
                     f"its mode is {mode:04o}, but only 0700 keeps other users from the senders' files. Use a separate "
@@ -226,7 +226,7 @@ def _why_not_private(path: str, uid: int, default: bool) -> str:
 
 
 def _is_ours(path: str, uid: int) -> bool:
-    """Returns whether only this user and root can have put files into a default directory."""
+    """Return whether only this user and root can have put files into a default directory."""
     try:
         status = os.lstat(path)
         ours = stat.S_ISDIR(status.st_mode) and status.st_uid == uid and not status.st_mode & 0o022
@@ -236,12 +236,12 @@ def _is_ours(path: str, uid: int) -> bool:
 
 
 def private_directory(path: str) -> str:
-    """Creates a runtime directory again if it is missing; returns what is wrong with it, or ""."""
+    """Create a runtime directory again if it is missing; return what is wrong with it, or ""."""
     return _ensure_private(path, os.geteuid(), make=True, default=False)
 
 
 def open_private(path: str, flags: int) -> int:
-    """Opens or creates a file of the runtime directory with mode 0600, independent of the umask."""
+    """Open or create a file of the runtime directory with mode 0600, independent of the umask."""
     fd = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     if stat.S_IMODE(os.fstat(fd).st_mode) != 0o600:
         os.fchmod(fd, 0o600)
@@ -249,7 +249,7 @@ def open_private(path: str, flags: int) -> int:
 
 
 def cgroup_name(cgroup: str) -> str:
-    """Returns the cgroups from the text of /proc/self/cgroup whose members share a sender: paths, or an empty string.
+    """Return the cgroups from the text of /proc/self/cgroup whose members share a sender: paths, or an empty string.
 
     A sender stays in the cgroup of the process that started it. If that cgroup is killed, frozen or limited (a systemd
     service or scope, a Slurm step, a container), so is the sender. So processes of other cgroups must not depend on it.
@@ -266,7 +266,7 @@ def cgroup_name(cgroup: str) -> str:
 
 
 def public_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings that distinguish senders, without secrets."""
+    """Return the settings that distinguish senders, without secrets."""
     return {
         name: value
         for name, value in sorted(settings.items())
@@ -275,14 +275,14 @@ def public_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def current_environment() -> ProcessEnvironment:
-    """Returns the present environment of this process."""
+    """Return the present environment of this process."""
     return ProcessEnvironment.of(process_environment())
 
 
 def identity(
     layout_version: int, settings: Mapping[str, Any], where: ProcessEnvironment | None = None
 ) -> dict[str, Any]:
-    """Returns everything that decides which sender serves a process (`where` None: this one), for JSON."""
+    """Return everything that decides which sender serves a process (`where` None: this one), for JSON."""
     where = where or current_environment()
     return {
         "layout": layout_version,
@@ -299,22 +299,22 @@ def identity(
 
 
 def of_sender(directory: str, description: Mapping[str, Any]) -> Rendezvous:
-    """Returns the files of the sender with this identity(), in a runtime directory."""
+    """Return the files of the sender with this identity(), in a runtime directory."""
     canonical = json.dumps(description, sort_keys=True, separators=(",", ":"))
     stem = os.path.join(directory, _short_name(canonical.encode()))
     return Rendezvous(stem, stem + _SOCKET_SUFFIX, stem + ".json")
 
 
 def places_in_use(description: Mapping[str, Any]) -> list[Rendezvous]:
-    """Returns the files of the sender with this identity(), in each runtime directory that has its socket."""
+    """Return the files of the sender with this identity(), in each runtime directory that has its socket."""
     places = [of_sender(directory, description) for directory in existing_directories()]
     return [place for place in places if os.path.lexists(place.socket)]
 
 
 def at_socket(path: str, directory: str) -> Rendezvous:
-    """Returns the files of a sender with a chosen socket path; description and ledger are in `directory`.
+    """Return the files of a sender with a chosen socket path; description and ledger are in `directory`.
 
-    Raises RendezvousError if the path is too long for a socket.
+    Raise RendezvousError if the path is too long for a socket.
     """
     path = os.path.abspath(path)
     if len(os.fsencode(path)) > SOCKET_PATH_BYTES_MAX:
@@ -330,7 +330,7 @@ def _short_name(data: bytes) -> str:
 
 
 def senders_in(directory: str) -> list[dict[str, Any]]:
-    """Returns the descriptions of the senders of a runtime directory; killed senders may be among them."""
+    """Return the descriptions of the senders of a runtime directory; killed senders may be among them."""
     found = []
     try:
         names = sorted(os.listdir(directory))

@@ -14,7 +14,7 @@ _LINKS_MAX = 40  # the limit of the kernel
 
 
 def why_untrusted(path: str, listener: int, user: int) -> str:
-    """Returns why `user` must not trust a listener with uid `listener` at `path`; "" if it may.
+    """Return why `user` must not trust a listener with uid `listener` at `path`; "" if it may.
 
     Each directory of the path must belong to root or one of the two users, and no other user may write to it. An
     exception is a directory with the sticky bit that every user may write to (/tmp): there, an entry must belong to

@@ -19,12 +19,12 @@ _TEXTS = ("app", "topic", "cause")
 
 
 def encode(about: dict[str, Any], rows: list[dict[str, Any]]) -> bytes:
-    """Returns the file's content: `about` the sender and the ledger's rows of the last day, bounded in size."""
+    """Return the file's content: `about` the sender and the ledger's rows of the last day, bounded in size."""
     return json.dumps({**about, "rows": _of_the_last_day(rows)}).encode()
 
 
 def write(path: str, data: bytes) -> None:
-    """Writes the file completely or not at all. Raises OSError."""
+    """Write the file completely or not at all. Raise OSError."""
     temporary = f"{path}.{os.getpid()}"
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
@@ -40,7 +40,7 @@ def write(path: str, data: bytes) -> None:
 
 
 def read(path: str) -> dict[str, Any] | None:
-    """Returns what encode() has written, with the rows of the last day; None if there is no such row or file."""
+    """Return what encode() has written, with the rows of the last day; None if there is no such row or file."""
     try:
         with open(path, "rb") as file:
             found = json.loads(file.read(_BYTES_MAX))

@@ -1,7 +1,7 @@
 """Counts records that could not be delivered, by application, topic and cause.
 
-An error must not vanish if the application does not read its future. So it is counted here and shown by
-`cyproducer status`, and from time to time the attached front-ends get a warning.
+An error must be visible even if the application does not read its future. So it is counted here, `cyproducer status`
+shows it, and from time to time the attached front-ends get a warning.
 """
 
 from typing import Any, NamedTuple
@@ -38,7 +38,7 @@ class Ledger:
         self._has_unreported = False
 
     def add(self, app: str, topic: str, cause: str, count: int, when: float) -> None:
-        """Adds `count` failed records. `when` is in seconds since 1970; it is only displayed."""
+        """Add `count` failed records. `when` is in seconds since 1970; it is only displayed."""
         key = (app, topic, cause)
         if key not in self._rows and len(self._rows) >= ROWS_MAX:
             key = _OTHER
@@ -50,18 +50,18 @@ class Ledger:
         self._has_unreported = True
 
     def has(self, row: dict[str, Any]) -> bool:
-        """Returns whether there is a row of the same application, topic and cause."""
+        """Return whether there is a row of the same application, topic and cause."""
         return (row["app"], row["topic"], row["cause"]) in self._rows
 
     def restore(self, row: dict[str, Any]) -> None:
-        """Takes over a row of another ledger's rows(), which has given the warnings for it."""
+        """Take over a row of another ledger's rows(), which has given the warnings for it."""
         kept = _Row(row["first"])
         kept.count = kept.reported = row["count"]
         kept.last = row["last"]
         self._rows[row["app"], row["topic"], row["cause"]] = kept
 
     def rows(self) -> list[dict[str, Any]]:
-        """Returns every row as `{app, topic, cause, count, first, last}`, the latest failure first."""
+        """Return every row as `{app, topic, cause, count, first, last}`, the latest failure first."""
         ordered = sorted(self._rows.items(), key=lambda item: -item[1].last)
         return [
             {
@@ -76,14 +76,14 @@ class Ledger:
         ]
 
     def next_warning_in(self, now: float) -> float | None:
-        """Returns seconds until warnings() has something to return; None: never. `now` is as there."""
+        """Return seconds until warnings() has something to return; None: never. `now` is as in warnings()."""
         if not self._has_unreported:
             return None
         waits = [row.reported_at + WARNING_INTERVAL_S - now for row in self._rows.values() if row.count > row.reported]
         return max(0.0, min(waits)) if waits else None
 
     def warnings(self, now: float) -> list[Notice]:
-        """Returns the warnings that are due: for each row the first failure at once, then at most one text a minute.
+        """Return the warnings that are due: for each row the first failure at once, then at most one text a minute.
 
         `now` is in seconds of a monotonic clock.
         """

@@ -11,12 +11,12 @@ _LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "WARN": 30, "ERROR": 40, "CRI
 
 
 def level_of(text: str | None) -> int:
-    """Returns the level that CYPRODUCER_LOG names, in upper or lower case; INFO if it names none."""
+    """Return the level that CYPRODUCER_LOG names, in upper or lower case; INFO if it names none."""
     return _LEVELS.get((text or "").strip().upper(), logging.INFO)
 
 
 def fields(**values: object) -> dict[str, object]:
-    """Returns the `extra` argument of a log call that adds fields to its line."""
+    """Return the `extra` argument of a log call that adds fields to its line."""
     return {"fields": values}
 
 

@@ -21,9 +21,9 @@ _PAUSE_S = 0.02
 
 
 def senders() -> list[str]:
-    """Returns the sockets of the senders described in this user's runtime directories, whether they live or not.
+    """Return the sockets of the senders described in this user's runtime directories, whether they live or not.
 
-    Creates no directory. Raises SenderUnavailableError if CYPRODUCER_RUNTIME_DIR names one that cannot be used.
+    Create no directory. Raise SenderUnavailableError if CYPRODUCER_RUNTIME_DIR names one that cannot be used.
     """
     return [description["socket"] for directory in _directories() for description in senders_in(directory)]
 
@@ -36,7 +36,7 @@ def _directories() -> list[str]:
 
 
 def status(path: str | None = None, timeout: float = _ANSWER_S) -> list[dict[str, Any]]:
-    """Returns the status of every living sender of this user, or of the one at `path`.
+    """Return the status of every living sender of this user, or of the one at `path`.
 
     The result is a list of `{socket, version, log, cluster_id, bootstrap_servers, sender_pid, supervisor_pid,
     started_at, restarts, totals_since, front_ends: [{attach_id, pid, uid, app, buffer_memory, buffer_in_use,
@@ -48,7 +48,7 @@ def status(path: str | None = None, timeout: float = _ANSWER_S) -> list[dict[str
     the totals of a sender that was killed are lost. `log` is a path, or None for standard error. `cluster_id` is None
     until a broker has reported it. A sender without a supervisor has `supervisor_pid` None and `restarts` 0.
 
-    Raises SenderUnavailableError if there is no sender at `path`, or if a sender that accepted the connection does not
+    Raise SenderUnavailableError if there is no sender at `path`, or if a sender that accepted the connection does not
     answer within `timeout` seconds.
     """
     if path is not None:
@@ -63,10 +63,10 @@ def status(path: str | None = None, timeout: float = _ANSWER_S) -> list[dict[str
 
 
 def ended_with_failures() -> list[dict[str, Any]]:
-    """Returns what ended senders of this user could not deliver in the last day.
+    """Return what ended senders of this user could not deliver in the last day.
 
     The result is a list of `{socket, version, log, bootstrap_servers, pid, ledger}`, the latest failure first. `ledger`
-    is as in status(). A living sender reports its failures in its status. Raises SenderUnavailableError as senders()
+    is as in status(). A living sender reports its failures in its status. Raise SenderUnavailableError as senders()
     does.
     """
     found = []
@@ -94,9 +94,9 @@ def _is_served(path: str) -> bool:
 
 
 def stop(path: str, timeout: float | None = None) -> None:
-    """Stops the sender at `path`: it drains and ends. Waits for its end, at most `timeout` seconds (None: no limit).
+    """Stop the sender at `path`: it drains and ends. Wait for its end, at most `timeout` seconds (None: no limit).
 
-    Raises SenderUnavailableError if there is no sender, if it refuses, or if it has not ended in time.
+    Raise SenderUnavailableError if there is no sender, if it refuses, or if it has not ended in time.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     sock, answer, _ = _request(path, {"op": "stop"}, _ANSWER_S)
@@ -139,9 +139,9 @@ def _connect(path: str) -> socket.socket:
 def _request(
     path: str, message: dict[str, Any], timeout: float
 ) -> tuple[socket.socket, dict[str, Any] | None, list[int]]:
-    """Sends a request and returns (connection, answer, descriptors), which the caller owns.
+    """Send a request and return (connection, answer, descriptors), which the caller owns.
 
-    The answer is None if the sender is ending and no other sender follows. Raises _NoListenerError if no process
+    The answer is None if the sender is ending and no other sender follows. Raise _NoListenerError if no process
     listens at the first attempt.
     """
     give_up = time.monotonic() + _RETRY_S

@@ -1,1 +1,1 @@
-"""Kafka's wire protocol as tables of fields, without sockets."""
+"""Encodes and decodes the messages of Kafka's protocol with tables of fields, without sockets."""

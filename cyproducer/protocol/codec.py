@@ -1,4 +1,4 @@
-"""Encode and decode whole requests and responses: frame, header and body.
+"""Encodes and decodes whole requests and responses: frame, header and body.
 
 Request headers are v1, or v2 (with tagged fields) if the message is flexible; the client id has an int16 length in
 both. Response headers are v0, or v1 (with tagged fields) if the message is flexible. ApiVersions responses always have
@@ -16,7 +16,7 @@ CLIENT_ID = String(nullable=True)
 
 
 def table_of(tables: Mapping[int, Message], api_key: int, api_version: int) -> Message:
-    """Return the table of a message. Raises ProtocolError if the tables lack the API or the version."""
+    """Return the table of a message. Raise ProtocolError if the tables lack the API or the version."""
     message = tables.get(api_key)
     if message is None:
         raise ProtocolError(f"API key {api_key} is not in the tables")
@@ -37,7 +37,7 @@ def framed(out: bytearray) -> bytes:
 
 
 def encode_body(out: bytearray, message: Message, version: int, body: Mapping[str, Any]) -> None:
-    """Append the body of a message to `out`. Raises ProtocolError with the path of the field."""
+    """Append the body of a message to `out`. Raise ProtocolError with the path of the field."""
     try:
         schema(message.name, version).encode(out, body)
     except ProtocolError as error:

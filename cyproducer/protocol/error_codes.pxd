@@ -1,4 +1,4 @@
-"""Kafka's error codes for native code: the numbers of cyproducer/error_table.py, which a style test compares."""
+"""Declares Kafka's error codes for native code. A style test compares them with cyproducer/error_table.py."""
 
 
 cdef enum ErrorCode:

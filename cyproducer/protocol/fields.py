@@ -1,4 +1,4 @@
-"""Encode and decode the types of Kafka's protocol: primitive types, arrays, structs and tagged fields.
+"""Encodes and decodes the types of Kafka's protocol: primitive types, arrays, structs and tagged fields.
 
 Every decoder checks its bounds before it reads, and every encoder checks the range before it writes. For any input,
 the only exception is ``ProtocolError``, which names the field. Source of the layouts: the "Protocol Primitive Types"
@@ -50,7 +50,7 @@ class Reader:
         return self.end - self.position
 
     def take(self, count: int) -> bytes:
-        """Return the next `count` bytes. Raises ProtocolError if fewer are left."""
+        """Return the next `count` bytes. Raise ProtocolError if fewer are left."""
         start = self.position
         if count > self.end - start:
             raise ProtocolError(f"needs {count} bytes, {self.end - start} left")
@@ -321,7 +321,7 @@ class Struct(Type):
 
     @staticmethod
     def encode_member(out: bytearray, member: Member, value: Mapping[str, Any]) -> None:
-        """Append one field. Raises ProtocolError with its name."""
+        """Append one field. Raise ProtocolError with its name."""
         given = value.get(member.name, member.default)
         if given is REQUIRED:
             raise ProtocolError("a value is required", member.name)

@@ -1,4 +1,4 @@
-"""The messages of a producer as tables: each field with the versions that have it.
+"""Describes the messages of a producer as tables: each field with the versions that have it.
 
 Source of the facts: Kafka's message definitions (clients/src/main/resources/common/message/*.json); the names
 are Kafka's in snake_case. ``schema`` turns a table into a ``Struct`` for one version.
@@ -436,7 +436,7 @@ def struct_of(fields: Sequence[Field], version: int, flexible: bool) -> Struct:
 
 @cache
 def schema(message: str, version: int) -> Struct:
-    """Return the body of a message ("MetadataRequest") in `version`. Raises KeyError if the tables lack it."""
+    """Return the body of a message ("MetadataRequest") in `version`. Raise KeyError if the tables lack it."""
     table = BY_NAME[message]
     if not table.first <= version <= table.last:
         raise KeyError(f"{message} v{version}")

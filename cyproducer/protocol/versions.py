@@ -1,4 +1,4 @@
-"""Negotiate API versions with a broker: the versions that this client supports, and the ApiVersions exchange."""
+"""Negotiates API versions with a broker: the versions that this client supports, and the ApiVersions exchange."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -38,7 +38,7 @@ def negotiate(ranges: Mapping[int, tuple[int, int]], apis: Iterable[int] | None 
     """Return the highest version of each API that both sides support.
 
     `ranges` are the broker's versions: {api_key: (first, last)}. `apis` are the APIs to negotiate, by default all of
-    SUPPORTED (a producer without idempotence can leave INIT_PRODUCER_ID out). Raises UnsupportedVersion with the API
+    SUPPORTED (a producer without idempotence can leave INIT_PRODUCER_ID out). Raise UnsupportedVersion with the API
     and both ranges if there is no common version.
     """
     chosen: dict[int, int] = {}
@@ -88,8 +88,8 @@ class ApiVersionsExchange:
     def on_response(self, payload: bytes) -> dict[int, tuple[int, int]] | None:
         """Read the response (without its size); return {api_key: (first, last)}, or None to send `request()` again.
 
-        Raises ProtocolError: "not a Kafka broker" if the bytes are no response to the request, else with the
-        broker's error or the field that could not be read. Raises UnsupportedVersion if the broker refuses even v0.
+        Raise ProtocolError: "not a Kafka broker" if the bytes are no response to the request, else with the
+        broker's error or the field that could not be read. Raise UnsupportedVersion if the broker refuses even v0.
         """
         reader = Reader(payload)
         if reader.left < 6 or INT32.decode(reader) != self._correlation_id:

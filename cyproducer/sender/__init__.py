@@ -1,1 +1,1 @@
-"""The sender process: one native loop that ships the batches of all front-ends."""
+"""Runs the sender process: one native loop sends the batches of all front-ends."""

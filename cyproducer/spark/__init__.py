@@ -1,4 +1,4 @@
-"""The PySpark sink ``cyproducer`` for batch and streaming, which sends whole Arrow columns to Kafka.
+"""Provides the PySpark sink ``cyproducer`` for batch and streaming, which sends whole Arrow columns to Kafka.
 
 Columns: ``value`` (binary or string, required), ``key`` (binary or string), ``partition`` (int), ``timestamp``
 (TIMESTAMP), ``headers`` (array<struct<key:string,value:binary>>), ``topic`` (string; the option ``topic`` overrides

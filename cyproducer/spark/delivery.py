@@ -1,4 +1,4 @@
-"""Send the Arrow batches of one task with the producer, and wait until all rows are acknowledged."""
+"""Sends the Arrow batches of one task with the producer, and waits until all rows are acknowledged."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def deliver(producer: KafkaProducer, batches: Iterable[pyarrow.RecordBatch], top
 
 
 def _settle(outstanding: deque[tuple[Any, int, int]], done: Delivery) -> None:
-    """Wait for the oldest batch and count its rows. Raises the error of a failed row."""
+    """Wait for the oldest batch and count its rows. Raise the error of a failed row."""
     import numpy
 
     future, rows, size = outstanding[0]

@@ -1,4 +1,4 @@
-"""Convert the options of ``format("cyproducer")`` to producer settings; check them on the driver before any task."""
+"""Converts the options of ``format("cyproducer")`` to producer settings; checks them on the driver before any task."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _unknown(name: str) -> KafkaConfigurationError:
 
 
 def _setting(option: str) -> str:
-    """Return the dotted name of the producer's setting. Raises KafkaConfigurationError if the sink refuses it."""
+    """Return the dotted name of the producer's setting. Raise KafkaConfigurationError if the sink refuses it."""
     name = option.removeprefix(PREFIX).replace("_", ".")
     if name in REFUSED:
         raise KafkaConfigurationError(f"the option 'kafka.{name}' is not supported by the Spark sink: {REFUSED[name]}")

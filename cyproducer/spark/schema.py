@@ -1,4 +1,4 @@
-"""Check the columns of a DataFrame for Kafka on the driver."""
+"""Checks the columns of a DataFrame for Kafka on the driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The streaming writer: ``df.writeStream.format("cyproducer")``. PySpark supports Arrow writers since 4.1."""
+"""Writes streams to Kafka: ``df.writeStream.format("cyproducer")``. PySpark supports Arrow writers since 4.1."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         self.plan = plan
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> TaskCommit:
-        """Send one partition of the micro-batch. Raises DeliveryFailedError if a row is not acknowledged."""
+        """Send one partition of the micro-batch. Raise DeliveryFailedError if a row is not acknowledged."""
         return write_task(self.plan, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

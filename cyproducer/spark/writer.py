@@ -1,4 +1,4 @@
-"""The batch writer: ``df.write.format("cyproducer")``, and the functions that it shares with the streaming writer."""
+"""Writes DataFrames to Kafka: ``df.write.format("cyproducer")``. The streaming writer uses its functions too."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TaskCommit(WriterCommitMessage):
 def plan_of(options: dict[str, str], schema: StructType) -> Plan:
     """Check everything that can be checked without a broker, and return the plan.
 
-    Raises ValueError, of which KafkaConfigurationError is a subclass.
+    Raise ValueError, of which KafkaConfigurationError is a subclass.
     """
     settings, topic = parse_options(options)
     columns = check_columns(schema, topic)
@@ -110,7 +110,7 @@ class KafkaBatchWriter(DataSourceArrowWriter):
         self.plan = plan
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> TaskCommit:
-        """Send one partition of the DataFrame. Raises DeliveryFailedError if a row is not acknowledged."""
+        """Send one partition of the DataFrame. Raise DeliveryFailedError if a row is not acknowledged."""
         return write_task(self.plan, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:

@@ -1,1 +1,1 @@
-"""The parts of the documentation that are generated from the source when the pages are built."""
+"""Generates parts of the documentation from the source when the pages are built."""

@@ -1,6 +1,6 @@
-"""The reference of the Python interface: signatures from the stubs, descriptions from the docstrings.
+"""Writes the reference of the Python interface: signatures from the stubs, descriptions from the docstrings.
 
-A Cython module shows no types of its own, and a stub has no docstrings. Both are joined here.
+A Cython module shows no types, and a stub has no docstrings. So this module joins both.
 """
 
 import ast
@@ -44,7 +44,7 @@ OPERATIONS = (
 
 
 def reference(entries: tuple[Entry, ...]) -> str:
-    """The entries as directives of Sphinx' Python domain."""
+    """Return the entries as directives of Sphinx' Python domain."""
     return "\n\n".join(_entry(entry) for entry in entries)
 
 
@@ -61,7 +61,7 @@ def _entry(entry: Entry) -> str:
 
 
 def _definition(entry: Entry) -> ast.ClassDef | ast.FunctionDef:
-    """The definition in the stub, or in the module if that is Python."""
+    """Return the definition in the stub, or in the module if that is Python."""
     path = Path(importlib.import_module("cyproducer").__path__[0], *entry.module.split(".")[1:])
     stub = path.with_suffix(".pyi")
     tree = ast.parse((stub if stub.exists() else path.with_suffix(".py")).read_text())
@@ -89,7 +89,7 @@ def _member(owner: type, node: ast.stmt) -> str:
 
 
 def _signature(node: ast.FunctionDef, values: Mapping[str, object] = MappingProxyType({})) -> str:
-    """`values`: what the names of default values stand for."""
+    """Return the signature as text. `values` maps the names of default values to the values."""
     arguments = ast.parse(f"def f({ast.unparse(node.args)}): ...").body[0]
     assert isinstance(arguments, ast.FunctionDef)
     parameters = arguments.args
@@ -103,7 +103,7 @@ def _signature(node: ast.FunctionDef, values: Mapping[str, object] = MappingProx
 
 
 def describe(docstring: str | None) -> str:
-    """A docstring as Markdown. The signature that Cython puts in front is left out; rows become a list."""
+    """Return a docstring as Markdown, without the signature that Cython puts in front. Rows become a list."""
     text = inspect.cleandoc(docstring or "")
     first, _, rest = text.partition("\n")
     if re.match(r"\w+(\.\w+)?\(", first):
@@ -125,7 +125,7 @@ def _paragraph(block: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Outside of code, what Markdown would read as markup or HTML is escaped."""
+    """Return the text. Outside of code, escape what Markdown would read as markup or HTML."""
     parts = text.split("`")
     parts[::2] = [re.sub(r"([<*\[\]])", r"\\\1", part) for part in parts[::2]]
     return "`".join(parts)

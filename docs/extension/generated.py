@@ -1,4 +1,4 @@
-"""The Sphinx extension: a line `<!-- generated: NAME -->` of a page becomes the text of that name."""
+"""Replaces each line `<!-- generated: NAME -->` of a page with the text of that name: the Sphinx extension."""
 
 import re
 from collections.abc import Callable
@@ -25,11 +25,11 @@ TEXTS: dict[str, Callable[[], str]] = {
 
 
 def fill(app: Sphinx, name: str, source: list[str]) -> None:
-    """Put the texts into a page before it is parsed. KeyError: a page asks for a text that there is not."""
+    """Put the texts into a page before it is parsed. Raise KeyError if a page names an unknown text."""
     source[0] = PLACE.sub(lambda place: TEXTS[place[1]](), source[0])
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Called by Sphinx."""
+    """Register the extension; Sphinx calls this function."""
     app.connect("source-read", fill)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

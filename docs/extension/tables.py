@@ -1,4 +1,4 @@
-"""Markdown tables of the settings, the errors and the commands, made from the tables and parsers of the source.
+"""Writes Markdown tables of the settings, the errors and the commands, from the tables and parsers of the source.
 
 Nothing here imports Sphinx, so that a test can compare these texts with the source.
 """
@@ -87,7 +87,7 @@ _MEANINGS = {
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table. A `|` in a cell is escaped."""
+    """Return a Markdown table. A `|` in a cell is escaped."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
@@ -96,7 +96,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def settings() -> str:
-    """Every setting that can be used, and then every setting that is known and refused."""
+    """Return every setting that can be used, and then every setting that is known and refused."""
     head = ["Setting", "Default", "Allowed values", "Scope", "Meaning"]
     rows = [
         [f"[`{s.name}`]{{#{anchor(s)}}}", _default(s), _code_free(s.kind.allowed), SCOPES[s.side], _sentence(s.meaning)]
@@ -118,7 +118,7 @@ def settings() -> str:
 
 
 def anchor(setting: Setting) -> str:
-    """The name of the setting as the target of a link."""
+    """Return the name of the setting as the target of a link."""
     return "setting-" + setting.name.replace("_*", "").replace("_", "-")
 
 
@@ -143,7 +143,7 @@ def _sentence(text: str) -> str:
 
 
 def _code_free(text: str) -> str:
-    """Text for a Markdown cell: what Markdown would read as markup is escaped."""
+    """Return the text for a Markdown cell. Escape what Markdown would read as markup."""
     return text.replace("*", "\\*").replace("<", "\\<")
 
 
@@ -151,7 +151,7 @@ def _code_free(text: str) -> str:
 
 
 def client_errors() -> str:
-    """A row for each code of the client."""
+    """Return a row for each code of the client."""
     head = ["Class", "Code", "Retriable", "Meaning", "Is sending the record again safe?"]
     rows = [
         [
@@ -167,22 +167,22 @@ def client_errors() -> str:
 
 
 def error_anchor(code: int) -> str:
-    """The name of the client's code as the target of a link."""
+    """Return the name of the client's code as the target of a link."""
     return "error-" + errors.name_for_code(code).lower().replace("_", "-")
 
 
 def _meaning(cls: type[errors.KafkaError]) -> str:
-    """The first paragraph of the class' docstring."""
+    """Return the first paragraph of the class' docstring."""
     return " ".join((cls.__doc__ or "").split("\n\n")[0].split())
 
 
 def broker_errors() -> str:
-    """A row for each code that a broker may answer to a producer."""
+    """Return a row for each code that a broker may answer to a producer."""
     return _codes(code for code in errors.BROKER_CODES if code in PRODUCER_CODES)
 
 
 def other_broker_errors() -> str:
-    """A row for each of Kafka's other codes."""
+    """Return a row for each of Kafka's other codes."""
     return _codes(code for code in errors.BROKER_CODES if code not in PRODUCER_CODES)
 
 
@@ -196,7 +196,7 @@ def _codes(codes: Iterable[int]) -> str:
 
 
 def base_errors() -> str:
-    """The classes that have no code of their own."""
+    """Return the classes that have no code of their own."""
     coded = {*errors.BROKER_CODES.values(), *errors.CLIENT_CODES.values()}
     rows = [
         [f"`{name}`", ", ".join(f"`{base.__name__}`" for base in cls.__bases__), _meaning(cls)]
@@ -207,13 +207,13 @@ def base_errors() -> str:
 
 
 def error_aliases() -> str:
-    """Other names of the classes."""
+    """Return the other names of the classes."""
     rows = [[f"`{name}`", f"`{cls.__name__}`"] for name, cls in error_names().items() if cls.__name__ != name]
     return table(["Name", "Is the class"], rows)
 
 
 def error_names() -> dict[str, type[errors.KafkaError]]:
-    """All public names of `cyproducer.errors` that are error classes."""
+    """Return all public names of `cyproducer.errors` that are error classes."""
     return {
         name: value
         for name, value in vars(errors).items()
@@ -229,7 +229,7 @@ def _yes(value: bool) -> str:
 
 
 def commands() -> str:
-    """A section for each command: its usage line and its options."""
+    """Return a section for each command: its usage line and its options."""
     parts = []
     for name, (_, summary) in main.COMMANDS.items():
         parser = command_parser(name)
@@ -241,7 +241,7 @@ def commands() -> str:
 
 
 def command_parser(name: str) -> argparse.ArgumentParser:
-    """The parser of one command, with its arguments."""
+    """Return the parser of one command, with its arguments."""
     parser = argparse.ArgumentParser(prog=f"cyproducer {name}")
     importlib.import_module(main.COMMANDS[name][0]).add_arguments(parser)
     return parser

@@ -1,1 +1,1 @@
-"""Connections to brokers: host names, addresses, ApiVersions, metadata and producer ids."""
+"""Connects to brokers: host names, addresses, ApiVersions, metadata and producer ids."""

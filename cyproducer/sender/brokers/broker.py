@@ -1,4 +1,4 @@
-"""The state of one broker in the sender's control plane, and the socket of its connection."""
+"""Keeps the state of one broker in the sender's control plane, and creates the socket of its connection."""
 
 import socket
 import struct
@@ -8,9 +8,9 @@ from cyproducer.sender.brokers.resolver import Address
 
 __all__ = ["NOTHING_DUE_MS", "SAME_ERROR_LOGGED_EVERY_S", "Link", "connecting_socket"]
 
-NOTHING_DUE_MS = 60_000  # nothing is scheduled: until an event comes, maintain() only checks again
+NOTHING_DUE_MS = 60_000  # nothing is scheduled: maintain() checks again after this time at the latest
 SAME_ERROR_LOGGED_EVERY_S = 60.0
-SYSTEM_BUFFER = -1  # of send_buffer_bytes and receive_buffer_bytes: the kernel chooses, and adapts it to the route
+SYSTEM_BUFFER = -1  # send_buffer_bytes, receive_buffer_bytes: the kernel chooses the size and adapts it to the route
 
 
 class Link:
@@ -40,7 +40,7 @@ class Link:
 
 
 def connecting_socket(address: Address, send_buffer_bytes: int, receive_buffer_bytes: int) -> socket.socket:
-    """Return a non-blocking socket that is connecting. Raises OSError, or another exception for an invalid address."""
+    """Return a non-blocking socket that is connecting. Raise OSError, or another exception for an invalid address."""
     family, target = address
     sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:

@@ -1,4 +1,4 @@
-"""The rare operations on the sender's broker connections: addresses, connecting, ApiVersions, metadata, producer id.
+"""Does the rare work on the broker connections: addresses, connecting, ApiVersions, metadata, producer ids.
 
 The loop requests them through events, and every result goes back to the loop as a method call. There is one connection
 per broker. The bootstrap connection is kept if it leads to a broker of the metadata, and closed otherwise.
@@ -30,7 +30,7 @@ __all__ = ["Brokers"]
 
 CONNECTION_SETUP_TIMEOUT_MS = 10_000  # socket.connection.setup.timeout.ms
 LOOKUP_WAIT_MS = 1000  # after this time another bootstrap server is tried during a name look-up
-PAUSE_MIN_MS = 10  # before a reconnect or a retry, also if the backoff is 0: no busy loop
+PAUSE_MIN_MS = 10  # pause before a reconnect or a retry, also if the backoff is 0: prevents a busy loop
 IDLE_MIN_MS = 1000  # a connection that was just made for a request is not closed as idle
 PARTITIONS_PER_ITERATION = 1024  # new leaders that are set in one loop iteration: takes some milliseconds
 TOPICS_USED_EVERY_MS = 30_000  # well below metadata.max.idle.ms, after which a topic is forgotten
@@ -212,7 +212,7 @@ class Brokers:
         self._maybe_rebootstrap()
 
     def _give_up(self, link: Link, text: str, now_ms: int) -> None:
-        """Close a connection because of an error of the broker. Counts as a failed attempt, unlike in _on_closed()."""
+        """Close a connection because of a broker's error. This counts as a failed attempt, unlike in _on_closed()."""
         self._note_error(link, text)
         self._fail_metadata(link, text, now_ms)
         self._loop.close_node(link.index)
@@ -243,7 +243,7 @@ class Brokers:
         link.last_error = text
 
     def _maybe_rebootstrap(self) -> None:
-        """If no broker of the metadata can be reached, ask the bootstrap servers: they may know others (KIP-899)."""
+        """If no broker of the metadata can be reached, ask the bootstrap servers for other brokers (KIP-899)."""
         if self.metadata.bootstrapping:
             return
         known = [self.links[broker_id] for broker_id in self.metadata.brokers if broker_id in self.links]
@@ -279,7 +279,7 @@ class Brokers:
         return max(due, 1)
 
     def _connect_for_batches(self, link: Link, now_ms: int) -> int:
-        """Call _connect() if there are still batches for the broker and it is one of the cluster. Returns the same."""
+        """Call _connect() if the broker still has batches and is one of the cluster. Return the same as _connect()."""
         if not self._loop.wants_connection(link.index):
             link.wanted = False
             return NOTHING_DUE_MS

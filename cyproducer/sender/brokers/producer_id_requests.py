@@ -1,4 +1,4 @@
-"""Request producer ids from the brokers (InitProducerId), one at a time, as TransactionManager does in Kafka."""
+"""Requests producer ids from the brokers (InitProducerId), one at a time, as TransactionManager does in Kafka."""
 
 import logging
 import time

@@ -1,4 +1,4 @@
-"""Resolve host names without blocking the loop and without threads in the sender: a helper process calls getaddrinfo.
+"""Resolves host names without blocking the loop and without threads in the sender: a helper process calls getaddrinfo.
 
 getaddrinfo may take half a minute and cannot be cancelled. Meanwhile it may hold locks that a forked child would find
 held for ever (sssd's client does), and the sender must be able to fork a supervisor at any time. So the sender forks a

@@ -1,1 +1,1 @@
-"""The control plane of the sender: attaches front-ends, receives their topic requests, and releases them."""
+"""Runs the control plane of the sender: attaches front-ends, receives their topic requests, and releases them."""

@@ -1,4 +1,4 @@
-"""The sender's control plane: attaches and detaches front-ends, answers control messages, and decides when to end.
+"""Runs the sender's control plane: attaches and detaches front-ends, answers messages, and decides when to end.
 
 It runs between two native loop iterations of the engine and never waits: every socket is non-blocking. A message that a
 peer does not read is dropped. An error of a peer ends only the connection of that peer.
@@ -45,7 +45,7 @@ __all__ = ["DRAIN_S", "Control", "Facts"]
 
 HANDSHAKE_S = 5.0
 DELIVERY_POLL_S = 0.05
-#: How long a sender waits for its first front-end at least: with an idle timeout of 0 it would end before that.
+#: The shortest time that a sender waits for its first front-end. With an idle timeout of 0 it would end at once.
 FIRST_IDLE_S = 1.0
 _PENDING_MAX = 256
 _ACCEPTS_PER_TURN = 64
@@ -96,7 +96,7 @@ class Control(TakeoverMixin):
     # ------------------------------------------------------------------ loop iterations
 
     def turn(self, ready: Iterable[int]) -> None:
-        """Handles the readable descriptors `ready` and the expired timers; called once in each loop iteration."""
+        """Handle the readable descriptors `ready` and the expired timers; called once in each loop iteration."""
         for fd in ready:
             if fd == self.listening.socket.fileno():
                 self._accept()
@@ -121,7 +121,7 @@ class Control(TakeoverMixin):
         self._run_timers()
 
     def timeout_ms(self) -> int:
-        """Returns for how many milliseconds the engine may run before turn() must be called; -1: no limit."""
+        """Return for how many milliseconds the engine may run before turn() must be called; -1: no limit."""
         now = self.clock()
         times = [peer.deadline for peer in self._unfinished.values() if peer.deadline is not None]
         times += self._message_budget.until.values()
@@ -177,7 +177,7 @@ class Control(TakeoverMixin):
         return self._drain is not None
 
     def drain(self, why: str, until: float | None = None) -> None:
-        """Refuses new attaches from here on and ends when everything is delivered, or at the deadline.
+        """Refuse new attaches from here on, and end when everything is delivered, or at the deadline.
 
         Attached front-ends then find another sender. What they send in the meantime is delivered, or stays with them.
         """
@@ -192,9 +192,9 @@ class Control(TakeoverMixin):
             )
 
     def close(self) -> list[Peer]:
-        """Hangs up on every peer. A process that is still in the listener's queue gets the answer to try again.
+        """Hang up on every peer. A process that is still in the listener's queue gets the answer to try again.
 
-        Returns the open connections of processes that wait for the sender's end: the hang-up notifies them.
+        Return the open connections of processes that wait for the sender's end: the hang-up notifies them.
         """
         while (accepted := self._accept_one()) is not None:
             accepted.send({"ok": False, "error": "DRAINING", "message": "the sender is ending"})
@@ -230,13 +230,13 @@ class Control(TakeoverMixin):
                 self._end(silent, f"more than {_PENDING_MAX} connections have not finished their handshake")
 
     def listen_on(self, listener: socket.socket) -> None:
-        """Replaces the listening socket; owns the new one. Accepts what waits in the queue of the former one."""
+        """Replace the listening socket, and own the new one. Accept what waits in the queue of the former one."""
         while (accepted := self._accept_one()) is not None:
             self._add_peer(accepted)
         self.listening.replace(listener)
 
     def _pass_on(self, peer: Peer, message: dict[str, Any]) -> bool:
-        """Passes a connection on to the supervisor; False if the supervisor accepts no messages at the moment.
+        """Pass a connection on to the supervisor; False if the supervisor accepts no messages at the moment.
 
         The kernel limits the descriptors in unread messages for each user, to RLIMIT_NOFILE of this process. Most of
         them are in requests of processes that have connected. This method hangs up on these processes if the limit is
@@ -261,7 +261,7 @@ class Control(TakeoverMixin):
         self.engine.watch(peer.fd)
 
     def _finish(self, peer: Peer) -> None:
-        """Ends the time limit of a peer whose handshake is over."""
+        """End the time limit of a peer whose handshake is over."""
         peer.deadline = None
         self._unfinished.pop(peer.fd, None)
 
@@ -297,7 +297,7 @@ class Control(TakeoverMixin):
                 return
 
     def _on_message(self, peer: Peer, message: dict[str, Any], fds: list[int]) -> None:
-        """Handles one message. Code that takes over one of `fds` removes it from the list."""
+        """Handle one message. Code that takes over one of `fds` removes it from the list."""
         op = message.get("op")
         if not self._may_connect(peer):
             # Only after its message was read: closing a socket with unread data would discard the answer.
@@ -322,9 +322,9 @@ class Control(TakeoverMixin):
             self._end(peer, "it sent an unexpected message")
 
     def _handle_want(self, peer: Peer) -> bool:
-        """Handles a "want" before it is taken from the socket: a successor finds it there or in the state region.
+        """Handle a "want" before it is taken from the socket: a successor finds it there or in the state region.
 
-        Returns whether it is the front-end's first request for this topic; the number of these is limited.
+        Return whether it is the front-end's first request for this topic; the number of these is limited.
         """
         message = control_messages.peek(peer.socket)
         try:
@@ -346,7 +346,7 @@ class Control(TakeoverMixin):
     # ------------------------------------------------------------------ front-ends
 
     def _refuse_during_drain(self, peer: Peer) -> None:
-        """Refuses an attach during the drain. The hang-up at the sender's end notifies the process to try again."""
+        """Refuse an attach during the drain. The hang-up at the sender's end notifies the process to try again."""
         self._finish(peer)
         peer.awaits_retry = True
         if not peer.send(refusal("DRAINING", "the sender is ending")):
@@ -400,7 +400,7 @@ class Control(TakeoverMixin):
             peer.send({"op": "warning", "message": text})
 
     def _refuse(self, peer: Peer, error: RefusedError) -> None:
-        """Refuses a peer that is not attached or cannot be. It gets the answer before the warning that is logged."""
+        """Refuse a peer that is not attached or cannot be. It gets the answer before the warning that is logged."""
         peer.send(error.answer(self.facts.replaceable))
         # Front-ends receive every warning. If each new process is refused for lack of resources, one warning is enough.
         level = logging.INFO if error.shortage and self._shortage_logged else logging.WARNING
@@ -409,7 +409,7 @@ class Control(TakeoverMixin):
         self._end(peer, "refused")
 
     def _register_for_handover(self, peer: Peer, attach_id: int, opened: tuple[int, int]) -> None:
-        """Registers a front-end with the supervisor, before it gets its answer: a successor has to know of it."""
+        """Register a front-end with the supervisor, before it gets its answer: a successor has to know of it."""
         message = {"op": "hold", "attach_id": attach_id, "meta": peer.meta}
         if self.line.give(message, (peer.fd, peer.pidfd, *self.engine.descriptors(attach_id))):
             return
@@ -421,7 +421,7 @@ class Control(TakeoverMixin):
         raise RefusedError("REFUSED", "the sender's supervisor accepts no messages at the moment; try again")
 
     def _answer_attach(self, peer: Peer, outcomes: int, wake: int) -> bool:
-        """Sends the answer and closes the descriptors. False: the front-end cannot receive it and is detached."""
+        """Send the answer and close the descriptors. False: the front-end cannot receive it and is detached."""
         try:
             snapshot = self.engine.snapshot_fd()
         except OSError as error:
@@ -449,7 +449,7 @@ class Control(TakeoverMixin):
         return taken
 
     def _engine_attach(self, request: Any) -> tuple[int, int, int]:
-        """Returns (attach id, outcomes, wake). The engine owns the request's arena and socket even if it refuses."""
+        """Return (attach id, outcomes, wake). The engine owns the request's arena and socket even if it refuses."""
         try:
             attached: tuple[int, int, int] = self.engine.attach(
                 request.arena_fd, request.slots, request.settings, request.wake_fd
@@ -470,7 +470,7 @@ class Control(TakeoverMixin):
         self.line.tell({"op": "idle", "timeout_s": self.idle_timeout_s})
 
     def _remember_app(self, attach_id: int, app: str) -> None:
-        """Keeps the application's name longer than the front-end lives, since its records may fail after its end."""
+        """Keep the application's name longer than the front-end lives, since its records may fail after its end."""
         self._apps[attach_id] = app
         while len(self._apps) > max(_APPS_REMEMBERED, 2 * len(self._front_ends)):
             oldest = next((known for known in self._apps if known not in self._front_ends), None)
@@ -519,7 +519,7 @@ class Control(TakeoverMixin):
         self.line.flush()
 
     def _note_cluster(self) -> None:
-        """Keeps the last known cluster id: in an outage the engine starts from the bootstrap servers, without it."""
+        """Keep the last known cluster id: in an outage the engine starts from the bootstrap servers, without it."""
         found = self.engine.cluster_id()
         if found is not None and found != self.cluster_id:
             self.cluster_id = found
@@ -539,7 +539,7 @@ class Control(TakeoverMixin):
         self.line.tell_failures(rows)
 
     def tell(self, text: str, app: str | None = None) -> None:
-        """Sends a warning to the attached front-ends of the application, or to all if it has none."""
+        """Send a warning to the attached front-ends of the application, or to all if it has none."""
         peers = [peer for peer in self._front_ends.values() if app is not None and peer.app == app]
         for peer in peers or list(self._front_ends.values()):
             peer.send({"op": "warning", "message": text[:4000]})
@@ -561,7 +561,7 @@ class Control(TakeoverMixin):
             peer.send_file("cyproducer-status", json.dumps(self.status()).encode())
 
     def status(self) -> dict[str, Any]:
-        """Returns the status as `cyproducer status --json` shows it."""
+        """Return the status as `cyproducer status --json` shows it."""
         self._note_cluster()
         self._collect_failures()
         stats = self.engine.stats()

@@ -31,11 +31,11 @@ class Drain:
         self._released = False
 
     def next_look(self, now: float) -> float:
-        """Returns when is_over() must be called next."""
+        """Return when is_over() must be called next."""
         return min(now + DRAIN_POLL_S, self.deadline)
 
     def is_over(self, now: float, front_ends: Iterable[int]) -> bool:
-        """Returns whether the sender may end. Releases the attached `front_ends` when it is time for that."""
+        """Return whether the sender may end. Release the attached `front_ends` when it is time for that."""
         undelivered = self._engine.undelivered()
         if now >= self.deadline:
             if undelivered:

@@ -36,7 +36,7 @@ class Listening:
         engine.watch(listener.fileno())
 
     def accept(self) -> socket.socket | None:
-        """Returns the next connection, not blocking; None if none waits, or if no descriptor is free for it."""
+        """Return the next connection, not blocking; None if none waits, or if no descriptor is free for it."""
         while True:
             try:
                 connection, _ = self.socket.accept()
@@ -44,7 +44,7 @@ class Listening:
                 return None
             except OSError as error:
                 if error.errno == errno.EMFILE and self._reserve.give_descriptor():
-                    continue  # for the answer why it is refused, or to replace this sender
+                    continue  # accept it: it gets the reason why it is refused, or it replaces this sender
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     self._pause(error)
                 return None
@@ -52,7 +52,7 @@ class Listening:
             return connection
 
     def _pause(self, error: OSError) -> None:
-        """Ignores the socket for a moment: the connection stays in its queue, so it stays readable."""
+        """Ignore the socket for a moment: the connection stays in its queue, so it stays readable."""
         now = self._clock()
         if self._paused_until is None:
             self._engine.unwatch(self.socket.fileno())
@@ -62,28 +62,28 @@ class Listening:
         self._paused_until = now + PAUSE_S
 
     def paused_until(self) -> float | None:
-        """Returns when resume() must be called; None without a pause."""
+        """Return when resume() must be called; None without a pause."""
         return self._paused_until
 
     def note_closed_connection(self) -> None:
-        """Ends a pause early: a descriptor is free."""
+        """End a pause early: a descriptor is free."""
         if self._paused_until is not None:
             self._paused_until = self._clock()
 
     def resume(self, now: float) -> None:
-        """Ends a pause if it is over."""
+        """End a pause if it is over."""
         if self._paused_until is not None and now >= self._paused_until:
             self._paused_until = None
             self._engine.watch(self.socket.fileno())
 
     def hang_up_all(self) -> None:
-        """Hangs up on the processes that have connected and are not accepted yet. They try again."""
+        """Hang up on the processes that have connected and are not accepted yet. They try again."""
         while (connection := self.accept()) is not None:
             control_messages.drain(connection)
             connection.close()
 
     def replace(self, listener: socket.socket) -> None:
-        """Listens on another socket, which it owns. The caller has accepted what waited in the queue of the former."""
+        """Listen on another socket, which it owns. The caller has accepted what waited in the queue of the former."""
         if self._paused_until is None:
             self._engine.unwatch(self.socket.fileno())
         self.socket.close()
@@ -92,6 +92,6 @@ class Listening:
         self._engine.watch(listener.fileno())
 
     def close(self) -> None:
-        """Stops listening; the caller has answered what waited in the queue."""
+        """Stop listening; the caller has answered what waited in the queue."""
         self._engine.unwatch(self.socket.fileno())
         self.socket.close()

@@ -6,8 +6,8 @@ from typing import Any
 __all__ = ["MessageBudget"]
 
 BURST = 64  # messages that a connection may send at once
-MESSAGES_PER_S = 1000  # that it may send after the burst; each takes some 30 microseconds
-PAUSE_MESSAGES = 32  # messages that one pause earns; some loop iterations pass without the connection
+MESSAGES_PER_S = 1000  # messages that it may send per second after the burst; each takes some 30 microseconds
+PAUSE_MESSAGES = 32  # messages that it may send after a pause; some loop iterations pass during a pause
 
 
 class MessageBudget:
@@ -19,11 +19,11 @@ class MessageBudget:
     def __init__(self, engine: Any, clock: Callable[[], float]) -> None:
         self._engine = engine
         self._clock = clock
-        self._credits: dict[int, tuple[float, float]] = {}  # by descriptor: messages that it may send, time of that
+        self._credits: dict[int, tuple[float, float]] = {}  # by descriptor: (messages that it may send, at which time)
         self.until: dict[int, float] = {}  # by descriptor: the end of its pause
 
     def may_go_on(self, fd: int) -> bool:
-        """Counts one message that was read from the connection; False if the connection is paused from now on."""
+        """Count one message that was read from the connection; False if the connection is paused from now on."""
         now = self._clock()
         credit, since = self._credits.get(fd, (float(BURST), now))
         credit = min(credit + (now - since) * MESSAGES_PER_S, BURST) - 1
@@ -35,13 +35,13 @@ class MessageBudget:
         return False
 
     def wake(self) -> None:
-        """Resumes the connections whose pause is over."""
+        """Resume the connections whose pause is over."""
         now = self._clock()
         for fd in [fd for fd, until in self.until.items() if until <= now]:
             del self.until[fd]
             self._engine.watch(fd)
 
     def drop(self, fd: int) -> None:
-        """Forgets a connection that has ended."""
+        """Forget a connection that has ended."""
         self._credits.pop(fd, None)
         self.until.pop(fd, None)

@@ -1,4 +1,4 @@
-"""Connections to the sender's control socket: identifies the peer and checks what it sends."""
+"""Handles the connections to the sender's control socket: identifies each peer and checks what it sends."""
 
 import fcntl
 import os
@@ -52,7 +52,7 @@ class RefusedError(Exception):
         self.shortage = shortage
 
     def answer(self, replaceable: bool) -> dict[str, Any]:
-        """Returns the answer to the front-end. If resources are short, it contains the limits of this process."""
+        """Return the answer to the front-end. If resources are short, it contains the limits of this process."""
         answer = refusal(self.name, str(self))
         if self.shortage:
             answer |= {"shortage": self.shortage, "limits": limits.current(), "replaceable": replaceable}
@@ -60,7 +60,7 @@ class RefusedError(Exception):
 
 
 def resource_refusal(error: BaseException) -> RefusedError:
-    """Returns the refusal for lack of resources; it names the limits of this process that may be the reason."""
+    """Return the refusal for lack of resources; it names the limits of this process that may be the reason."""
     shortage = limits.shortage_of(error)
     text = f"the sender has too few resources for another front-end: {str(error) or type(error).__name__}"
     if shortage:
@@ -69,7 +69,7 @@ def resource_refusal(error: BaseException) -> RefusedError:
 
 
 def refusal(name: str, text: str) -> dict[str, Any]:
-    """Returns the answer that refuses a request: `name` is the reason for programs, `text` for readers."""
+    """Return the answer that refuses a request: `name` is the reason for programs, `text` for readers."""
     return {"ok": False, "error": name, "message": text}
 
 
@@ -93,7 +93,7 @@ class Peer:
         self.wanted: set[str] = set()
 
     def note_want(self, name: str) -> bool:
-        """Notes a topic that it requests; True for the first request. Raises OverflowError for too many topics."""
+        """Note a topic that it requests; True for the first request. Raise OverflowError for too many topics."""
         if name in self.wanted:
             return False
         if len(self.wanted) >= TOPICS_PER_FRONT_END:
@@ -102,7 +102,7 @@ class Peer:
         return True
 
     def take(self, request: "AttachRequest", others: Iterable["Peer"]) -> None:
-        """Takes the pidfd over. Raises RefusedError if the arena belongs to another front-end already."""
+        """Take the pidfd over. Raise RefusedError if the arena belongs to another front-end already."""
         status = os.fstat(request.arena_fd)
         arena = status.st_dev, status.st_ino
         if any(other.arena == arena for other in others):
@@ -110,7 +110,7 @@ class Peer:
         self.arena, self.pidfd = arena, request.pidfd
 
     def groups(self) -> set[int]:
-        """Returns the peer's groups when it connected; only `gid` if it has more than 256 supplementary groups."""
+        """Return the peer's groups when it connected; only `gid` if it has more than 256 supplementary groups."""
         try:
             data = self.socket.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _GROUPS_BYTES_MAX)
         except OSError:
@@ -118,7 +118,7 @@ class Peer:
         return {self.gid, *struct.unpack(f"{len(data) // 4}I", data)}
 
     def send(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> bool:
-        """Sends without waiting; False if the message could not be sent."""
+        """Send without waiting; False if the message could not be sent."""
         try:
             control_messages.send(self.socket, message, fds)
         except (OSError, control_messages.HandshakeError):
@@ -126,7 +126,7 @@ class Peer:
         return True
 
     def send_file(self, name: str, data: bytes) -> None:
-        """Sends {"ok": true} with a memfd of the data. Raises OSError."""
+        """Send {"ok": true} with a memfd of the data. Raise OSError."""
         fd = os.memfd_create(name, os.MFD_CLOEXEC)
         try:
             with open(os.dup(fd), "wb") as file:
@@ -136,11 +136,11 @@ class Peer:
             os.close(fd)
 
     def hang_up(self) -> None:
-        """Ends the connection for all processes that hold it, also for the supervisor."""
+        """End the connection for all processes that hold it, also for the supervisor."""
         control_messages.drain(self.socket)
 
     def close(self) -> None:
-        """Closes the connection and the pidfd. A second call does nothing."""
+        """Close the connection and the pidfd. A second call does nothing."""
         if not (self.awaits_end or self.passed_on):  # such a connection ends when its last holder closes it
             self.hang_up()
         self.socket.close()
@@ -163,11 +163,11 @@ class AttachRequest(NamedTuple):
     wake_fd: int
 
     def meta(self, peer_pid: int) -> dict[str, Any]:
-        """Returns what a successor needs to know of the front-end. `peer_pid` 0: its pid is not visible from here."""
+        """Return what a successor needs to know of the front-end. `peer_pid` 0: its pid is not visible from here."""
         return {"app": self.app, "pid": peer_pid or self.pid, "slots": self.slots, "settings": self.settings}
 
     def check_agreement(self, settings: Mapping[str, Any]) -> None:
-        """Raises RefusedError("SETTINGS") if the front-end expects a sender with other settings."""
+        """Raise RefusedError("SETTINGS") if the front-end expects a sender with other settings."""
         for name, value in sorted(self.sender_settings.items()):
             if name not in settings:
                 raise RefusedError("SETTINGS", f"the sender has no setting {name[:100]}")
@@ -176,7 +176,7 @@ class AttachRequest(NamedTuple):
                 raise RefusedError("SETTINGS", text[:1000])
 
     def check_network(self, theirs: Any, ours: int) -> None:
-        """Raises RefusedError("NETWORK") if the front-end's broker addresses may mean other brokers here."""
+        """Raise RefusedError("NETWORK") if the front-end's broker addresses may mean other brokers here."""
         if theirs != ours and "bootstrap_servers" in self.sender_settings:
             raise RefusedError(
                 "NETWORK",
@@ -186,7 +186,7 @@ class AttachRequest(NamedTuple):
 
 
 def parse_attach(message: dict[str, Any], fds: list[int], peer_pid: int) -> AttachRequest:
-    """Checks an attach message without mapping memory, and returns it. Raises RefusedError that names the defect."""
+    """Check an attach message without mapping memory, and return it. Raise RefusedError that names the defect."""
     if len(fds) != 3:
         raise RefusedError("MALFORMED", f"{len(fds)} descriptors came, an attach needs 3")
     layout, pid, slots = (_integer(message, name) for name in ("layout", "pid", "slots"))
@@ -209,7 +209,7 @@ def parse_attach(message: dict[str, Any], fds: list[int], peer_pid: int) -> Atta
 
 
 def topic_name(message: dict[str, Any]) -> str | None:
-    """Returns the topic of a "want"; None if it has none. Raises ValueError if Kafka does not allow the name."""
+    """Return the topic of a "want"; None if it has none. Raise ValueError if Kafka does not allow the name."""
     name = message.get("topic")
     if not isinstance(name, str):
         return None
@@ -219,7 +219,7 @@ def topic_name(message: dict[str, Any]) -> str | None:
 
 
 def wanted_partition(message: dict[str, Any]) -> int:
-    """Returns the partition of a "want"; 0 if it has none."""
+    """Return the partition of a "want"; 0 if it has none."""
     partition = message.get("partition")
     if not isinstance(partition, int) or isinstance(partition, bool):
         return 0
@@ -227,14 +227,14 @@ def wanted_partition(message: dict[str, Any]) -> int:
 
 
 def has_ended(pidfd: int) -> bool:
-    """Returns whether the process of a pidfd has ended; a stopped process has not ended."""
+    """Return whether the process of a pidfd has ended; a stopped process has not ended."""
     poller = select.poll()
     poller.register(pidfd, select.POLLIN)
     return bool(poller.poll(0))
 
 
 def read_only(fd: int) -> int:
-    """Returns a new descriptor of this sender's memfd that cannot be mapped writable; the caller owns it."""
+    """Return a new descriptor of this sender's memfd that cannot be mapped writable; the caller owns it."""
     return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
 
 
@@ -246,9 +246,10 @@ def _integer(message: dict[str, Any], name: str) -> int:
 
 
 def _check_arena(fd: int) -> None:
-    """Refuses a descriptor that is not a memfd: closing another kind, as a refusal does, may take long.
+    """Refuse a descriptor that is not a memfd.
 
-    Seals and size are checked later.
+    The engine closes the arena if it refuses the attach, and close() of another kind of file may take long. The engine
+    checks seals and size later.
     """
     try:
         fcntl.fcntl(fd, fcntl.F_GET_SEALS)
@@ -257,7 +258,7 @@ def _check_arena(fd: int) -> None:
 
 
 def _check_pidfd(fd: int, peer_pid: int) -> None:
-    """Refuses a descriptor that is not the front-end's own pidfd.
+    """Refuse a descriptor that is not the front-end's own pidfd.
 
     Without it the sender would not notice the death of a front-end whose socket another process has inherited.
     """
@@ -269,13 +270,13 @@ def _check_pidfd(fd: int, peer_pid: int) -> None:
     found = next((int(line[4:]) for line in lines if line.startswith(b"Pid:")), None)
     if found is None:
         raise RefusedError("MALFORMED", "the second descriptor is not a pidfd")
-    # 0 on either side: another PID namespace, whose pids mean nothing here; -1: the process has ended already.
+    # 0 on either side: the process is in another PID namespace, so the pids cannot be compared. -1: it has ended.
     if found > 0 and peer_pid > 0 and found != peer_pid:
         raise RefusedError("MALFORMED", f"the pidfd is that of process {found}, but process {peer_pid} has connected")
 
 
 def _checked(settings: dict[str, Any]) -> dict[str, Any]:
-    """Returns the settings that the sender uses. Raises RefusedError for types and ranges that Settings refuses."""
+    """Return the settings that the sender uses. Raise RefusedError for types and ranges that Settings refuses."""
     for name, kinds, minimum, maximum in _SETTINGS:
         value: Any = settings.get(name)
         if type(value) not in kinds or not minimum <= value <= maximum:
@@ -294,7 +295,7 @@ def _checked(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_wake(fd: int) -> None:
-    """Refuses a descriptor that is not an empty UNIX datagram socket.
+    """Refuse a descriptor that is not an empty UNIX datagram socket.
 
     Writing to such a socket with MSG_DONTWAIT never waits, and neither does closing it. Any other descriptor could make
     the sender wait, even an eventfd: the front-end shares its O_NONBLOCK flag and may clear it.

@@ -30,7 +30,7 @@ class Reserve:
         self.fill()
 
     def fill(self) -> None:
-        """Reserves again what was released, as far as resources are available."""
+        """Reserve again what was released, as far as resources are available."""
         try:
             while len(self._fds) < self._wanted:
                 self._fds.append(os.eventfd(0, os.EFD_CLOEXEC))
@@ -40,14 +40,14 @@ class Reserve:
             pass  # the next call may succeed
 
     def give_descriptor(self) -> bool:
-        """Releases one descriptor until the next fill(); False if none is left."""
+        """Release one descriptor until the next fill(); False if none is left."""
         if not self._fds:
             return False
         os.close(self._fds.pop())
         return True
 
     def receive(self, sock: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
-        """Receives as control_messages.receive() does; uses the reserved memory if no other memory is left."""
+        """Receive as control_messages.receive() does; use the reserved memory if no other memory is left."""
         try:
             return control_messages.receive(sock)
         except MemoryError:  # while the buffer was allocated: the message is still in the socket
@@ -56,7 +56,7 @@ class Reserve:
 
     @contextlib.contextmanager
     def released(self) -> Iterator[None]:
-        """Releases the whole reserve inside the block."""
+        """Release the whole reserve inside the block."""
         self.close()
         try:
             yield
@@ -64,7 +64,7 @@ class Reserve:
             self.fill()
 
     def close(self) -> None:
-        """Releases everything. A second call does nothing."""
+        """Release everything. A second call does nothing."""
         while self.give_descriptor():
             pass
         if self._memory is not None:

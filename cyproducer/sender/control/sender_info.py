@@ -35,7 +35,7 @@ class Facts:
 
 
 def describe_front_end(attach_id: int, peer: Peer, figures: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the front-end's row of the status; `figures` come from the engine and replace the default values."""
+    """Return the front-end's row of the status; `figures` come from the engine and replace the default values."""
     return {
         "attach_id": attach_id,
         "pid": peer.pid,

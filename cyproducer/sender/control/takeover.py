@@ -39,38 +39,38 @@ class TakeoverMixin(ABC):
 
     @abstractmethod
     def drain(self, why: str, until: float | None = None) -> None:
-        """Ends when everything is delivered; see Control."""
+        """End when everything is delivered; see Control."""
 
     @abstractmethod
     def _is_owner(self, peer: Peer) -> bool:
-        """Returns whether the peer belongs to this user or to root."""
+        """Return whether the peer belongs to this user or to root."""
 
     @abstractmethod
     def _end(self, peer: Peer, why: str) -> None:
-        """Ends a connection."""
+        """End a connection."""
 
     @abstractmethod
     def _pass_on(self, peer: Peer, message: dict[str, Any]) -> bool:
-        """Passes a connection on to the supervisor; False if it accepts no messages at the moment."""
+        """Pass a connection on to the supervisor; False if it accepts no messages at the moment."""
 
     @abstractmethod
     def _add_peer(self, peer: Peer) -> None:
-        """Starts to read from a connection."""
+        """Start to read from a connection."""
 
     @abstractmethod
     def _remember_app(self, attach_id: int, app: str) -> None:
-        """Keeps the application of an attach id, for its row in the ledger of failures."""
+        """Keep the application of an attach id, for its row in the ledger of failures."""
 
     @abstractmethod
     def _answer_attach(self, peer: Peer, outcomes: int, wake: int) -> bool:
-        """Sends the answer to an attach; False if the front-end does not read it."""
+        """Send the answer to an attach; False if the front-end does not read it."""
 
     @abstractmethod
     def _count_failures(self, rows: list[tuple[str, str, str, int, float]]) -> None:
-        """Adds rows to the ledger."""
+        """Add rows to the ledger."""
 
     def take_over(self, handover: Handover, refused: Collection[int]) -> None:
-        """Takes over the front-ends of a sender that has ended.
+        """Take over the front-ends of a sender that has ended.
 
         The engine has taken them over already, except those with an attach id in `refused`.
         """
@@ -116,7 +116,7 @@ class TakeoverMixin(ABC):
             self._answer_attach(peer, read_only(outcomes), os.dup(wake))
 
     def _on_replace(self, peer: Peer, message: dict[str, Any]) -> None:
-        """Passes the connection of a process that takes over to the supervisor, which ends this process; or refuses."""
+        """Pass the connection of a process that takes over to the supervisor, which ends this process; or refuse it."""
         reason = upgrade.refusal_reason(message, self.settings)
         if not self._is_owner(peer):
             reason = "REFUSED", f"uid {peer.uid} may not replace this sender"
@@ -133,7 +133,7 @@ class TakeoverMixin(ABC):
         self._end(peer, "it requested a takeover")
 
     def _limits_refusal_reason(self, theirs: Any) -> tuple[str, str] | None:
-        """Returns why a process with these limits may not replace this sender: (error name, text); or None."""
+        """Return why a process with these limits may not replace this sender: (error name, text); or None."""
         if not self.facts.replaceable:
             return "LIMITS", "it was started with `cyproducer sender`"
         if not limits.are_higher(theirs, limits.current()):
@@ -141,7 +141,7 @@ class TakeoverMixin(ABC):
         return None
 
     def _drop_quarantined(self, held: Held) -> None:
-        """Drops a front-end at whose memory several senders crashed, and counts its lost records in the ledger."""
+        """Drop a front-end at whose memory several senders crashed, and count its lost records in the ledger."""
         records = count_undelivered(held.fds[ARENA], held.meta["slots"])
         if records:
             self._count_failures([(held.meta["app"], "(all)", "QUARANTINED", records, time.time())])
@@ -149,9 +149,11 @@ class TakeoverMixin(ABC):
         held.close()
 
     def handover(self) -> Handover:
-        """Returns what the supervisor has to hold and owns from here on. Called in a forked child that becomes it.
+        """Return what the supervisor has to hold and owns from here on.
 
-        Detaches the Python objects from their descriptors. The caller closes the descriptors that only the sender
+        Only a forked child that becomes the supervisor calls this.
+
+        Detach the Python objects from their descriptors. The caller closes the descriptors that only the sender
         needs, by number.
         """
         handover = Handover(self.idle_timeout_s, self.facts.started_at, self.facts.restarts, self.cluster_id)

@@ -1,1 +1,1 @@
-"""The sender's engine: the native loop, its front-ends, draining, and recovery after a takeover."""
+"""Holds the sender's engine: the native loop, its front-ends, draining, and recovery after a takeover."""

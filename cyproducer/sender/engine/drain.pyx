@@ -83,7 +83,7 @@ ctypedef struct Draft:
     int16_t acks
     uint32_t count
     uint64_t size
-    uint64_t room                   # bytes that it may have; only its first wire may exceed this
+    uint64_t room                   # bytes that it may have; only its first wire batch may exceed this
     WireBatch *wires[WIRES_PER_REQUEST_MAX]
 
 
@@ -109,7 +109,7 @@ cdef bint drain(Core *core, Node *node) noexcept nogil:
             break
         acks = <int16_t>((node.next_acks + step) % 3) - 1
         if core.acks_seen >> (acks + 1) & 1 and _drain_request(core, node, acks):
-            node.next_acks = <uint8_t>((node.next_acks + step + 1) % 3)  # no kind blocks the others
+            node.next_acks = <uint8_t>((node.next_acks + step + 1) % 3)  # no value of acks blocks the others
             return True
     request = states_request(core, node)
     if request != NULL:
@@ -176,7 +176,7 @@ cdef bint _drain_request(Core *core, Node *node, int16_t acks) noexcept nogil:
 
 
 cdef void _collect_ready(Core *core, Node *node, Draft *draft) noexcept nogil:
-    """Go through the flows by deficit round robin until the request is full, or every flow was walked through."""
+    """Go through the flows by deficit round robin until the request is full, or every flow was visited."""
     cdef uint32_t idle = 0
     cdef bint postponed
     cdef Flow *flow
@@ -227,13 +227,13 @@ cdef void _collect_lingering(Core *core, Node *node, Draft *draft) noexcept nogi
 
 
 cdef WireBatch *_take_from(Core *core, Lane *lane, Draft *draft, bint *postponed) noexcept nogil:
-    """Add the partition's next wire to the request and return it; NULL if none can be sent now.
+    """Add the partition's next wire batch to the request and return it; NULL if none can be sent now.
 
     Set `postponed` if one is postponed for lack of space in the request, or of time for compression.
     """
     cdef uint64_t room = 0
     cdef WireBatch *wire = NULL
-    # a wire that was collected still counts as waiting: a second visit would take it again
+    # a wire batch that was collected still counts as waiting: a second visit would take it again
     if lane.collected:
         return NULL
     if lane.other_lane != NULL and lane.other_lane.collected:
@@ -261,10 +261,10 @@ cdef WireBatch *_take_from(Core *core, Lane *lane, Draft *draft, bint *postponed
 cdef WireBatch *_next_wire(
     Core *core, Lane *lane, int16_t acks, uint64_t room, bint alone, bint *postponed
 ) noexcept nogil:
-    """Return the partition's next wire for a request with `room` free bytes; NULL if none can be sent now.
+    """Return the partition's next wire batch for a request with `room` free bytes; NULL if none can be sent now.
 
-    `alone`: the request is empty, so the wire may exceed its space. Set `postponed` if a wire is postponed for lack of
-    space in the request, or of time for compression.
+    `alone`: the request is empty, so the wire batch may exceed its space. Set `postponed` if a wire batch is postponed
+    for lack of space in the request, or of time for compression.
     """
     cdef WireBatch *wire
     cdef bint settling
@@ -295,14 +295,14 @@ cdef WireBatch *_next_wire(
 
 
 cdef bint _fits(WireBatch *wire, uint64_t room, bint alone) noexcept nogil:
-    """Return whether the wire fits into the request."""
+    """Return whether the wire batch fits into the request."""
     return alone or wire_bytes(wire) + produce_overhead(wire) <= room
 
 
 cdef WireBatch *_new_wire(
     Core *core, Lane *lane, int16_t acks, uint64_t room, bint alone, bint *postponed
 ) noexcept nogil:
-    """Assign the lane's next batch, or several small ones, to a new wire. Return it; NULL if none can be sent."""
+    """Assign the lane's next batch, or several small ones, to a new wire batch. Return it; NULL if none can be sent."""
     cdef ClientBatch *batches[MERGE_MAX]
     cdef uint32_t count = 0
     cdef uint64_t size
@@ -382,8 +382,8 @@ cdef bint _front_end_finishes(ClientBatch *batch) noexcept nogil:
 cdef Queue *_next_queue(Core *core, Lane *lane, int16_t acks, bint *postponed) noexcept nogil:
     """Return the next queue: ready heads before lingering ones, the ready ones by deficit round robin.
 
-    Return NULL if there is none. Set `postponed` if a queue is passed for lack of time to compress its head. It keeps
-    its position.
+    Return NULL if there is none. Set `postponed` if a queue is passed for lack of time to compress its head. This
+    queue keeps its position.
     """
     cdef Queue *queue = lane.ring
     cdef Queue *lingering = NULL

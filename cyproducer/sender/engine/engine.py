@@ -55,8 +55,8 @@ class Engine:
     """Takes batches from front-ends and sends them to brokers. It does not decide who may attach.
 
     sender_settings: the sender-side settings (Settings.sender_settings()).
-    predecessor_state: the state of an engine with the same settings to take over from. Raises ValueError if its layout
-    differs.
+    predecessor_state: the state of an engine with the same settings to take over from. The constructor raises
+    ValueError if its layout differs.
     `refused` has the attach ids of front-ends that could not be taken over; the caller closes their connections.
     """
 
@@ -146,7 +146,7 @@ class Engine:
         return gone
 
     def want_topic(self, attach_id: int, name: str, partition: int = 0) -> None:
-        """Request metadata of a topic that has `partition`, and wake the front-end when there is some, or newer."""
+        """Request metadata of a topic in which `partition` exists. Wake the front-end when there is new metadata."""
         self._loop.add_topic(name)
         self._topic_requests.add(attach_id, name)
         if not self._brokers.metadata.want(name, _now_ms(), partition) and name not in self._brokers.unsettled:
@@ -243,7 +243,7 @@ class Engine:
         return failures
 
     def cluster_id(self) -> str | None:
-        """Return the cluster id that a broker has reported; None before, and while no known broker can be used."""
+        """Return the cluster id that a broker has reported; None before that, and while no known broker can be used."""
         return self._brokers.metadata.cluster_id
 
     def stats(self) -> dict[str, Any]:

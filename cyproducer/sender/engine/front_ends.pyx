@@ -53,8 +53,9 @@ cdef enum:
 cdef class FrontEnds:
     """Owns the regions of a sender: snapshot, state, and each front-end's arena and outcomes.
 
-    predecessor_state: the engine.PredecessorState to take over, or None. The caller keeps its descriptors. Raises
-    ValueError if its state or snapshot is invalid or has another layout, OSError or MemoryError without memory.
+    predecessor_state: the engine.PredecessorState to take over, or None. The caller keeps its descriptors. The
+    constructor raises ValueError if its state or snapshot is invalid or has another layout, OSError or MemoryError
+    without memory.
     """
 
     def __cinit__(self, dict settings, object predecessor_state=None):
@@ -106,9 +107,9 @@ cdef class FrontEnds:
     def attach(self, int arena_fd, uint32_t slot_count, dict settings, int wake_fd):
         """Map a front-end's arena. Return (attach id, its read-only outcomes, its eventfd to wake the sender).
 
-        Take over `arena_fd` and `wake_fd`; the caller owns the two descriptors of the result. Raise ValueError for an
-        arena that does not match the handshake, OSError without memory or descriptors, KeyError or TypeError for
-        invalid settings.
+        Own `arena_fd` and `wake_fd` from here on, also after an error. The caller owns the two descriptors of the
+        result. Raise ValueError for an arena that does not match the handshake, OSError without memory or descriptors,
+        KeyError or TypeError for invalid settings.
         """
         cdef FrontEndGeometry geometry
         cdef FrontEnd *front_end = NULL
@@ -143,7 +144,7 @@ cdef class FrontEnds:
         return front_end.attach_id, mine[2], mine[3]
 
     cdef object _enlist(self, FrontEnd *front_end, Region arena, Region outcomes):
-        """Append the front-end to the tables, and watch its eventfd. Raise OSError or MemoryError without a change."""
+        """Add the front-end to the tables, and watch its eventfd. Raise OSError or MemoryError without a change."""
         front_end.tag = reserve_front_end(&self.core)
         if not front_end.detached:
             # edge-triggered and never read, so every write causes an event
@@ -250,7 +251,7 @@ cdef class FrontEnds:
             check_core(&self.core)
 
     cdef object _take_over_front_end(self, object former):
-        """Map the regions that the predecessor shared with a front-end. Raise if it cannot be taken over."""
+        """Map the regions that the predecessor shared with a front-end. Raise an error as attach() does."""
         cdef FrontEndGeometry geometry
         cdef FrontEnd *front_end = NULL
         cdef Region arena, outcomes

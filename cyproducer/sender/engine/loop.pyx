@@ -1,4 +1,4 @@
-"""The native loop: clock, submission rings, timers, drain, write, epoll, read, outcomes.
+"""Runs the native loop: clock, submission rings, timers, drain, write, epoll, read, outcomes.
 
 One iteration is `nogil` C from end to end. Rare work (attaching, connecting, metadata, producer ids) goes to Python as
 an event, and Python answers through the methods here.
@@ -402,7 +402,7 @@ cdef class Loop(FrontEnds):
                 elif kind == TAG_WATCHED:
                     watched = True
                 elif core.tagged[events[index].tag & TAG_MASK] != NULL:  # a front-end that was idle
-                    activate(core, core.tagged[events[index].tag & TAG_MASK])  # it was idle
+                    activate(core, core.tagged[events[index].tag & TAG_MASK])
             untouch(core)
             announce(core)
             if CYPRODUCER_DEBUG:
@@ -553,7 +553,7 @@ cdef class Loop(FrontEnds):
 
 
 cdef bint _has_batches(Topic *topic) noexcept nogil:
-    """Return whether a partition of the topic has queued batches or unresolved wires."""
+    """Return whether a partition of the topic has queued batches or unresolved wire batches."""
     cdef int32_t index
     cdef Lane *lane
     for index in range(topic.partition_count):

@@ -1,12 +1,13 @@
-"""Restores a sender's private state in a takeover from what its predecessor, which was killed, has left.
+"""Restores a sender's private state in a takeover, from the shared memory of its predecessor, which has ended.
 
 The sources are the state region (entries, contributors, identities of partitions, topics), each front-end's slot table,
 and its outcome ring. The order in which they are read matters:
 
  1. PREPARED entries, which are fragments of another entry: they are kept if that one is SPLIT, else freed
- 2. entries in order: the results of RESOLVED ones are published (except those already in the outcome ring) and the
-    entries freed; ASSIGNED ones wait to be sent, as unsure as they were; their batches are sealed and measured again
- 3. SPLIT entries: a contributor that is in none of the fragments gets its chunks back, or is queued again
+ 2. entries in order: the result of a RESOLVED one is published (unless it is in the outcome ring already), and the
+    entry is freed; an ASSIGNED one waits to be sent, unsure if it was so before; its batches are sealed and measured
+    again
+ 3. SPLIT entries: a contributor that is in none of the fragments is released, or is queued again
  4. partitions: the next sequence, and whether the epoch must be raised
  5. slot tables: committed batches that belong to no entry are queued by open_seq
 
@@ -382,7 +383,7 @@ cdef void _restore_wire(Core *core, WireBatch *wire) noexcept nogil:
 
 
 cdef void _restore_contributors(Core *core, Owners *owners, WireBatch *wire) noexcept nogil:
-    """Find the batches of an entry again. A batch that is gone leaves an empty row, because its records still count."""
+    """Find the batches of an entry. Keep the row of one that is gone: its records are still part of the entry."""
     cdef cyp_contributor *contributor
     cdef uint32_t row = wire.entry.contributors
     cdef FrontEnd *front_end
@@ -409,9 +410,9 @@ cdef void _restore_contributors(Core *core, Owners *owners, WireBatch *wire) noe
 cdef void _settle_split(Core *core, Owners *owners, WireBatch *wire) noexcept nogil:
     """Complete the contributors of a SPLIT entry that are in no fragment; those in a fragment were restored with it.
 
-    A contributor that has had its result gets its chunks back. Another one was refused and has had no result: if an
-    attempt is unsure, its result is unknown; else it stays in the slot table, which queues it like a batch that was
-    never sent.
+    If a contributor has had its result, its chunks are released. Any other contributor was refused and has no result
+    yet. If an attempt is unsure, its result is unknown. Else it stays in the slot table, and _restore_slots queues it
+    like a batch that was never sent.
     """
     cdef cyp_contributor *contributor
     cdef uint32_t row = wire.entry.contributors
@@ -543,7 +544,7 @@ cdef void _restore_slot(Core *core, FrontEnd *front_end, uint32_t slot, uint64_t
     cdef ClientBatch *batch
     touch(core, front_end, slot)
     batch = admit(core, front_end, slot, word_generation(word), True)
-    # an open batch goes on lingering; for a closed one, the hint that says so may have been read by the predecessor
+    # an open batch goes on lingering; a closed one is sealed here: the predecessor may have read its FULL hint
     if batch != NULL and (batch.state == BATCH_LINGERING or batch.state == BATCH_DUE) \
             and not _is_open(front_end, slot, steps):
         seal(core, batch)

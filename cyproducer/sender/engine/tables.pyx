@@ -1,4 +1,4 @@
-"""Allocates and frees the sender's tables, and lays them over the state region.
+"""Allocates and frees the sender's tables, and sets the pointers into the state region.
 
 Sizes: 8,192 entries are enough for 1,638 partitions with five batches in flight each. 65,536 contributors are eight
 front-ends for each entry. 512 bodies of 64 KiB limit the memory of merged batches to 32 MiB. How much of each table a

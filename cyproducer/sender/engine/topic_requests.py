@@ -23,7 +23,7 @@ class TopicRequests:
         self._unknown.add(name)
 
     def take(self, name: str, granted: bool) -> Collection[int] | None:
-        """Return the front-ends that wait for the topic; None: any may. If `granted`, their requests are done."""
+        """Return the front-ends that wait for the topic; None: not known which. If `granted`, remove their requests."""
         waiting: Collection[int] | None = self._by_topic.get(name, ())
         if name in self._unknown:
             waiting = None

@@ -32,10 +32,10 @@ class Election:
 
     @classmethod
     def win(cls, rendezvous: Rendezvous, wait_s: float = 0.0) -> "Election | None":
-        """Returns the election if this process wins it; None if another process is the sender.
+        """Return the election if this process wins it; None if another process is the sender.
 
-        A sender that is about to end has unlinked its socket but still holds the lock: waits up to `wait_s` seconds
-        for its end. Raises OSError if the lock file cannot be created.
+        A sender that is about to end has unlinked its socket but still holds the lock. Wait up to `wait_s` seconds
+        for its end. Raise OSError if the lock file cannot be created.
         """
         give_up = time.monotonic() + wait_s
         while True:
@@ -47,7 +47,7 @@ class Election:
             time.sleep(_POLL_S)
 
     def listen(self, mode: int = 0o600) -> socket.socket:
-        """Binds the socket and returns it, listening and non-blocking. Replaces the socket file of a dead sender."""
+        """Bind the socket and return it, listening and non-blocking. Replace the socket file of a dead sender."""
         _unlink(self.rendezvous.socket)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
@@ -64,7 +64,7 @@ class Election:
         return listener
 
     def holds_place(self) -> bool:
-        """Returns whether the lock's path still names the locked file; False also after the lock was given up.
+        """Return whether the lock's path still names the locked file; False also after the lock was given up.
 
         The locked file is open, so its inode number is not reused.
         """
@@ -76,9 +76,9 @@ class Election:
             return False
 
     def lock_again(self) -> bool:
-        """Locks a new file after the lock file was removed; False if another process has locked a new one.
+        """Lock a new file after the lock file was removed; False if another process has locked a new one.
 
-        Raises OSError if the file cannot be created. The caller must send the new lock to the other process that holds
+        Raise OSError if the file cannot be created. The caller must send the new lock to the other process that holds
         the former one.
         """
         fd = _try_lock(self.rendezvous.lock)
@@ -88,24 +88,24 @@ class Election:
         return True
 
     def take_lock(self, fd: int) -> None:
-        """Replaces the lock with another open file description, which it owns."""
+        """Replace the lock with another open file description, and take ownership of it."""
         self.forget()
         self.lock_fd = fd
 
     def give_up_names(self) -> None:
-        """Unlinks this sender's socket and description, so that no process finds it; not those of another sender."""
+        """Unlink this sender's socket and description, so that no process finds it; not those of another sender."""
         if self.holds_place():
             _unlink(self.rendezvous.socket)
             _unlink(self.rendezvous.description)
 
     def forget(self) -> None:
-        """Closes the lock's descriptor; another process still holds the lock. A second call does nothing."""
+        """Close the lock's descriptor; another process still holds the lock. A second call does nothing."""
         if self.lock_fd >= 0:
             fd, self.lock_fd = self.lock_fd, -1
             os.close(fd)
 
     def release(self) -> None:
-        """Unlinks the remaining files and ends the lock. A second call does nothing."""
+        """Unlink the remaining files and end the lock. A second call does nothing."""
         if self.holds_place():
             self.give_up_names()
             _unlink(self.rendezvous.lock)  # before the lock ends: afterwards the path may belong to another sender
@@ -113,7 +113,7 @@ class Election:
 
 
 def _try_lock(path: str) -> int:
-    """Returns a descriptor that holds the lock on the file at `path`; -1 if another process holds the lock."""
+    """Return a descriptor that holds the lock on the file at `path`; -1 if another process holds the lock."""
     while True:
         fd = open_private(path, os.O_RDWR)
         try:

@@ -74,11 +74,11 @@ class Post:
     foreground: bool = False  # started with `cyproducer sender`, not by a front-end
 
     def descriptors(self) -> set[int]:
-        """Returns the descriptors that supervisor and sender both hold."""
+        """Return the descriptors that supervisor and sender both hold."""
         return {self.election.lock_fd, self.listener.fileno(), *self.relay.descriptors()}
 
     def listen_on(self, listener: socket.socket) -> None:
-        """Replaces the listening socket; owns the new one."""
+        """Replace the listening socket, and own the new one."""
         self.listener.close()
         self.listener = listener
 
@@ -94,18 +94,18 @@ class Held:
         self.ended = False
 
     def take(self, which: int) -> int:
-        """Returns a descriptor, which the caller owns from here on."""
+        """Return a descriptor, which the caller owns from here on."""
         fd, self.fds[which] = self.fds[which], -1
         return fd
 
     def end(self) -> None:
-        """Marks the front-end as ended and hangs up its connection, on which it may wait."""
+        """Mark the front-end as ended and hang up its connection, on which it may wait."""
         self.ended = True
         hang_up(self.take(CONTROL))
         close(self.take(PIDFD))
 
     def give_up(self, why: str) -> None:
-        """Detaches a living front-end and marks it as ended; `why` is the text for it.
+        """Detach a living front-end and mark it as ended; `why` is the text for it.
 
         The sender may have sent or may still send its batches, so the front-end must not send them again.
         """
@@ -117,7 +117,7 @@ class Held:
         self.end()
 
     def close(self) -> None:
-        """Closes all descriptors. A second call does nothing."""
+        """Close all descriptors. A second call does nothing."""
         for which in range(HELD):
             close(self.take(which))
 
@@ -142,14 +142,14 @@ class Handover:
     end_signals: int = 0  # received signals that tell the sender to end
 
     def descriptors(self) -> set[int]:
-        """Returns every descriptor of the handover."""
+        """Return every descriptor of the handover."""
         of_front_ends = (held.fds for held in (*self.held.values(), *self.quarantined.values()))
         return {fd for fds in (self.regions, self.waiting, *of_front_ends) for fd in fds if fd >= 0}
 
     def close(self) -> None:
-        """Closes everything at the end of the sender.
+        """Close everything at the end of the sender.
 
-        Closes the connections of processes that wait for this end last: the hang-up notifies them.
+        Close the connections of processes that wait for this end last: the hang-up notifies them.
         """
         for held in self.held.values():
             if not held.ended:
@@ -157,13 +157,13 @@ class Handover:
         self.forget()
 
     def forget(self) -> None:
-        """Closes all descriptors without ending connections, which other processes hold as well."""
+        """Close all descriptors without ending connections, which other processes hold as well."""
         for fd in (*self.descriptors().difference(self.waiting), *self.waiting):
             close(fd)
         self.held, self.quarantined, self.regions, self.waiting = {}, {}, [], []
 
     def note(self, message: dict[str, Any], fds: list[int]) -> None:
-        """Applies a message of the sender. Owns the descriptors."""
+        """Apply a message of the sender, and take ownership of the descriptors."""
         op, attach_id = message.get("op"), message.get("attach_id", 0)
         if op == "regions":
             self.regions = fds
@@ -213,14 +213,14 @@ class Line:
         self.begin(sock, pid, pidfd)
 
     def begin(self, sock: socket.socket | None, pid: int | None, pidfd: int) -> None:
-        """Starts to use a supervisor's queue; owns its socket and pidfd."""
+        """Start to use a supervisor's queue, and take ownership of its socket and pidfd."""
         self.socket = sock
         self.supervisor_pid = pid
         self.pidfd = pidfd
         self.disconnected = sock is None
 
     def end(self) -> None:
-        """Closes the queue of a supervisor that has ended. A second call does nothing."""
+        """Close the queue of a supervisor that has ended. A second call does nothing."""
         if self.socket is not None:
             self.socket.close()
         close(self.pidfd)
@@ -228,7 +228,7 @@ class Line:
         self.begin(None, None, -1)
 
     def give(self, message: dict[str, Any], fds: tuple[int, ...]) -> bool:
-        """Sends a message with descriptors at once; False if the queue is full. The caller keeps its descriptors."""
+        """Send a message with descriptors at once; False if the queue is full. The caller keeps its descriptors."""
         self.refusal = None
         self.flush()
         try:
@@ -237,17 +237,17 @@ class Line:
             return False
 
     def tell(self, message: dict[str, Any]) -> None:
-        """Queues a message, in order. What the socket does not accept now is sent by a later flush()."""
+        """Queue a message, in order. What the socket does not accept now is sent by a later flush()."""
         self._later.append(message)
         self.flush()
 
     def tell_failures(self, rows: Iterable[tuple[str, str, str, int, float]]) -> None:
-        """Queues rows for the ledger of failures."""
+        """Queue rows for the ledger of failures."""
         for piece in control_messages.pieces(rows):
             self.tell({"op": "failures", "rows": piece})
 
     def flush(self) -> None:
-        """Sends what the socket accepts now; drops a message that is too large to be sent at all."""
+        """Send what the socket accepts now; drop a message that is too large to be sent at all."""
         while self._later:
             try:
                 if not self._send(self._later[0], ()):
@@ -263,7 +263,7 @@ class Line:
         return not self._later
 
     def send_last(self, message: dict[str, Any]) -> bool:
-        """Sends everything and then `message`, and waits until it is sent; False if there is no supervisor."""
+        """Send everything and then `message`, and wait until it is sent; False if there is no supervisor."""
         if self.socket is not None:
             self.socket.setblocking(True)
         self.tell(message)
@@ -282,12 +282,12 @@ class Line:
         return True
 
     def messages(self) -> list[tuple[dict[str, Any], list[int]]]:
-        """Returns the messages of the supervisor; the caller owns the descriptors."""
+        """Return the messages of the supervisor; the caller owns the descriptors."""
         return [] if self.socket is None else received(self.socket)
 
 
 def received(sock: socket.socket) -> list[tuple[dict[str, Any], list[int]]]:
-    """Returns all messages in the queue, without damaged ones; the caller owns the descriptors."""
+    """Return all messages in the queue, without damaged ones; the caller owns the descriptors."""
     found: list[tuple[dict[str, Any], list[int]]] = []
     while True:
         try:
@@ -302,13 +302,13 @@ def received(sock: socket.socket) -> list[tuple[dict[str, Any], list[int]]]:
 
 
 def hang_up(fd: int) -> None:
-    """Ends a connection for all processes that hold it, and closes the descriptor."""
+    """End a connection for all processes that hold it, and close the descriptor."""
     if fd >= 0:
         with socket.socket(fileno=fd) as sock:
             control_messages.drain(sock)
 
 
 def close(fd: int) -> None:
-    """Closes a descriptor unless it is -1."""
+    """Close a descriptor unless it is -1."""
     if fd >= 0:
         os.close(fd)

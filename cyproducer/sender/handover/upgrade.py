@@ -43,7 +43,7 @@ class NotLowerError(SenderUnavailableError):
 
 
 def refusal_reason(message: dict[str, Any], settings: dict[str, Any]) -> tuple[str, str] | None:
-    """Returns why a request to replace a sender of these public settings is refused: (error name, text); or None."""
+    """Return why a request to replace a sender of these public settings is refused: (error name, text); or None."""
     if message.get("layout") != LAYOUT_VERSION:
         asked = str(message.get("layout"))[:20]
         return "LAYOUT", (
@@ -69,7 +69,7 @@ def refusal_reason(message: dict[str, Any], settings: dict[str, Any]) -> tuple[s
 
 
 def hand_over(successor: socket.socket, post: Any, handover: Handover) -> bool:
-    """Hands everything over to the successor; True once the successor owns it. The sender must have ended before."""
+    """Hand everything over to the successor; True once the successor owns it. The sender must have ended before."""
     successor.settimeout(_STEP_S)
     try:
         _give(successor, post, {"op": "post"}, [post.election.lock_fd, post.listener.fileno()])
@@ -97,11 +97,11 @@ def hand_over(successor: socket.socket, post: Any, handover: Handover) -> bool:
 
 
 def _give(successor: socket.socket, post: Any, message: dict[str, Any], fds: list[int]) -> None:
-    """Sends a message with descriptors, also if the limit of descriptors in unread messages is reached.
+    """Send a message with descriptors, also if the limit of descriptors in unread messages is reached.
 
     The kernel limits these for each user, to the RLIMIT_NOFILE of this process. Most of them are in messages of
     processes that have connected and wait for the next sender. This function hangs up on these processes, and they try
-    again. Raises OSError if that does not help in time.
+    again. Raise OSError if that does not help in time.
     """
     give_up = time.monotonic() + _IN_FLIGHT_S
     while True:
@@ -170,7 +170,7 @@ class Predecessor:
             self.handover.note(message, fds)
 
     def _keep_idle_timeout(self, theirs: float | None) -> None:
-        """Keeps the larger idle timeout: the front-ends requested theirs from the former sender.
+        """Keep the larger idle timeout: the front-ends requested theirs from the former sender.
 
         A sender that was started with `cyproducer sender` keeps its own timeout.
         """
@@ -178,7 +178,7 @@ class Predecessor:
             self.handover.idle_timeout_s = max(theirs, self.handover.idle_timeout_s)
 
     def drop(self) -> None:
-        """Closes everything that was received; the former supervisor still holds it."""
+        """Close everything that was received; the former supervisor still holds it."""
         close(self.lock_fd)
         if self.listener is not None:
             self.listener.close()
@@ -188,9 +188,9 @@ class Predecessor:
 def take_over(
     path: str, settings: dict[str, Any], idle_timeout_s: float | None, by_limits: bool = False
 ) -> Predecessor | None:
-    """Takes over from the sender at `path`; returns None if there is no sender.
+    """Take over from the sender at `path`; return None if there is no sender.
 
-    With `by_limits` raises NotLowerError unless the limits of that sender are lower than those of this process. Raises
+    With `by_limits`, raise NotLowerError unless the limits of that sender are lower than those of this process. Raise
     KafkaConfigurationError if its settings, layout or namespaces differ, SenderUnavailableError if the takeover fails
     for another reason.
     """
@@ -243,7 +243,7 @@ def _check_owner(sock: socket.socket, path: str) -> None:
 
 
 def _receive_all(sock: socket.socket, predecessor: Predecessor, path: str) -> bool:
-    """Receives the whole handover; False if the sender hung up or is not ready, and the caller should try again."""
+    """Receive the whole handover; False if the sender hung up or is not ready, and the caller should try again."""
     while True:
         message, fds = control_messages.receive(sock)
         if message is None:

@@ -1,1 +1,1 @@
-"""The supervisor and the sender process, and the files that they write."""
+"""Runs the supervisor and the sender process, and writes their files."""

@@ -42,23 +42,23 @@ class FailureFile:
         self._last_problem = ""
 
     def restore(self) -> None:
-        """Adds the rows that a former sender of the same place has left. Called before the first sender is started."""
+        """Add the rows that a former sender of the same place has left. Called before the first sender is started."""
         found = failures.read(self.path)
         for row in found["rows"] if found is not None else ():
             if not self.ledger.has(row):
                 self.ledger.restore(row)
 
     def changed(self) -> None:
-        """Schedules a write of the ledger; does nothing if there is no failure."""
+        """Schedule a write of the ledger; do nothing if there is no failure."""
         if self._due is None and self.ledger.rows():
             self._due = self._not_before
 
     def due(self) -> float | None:
-        """Returns when write_if_due() has something to do, by time.monotonic(); None: never."""
+        """Return when write_if_due() has something to do, by time.monotonic(); None: never."""
         return self._due
 
     def write_if_due(self) -> None:
-        """Starts a write if it is due and the last write has ended."""
+        """Start a write if it is due and the last write has ended."""
         now = time.monotonic()
         if self._due is None or now < self._due:
             return
@@ -83,7 +83,7 @@ class FailureFile:
                 self.log.warning("the ledger of failures cannot be written: %s; it is tried again", text)
 
     def close(self) -> None:
-        """Writes what is left, and waits for that for one second at most."""
+        """Write what is left, and wait for that for one second at most."""
         if not self.ledger.rows():
             return
         deadline = time.monotonic() + FLUSH_S

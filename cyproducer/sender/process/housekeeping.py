@@ -23,7 +23,7 @@ _NAME = re.compile(
 
 
 def remove_old_files(directory: str) -> None:
-    """Removes the files of ended senders that are too old or too many. Raises OSError if they cannot be listed."""
+    """Remove the files of ended senders that are too old or too many. Raise OSError if they cannot be listed."""
     now = time.time()
     kinds: dict[str, dict[str, list[os.DirEntry[str]]]] = {"log": {}, "ledger": {}, "part": {}, "name": {}}
     with os.scandir(directory) as entries:
@@ -53,7 +53,7 @@ def remove_old_files(directory: str) -> None:
 
 
 def _age(entry: "os.DirEntry[str]", now: float) -> float:
-    """Returns seconds since the file was written; negative if the clock was set back."""
+    """Return seconds since the file was written; negative if the clock was set back."""
     try:
         return now - entry.stat(follow_symlinks=False).st_mtime
     except OSError:
@@ -61,7 +61,7 @@ def _age(entry: "os.DirEntry[str]", now: float) -> float:
 
 
 def _lock_if_ended(path: str) -> int | None:
-    """Returns None if a sender holds the lock, -1 if there is no lock file, else a descriptor that holds the lock.
+    """Return None if a sender holds the lock, -1 if there is no lock file, else a descriptor that holds the lock.
 
     While the descriptor is open, no other process can be elected. The lock also shows a sender in another PID
     namespace.

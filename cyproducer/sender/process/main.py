@@ -30,10 +30,10 @@ _ELECTION_WAIT_S = 2.0
 
 
 def main() -> None:
-    """Runs the process that a front-end has started: reads its order, detaches, and becomes supervisor if elected.
+    """Run the process that a front-end has started: read its order, detach, and become supervisor if elected.
 
     Standard input holds the order, standard output receives one report ({"ready"}, {"lost"} or {"error"}), standard
-    error is the log. Raises only what fails before the log exists, after the report.
+    error is the log. An exception before the log exists is reported and raised.
     """
     try:
         with open(0, "rb", closefd=False) as file:
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def _report(message: dict[str, Any]) -> None:
-    """Sends the report to the front-end, if it still waits, and closes the pipe to it."""
+    """Send the report to the front-end, if it still waits, and close the pipe to it."""
     try:
         os.write(1, json.dumps(message).encode())
     except OSError:
@@ -68,7 +68,7 @@ def _report(message: dict[str, Any]) -> None:
 
 
 def _logger(relay: LogRelay) -> logging.Logger:
-    """Returns the sender's logger, which writes to `relay`."""
+    """Return the sender's logger, which writes to `relay`."""
     log = logging.getLogger("cyproducer.sender")
     log.setLevel(level_of(os.environ.get("CYPRODUCER_LOG")))
     log.propagate = False
@@ -90,11 +90,11 @@ def serve(
     foreground: bool = False,
     replace: bool = False,
 ) -> bool:
-    """Runs the supervisor of the sender at `place`, until the sender gets an end signal or is idle for too long.
+    """Run the supervisor of the sender at `place`, until the sender gets an end signal or is idle for too long.
 
-    Returns False if another process is the supervisor there. With `replace` it takes over from that one: from any if
-    `foreground`, else from one with lower resource limits. Calls `report` once, with {"ready": pid} or {"lost": pid}.
-    Raises OSError if the socket, its lock, the shared memory or a process cannot be created, and the errors of
+    Return False if another process is the supervisor there. With `replace`, take over from that one: from any if
+    `foreground`, else from one with lower resource limits. Call `report` once, with {"ready": pid} or {"lost": pid}.
+    Raise OSError if the socket, its lock, the shared memory or a process cannot be created, and the errors of
     take_over().
     """
     set_role("supervisor")
@@ -137,9 +137,9 @@ def _take_over(
     report: Report,
     foreground: bool,
 ) -> tuple[Handover, Election, socket.socket] | None:
-    """Takes over from the sender of `place` and sets its socket's mode; None if there is no sender to replace.
+    """Take over from the sender of `place` and set its socket's mode; None if there is no sender to replace.
 
-    Raises the errors of upgrade.take_over().
+    Raise the errors of upgrade.take_over().
     """
     # Imported here: only an upgrade needs it, and it must be loaded before files are removed.
     from cyproducer.sender.handover.upgrade import NotLowerError, take_over
@@ -175,9 +175,9 @@ def _warn_of_limits(log: logging.Logger, foreground: bool) -> None:
 
 
 def _alternate_roles(post: Post, handover: Handover, signals: Signals, report: Report) -> None:
-    """Runs the supervisor; in each forked child the sender; in a child of the sender the supervisor; and so on.
+    """Run the supervisor; in each forked child the sender; in a child of the sender the supervisor; and so on.
 
-    Returns only in the first process; the others end here.
+    Return only in the first process; the others end here.
     """
     # Imported before the first fork, not in a child: a successor must not depend on files that may be removed by then.
     from cyproducer.sender.process.sender_process import Serving

@@ -14,12 +14,12 @@ _SHOWN_VALUES = 4
 
 
 def describe(socket: str, identity: dict[str, Any]) -> dict[str, Any]:
-    """Returns the content of this process' description file. `identity` holds no secrets."""
+    """Return the content of this process' description file. `identity` holds no secrets."""
     return {"socket": socket, "pid": os.getpid(), "start": start_time(os.getpid()), "identity": identity}
 
 
 def write_description(path: str, description: dict[str, Any]) -> None:
-    """Writes the file completely or not at all. Raises OSError."""
+    """Write the file completely or not at all. Raise OSError."""
     temporary = f"{path}.{os.getpid()}"
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
@@ -32,7 +32,7 @@ def write_description(path: str, description: dict[str, Any]) -> None:
 
 
 def too_many(directory: str, mine: dict[str, Any]) -> str:
-    """Returns a warning if more than three living senders serve the cluster of `mine`, with what differs; else ""."""
+    """Return a warning if more than three living senders serve the cluster of `mine`, with what differs; else ""."""
     cluster = _cluster(mine)
     others = [
         d
@@ -75,7 +75,7 @@ def _network(description: dict[str, Any]) -> Any:
 
 
 def _is_alive(other: dict[str, Any], mine: dict[str, Any]) -> bool:
-    """Returns whether a sender's process lives. One of another PID namespace is not visible and counts as living."""
+    """Return whether a sender's process lives. One of another PID namespace is not visible and counts as living."""
     if other["identity"].get("pid_namespace") != mine["identity"].get("pid_namespace"):
         return True
     pid = other.get("pid")

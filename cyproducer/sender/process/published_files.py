@@ -25,20 +25,20 @@ class Names:
         self._last_problem = ""
 
     def describe(self) -> None:
-        """Writes the description, unless the place belongs to another sender. Raises OSError."""
+        """Write the description, unless the place belongs to another sender. Raise OSError."""
         if self.post.election.holds_place():
             mine = other_senders.describe(self.post.place.socket, self.post.identity)
             other_senders.write_description(self.post.place.description, mine)
 
     def missing(self) -> bool:
-        """Returns whether a file is missing, or belongs to another sender."""
+        """Return whether a file is missing, or belongs to another sender."""
         place = self.post.place
         return not (
             self.post.election.holds_place() and os.path.lexists(place.socket) and os.path.exists(place.description)
         )
 
     def make_again(self) -> bool:
-        """Creates missing files again. True: there is a new listener or lock, which the sender must receive."""
+        """Create missing files again. True: there is a new listener or lock, which the sender must receive."""
         try:
             return self._make_again()
         except OSError as error:
@@ -71,7 +71,7 @@ class Names:
         return renewed
 
     def _report(self, what: str, why: str) -> None:
-        """Logs a problem once, not at each attempt."""
+        """Log a problem once, not at each attempt."""
         text = f"{what}: {why}" if why else what
         if text != self._last_problem:
             self._last_problem = text

@@ -46,9 +46,9 @@ class Serving:
         self.fork_at: float | None = None
 
     def run(self) -> tuple[Handover, PeerProcess] | None:
-        """Runs the sender. Returns None at its end.
+        """Run the sender. Return None at its end.
 
-        In a forked child, which becomes the supervisor, returns the handover that it holds and the sender's process.
+        In a forked child, which becomes the supervisor, return the handover that it holds and the sender's process.
         """
         os.setsid()  # only the supervisor gets signals to its process group, as from a terminal, and passes them on
         to_null(0, 1)
@@ -236,7 +236,7 @@ class Serving:
         return None
 
     def _become_supervisor(self, engine: Engine, control: Control) -> Handover:
-        """Returns the handover, in the child. Keeps its descriptors and drops everything else of the sender."""
+        """Return the handover, in the child. Keep its descriptors and drop everything else of the sender."""
         try:
             set_role("supervisor")
             handover = control.handover()
@@ -252,7 +252,7 @@ class Serving:
             os._exit(1)
 
     def _end(self, control: Control) -> None:
-        """Ends the sender: removes its files first, so that no process finds it, and refuses waiting connections."""
+        """End the sender: remove its files first, so that no process finds it, and refuse waiting connections."""
         self.line.tell({"op": "draining", "why": "its predecessor was ending", "until": None})
         self.post.election.give_up_names()
         control.close()

@@ -65,20 +65,20 @@ class Child:
         self.ticked_at = self.checked_at = self.since
 
     def kill(self) -> None:
-        """Sends SIGKILL. `pidfd` becomes readable when the process has ended."""
+        """Send SIGKILL. `pidfd` becomes readable when the process has ended."""
         try:
             signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
         except ProcessLookupError:
             pass
 
     def close(self) -> None:
-        """Closes the socket and the pidfd."""
+        """Close the socket and the pidfd."""
         self.socket.close()
         os.close(self.pidfd)
 
 
 def backoff_s(restarts_in_a_row: int, killed: bool) -> float:
-    """Returns seconds until the next sender starts: 0 after the first death in a row, then 50 ms, doubling up to 5 s.
+    """Return seconds until the next sender starts: 0 after the first death in a row, then 50 ms, doubling up to 5 s.
 
     After a SIGKILL the limit is 0.5 s: the signal comes from outside and does not indicate a defect of the sender.
     """
@@ -111,9 +111,9 @@ class Supervisor:
         self._successor: socket.socket | None = None
 
     def run(self) -> PeerProcess | None:
-        """Runs the supervisor. Returns None at its end; in a forked child, which becomes the sender, its supervisor.
+        """Run the supervisor. Return None at its end; in a forked child, which becomes the sender, its supervisor.
 
-        Raises StartError if the first sender does not start.
+        Raise StartError if the first sender does not start.
         """
         if self.child is None:
             try:
@@ -281,7 +281,7 @@ class Supervisor:
         )
 
     def _count_crash_at_memory(self) -> None:
-        """Counts a crash for the front-end whose memory the sender was using, and quarantines it after the third."""
+        """Count a crash for the front-end whose memory the sender was using, and quarantine it after the third."""
         attach_id = read_liveness(self.handover.regions[0]).breadcrumb_attach if self.handover.regions else 0
         held = self.handover.held.get(attach_id)
         if held is None:
@@ -299,7 +299,7 @@ class Supervisor:
         )
 
     def _check_liveness(self, child: Child) -> None:
-        """Kills a sender that has work and does not tick, or that does not start."""
+        """Kill a sender that has work and does not tick, or that does not start."""
         now = time.monotonic()
         if now < child.checked_at + LOOK_S:
             return
@@ -334,7 +334,7 @@ class Supervisor:
     # ------------------------------------------------------------------ the end
 
     def _hand_over(self, child: Child, successor: socket.socket) -> None:
-        """Hands everything or nothing over to another supervisor. Kills the sender first: there are never two."""
+        """Hand everything or nothing over to another supervisor. Kill the sender first: there are never two."""
         self._successor = None
         child.kill()
         poller = select.poll()
@@ -359,7 +359,7 @@ class Supervisor:
                 self.start_at = time.monotonic()
 
     def _finish(self) -> None:
-        """Removes the sender's files, ends the lock, and hangs up on the processes that wait for this end."""
+        """Remove the sender's files, end the lock, and hang up on the processes that wait for this end."""
         self.over = True
         if self.child is not None:
             self.child.close()

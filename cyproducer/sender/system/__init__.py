@@ -1,1 +1,1 @@
-"""Linux services for the sender and the supervisor: signals, a log that never blocks, process settings."""
+"""Provides Linux services for the sender and the supervisor: signals, a log that never blocks, process settings."""

@@ -12,9 +12,9 @@ _STACK_BYTES = 256 << 10
 
 
 def start_thread(work: Callable[[], None], name: str) -> threading.Thread | None:
-    """Runs `work` in a daemon thread, which does not delay the end of the process.
+    """Run `work` in a daemon thread, which does not delay the end of the process.
 
-    Returns None if the process may not have another thread.
+    Return None if the process may not have another thread.
     """
     thread = threading.Thread(target=work, name=name, daemon=True)
     former = threading.stack_size(_STACK_BYTES)

@@ -37,7 +37,7 @@ _DESCRIPTORS_WANTED = 4096
 
 
 def leave_environment() -> None:
-    """Replaces what is inherited from the starting process: session, descriptors, directory, limits, priority."""
+    """Replace what is inherited from the starting process: session, descriptors, directory, limits, priority."""
     to_null(0)
     close_others(())
     os.setsid()  # the spawned process led a session; this process was forked from it
@@ -57,7 +57,7 @@ def leave_environment() -> None:
 
 
 def raise_limits() -> None:
-    """Raises the soft limits that a sender can reach: the starting process chose its soft limits for itself only."""
+    """Raise the soft limits that a sender can reach: the starting process chose its soft limits for itself only."""
     for limit in _LIMITS:
         raise_limit(limit)
     soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
@@ -67,7 +67,7 @@ def raise_limits() -> None:
 
 
 def raise_limit(limit: int) -> None:
-    """Removes the limit if this process may (CAP_SYS_RESOURCE), else raises the soft limit to the hard limit."""
+    """Remove the limit if this process may (CAP_SYS_RESOURCE), else raise the soft limit to the hard limit."""
     try:
         _, hard = resource.getrlimit(limit)
         most = _most_descriptors() if limit == resource.RLIMIT_NOFILE else resource.RLIM_INFINITY
@@ -84,7 +84,7 @@ def raise_limit(limit: int) -> None:
 
 
 def low_limits() -> str:
-    """Returns the limits that a sender with many front-ends can reach, as text for its log; "" if there are none."""
+    """Return the limits that a sender with many front-ends can reach, as text for its log; "" if there are none."""
     found = []
     for limit, name in _LIMITS.items():
         if limit == resource.RLIMIT_NPROC:
@@ -102,7 +102,7 @@ def _is_less(limit: int, other: int) -> bool:
 
 
 def _most_descriptors() -> int:
-    """Returns the largest RLIMIT_NOFILE that the kernel accepts; 0 if it cannot be read."""
+    """Return the largest RLIMIT_NOFILE that the kernel accepts; 0 if it cannot be read."""
     try:
         with open("/proc/sys/fs/nr_open") as file:
             return int(file.read())
@@ -111,7 +111,7 @@ def _most_descriptors() -> int:
 
 
 def to_null(*fds: int) -> None:
-    """Replaces the descriptors with /dev/null."""
+    """Replace the descriptors with /dev/null."""
     null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
     for fd in fds:
         os.dup2(null, fd)
@@ -120,7 +120,7 @@ def to_null(*fds: int) -> None:
 
 
 def close_others(kept: Collection[int]) -> None:
-    """Closes all descriptors except 0, 1, 2 and `kept`."""
+    """Close all descriptors except 0, 1, 2 and `kept`."""
     last = 2
     for fd in sorted(fd for fd in kept if fd > 2):
         os.closerange(last + 1, fd)
@@ -129,7 +129,7 @@ def close_others(kept: Collection[int]) -> None:
 
 
 def name_process(name: str) -> None:
-    """Sets the name that `ps` and `top` show; at most 15 bytes."""
+    """Set the name that `ps` and `top` show; at most 15 bytes."""
     try:
         with open("/proc/self/comm", "w") as file:
             file.write(name)
@@ -138,12 +138,12 @@ def name_process(name: str) -> None:
 
 
 def state_of(pid: int) -> str:
-    """Returns a process' state from /proc/PID/stat (proc(5)): "T" stopped, "t" traced; "" if it has ended."""
+    """Return a process' state from /proc/PID/stat (proc(5)): "T" stopped, "t" traced; "" if it has ended."""
     return _stat(pid, 0)
 
 
 def start_time(pid: int) -> str:
-    """Returns when a process started, in clock ticks since boot; "" if it has ended.
+    """Return when a process started, in clock ticks since boot; "" if it has ended.
 
     The kernel reuses pids: two processes with the same pid have different start times.
     """
@@ -159,7 +159,7 @@ def _stat(pid: int, field: int) -> str:
 
 
 def reap(pidfd: int) -> str:
-    """Reaps an ended child and returns how it ended ("SIGKILL", "status 1"); "" for any other process."""
+    """Reap an ended child and return how it ended ("SIGKILL", "status 1"); "" for any other process."""
     try:
         result = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
     except ChildProcessError:

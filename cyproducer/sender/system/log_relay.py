@@ -54,11 +54,11 @@ class LogRelay(logging.Handler):
         self._lost = 0  # lines that could not be written to the log; used by the thread only
 
     def descriptors(self) -> set[int]:
-        """Returns the descriptors that the sender and the supervisor both keep open."""
+        """Return the descriptors that the sender and the supervisor both keep open."""
         return {self.reader, self.writer, self.target}
 
     def start(self, first: Callable[[], None] | None = None) -> None:
-        """Starts the thread that copies from the pipe to the log. Only one process may have this thread at a time.
+        """Start the thread that copies from the pipe to the log. Only one process may have this thread at a time.
 
         The thread calls `first` before it copies: work with files that may wait for the file system, or fail.
         """
@@ -68,7 +68,7 @@ class LogRelay(logging.Handler):
         self._thread = start_thread(lambda: self._copy(first), "cyproducer-log")
 
     def forget_thread(self) -> None:
-        """Adapts to a fork, in the child: the thread stays with the parent, and standard error becomes the pipe.
+        """Adapt to a fork, in the child: the thread stays with the parent, and standard error becomes the pipe.
 
         So what the interpreter itself writes when it crashes also reaches the log, and is also written without waiting.
         """
@@ -89,7 +89,7 @@ class LogRelay(logging.Handler):
             pass  # the log must not end the sender
 
     def _put(self, line: str) -> bool:
-        """Writes a line to the pipe; False if the pipe has no space for all of it."""
+        """Write a line to the pipe; False if the pipe has no space for all of it."""
         data = ("\n" * self._torn + line + "\n").encode(errors="backslashreplace")
         try:
             written = os.write(self.writer, data)
@@ -103,7 +103,7 @@ class LogRelay(logging.Handler):
         return self.format(logging.LogRecord("", logging.WARNING, "", 0, text, (), None))
 
     def flush(self) -> None:
-        """Waits until the log is written, for one second at most; does nothing in a process without the thread."""
+        """Wait until the log is written, for one second at most; do nothing in a process without the thread."""
         deadline = time.monotonic() + FLUSH_S
         while self._thread is not None and (self._unread() or self._busy) and time.monotonic() < deadline:
             time.sleep(_FLUSH_POLL_S)
@@ -114,7 +114,7 @@ class LogRelay(logging.Handler):
         return count[0]
 
     def close(self) -> None:
-        """Flushes, ends the thread and closes the descriptors. A second call does nothing.
+        """Flush, end the thread and close the descriptors. A second call does nothing.
 
         A thread that still waits for the log keeps running, with the descriptors that it uses.
         """
@@ -190,7 +190,7 @@ class LogRelay(logging.Handler):
 
 
 def _standard_error() -> int:
-    """Returns a copy of descriptor 2, or a descriptor of /dev/null if 2 is closed."""
+    """Return a copy of descriptor 2, or a descriptor of /dev/null if 2 is closed."""
     try:
         return fcntl.fcntl(2, fcntl.F_DUPFD_CLOEXEC, 3)
     except OSError:

@@ -35,7 +35,7 @@ class Signals:
         self.received.append(number)
 
     def take(self) -> list[int]:
-        """Returns the numbers of the signals that came since the last call."""
+        """Return the numbers of the signals that came since the last call."""
         try:
             self.reader.recv(4096)
         except BlockingIOError:
@@ -44,11 +44,11 @@ class Signals:
         return received
 
     def descriptors(self) -> set[int]:
-        """Returns the descriptors that it keeps open."""
+        """Return the descriptors that it keeps open."""
         return {self.reader.fileno(), self._writer.fileno()}
 
     def close(self) -> None:
-        """Restores the former handlers and closes the descriptors."""
+        """Restore the former handlers and close the descriptors."""
         signal.set_wakeup_fd(self._former_fd)
         for number, handler in self._former.items():
             signal.signal(number, handler)
@@ -69,7 +69,7 @@ class PeerProcess(NamedTuple):
 
 
 def fork(signals: Signals) -> PeerProcess:
-    """Forks and returns the peer process, in parent and child. `signals` stays with the parent. Raises OSError."""
+    """Fork and return the peer process, in parent and child. `signals` stays with the parent. Raise OSError."""
     parent = os.getpid()
     with contextlib.ExitStack() as opened:
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -96,7 +96,7 @@ def fork(signals: Signals) -> PeerProcess:
 
 @contextlib.contextmanager
 def blocked() -> Iterator[None]:
-    """Blocks the end signals around a fork: a signal to the child must not reach the parent's handlers.
+    """Block the end signals around a fork: a signal to the child must not reach the parent's handlers.
 
     These handlers would write to descriptors that the child shares with its parent.
     """

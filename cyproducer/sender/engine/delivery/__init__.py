@@ -1,1 +1,1 @@
-"""Requests, responses, and the rules that decide what happens to a batch after each response."""
+"""Writes Produce requests, reads their responses, and decides what happens to a batch after each response."""

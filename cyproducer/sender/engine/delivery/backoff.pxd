@@ -1,4 +1,4 @@
-"""How long a batch waits for its next attempt: retry.backoff.ms, doubled with each attempt, as in Kafka's producer."""
+"""Computes the pause before a batch's next attempt: retry.backoff.ms, doubled with each attempt, as in Kafka."""
 
 from libc.stdint cimport uint32_t, uint64_t
 

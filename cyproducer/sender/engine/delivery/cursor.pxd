@@ -1,4 +1,4 @@
-"""Read the fields of a response with bounds checks: big-endian integers, arrays, strings, tagged fields."""
+"""Reads the fields of a response with bounds checks: big-endian integers, arrays, strings, tagged fields."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
@@ -53,7 +53,7 @@ cdef inline uint32_t get_count(Cursor *cursor, bint flexible) noexcept nogil:
 
 
 cdef inline const uint8_t *get_text(Cursor *cursor, bint flexible, uint32_t *length) noexcept nogil:
-    """Return the start of a (nullable) string and set `length`, which is 0 for a null string. NULL on an error."""
+    """Return the start of a (nullable) string; NULL on an error. Set `length`, which is 0 for a null string."""
     cdef uint32_t size = get_compact(cursor) if flexible else <uint32_t>get_int(cursor, 2)
     cdef const uint8_t *text = cursor.at
     if flexible:

@@ -1,4 +1,4 @@
-"""Drain-then-bump: how a lane continues in a higher producer epoch."""
+"""Declares drain-then-bump: how a lane continues in a higher producer epoch, see epoch.pyx."""
 
 from cyproducer.sender.engine.state.model cimport Core, Lane, WireBatch
 

@@ -1,19 +1,19 @@
-"""Drain-then-bump: a lane continues in a higher producer epoch once none of its batches is in flight or unsure.
+"""Raises the producer epoch of a lane once none of its batches is in flight or unsure (drain-then-bump).
 
 A gap in the sequences (a batch was refused, or is missing at the broker) is closed by a new epoch that starts at
 sequence 0. The producer raises the epoch by itself, as Kafka's idempotent producer does (KIP-360): the broker accepts
 any higher epoch. Every unsure batch must be settled under its old sequence first. Otherwise it could be appended twice.
 
-The batches keep their order meanwhile. A batch that was refused for its sequence, and that an unsure batch follows, is
-sent once more before the unsure one is asked about. Otherwise a broker that has lost its state of the producer, and so
+The batches keep their order meanwhile. If a batch was refused for its sequence and a later batch is unsure, the refused
+batch is sent once more before the unsure one. Otherwise a broker that has lost its state of the producer, and so
 accepts any first sequence, would append the later batch first. The earlier batch is sent under the sequence that the
-broker expects next. This leaves a gap before the unsure batch, so the broker can only call
-that batch a duplicate or out of order.
+broker expects next. This leaves a gap before the unsure batch. So the broker can only answer that the unsure batch is a
+duplicate or out of order.
 
-The expected sequence is the one after the last acknowledged record, or the one after an entry that was given up while
+The broker may expect the sequence after the last acknowledged record, or the one after an entry that was given up while
 it was unsure (fragments.pyx). If the broker refuses the batch under each of them, its state differs from what this
 sender knows, and all unsure batches end with an unknown outcome. If the first batch itself is unsure and is refused,
-the newest unsure batch is asked about (sequences.pyx).
+the newest unsure batch is sent next, which shows what is in the log (sequences.pyx).
 """
 
 from libc.stdint cimport uint64_t
@@ -115,7 +115,7 @@ cdef WireBatch *next_to_settle(Lane *lane) noexcept nogil:
         return newest
     if wire.refused:
         wire.refused = False
-        seek_place(wire)  # no fragment may be sent before it, and a fragment cannot be asked about
+        seek_place(wire)  # the newest one is a fragment: it cannot be sent first or asked about
     if wire.fragment:
         place_fragment(lane, wire)
     elif not wire.unsure and wire.ahead == AHEAD_NOT:

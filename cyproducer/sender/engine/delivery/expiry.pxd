@@ -1,4 +1,4 @@
-"""Delivery timeouts."""
+"""Declares the check of delivery timeouts, see expiry.pyx."""
 
 from cyproducer.sender.engine.state.model cimport Core, FrontEnd
 

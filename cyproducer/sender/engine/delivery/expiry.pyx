@@ -1,4 +1,4 @@
-"""Delivery timeouts: delivery_timeout_ms of a front-end, from the moment its batch was opened.
+"""Ends batches whose delivery timeout is over: delivery_timeout_ms of their front-end since they were opened.
 
 The front-end gets the outcome at once. The error states exactly what is known:
 

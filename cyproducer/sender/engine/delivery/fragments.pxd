@@ -1,4 +1,4 @@
-"""Fragments: the parts that replace a refused batch of which an earlier attempt may be in the log."""
+"""Declares the choice of sequences for fragments, the parts that replace a refused unsure batch, see fragments.pyx."""
 
 from libc.stdint cimport int32_t, uint32_t
 

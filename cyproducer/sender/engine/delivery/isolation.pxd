@@ -1,4 +1,4 @@
-"""The isolation lane of a partition, for front-ends whose records the broker refused."""
+"""Declares the isolation of front-ends whose records the broker refused, see isolation.pyx."""
 
 from cyproducer.sender.engine.state.model cimport Core, Lane, Queue
 

@@ -1,11 +1,11 @@
-"""The isolation lane of a partition: it carries the batches of front-ends whose records the broker refused.
+"""Moves front-ends whose records the broker refused to the isolation lane of the partition, and back.
 
 Every refused batch leaves a gap in the sequences. To close it, all front-ends that share the sequences need a new
 epoch. So the batches of isolated front-ends are sent under a separate producer id, unmerged, with one batch in flight:
 a gap there affects no other batch. A front-end enters and leaves the isolation lane with nothing in flight, which keeps
 its batches in order. It leaves after `isolation_batches` accepted batches. This number doubles with each isolation.
 
-After a takeover: each row of the partition table is one lane (cyp_partition_row.lane). A front-end with an unresolved
+Each row of the partition table is one lane (cyp_partition_row.lane). After a takeover, a front-end with an unresolved
 entry in an isolation lane belongs to that lane. All other front-ends start in the ordinary lane.
 """
 
@@ -23,7 +23,7 @@ cdef enum:
 
 
 cdef void isolate_queue(Core *core, Queue *queue) noexcept nogil:
-    """Isolate a queue whose records were refused. In the isolation lane, start the count of its batches again.
+    """Isolate a queue whose records were refused. If it is in the isolation lane already, restart its count of batches.
 
     The only front-end of a sender stays in the ordinary lane, since it affects no other front-end.
     """

@@ -1,4 +1,4 @@
-"""Requests that make a broker close the connection; see oversized_requests.pyx."""
+"""Declares the handling of requests that make a broker close the connection, see oversized_requests.pyx."""
 
 from libc.stdint cimport int32_t, uint64_t
 

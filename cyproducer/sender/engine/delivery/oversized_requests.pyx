@@ -1,14 +1,14 @@
-"""Requests that make a broker close the connection, because they are larger than its socket.request.max.bytes.
+"""Handles requests that make a broker close the connection: they are larger than its socket.request.max.bytes.
 
-The closed connection is the only sign of this, and all requests in flight on that connection are lost with it. A batch
-that was in flight when the broker closed the connection twice is a suspect. It is sent alone, with nothing else in
-flight, and after growing pauses. So it causes no other request to be lost, and a suspect that is not the cause gets a
-response. If a request of several suspects is lost, the size of requests to that broker is halved for an hour, since
-possibly only their sum is too large.
+The closed connection is the only sign of this, and all requests in flight on that connection are lost with it. If the
+broker closed the connection twice while a batch was in flight, this batch may be the cause (is_suspect). Then it is
+sent alone, with nothing else in flight, and after growing pauses. So it causes no other request to be lost, and it gets
+a response if it is not the cause. If a request of several such batches is lost, the size of requests to that broker is
+halved for an hour, since possibly only their sum is too large.
 
-A suspect that is larger than every request that the broker has answered fails with REQUEST_TOO_LARGE, after the
-connection was closed three times while it was alone and others were answered in between, or ten times. That is no
-proof that the broker did not append it, so this error is an OutcomeUnknownError.
+Such a batch fails with REQUEST_TOO_LARGE if its request is larger than every request that the broker has answered, and
+the connection was closed several times while it was alone: three times if other requests were answered in between, else
+ten times. That is no proof that the broker did not append it, so this error is an OutcomeUnknownError.
 """
 
 from libc.errno cimport ECONNRESET, EPIPE
@@ -43,7 +43,7 @@ cdef bint is_suspect(const WireBatch *wire) noexcept nogil:
 
 
 cdef uint64_t request_limit(const Core *core, Node *node) noexcept nogil:
-    """Return the limit in bytes for a request of several batches to this broker. Removes a limit that is too old."""
+    """Return the limit in bytes for a request of several batches to this broker. Remove a limit that is too old."""
     if node.limit and core.now - node.limited_ns > <uint64_t>LIMIT_SECONDS * 1000000000:
         node.limit = 0
     return min(<uint64_t>core.max_request_size, node.limit) if node.limit else core.max_request_size
@@ -60,7 +60,7 @@ cdef void note_answer(Node *node, const Request *request) noexcept nogil:
 cdef void note_break(Core *core, Node *node, Request *request, int32_t reason) noexcept nogil:
     """Record that the connection was closed for `reason` before the request got a response.
 
-    Must be called before the request's wire batches are prepared for their next attempt.
+    This must be called before the request's wire batches are prepared for their next attempt.
     """
     cdef uint32_t index
     cdef WireBatch *wire

@@ -1,4 +1,4 @@
-"""Request producer ids for lanes, and fail their batches if the brokers refuse one."""
+"""Declares the requests for producer ids, and what happens if the brokers refuse one, see producer_ids.pyx."""
 
 from libc.stdint cimport int32_t
 

@@ -1,4 +1,4 @@
-"""Producer ids of the two kinds of lanes: when one is requested, and what happens if the brokers refuse it.
+"""Requests producer ids for the two kinds of lanes, and fails batches if the brokers refuse one.
 
 An error of InitProducerId that is not retriable fails the batches that wait for the producer id, as
 Sender.maybeAbortBatches does in Kafka. Batches that have a sequence are not affected: they keep their former producer

@@ -1,4 +1,4 @@
-"""Ask a broker whether it still has the state of a producer, before an unsure batch is sent again."""
+"""Declares the requests that ask a broker whether it has the state of a producer, see producer_states.pyx."""
 
 from libc.stdint cimport uint8_t, uint32_t
 

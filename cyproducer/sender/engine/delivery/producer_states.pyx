@@ -1,4 +1,4 @@
-"""Ask a broker whether it still has the state of a producer, before an unsure batch is sent again.
+"""Asks a broker whether it still has the state of a producer, before an unsure batch is sent again.
 
 A broker without state of a producer appends any sequence (ProducerAppendInfo.checkSequence): it cannot distinguish a
 batch that is in its log from a new one. State is lost when it expires (producer.id.expiration.ms after the timestamp of
@@ -6,8 +6,8 @@ the last record, so at once for records with old timestamps), and when the recor
 So the leader is asked first (DescribeProducers, KIP-664, Kafka 2.8). If records of this producer were acknowledged and
 the leader has no state of it, the unsure batches end with an unknown outcome, and the next ones get a new epoch.
 
-Without an answer, from an older broker or one that denies the request (it requires READ on the topic), a batch whose
-state was lost between two attempts can be appended twice, as with Kafka's own producer.
+An older broker does not know this request, and a broker may deny it (it requires READ on the topic). Then a batch can
+be appended twice if the state was lost between two attempts, as with Kafka's own producer.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
@@ -204,7 +204,7 @@ cdef bint _take_state(Core *core, Node *node, Lane *lane, Cursor *cursor) noexce
 cdef bint _was_acknowledged(Lane *lane) noexcept nogil:
     """Return whether records of the producer id were acknowledged since the last loss of its state.
 
-    Covers the present epoch and the one before.
+    Consider the present epoch and the one before.
     """
     cdef cyp_identity *identity
     cdef int place

@@ -1,4 +1,4 @@
-"""Batches that the broker refuses, and front-ends that change committed records."""
+"""Declares the handling of batches that the broker refuses or whose records were changed, see rejection.pyx."""
 
 from libc.stdint cimport int32_t, uint32_t
 

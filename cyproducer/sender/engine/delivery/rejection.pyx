@@ -1,13 +1,13 @@
-"""Handle batches that the broker refuses, and front-ends that change committed records.
+"""Handles batches that the broker refuses, and front-ends that change committed records.
 
 A front-end never gets an error that another front-end's records caused in a merged batch. If the broker refuses a
 merged batch and names records (record_errors, Produce v8), the contributors of these records leave, and a smaller batch
-of the others is sent in its place. If the broker names no record, every contributor gets an entry of its own there. A
-new epoch closes the gap that is left. Before that, all other unresolved batches of the isolated front-ends return to
-their queues, and these queues move to the isolation lane.
+of the others is sent in its place. If the broker names no record, every contributor gets an entry of its own in its
+place. A new epoch closes the gap that is left. Before that, all other unresolved batches of the isolated front-ends
+return to their queues, and these queues move to the isolation lane.
 
 If an unsure batch is refused, an earlier attempt may still be in the log: brokers check the content before the
-sequence. The fragments in its place find that out (fragments.pyx). Without sequences nothing can find it out.
+sequence. The fragments in its place find that out (fragments.pyx). Without sequences it stays unknown.
 
 For a takeover see cyp_entry_state: the entries that replace another entry become valid with one store.
 """

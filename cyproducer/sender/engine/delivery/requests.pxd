@@ -1,4 +1,4 @@
-"""Produce requests: framing, without touching the payload."""
+"""Declares how Produce requests are built, see requests.pyx."""
 
 from libc.stdint cimport int16_t, int32_t, uint8_t, uint32_t
 

@@ -1,8 +1,8 @@
-"""Produce requests: framing, without touching the payload.
+"""Builds Produce requests without reading or copying the records.
 
 A request consists of one private buffer (frame, request header, topic names, batch headers) and an iovec that
 interleaves the buffer with the front-ends' chunks. So records go straight to the socket from the memory where send()
-has put them. Produce v3 to v12; flexible (compact lengths, tagged fields) from v9.
+has put them. The versions of Produce are 3 to 12; from 9 on they are flexible (compact lengths, tagged fields).
 """
 
 from libc.stdint cimport int16_t, int32_t, uint8_t, uint32_t, uint64_t
@@ -145,7 +145,7 @@ cdef uint32_t _pieces(Core *core, WireBatch *wire) noexcept nogil:
 
 
 cdef Request *produce_request(Core *core, Node *node, WireBatch **wires, uint32_t count) noexcept nogil:
-    """Return one request with all the wire batches (stamped, of one `acks`); NULL without memory. Sorts `wires`."""
+    """Return one request with all the wire batches (stamped, of one `acks`); NULL without memory. Sort `wires`."""
     cdef bint flexible = node.produce_version >= FLEXIBLE_FROM
     cdef uint32_t index, capacity = REQUEST_FIXED + core.client_id_bytes, pieces = 1, topics = 0, same
     cdef uint8_t *at

@@ -1,4 +1,4 @@
-"""Produce responses."""
+"""Declares the handling of Produce responses, see response.pyx."""
 
 from libc.stdint cimport uint8_t, uint32_t
 

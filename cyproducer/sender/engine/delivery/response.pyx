@@ -1,6 +1,6 @@
-"""Produce responses: read with bounds checks, matched to their wire batches, and handled.
+"""Reads Produce responses with bounds checks, finds the wire batch of each result, and handles the result.
 
-Versions 3 to 12. What a broker's error means for a batch follows Kafka's Sender.completeBatch: retriable
+The versions are 3 to 12. What a broker's error means for a batch follows Kafka's Sender.completeBatch: retriable
 errors are retried in order, sequence errors lead to drain-then-bump, all other errors are definite.
 """
 

@@ -1,4 +1,4 @@
-"""What a broker's answer proves about batches whose earlier attempts may be in the log."""
+"""Declares how a broker's answers decide about batches that may be in the log, see sequences.pyx."""
 
 from libc.stdint cimport int16_t, int64_t
 

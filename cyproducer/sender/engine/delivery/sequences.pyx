@@ -1,30 +1,30 @@
-"""What a broker's answer proves about batches whose earlier attempts may be in the log.
+"""Decides what a broker's answer proves about batches whose earlier attempts may be in the log.
 
 A leader keeps, for each producer id and partition, the epoch and the last sequence, and the range and offset of up to
 five batches (ProducerStateEntry in Kafka). After a restart it has one of the five: its snapshot holds the last batch.
 It appends a batch if it continues the last sequence; it answers with the old offset if the batch is one of those that
-it remembers; otherwise it answers OUT_OF_ORDER_SEQUENCE_NUMBER. So a batch that is in the log and forgotten is refused
-just like one that never arrived. These facts distinguish the two cases:
+it remembers; otherwise it answers OUT_OF_ORDER_SEQUENCE_NUMBER. So it gives the same answer for a batch that is in the
+log, but that it no longer remembers, and for one that never arrived. These facts distinguish the two cases:
 
  - Sequences in the log have no gap. If a batch is in the log, the one directly before it is too. If a batch is
-   appended under a sequence, nothing behind that sequence was in the log.
- - The last batch is always remembered. A batch that is refused is not the last one. If nothing later can be in the
-   log, the refused batch is not in the log at all. Nor is the batch directly before it: otherwise the refused batch
-   would have continued it and would have been appended.
+   appended under a sequence, nothing after that sequence was in the log.
+ - The broker always remembers the last batch. So a batch that it refuses is not the last one in the log. If nothing
+   later can be in the log, the refused batch is not in the log at all. The batch directly before it is not in the log
+   either: otherwise the broker would have appended the refused batch after it.
 
 What is known of the earlier attempts      The answer             What is done
 -------------------------------------      ------                 ------------
 anything                                   success, or DUPLICATE  acknowledged; unsure batches directly before: proven
 all were refused                           a sequence error       not in the log: sent again in a new epoch
-unsure, proven to be in the log            an error               acknowledged; its offset if it follows, else unknown
+unsure, proven to be in the log            an error               acknowledged, with its offset if that is known
 unsure, later unsure batches               OUT_OF_ORDER           the newest of them is asked about first
 unsure, nothing later can be in the log    OUT_OF_ORDER           not in the log: sent again in a new epoch
-unsure, a later batch cannot be asked for  OUT_OF_ORDER           sent at places (fragments.pyx); if refused: unknown
+unsure, a later one cannot be asked about  OUT_OF_ORDER           sent like a fragment; if refused: unknown
 unsure                                     UNKNOWN_PRODUCER_ID    unknown, and so are all unsure ones: no state is left
 unsure                                     INVALID_PRODUCER_EPOCH unknown: the broker checks only the epoch
 
 "To ask about a batch" means to send it once more under the sequence that it had. A batch is unsure if the result of an
-attempt is not known. A later batch cannot be asked for if it was given up (unasked_end), or if it is a fragment
+attempt is not known. A later batch cannot be asked about if it was given up (unasked_end), or if it is a fragment
 (fragments.pyx), since the broker does not know the original batch by the fragment's sequence.
 
 For comparison: if a batch is out of order and has the sequence that is to be acknowledged next, the Java producer sends
@@ -73,8 +73,8 @@ cdef void prove_predecessors(Lane *lane, WireBatch *wire, int64_t base_offset) n
     """Mark the unsure batches directly before `wire` as proven, since the broker has `wire` at `base_offset`.
 
     `base_offset` is -1 if the broker does not give it. The offsets of the proven batches are known if their records
-    exactly fill the range between the last known offset before them and `base_offset`. Must be called before the
-    acknowledgement is stored.
+    exactly fill the range between the last known offset before them and `base_offset`. This must be called before
+    the acknowledgement is stored.
     """
     cdef WireBatch *before = NULL
     cdef WireBatch *first = NULL
@@ -102,7 +102,7 @@ cdef void prove_predecessors(Lane *lane, WireBatch *wire, int64_t base_offset) n
 
 
 cdef void complete_proven(Core *core, Lane *lane) noexcept nogil:
-    """Acknowledge the proven batches that need no further question: the offset is known, or the broker refused them."""
+    """Acknowledge the proven batches that need no further attempt: the offset is known, or the broker refused them."""
     cdef WireBatch *wire = lane.wire_head
     cdef WireBatch *following
     while wire != NULL:
@@ -113,7 +113,7 @@ cdef void complete_proven(Core *core, Lane *lane) noexcept nogil:
 
 
 cdef bint _is_last(Lane *lane, WireBatch *wire) noexcept nogil:
-    """Return whether it is certain that nothing behind `wire`, the newest unsure batch, is in the log."""
+    """Return whether it is certain that nothing after `wire`, the newest unsure batch, is in the log."""
     cdef cyp_identity *identity = &lane.row.identity[lane.row.current]
     return (
         _is_current(lane, wire)
@@ -123,7 +123,7 @@ cdef bint _is_last(Lane *lane, WireBatch *wire) noexcept nogil:
 
 
 cdef inline void _exclude(WireBatch *wire) noexcept nogil:
-    """Mark the batch as not in the log, nor the original batch of which it is a fragment."""
+    """Mark the batch as not in the log. For a fragment, this is also true of the original batch."""
     wire.unsure = False
     wire.refused = False
     wire.fragment = False
@@ -133,7 +133,8 @@ cdef inline void _exclude(WireBatch *wire) noexcept nogil:
 cdef void exclude_followers(Lane *lane, WireBatch *wire) noexcept nogil:
     """Mark the unsure batches after `wire` as not in the log.
 
-    The broker has appended `wire` at a place (fragments.pyx). That place was the end of the log: nothing is behind it.
+    The broker has appended `wire` under a candidate sequence (fragments.pyx). So nothing after that
+    sequence was in the log.
     """
     cdef WireBatch *following = wire.next
     while following != NULL:
@@ -144,9 +145,10 @@ cdef void exclude_followers(Lane *lane, WireBatch *wire) noexcept nogil:
 
 
 cdef void seek_place(WireBatch *wire) noexcept nogil:
-    """Let an unsure batch be sent at places where the broker may expect the next one, like a fragment (fragments.pyx).
+    """Let an unsure batch be sent like a fragment: under sequences that the broker may expect next (fragments.pyx).
 
-    If it is appended there, neither it nor anything behind it was in the log. Otherwise its outcome stays unknown.
+    If the broker appends it, neither this batch nor a later one was in the log before. Otherwise its outcome stays
+    unknown.
     """
     wire.fragment = True
     entry_fragment(wire.entry)
@@ -165,7 +167,7 @@ cdef void on_state_lost(Core *core, Lane *lane) noexcept nogil:
 
 
 cdef void handle_sequence_error(Core *core, WireBatch *wire, int16_t error) noexcept nogil:
-    """Act by the table above: the broker refuses the producer id, epoch or sequence of the present attempt."""
+    """Act by the table above after the broker refused the producer id, epoch or sequence of the present attempt."""
     cdef Lane *lane = wire.lane
     cdef WireBatch *newest
     cdef WireBatch *before
@@ -185,7 +187,7 @@ cdef void handle_sequence_error(Core *core, WireBatch *wire, int16_t error) noex
         return
     if wire.ahead == AHEAD_SENT:
         if error == ERROR_OUT_OF_ORDER_SEQUENCE_NUMBER:
-            # nothing was sent after it: if it were in the log at this place, the broker would remember it as the last
+            # nothing was sent after it: if it were in the log here, the broker would remember it as the last batch
             _exclude(wire)
             if step_back(lane, wire):
                 retry(core, wire, error, False)
@@ -217,7 +219,7 @@ cdef void handle_sequence_error(Core *core, WireBatch *wire, int16_t error) noex
         _exclude(wire)
     if wire == lane.wire_head or lane.bumping:
         demand_epoch(lane)
-    retry(core, wire, error, False)  # do not demand an epoch: an earlier batch must be sent again first
+    retry(core, wire, error, False)  # otherwise no new epoch yet: an earlier batch must be sent again first
 
 
 cdef void restore_sequences(Lane *lane) noexcept nogil:

@@ -1,4 +1,4 @@
-"""A broker that throttles this client: no request is sent to it before the throttle time is over (KIP-219)."""
+"""Delays requests to a broker that throttles this client until the throttle time is over (KIP-219)."""
 
 from libc.stdint cimport int32_t, uint64_t
 

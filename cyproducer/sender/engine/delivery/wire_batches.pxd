@@ -1,4 +1,4 @@
-"""Entries: RecordBatches on the wire, their sequences, and their results."""
+"""Declares the functions for entries: RecordBatches, their sequences, and their results, see wire_batches.pyx."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
@@ -6,7 +6,7 @@ from cyproducer.sender.engine.state.model cimport AHEAD_NOT, WIRE_WAITING, Clien
 
 
 cdef inline void reset_wire(WireBatch *wire, Lane *lane) noexcept nogil:
-    """Make a free wire batch one of `lane` that was never sent. Its entry, flow and place in lists stay as they are."""
+    """Make a free wire batch one of `lane` that was never sent. Keep its entry, its flow and its links in lists."""
     wire.lane = lane
     wire.state = WIRE_WAITING
     wire.request = NULL

@@ -1,12 +1,13 @@
-"""Entries: RecordBatches on the wire, their sequences, and their results.
+"""Assigns batches to entries (RecordBatches), gives them sequences, and publishes their results.
 
-An entry is persistent (state region). It is filled, then ASSIGNED. The SENT words and UNSURE are stored before a byte
-of it may reach the socket. RESOLVED stores the result before any front-end gets an outcome. Then acked_end of the
-partition is stored, then the outcomes are published, and only then the entry is FREE. At every point a successor of a
-killed sender finds enough to continue (recovery.pyx). The next sequence is not stored: it is the largest of acked_end
-and the ends of the entries. A demand for a new epoch is stored before the entry that causes it may be freed.
+An entry is persistent: it lies in the state region. It is filled, then it becomes ASSIGNED. The SENT words and the flag
+UNSURE are stored before a byte of it may reach the socket. It becomes RESOLVED, with its result, before any front-end
+gets an outcome. Then acked_end of the partition is stored, then the outcomes are published, and only then the entry
+becomes FREE. At every point a successor of a killed sender finds enough to continue (recovery.pyx). The next sequence
+is not stored: it is the largest of acked_end and the ends of the entries. If an entry causes a new epoch, the demand
+for that epoch is stored before the entry may be freed.
 
-Sequences are 64-bit and logical here; on the wire they wrap from 2^31 - 1 to 0, as Kafka's do.
+Sequences are 64-bit numbers here and do not wrap. In the batch header they wrap from 2^31 - 1 to 0, as Kafka's do.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -60,7 +61,7 @@ cdef enum:
 
 
 cdef WireBatch *assign(Core *core, Lane *lane, ClientBatch **batches, uint32_t count) noexcept nogil:
-    """Create an entry for closed batches that have left their queues. Return NULL on failure: put the batches back.
+    """Create an entry for closed batches that left their queues. Return NULL on failure; the caller puts them back.
 
     The records of more than one batch are re-encoded into a body of the state region, with consecutive offset deltas.
     """
@@ -389,7 +390,7 @@ cdef bint stamp(Core *core, WireBatch *wire) noexcept nogil:
 
 
 cdef void mark_sent(Core *core, WireBatch *wire) noexcept nogil:
-    """Note that the records may be in the log from here on. Must be called before the first byte may leave."""
+    """Note that the records may be in the log from here on. This must be called before the first byte is written."""
     cdef uint32_t row = wire.entry.contributors
     cdef ClientBatch *batch
     while row != CYP_NONE:
@@ -476,7 +477,7 @@ cdef void give_up(Core *core, WireBatch *wire, int32_t error) noexcept nogil:
 
 
 cdef void conclude(Core *core, WireBatch *wire, int32_t error) noexcept nogil:
-    """End like give_up() an entry that is not in the log, although the batch of which it is a fragment may be."""
+    """End an entry that is not in the log, like give_up(). The batch of which it is a fragment may be in the log."""
     note_cause(wire, error)
     if wire.idempotent:
         demand_epoch(wire.lane)
@@ -536,7 +537,7 @@ cdef uint64_t _possible_end(WireBatch *wire) noexcept nogil:
 
 
 cdef void _note_doubtful_end(WireBatch *wire) noexcept nogil:
-    """Note that the broker may have an entry that is given up, and so may expect the sequence after its end next.
+    """Note that an entry which is given up may be in the log: the broker may then expect the sequence after it next.
 
     For a fragment no end can be noted: the broker may have the original batch, whose end is not known, or a part of it.
     """

@@ -1,1 +1,1 @@
-"""Processing of submitted batches before they are sent: validation, choice of partitions, compression."""
+"""Processes submitted batches before they are sent: queues, checks and compresses them, and chooses partitions."""

@@ -1,4 +1,4 @@
-"""Declares RecordAccumulator: it queues the batches of all front-ends by partition until they are drained."""
+"""Declares the queues that hold the batches of all front-ends by partition, see accumulator.pyx."""
 
 from libc.stdint cimport uint32_t
 

@@ -1,8 +1,8 @@
-"""RecordAccumulator: queues the batches of all front-ends by partition until they are drained.
+"""Queues the batches of all front-ends by partition until they are drained, like RecordAccumulator in Kafka.
 
 The entries of a submission ring are only hints; the slot table is authoritative. Everything that a front-end can write
 is read once, checked against private geometry, and kept in private memory. A front-end that breaks the protocol is
-detached, which costs it at most its own records.
+detached. It can lose only its own records.
 """
 
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t

@@ -12,5 +12,5 @@ cdef bint must_postpone_wire(Core *core, const WireBatch *wire) noexcept nogil
 
 
 cdef inline uint32_t wire_bytes(const WireBatch *wire) noexcept nogil:
-    """Return the size of the wire's records in bytes as they are sent."""
+    """Return the size of the wire batch's records in bytes as they are sent."""
     return wire.packed_bytes if wire.packed != NULL else wire.entry.length

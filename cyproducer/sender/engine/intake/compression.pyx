@@ -5,9 +5,9 @@ the uncompressed records, and a successor finds only these. The compressed recor
 first attempt and kept for the next ones, so no front-end can change them. Records that do not become smaller are sent
 uncompressed. Compression calls a library that needs the GIL.
 
-It may take long (zstd at level 19: 40 ms for 64 KiB), and all batches of a host pass this loop. One loop iteration
-spends PACKING_NS and one more batch on it. Further batches wait for the next iteration; batches that need no
-compression do not wait.
+Compression may take long (zstd at level 19: 40 ms for 64 KiB), and all batches of a host pass this loop. One loop
+iteration starts no further compression after it has spent PACKING_NS. The remaining batches wait for the next
+iteration; batches that need no compression do not wait.
 """
 
 import logging
@@ -43,7 +43,7 @@ _log = logging.getLogger("cyproducer.sender")
 
 
 cdef void pack(Core *core, WireBatch *wire) noexcept nogil:
-    """Compress the wire's records if its front-end wants that and it is not done yet."""
+    """Compress the records of the wire batch if its front-end wants that and it is not done yet."""
     cdef uint8_t *gathered = NULL
     cdef uint8_t *records
     cdef ClientBatch *batch
@@ -86,7 +86,7 @@ cdef bint must_postpone(Core *core, ClientBatch *batch) noexcept nogil:
 
 
 cdef bint must_postpone_wire(Core *core, const WireBatch *wire) noexcept nogil:
-    """Like must_postpone, for a batch that has its sequence."""
+    """Return the same as must_postpone(), for a batch that has its sequence."""
     if wire.codec == 0 or wire.packed != NULL or core.packing_ns < PACKING_NS:
         return False
     note_timer(core, core.now)
@@ -94,7 +94,7 @@ cdef bint must_postpone_wire(Core *core, const WireBatch *wire) noexcept nogil:
 
 
 cdef bint _is_too_old(WireBatch *wire) noexcept nogil:
-    """Return whether the broker is too old for the wire's codec."""
+    """Return whether the broker is too old for the codec of the wire batch."""
     return wire.codec == CODEC_ZSTD and (
         wire.lane.leader == NULL or wire.lane.leader.produce_version < ZSTD_FROM
     )

@@ -160,7 +160,7 @@ cdef void leave_stuck(Core *core) noexcept nogil:
 
 
 cdef void note_drained(Core *core, Lane *lane, uint64_t size) noexcept nogil:
-    """Update the sticky partition after `size` bytes were sent to the lane. Must be called for every batch."""
+    """Update the sticky partition after `size` bytes were sent to the lane. This must be called for every batch."""
     cdef Topic *topic = lane.topic
     note_use(core, topic)
     note_load(core, topic)

@@ -1,1 +1,1 @@
-"""Connections of the loop to brokers: epoll, and writing and reading without blocking."""
+"""Runs the loop's connections to brokers with epoll: writes and reads without blocking."""

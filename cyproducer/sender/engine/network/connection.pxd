@@ -1,4 +1,4 @@
-"""Declares writing to, reading from, and closing a connection to a broker."""
+"""Declares writing to, reading from, and closing a connection to a broker, see connection.pyx."""
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 

@@ -195,7 +195,7 @@ cdef inline uint32_t _get32(const uint8_t *at) noexcept nogil:
 
 
 cdef bint _take_responses(Core *core, Node *node) noexcept nogil:
-    """Handle the complete frames at the start of the input. Return False if the peer does not speak Kafka."""
+    """Handle the complete frames at the start of the input. Return False if they break Kafka's protocol."""
     cdef uint32_t at = 0, size
     cdef Request *request
     while node.input_length - at >= 4:

@@ -1,4 +1,4 @@
-"""Declares which front-ends the loop has to look at, see activity.pyx."""
+"""Declares the functions that track which front-ends the loop has to look at, see activity.pyx."""
 
 from cyproducer.sender.engine.state.model cimport Core, FrontEnd
 from libc.stdint cimport uint32_t, uint64_t

@@ -4,8 +4,8 @@
    submitted nothing for a while becomes idle. Its next submission writes the sender's eventfd (cyp_front_end_idles in
    wake.h).
  - Front-ends with a deadline (linger time or delivery timeout) are in a heap. A key is never later than the
-   front-end's next deadline. It is corrected only when it reaches the top of the heap, so a batch that is done before
-   its deadline costs nothing here.
+   front-end's next deadline. A key is corrected only when it reaches the top of the heap, so a batch that is done
+   before its deadline costs nothing here.
  - Front-ends with outcomes that were not announced are in a list.
 """
 
@@ -75,7 +75,7 @@ cdef bint make_idle(Core *core, FrontEnd *front_end) noexcept nogil:
 
 
 cdef uint64_t _deadline(FrontEnd *front_end) noexcept nogil:
-    """Return the earlier of its next linger deadline and delivery timeout; UINT64_MAX if it has neither."""
+    """Return the earlier of the front-end's next linger deadline and delivery timeout; UINT64_MAX if it has neither."""
     cdef uint64_t at = UINT64_MAX
     if front_end.linger_head != NULL:
         at = front_end.linger_head.created_ns + front_end.linger_ns
@@ -167,7 +167,7 @@ cdef FrontEnd *next_due(Core *core) noexcept nogil:
 
 
 cdef void note_outcomes(Core *core, FrontEnd *front_end) noexcept nogil:
-    """Note that the front-end has new outcomes, so it may have to be woken; ignored if it has ended."""
+    """Note that the front-end has new outcomes and may have to be woken. Do nothing if it has ended."""
     if not front_end.has_outcomes and not front_end.detached:
         front_end.has_outcomes = True
         front_end.announce_next = core.to_announce

@@ -1,4 +1,4 @@
-"""Notes whose memory the sender is handling. If that kills the sender, its supervisor reads it in the state header."""
+"""Stores in the state header which front-end's memory the sender reads, for the supervisor to see after a crash."""
 
 from cyproducer.sender.engine.state.model cimport Core, FrontEnd
 from cyproducer.shm.atomics cimport store_relaxed, store_relaxed32

@@ -1,4 +1,4 @@
-"""Declares flows: one front-end at one broker, its share of the broker's requests and of the tables, see flows.pyx."""
+"""Declares the functions for flows: a flow is what one front-end has for one broker, see flows.pyx."""
 
 from cyproducer.sender.engine.state.model cimport Backlog, Core, Flow, FrontEnd, Node, Lane, WireBatch
 from libc.stdint cimport uint32_t
@@ -24,7 +24,7 @@ cdef uint32_t merge_room(const Core *core, const Flow *flow) noexcept nogil
 
 
 cdef inline Flow *flow_of(FrontEnd *front_end, Node *node) noexcept nogil:
-    """Return the flow of the front-end at the broker. Without memory for one it is the broker's common flow."""
+    """Return the front-end's flow at the broker. Without memory for a new one, return the broker's common flow."""
     if node.index < front_end.flow_capacity and front_end.flows[node.index] != NULL:
         return front_end.flows[node.index]
     return new_flow(front_end, node)

@@ -1,26 +1,28 @@
-"""Shares each broker's requests, and the tables, among front-ends. A flow is one front-end at one broker.
+"""Shares each broker's requests, and the rows of the state region, among front-ends.
 
-Requests are shared by deficit round robin. A flow sends up to QUANTUM_BYTES, then the next flow follows. So a
-front-end with a backlog in thousands of partitions gets no larger part of a request than one with a single batch. A
-flow has two rings of backlogs and takes from them alternately: queues with new batches, and partitions with wires to be
-sent again. Partitions that back off are in neither ring. They are checked all together: 8,000 of them every 8 ms.
+A flow is what one front-end has for one broker. Requests are shared by deficit round robin. A flow sends up to
+QUANTUM_BYTES, then the next flow follows. So a front-end with a backlog in thousands of partitions gets no larger part
+of a request than one with a single batch. A flow has two rings of backlogs and takes from them alternately: queues with
+new batches, and partitions with wire batches that are sent again. Partitions that back off are in neither ring. They
+are checked all together: 8,000 of them every 8 ms.
 
 The entries are shared in two halves. Any flow may use the first half; the second half is a reserve. With N entries and
 n brokers a broker may take up to N / 2 / (n + 1) of the reserve. Each of its m flows may take 1 / (m + 1) of that, and
 at least one entry. So brokers that do not answer cannot use up the entries, in whatever order they take them:
 
-    a broker that answers finds     N / 2 / (n + 1) entries: 682 of 8,192 with five brokers, 40 with a hundred
-    another flow at any broker      finds its part of that, even if the broker's other flows use up the half
-    one front-end at one broker     gets N / 2 and more: 4,096, and five requests of 512 partitions are 2,560
+    a broker that answers finds       N / 2 / (n + 1) entries: 682 of 8,192 with five brokers, 40 with a hundred
+    each flow of a broker finds       its part of these, even if the other flows of the broker use up the first half
+    the only flow of a sender finds   at least N / 2 = 4,096 entries; five requests of 512 partitions need 2,560
 
-The first half is given out without conditions, and the reserve is only what others have not taken, so no deadlock is
-possible. A sender after a takeover does not know which entries were taken from the reserve. When a partition gets a
-leader, it counts the entries that exceed the half to the reserve, up to each broker's part. So the numbers above hold
-after any number of takeovers.
+The first half is given out without conditions, and the reserve consists of the entries that are still free. So no
+deadlock is possible. After a takeover, a sender does not know which entries its predecessor took from the reserve. It
+counts entries as taken from the reserve when their partition gets a leader, if more entries are in use than the first
+half and the counted ones. For each broker it counts at most the broker's part. So the numbers above hold after any
+number of takeovers.
 
-Further contributors and bodies are only needed for merging, which can be left out. A broker that uses its part of their
-half merges nothing until more than a half is free. Every free entry has a free contributor; only contributors beyond
-that are given to merged batches.
+Bodies, and more than one contributor for an entry, are only needed for merging. Merging is optional: a broker that uses
+its part of one half of these rows merges nothing until more than half of them are free. One free contributor is kept
+for each free entry. Merged batches get only contributors beyond these.
 """
 
 from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
@@ -58,11 +60,11 @@ cdef extern from *:
 cdef enum:
     QUANTUM_BYTES = 65536           # bytes per flow and round: the size of a default batch
     DEBT_MAX_BYTES = 1048576        # largest negative deficit of a flow after a large batch
-    BACKOFF_CHECK_NS = 1000         # per partition that backs off: checking them takes a twentieth of the time
+    BACKOFF_CHECK_NS = 1000         # interval of the checks, per partition: they take a twentieth of the time
 
 
 cdef Flow *new_flow(FrontEnd *front_end, Node *node) noexcept nogil:
-    """Create the front-end's flow at the broker. Without memory return the broker's common flow."""
+    """Create and return the front-end's flow at the broker. Without memory, return the broker's common flow."""
     cdef uint32_t capacity
     cdef Flow **grown
     if node.index >= front_end.flow_capacity:
@@ -97,7 +99,7 @@ cdef void free_flows(FrontEnd *front_end) noexcept nogil:
 
 
 cdef void list_backlog(Backlog *backlog, Lane *lane, Flow *flow) noexcept nogil:
-    """Append the backlog to its ring of the flow, after taking it out of its old one. `flow` NULL: only take it out."""
+    """Take the backlog out of its ring and append it to its ring of `flow`. If `flow` is NULL, only take it out."""
     cdef Backlog *first
     if backlog.flow != NULL:
         unlist_backlog(backlog)
@@ -296,7 +298,7 @@ cdef void _relist_all(Lane *lane) noexcept nogil:
 
 
 cdef void set_leader(Core *core, Lane *lane, Node *leader) noexcept nogil:
-    """Change the partition's leader (NULL: none): its batches wait there, and its rows are counted there."""
+    """Change the partition's leader (NULL: none). Its batches wait for that one, and its rows are counted there."""
     cdef Queue *queue = lane.ring
     cdef uint32_t _index
     cdef WireBatch *wire = lane.wire_head
@@ -330,14 +332,14 @@ cdef void set_leader(Core *core, Lane *lane, Node *leader) noexcept nogil:
 
 
 cdef void charge_new(Core *core, WireBatch *wire, FrontEnd *front_end) noexcept nogil:
-    """Count the rows of a wire whose entry has just been taken from the free list, like `charge`."""
+    """Count the rows of a wire batch whose entry has just been taken from the free list, like `charge`."""
     wire.reserved = core.free_wire_count < CYP_ENTRIES_MAX // 2
     core.reserved_wire_count += wire.reserved
     charge(core, wire, front_end)
 
 
 cdef void charge(Core *core, WireBatch *wire, FrontEnd *front_end) noexcept nogil:
-    """Count the rows of a wire at the leader of its partition, for its first contributor (NULL: not known)."""
+    """Count the rows of a wire batch at the leader of its partition, for its first contributor (NULL: not known)."""
     cdef Node *node = wire.lane.leader
     if node == NULL:
         wire.flow = NULL
@@ -351,7 +353,7 @@ cdef void charge(Core *core, WireBatch *wire, FrontEnd *front_end) noexcept nogi
 
 
 cdef inline bint _exceeds_half(const Core *core) noexcept nogil:
-    """Return whether more entries are in use than the half plus those counted to the reserve: only after a takeover."""
+    """Return whether more entries are in use than the half plus the reserved ones: only after a takeover."""
     return CYP_ENTRIES_MAX - core.free_wire_count > CYP_ENTRIES_MAX // 2 + core.reserved_wire_count
 
 
@@ -363,7 +365,7 @@ cdef void _count(Usage *used, const WireBatch *wire) noexcept nogil:
 
 
 cdef void discharge(WireBatch *wire) noexcept nogil:
-    """Stop counting the rows of a wire at its broker."""
+    """Stop counting the rows of a wire batch at its broker."""
     if wire.flow != NULL:
         _uncount(&wire.flow.used, wire)
         _uncount(&wire.flow.node.used, wire)

@@ -69,7 +69,7 @@ cdef uint64_t _tables_bytes(uint64_t slot_count) noexcept nogil:
 
 
 cdef uint64_t free_tables(FrontEnd *front_end, uint64_t most) noexcept nogil:
-    """Free up to `most` bytes of the tables by slot, from their end, of a front-end that is ending. Return how many."""
+    """Free up to `most` bytes at the end of the tables by slot of a front-end that ends. Return how many bytes."""
     cdef uint64_t former = front_end.tables_bytes, left = 0
     if most < former:
         left = (former - most) & ~(<uint64_t>CYP_PAGE_BYTES - 1)
@@ -95,7 +95,7 @@ cdef void free_front_end(FrontEnd *front_end) noexcept nogil:
 cdef void lay_out(
     FrontEnd *front_end, FrontEndGeometry *geometry, int arena_fd, uint8_t *arena, uint8_t *outcomes
 ) noexcept nogil:
-    """Set the pointers into the regions. They come from private geometry, not from the headers."""
+    """Set the pointers into the regions. The offsets come from private geometry, not from the headers."""
     front_end.arena_fd = arena_fd
     front_end.submit_mask = geometry.submit_entries - 1
     front_end.outcome_mask = geometry.outcome_entries - 1
@@ -153,7 +153,7 @@ cdef uint32_t reserve_front_end(Core *core) except? 0xffffffff:
 
 
 cdef void list_front_end(Core *core, FrontEnd *front_end) noexcept nogil:
-    """Append the front-end to the list of front-ends, and make it active."""
+    """Add the front-end to the list of front-ends, and make it active."""
     core.acks_seen |= <uint8_t>(1 << (front_end.acks + 1))
     core.tagged[front_end.tag] = front_end
     activate(core, front_end)

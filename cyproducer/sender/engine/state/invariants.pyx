@@ -1,6 +1,6 @@
 """Checks, in the debug build, what must hold between two iterations of the loop.
 
-Every batch, wire, contributor and body is in exactly one place, and every count is the length of its list.
+Every batch, wire batch, contributor and body is in exactly one place, and every count is the length of its list.
 """
 
 from libc.stdint cimport uint32_t, uint64_t

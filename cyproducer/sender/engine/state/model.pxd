@@ -6,10 +6,10 @@ once, checked, and copied into these structures; only the records themselves are
 
     FrontEnd --batches[slot]--> ClientBatch --queue--> Queue (front-end x partition) --ring--> Lane --> Node
     Node --flows--> Flow (front-end x broker) --rings--> Backlog (of a Queue, or of a Lane's retries)
-    Lane --wires, by sequence--> WireBatch (one RecordBatch on the wire) --contributors--> ClientBatch ...
+    Lane --wires, by sequence--> WireBatch (one RecordBatch of a request) --contributors--> ClientBatch ...
     WireBatch --> Request --> Node's connection
 
-A "wire" in names and comments is a wire batch. Times that end in _ns are nanoseconds of CLOCK_MONOTONIC.
+A "wire" in names is a wire batch. Times that end in _ns are nanoseconds of CLOCK_MONOTONIC.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -52,7 +52,7 @@ cdef enum BatchState:
 
 ctypedef struct ClientBatch:
     uint8_t state
-    bint reported                   # RESULT was published (an error, or acks=0 and written); RELEASE is still to come
+    bint reported                   # RESULT was published (an error, or acks=0 and written); RELEASE follows later
     bint solo                       # it is not merged: a merged batch that contained it was refused
     bint to_withdraw                # leaves its merged batch: the broker named one of its records, or it is isolated
     uint32_t slot                   # first slot of its chain; the batch is FrontEnd.batches[slot]
@@ -100,7 +100,7 @@ ctypedef struct Usage:
 
 # One front-end at one broker: its position in the deficit round robin of requests, and the rows that it uses.
 ctypedef struct Flow:
-    FrontEnd *front_end             # NULL: Node.common, for wires whose front-end is not known
+    FrontEnd *front_end             # NULL: Node.common, for wire batches whose front-end is not known
     Node *node
     Usage used                      # rows of the state region
     Backlog *rings[2]               # by BacklogKind; each points to the backlog that is visited next
@@ -108,7 +108,7 @@ ctypedef struct Flow:
     Backlog *postponed[2]           # the first backlog of this walk that was postponed: the next walk starts there
     uint32_t left[2]                # backlogs that this walk has not visited
     uint64_t walk                   # Core.walk when `left` was set
-    uint64_t served                 # Core.walk when a wire of the flow was last added to a request
+    uint64_t served                 # Core.walk when a wire batch of the flow was last added to a request
     uint8_t next_kind               # BacklogKind of the ring that is visited next
     int64_t deficit                 # bytes that the flow may still send before the next flow follows
     Flow *next                      # ring of the node's flows that have a backlog
@@ -153,7 +153,7 @@ ctypedef struct FrontEnd:
     uint64_t submit_head
     uint64_t outcome_tail
     uint32_t text_place             # index of the next text in cyp_outcomes_header.texts
-    uint64_t[CYP_TEXTS] text_until  # by place: it is free once the front-end has read the outcomes before this position
+    uint64_t[CYP_TEXTS] text_until  # by index: it is free once the front-end has read the outcomes before this position
     int wake_fd                     # eventfd that wakes the front-end
     int sender_wake_fd              # eventfd that the front-end writes to wake the sender
     uint32_t wake_signalled
@@ -236,7 +236,7 @@ cdef enum LaneList:
 
 
 # One lane of a partition: the ordinary lane, or the isolation lane for front-ends whose records were refused. Each
-# has its own row, queues, wires, sequences and producer id. A request carries a batch of one of the two.
+# has its own row, queues, wire batches, sequences and producer id. A request carries a batch of only one of the two.
 ctypedef struct Lane:
     uint32_t index                  # row of the partition table
     bint isolation                  # isolation lane: no merging, one batch in flight, its own producer id
@@ -254,20 +254,20 @@ ctypedef struct Lane:
     WireBatch *wire_tail
     uint32_t unresolved
     uint32_t in_flight
-    uint32_t waiting                # wires that wait to be sent again
+    uint32_t waiting                # wire batches that wait to be sent again
     uint64_t next_sequence
     uint8_t state                   # StateAsked
     Node *state_of                  # the leader that was asked for the producer state
     uint32_t states_refused         # consecutive answers that it does not lead the partition
     int64_t lost_id                 # the producer id whose state a leader had lost, up to lost_epoch; -1: none
     int16_t lost_epoch
-    uint64_t unasked_end            # largest end of the entries that were given up and may be in the log
+    uint64_t unasked_end            # largest end sequence of the entries that were given up and may be in the log
     uint64_t known_end_sequence     # the record before this sequence is at the offset before known_end_offset
     int64_t known_end_offset        # -1: not known
     int64_t producer_id
     int16_t producer_epoch
     bint acknowledged               # a broker has acknowledged a batch of (producer_id, producer_epoch)
-    bint bumping                    # nothing new is drained until every wire is certain; then a new epoch begins
+    bint bumping                    # nothing new is drained while a batch is in flight or unsure; then the epoch rises
     uint32_t merge_max              # largest size of a merged batch in bytes; 0: no limit is known
     uint64_t acknowledged_ns
     int16_t last_error              # of a failed attempt since the last acknowledged batch; 0: none
@@ -275,7 +275,7 @@ ctypedef struct Lane:
     bint backs_off                  # it has no backlogs until its node's backoff_ends_ns
     Lane *next_backing_off          # ring of its leader's lanes that back off
     Lane *previous_backing_off
-    bint collected                  # the request being made has a wire of it; it has at most one per lane
+    bint collected                  # the request being made has a wire batch of it: at most one per lane
     uint8_t listed                  # LIST_: which kind of work it has for its leader
     Backlog retries
     Lane *next                      # ring of its leader's LINGERING lanes
@@ -289,20 +289,20 @@ cdef enum WireState:
     WIRE_IN_FLIGHT = 2
 
 
-# A batch whose sequence the broker refused is sent once more before a later unsure batch is (epoch.pyx).
+# Whether a batch whose sequence the broker refused was sent once more, ahead of a later unsure batch (epoch.pyx).
 cdef enum WireAhead:
     AHEAD_NOT = 0
     AHEAD_SENT = 1
     AHEAD_REFUSED = 2
 
 
-# One RecordBatch on the wire, from its assignment until it is resolved.
+# One RecordBatch that is sent to a broker, from its assignment until it is resolved.
 ctypedef struct WireBatch:
     uint8_t state
     uint32_t index                  # of its entry
     cyp_entry *entry
     Lane *lane
-    Flow *flow                      # which counts its rows; NULL while the partition has no leader
+    Flow *flow                      # it counts the rows of the wire batch; NULL while the partition has no leader
     bint reserved                   # its entry was taken from the reserve
     Request *request
     uint8_t header[61]
@@ -324,11 +324,11 @@ ctypedef struct WireBatch:
     bint stamped                    # entry.crc is the CRC of the records as they were sent
     bint unsure                     # an attempt before the current one may be in the log
     bint proven                     # unsure, and an acknowledged batch proves that it is in the log
-    bint refused                    # unsure, and its last attempt was out of order: the newest unsure one is sent first
+    bint refused                    # unsure, and last answered with OUT_OF_ORDER: the newest unsure batch is sent first
     bint retried                    # an attempt before the current one has failed
     int64_t proven_offset           # of its first record, if it follows from other offsets; else -1
     bint record_named               # the broker has named a record of the merged batch
-    bint fragment                   # part of an unsure larger batch that had the same first sequence
+    bint fragment                   # part of a larger unsure batch, or sent like such a part (fragments.pyx)
     uint8_t ahead                   # WireAhead
     WireBatch *next
     WireBatch *previous
@@ -344,7 +344,7 @@ ctypedef struct Request:
     uint8_t kind
     bint finished                   # all its bytes were written
     bint started                    # at least one byte was written
-    bint lone                       # holds one suspect (oversized_requests.pyx) and is the only request in flight
+    bint lone                       # its only batch must be sent alone (is_suspect): no other request is in flight
     int32_t correlation_id
     int16_t version
     int16_t acks
@@ -399,7 +399,7 @@ ctypedef struct Node:
     uint64_t idle_time_ns           # duration of a request while no other one is in flight
     uint64_t idle_time_at_ns        # when that was measured
     bint lone_in_flight             # a request in flight is lone: nothing is sent before its answer
-    bint lone_waits                 # a suspect waits until nothing is in flight
+    bint lone_waits                 # a batch that must be sent alone waits until nothing is in flight
     uint64_t answers                # to Produce requests
     uint64_t largest_answered       # bytes of the largest answered Produce request
     uint64_t limit                  # bytes of a request of several batches; 0: only max_request_size limits it
@@ -520,10 +520,10 @@ ctypedef struct Core:
     # tables
     FrontEnd *front_ends
     uint32_t front_end_count
-    FrontEnd *active                # list, see activity.pyx; so are the next two
-    FrontEnd *to_announce
+    FrontEnd *active                # list, see activity.pyx
+    FrontEnd *to_announce           # list, see activity.pyx
     FrontEnd *ending                # list
-    FrontEnd **deadlines            # heap
+    FrontEnd **deadlines            # heap, see activity.pyx
     uint32_t deadline_count
     uint32_t deadline_room
     FrontEnd **tagged               # by the index in its epoll tag; NULL: free

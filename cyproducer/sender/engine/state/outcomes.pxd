@@ -1,4 +1,4 @@
-"""Declares outcomes: the results of its batches that a front-end gets, see outcomes.pyx."""
+"""Declares the functions that publish outcomes, the results of a front-end's batches, see outcomes.pyx."""
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 

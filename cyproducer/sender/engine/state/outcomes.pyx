@@ -1,8 +1,8 @@
-"""Publishes outcomes: the results of its batches that a front-end gets.
+"""Publishes outcomes: each front-end gets the results of its batches.
 
 A batch gets exactly one RESULT and one RELEASE, in most cases in one entry of the front-end's outcome ring. The ring
 has two entries per chunk, so it can never be full and the sender never waits for a front-end. After a sender was
-killed, its successor reads in the ring which results were published: the slot word becomes DONE after them.
+killed, its successor reads in the ring which results were published: a slot word becomes DONE only after them.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
@@ -46,7 +46,7 @@ cdef enum:
 
 
 cdef void push_event(Core *core, int kind, uint32_t node, int32_t error, uint64_t attach_id) noexcept nogil:
-    """Append an event for Python, which takes it after this loop iteration. Without memory see Loop._lost_events."""
+    """Append an event for Python, which takes it after this loop iteration. Without memory, see Loop._lost_events."""
     cdef Event *grown
     if core.event_count == core.event_capacity:
         grown = <Event *>realloc(core.events, 2 * (core.event_capacity + 32) * sizeof(Event))
@@ -68,8 +68,8 @@ cdef void push_event(Core *core, int kind, uint32_t node, int32_t error, uint64_
 cdef void age_append(Core *core, FrontEnd *front_end, ClientBatch *batch) noexcept nogil:
     """Insert the batch into its front-end's list of batches whose delivery timeout runs, by age: mostly at the end.
 
-    At most AGE_STEPS_MAX batches are passed; after that the batch gets a smaller age. The age comes from the front-end
-    itself: with wrong ages each insertion would walk a list of up to a million batches.
+    Pass at most AGE_STEPS_MAX batches on the way. If that is not enough, give the batch a smaller age. The age comes
+    from the front-end: without the limit, wrong ages would make each insertion walk a list of up to a million batches.
     """
     cdef ClientBatch *before = front_end.age_tail
     cdef uint32_t steps = 0
@@ -283,7 +283,7 @@ cdef void _note_failure(Core *core, ClientBatch *batch, int32_t error) noexcept 
 
 
 cdef void note_failure(Core *core, uint64_t attach_id, uint32_t topic, int32_t error, uint64_t records) noexcept nogil:
-    """Add to the table of failures, which Python empties. `topic` is 2^32 - 1 if it is unknown."""
+    """Add a failure to the table, which Python empties. `topic` is 2^32 - 1 if it is unknown."""
     cdef uint32_t index
     cdef Failure *failure
     core.totals.errors += records
@@ -293,7 +293,8 @@ cdef void note_failure(Core *core, uint64_t attach_id, uint32_t topic, int32_t e
             failure.records += records
             return
     if core.failure_count == FAILURES_MAX:
-        core.failures[FAILURES_MAX - 1].records += records  # the sum stays right; the cause is that of the last row
+        # the table is full: the total stays right, but these records are counted under the error of the last row
+        core.failures[FAILURES_MAX - 1].records += records
         return
     failure = &core.failures[core.failure_count]
     failure.attach_id = attach_id

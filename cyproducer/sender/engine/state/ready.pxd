@@ -1,4 +1,4 @@
-"""Keeps the rings of a node in step with its lanes: which lanes and queues have something to send."""
+"""Keeps the rings of a node up to date: they hold the lanes and queues that have something to send."""
 
 from cyproducer.sender.engine.state.flows cimport flow_of, list_backlog, unlist_backlog
 from cyproducer.sender.engine.state.model cimport (
@@ -65,7 +65,7 @@ cdef inline void delist(Lane *lane) noexcept nogil:
 cdef inline void relist(Lane *lane) noexcept nogil:
     """Put the lane into the right ring of its leader.
 
-    Must be called after every change of ready, waiting, queue_count, the first wire, and the leader.
+    This must be called after every change of ready, waiting, queue_count, the first wire, and the leader.
     """
     cdef Node *node = lane.leader
     cdef Flow *flow = NULL
@@ -96,7 +96,7 @@ cdef inline void relist(Lane *lane) noexcept nogil:
 cdef inline void relist_queue(Queue *queue) noexcept nogil:
     """Put the queue into its flow's ring of backlogs, or take it out.
 
-    Must be called after every change of the queue's head, the head's state, the lane, and the lane's leader.
+    This must be called after every change of the queue's head, the head's state, the lane, and the lane's leader.
     """
     cdef Node *node = queue.lane.leader
     if node == NULL or queue.head == NULL or queue.head.state == BATCH_LINGERING or queue.lane.backs_off:

@@ -1,4 +1,4 @@
-"""Keeps the sender's table of topics and partitions: numbered densely, append-only, in the state region.
+"""Keeps the sender's append-only table of topics and partitions in the state region, numbered without gaps.
 
 A front-end stores a topic's number in its slot rows, so a successor of the sender uses the same numbers.
 """
@@ -26,7 +26,7 @@ cdef inline char *_persistent_name(Core *core, uint32_t number) noexcept:
 
 
 cdef Topic *append_topic(Core *core, bytes name) except NULL:
-    """Add a topic. Raise OverflowError if there are 16,384, ValueError if the name is too long, MemoryError."""
+    """Add a topic. Raise OverflowError if there are 16,384, ValueError if the name is too long, or MemoryError."""
     cdef Topic *topic
     if len(name) >= CYP_TOPIC_NAME_BYTES:
         raise ValueError(f"the topic name has {len(name)} bytes, at most {CYP_TOPIC_NAME_BYTES - 1} are allowed")
@@ -71,7 +71,7 @@ cdef Topic *_new_topic(Core *core) except NULL:
 
 
 cdef Lane *append_partition(Core *core, Topic *topic) except NULL:
-    """Add the topic's next partition. Raise OverflowError if all 65,536 rows are in use, MemoryError."""
+    """Add the topic's next partition. Raise OverflowError if all 65,536 rows are in use, or MemoryError."""
     cdef Lane *lane
     if core.lane_count == CYP_PARTITIONS_MAX:
         raise OverflowError(f"too many partitions: one sender handles {CYP_PARTITIONS_MAX}, isolation lanes included")
@@ -116,7 +116,7 @@ cdef void _fill_row(Lane *lane, uint32_t kind) noexcept nogil:
 cdef Lane *restore_partition(Core *core, uint32_t index) except NULL:
     """Restore the lane in row `index` as the predecessor has stored it; `index` must be the next one.
 
-    Raise ValueError for a row that no sender writes, MemoryError.
+    Raise ValueError for a row that no sender writes, or MemoryError.
     """
     cdef cyp_partition_row *row = &core.partition_rows[index]
     cdef cyp_identity *identity
