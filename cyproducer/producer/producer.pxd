@@ -2,7 +2,9 @@
 
 from libc.stdint cimport int32_t, uint8_t
 
+from cyproducer.producer.arena.arena cimport Room
 from cyproducer.producer.arena.send_arguments cimport Prepared
+from cyproducer.producer.results.futures cimport Future
 from cyproducer.producer.session.session cimport Session
 
 
@@ -21,7 +23,8 @@ cdef class KafkaProducer:
     cdef object __weakref__
 
     cdef object configure(self, object settings)
-    cdef object attempt(self, Prepared record, object waiter)
+    cdef Future attempt(self, Prepared record, object waiter, Room *missing)
+    cdef int check_size(self, Prepared record, Py_ssize_t limit, bint of_sender) except -1
     cdef object send_blocking(self, Prepared record)
     cdef object serialize(self, object serializer, object topic, object headers, object data, str what)
     cdef Session current(self)

@@ -15,10 +15,10 @@ import weakref
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.object cimport PyCallable_Check, PyObject
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from cyproducer.producer.arena.append cimport Chain, append_record
-from cyproducer.producer.arena.arena cimport HAVE_ROOM, NEED_METADATA, NEED_SESSION
+from cyproducer.producer.arena.arena cimport HAVE_ROOM, NEED_METADATA, NEED_SESSION, Room
 from cyproducer.producer.arena.partitioner cimport key_partition
 from cyproducer.producer.arena.send_arguments cimport FEW_HEADERS, batch_size_bound, prepare, small_number, view_headers
 from cyproducer.producer.arena.topic_table cimport Topic
@@ -40,8 +40,9 @@ from cyproducer.producer.attach.connect import SlowSenderError
 from cyproducer.producer.attach.sender_address import Address
 from cyproducer.producer.attach.supported import check_platform
 from cyproducer.producer.results.waiter import Waiter
-from cyproducer.producer.waiting import backpressure, reattach
+from cyproducer.producer.waiting import reattach
 from cyproducer.producer.waiting.poll import deadline_after, wait_batches, wait_until
+from cyproducer.producer.waiting.retry import BlockingRetry, BlockingWaiter, run_blocking, wait_metadata
 
 cdef double ATTACH_S = 10           # longer than starting a sender and attaching to it takes
 cdef double REATTACH_S = 5          # at exit: the time to find another sender for unsent batches
@@ -239,8 +240,8 @@ cdef class KafkaProducer:
 
     # ---------------------------------------------------------------- attempts
 
-    cdef object attempt(self, Prepared record, object waiter):
-        """Returns the record's future, or the Room code of what is missing before it can be tried again.
+    cdef Future attempt(self, Prepared record, object waiter, Room *missing):
+        """Return the record's future; or None, and in `missing` what the record needs before the next attempt.
 
         Everything that can fail or run other code comes before the commit: an exception means "not queued".
         """
@@ -251,35 +252,25 @@ cdef class KafkaProducer:
         cdef Future future = Future.__new__(Future)
         cdef list fresh = None
         cdef int32_t partition
-        cdef int status = 0
+        cdef int status
         cdef bint sticky = record.partition < 0 and (record.view.key_length < 0 or self.ignore_keys)
-        if record.bound + BATCH_HEADER_BYTES > self.max_request and batch_size_bound(record) > self.max_request:
-            raise errors.RecordTooLargeError(
-                f"topic {record.topic!r}: the record needs up to {batch_size_bound(record)} bytes in a batch, "
-                f"max_request_size is {self.max_request}"
-            )
+        self.check_size(record, self.max_request, False)
         if self.closed:
             raise errors.ProducerClosedError("the producer is closed")
+        missing[0] = NEED_SESSION
         if session.sentinel[0] != session.token:
-            return NEED_SESSION
-        if record.bound + BATCH_HEADER_BYTES > session.max_request and batch_size_bound(record) > session.max_request:
-            raise errors.RecordTooLargeError(
-                f"topic {record.topic!r}: the record needs up to {batch_size_bound(record)} bytes in a batch, "
-                f"max_request_size of the sender at {self.settings.sender} is {session.max_request}"
-            )
+            return None
+        self.check_size(record, session.max_request, True)
         if record.on_delivery is not None:
             session.ensure_delivery()
         while True:
-            if record.topic is session.cached_name and session.seen_version == load_acquire(session.published):
-                topic = session.cached_topic
-            else:
-                if record.topic not in session.topics:
-                    check_name(record.topic)
-                topic = session.find_topic(record.topic)
+            topic = _topic_of(session, record)
             if session.sentinel[0] != session.token:
-                return NEED_SESSION
+                missing[0] = NEED_SESSION
+                return None
             if topic is None or record.partition >= topic.partition_count or topic.partition_count == 0:
-                return NEED_METADATA
+                missing[0] = NEED_METADATA
+                return None
             if record.partition >= 0:
                 partition = record.partition
             elif sticky:
@@ -289,19 +280,15 @@ cdef class KafkaProducer:
             if not session.fits_batch(record.bound):
                 if record.on_delivery is not None and fresh is None:
                     fresh = fresh_delivery(record.on_delivery)
-                batch = session.put_alone(topic, partition, record.timestamp, &record.view, waiter, &status)
+                batch = session.put_alone(topic, partition, record.timestamp, &record.view, waiter, missing)
                 if batch is None:
-                    return status
-                set_future(
-                    future, batch, 0, record.timestamp, record.view.key_length, record.view.value_length
-                )
+                    return None
+                _describe(future, batch, 0, record)
                 break
             chain = &topic.chains[partition]
             if chain.limit != 0:
                 batch = <Batch>chain.batch
-                set_future(
-                    future, batch, chain.total, record.timestamp, record.view.key_length, record.view.value_length
-                )
+                _describe(future, batch, chain.total, record)
                 if record.on_delivery is not None and not room_for_delivery(batch, record.on_delivery, fresh):
                     fresh = fresh_delivery(record.on_delivery)
                     continue
@@ -314,38 +301,40 @@ cdef class KafkaProducer:
                 continue  # the batch was full: choose the sticky partition again
             status = session.make_room(topic, partition, record.bound, record.timestamp, waiter)
             if status != HAVE_ROOM:
-                return status
+                missing[0] = <Room>status
+                return None
         if record.on_delivery is not None:
             watch_delivery(future, record.on_delivery, fresh)
         return future
 
+    cdef int check_size(self, Prepared record, Py_ssize_t limit, bint of_sender) except -1:
+        """Raise RecordTooLargeError if a batch of this record alone could exceed max_request_size, `limit` bytes."""
+        if record.bound + BATCH_HEADER_BYTES > limit and batch_size_bound(record) > limit:
+            owner = f" of the sender at {self.settings.sender}" if of_sender else ""
+            raise errors.RecordTooLargeError(
+                f"topic {record.topic!r}: the record needs up to {batch_size_bound(record)} bytes in a batch, "
+                f"max_request_size{owner} is {limit}"
+            )
+        return 0
+
     cdef object send_blocking(self, Prepared record):
-        cdef object future = self.attempt(record, None)
-        if type(future) is Future:
+        cdef Room missing = HAVE_ROOM
+        cdef Future future = self.attempt(record, None, &missing)
+        if future is not None:
             return future
-        deadline = time.monotonic() + self.max_block_s
-        waiter = Waiter()
-        queue = None
+        retry = BlockingRetry(self, self.max_block_s)
         try:
-            while type(future) is not Future:
-                session = self.current()
-                if future == NEED_SESSION:
-                    self.attached(deadline)
-                elif future == NEED_METADATA:
-                    backpressure.wait_metadata(session, record.topic, record.needed, deadline)
-                else:
-                    if queue is not session:
-                        backpressure.leave_queue(queue, waiter)
-                        queue = session
-                    backpressure.wait_memory(session, waiter, deadline, self.max_block_s)
-                future = self.attempt(record, waiter)
+            while future is None:
+                retry.block(missing, self.current(), record.topic, record.needed)
+                future = self.attempt(record, retry.waiter, &missing)
             return future
         finally:
-            backpressure.leave_queue(queue, waiter)
+            retry.leave()
 
     def _attempt_prepared(self, Prepared record, waiter):
-        """Calls `attempt`, for waiting/aio.py."""
-        return self.attempt(record, waiter)
+        """Call `attempt`, for waiting/aio.py. Return (future, HAVE_ROOM) or (None, what is missing)."""
+        cdef Room missing = HAVE_ROOM
+        return self.attempt(record, waiter, &missing), missing
 
     @property
     def _session(self):
@@ -487,7 +476,7 @@ cdef class KafkaProducer:
             found = session.topic_leaders(topic)
             if found:
                 return set(range(len(found)))
-            backpressure.wait_metadata(session, topic, 0, deadline)
+            run_blocking(wait_metadata(session, BlockingWaiter(), topic, 0, deadline))
 
     def bootstrap_connected(self):
         """Returns whether the sender has reached the cluster; False if no sender is attached. Does not wait."""
@@ -531,6 +520,20 @@ cdef class KafkaProducer:
             return f"<{type(self).__name__} without settings>"
         state = "closed" if self.closed else "attached" if self.current().alive else "not attached"
         return f"<{type(self).__name__} {self.settings!r} {state}>"
+
+
+cdef Topic _topic_of(Session session, Prepared record):
+    """Return the record's topic, or None if it is not known. Raise InvalidTopicError."""
+    if record.topic is session.cached_name and session.seen_version == load_acquire(session.published):
+        return session.cached_topic
+    if record.topic not in session.topics:
+        check_name(record.topic)
+    return session.find_topic(record.topic)
+
+
+cdef int _describe(Future future, Batch batch, uint32_t index, Prepared record) except -1:
+    """Fill in the future of a record that is about to be appended at `index` of `batch`."""
+    return set_future(future, batch, index, record.timestamp, record.view.key_length, record.view.value_length)
 
 
 def _restore(cls, settings):

@@ -3,6 +3,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from cyproducer.producer.arena.append cimport Chain, Port
+from cyproducer.producer.arena.arena cimport Room
 from cyproducer.producer.arena.topic_table cimport Topic
 from cyproducer.producer.bulk.bulk_arguments cimport Cursor, Rows
 from cyproducer.producer.bulk.bulk_future cimport BulkFuture
@@ -48,8 +49,7 @@ cdef class Bulk:
     cdef Py_ssize_t oldest          # index of an extent: all before it have an outcome
     cdef uint64_t window            # most bytes that may be outstanding
     cdef uint64_t window_check      # when `encoded` reaches this, the window is checked
-    cdef object waiter              # in the queue for memory, or None
-    cdef object deadline            # of the current wait, or None
+    cdef object retry               # the BlockingRetry of the current wait, or None
 
     cdef int _check_sizes(self, Py_ssize_t limit, str limit_name) except -1
     cdef int _find_topics(self, list needed) except -1
@@ -68,10 +68,12 @@ cdef class Bulk:
     cdef int _note_batch(self) except -1
     cdef int _make_room(self) except -1
     cdef int64_t _timestamp(self) noexcept
-    cdef int _continue_or_wait(self, int status) except -1
+    cdef int _continue_or_wait(self, Room missing) except -1
+    cdef int _end_wait(self) except -1
     cdef int _send_alone(self, Topic topic) except -1
-    cdef int _wait(self, int status) except -1
-    cdef int _attach(self, object deadline) except -1
+    cdef object _waiter(self)
+    cdef int _wait(self, Room missing) except -1
+    cdef int _use_session(self) except -1
     cdef int _between_slices(self) except -1
     cdef void _release_wakes(self) noexcept
     cdef int _limit_outstanding(self) except -1

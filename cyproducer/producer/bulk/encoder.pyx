@@ -10,7 +10,6 @@ partitions) is checked before the first row is queued. If memory or the sender f
 stay queued and are delivered. The error says how many there are; its attribute `queued` is their future.
 """
 
-import time
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
@@ -18,7 +17,7 @@ from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_
 from libc.stdlib cimport calloc, free, malloc
 
 from cyproducer.producer.arena.append cimport Chain, chain_room, chain_tail, commit_records, release_wakes
-from cyproducer.producer.arena.arena cimport HAVE_ROOM, NEED_MEMORY, NEED_SESSION
+from cyproducer.producer.arena.arena cimport HAVE_ROOM, NEED_MEMORY, NEED_METADATA, NEED_SESSION, Room
 from cyproducer.producer.arena.partitioner cimport key_partition
 from cyproducer.producer.arena.topic_table cimport Topic
 from cyproducer.producer.bulk.bulk_arguments cimport Cursor, Rows, rows_of_arrays, rows_of_table
@@ -37,8 +36,8 @@ from cyproducer.shm.clock cimport monotonic_ns, realtime_coarse_ms
 
 from cyproducer import errors
 from cyproducer.producer.arena.topic_table import check_name
-from cyproducer.producer.waiting import backpressure
-from cyproducer.producer.waiting.poll import Waiter, wait_batches
+from cyproducer.producer.waiting.poll import wait_batches
+from cyproducer.producer.waiting.retry import BlockingRetry
 
 cdef Py_ssize_t SLICE_BYTES = 65536
 cdef uint64_t HOLD_BYTES = 262144           # one wake-up of the sender for this many
@@ -94,7 +93,7 @@ cdef BulkFuture _send(object producer, Rows rows):
         raise
     finally:
         bulk._release_wakes()
-        backpressure.leave_queue(bulk.session, bulk.waiter)
+        bulk._end_wait()
     bulk.future.rows = rows.rows
     return bulk.future
 
@@ -125,11 +124,11 @@ cdef class Bulk:
         """Waits for the metadata of every topic. `needed`: for each topic, a partition that must exist.
 
         The partition counts that are found stay in use for the whole call. Raises the errors of attaching and of
-        backpressure.wait_metadata.
+        retry.wait_metadata.
         """
         cdef Topic topic
         cdef Py_ssize_t at
-        deadline = time.monotonic() + self.settings.max_block_ms / 1000
+        retry = BlockingRetry(self.producer, self.settings.max_block_ms / 1000)
         counts = []
         if self.session is not None and len(self.rows.topics) > 1:
             for at, name in enumerate(self.rows.topics):  # all at once, so that the sender needs only one request
@@ -139,11 +138,12 @@ cdef class Bulk:
         for at, name in enumerate(self.rows.topics):
             while True:
                 if self.session is None or not self.session.alive:
-                    self._attach(deadline)
+                    retry.block(NEED_SESSION, None, name, needed[at])
+                    self._use_session()
                 topic = self.session.find_topic(name)
                 if topic is not None and topic.partition_count > needed[at]:
                     break
-                backpressure.wait_metadata(self.session, name, needed[at], deadline)
+                retry.block(NEED_METADATA, self.session, name, needed[at])
             counts.append(topic.partition_count)
         self.future.set_lanes(counts)
         self.targets = <Target *>calloc(len(counts), sizeof(Target))
@@ -380,8 +380,8 @@ cdef class Bulk:
             if self.session.close_full(chain, self.bound):
                 pack_closed(self.session)
                 return 0
-        status = self.session.make_room(topic, self.partition, self.bound, self._timestamp(), self.waiter)
-        return self._continue_or_wait(status)
+        status = self.session.make_room(topic, self.partition, self.bound, self._timestamp(), self._waiter())
+        return self._continue_or_wait(<Room>status)
 
     cdef int64_t _timestamp(self) noexcept:
         """Returns the timestamp of the current row, in ms."""
@@ -390,14 +390,18 @@ cdef class Bulk:
             timestamp = self.rows.timestamps[self.row]
         return self.now if timestamp < 0 else timestamp
 
-    cdef int _continue_or_wait(self, int status) except -1:
+    cdef int _continue_or_wait(self, Room missing) except -1:
         """Handles the status of a request for memory: continues, or waits for what is missing."""
-        if status != HAVE_ROOM:
-            return self._wait(status)
-        self.deadline = None
-        if self.waiter is not None:
-            backpressure.leave_queue(self.session, self.waiter)
-            self.waiter = None
+        if missing != HAVE_ROOM:
+            return self._wait(missing)
+        self._end_wait()
+        return 0
+
+    cdef int _end_wait(self) except -1:
+        """Leave the queue for memory. The next wait has max_block_ms again."""
+        if self.retry is not None:
+            self.retry.leave()
+            self.retry = None
         return 0
 
     cdef int _send_alone(self, Topic topic) except -1:
@@ -406,7 +410,7 @@ cdef class Bulk:
         cdef const uint8_t *section = NULL
         cdef Py_ssize_t row = self.row, section_size
         cdef HeaderView *views = NULL
-        cdef int status = HAVE_ROOM
+        cdef Room missing = HAVE_ROOM
         cdef Batch batch
         cdef Extent *extent
         self.rows.seek(row, &self.cursor)
@@ -419,11 +423,11 @@ cdef class Bulk:
                 views = _read_headers(section, section_size, &record.header_count)
             record.headers = views
             batch = self.session.put_alone(
-                topic, self.partition, self._timestamp(), &record, self.waiter, &status
+                topic, self.partition, self._timestamp(), &record, self._waiter(), &missing
             )
         finally:
             free(views)
-        if status == HAVE_ROOM:
+        if missing == HAVE_ROOM:
             self.future.add_extent(self.targets[self.topic].lane_base + self.partition, batch, 0)
             extent = &self.future.extents[self.future.extent_count - 1]
             extent.count = 1
@@ -431,29 +435,27 @@ cdef class Bulk:
             self.rows.partitions[row] = self.partition
             self.encoded += self.bound
             self.row += 1
-        return self._continue_or_wait(status)
+        return self._continue_or_wait(missing)
 
-    cdef int _wait(self, int status) except -1:
-        """Waits for memory, a sender, or a topic that has lost partitions. Raises the error after max_block_ms."""
-        cdef double max_block_s = self.settings.max_block_ms / 1000
+    cdef object _waiter(self):
+        """Return the waiter of the wait that this call is in, or None."""
+        return None if self.retry is None else self.retry.waiter
+
+    cdef int _wait(self, Room missing) except -1:
+        """Wait for memory, a sender, or a topic that has lost partitions. Raise the error after max_block_ms."""
         self._release_wakes()
-        if self.deadline is None:
-            self.deadline = time.monotonic() + max_block_s
-        if status == NEED_MEMORY:
-            if self.waiter is None:
-                self.waiter = Waiter()
-            backpressure.wait_memory(self.session, self.waiter, self.deadline, max_block_s)
-        elif self.session.alive:
-            backpressure.wait_metadata(self.session, self.rows.topics[self.topic], self.partition, self.deadline)
-        else:
-            backpressure.leave_queue(self.session, self.waiter)
-            self._attach(self.deadline)
+        if self.retry is None:
+            self.retry = BlockingRetry(self.producer, self.settings.max_block_ms / 1000)
+        if missing != NEED_MEMORY:
+            missing = NEED_METADATA if self.session.alive else NEED_SESSION
+        self.retry.block(missing, self.session, self.rows.topics[self.topic], self.partition)
+        if missing == NEED_SESSION:
+            self._use_session()
         self.epoch += 1
         return 0
 
-    cdef int _attach(self, object deadline) except -1:
-        """Attaches to a sender, and checks the rows against its max_request_size if that is smaller."""
-        self.producer._attach(deadline)
+    cdef int _use_session(self) except -1:
+        """Go on with the producer's session, and check the rows against its max_request_size if that is smaller."""
         self.session = self.producer._session
         self.port = &self.session.port
         if self.session.max_request < <Py_ssize_t>self.settings.max_request_size:

@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
+from cyproducer.producer.arena.arena cimport Room
 from cyproducer.producer.arena.topic_table cimport Topic
 from cyproducer.producer.results.futures cimport Batch
 from cyproducer.producer.results.waiter cimport Waiter
@@ -50,7 +51,8 @@ cdef class Session(OutcomeReader):
         self, Topic topic, int32_t partition, Py_ssize_t bound, int64_t timestamp, object waiter
     ) except -1
     cdef Batch put_alone(
-        self, Topic topic, int32_t partition, int64_t timestamp, const RecordView *record, object waiter, int *status
+        self, Topic topic, int32_t partition, int64_t timestamp, const RecordView *record, object waiter,
+        Room *missing,
     )
     cpdef int look(self) except -1
     cdef Waiter take_waiter(self)

@@ -18,7 +18,7 @@ from libc.errno cimport EAGAIN, EINTR, errno
 
 from cyproducer.host.same_file cimport same_file
 from cyproducer.producer.arena.append cimport Port, release_wakes
-from cyproducer.producer.arena.arena cimport HAVE_ROOM, NEED_MEMORY, NEED_SESSION, SlotInfo
+from cyproducer.producer.arena.arena cimport HAVE_ROOM, NEED_MEMORY, NEED_SESSION, Room, SlotInfo
 from cyproducer.producer.results.futures cimport make_batch
 from cyproducer.producer.results.waiter cimport Waiter
 from cyproducer.producer.session.batch_compressor cimport pack_alone, pack_closed
@@ -201,39 +201,40 @@ cdef class Session(OutcomeReader):
         return status
 
     cdef Batch put_alone(
-        self, Topic topic, int32_t partition, int64_t timestamp, const RecordView *record, object waiter, int *status
+        self, Topic topic, int32_t partition, int64_t timestamp, const RecordView *record, object waiter,
+        Room *missing,
     ):
-        """Sends a record that fits no shared batch. Sets `status` as make_room; returns the batch if HAVE_ROOM."""
+        """Sends a record that fits no shared batch. Sets `missing` as make_room; returns the batch if HAVE_ROOM."""
         cdef const uint8_t[::1] packed
         cdef const uint8_t *data = NULL
         cdef Py_ssize_t packed_bytes = 0
         cdef Batch batch
-        status[0] = self._prepare(waiter)
-        if status[0] != HAVE_ROOM:
+        missing[0] = <Room>self._prepare(waiter)
+        if missing[0] != HAVE_ROOM:
             return None
         batch = make_batch(self, topic.name, partition, timestamp)
         if self.sentinel[0] != self.token or partition >= topic.partition_count:
-            status[0] = NEED_SESSION
+            missing[0] = NEED_SESSION
             return None
         if topic.chains[partition].row != NULL:
             self.close_chain(&topic.chains[partition], True)
             pack_closed(self)
             if self.sentinel[0] != self.token:
-                status[0] = NEED_SESSION
+                missing[0] = NEED_SESSION
                 return None
         # Without free memory the record is tried again later, and compressing it now would be wasted.
         if self.compress is not None and self.pool.free_bytes > <uint64_t>(record.key_length + record.value_length):
             packed = pack_alone(self, record)
             if self.sentinel[0] != self.token or partition >= topic.partition_count:
-                status[0] = NEED_SESSION
+                missing[0] = NEED_SESSION
                 return None
             if packed is not None:
                 data, packed_bytes = &packed[0], packed.shape[0]
-        status[0] = self.write_alone(topic, partition, timestamp, record, data, packed_bytes, batch)
+        missing[0] = <Room>self.write_alone(topic, partition, timestamp, record, data, packed_bytes, batch)
         self.announce_closed()  # a batch that another thread has closed meanwhile
-        if status[0] == NEED_SESSION:
+        if missing[0] == NEED_SESSION:
             self.on_control()
-        return batch if status[0] == HAVE_ROOM else None
+        return batch if missing[0] == HAVE_ROOM else None
 
     # ---------------------------------------------------------------- sleeping, waking, the end
 

@@ -9,12 +9,11 @@ import weakref
 from typing import Any
 
 from cyproducer import errors
-from cyproducer.producer.arena.arena import Room
 from cyproducer.producer.attach.connect import file_of, is_still
 from cyproducer.producer.waiting import backpressure
+from cyproducer.producer.waiting.retry import Retry
 
 _SAME_DEADLINE_S = 0.1
-_ASK_AGAIN_S = 1.0
 _NO_THREAD_S = 0.1
 
 _descriptors: dict[int, tuple[int, int]] = {}
@@ -173,25 +172,6 @@ async def _wait_for_successor(waiter: LoopWaiter, session: Any) -> None:
         session.leave_sleep(waiter)
 
 
-async def _wait_metadata(session: Any, topic: str, needed: int, deadline: float) -> None:
-    """Waits until the topic has more than `needed` partitions or the session ends; see backpressure.wait_metadata."""
-    waiter = LoopWaiter(asyncio.get_running_loop())
-    session.metadata_waiters.add(waiter)
-    try:
-        backpressure.ask_for(session, topic, needed)
-        while True:
-            waiter.reset()
-            if backpressure.metadata_over(session, topic, needed):
-                return
-            if not await waiter.wait(session, min(deadline, time.monotonic() + _ASK_AGAIN_S)):
-                if time.monotonic() >= deadline:
-                    raise backpressure.no_metadata(session, topic, needed)
-                backpressure.ask_for(session, topic, needed)
-    finally:
-        session.metadata_waiters.discard(waiter)
-        session.end_metadata_wait()
-
-
 class _Connecting:
     """A thread that attaches a producer, for all coroutines that wait for it."""
 
@@ -283,52 +263,48 @@ class _SendQueue:
         return True
 
 
-async def send(producer: Any, prepared: Any, max_block_s: float) -> Any:
-    """Sends the record that KafkaProducer.send_async has prepared, and returns its future.
+class _LoopRetry(Retry):
+    """The waits of a coroutine."""
 
-    Waits in the event loop for a session, metadata or memory, up to `max_block_s` seconds; then raises the error of
+    def __init__(self, producer: Any, waiter: LoopWaiter, max_block_s: float) -> None:
+        super().__init__(producer, waiter, max_block_s)
+        self._loop = waiter.loop
+
+    def new_waiter(self) -> LoopWaiter:
+        """Return another waiter of the same kind."""
+        return LoopWaiter(self._loop)
+
+    async def attach(self) -> None:
+        """Attach the producer to a sender by the deadline, in a thread. Raise SenderUnavailableError."""
+        await _attach(self.producer, self.deadline)
+
+
+async def send(producer: Any, prepared: Any, max_block_s: float) -> Any:
+    """Send the record that KafkaProducer.send_async has prepared, and return its future.
+
+    Wait in the event loop for a session, metadata or memory, up to `max_block_s` seconds; then raise the error of
     the missing one. The records that one loop sends to a topic keep the order of the calls, whatever they wait for.
     """
     loop = asyncio.get_running_loop()
     queue = _SendQueue(producer, prepared.topic_name, loop)
     if queue.is_empty():
-        future = producer._attempt_prepared(prepared, None)
-        if not isinstance(future, int):
+        future, _ = producer._attempt_prepared(prepared, None)
+        if future is not None:
             return future
-    deadline = time.monotonic() + max_block_s
     waiter = LoopWaiter(loop)
+    retry = _LoopRetry(producer, waiter, max_block_s)
     queue.join(waiter)
-    memory_session = None  # the session whose queue for memory the waiter is in
     try:
         while True:
-            if not await queue.wait(waiter, deadline):
+            if not await queue.wait(waiter, retry.deadline):
                 raise _queue_timeout(producer._session, prepared, max_block_s)
-            future = producer._attempt_prepared(prepared, waiter)
-            if not isinstance(future, int):
+            future, missing = producer._attempt_prepared(prepared, waiter)
+            if future is not None:
                 return future
-            session = producer._session
-            if future == Room.NEED_MEMORY:
-                if memory_session is not session:
-                    backpressure.leave_queue(memory_session, waiter)
-                    memory_session = session
-                await _wait_memory(session, waiter, deadline, max_block_s)
-            elif future == Room.NEED_SESSION:
-                await _attach(producer, deadline)
-            else:
-                await _wait_metadata(session, prepared.topic_name, prepared.wanted_partition, deadline)
+            await retry.wait(missing, producer._session, prepared.topic_name, prepared.wanted_partition)
     finally:
-        backpressure.leave_queue(memory_session, waiter)
+        retry.leave()
         queue.leave(waiter)
-
-
-async def _wait_memory(session: Any, waiter: LoopWaiter, deadline: float, max_block_s: float) -> None:
-    waiter.reset()
-    backpressure.enter_queue(session, waiter)
-    started = time.monotonic_ns()
-    woken = await waiter.wait(session, deadline)
-    session.add_blocked(time.monotonic_ns() - started)
-    if not woken:
-        raise backpressure.no_memory(session, max_block_s)
 
 
 def _queue_timeout(session: Any, prepared: Any, max_block_s: float) -> errors.KafkaError:

@@ -1,17 +1,12 @@
-"""Waits of send() for a topic's metadata and for memory, before it can append a record.
+"""Says whether the wait of a send for metadata or memory is over, keeps the queue for memory, and makes the errors.
 
-Contains the steps that blocking sends and asyncio sends share, and the blocking waits themselves.
+The waits themselves are in retry.py.
 """
 
-import time
 from typing import Any
 
 from cyproducer import errors
 from cyproducer.producer.arena.topic_table import PERMANENT_ERRORS
-from cyproducer.producer.results.waiter import Waiter
-from cyproducer.producer.waiting.poll import wait_until
-
-_ASK_AGAIN_S = 1.0
 
 
 def ask_for(session: Any, topic: str, needed: int) -> None:
@@ -58,27 +53,6 @@ def no_metadata(session: Any, topic: str, needed: int) -> errors.KafkaError:
     return errors.KafkaTimeoutError(text)
 
 
-def wait_metadata(session: Any, topic: str, needed: int, deadline: float) -> None:
-    """Waits until the topic has more than `needed` partitions or the session ends.
-
-    Raises KafkaTimeoutError at `deadline` (time.monotonic()), or the topic's error if it is permanent.
-    """
-    waiter = Waiter()
-    session.metadata_waiters.add(waiter)
-    try:
-        while True:
-            # Repeated, because a request is lost when the sender is replaced.
-            ask_for(session, topic, needed)
-            until = min(deadline, time.monotonic() + _ASK_AGAIN_S)
-            if wait_until([session], waiter, lambda: metadata_over(session, topic, needed), until):
-                return
-            if time.monotonic() >= deadline:
-                raise no_metadata(session, topic, needed)
-    finally:
-        session.metadata_waiters.discard(waiter)
-        session.end_metadata_wait()
-
-
 def enter_queue(session: Any, waiter: Any) -> None:
     """Adds `waiter` at the end of the queue for memory, unless it is in it. Open batches are closed to be sent."""
     session.seal_all()
@@ -93,21 +67,6 @@ def leave_queue(session: Any, waiter: Any) -> None:
     session.memory_queue.remove(waiter)
     if session.memory_queue:
         session.memory_queue[0].notify()
-
-
-def wait_memory(session: Any, waiter: Waiter, deadline: float, max_block_s: float) -> None:
-    """Waits until memory is free and `waiter` is first in the queue, or the session ends.
-
-    Raises no_memory() at `deadline` (time.monotonic()).
-    """
-    waiter.wanted = 1
-    enter_queue(session, waiter)
-    started = time.monotonic_ns()
-    try:
-        if not wait_until([session], waiter, lambda: waiter.wanted <= 0 or not session.alive, deadline):
-            raise no_memory(session, max_block_s)
-    finally:
-        session.add_blocked(time.monotonic_ns() - started)
 
 
 def no_memory(session: Any, max_block_s: float) -> errors.KafkaError:

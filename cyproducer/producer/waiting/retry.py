@@ -1,0 +1,161 @@
+"""Waits for what a send lacks before it tries again: a session, the metadata of its topic, or memory.
+
+The waits are written once, as coroutines, for threads and for event loops. A thread runs them with run_blocking(): its
+waiter blocks in await, so that the coroutines never suspend.
+"""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from cyproducer.producer.arena.arena import Room
+from cyproducer.producer.results.waiter import Waiter
+from cyproducer.producer.waiting import backpressure
+from cyproducer.producer.waiting.poll import wait_until
+
+__all__ = ["BlockingRetry", "BlockingWaiter", "Retry", "run_blocking", "wait_metadata"]
+
+_ASK_AGAIN_S = 1.0
+
+T = TypeVar("T")
+
+
+def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never suspends, and return its result."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    coroutine.close()
+    raise AssertionError("a coroutine of a thread has suspended")
+
+
+class BlockingWaiter:
+    """The wake-up of a waiting thread. It has the methods of aio.LoopWaiter, but its wait blocks."""
+
+    __slots__ = ("_native",)
+
+    def __init__(self) -> None:
+        self._native = Waiter()
+
+    def reset(self) -> None:
+        """Prepare for another wait."""
+        self._native.wanted = 1
+
+    def wake(self) -> None:
+        """End the poll, so that the thread looks again."""
+        self._native.wake()
+
+    def notify(self) -> None:
+        """Report that the awaited event has happened."""
+        self._native.notify()
+
+    async def wait(self, session: Any, deadline: float) -> bool:
+        """Wait until notified or the session ends. Return False if `deadline` (time.monotonic()) comes first."""
+        native = self._native
+        return wait_until([session], native, lambda: native.wanted <= 0 or not session.alive, deadline)
+
+
+async def wait_metadata(session: Any, waiter: Any, topic: str, needed: int, deadline: float) -> None:
+    """Wait until the topic has more than `needed` partitions or the session ends.
+
+    waiter   a BlockingWaiter or LoopWaiter that is used for nothing else meanwhile
+
+    Raise KafkaTimeoutError at `deadline` (time.monotonic()), or the topic's error if it is permanent.
+    """
+    session.metadata_waiters.add(waiter)
+    try:
+        backpressure.ask_for(session, topic, needed)
+        while True:
+            waiter.reset()
+            if backpressure.metadata_over(session, topic, needed):
+                return
+            if not await waiter.wait(session, min(deadline, time.monotonic() + _ASK_AGAIN_S)):
+                if time.monotonic() >= deadline:
+                    raise backpressure.no_metadata(session, topic, needed)
+                backpressure.ask_for(session, topic, needed)  # a request is lost when the sender is replaced
+    finally:
+        session.metadata_waiters.discard(waiter)
+        session.end_metadata_wait()
+
+
+class Retry(ABC):
+    """The waits of one call of a send method: its deadline, and its place in a session's queue for memory.
+
+    producer      the KafkaProducer
+    waiter        the waiter of this call, for memory
+    max_block_s   seconds from now to the deadline, at which a wait raises an error
+    """
+
+    def __init__(self, producer: Any, waiter: Any, max_block_s: float) -> None:
+        self.producer = producer
+        self.waiter = waiter
+        self.deadline = time.monotonic() + max_block_s
+        self._max_block_s = max_block_s
+        self._queued_in: Any = None
+
+    async def wait(self, missing: Room, session: Any, topic: str, needed: int) -> None:
+        """Wait for what is missing; the caller then tries again.
+
+        missing   NEED_SESSION, NEED_METADATA or NEED_MEMORY
+        session   the session of the attempt
+        topic     the topic's name
+        needed    the topic must have more partitions than this
+
+        Raise the error of the wait at the deadline: SenderUnavailableError, KafkaTimeoutError, BufferExhaustedError.
+        """
+        if missing == Room.NEED_SESSION:
+            self.leave()
+            await self.attach()
+        elif missing == Room.NEED_METADATA:
+            await wait_metadata(session, self.new_waiter(), topic, needed, self.deadline)
+        else:
+            await self._wait_memory(session)
+
+    async def _wait_memory(self, session: Any) -> None:
+        """Wait until memory is free and this call is the first in the queue for it, or the session ends."""
+        if self._queued_in is not session:
+            self.leave()
+            self._queued_in = session
+        self.waiter.reset()
+        backpressure.enter_queue(session, self.waiter)
+        began = time.monotonic_ns()
+        try:
+            if not await self.waiter.wait(session, self.deadline):
+                raise backpressure.no_memory(session, self._max_block_s)
+        finally:
+            session.add_blocked(time.monotonic_ns() - began)
+
+    def leave(self) -> None:
+        """Leave the queue for memory. Must be called when the call ends; does nothing outside of the queue."""
+        backpressure.leave_queue(self._queued_in, self.waiter)
+        self._queued_in = None
+
+    @abstractmethod
+    def new_waiter(self) -> Any:
+        """Return another waiter of the same kind."""
+
+    @abstractmethod
+    async def attach(self) -> None:
+        """Attach the producer to a sender by the deadline. Raise SenderUnavailableError."""
+
+
+class BlockingRetry(Retry):
+    """The waits of a thread."""
+
+    def __init__(self, producer: Any, max_block_s: float) -> None:
+        super().__init__(producer, BlockingWaiter(), max_block_s)
+
+    def new_waiter(self) -> BlockingWaiter:
+        """Return another waiter of the same kind."""
+        return BlockingWaiter()
+
+    async def attach(self) -> None:
+        """Attach the producer to a sender by the deadline. Raise SenderUnavailableError."""
+        self.producer._attach(self.deadline)
+
+    def block(self, missing: Room, session: Any, topic: str, needed: int) -> None:
+        """Do what wait() does, and block."""
+        run_blocking(self.wait(missing, session, topic, needed))
