@@ -1,1 +1,1 @@
-"""Benchmarks that compare cyproducer with other Kafka producers and with Spark's sinks: ``python -m bench --help``."""
+"""Compares cyproducer with other Kafka producers and with Spark's sinks in benchmarks: ``python -m bench --help``."""

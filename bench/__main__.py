@@ -1,4 +1,4 @@
-"""The command line of the benchmarks: `python -m bench list | run [NAME ...] | report`."""
+"""Runs the command line of the benchmarks: `python -m bench list | run [NAME ...] | report`."""
 
 import argparse
 import signal
@@ -51,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the comparisons. Return 1 if one was aborted; missed goals are only printed. Raises RefusedError."""
+    """Run the comparisons. Return 1 if one was aborted; only print missed goals. Raise RefusedError if refused."""
     names = asked.chosen(args.names)
     options, commit, failed = asked.options_of(args, names), commit_of(), False
     names = [name for name in names if options.contestants_of(COMPARISONS[name])]

@@ -1,4 +1,4 @@
-"""Check the arguments of the command line, and refuse what is not possible before anything is measured."""
+"""Checks the arguments of the command line, and refuses what is not possible before anything is measured."""
 
 import argparse
 import fnmatch
@@ -51,7 +51,7 @@ def only_of(text: str, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def options_of(args: argparse.Namespace, names: Sequence[str]) -> Options:
-    """Return the options for these comparisons. Raises RefusedError for a wrong argument."""
+    """Return the options for these comparisons. Raise RefusedError for a wrong argument."""
     if args.rounds is not None and args.rounds < 1:
         raise RefusedError(f"--rounds {args.rounds}: use at least 1")
     if not (math.isfinite(args.share) and args.share > 0):

@@ -1,4 +1,4 @@
-"""The brokers of a run: a real Kafka with one node or three, and the native null broker."""
+"""Starts and stops the brokers of a run: a real Kafka with one node or three, and the native null broker."""
 
 import contextlib
 import shutil

@@ -1,4 +1,4 @@
-"""Measure the cost of a call of `send()` for its caller, with bursts that fit in the buffer, so that no call waits.
+"""Measures the cost of a call of `send()` for its caller, with bursts that fit in the buffer, so that no call waits.
 
 `python -m bench.calls JSON` is the measured process: it answers a line with a name with the ns per call. The figure is
 the CPU time of the thread, because the sender may use the same core meanwhile. It includes the loop around the calls.

@@ -1,4 +1,4 @@
-"""The comparisons by name, each with its contestants, its load and its goals."""
+"""Lists the comparisons by name, each with its contestants, its load and its goals."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""The figures of measurements: their labels, units and formats."""
+"""Lists the figures of measurements with their labels, units and formats."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Goals: bounds on a figure, or on its ratio to another contestant's figure or to a physical limit."""
+"""Judges goals: bounds on a figure, or on its ratio to another contestant's figure or to a physical limit."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ class Goal:
 
     @property
     def is_ratio(self) -> bool:
-        """True if the bound is a ratio."""
+        """Whether the bound is a ratio."""
         return self.against is not None or self.limit is not None or self.base is not None
 
     @property

@@ -1,4 +1,4 @@
-"""The comparisons that vary one field of the load over a range and show how the cost grows."""
+"""Lists the comparisons that vary one field of the load over a range and show how the cost grows."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Measure what attached but idle front-ends cost: their own wake-ups, those of the sender, and a busy front-end."""
+"""Measures what attached but idle front-ends cost: their own wake-ups, those of the sender, and a busy front-end."""
 
 import time
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Fork idle front-ends from one producer: `python -m bench.idle_worker JSON`.
+"""Forks idle front-ends from one producer: `python -m bench.idle_worker JSON`.
 
 Each front-end sends one record, waits for its outcome, and then does nothing until the parent ends. The parent answers
 {"pids", "seconds"}.

@@ -1,4 +1,4 @@
-"""Read the number of Produce requests from Kafka nodes over JMX, with Kafka's JmxTool."""
+"""Reads the number of Produce requests from Kafka nodes over JMX, with Kafka's JmxTool."""
 
 import contextlib
 import re
@@ -27,7 +27,7 @@ def jmx_options(port: int) -> tuple[str, ...]:
 
 
 def count_requests(ports: Sequence[int]) -> int:
-    """Return the sum over the nodes. A node without Produce requests does not know the name. Runs one JVM per node."""
+    """Return the sum over the nodes. A node without Produce requests does not know the name. Run one JVM per node."""
     with contextlib.ExitStack() as held:
         tools = [held.enter_context(_tool(port)) for port in ports]
         total = 0

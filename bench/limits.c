@@ -1,7 +1,7 @@
-/* What the machine can do at best, as JSON: encoding a record, handing a word to another thread, loopback TCP.
+/* Measures the physical limits of the machine, as JSON: encoding a record, passing a word to a thread, loopback TCP.
  *
  * Usage: limits VALUE_BYTES MILLISECONDS. Each figure is the best of several stretches that together take about
- * MILLISECONDS: encode_ns (a Kafka record of one value into memory that is warm), ring_ns (one 64-bit entry through
+ * MILLISECONDS: encode_ns (a Kafka record of one value into memory in the cache), ring_ns (one 64-bit entry through
  * a single-producer single-consumer ring), loopback_gb_per_s and loopback_ns_per_byte (CPU of the sending side).
  */
 #define _GNU_SOURCE

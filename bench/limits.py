@@ -1,4 +1,4 @@
-"""Measure the physical limits of this machine, in the same run as the figures that are compared with them."""
+"""Measures the physical limits of this machine, in the same run as the figures that are compared with them."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""The load of a measurement (records, processes, topics), and the values to send, which are equal in every process."""
+"""Defines the load of a measurement (records, processes, topics) and the values, which are equal in every process."""
 
 import json
 import random

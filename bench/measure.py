@@ -1,4 +1,4 @@
-"""Measure the machine: CPU time of processes in nanoseconds, wake-ups, versions, and summaries of rounds."""
+"""Measures the machine: CPU time of processes in nanoseconds, wake-ups, versions, and summaries of rounds."""
 
 import os
 import platform
@@ -24,7 +24,7 @@ PACKAGES = (
 
 
 def cpu_ns(pid: int) -> int:
-    """Return the user and system CPU time of all threads of a living process in ns. Raises ProcessLookupError.
+    """Return the user and system CPU time of all threads of a living process in ns. Raise ProcessLookupError.
 
     It reads the kernel's clock of the process (clock_getcpuclockid(3) computes the same number). The times in
     /proc have ticks of 10 ms, which is too coarse for a sender in one round.

@@ -1,4 +1,4 @@
-"""Compile the C programs of the benchmark at their first use, and keep them in the user's cache."""
+"""Compiles the C programs of the benchmark at their first use, and keeps them in the user's cache."""
 
 import hashlib
 import os
@@ -13,7 +13,7 @@ from cyproducer.devkafka.maven import cache_directory
 
 
 def program(name: str) -> Path:
-    """Return the path of the compiled `name`.c. Raises RuntimeError if there is no C compiler or it fails."""
+    """Return the path of the compiled `name`.c. Raise RuntimeError if there is no C compiler or it fails."""
     source = Path(__file__).with_name(f"{name}.c")
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
     if shutil.which(compiler[0]) is None:

@@ -1,11 +1,11 @@
-/* A broker that answers every Produce request with success and drops it: only with it is the client the limit.
+/* Runs a broker that answers every Produce request with success and drops it, so that only the client is the limit.
  *
  * Usage: null_broker COUNTERS PARTITIONS CHECK_EVERY NODE. Prints its port on 127.0.0.1, reads a line with the
  * ports of all nodes of its cluster (NODE is its place in it, from 0), serves, and ends when its standard input
- * does. Every topic exists with PARTITIONS partitions, led by the nodes in turn. Each batch's header, count and
- * sequence are checked; of every CHECK_EVERYth batch (0: of none), and of the next one when somebody writes 1 into
- * `wanted`, the CRC-32C too, and it is kept as a sample. What it saw stands in the file COUNTERS, as `struct
- * counters`. One thread; requests of a connection are answered in order, as Kafka does.
+ * ends. Every topic exists with PARTITIONS partitions, led by the nodes in turn. Each batch's header, count and
+ * sequence are checked; of every CHECK_EVERYth batch (0: of none), and of the next one when the benchmark writes 1 into
+ * `wanted`, the CRC-32C is checked too, and the batch is kept as a sample. The file COUNTERS holds what it has
+ * counted, as `struct counters`. One thread; requests of a connection are answered in order, as Kafka does.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -31,8 +31,8 @@ enum { HEADER = 61, LARGEST_FRAME = 128 << 20, FIRST_READ = 4096, LONGEST_NAME =
 enum { TOPIC_PLACES = 16384, MOST_NODES = 16, LARGEST_SAMPLE = 4 << 20, MOST_REPORTS = 20 };
 enum outcome { ANSWERED, REFUSED, NO_READER };
 
-/* Fetch and FindCoordinator are announced, and never asked for: librdkafka takes them as the signs of RecordBatch v2 and
- * of lz4 (rdkafka_feature.c), and sends without what it does not see. */
+/* Fetch and FindCoordinator are announced, but no client requests them: librdkafka uses RecordBatch v2 and lz4 only if
+ * a broker announces these requests (rdkafka_feature.c). */
 static const int16_t APIS[][3] = {
     {PRODUCE, 3, 9}, {FETCH, 0, 11}, {METADATA, 1, 4}, {FIND_COORDINATOR, 0, 2}, {API_VERSIONS, 0, 3}, {INIT_PRODUCER_ID, 0, 1},
 };
@@ -117,7 +117,7 @@ static uint32_t get_uvarint(struct reader *r)
     return 0;
 }
 
-/* A length of the wire: -1 is null. `wide` has 4 bytes (arrays, records), else 2 (strings). */
+/* A length of the encoding: -1 is null. `wide` has 4 bytes (arrays, records), else 2 (strings). */
 static int32_t get_length(struct reader *r, int wide)
 {
     if (r->flexible)
@@ -224,7 +224,7 @@ static uint32_t crc32c(const uint8_t *data, size_t size)
     return ~crc;
 }
 
-/* Kafka's error code for a partition's records; `*base_offset` is where they would stand. */
+/* Kafka's error code for a partition's records; `*base_offset` is the offset that they would get. */
 static int16_t judge(struct partition *part, const uint8_t *records, int32_t size, int64_t *base_offset)
 {
     *base_offset = -1;
@@ -454,7 +454,7 @@ static enum outcome answer(int fd, const uint8_t *data, size_t size)
     return !respond || send_all(fd) ? ANSWERED : NO_READER;
 }
 
-/* Reads what is there and answers what is whole. False: the connection has ended. */
+/* Reads the bytes that have arrived and answers the complete requests. False: the connection has ended. */
 static int serve(struct connection *c)
 {
     size_t wanted = c->have >= 4 ? 4 + (size_t)load32(c->data) : FIRST_READ;
@@ -525,7 +525,7 @@ static void prepare(char **argv)
     }
 }
 
-/* A line of ports, read without looking past it: the end of the input is awaited by epoll. */
+/* Reads a line of ports and nothing after it: epoll waits for the end of the input. */
 static int read_ports(void)
 {
     char line[MOST_NODES * 8], *at = line, *end;

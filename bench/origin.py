@@ -1,4 +1,4 @@
-"""The origin of results: the commit of the code, and the run in which they were measured."""
+"""Describes the origin of results: the commit of the code, and the run in which they were measured."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Draw the plots of the report as SVG files: lines over a varied field, else bars, and limits as dashed lines."""
+"""Draws the plots of the report as SVG files: lines over a varied field, else bars, and limits as dashed lines."""
 
 import statistics
 import textwrap

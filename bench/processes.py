@@ -1,4 +1,4 @@
-"""The processes of a run: workers that take commands line by line, and the run's own senders."""
+"""Starts and ends the processes of a run: workers that take commands line by line, and the run's own senders."""
 
 import contextlib
 import json
@@ -118,7 +118,7 @@ def say(worker: Worker, text: str) -> None:
 
 
 def hear(worker: Worker, what: str) -> dict[str, Any]:
-    """Return the next answer of a worker. Raises NotSupportedError if it says so, RuntimeError if it has ended."""
+    """Return the next answer of a worker. Raise NotSupportedError if it says so, RuntimeError if it has ended."""
     assert worker.stdout is not None
     line = worker.stdout.readline()
     if not line:

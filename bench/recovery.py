@@ -1,4 +1,4 @@
-"""Measure how long it takes to attach a front-end, to reclaim a killed front-end, and to restart a killed sender.
+"""Measures how long it takes to attach a front-end, to reclaim a killed front-end, and to restart a killed sender.
 
 The records of killed front-ends must arrive as well, which is checked.
 """
@@ -23,7 +23,7 @@ def given(load: Load, name: str, settings: dict[str, Any]) -> dict[str, Any]:
 def measure(broker: Broker, topics: list[str], load: Load, name: str, settings: dict[str, Any]) -> Figures:
     """Return percentiles of each time in ms. `FORKS` and the others are the counts; a quick run does a share of them.
 
-    Raises LostError if not every record arrived, those of killed front-ends included.
+    Raise LostError if not every record arrived, those of killed front-ends included.
     """
     share = min(1.0, load.seconds / Load().seconds)
     order = {

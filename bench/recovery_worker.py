@@ -1,4 +1,4 @@
-"""Start, kill and measure front-ends and senders: `python -m bench.recovery_worker JSON`.
+"""Starts, kills and measures front-ends and senders: `python -m bench.recovery_worker JSON`.
 
 The process answers {"sent": number of records, "times_ms": lists of milliseconds}. The sender runs already.
 "forked"    the first send() of a process with the producer of its parent, from the call to its return

@@ -1,4 +1,4 @@
-"""Write the report, RESULTS.md with its plots, from the result files of runs."""
+"""Writes the report, RESULTS.md with its plots, from the result files of runs."""
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -191,7 +191,7 @@ def write(directory: Path) -> Path:
     """Write RESULTS.md next to the directory of results, and the plots into that directory; return its path.
 
     Also replace the table in README.md one directory higher, if README.md has the marks for it and all figures are
-    from complete runs. Raises FileNotFoundError if there are no results.
+    from complete runs. Raise FileNotFoundError if there are no results.
     """
     known = {name: made for name, made in results.read(directory).items() if name in COMPARISONS}
     if not known:

@@ -1,4 +1,4 @@
-"""Read and write the results of runs: one JSON file per comparison."""
+"""Reads and writes the results of runs: one JSON file per comparison."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Run a comparison: its contestants in turn, for each round and each point."""
+"""Runs a comparison: its contestants in turn, for each round and each point."""
 
 import contextlib
 import sys

@@ -1,4 +1,4 @@
-"""Read samples of the records with code of other projects: aiokafka's decoder, confluent-kafka's consumer."""
+"""Reads samples of the records with code of other projects: aiokafka's decoder, confluent-kafka's consumer."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ class Kept(NamedTuple):
 
 
 def decode(batches: bytes) -> Kept:
-    """Return the records and codecs in record batches. Raises ValueError if a batch's checksum is wrong."""
+    """Return the records and codecs in record batches. Raise ValueError if a batch's checksum is wrong."""
     from aiokafka.record.memory_records import MemoryRecords
 
     batch_source, kept = MemoryRecords(batches), Kept([], set())

@@ -1,4 +1,4 @@
-"""Measure Spark's sinks in one session: `cyproducer`, Spark's own `kafka`, and two sinks that write nothing."""
+"""Measures Spark's sinks in one session: `cyproducer`, Spark's own `kafka`, and two sinks that write nothing."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""The jars of Spark's own Kafka source and sink, which PySpark does not contain; they are kept in the user's cache."""
+"""Fetches the jars of Spark's own Kafka source and sink, which PySpark lacks, and keeps them in the user's cache."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ JARS = (
 def spark_kafka_jars() -> list[Path]:
     """Return the four jars, which the first call fetches.
 
-    Raises the same errors as `cached_jars`.
+    Raise the same errors as `cached_jars`.
     """
     target = cached_jars(f"spark-kafka-{JARS[0].version}", "Spark's Kafka connector (about 10 MB)", JARS)
     return [target / f"{jar.name}-{jar.version}.jar" for jar in JARS]

@@ -1,4 +1,4 @@
-"""Measure what `gc.freeze()` saves in Spark's Python workers: ``python -m bench.spark_tasks``.
+"""Measures what `gc.freeze()` saves in Spark's Python workers: ``python -m bench.spark_tasks``.
 
 PySpark's daemon collects garbage after each task. The program writes jobs of small tasks in turn with frozen objects in
 the workers, as in the sink, and with unfrozen objects. It prints the ratio of each round and the median.

@@ -1,4 +1,4 @@
-"""The Spark process of a benchmark: one session with two threads that writes a cached DataFrame on demand.
+"""Runs as the Spark process of a benchmark: one session with two threads writes a cached DataFrame on demand.
 
 ``python -m bench.spark_worker JSON`` answers {"absent"}, the reasons why sinks are missing, by name, or
 {"not_supported"}. For a line {"sink", "options"} on standard input it writes the DataFrame and answers with the begin
@@ -85,7 +85,7 @@ def noop_arrow() -> type:
 
 
 def needs() -> tuple[list[Path], dict[str, str]]:
-    """Return the jars of Spark's own sink, or why it is missing. Raises NotSupportedError if Spark cannot run."""
+    """Return the jars of Spark's own sink, or why it is missing. Raise NotSupportedError if Spark cannot run."""
     try:
         import pyspark  # noqa: F401 - only checks that it is installed
 

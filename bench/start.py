@@ -1,4 +1,4 @@
-"""Measure the time from the import to the first acknowledged record, in a new interpreter each time."""
+"""Measures the time from the import to the first acknowledged record, in a new interpreter each time."""
 
 import json
 import os
@@ -41,7 +41,7 @@ GIVEN = {
 
 
 def given(load: Load, name: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a contestant's producer. Raises NotSupportedError if it has no code for a first record."""
+    """Return the settings of a contestant's producer. Raise NotSupportedError if it has no code for a first record."""
     if name not in GIVEN:
         raise NotSupportedError(f"{name} cannot be measured: bench/start.py has no code for it")
     return {**GIVEN[name], **settings}

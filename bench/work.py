@@ -1,4 +1,4 @@
-"""Measure worker processes: throughput, load with a fixed rate, latency, memory.
+"""Measures worker processes: throughput, load with a fixed rate, latency, memory.
 
 Every measurement returns figures by name (see `bench.figures`), after a check that the broker has the records.
 """
@@ -121,7 +121,7 @@ def orders(
 
 
 def measure(broker: Broker, topics: list[str], load: Load, name: str, job: str, settings: dict[str, Any]) -> Figures:
-    """Measure one contestant once. Raises LostError, or NotSupportedError if the contestant cannot run."""
+    """Measure one contestant once. Raise LostError, or NotSupportedError if the contestant cannot run."""
     work = orders(broker, topics, load, name, job, settings)
     kind = CONTESTANTS[name]
     before = Before(broker, topics)

@@ -1,4 +1,4 @@
-"""Run one contestant in one measurement: `python -m bench.worker JSON`.
+"""Runs one contestant in one measurement: `python -m bench.worker JSON`.
 
 The process answers {"ready"} on standard output when it is connected and warmed up, or {"not_supported"}. Then it waits
 for a line, does its job and answers with the result. It ends at the next line.

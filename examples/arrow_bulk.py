@@ -1,4 +1,4 @@
-"""An Arrow table to Kafka: its columns are the records' values, keys, headers, times and topics.
+"""Sends an Arrow table to Kafka: its columns are the records' values, keys, headers and times.
 
 python examples/arrow_bulk.py localhost:9092 TOPIC
 """

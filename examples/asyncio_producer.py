@@ -1,4 +1,4 @@
-"""Publish from asyncio without ever blocking the loop: ``python asyncio_producer.py localhost:9092 topic``."""
+"""Publishes from asyncio without ever blocking the loop: ``python asyncio_producer.py localhost:9092 topic``."""
 
 import asyncio
 import sys
@@ -9,14 +9,14 @@ RECORDS = 10_000
 
 
 async def publish(producer: KafkaProducer, topic: str, number: int) -> int:
-    """`send_async` waits for metadata and memory with the loop, and its future for the outcome."""
+    """Send a record and return its offset. The loop runs while this waits for metadata, memory or the outcome."""
     future = await producer.send_async(topic, key=b"%d" % (number % 10), value=b"%d" % number)
     record = await future
     return record.offset
 
 
 async def main(brokers: str, topic: str) -> None:
-    """Ten thousand records at once, each of them awaited."""
+    """Send ten thousand records at once, and await each of them."""
     producer = KafkaProducer(bootstrap_servers=brokers)
     offsets = await asyncio.gather(*(publish(producer, topic, number) for number in range(RECORDS)))
     print(f"{len(offsets)} records written")

@@ -6,7 +6,7 @@ from cyproducer import KafkaProducer, RecordMetadata, errors
 
 
 def delivered(error: errors.KafkaError | None, record: RecordMetadata) -> None:
-    """Called once for each record, on a thread of its own."""
+    """Print an outcome. The producer calls this function once for each record, on a thread of its own."""
     if error is None:
         print(f"offset {record.offset} of partition {record.partition}")
     elif isinstance(error, errors.OutcomeUnknownError):
@@ -18,7 +18,7 @@ def delivered(error: errors.KafkaError | None, record: RecordMetadata) -> None:
 
 
 def main(brokers: str, topic: str) -> None:
-    """What send() raises was not queued; everything later is the future's and the callback's."""
+    """Send, and handle what send() raises: that record is not queued. Later errors reach the future and callback."""
     with KafkaProducer(bootstrap_servers=brokers, max_block_ms=5000) as producer:
         try:
             producer.send(topic, value=b"x" * 2_000_000)

@@ -1,4 +1,4 @@
-"""One producer for a program and its processes: ``python multiprocessing_workers.py localhost:9092 topic fork``.
+"""Shares a producer among a program and its processes: ``python multiprocessing_workers.py localhost:9092 topic fork``.
 
 The last argument is the start method: fork, spawn or forkserver.
 """
@@ -16,7 +16,7 @@ def work(producer: KafkaProducer, topic: str, worker: int) -> None:
     """Send from a worker; a forked one uses the parent's object, others get a copy of its settings."""
     for number in range(RECORDS):
         producer.send(topic, key=b"worker %d" % worker, value=b"%d" % number)
-    # No flush() and no close(): what send() has accepted is no longer this process's business.
+    # No flush() and no close(): a record that send() has accepted no longer depends on this process.
 
 
 def main(brokers: str, topic: str, method: str) -> None:

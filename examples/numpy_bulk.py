@@ -1,4 +1,4 @@
-"""NumPy arrays to Kafka: fixed-width, structured, and variable-length rows, each array with one future.
+"""Sends NumPy arrays to Kafka: fixed-width, structured, and variable-length rows, each array with one future.
 
 python examples/numpy_bulk.py localhost:9092 TOPIC
 """

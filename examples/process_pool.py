@@ -1,4 +1,4 @@
-"""Publish from a ProcessPoolExecutor: ``python process_pool.py localhost:9092 topic``."""
+"""Publishes from a ProcessPoolExecutor: ``python process_pool.py localhost:9092 topic``."""
 
 import sys
 from concurrent.futures import ProcessPoolExecutor
@@ -9,12 +9,12 @@ JOBS = 200
 
 
 def job(producer: KafkaProducer, topic: str, number: int) -> int:
-    """Publish one result; the value is the record's offset, so that the caller knows that Kafka has it."""
+    """Publish one result. Return the record's offset, which shows the caller that Kafka has it."""
     return producer.send(topic, key=b"%d" % number, value=b"%d" % (number * number)).result(timeout=30).offset
 
 
 def main(brokers: str, topic: str) -> None:
-    """The producer travels to the workers as its settings, and they share one sender."""
+    """Pass the producer to the workers. They get a copy of its settings, and all share one sender."""
     producer = KafkaProducer(bootstrap_servers=brokers)
     producer.send(topic, key=b"first", value=b"from the parent")
     with ProcessPoolExecutor(4) as pool:

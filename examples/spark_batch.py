@@ -1,4 +1,4 @@
-"""Write a DataFrame to Kafka: ``python spark_batch.py localhost:9092 topic``."""
+"""Writes a DataFrame to Kafka: ``python spark_batch.py localhost:9092 topic``."""
 
 import sys
 
@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 
 
 def main(brokers: str, topic: str) -> None:
-    """Send the squares of 0..99999, keyed by their last digit, and say how many went out."""
+    """Send the squares of 0..99999, keyed by their last digit, and print how many were sent."""
     spark = SparkSession.builder.appName("cyproducer-batch").getOrCreate()
     squares = spark.range(100_000).selectExpr(
         "CAST(id % 10 AS STRING) AS key",

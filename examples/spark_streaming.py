@@ -1,4 +1,4 @@
-"""Stream text files to Kafka: ``python spark_streaming.py localhost:9092 topic DIRECTORY CHECKPOINT``."""
+"""Streams text files to Kafka: ``python spark_streaming.py localhost:9092 topic DIRECTORY CHECKPOINT``."""
 
 import sys
 

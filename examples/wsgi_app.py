@@ -1,4 +1,4 @@
-"""A web application that publishes what it is sent: the producer is made at import, before the server forks.
+"""Runs as a web application that publishes what it gets: the producer is made at import, before the server forks.
 
     KAFKA=localhost:9092 gunicorn --preload --workers 4 --chdir examples wsgi_app:application
     KAFKA=localhost:9092 gunicorn --preload --workers 4 --worker-class gevent --chdir examples wsgi_app:application
@@ -22,7 +22,7 @@ producer = KafkaProducer(bootstrap_servers=os.environ.get("KAFKA", "localhost:90
 
 
 def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-    """POST /event publishes the body and does not wait; POST /order waits for its offset; GET / says who answers."""
+    """Answer: POST /event publishes the body and does not wait; POST /order waits for its offset; GET shows the pid."""
     path = environ["PATH_INFO"]
     answer = {"pid": os.getpid(), "executable": sys.executable}
     status = "200 OK"
@@ -43,5 +43,5 @@ def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iter
 
 
 def body_of(environ: WSGIEnvironment) -> bytes:
-    """The request's body."""
+    """Return the request's body."""
     return bytes(environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0)))

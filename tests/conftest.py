@@ -1,4 +1,4 @@
-"""Fixtures of all tests: real Kafka nodes, topics, producers, and the check that a test leaves nothing behind."""
+"""Defines fixtures for all tests: real Kafka nodes, topics, producers, and the check that a test leaves nothing."""
 
 import contextlib
 import itertools
@@ -65,7 +65,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def short_tmp() -> Iterator[Path]:
-    """A directory with a short path: sun_path of a UNIX socket is 108 bytes."""
+    """Yield a directory with a short path: sun_path of a UNIX socket is 108 bytes."""
     path = Path(tempfile.mkdtemp(prefix="cyp-", dir="/tmp"))
     yield path
     shutil.rmtree(path, ignore_errors=True)
@@ -73,7 +73,7 @@ def short_tmp() -> Iterator[Path]:
 
 @pytest.fixture
 def runtime_dir(short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The test's own CYPRODUCER_RUNTIME_DIR (mode 0700), set for the test and its child processes."""
+    """Yield the test's own CYPRODUCER_RUNTIME_DIR (mode 0700), set for the test and its child processes."""
     path = Path(tempfile.mkdtemp(dir=short_tmp))
     monkeypatch.setenv("CYPRODUCER_RUNTIME_DIR", str(path))
     yield path
@@ -137,19 +137,19 @@ def _cluster(nodes: int, directory: Path) -> "Iterator[KafkaCluster]":
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[KafkaCluster]":
-    """One Kafka node for the whole run. A test may kill or pause it: it is restored for the next test."""
+    """Yield one Kafka node for the whole run. A test may kill or pause it: it is restored for the next test."""
     yield from _cluster(1, tmp_path_factory.mktemp("kafka"))
 
 
 @pytest.fixture(scope="session")
 def kafka3(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[KafkaCluster]":
-    """Three Kafka nodes (min.insync.replicas=2) for the whole run, started by the first test that uses them."""
+    """Yield three Kafka nodes (min.insync.replicas=2) for the whole run, started by the first test that uses them."""
     yield from _cluster(3, tmp_path_factory.mktemp("kafka3"))
 
 
 @pytest.fixture(scope="session")
 def register_cluster() -> "Callable[[KafkaCluster], contextlib.AbstractContextManager[None]]":
-    """``with register_cluster(cluster):`` its nodes do not count as left behind, and are restored after each test."""
+    """Return ``register_cluster(cluster)``: in its block the nodes are no leftovers; each test finds them restored."""
 
     @contextlib.contextmanager
     def registered(cluster: "KafkaCluster") -> Iterator[None]:
@@ -183,7 +183,7 @@ def new_topic(request: pytest.FixtureRequest) -> Callable[..., str]:
 
 @pytest.fixture
 def topic(new_topic: Callable[..., str]) -> str:
-    """A new topic with three partitions, on ``kafka``."""
+    """Return a new topic with three partitions, on ``kafka``."""
     return new_topic(3)
 
 

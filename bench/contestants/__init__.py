@@ -1,4 +1,4 @@
-"""The contestants by name, and the one that only sleeps and counts."""
+"""Lists the contestants by name, and defines the one that sends nothing."""
 
 from typing import Any
 
@@ -38,23 +38,23 @@ class Nobody(Contestant):
 
     @classmethod
     def given(cls, load: Load, settings: dict[str, Any]) -> dict[str, Any]:
-        """Nothing."""
+        """Return no settings."""
         return {}
 
     def open(self, bootstrap: str, settings: dict[str, Any]) -> None:
-        """Nothing to open."""
+        """Do nothing: there is no producer."""
 
     def run(self, count: int) -> None:
-        """Count."""
+        """Count to `count`."""
         for _ in range(count):
             pass
 
     def one(self, number: int) -> None:
-        """Choose the value, as the others do."""
+        """Choose the value, as the others do, and do not send it."""
         self.values[number % len(self.values)]
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is no producer."""
 
 
 CONTESTANTS: dict[str, type[Contestant]] = {

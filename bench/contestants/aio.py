@@ -1,4 +1,4 @@
-"""The contestants of aiokafka."""
+"""Defines the contestants of aiokafka."""
 
 from typing import Any, ClassVar
 
@@ -6,14 +6,14 @@ from bench.contestants.base import Contestant
 
 
 class Aiokafka(Contestant):
-    """What they share: an event loop of their own, batches of 128 KiB."""
+    """The common part of its contestants: an event loop of their own, batches of 128 KiB."""
 
     library = "aiokafka"
     scale = 0.2
     own: ClassVar = {"max_batch_size": 131072, "max_request_size": 2_000_000}
 
     def open(self, bootstrap: str, settings: dict[str, Any]) -> None:
-        """A producer with the same promises, and its loop."""
+        """Make a producer with the same promises, and its loop."""
         import asyncio
 
         from aiokafka import AIOKafkaProducer
@@ -32,7 +32,7 @@ class Aiokafka(Contestant):
         self.runner.run(self.send_all(count))
 
     async def send_all(self, count: int) -> None:
-        """What `run` does."""
+        """Send as `run` describes."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -53,7 +53,7 @@ class AiokafkaSend(Aiokafka):
         await self.producer.flush()
 
     def round_trip(self, number: int) -> None:
-        """`await send_and_wait()`."""
+        """Call `send_and_wait()`, and run the loop until it returns."""
         value = self.values[number % len(self.values)]
         self.runner.run(self.producer.send_and_wait(self.topic, value))
 

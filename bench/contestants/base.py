@@ -1,4 +1,4 @@
-"""What a contestant is: one way to send, with acks=all, idempotence and the linger of the load."""
+"""Defines what a contestant is: one way to send, with acks=all, idempotence and the linger of the load."""
 
 import abc
 from typing import Any, ClassVar
@@ -14,7 +14,7 @@ class NotSupportedError(RuntimeError):
 
 
 class Contestant(abc.ABC):
-    """One way to send. Made, it has what it will send; `open` makes the producer."""
+    """One way to send. The constructor prepares the values to send; `open` makes the producer."""
 
     library = ""
     """The package whose version is written down, and the name of its settings on the command line."""
@@ -31,7 +31,7 @@ class Contestant(abc.ABC):
 
     @classmethod
     def unit(cls, load: Load) -> int:
-        """`run` is given multiples of this."""
+        """Return a number of records; `run` gets multiples of it."""
         return load.value_count()
 
     own: ClassVar[dict[str, Any]] = {}
@@ -39,23 +39,26 @@ class Contestant(abc.ABC):
 
     @classmethod
     def promises(cls, load: Load) -> dict[str, Any]:
-        """What every producer is told, as keyword arguments."""
+        """Return the settings that every contestant's producer gets, as keyword arguments."""
         codec = {"compression_type": load.compression} if load.compression else {}
         return {"acks": "all", "linger_ms": load.linger_ms, "enable_idempotence": True, **codec}
 
     @classmethod
     def given(cls, load: Load, settings: dict[str, Any]) -> dict[str, Any]:
-        """All that the producer is told, but where the brokers are; `settings` are those of the run, and win."""
+        """Return all settings of the producer except the brokers; `settings`, those of the run, have priority."""
         return {**cls.promises(load), **cls.own, **settings}
 
     @classmethod
     def sends(cls, load: Load) -> set[Sent]:
-        """The records that it sends, whatever their number."""
+        """Return the different records that it sends."""
         return {Sent(value) for value in values_of(load)}
 
     @classmethod
     def codecs(cls, load: Load, settings: dict[str, Any]) -> set[str | None]:
-        """How its batches may be compressed: as the load says; by a setting of the run's, if it is worth it."""
+        """Return the codecs that its batches may have. With a codec of the run's settings, None is one of them:
+
+        a batch that does not become smaller stays uncompressed.
+        """
         told = cls.given(load, settings)
         codec = told.get("compression_type", told.get("compression.type", "none"))
         codec = None if codec == "none" else codec
@@ -63,14 +66,14 @@ class Contestant(abc.ABC):
 
     @abc.abstractmethod
     def open(self, bootstrap: str, settings: dict[str, Any]) -> None:
-        """Make the producer. Raises NotSupportedError."""
+        """Make the producer. Raise NotSupportedError if that is not possible."""
 
     @abc.abstractmethod
     def run(self, count: int) -> float | None:
         """Send `count` records as fast as it can; return when all are acknowledged.
 
-        Raises if one is known to have failed. Returns the seconds that it took if the caller's clock would
-        count what is not meant (a JVM's start), else None.
+        Raise if one is known to have failed. Return the seconds that it took if the caller's clock includes
+        something that does not count (a JVM's start), else None.
         """
 
     @abc.abstractmethod
@@ -82,18 +85,18 @@ class Contestant(abc.ABC):
         raise NotSupportedError(f"{type(self).__name__} sends no single records")
 
     def serve(self) -> None:  # noqa: B027 - most need nothing
-        """What a polite program does between two records (poll for delivery reports)."""
+        """Do what a program has to do between two records (poll for delivery reports)."""
 
     def round_trip(self, number: int) -> None:
         """Send record `number` and return when it is acknowledged."""
         raise NotSupportedError(f"{type(self).__name__} does not wait for single records")
 
     def finish(self) -> None:  # noqa: B027 - who cannot send single records has none to wait for
-        """Return when all that `one` sent is acknowledged."""
+        """Wait until all records that `one` has sent are acknowledged."""
 
 
 class Keyed(Contestant):
-    """For contestants that send random keys of 16 bytes: `pairs` of (value, key), as many as a unit."""
+    """A base for contestants that send random keys of 16 bytes: `pairs` of (value, key), as many as a unit."""
 
     def __init__(self, topics: list[str], load: Load) -> None:
         super().__init__(topics, load)
@@ -101,13 +104,13 @@ class Keyed(Contestant):
 
     @staticmethod
     def pairs_of(load: Load) -> list[tuple[bytes, bytes]]:
-        """Each key, and the value that goes with it."""
+        """Return the pairs: each key once, and the value that goes with it."""
         values = values_of(load)
         return [(values[i % len(values)], key) for i, key in enumerate(keys_of())]
 
     @classmethod
     def unit(cls, load: Load) -> int:
-        """Every key once."""
+        """Return the number of keys."""
         return KEYS
 
     @classmethod
@@ -117,7 +120,7 @@ class Keyed(Contestant):
 
 
 class Headed(Contestant):
-    """For contestants that send two headers with each value."""
+    """A base for contestants that send two headers with each value."""
 
     @classmethod
     def sends(cls, load: Load) -> set[Sent]:
@@ -126,7 +129,7 @@ class Headed(Contestant):
 
 
 class Topics(Contestant):
-    """For contestants that send to all topics in turn: `pairs` of (topic, value), as many as a unit."""
+    """A base for contestants that send to all topics in turn: `pairs` of (topic, value), as many as a unit."""
 
     def __init__(self, topics: list[str], load: Load) -> None:
         super().__init__(topics, load)

@@ -1,4 +1,4 @@
-"""The contestants of confluent-kafka. Its own default batch size (1,000,000 bytes) is its best, and is kept."""
+"""Defines the contestants of confluent-kafka with its default batch size (1,000,000 bytes), which is its best one."""
 
 from typing import Any, ClassVar
 
@@ -10,7 +10,7 @@ POLL_EVERY = 1000
 
 
 class Confluent(Contestant):
-    """What they share: room for a million messages, the same promises; Python hears of failures only."""
+    """The common part of its contestants: room for a million messages, the same promises, reports of failures only."""
 
     library = "confluent-kafka"
     own: ClassVar = {
@@ -24,12 +24,12 @@ class Confluent(Contestant):
 
     @classmethod
     def promises(cls, load: Load) -> dict[str, Any]:
-        """See Contestant. The names are Kafka's own."""
+        """See Contestant. The names are those of Kafka."""
         told = {name.replace("_", "."): value for name, value in super().promises(load).items()}
         return told if cls.reports else {**told, "delivery.report.only.error": True}
 
     def open(self, bootstrap: str, settings: dict[str, Any]) -> None:
-        """A producer with the same promises."""
+        """Make a producer with the same promises."""
         from confluent_kafka import Producer
 
         self.producer = Producer({"bootstrap.servers": bootstrap, **self.given(self.load, settings)})
@@ -51,11 +51,11 @@ class Confluent(Contestant):
         self.producer.poll(0)
 
     def one(self, number: int) -> None:
-        """`produce()`."""
+        """Call `produce()`."""
         self.producer.produce(self.topic, self.values[number % len(self.values)])
 
     def insist(self, topic: str, value: bytes, key: bytes | None = None, **more: Any) -> None:
-        """Produce to a queue that was full."""
+        """Retry a `produce()` that a full queue has refused, until the queue accepts it."""
         while True:
             self.producer.poll(0.01)
             try:
@@ -159,7 +159,7 @@ class ProduceCallback(Confluent):
             raise RuntimeError("records without an offset")
 
     def round_trip(self, number: int) -> None:
-        """`produce()`, and `poll()` until the callback has run."""
+        """Call `produce()`, and `poll()` until the callback has run."""
         done: list[Any] = []
 
         def delivered(error: Any, message: Any) -> None:
@@ -177,7 +177,7 @@ class ProduceBatch(Confluent):
 
     @classmethod
     def unit(cls, load: Load) -> int:
-        """The messages of a call."""
+        """Return the number of messages of a call."""
         return min(BATCH_PER_CALL, load.value_count())
 
     def run(self, count: int) -> None:

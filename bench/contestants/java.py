@@ -1,4 +1,4 @@
-"""The contestant of Kafka's own Java producer: its tool ProducerPerformance, in a JVM for each run."""
+"""Runs Kafka's own Java producer as a contestant: its tool ProducerPerformance, in a JVM for each run."""
 
 import os
 import re
@@ -32,7 +32,7 @@ class ProducerPerformance(Contestant):
         }
 
     def open(self, bootstrap: str, settings: dict[str, Any]) -> None:
-        """The values go into a file, of which the tool takes lines at random."""
+        """Write the values into a file, of which the tool takes lines at random."""
         from cyproducer.devkafka.jars import kafka_jars
         from cyproducer.devkafka.maven import DownloadError, JavaMissingError, find_java
 
@@ -40,7 +40,7 @@ class ProducerPerformance(Contestant):
             java, jars = find_java(), kafka_jars()
         except (JavaMissingError, DownloadError) as error:
             raise NotSupportedError(str(error)) from None
-        # In the run's own directory, which goes with the run even if this process is killed.
+        # In the run's own directory, which the run removes even if this process is killed.
         self.directory = tempfile.TemporaryDirectory(prefix="java-", dir=os.environ.get(OWN_DIRECTORY))
         payload = Path(self.directory.name) / "values"
         payload.write_bytes(b"\n".join(self.values) + b"\n")

@@ -1,4 +1,4 @@
-"""The contestant of kafka-python."""
+"""Defines the contestant of kafka-python."""
 
 from typing import Any, ClassVar
 
@@ -13,7 +13,7 @@ class KafkaPython(Contestant):
     own: ClassVar = {"batch_size": 65536, "max_request_size": 2_000_000}
 
     def open(self, bootstrap: str, settings: dict[str, Any]) -> None:
-        """A producer with the same promises."""
+        """Make a producer with the same promises."""
         from kafka import KafkaProducer
 
         self.producer = KafkaProducer(bootstrap_servers=bootstrap.split(","), **self.given(self.load, settings))
@@ -27,7 +27,7 @@ class KafkaPython(Contestant):
         self.producer.flush(120)
 
     def round_trip(self, number: int) -> None:
-        """`send().get()`."""
+        """Call `send().get()`."""
         self.producer.send(self.topic, self.values[number % len(self.values)]).get(60)
 
     def close(self) -> None:

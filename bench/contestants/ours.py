@@ -1,4 +1,4 @@
-"""The contestants of this package."""
+"""Defines the contestants of this package."""
 
 from typing import Any, ClassVar
 
@@ -12,13 +12,13 @@ SENDER_IDLE_MS = 120_000
 
 
 class Cyproducer(Contestant):
-    """What they share. acks, linger and idempotence are the defaults, and named since they are what is compared."""
+    """The common part of its contestants. acks, linger and idempotence are the defaults, but set: they are compared."""
 
     library = "cyproducer"
     own: ClassVar = {"sender_idle_timeout_ms": SENDER_IDLE_MS}
 
     def open(self, bootstrap: str, settings: dict[str, Any]) -> None:
-        """A producer whose sender outlives this process."""
+        """Make a producer whose sender outlives this process."""
         from cyproducer import KafkaProducer
         from cyproducer.errors import KafkaConfigurationError
 
@@ -34,11 +34,11 @@ class Cyproducer(Contestant):
         self.producer.close()
 
     def one(self, number: int) -> None:
-        """`send()`, its future dropped."""
+        """Call `send()` and drop its future."""
         self.producer.send(self.topic, self.values[number % len(self.values)])
 
     def round_trip(self, number: int) -> None:
-        """`send().result()`."""
+        """Call `send().result()`."""
         self.producer.send(self.topic, self.values[number % len(self.values)]).result(60)
 
     def finish(self) -> None:
@@ -136,17 +136,17 @@ class SendArray(Cyproducer):
 
     @classmethod
     def unit(cls, load: Load) -> int:
-        """The rows of a call."""
+        """Return the number of rows of a call."""
         return max(1, min(ROWS_PER_CALL, ARRAY_BYTES // load.value_bytes))
 
     def open(self, bootstrap: str, settings: dict[str, Any]) -> None:
-        """The array holds the same values that the others send."""
+        """Make the producer, and an array of the same values that the others send."""
         super().open(bootstrap, settings)
         rows, values = self.unit(self.load), self.values
         self.array = self.array_of([values[i % len(values)] for i in range(rows)])
 
     def array_of(self, rows: list[bytes]) -> Any:
-        """What is given to `send_array`."""
+        """Return the argument of `send_array`."""
         import numpy
 
         return numpy.array(rows, dtype=f"S{self.load.value_bytes}")

@@ -1,4 +1,4 @@
-"""Tests of the C code of the core on aarch64: cross-compiled, and run under QEMU (`tox -e aarch64`).
+"""Tests the C code of the core on aarch64: cross-compiled, and run under QEMU (`tox -e aarch64`).
 
 QEMU orders memory as the host does, so this shows that the code compiles, that no size or alignment differs
 (_Static_assert) and that the instructions are the right ones; tests/model explores orders. pytest does not collect a
@@ -28,13 +28,13 @@ def tool(variable: str, default: str, package: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def compiler() -> list[str]:
-    """The C compiler for aarch64."""
+    """Return the command of the C compiler for aarch64."""
     return tool("AARCH64_CC", "aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu libc6-dev-arm64-cross")
 
 
 @pytest.fixture(scope="module")
 def emulator() -> list[str]:
-    """The command that runs its programs."""
+    """Return the command that runs programs for aarch64."""
     return tool("AARCH64_RUN", "qemu-aarch64", "qemu-user")
 
 

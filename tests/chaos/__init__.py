@@ -1,4 +1,4 @@
-"""Chaos runs: front-ends, sender, supervisor and brokers are killed and stopped at random; no record may be lost.
+"""Kills and stops front-ends, sender, supervisor and brokers at random (chaos runs); no record may be lost.
 
 `python -m tests.chaos --help` runs it from the source tree.
 """

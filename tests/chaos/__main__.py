@@ -1,4 +1,4 @@
-"""Run the chaos command from the source tree: `python -m tests.chaos`."""
+"""Runs the chaos command from the source tree: `python -m tests.chaos`."""
 
 import sys
 from pathlib import Path

@@ -37,7 +37,7 @@ class Log:
 
 
 def read_log(servers: str, topic: str) -> Log:
-    """Reads the whole topic with a foreign client. Raises AssertionError if that does not end in time."""
+    """Read the whole topic with a foreign client. Raise AssertionError if that does not end in time."""
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
@@ -121,7 +121,7 @@ class Report:
         return not self.defects
 
     def lines(self) -> list[str]:
-        """Returns the report as text."""
+        """Return the report as text."""
         found = [f"{name:24} {count:>10,}" for name, count in sorted(self.counts.items())]
         for kind in (*self.KINDS, *sorted(set(self.defects) - set(self.KINDS))):
             found.append(f"{kind:24} {self.defects[kind]:>10,}")
@@ -141,7 +141,7 @@ class _Falls:
         self.died = 0 if self.exits else life.end or life.last if killed is None else killed
 
     def may_be_missing(self) -> "np.ndarray":
-        """Returns the records that only the dead processes held: their front-end died or did not reattach."""
+        """Return the records that only the dead processes held: their front-end died or did not reattach."""
         found = np.zeros(self.life.count, bool)
         if self.life.ended == CLOSED:
             return found
@@ -160,7 +160,7 @@ class _Falls:
         return found
 
     def _safe_between(self, fall: Fall, until: int) -> bool:
-        """Returns whether a sender that lived after `fall` had taken everything over."""
+        """Return whether a sender that lived after `fall` had taken everything over."""
         return any(
             fall.begin < when <= until
             and founder != fall.founder
@@ -169,7 +169,7 @@ class _Falls:
         )
 
     def may_be_unknown(self) -> "np.ndarray":
-        """Returns the records in flight when both processes died."""
+        """Return the records in flight when both processes died."""
         found = np.zeros(self.life.count, bool)
         for fall in self.mine:
             found |= (self.life.intended <= fall.end) & (self.life.resolved >= fall.begin)
@@ -177,7 +177,7 @@ class _Falls:
 
 
 def compare(lives: list[Life], log: Log, falls: Sequence[Fall] = (), killed: Kills = ()) -> Report:
-    """Compares journals and log; `falls`: deaths of supervisor and sender together; `killed`: front-ends."""
+    """Compare journals and log. `falls`: deaths of supervisor and sender together; `killed`: front-ends."""
     report = Report()
     deaths: dict[int, list[int]] = {}
     for pid, when in killed:
@@ -258,7 +258,7 @@ def _check_offsets(
     partition: "np.ndarray",
     offset: "np.ndarray",
 ) -> None:
-    """Checks that the acknowledged partition and offset are one of the record's places in the log."""
+    """Check that the acknowledged partition and offset are one of the record's places in the log."""
     said = acked & (life.offset >= 0)
     report.counts["offset unknown"] += int((acked & (life.offset < 0)).sum())
     right = np.zeros(life.count, bool)
@@ -271,11 +271,11 @@ def _check_offsets(
 def check(
     directory: Path, servers: str, topic: str, falls: Sequence[Fall] = (), killed: Kills = ()
 ) -> tuple[Report, list[Life]]:
-    """Reads the journals and the topic and compares them."""
+    """Read the journals and the topic, and compare them."""
     lives = read_all(directory)
     return compare(lives, read_log(servers, topic), falls, killed), lives
 
 
 def percentile(values: Any, share: float) -> float:
-    """Returns the percentile of a list of numbers; nan if it is empty."""
+    """Return the percentile of a list of numbers; nan if it is empty."""
     return float(np.percentile(values, share * 100)) if len(values) else float("nan")

@@ -1,4 +1,4 @@
-"""The command line of chaos runs: random kills and stops, and a report on every record."""
+"""Starts a chaos run from the command line: random kills and stops, and a report on every record."""
 
 import argparse
 import os
@@ -33,7 +33,7 @@ def arguments() -> argparse.Namespace:
 
 
 def double_starts(rounds: int, seed: int) -> int:
-    """Prints how the rounds ended; returns the exit status."""
+    """Print how the rounds ended; return the exit status."""
     with tempfile.TemporaryDirectory(prefix="cyp-") as runtime:
         environment = script_environment({"CYPRODUCER_RUNTIME_DIR": runtime})
         ended = subprocess.run([sys.executable, "-m", "chaos.starts", str(rounds), str(seed)], env=environment)

@@ -1,4 +1,4 @@
-"""Finds the records that are lost with a supervisor and its sender, when front-ends that are dead too had sent them.
+"""Finds the records of dead front-ends that are lost because a supervisor and its sender died together.
 
 No other process holds the memory of such front-ends. Nothing here depends on guesses about time: the arena of a dead
 front-end does not change, so its records that were not done when both processes were gone are exactly those that may be
@@ -59,7 +59,7 @@ class Arenas:
         self.take()
 
     def take(self) -> None:
-        """Keeps the arenas that were added in the meantime as well."""
+        """Keep also the arenas that were added in the meantime."""
         for pid in self.pids:
             with contextlib.suppress(OSError):
                 for entry in os.listdir(f"/proc/{pid}/fd"):
@@ -76,7 +76,7 @@ class Arenas:
                 os.close(fd)
 
     def read(self) -> dict[int, set[int]]:
-        """Returns {incarnation: numbers} of all records that are not done."""
+        """Return {incarnation: numbers} of all records that are not done."""
         found: dict[int, set[int]] = {}
         for fd in self.fds.values():
             for incarnation, number in _not_done(fd):
@@ -91,7 +91,7 @@ class Arenas:
 
 @contextlib.contextmanager
 def falling(pids: list[int], founder: int) -> Iterator[Fall]:
-    """Covers the death of the processes with its block; the Fall that it yields is complete at the end of the block."""
+    """Record the death of the processes in the block. Yield a Fall that is complete at the end of the block."""
     fall = Fall(time.monotonic_ns(), 0, founder)
     arenas, over = Arenas(pids), threading.Event()
     fall.at_begin = arenas.read()
@@ -113,7 +113,7 @@ def falling(pids: list[int], founder: int) -> Iterator[Fall]:
 
 
 def _not_done(fd: int) -> list[tuple[int, int]]:
-    """Yields (incarnation, number) of the records in an arena's chunks that are open or closed but not done.
+    """Return (incarnation, number) of the records in an arena's chunks that are open or closed but not done.
 
     If the owner lives, chunks may be freed and used again meanwhile: the batches in those were settled.
     """
@@ -132,7 +132,7 @@ def _not_done(fd: int) -> list[tuple[int, int]]:
 
 
 def founder_of(path: str) -> int:
-    """Returns the pid of the process that listens, or that made the socket and passed it on; 0: no process answers."""
+    """Return the pid of the process that listens, or that made the socket and passed it on; 0: no process answers."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
         sock.settimeout(1.0)
         try:

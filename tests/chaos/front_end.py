@@ -1,4 +1,4 @@
-"""One front-end of a chaos run: sends records of all kinds and journals every result.
+"""Runs as one front-end of a chaos run: sends records of all kinds and journals every result.
 
 Every record has an intent line before `send()` and an accepted (or refused) line after it; every outcome has a line. A
 bulk call is one intent and one acceptance for all of its rows.
@@ -55,14 +55,14 @@ class Order:
 
 
 def die_with_parent(parent: int) -> None:
-    """Makes the kernel send SIGKILL when the parent's thread ends, so that a killed run leaves nothing."""
+    """Make the kernel send SIGKILL when the parent's thread ends, so that a killed run leaves nothing."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def _last_words() -> None:
-    """Journals the outcomes that came while the producer's own exit waited for them."""
+    """Journal the outcomes that came while the producer's own exit waited for them."""
     for front_end in _leaving:
         front_end._collect()
 
@@ -111,7 +111,7 @@ class FrontEnd:
                 began = time.monotonic() - self.sent / self.order.rate  # it was stopped or blocked: no catching up
 
     def finish(self) -> None:
-        """Leaves as the order says; "close" with every outcome journaled."""
+        """Leave as the order says; before "close" journal every outcome."""
         if self.order.ending == "close" or self.told_to_stop:
             self.producer.flush(FINISH_S)
             self._collect()
@@ -133,7 +133,7 @@ class FrontEnd:
         self._look_at_session()
 
     def _look_at_session(self) -> None:
-        """Journals that another sender has taken over all accepted records, once it has."""
+        """Journal that another sender has taken over all accepted records, once it has."""
         session = self.producer._session
         if session is self.session or session.unsent_lists or not session.alive:
             return
@@ -212,7 +212,7 @@ class FrontEnd:
         self.journal.put(journal.FAILED, number, 0, error.code or -1, flags)
 
     def _collect(self) -> None:
-        """Journals the futures that are done."""
+        """Journal the futures that are done."""
         left: deque[tuple[int, Any]] = deque()
         while self.futures:
             number, future = self.futures.popleft()
@@ -234,7 +234,7 @@ class FrontEnd:
 
 
 def serve(order: Order, producer: Any = None) -> None:
-    """Runs a front-end from start to end in this process, which serves nothing else."""
+    """Run a front-end from start to end in this process, which serves nothing else."""
     front_end = FrontEnd(order, producer or make_producer(order))
     signal.signal(signal.SIGTERM, front_end.stop)
     front_end.run()

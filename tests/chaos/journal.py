@@ -1,4 +1,4 @@
-"""The journal of a front-end, in a file that survives its `kill -9`: intents, acceptances, outcomes.
+"""Writes and reads the journal of a front-end, a file that survives a `kill -9`: intents, acceptances, outcomes.
 
 A line is 32 bytes in one write(2) to a file opened with O_APPEND. A page holds a whole number of lines, so that an
 interrupted write (the kernel checks for a SIGKILL between two pages) leaves whole lines.
@@ -35,18 +35,18 @@ SUFFIX = ".journal"
 
 
 def name_of(slot: int, life: int) -> str:
-    """Returns the file of the `life`-th process in a slot (a front-end's place, filled again when it dies)."""
+    """Return the file of the `life`-th process in a slot (a front-end's place, filled again when it dies)."""
     return f"{slot}-{life}{SUFFIX}"
 
 
 def incarnation_of(path: Path) -> int:
-    """Returns a number for a journal, unique in a run; records carry it."""
+    """Return a number for a journal, unique in a run; records carry it."""
     slot, life = path.name.removesuffix(SUFFIX).split("-")
     return int(slot) * 1_000_000 + int(life)
 
 
 def start_ticks(pid: int) -> int:
-    """Returns when a process began (clock ticks since boot), which with its pid identifies it. 0 if it is gone."""
+    """Return when a process began (clock ticks since boot), which with its pid identifies it. 0 if it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[19])
@@ -65,7 +65,7 @@ class Writer:
         os.write(self.fd, LINE.pack(kind, flags, 0, code, number, value, time.monotonic_ns()))
 
     def put_acked(self, first: int, partitions: "np.ndarray", offsets: "np.ndarray") -> None:
-        """Writes ACKED for records that follow one another."""
+        """Write ACKED for records that follow one another."""
         lines = np.zeros(len(offsets), DTYPE)
         lines["kind"] = ACKED
         lines["number"] = np.arange(first, first + len(offsets))
@@ -117,7 +117,7 @@ class Life:
 
 
 def begin_of(path: Path) -> tuple[int, int] | None:
-    """Returns (pid, start ticks) of the process that writes a journal; None if its first line is not there yet."""
+    """Return (pid, start ticks) of the process that writes a journal; None if its first line is not there yet."""
     with open(path, "rb") as file:
         line = file.read(LINE_BYTES)
     if len(line) < LINE_BYTES:
@@ -127,7 +127,7 @@ def begin_of(path: Path) -> tuple[int, int] | None:
 
 
 def read(path: Path) -> Life:
-    """Reads a journal, however its writer died."""
+    """Read a journal, however its writer died."""
     lines = np.fromfile(path, DTYPE)
     intents = lines[lines["kind"] == INTENT]
     count = int((intents["number"] + intents["value"]).max()) if len(intents) else 0
@@ -175,7 +175,7 @@ def read(path: Path) -> Life:
 
 
 def _mark(marks: "np.ndarray", lines: "np.ndarray", values: "np.ndarray") -> None:
-    """Sets the records that each line names to its value."""
+    """Set the records that each line names to its value."""
     single = lines["value"] == 1
     marks[lines["number"][single]] = values[single]
     for line, value in zip(lines[~single], values[~single], strict=True):
@@ -183,5 +183,5 @@ def _mark(marks: "np.ndarray", lines: "np.ndarray", values: "np.ndarray") -> Non
 
 
 def read_all(directory: Path) -> list[Life]:
-    """Reads every journal of a run."""
+    """Read every journal of a run."""
     return [read(path) for path in sorted(directory.glob(f"*{SUFFIX}"))]

@@ -1,4 +1,4 @@
-"""A parent process of front-ends, as in applications: keeps its slots filled until SIGTERM. Its kinds:
+"""Runs as a parent process of front-ends, as in applications: keeps its slots filled until SIGTERM. Its kinds:
 
     forked     every child uses a producer that was attached before the fork
     recycled   as gunicorn does with --preload and --max-requests: workers leave after a while and are replaced

@@ -1,4 +1,4 @@
-"""Kills and stops processes: a schedule fixed by its seed, carried out against the processes alive at the time."""
+"""Kills and stops processes by a schedule that its seed determines, among the processes alive at the time."""
 
 import contextlib
 import os
@@ -80,11 +80,11 @@ class Monkey:
 
     @property
     def front_end_kills(self) -> list[tuple[int, int]]:
-        """Returns (pid, monotonic ns) of each kill."""
+        """The pid and the time (monotonic ns) of each kill."""
         return [(event.pid, event.time) for event in self.events if event.action == "kill front-end"]
 
     def tick(self) -> None:
-        """Does what is due."""
+        """Do what is due."""
         now = time.monotonic()
         for due, action in [entry for entry in self._later if entry[0] <= now]:
             self._later.remove((due, action))
@@ -95,12 +95,12 @@ class Monkey:
             self._act(action)
 
     def rest(self) -> None:
-        """Ends the schedule after the last kill: everything runs again, and the outcome of the last kill is known."""
+        """End the schedule after the last kill: everything runs again, and the outcome of the last kill is known."""
         self.restore_all()
         self.await_sender(supervised=False)
 
     def restore_all(self) -> None:
-        """Continues everything that is stopped and brings brokers back."""
+        """Continue everything that is stopped, and bring brokers back."""
         for _, action in self._later:
             action()
         self._later.clear()
@@ -151,7 +151,7 @@ class Monkey:
     # ------------------------------------------------------------------ brokers
 
     def _leader(self, verb: str, whom: str) -> bool:
-        """Acts on a partition's leader, if all three nodes are in sync: only two hold acknowledged records."""
+        """Act on a partition's leader, if all three nodes are in sync: only two hold acknowledged records."""
         if self._broker_busy or not self._whole():
             return False
         partition = self.random.randrange(self.world.order.partitions)
@@ -181,7 +181,7 @@ class Monkey:
     # ------------------------------------------------------------------ the sender
 
     def _sender(self, verb: str, whom: str) -> bool:
-        """Acts on supervisor, sender or `both`; only when the sender of the last fall is replaced."""
+        """Act on supervisor, sender or `both`, but only when the sender of the last fall has been replaced."""
         if self._sender_stopped:
             return False
         pids = self.await_sender(supervised=whom != "sender")
@@ -205,7 +205,7 @@ class Monkey:
         return True
 
     def _kill_all(self, action: str, victims: list[int], what: str, apart: bool) -> None:
-        """Kills all of them: a fall, unless one process had begun to replace the other."""
+        """Kill all of them: a fall, unless one process had begun to replace the other."""
         with falling(victims, self._founder) as self._perhaps:
             self._note(action, victims[0], what)
             if not apart and self.random.random() < 0.5:
@@ -218,7 +218,7 @@ class Monkey:
             wait_until(lambda: not any(is_running(pid) for pid in victims), 30, f"the end of {victims}, killed")
 
     def _see_founder(self, founder: int) -> None:
-        """Checks whether the sender belongs to the same line of processes as before. A line may end only in a fall."""
+        """Check whether the sender belongs to the same line of processes as before. A line may end only in a fall."""
         if founder != self._founder and self._founder:
             if self._perhaps is not None:
                 self.falls.append(self._perhaps)
@@ -232,7 +232,7 @@ class Monkey:
         self._sender_stopped = False
 
     def await_sender(self, supervised: bool) -> tuple[int, int] | None:
-        """Returns (sender, supervisor) once the sender answers; a sender that does not come back is a defect."""
+        """Return (sender, supervisor) once the sender answers; a sender that does not come back is a defect."""
         deadline = time.monotonic() + SENDER_BACK_S
         while time.monotonic() < deadline:
             found = self.world.status()

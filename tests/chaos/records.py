@@ -1,4 +1,4 @@
-"""The records of a chaos run: each names its incarnation and number, which determine its bytes."""
+"""Makes and reads the records of a chaos run: each names its incarnation and number, which determine its bytes."""
 
 import random
 import re
@@ -10,13 +10,13 @@ _NAME = re.compile(rb"(\d+)/(\d+)/")
 
 
 def value_of(incarnation: int, number: int, size: int) -> bytes:
-    """Returns a value of about `size` bytes that can be checked without knowing `size`."""
+    """Return a value of about `size` bytes that can be checked without knowing `size`."""
     at = number * _STEP % (len(PATTERN) // 2)
     return b"%d/%d/" % (incarnation, number) + PATTERN[at : at + size]
 
 
 def parse(value: bytes | None) -> tuple[int, int] | None:
-    """Returns (incarnation, number) of a value; None if its bytes are not as they were made."""
+    """Return (incarnation, number) of a value; None if its bytes are not as they were made."""
     parts = (value or b"").split(b"/", 2)
     if len(parts) != 3 or not (parts[0].isdigit() and parts[1].isdigit()):
         return None
@@ -28,7 +28,7 @@ def parse(value: bytes | None) -> tuple[int, int] | None:
 
 
 def named_in(chunk: bytes, count: int) -> list[tuple[int, int]]:
-    """Yields (incarnation, number) of the records that begin in a chunk; the last one may continue in another chunk."""
+    """Return (incarnation, number) of the records that begin in a chunk; the last one may continue in another chunk."""
     found, at = [], 0
     for _ in range(count):
         length, inner = _varint(chunk, at)
@@ -44,7 +44,7 @@ def named_in(chunk: bytes, count: int) -> list[tuple[int, int]]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Returns (number, offset behind it)."""
+    """Return a number and the offset behind it."""
     raw, shift = 0, 0
     while True:
         byte = data[at]

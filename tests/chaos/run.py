@@ -1,4 +1,4 @@
-"""One chaos run from its start to its report; `python -m tests.chaos` and the test of 50 kills call it."""
+"""Executes one chaos run from its start to its report; `python -m tests.chaos` and the test of 50 kills call it."""
 
 import re
 import sys
@@ -53,7 +53,7 @@ class Result:
         return self.report.clean
 
     def text(self) -> str:
-        """Returns the report for readers."""
+        """Return the report for readers."""
         actions = Counter(event.action for event in self.monkey.events)
         lines = [f"seed {self.plan.seed}: {self.monkey.killed} kills in {self.seconds:.0f} s"]
         lines += [f"{name:24} {count:>10,}" for name, count in sorted(actions.items())]
@@ -65,7 +65,7 @@ class Result:
 
 
 def run(plan: Plan, cluster: KafkaCluster, directory: Path, progress: bool = False) -> Result:
-    """Runs the plan on three brokers; journals and logs are in `directory`. Errors of the rig itself are raised."""
+    """Run the plan on three brokers; journals and logs are in `directory`. Errors of the rig itself are raised."""
     topic = cluster.create_topic(f"chaos-{plan.seed}-{time.time_ns() % 10**9}", PARTITIONS, REPLICAS)
     world = World(
         cluster.bootstrap_servers, topic, PARTITIONS, directory, seed=plan.seed, rate=plan.rate, **plan.settings
@@ -101,7 +101,7 @@ def run(plan: Plan, cluster: KafkaCluster, directory: Path, progress: bool = Fal
 
 
 def _add_errors(report: Report, lives: list[Life]) -> None:
-    """Adds a defect for each refused send(): max_block_ms is longer than any outage, so no record may be refused."""
+    """Add a defect for each refused send(): max_block_ms is longer than any outage, so no record may be refused."""
     for life in lives:
         if life.refusals:
             report.add("send() refused", len(life.refusals), f"incarnation {life.incarnation}: {life.refusals[:5]}")
@@ -117,7 +117,7 @@ def _lines(world: World) -> int:
 
 
 def figures(lives: list[Life], monkey: Monkey, log: str) -> dict[str, str]:
-    """Returns what was measured: times in ms, "p50 / p99 (n)"."""
+    """Return what was measured: times in ms, "p50 / p99 (n)"."""
     found = {}
     losses = [event for event in monkey.events if event.action.startswith(("kill sender", "kill both", "stop sender"))]
     quiet = [
@@ -141,7 +141,7 @@ def _figure(values: list[float]) -> str:
 
 
 def reclaim_ms(monkey: Monkey, log: str) -> list[float]:
-    """Returns times from a front-end's SIGKILL to the log line that the sender has everything (steps of 1 ms)."""
+    """Return times from a front-end's SIGKILL to the log line that the sender has everything (steps of 1 ms)."""
     detached: dict[int, list[float]] = {}
     for line in log.splitlines():
         match = _DETACHED.match(line)
@@ -158,7 +158,7 @@ def reclaim_ms(monkey: Monkey, log: str) -> list[float]:
 
 
 def first_ack_ms(lives: list[Life], times: list[int]) -> list[float]:
-    """Returns the time from each point to the first acknowledgement of a record that was sent after it."""
+    """Return the time from each point to the first acknowledgement of a record that was sent after it."""
     found = []
     for when in times:
         firsts = [

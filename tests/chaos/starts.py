@@ -1,4 +1,4 @@
-"""Starts senders at once, again and again: exactly one wins, whatever files the last one left.
+"""Starts several senders at once, again and again: exactly one wins, whatever files the last one left.
 
 A round has two processes that try to be the sender and two front-ends, released at the same instant. The front-ends
 start a sender too if they find none, so up to four race. Before every other round the former sender was killed with its
@@ -68,7 +68,7 @@ class Forked:
         os.close(writer)
 
     def word(self) -> dict[str, Any]:
-        """Returns its first message; {} if it ends without one."""
+        """Return the first message of the child; {} if it ends without one."""
         text = os.read(self.reader, 65536)
         return json.loads(text) if text else {}
 
@@ -152,7 +152,7 @@ class Starts:
         signal.pause()
 
     def _check_round(self, number: int, front_ends: list[dict[str, Any]], senders: dict[int, dict[str, Any]]) -> None:
-        """Checks that one process has won, all front-ends are attached to it, and no other one is left."""
+        """Check that one process has won, all front-ends are attached to it, and no other one is left."""
         won = [pid for pid, word in senders.items() if "ready" in word]
         lost = [pid for pid, word in senders.items() if "lost" in word]
         founders = {word.get("founder") for word in front_ends}
@@ -178,7 +178,7 @@ class Starts:
         return sorted(map(name_of, self._processes().values())) == ["cyp-sender", "cyp-supervisor"]
 
     def _processes(self) -> dict[int, Any]:
-        """Returns senders and supervisors of the runtime directory, by pid."""
+        """Return senders and supervisors of the runtime directory, by pid."""
         return {
             found.pid: found
             for found in users_of(self.directory)

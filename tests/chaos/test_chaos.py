@@ -1,4 +1,4 @@
-"""Test of fifty kills: eight front-ends, three brokers, 48 partitions. Longer runs: `python -m tests.chaos --help`."""
+"""Tests fifty kills: eight front-ends, three brokers, 48 partitions. Longer runs: `python -m tests.chaos --help`."""
 
 from pathlib import Path
 

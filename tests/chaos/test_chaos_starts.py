@@ -1,4 +1,4 @@
-"""Test of two senders started at once, forty times; a thousand: `python -m tests.chaos --double-starts 1000`."""
+"""Tests two senders started at once, forty times. A thousand times: `python -m tests.chaos --double-starts 1000`."""
 
 import os
 import re

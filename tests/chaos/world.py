@@ -1,4 +1,4 @@
-"""The processes of a chaos run: masters with their front-ends, the sender, and checks of what they leave."""
+"""Starts and ends the processes of a chaos run (masters with front-ends, the sender), and checks what they leave."""
 
 import contextlib
 import json
@@ -99,7 +99,7 @@ class World:
         self.defects: list[str] = []
 
     def start(self, wait: bool = True) -> None:
-        """Starts the masters; they start their front-ends. With `wait`, waits for these."""
+        """Start the masters; they start their front-ends. With `wait`, wait for these."""
         self.journals.mkdir(parents=True, exist_ok=True)
         with open(self.directory / "front-ends.log", "ab") as log:
             for kind, slots in self.families.items():
@@ -118,11 +118,11 @@ class World:
 
     @property
     def slots(self) -> list[int]:
-        """Returns how many front-ends there should be."""
+        """The number of front-ends that there should be."""
         return [slot for family in self.families.values() for slot in family]
 
     def front_ends(self) -> list[Target]:
-        """Returns the living front-ends, at most one per slot."""
+        """Return the living front-ends, at most one per slot."""
         latest: dict[int, tuple[int, Path]] = {}
         for path in self.journals.glob(f"*{journal.SUFFIX}"):
             slot, life = map(int, path.name.removesuffix(journal.SUFFIX).split("-"))
@@ -138,7 +138,7 @@ class World:
         return found
 
     def status(self) -> dict[str, Any] | None:
-        """Returns the sender's status; None if it does not answer (it was just killed, or is stopped)."""
+        """Return the sender's status; None if it does not answer (it was just killed, or is stopped)."""
         with contextlib.suppress(SenderUnavailableError, OSError):
             found = status(timeout=STATUS_S)
             if len(found) == 1:
@@ -146,22 +146,22 @@ class World:
         return None
 
     def supervised(self) -> dict[str, Any] | None:
-        """Returns the sender's status if it answers and has its supervisor."""
+        """Return the sender's status if it answers and has its supervisor."""
         found = self.status()
         return found if found and found["supervisor_pid"] else None
 
     def sender_processes(self) -> list[int]:
-        """Returns the pids of senders and supervisors that use the runtime directory."""
+        """Return the pids of senders and supervisors that use the runtime directory."""
         return [process.pid for process in users_of(self.runtime) if "cyproducer-sender" in command_of(process)]
 
     def log_text(self) -> str:
-        """Returns the log of the senders."""
+        """Return the log of the senders."""
         return "".join(path.read_text(errors="replace") for path in sorted(self.runtime.glob("*.log*"), reverse=True))
 
     # ------------------------------------------------------------------ the end
 
     def finish(self) -> None:
-        """Stops the front-ends, which get all their outcomes and leave; then checks the sender and ends it."""
+        """Stop the front-ends, which get all their outcomes and leave; then check the sender and end it."""
         self._look_at_the_front_ends()
         for master in self.masters:
             master.send_signal(signal.SIGTERM)
@@ -180,7 +180,7 @@ class World:
                 self.defects.append(f"the sender's log: {line[:300]}")
 
     def _look_at_the_front_ends(self) -> None:
-        """Checks that of sessions with dead senders nothing is mapped and nothing open."""
+        """Check that front-ends have nothing mapped and nothing open of sessions with dead senders."""
         try:
             wait_until(lambda: self._surplus() == [], 20, "the front-ends' letting go of former sessions")
         except AssertionError:
@@ -200,7 +200,7 @@ class World:
         return found
 
     def _look_at_the_sender(self) -> None:
-        """Checks that the idle sender holds nothing of front-ends, ends when told to, and leaves nothing."""
+        """Check that the idle sender holds nothing of front-ends, ends when told to, and leaves nothing."""
         try:
             wait_until(lambda: self._held() == [], 20, "the sender's letting go of its front-ends")
         except AssertionError:
@@ -217,7 +217,7 @@ class World:
             self.defects.append(f"processes of the sender are left: {self.sender_processes()}")
 
     def _held(self) -> list[str]:
-        """Checks memory and descriptors of front-ends that the sender's processes hold."""
+        """Check memory and descriptors of front-ends that the sender's processes hold."""
         found = []
         processes = self.sender_processes()
         for pid in processes:
@@ -234,7 +234,7 @@ class World:
         return found
 
     def abort(self) -> None:
-        """Ends everything that was started here, at once."""
+        """End everything that was started here, at once."""
         for master in self.masters:
             if master.poll() is None:
                 for child in users_of(self.journals):
@@ -249,7 +249,7 @@ class World:
 
 
 def _held_by(pid: int, fd: str, peer_process: list[int]) -> str:
-    """Returns what a descriptor of a sender's process is, if it belongs to a front-end. Pidfds of peers do not."""
+    """Return what a descriptor of a sender's process is, if it belongs to a front-end. Pidfds of peers do not."""
     try:
         target = os.readlink(f"/proc/{pid}/fd/{fd}")
         if any(name in target for name in _OF_A_FRONT_END):

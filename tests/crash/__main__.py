@@ -1,4 +1,4 @@
-"""Run the crash-point command from the source tree: `python -m tests.crash`."""
+"""Runs the crash-point command from the source tree: `python -m tests.crash`."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The command line of the crash-point runs: which points, which signals, and the results."""
+"""Runs crash points from the command line, which selects points and signals, and prints the results."""
 
 import argparse
 import logging

@@ -1,4 +1,4 @@
-"""A small world in which every crash point is reached, and the procedure at each of them.
+"""Runs a small world in which every crash point is reached, with a procedure at each of them.
 
 Most points are reached by front-ends that send records of all sizes to few partitions and are recycled fast.
 `stimuli.py` has what the other points need. After each point the world must go on; at the end the journals are compared
@@ -90,7 +90,7 @@ class Rig:
     # ------------------------------------------------------------------ one point
 
     def pass_point(self, world: World, name: str, number: int) -> None:
-        """Arms the point, waits until it has acted, and checks that the others go on and that all is as before."""
+        """Arm the point, wait until it has acted, and check that the others go on and that all is as before."""
         role = role_of(points()[name])
         scene = Scene(self.cluster, world)
         if name not in AFTER:
@@ -105,14 +105,14 @@ class Rig:
 
     @contextlib.contextmanager
     def _falling(self, world: World) -> Iterator[None]:
-        """Covers the death of supervisor and sender with its block."""
+        """Record the death of supervisor and sender in the block."""
         known = wait_until(world.supervised, 10, "a sender with its supervisor")
         with falling([known["sender_pid"], known["supervisor_pid"]], founder_of(known["socket"])) as fall:
             yield
         self.falls.append(fall)
 
     def _prelude(self, point: str, number: int, then: Callable[[], None]) -> None:
-        """Stops a process at another point first, calls `then`, and sends the process `number` (SIGCONT or a kill)."""
+        """Stop a process at another point first, call `then`, and send the process `number` (SIGCONT or a kill)."""
         self.trigger.arm(point, role_of(points()[point]), signal.SIGSTOP)
         pid = self.trigger.wait(REACH_S)
         wait_until(lambda: _is_stopped(pid), 5, f"process {pid} stopped at {point}")
@@ -141,7 +141,7 @@ class Rig:
                 os.kill(pid, signal.SIGCONT)
 
     def go_on(self, world: World, after: str) -> None:
-        """Checks that the world is as it was: all processes live, the supervisor too, and records are acknowledged."""
+        """Check that the world is as it was: all processes live, the supervisor too, and records are acknowledged."""
         before = self.acknowledged(world)
         try:
             wait_until(world.supervised, 30, f"a supervisor after {after}")
@@ -150,7 +150,7 @@ class Rig:
             self.defects.append(str(error))
 
     def acknowledged(self, world: World) -> int:
-        """Returns how many records of the world are acknowledged; it reads only the new part of each journal."""
+        """Return how many records of the world are acknowledged; it reads only the new part of each journal."""
         for path in world.journals.glob(f"*{SUFFIX}"):
             count, at = self.read.get(path, (0, 0))
             size = path.stat().st_size // LINE.size * LINE.size
@@ -169,7 +169,7 @@ class Rig:
     # ------------------------------------------------------------------ many points
 
     def run(self, names: list[str], number: int) -> None:
-        """Runs all points, in one world where that is possible."""
+        """Run all points, in one world where that is possible."""
         ordinary = [name for name in names if name not in FRESH]
         if ordinary:
             with self._started(FAMILIES) as world:
@@ -197,7 +197,7 @@ class Rig:
             self.defects += world.defects
 
     def check(self) -> Report:
-        """Compares the journals with the topic."""
+        """Compare the journals with the topic."""
         report, _ = check(self.directory / "journals", self.cluster.bootstrap_servers, self.topic, self.falls)
         for defect in self.defects:
             report.add("left or broken", 1, defect)
@@ -205,14 +205,14 @@ class Rig:
 
 
 def reachable() -> list[str]:
-    """Returns the points that this world reaches."""
+    """Return the points that this world reaches."""
     return [name for name in points() if name not in AFTER_LOST_ANSWERS]
 
 
 def run_all(
     cluster: KafkaCluster, directory: Path, trigger: Trigger, names: list[str], number: int, aloud: bool = False
 ) -> Report:
-    """Sends the signal at each of the points and returns the results."""
+    """Send the signal at each of the points, and return the results."""
     topic = cluster.create_topic(f"crash-{signal.Signals(number).name}", PARTITIONS, 1)
     rig = Rig(cluster, directory, trigger, topic, aloud)
     rig.run(names, number)

@@ -36,12 +36,12 @@ class Scene:
     defects: list[str] = field(default_factory=list)
 
     def topic(self, partitions: int = 1, **configs: str) -> str:
-        """Makes a fresh topic."""
+        """Make a fresh topic."""
         return self.cluster.create_topic(f"{self.world.topic}-{next(_topics)}", partitions, 1, configs)
 
     @contextlib.contextmanager
     def producer(self, **settings: Any) -> Iterator[KafkaProducer]:
-        """Makes a front-end in this process, attached to the world's sender."""
+        """Make a front-end in this process, attached to the world's sender."""
         producer = KafkaProducer(**{**self.world.order.settings, "linger_ms": 30, "compression_type": None, **settings})
         try:
             yield producer
@@ -49,7 +49,7 @@ class Scene:
             producer.close(10)
 
     def expect_values(self, topic: str, values: list[bytes]) -> None:
-        """Checks that the topic holds exactly these, in this order."""
+        """Check that the topic holds exactly these, in this order."""
         found = read_topic(self.cluster.bootstrap_servers, topic, len(values), timeout=5).value
         if found != values:
             self.defects.append(f"topic {topic} holds {found!r:.200}, expected {values!r:.200}")
@@ -60,7 +60,7 @@ Stimulus = Callable[[Scene], contextlib.AbstractContextManager[None]]
 
 @contextlib.contextmanager
 def silent_broker(scene: Scene) -> Iterator[None]:
-    """Stops the broker: sockets fill, requests time out."""
+    """Stop the broker: sockets fill, requests time out."""
     scene.cluster.pause(1)
     try:
         yield
@@ -70,7 +70,7 @@ def silent_broker(scene: Scene) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _until_reached(scene: Scene, attempt: Callable[[], Callable[[], None]]) -> Iterator[None]:
-    """Repeats `attempt` in a thread while the block runs; each returns a check to make afterwards."""
+    """Repeat `attempt` in a thread while the block runs; each returns a check to make afterwards."""
     over = threading.Event()
 
     def repeat() -> list[Callable[[], None]]:
@@ -96,7 +96,7 @@ def _until_reached(scene: Scene, attempt: Callable[[], Callable[[], None]]) -> I
 
 @contextlib.contextmanager
 def another_topic(scene: Scene) -> Iterator[None]:
-    """Sends to topics that the sender does not know."""
+    """Send to topics that the sender does not know."""
     with scene.producer() as producer:
 
         def attempt() -> Callable[[], None]:
@@ -110,7 +110,7 @@ def another_topic(scene: Scene) -> Iterator[None]:
 
 
 def _poison(bad_count: int, records: int) -> Stimulus:
-    """Sends bad records to compacted topics, merged with `records` good ones of another front-end.
+    """Send bad records to compacted topics, merged with `records` good ones of another front-end.
 
     A record without a key is bad there.
     """
@@ -145,7 +145,7 @@ def _poison(bad_count: int, records: int) -> Stimulus:
 
 @contextlib.contextmanager
 def too_large(scene: Scene) -> Iterator[None]:
-    """Sends batches of two front-ends that the broker takes alone and refuses merged, without naming a record.
+    """Send batches of two front-ends that the broker takes alone and refuses merged, without naming a record.
 
     The batches are small: a batch of several chunks is not merged.
     """
@@ -182,7 +182,7 @@ def too_large(scene: Scene) -> Iterator[None]:
 
 @contextlib.contextmanager
 def compressed(scene: Scene) -> Iterator[None]:
-    """Sends batches that the broker takes only because they are compressed."""
+    """Send batches that the broker takes only because they are compressed."""
     with scene.producer(compression_type="gzip") as producer:
 
         def attempt() -> Callable[[], None]:
@@ -202,7 +202,7 @@ def compressed(scene: Scene) -> Iterator[None]:
 
 @contextlib.contextmanager
 def full_socket(scene: Scene) -> Iterator[None]:
-    """Sends requests of one record that is larger than the sockets take. Other requests do not delay it."""
+    """Send requests of one record that is larger than the sockets take. Other requests do not delay it."""
     with scene.producer(linger_ms=0) as producer:
 
         def attempt() -> Callable[[], None]:
@@ -223,7 +223,7 @@ def full_socket(scene: Scene) -> Iterator[None]:
 
 @contextlib.contextmanager
 def short_delivery_timeout(scene: Scene) -> Iterator[None]:
-    """Sends a record whose delivery timeout ends while its request is with a silent broker."""
+    """Send a record whose delivery timeout ends while its request is with a silent broker."""
     topic = scene.topic()
     with scene.producer(linger_ms=0, delivery_timeout_ms=2_100) as producer:
         producer.partitions_for(topic)
@@ -237,7 +237,7 @@ def short_delivery_timeout(scene: Scene) -> Iterator[None]:
 
 @contextlib.contextmanager
 def sender_with_work_killed(scene: Scene) -> Iterator[None]:
-    """Kills the sender while requests are in flight and batches are queued behind them."""
+    """Kill the sender while requests are in flight and batches are queued behind them."""
     topic = scene.topic()
     values: list[bytes] = []
     with scene.producer(linger_ms=0) as producer:

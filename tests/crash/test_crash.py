@@ -1,4 +1,4 @@
-"""Tests of a kill, and a stop, at every crash point that a run against a real Kafka reaches.
+"""Tests a kill, and a stop, at every crash point that a run against a real Kafka reaches.
 
 Run by `tox -e crash`, or `tox -e debug`; plain `tox` has no debug build.
 """

@@ -1,1 +1,1 @@
-"""A fuzzer attacks the sender as a front-end, beside two correct ones, on a real Kafka: `python -m tests.hostile`."""
+"""Attacks the sender as a front-end (a fuzzer), beside two correct ones, on a real Kafka: `python -m tests.hostile`."""

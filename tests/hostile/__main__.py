@@ -1,4 +1,4 @@
-"""Run the fuzzer's command from the source tree: `python -m tests.hostile`."""
+"""Runs the fuzzer's command from the source tree: `python -m tests.hostile`."""
 
 import sys
 from pathlib import Path

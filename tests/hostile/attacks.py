@@ -1,4 +1,4 @@
-"""The fuzzer's attacks on the sender. Every attack starts from a front-end that has been correct so far."""
+"""Defines the fuzzer's attacks on the sender. Every attack starts from a front-end that has been correct so far."""
 
 import array
 import contextlib
@@ -28,7 +28,7 @@ def attack(function: Attack) -> Attack:
 
 
 def rounds(front_end: Stranger, seconds: float = 0.4) -> Iterator[int]:
-    """Counts until the time is over or the sender has detached the front-end; wakes the sender each time."""
+    """Count until the time is over or the sender has detached the front-end; wake the sender each time."""
     end = time.monotonic() + seconds
     number = 0
     while time.monotonic() < end and not front_end.detached:
@@ -39,7 +39,7 @@ def rounds(front_end: Stranger, seconds: float = 0.4) -> Iterator[int]:
 
 @contextlib.contextmanager
 def meanwhile(action: Callable[[], None]) -> Iterator[None]:
-    """Repeats an action in another thread."""
+    """Repeat an action in another thread."""
     over = threading.Event()
 
     def run() -> None:
@@ -60,7 +60,7 @@ def meanwhile(action: Callable[[], None]) -> Iterator[None]:
 
 @attack
 def random_bytes(front_end: Stranger) -> None:
-    """Writes noise over some part of the arena, the header's status words and rings included."""
+    """Write random bytes over some part of the arena, the header's status words and rings included."""
     generator = np.random.default_rng(front_end.random.getrandbits(63))
     memory = np.frombuffer(front_end.memory, dtype=np.uint8)
     for number in rounds(front_end):
@@ -74,7 +74,7 @@ def random_bytes(front_end: Stranger) -> None:
 
 @attack
 def flipped_words(front_end: Stranger) -> None:
-    """Flips single bits of slot words and rows, while batches are in every state."""
+    """Flip single bits of slot words and rows, while batches are in every state."""
     for _ in rounds(front_end):
         slot = front_end.good_batch(seal=front_end.random.random() < 0.5)
         at = front_end.row(slot) + 8 * front_end.random.randrange(8)
@@ -84,7 +84,7 @@ def flipped_words(front_end: Stranger) -> None:
 
 @attack
 def words_in_a_blur(front_end: Stranger) -> None:
-    """Changes every word of the table between well-formed ones as fast as memory allows."""
+    """Change every word of the table between well-formed ones as fast as memory allows."""
     words = np.ndarray((front_end.slot_count, 8), np.uint64, front_end.memory, front_end.rows_at)
     slots = np.arange(front_end.slot_count, dtype=np.uint64)
     forms = [
@@ -106,7 +106,7 @@ def words_in_a_blur(front_end: Stranger) -> None:
 
 @attack
 def jumping_tail(front_end: Stranger) -> None:
-    """Moves the submission tail by 2^63, by the ring's size, by one too many, or back."""
+    """Move the submission tail by 2^63, by the ring's size, by one too many, or back."""
     leaps = (1 << 63, 1 << 31, 1 << 32, front_end.ring_entries, front_end.ring_entries + 1, -1, -1000, MASK)
     for number in rounds(front_end):
         front_end.good_batch()
@@ -116,7 +116,7 @@ def jumping_tail(front_end: Stranger) -> None:
 
 @attack
 def ring_of_noise(front_end: Stranger) -> None:
-    """Submits entries that name slots beyond the table, unknown kinds, and generations that never existed."""
+    """Submit entries that name slots beyond the table, unknown kinds, and generations that never existed."""
     ring = front_end.ring_at
     for number in rounds(front_end):
         front_end.good_batch()
@@ -132,7 +132,7 @@ def ring_of_noise(front_end: Stranger) -> None:
 
 @attack
 def same_slot_again(front_end: Stranger) -> None:
-    """Announces one batch many times, closes it many times, and opens it again while it is in flight."""
+    """Announce one batch many times, close it many times, and open it again while it is in flight."""
     for _ in rounds(front_end):
         slot = front_end.good_batch(seal=False)
         for _ in range(front_end.random.randrange(1, 50)):
@@ -145,7 +145,7 @@ def same_slot_again(front_end: Stranger) -> None:
 
 @attack
 def slot_of_another_chain(front_end: Stranger) -> None:
-    """Makes two heads whose chains lead into each other, into themselves, or into a third batch's chunk."""
+    """Make two heads whose chains lead into each other, into themselves, or into a third batch's chunk."""
     for number in rounds(front_end):
         first = front_end.good_batch(seal=False)
         second = front_end.good_batch(seal=False)
@@ -161,7 +161,7 @@ def slot_of_another_chain(front_end: Stranger) -> None:
 
 @attack
 def cycle_of_chunks(front_end: Stranger) -> None:
-    """Makes a chain that comes back to itself after a few hundred chunks without a byte."""
+    """Make a chain that comes back to itself after a few hundred chunks without a byte."""
     length = front_end.random.randrange(1, front_end.slot_count)
     for slot in range(1, length):
         front_end.put("I", front_end.row(slot) + 44, slot + 1 if slot + 1 < length else 1)
@@ -174,7 +174,7 @@ def cycle_of_chunks(front_end: Stranger) -> None:
 
 @attack
 def wrong_generations(front_end: Stranger) -> None:
-    """Reuses slots under the generation before, or another one, while the old batch is on the wire."""
+    """Reuse slots under the generation before, or another one, while the old batch is in flight."""
     for _ in rounds(front_end):
         slot = front_end.good_batch()
         generation = front_end.random.choice((0, 1, 0xFFFFFF, front_end.random.getrandbits(24)))
@@ -185,7 +185,7 @@ def wrong_generations(front_end: Stranger) -> None:
 
 @attack
 def sizes_beyond_the_chunk(front_end: Stranger) -> None:
-    """Writes counts and bytes that a chunk cannot have, also at the arena's end."""
+    """Write counts and bytes that a chunk cannot have, also at the arena's end."""
     for number in rounds(front_end):
         slot = front_end.good_batch(seal=False)
         if number < 2:
@@ -200,7 +200,7 @@ def sizes_beyond_the_chunk(front_end: Stranger) -> None:
 
 @attack
 def lies_about_the_row(front_end: Stranger) -> None:
-    """Writes unknown topics and partitions, extreme times, and sequence numbers that go down."""
+    """Write unknown topics and partitions, extreme times, and sequence numbers that go down."""
     for _ in rounds(front_end):
         slot = front_end.good_batch(seal=False)
         fields = front_end.random.choice(
@@ -220,7 +220,7 @@ def lies_about_the_row(front_end: Stranger) -> None:
 
 @attack
 def records_that_are_none(front_end: Stranger) -> None:
-    """Announces batches correctly whose records are noise, cut off, or fewer than their count."""
+    """Announce correctly batches whose records are random bytes, cut off, or fewer than their count."""
     for _ in rounds(front_end):
         slot = front_end.good_batch(seal=False)
         at = front_end.chunks_at + slot * UNIT
@@ -232,7 +232,7 @@ def records_that_are_none(front_end: Stranger) -> None:
 
 @attack
 def changes_after_the_commit(front_end: Stranger) -> None:
-    """Changes the bytes of sealed batches all the time."""
+    """Change the bytes of sealed batches all the time."""
     chunks = np.frombuffer(front_end.memory, np.uint8)[front_end.chunks_at :]
     generator = np.random.default_rng(front_end.random.getrandbits(63))
 
@@ -247,7 +247,7 @@ def changes_after_the_commit(front_end: Stranger) -> None:
 
 @attack
 def holes(front_end: Stranger) -> None:
-    """Removes pages that the sender reads: records, rows and the header become zeros."""
+    """Remove pages that the sender reads: records, rows and the header become zeros."""
     for number in rounds(front_end):
         for _ in range(5):
             front_end.good_batch(size=300, records=8)
@@ -263,7 +263,7 @@ def holes(front_end: Stranger) -> None:
 
 @attack
 def wakes_without_end(front_end: Stranger) -> None:
-    """Writes and empties the sender's eventfd without reason, and makes it a blocking one."""
+    """Write and empty the sender's eventfd without reason, and make it a blocking one."""
     os.set_blocking(front_end.sender_wake_fd, False)
 
     def flood() -> None:
@@ -282,7 +282,7 @@ def wakes_without_end(front_end: Stranger) -> None:
 
 @attack
 def sleeper_that_never_wakes(front_end: Stranger) -> None:
-    """Claims to sleep, under a new epoch each time, and reads none of its wake-ups."""
+    """Claim to sleep, under a new epoch each time, and read none of the wake-ups."""
     for number in rounds(front_end):
         front_end.put("II", 128, 2 * number + 1 & 0xFFFFFFFF, 2 * number + 1 & 0xFFFFFFFF)
         front_end.good_batch()
@@ -291,7 +291,7 @@ def sleeper_that_never_wakes(front_end: Stranger) -> None:
 
 @attack
 def never_reads_outcomes(front_end: Stranger) -> None:
-    """Opens slots again and again without reading their outcomes, until the ring has wrapped."""
+    """Open slots again and again without reading their outcomes, until the ring has wrapped."""
     for _ in rounds(front_end, 1.0):
         for _ in range(64):
             slot = front_end.good_batch(records=1)
@@ -300,7 +300,7 @@ def never_reads_outcomes(front_end: Stranger) -> None:
 
 @attack
 def big_backlog(front_end: Stranger) -> None:
-    """Fills and commits all of its chunks, then stays silent: only its own memory is used up."""
+    """Fill and commit all chunks of the front-end, then stay silent: only its own memory is used up."""
     for _ in range(front_end.slot_count // 16):
         front_end.good_batch(size=400, records=100)
     front_end.nudge()
@@ -311,7 +311,7 @@ def big_backlog(front_end: Stranger) -> None:
 
 @attack
 def garbage_messages(front_end: Stranger) -> None:
-    """Sends JSON, other bytes, and known operations at the wrong time, all at once."""
+    """Send JSON, other bytes, and known operations at the wrong time, all at once."""
     sock = front_end.door.socket
     messages = [
         b"",
@@ -336,7 +336,7 @@ def garbage_messages(front_end: Stranger) -> None:
 
 @attack
 def wants_without_end(front_end: Stranger) -> None:
-    """Asks for metadata of topics that do not exist, as fast as the socket takes it."""
+    """Ask for metadata of topics that do not exist, as fast as the socket takes it."""
     with contextlib.suppress(OSError):
         for number in range(300):
             name = f"no-such-topic-{front_end.random.randrange(100)}" if number % 2 else "no such topic!"
@@ -345,7 +345,7 @@ def wants_without_end(front_end: Stranger) -> None:
 
 @attack
 def thousands_of_descriptors(front_end: Stranger) -> None:
-    """Sends as many descriptors as a message can hold, on this connection and on fresh ones."""
+    """Send as many descriptors as a message can hold, on this connection and on fresh ones."""
     fds = array.array("i", [0, front_end.arena.fd, front_end.wake_fd] * 84)
     messages = [b'{"op": "want", "topic": "t"}', b"{", b'{"op": "attach"}']
     for number in range(20):
@@ -360,7 +360,7 @@ def thousands_of_descriptors(front_end: Stranger) -> None:
 
 @attack
 def half_handshakes(front_end: Stranger) -> None:
-    """Makes connections that send nothing, half a message, or another front-end's attach, and leaves or holds them."""
+    """Make connections that send nothing, half a message, or another front-end's attach, and leave or hold them."""
     path = front_end.door.socket.getpeername()
     held = []
     for number in range(40):
@@ -389,7 +389,7 @@ def half_handshakes(front_end: Stranger) -> None:
 
 @attack
 def never_reads_its_socket(front_end: Stranger) -> None:
-    """Asks for the status until the socket is full, and reads no answer."""
+    """Ask for the status until the socket is full, and read no answer."""
     with contextlib.suppress(OSError):
         for _ in range(400):
             front_end.door.socket.send(b'{"op": "status"}', socket.MSG_DONTWAIT)
@@ -398,7 +398,7 @@ def never_reads_its_socket(front_end: Stranger) -> None:
 
 @attack
 def lingering_descriptors(front_end: Stranger) -> None:
-    """Passes on a TCP socket whose close() waits for a minute."""
+    """Pass on a TCP socket whose close() waits for a minute."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         sock = socket.create_connection(server.getsockname())
         other, _ = server.accept()
@@ -425,7 +425,7 @@ def lingering_descriptors(front_end: Stranger) -> None:
 
 @attack
 def dies_in_the_middle(front_end: Stranger) -> None:
-    """Kills itself with open and sealed batches, some announced to the sender and some not."""
+    """Kill this process with open and sealed batches, some announced to the sender and some not."""
     for _ in range(front_end.random.randrange(1, 60)):
         front_end.good_batch(seal=front_end.random.random() < 0.5)
     slot = front_end.good_batch(seal=False)
@@ -435,7 +435,7 @@ def dies_in_the_middle(front_end: Stranger) -> None:
 
 @attack
 def leaves_a_child_with_everything(front_end: Stranger) -> None:
-    """Lets a forked child hold the socket for a while after its parent was killed."""
+    """Let a forked child hold the socket for a while after its parent was killed."""
     front_end.good_batch(seal=False)
     if os.fork():
         os.kill(os.getpid(), signal.SIGKILL)
@@ -448,14 +448,14 @@ def leaves_a_child_with_everything(front_end: Stranger) -> None:
 
 @attack
 def execs_something_else(front_end: Stranger) -> None:
-    """Executes another program in the process; its memory and socket are gone."""
+    """Execute another program in the process; its memory and socket are gone."""
     front_end.good_batch(seal=False)
     os.execv("/bin/sleep", ["sleep", "0.2"])
 
 
 @attack
 def stops_for_a_while(front_end: Stranger) -> None:
-    """Stops itself with SIGSTOP in the middle of everything; another process continues it."""
+    """Stop this process with SIGSTOP in the middle of everything; another process continues it."""
     for _ in range(20):
         front_end.good_batch(seal=False)
     stopped = os.getpid()
@@ -471,7 +471,7 @@ def stops_for_a_while(front_end: Stranger) -> None:
 
 @attack
 def goes_on_after_hanging_up(front_end: Stranger) -> None:
-    """Closes its socket, but continues to write into its memory while the sender goes through it."""
+    """Close the socket, but continue to write into the shared memory while the sender goes through it."""
     words = np.ndarray((front_end.slot_count, 8), np.uint64, front_end.memory, front_end.rows_at)
     for _ in range(30):
         front_end.good_batch(seal=False)

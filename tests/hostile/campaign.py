@@ -1,4 +1,4 @@
-"""One run of the fuzzer: a sender, two correct front-ends, the fuzzer, and the result."""
+"""Executes one run of the fuzzer: a sender, two correct front-ends, the fuzzer, and the result."""
 
 import contextlib
 import json
@@ -52,7 +52,7 @@ class Verdict:
     correct: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def text(self) -> str:
-        """Returns the report for readers."""
+        """Return the report for readers."""
         lines = [f"{sum(self.rounds.values())} attacks as {self.front_ends} front-ends"]
         lines += [f"  {count:6} {name}" for name, count in sorted(self.rounds.items())]
         lines += ["why the sender let go of them"]
@@ -201,7 +201,7 @@ class Campaign:
                 return
 
     def _wait_for_quiet(self, pid: int, before: Counter[str]) -> None:
-        """Checks that no front-end is attached and that nothing of former ones is left."""
+        """Check that no front-end is attached and that nothing of former ones is left."""
 
         def quiet() -> bool:
             (now,) = status(self.socket)
@@ -215,7 +215,7 @@ class Campaign:
             self.complain(f"the sender still holds {dict(left)} of {list(_descriptors(pid))}")
 
     def _stock(self, pid: int) -> Counter[str]:
-        """Returns the least of several measurements: a status request costs a connection and a memfd for a moment."""
+        """Return the least of several measurements: a status request costs a connection and a memfd for a moment."""
         least = self._holdings(pid)
         for _ in range(10):
             time.sleep(0.05)
@@ -223,7 +223,7 @@ class Campaign:
         return least
 
     def _holdings(self, pid: int) -> Counter[str]:
-        """Counts descriptors of a process by kind, and its mappings of arenas.
+        """Count descriptors of a process by kind, and its mappings of arenas.
 
         Connections to the broker are not counted: the first is made when a front-end wants a topic.
         """
@@ -279,14 +279,14 @@ class Campaign:
 
 
 def _descriptors(pid: int) -> Iterator[str]:
-    """Returns what each descriptor of a process is."""
+    """Return what each descriptor of a process is."""
     for entry in os.listdir(f"/proc/{pid}/fd"):
         with contextlib.suppress(OSError):
             yield os.readlink(f"/proc/{pid}/fd/{entry}")
 
 
 def read_all(bootstrap_servers: str, topic: str) -> Iterator[tuple[int, int, bytes | None]]:
-    """Yields (partition, offset, value) of everything in a topic: an hour of records does not fit into a list."""
+    """Yield (partition, offset, value) of everything in a topic: an hour of records does not fit into a list."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -325,7 +325,7 @@ def fuzz(
     only: list[str] | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Verdict:
-    """Runs a campaign; reports its result."""
+    """Run a campaign; report its result."""
     verdict = Campaign(kafka, directory, seconds, seed, only or []).run()
     say(verdict.text())
     return verdict

@@ -1,4 +1,4 @@
-"""The command line of the fuzzer: `python -m tests.hostile --seconds 3600 --seed 7`."""
+"""Runs the fuzzer from the command line: `python -m tests.hostile --seconds 3600 --seed 7`."""
 
 import argparse
 import os
@@ -13,7 +13,7 @@ from hostile.campaign import fuzz
 
 
 def main() -> int:
-    """Returns 0 if the correct front-ends have lost nothing and the sender has survived."""
+    """Return 0 if the correct front-ends have lost nothing and the sender has survived."""
     parser = argparse.ArgumentParser(prog="python -m tests.hostile", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, help="duration (default 60)")
     parser.add_argument("--seed", type=int, default=None, help="seed of the attacks' order and noise (default: random)")

@@ -1,4 +1,4 @@
-"""The fuzzer's process: one attack after another from a seed, each in a child of its own, until it is killed.
+"""Runs as the fuzzer's process: one attack after another from a seed, each in its own child, until it is killed.
 
 Arguments: socket, topic, partitions, seed, names of attacks (all if none). Prints "round N NAME" before each attack and
 "attached ID" for every front-end that attaches.
@@ -20,7 +20,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def one_round(path: str, topic: str, partitions: int, seed: int, name: str) -> None:
-    """Runs one attack as a front-end, in the child."""
+    """Run one attack as a front-end, in the child."""
     generator = random.Random(seed)
     acks = generator.choice((-1, -1, -1, 1, 0))
     linger = generator.choice((0, 0, 5))

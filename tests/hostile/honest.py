@@ -1,4 +1,4 @@
-"""A correct front-end: sends numbered records to a topic until standard input ends, and prints the results as JSON.
+"""Runs as a correct front-end: sends numbered records to a topic until stdin ends, and prints the results as JSON.
 
 Arguments: socket, topic, own name, records per second. Every acknowledged record adds a term made of its number and
 offset to a sum, which is compared with the log. Printed: {"sent", "sums": {partition: sum}, "failed": [text],
@@ -19,7 +19,7 @@ FAILURES_SHOWN = 10
 
 
 def term(number: int, offset: int) -> int:
-    """Returns what one record adds to its partition's sum."""
+    """Return what one record adds to its partition's sum."""
     return (number + 1) * (offset + 7) % ((1 << 61) - 1)
 
 

@@ -1,4 +1,4 @@
-"""A front-end's side of the handshake in plain Python that can send anything: the base of the fuzzer's attacks."""
+"""Implements a front-end's side of the handshake in plain Python; it can send anything, and is the base of attacks."""
 
 import contextlib
 import ctypes
@@ -24,13 +24,13 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def punch_hole(fd: int, at: int, size: int) -> None:
-    """Removes pages of a memfd, which seals do not forbid."""
+    """Remove pages of a memfd, which seals do not forbid."""
     flags = FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
     _libc.fallocate(fd, flags, ctypes.c_long(at), ctypes.c_long(size))
 
 
 def connect(path: str) -> socket.socket:
-    """A connection to the sender's control socket."""
+    """Return a connection to the sender's control socket."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     sock.settimeout(10)
     sock.connect(path)
@@ -99,26 +99,26 @@ class Stranger(PlainFrontEnd):
 
     @property
     def detached(self) -> bool:
-        """Returns whether the sender has detached this front-end."""
+        """Whether the sender has detached this front-end."""
         control: int = struct.unpack_from("=I", self.outcomes_region.memory(), 56)[0]
         return control != 1
 
     def nudge(self) -> None:
-        """Wakes the sender."""
+        """Wake the sender."""
         try:
             os.eventfd_write(self.sender_wake_fd, 1)
         except BlockingIOError:
             pass
 
     def take_outcomes(self) -> None:
-        """Frees the slots of finished batches, as a correct front-end does."""
+        """Free the slots of finished batches, as a correct front-end does."""
         for slot, generation, *_, flags in self.outcomes():
             if flags & 2 and slot < self.slot_count and self.generations[slot] == generation:
                 self.generations[slot] = generation + 1 & 0xFFFFFF
                 self.put("Q", self.row(slot), self.generations[slot] << 34)
 
     def good_batch(self, seal: bool = True, size: int = 20, records: int = 3) -> int:
-        """Writes a batch as a correct front-end does; returns its slot."""
+        """Write a batch as a correct front-end does; return its slot."""
         slot = self.next_slot
         self.next_slot = (slot + 16) % self.slot_count
         now = int(time.time() * 1000)

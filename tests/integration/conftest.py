@@ -1,4 +1,4 @@
-"""Fixtures for tests of engines on a scripted broker, and for tests of the sender's processes."""
+"""Defines fixtures for tests of engines on a scripted broker, and for tests of the sender's processes."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ def broker() -> Iterator[ScriptedBroker]:
 
 @pytest.fixture
 def rig(broker: ScriptedBroker) -> Iterator[Rig]:
-    """An engine on `broker`."""
+    """Yield an engine on `broker`."""
     rig = Rig(broker)
     yield rig
     rig.close()
@@ -34,7 +34,7 @@ def rig(broker: ScriptedBroker) -> Iterator[Rig]:
 
 @pytest.fixture(scope="module")
 def nursery() -> Iterator[Nursery]:
-    """Engines in processes of their own, which tests can kill."""
+    """Yield the process that forks engines. Tests can kill these."""
     nursery = Nursery()
     yield nursery
     nursery.close()
@@ -50,7 +50,7 @@ def trigger(tmp_path: Path) -> Iterator[Trigger]:
 
 @pytest.fixture
 def crashing_nursery(trigger: Trigger) -> Iterator[Nursery]:
-    """Engines in processes of their own, which act on `trigger`."""
+    """Yield the process that forks engines, which act on `trigger`."""
     nursery = Nursery(trigger.environment)
     yield nursery
     nursery.close()

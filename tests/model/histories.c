@@ -1,4 +1,4 @@
-/* The explored histories: what owner and sender do, and which may be killed; test_model.py says what they cover. */
+/* Lists the explored histories: what owner and sender do, which may be killed. test_model.py says what they cover. */
 #include "world.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* A machine that runs the steps of a few threads in every order: its memory, its threads, its explorer.
+/* Declares a machine that runs the steps of a few threads in every order: its memory, its threads, its explorer.
  *
  * Memory is the view machine of the release/acquire fragment of C11 (Kang et al., "A promising semantics", POPL 2017,
  * without promises): a place (an atomic word) holds the stores that a thread may still read; a thread has a view of how

@@ -1,4 +1,4 @@
-/* The owner of an arena; repeats the call sequences of producer/arena/arena.pyx, append.pxd and session.pyx. */
+/* Models the owner of an arena: repeats the call sequences of producer/arena/arena.pyx, append.pxd and session.pyx. */
 #include "world.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* The sender and its successor; repeats the call sequences of sender/{accumulator,drain,entries,outcomes,adopt}.pyx. */
+/* Models sender and successor: repeats the call sequences of the engine's files that world.h names. */
 #include "world.h"
 
 #include <string.h>
@@ -155,7 +155,7 @@ static void accumulate(void) {
     }
 }
 
-/* Marks an owner that has submitted nothing as idle: `rest` of activity.pyx. */
+/* Marks an owner that has submitted nothing as idle: `make_idle` of activity.pyx. */
 static void rest(void) {
     cyp_front_end_idles(&W.outcomes.idle);
     ME.idle = cyp_submit_tail(&W.arena.submit_tail) == ME.submit_head;

@@ -1,4 +1,4 @@
-"""Model checks of the shared-memory protocol: every order of steps of an owner and a sender, each killed anywhere.
+"""Checks a model of the shared-memory protocol: every order of steps of owner and sender, each killed anywhere.
 
 The checked code is that of ``cyproducer/shm/{slot,ring,wake,entry}.h`` itself. An explorer takes every access of shared
 memory as a step (machine.h describes its memory model: the view machine of C11's release/acquire and sequentially
@@ -14,8 +14,8 @@ that no thread sleeps for ever. The broker is a log that knows sequences: it doe
 Covered: a commit against a seal, chains of chunks, hints that are read late, reused slots, an owner killed at any
 access, a sender killed at any access with a successor that takes over (and is killed, too), both killed, the last
 sender killed, both sides asleep, a front-end that is idle for its sender, a sender that releases a living front-end
-and ends when it has delivered the rest. Bounds: 1 to 4 records in chunks of two, 2 or 3 slots, one or two batches on
-the wire, up to two kills; a load returns one of the last 6 stores of a place.
+and ends when it has delivered the rest. Bounds: 1 to 4 records in chunks of two, 2 or 3 slots, one or two batches in
+flight, up to two kills; a load returns one of the last 6 stores of a place.
 
 topics.c does the same for the metadata snapshot: a front-end waits for a topic that its sender, killed up to twice,
 enters, stores, changes and announces. No half-written row is read, and no change or wake-up is lost.
@@ -157,7 +157,7 @@ TOPIC_MUTANTS = {
 
 @pytest.fixture(scope="module")
 def explorer(tmp_path_factory) -> Callable[[int], Path]:
-    """The explorer for this many slots, with the headers that ship."""
+    """Return the explorer for this many slots, with the headers that ship."""
     directory = tmp_path_factory.mktemp("model")
     return functools.cache(lambda slots: compile_c(EXPLORER, directory / f"model{slots}", "-O2", f"-DSLOTS={slots}"))
 

@@ -1,4 +1,4 @@
-"""Tests of the shared-memory headers with threads over one mapping (stress.c): fast, and under ThreadSanitizer.
+"""Tests the shared-memory headers with threads over one mapping (stress.c): fast, and under ThreadSanitizer.
 
 ThreadSanitizer sees what really runs, with the compiler's reordering, but only the orders that occur; test_model.py
 sees all of them. The fence of the sleep protocol is a read-modify-write in that build, since ThreadSanitizer does not
@@ -24,7 +24,7 @@ MUTANTS = {
 
 
 def run(program: Path, records: int, *sleepless: str) -> subprocess.CompletedProcess[str]:
-    """A lost wake-up is a hang, and the timeout ends it."""
+    """Run the program. If a wake-up is lost, it hangs until the timeout ends it."""
     return subprocess.run([program, str(records), *sleepless], capture_output=True, text=True, timeout=120)
 
 

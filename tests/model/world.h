@@ -1,4 +1,4 @@
-/* The shared memory of the model's owner and senders, at the smallest size that shows everything, and their own state.
+/* Declares the shared memory of the model's owner and senders, at the smallest size that shows all, and their state.
  *
  * Their operations repeat the call sequences of producer/arena/arena.pyx, append.pxd, session.pyx (owner.c) and of
  * sender/engine/intake/accumulator.pyx, drain.pyx, wire_batches.pyx, outcomes.pyx, recovery.pyx (sender.c). Every
@@ -53,7 +53,7 @@ struct history {
     uint8_t batch_limit;    /* records in a batch */
     uint8_t close_after;    /* bit k: the batch is closed after record k */
     uint8_t wait_after;     /* bit k: then the owner waits for all outcomes */
-    uint8_t in_flight;      /* batches that may be on the wire */
+    uint8_t in_flight;      /* batches that may be in flight */
     uint8_t kills[THREADS];
     bool sleeps;            /* both sides sleep; else each sees at once that there is work */
     bool idles;             /* the sender marks the owner as idle whenever it has submitted nothing */

@@ -1,1 +1,1 @@
-"""Scenarios that measure how much a noisy front-end or a sick broker delays another front-end."""
+"""Measures how much a noisy front-end or a sick broker delays another front-end."""

@@ -1,4 +1,4 @@
-"""Run the measurement from the source tree: `python -m tests.neighbours`."""
+"""Runs the measurement from the source tree: `python -m tests.neighbours`."""
 
 import sys
 from pathlib import Path

@@ -12,7 +12,7 @@ from neighbours.scenarios import SCENARIOS
 
 
 def main() -> int:
-    """Returns 0 if all scenarios that were run are within their budgets."""
+    """Return 0 if all scenarios that were run are within their budgets."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.neighbours",
         description=__doc__,

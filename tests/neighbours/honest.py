@@ -1,4 +1,4 @@
-"""The measured front-end: sends one record and waits for its result, every 20 ms.
+"""Runs as the measured front-end: sends one record and waits for its result, every 20 ms.
 
 Arguments: the sender's socket, its partition. For each line with a number of seconds on standard input it prints what
 it measured in that time: {"n", "p50", "p99", "max"} in ms, and the errors {"failed": [text]}.
@@ -16,7 +16,7 @@ TIMEOUT_S = 200.0
 
 
 def measure(producer: KafkaProducer, partition: int, seconds: float) -> dict[str, Any]:
-    """Sends for `seconds`; returns the latencies."""
+    """Send for `seconds`; return the latencies."""
     taken: list[float] = []
     failed: list[str] = []
     end = time.monotonic() + seconds

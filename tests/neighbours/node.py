@@ -1,4 +1,4 @@
-"""One broker of a cluster in a process: answers at once, checks nothing, and can be made sick.
+"""Runs as one broker of a cluster in a process: answers at once, checks nothing, and can be made sick.
 
 Arguments: its number from 1, how many brokers there are, partitions of the topic `t`. It prints its port, and reads the
 ports of all brokers in one line. Any other topic that a client asks for has three partitions. Partition i is led by

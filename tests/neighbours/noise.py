@@ -1,4 +1,4 @@
-"""The noisy front-ends: one process runs one function, until its standard input ends.
+"""Runs as a noisy front-end: one process runs one function, until its standard input ends.
 
 Arguments: the name of the function, the sender's socket, and the function's own. It prints "ready" when it is set up,
 and begins with the next line of its standard input.
@@ -18,14 +18,14 @@ LONG = {"max_block_ms": 600_000, "delivery_timeout_ms": 600_000}
 
 
 def wait_for_go() -> None:
-    """Prints that all is set up; returns when the noise is to begin. From then on the end of stdin ends the process."""
+    """Print that all is set up; return when the noise is to begin. From then on the end of stdin ends the process."""
     print("ready", flush=True)
     sys.stdin.readline()
     threading.Thread(target=lambda: sys.stdin.readline() or os._exit(0), daemon=True).start()
 
 
 def everywhere(path: str, partitions: int, size: int, pause_s: float, measured: int) -> None:
-    """Sends a record of `size` bytes to each partition except that of the measured front-end, again and again."""
+    """Send a record of `size` bytes to each partition except that of the measured front-end, again and again."""
     producer = KafkaProducer(sender=path, buffer_memory=192 * MIB, linger_ms=50, **LONG)
     value = b"x" * size
     for partition in range(partitions):
@@ -40,7 +40,7 @@ def everywhere(path: str, partitions: int, size: int, pause_s: float, measured: 
 
 
 def come_and_go(path: str, memory_mib: int) -> None:
-    """Attaches with a large arena, sends a record, closes."""
+    """Attach with a large arena, send a record, and close the producer."""
     wait_for_go()
     while True:
         with KafkaProducer(sender=path, buffer_memory=memory_mib * MIB) as producer:
@@ -49,7 +49,7 @@ def come_and_go(path: str, memory_mib: int) -> None:
 
 
 def want(path: str, topics: int) -> None:
-    """Asks for the metadata of a known topic in a loop, beside `topics` more."""
+    """Ask for the metadata of a known topic in a loop, beside `topics` more."""
     producer = KafkaProducer(sender=path, **LONG)
     for number in range(topics):
         producer.send(f"wanted-{number}", b"x")
@@ -61,7 +61,7 @@ def want(path: str, topics: int) -> None:
 
 
 def many_topics(path: str, topics: int, first: int) -> None:
-    """Begins to use one topic after the other."""
+    """Begin to use one topic after the other."""
     producer = KafkaProducer(sender=path, buffer_memory=256 * MIB, **LONG)
     wait_for_go()
     for number in range(first, first + topics):
@@ -70,7 +70,7 @@ def many_topics(path: str, topics: int, first: int) -> None:
 
 
 def idle(path: str, count: int) -> None:
-    """Attaches this many front-ends, each of which sends one record."""
+    """Attach this many front-ends, each of which sends one record."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     producers = [KafkaProducer(sender=path, buffer_memory=MIB) for _ in range(count)]

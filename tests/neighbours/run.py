@@ -1,4 +1,4 @@
-"""One scenario: brokers, a sender, the measured front-end, noisy front-ends; its latency alone and beside them."""
+"""Runs a scenario: brokers, a sender, the measured front-end, noisy front-ends; its latency alone and beside them."""
 
 import contextlib
 import json
@@ -30,11 +30,11 @@ class Outcome:
 
     @property
     def in_budget(self) -> bool:
-        """Returns whether the 99th percentile, less its value alone, is within the budget and nothing failed."""
+        """Whether the 99th percentile minus its value alone is within the budget, and nothing failed."""
         return bool(self.beside["p99"] - self.alone["p99"] <= self.budget_ms and not self.beside["failed"])
 
     def text(self) -> str:
-        """Returns one line for readers."""
+        """Return one line for readers."""
 
         def figures(seen: dict[str, Any]) -> str:
             return f"p50 {seen['p50']:.1f} p99 {seen['p99']:.1f} max {seen['max']:.0f} ms (n={seen['n']})"
@@ -70,7 +70,7 @@ def _tell(process: "subprocess.Popen[str]", text: object) -> None:
 
 @contextlib.contextmanager
 def _ended(processes: "list[subprocess.Popen[str]]") -> Iterator[None]:
-    """Kills the processes at the end of the block, also stopped ones."""
+    """Kill the processes at the end of the block, also stopped ones."""
     try:
         yield
     finally:
@@ -98,7 +98,7 @@ class Cluster:
             _tell(node, " ".join(map(str, self.ports)))
 
     def sicken(self, numbers: tuple[int, ...], sickness: str) -> None:
-        """Does to these brokers what Scenario.sickness says."""
+        """Make these brokers sick, as Scenario.sickness says."""
         for number in numbers:
             node = self.nodes[number - 1]
             if sickness in ("frozen", "black-holed"):
@@ -109,7 +109,7 @@ class Cluster:
                 self._occupy(self.ports[number - 1])
 
     def _occupy(self, port: int) -> None:
-        """Fills the listener's queue, so that the kernel answers no more connection attempts."""
+        """Fill the listener's queue, so that the kernel answers no more connection attempts."""
         for _ in range(BACKLOG):
             sock = socket.socket()
             sock.setblocking(False)
@@ -117,7 +117,7 @@ class Cluster:
             self._fill.append(sock)
 
     def heal(self) -> None:
-        """Makes all brokers well again; they close connections with unanswered requests."""
+        """Make all brokers well again; they close connections with unanswered requests."""
         for sock in self._fill:
             sock.close()
         for node in self.nodes:
@@ -152,7 +152,7 @@ def _sender(path: str, servers: str, log: Path) -> Iterator[None]:
 def measure(
     name: str, scenario: Scenario, directory: Path, seconds: float, say: Callable[[str], None] = lambda text: None
 ) -> Outcome:
-    """Runs the scenario for `seconds` (first alone for a quarter of it). Files are in `directory`, a short path."""
+    """Run the scenario for `seconds` (first alone for a quarter of it). Files are in `directory`, a short path."""
     path = str(directory / f"{name}.sock")
     started: list[subprocess.Popen[str]] = []
     noise: list[subprocess.Popen[str]] = []

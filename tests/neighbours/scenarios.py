@@ -1,4 +1,4 @@
-"""The scenarios: noisy front-ends or sick brokers, beside a measured front-end on a healthy broker."""
+"""Lists the scenarios: noisy front-ends or sick brokers, beside a measured front-end on a healthy broker."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Test of some scenarios for a short while; `python -m tests.neighbours` runs all of them for long.
+"""Tests some scenarios for a short time; `python -m tests.neighbours` runs all of them for a long time.
 
 A busy machine makes any time long: only another front-end's whole backlog or timeout can break the bounds.
 """

@@ -1,4 +1,4 @@
-"""Fixtures: one Spark session per test module, with the interpreter and the package that the tests use."""
+"""Defines fixtures: one Spark session per test module, with the interpreter and the package that the tests use."""
 
 import contextlib
 import os
@@ -41,7 +41,7 @@ def _importable_in_workers(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def spark_runtime(short_tmp: Path) -> Iterator[Path]:
-    """CYPRODUCER_RUNTIME_DIR of a module's Spark workers."""
+    """Yield the CYPRODUCER_RUNTIME_DIR of a module's Spark workers."""
     path = Path(tempfile.mkdtemp(dir=short_tmp))
     yield path
     shutil.rmtree(path, ignore_errors=True)
@@ -49,13 +49,13 @@ def spark_runtime(short_tmp: Path) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def staying() -> list[str]:
-    """Sockets of senders with the default idle timeout: they are ended with the module, after Spark's workers."""
+    """Return a list for sockets of senders with the default idle timeout; they are ended after Spark's workers."""
     return []
 
 
 @pytest.fixture(scope="module", autouse=True)
 def nothing_left(request: pytest.FixtureRequest, spark_runtime: Path, staying: list[str]) -> Iterator[None]:
-    """As elsewhere, but per module: Spark keeps its Python workers, and these their sender, between tests."""
+    """Fail for leftovers, but per module: Spark keeps its Python workers, and these their sender, between tests."""
     mine = [item for item in request.session.items if item.getparent(pytest.Module) is request.node]
     if any("kafka" in item.fixturenames for item in mine):
         # Started before the first count, so that it does not count as left behind.
@@ -74,7 +74,7 @@ def nothing_left(request: pytest.FixtureRequest, spark_runtime: Path, staying: l
 
 @pytest.fixture(scope="module")
 def spark_jars() -> list[Path]:
-    """Jars of the module's session beside those of PySpark: none, unless the module has a fixture of this name."""
+    """Return jars of the session beside those of PySpark: none, unless the module has a fixture of this name."""
     return []
 
 
@@ -82,7 +82,7 @@ def spark_jars() -> list[Path]:
 def spark(
     nothing_left: None, spark_runtime: Path, spark_jars: list[Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SparkSession]:
-    """A session of two threads. It repeats a failed task once; JVM and workers end with the module."""
+    """Yield a session of two threads. It repeats a failed task once; JVM and workers end with the module."""
     scratch = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as patch:
         _importable_in_workers(patch)

@@ -1,4 +1,4 @@
-"""Tests of ``df.write.format("cyproducer")`` into a real Kafka, read back by another client."""
+"""Tests ``df.write.format("cyproducer")`` into a real Kafka, read back by another client."""
 
 import json
 import os

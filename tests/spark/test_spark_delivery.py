@@ -1,4 +1,4 @@
-"""Tests of one task's delivery to a stand-in for the producer: waiting, bounds, failures, counts, kept producers."""
+"""Tests one task's delivery to a stand-in for the producer: waiting, bounds, failures, counts, kept producers."""
 
 import array
 import subprocess

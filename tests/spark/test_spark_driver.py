@@ -1,4 +1,4 @@
-"""Tests without a broker: Spark discovers the sink, and errors are reported on the driver, before any task."""
+"""Tests, without a broker, that Spark discovers the sink and that the driver reports errors before any task."""
 
 import itertools
 import os

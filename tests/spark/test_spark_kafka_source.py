@@ -1,4 +1,4 @@
-"""Tests with rows of Spark's own Kafka source, read by its connector and written by ``format("cyproducer")``."""
+"""Tests rows of Spark's own Kafka source, read by its connector and written by ``format("cyproducer")``."""
 
 import pytest
 from confluent_kafka import Producer
@@ -17,7 +17,7 @@ FIRST_MS = 1_000_000_000_000
 
 @pytest.fixture(scope="module")
 def spark_jars():
-    """Spark's Kafka connector, fetched by the first run on a machine."""
+    """Return the jars of Spark's Kafka connector, which the first run on a machine fetches."""
     try:
         return spark_kafka_jars()
     except (DownloadError, JavaMissingError) as error:

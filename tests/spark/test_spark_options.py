@@ -1,4 +1,4 @@
-"""Tests of options of the Spark sink as producer settings: what passes, what is refused, and the messages."""
+"""Tests options of the Spark sink as producer settings: what passes, what is refused, and the messages."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests of columns of the Spark sink: what the driver accepts and refuses, and the messages."""
+"""Tests columns of the Spark sink: what the driver accepts and refuses, and the messages."""
 
 import pytest
 from pyspark.sql.types import (

@@ -1,4 +1,4 @@
-"""Tests of Spark jobs with a sender that was started explicitly, and with one that is killed during a job."""
+"""Tests Spark jobs with a sender that was started explicitly, and with one that is killed during a job."""
 
 import contextlib
 import itertools
@@ -59,7 +59,7 @@ def failed_tasks(spark) -> Callable[[str], int]:
 
 @pytest.fixture
 def foreground(kafka, short_tmp, spark_runtime) -> Iterator[Path]:
-    """The socket of a sender started at a shell; it gets SIGTERM at the end, and a second one.
+    """Yield the socket of a sender started at a shell; it gets SIGTERM at the end, and a second one.
 
     Spark's workers stay attached, which the first signal allows for as long as a drain may take.
     """

@@ -1,4 +1,4 @@
-"""Tests of ``df.writeStream.format("cyproducer")`` into a real Kafka: micro-batches, restarts, a failure."""
+"""Tests ``df.writeStream.format("cyproducer")`` into a real Kafka: micro-batches, restarts, a failure."""
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor

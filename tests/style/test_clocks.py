@@ -1,4 +1,4 @@
-"""Test that no decision depends on a wall clock: code that reads one only shows it, or stamps a record with it."""
+"""Tests that no decision depends on a wall clock: code that reads one only shows it, or stamps a record with it."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Tests of the documentation: its tables are complete, and its examples use names that exist.
+"""Tests the documentation: its tables are complete, and its examples use names that exist.
 
 `tox -e docs` builds the pages. Here only texts are compared, without Sphinx.
 """

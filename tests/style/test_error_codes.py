@@ -1,4 +1,4 @@
-"""The error codes of native code are those of the table of Kafka's error codes."""
+"""Tests that the error codes of native code are those of the table of Kafka's error codes."""
 
 import re
 
@@ -22,7 +22,7 @@ def test_no_other_native_file_declares_a_code():
 
 
 def codes_of(function: str) -> set[str]:
-    """The codes that a function of response.pyx compares an error with."""
+    """Return the codes that a function of response.pyx compares an error with."""
     text = (ROOT / "cyproducer" / "sender" / "engine" / "delivery" / "response.pyx").read_text()
     body = text.split(f"cdef inline bint {function}(int16_t error)")[1].split("\n\n\n")[0]
     return set(re.findall(r"== ERROR_([A-Z0-9_]+)", body))

@@ -1,4 +1,4 @@
-"""The words that the glossary of docs/design/architecture.md has retired are not used any more."""
+"""Tests that no file uses the words that the glossary of docs/design/architecture.md has retired."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ GLOSSARY = ROOT / "docs" / "design" / "architecture.md"
 
 
 def retired() -> list[str]:
-    """The words in the first column of the last table of the glossary."""
+    """Return the words in the first column of the last table of the glossary."""
     rows = GLOSSARY.read_text().split("| retired | write instead |\n|---|---|\n")[1].splitlines()
     return [word.strip() for row in rows for word in row.split("|")[1].split(",")]
 

@@ -1,4 +1,4 @@
-"""Tests of which package may import which: every import and cimport is compared with the rule.
+"""Tests which package may import which: every import and cimport is compared with the rule.
 
 The rule is in docs/design/architecture.md ("Layers and folders"): ``shm`` imports
 nothing of ours, ``protocol`` only the table of Kafka's error codes,
@@ -243,7 +243,7 @@ OWN_IMPORT = re.compile(r"^\s+from (?:cyproducer|pyspark_cyproducer)[\w.]* c?imp
 
 
 def unexplained_imports(text: str) -> list[str]:
-    """Imports of our own modules inside functions that have no comment, on the line or above the first of them."""
+    """Return imports of our own modules inside functions without a comment on the line or above the first of them."""
     lines = text.splitlines()
     found = []
     for at, line in enumerate(lines):

@@ -1,4 +1,4 @@
-"""Tests of tests/MATRIX.md: thirty-two faults, each with tests that exist, or a sentence why there is none."""
+"""Checks tests/MATRIX.md: thirty-two faults, each with tests that exist, or a sentence why there is none."""
 
 import ast
 import functools

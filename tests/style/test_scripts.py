@@ -1,4 +1,4 @@
-"""The two commands of a fresh machine, `./demo` and `./test`: README names them, and each explains itself."""
+"""Tests the two commands of a fresh machine, `./demo` and `./test`: README names them, and each explains its use."""
 
 import argparse
 import os

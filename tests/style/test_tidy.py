@@ -1,4 +1,4 @@
-"""Tests of the house rules: length, docstrings, no leftovers, no paths of a developer's machine."""
+"""Tests the house rules: length, docstrings, no leftovers, no paths of a developer's machine."""
 
 import ast
 import functools

@@ -1,4 +1,4 @@
-"""Helpers for tests of the arguments of `send_array`: the rows they stand for, and the errors of invalid ones."""
+"""Helps tests of the arguments of `send_array`: gives the rows they stand for, and the errors of invalid ones."""
 
 import pytest
 from cyproducer.producer.bulk.bulk_arguments import parse_arrays

@@ -34,7 +34,7 @@ REFUSE = """
 def namespaces(*options: str) -> list[str]:
     """Return the prefix of a command line: `unshare` with these options, and with a user namespace if not root.
 
-    Fails the test if there is no `unshare` or if it does not work.
+    Fail the test if there is no `unshare` or if it does not work.
     """
     program = shutil.which("unshare")
     if program is None:

@@ -32,7 +32,7 @@ def read_topic(
 ) -> ReadRecords:
     """Read a topic from its beginning until it holds ``count`` records and its end is reached.
 
-    Records after the first ``count`` are read as well, so that ``len(result) == count`` finds duplicates. Fails with
+    Records after the first ``count`` are read as well, so that ``len(result) == count`` finds duplicates. Fail with
     the number of records if fewer than ``count`` arrive within ``timeout`` seconds.
     """
     consumer = Consumer(

@@ -27,7 +27,7 @@ _FIELDS = struct.Struct("=iqi28s128s")
 
 
 def points() -> dict[str, str]:
-    """Return {name: file} of every crash point in the source. Raises ValueError for a name that is used twice."""
+    """Return {name: file} of every crash point in the source. Raise ValueError for a name that is used twice."""
     found: dict[str, str] = {}
     for path in sorted(SOURCE.rglob("*")):
         if path.suffix not in (".py", ".pyx", ".pxd", ".h") or path.stem in ("crash", "crashpoint"):

@@ -1,4 +1,4 @@
-"""A front-end in plain Python: a second implementation of the contract of shm/layout.h, for tests of the sender.
+"""Implements the front-end's side of shm/layout.h a second time, in plain Python, for tests of the sender.
 
 It shares no code with the `producer` package. Every byte that it writes is laid out by hand, so that a test can also
 break the protocol.

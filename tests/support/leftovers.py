@@ -84,7 +84,7 @@ def wait_for_nothing_left(
 
 
 def kill_leftovers(before: Holdings, runtime: Path, expected_pids: set[int]) -> None:
-    """SIGKILL the processes that ``leftovers`` would name.
+    """Send SIGKILL to the processes that ``leftovers`` would name.
 
     All are stopped first: otherwise a sender or supervisor that still runs would start the other one again.
     """

@@ -1,4 +1,4 @@
-"""Run pieces of Python as separate processes, wait for conditions, and end processes by pid."""
+"""Runs pieces of Python as separate processes, waits for conditions, and ends processes by pid."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def wait_until(condition: Callable[[], T], timeout: float = 10.0, what: str = "the condition") -> T:
-    """Poll until ``condition()`` is true and return its value; fails naming ``what`` after ``timeout`` s."""
+    """Poll until ``condition()`` is true and return its value; fail with the name ``what`` after ``timeout`` s."""
     deadline = time.monotonic() + timeout
     while True:
         value = condition()

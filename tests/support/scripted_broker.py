@@ -567,7 +567,7 @@ class ScriptedBroker:
         return 0, offset
 
     def _sequence(self, partition: Partition, pid: int, epoch: int, sequence: int, count: int) -> tuple[int, int]:
-        """Return (error, offset of the duplicate). (0, -1) means append it: the producer's state is already updated."""
+        """Return (error, offset of a duplicate). (0, -1): append it; the producer's state is updated already."""
         known = partition.producers.get(pid)
         if known is None:
             known = partition.producers[pid] = Producer(epoch, sequence)

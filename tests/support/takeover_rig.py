@@ -1,4 +1,4 @@
-"""A rig whose engine is killed and replaced: front-ends reuse slots, and every outcome must arrive once."""
+"""Runs a rig whose engine is killed and replaced: front-ends reuse slots, and every outcome must arrive once."""
 
 import time
 from collections import deque

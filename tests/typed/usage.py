@@ -1,4 +1,4 @@
-"""Code of a typed application: never run, only read by mypy in its strict mode (`tox -e lint`)."""
+"""Uses the public API as a typed application does: never run, only read by mypy in strict mode (`tox -e lint`)."""
 
 import json
 from typing import Any, assert_type
@@ -74,7 +74,7 @@ async def send_from_a_loop(producer: KafkaProducer) -> RecordMetadata:
 
 
 def with_mistakes() -> None:
-    """Contains what mypy has to refuse: a comment that ignores nothing is an error in its strict mode."""
+    """Make mistakes that mypy has to refuse: a comment that ignores nothing is an error in its strict mode."""
     KafkaProducer(bootstrap_servers="one:9092", linger=5)  # type: ignore[call-arg]
     KafkaProducer(bootstrap_servers="one:9092", linger_ms="x")  # type: ignore[arg-type]
     KafkaProducer({"bootstrap.servers": "one:9092"})  # type: ignore[call-arg, arg-type]

@@ -1,4 +1,4 @@
-"""Run the command from the source tree: `python -m tests.unanswered`."""
+"""Runs the command from the source tree: `python -m tests.unanswered`."""
 
 import sys
 from pathlib import Path

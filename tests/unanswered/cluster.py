@@ -1,4 +1,4 @@
-"""Kafka nodes behind answer proxies: producers reach them through these, the tests directly."""
+"""Starts Kafka nodes behind answer proxies: producers reach them through these, the tests directly."""
 
 import contextlib
 import time
@@ -24,7 +24,7 @@ class ProxiedCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Returns the producers' bootstrap servers: the proxies."""
+        """The producers' bootstrap servers: the proxies."""
         return ",".join(f"{HOST}:{proxy.port}" for proxy in self.proxies)
 
     def swallow(self, on: bool) -> None:
@@ -40,7 +40,7 @@ class ProxiedCluster:
             proxy.cut()
 
     def log_of(self, topic: str, partition: int) -> dict[int, bytes]:
-        """Returns {offset: value} of a partition, read by a foreign client."""
+        """Return {offset: value} of a partition, read by a foreign client."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.direct,
@@ -64,7 +64,7 @@ class ProxiedCluster:
             consumer.close()
 
     def ends(self, topic: str, partitions: int) -> dict[int, int]:
-        """Returns where the log of each partition ends, whatever outcomes the producers have."""
+        """Return where the log of each partition ends, whatever outcomes the producers have."""
         consumer = Consumer({"bootstrap.servers": self.direct, "group.id": "reader", "log_level": 0})
         try:
             return {partition: _watermarks(consumer, topic, partition)[1] for partition in range(partitions)}
@@ -72,25 +72,25 @@ class ProxiedCluster:
             consumer.close()
 
     def await_ends(self, topic: str, wanted: dict[int, int], timeout: float) -> dict[int, int]:
-        """Waits until each log ends at its offset, or time is up (a connection takes five requests without answer)."""
+        """Wait until each log ends at its offset, or time is up (a connection takes five requests without answer)."""
         deadline = time.monotonic() + timeout
         while (ends := self.ends(topic, len(wanted))) != wanted and time.monotonic() < deadline:
             time.sleep(0.05)
         return ends
 
     def _admin(self) -> AdminClient:
-        """Makes a client for one use: it keeps its sockets as long as it lives."""
+        """Make a client for one use: it keeps its sockets as long as it lives."""
         return AdminClient({"bootstrap.servers": self.direct, "log_level": 0})
 
     def delete_records(self, topic: str, ends: dict[int, int]) -> None:
-        """Deletes everything below these offsets."""
+        """Delete everything below these offsets."""
         admin = self._admin()
         asked = admin.delete_records([TopicPartition(topic, p, end) for p, end in ends.items()])
         for answer in asked.values():
             answer.result(30)
 
     def expire_producers(self, after_ms: int) -> None:
-        """Sets producer.id.expiration.ms of all nodes; they check their state ten times a second."""
+        """Set producer.id.expiration.ms of all nodes; they check their state ten times a second."""
         admin = self._admin()
         for node in self.kafka.nodes:
             resource = ConfigResource(
@@ -105,7 +105,7 @@ class ProxiedCluster:
 
 
 def _watermarks(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
-    """Returns (first offset, end) of a partition; a leader that was just elected may refuse at first."""
+    """Return (first offset, end) of a partition; a leader that was just elected may refuse at first."""
     deadline = time.monotonic() + 30
     while True:
         try:
@@ -119,7 +119,7 @@ def _watermarks(consumer: Consumer, topic: str, partition: int) -> tuple[int, in
 
 @contextlib.contextmanager
 def proxied_cluster(nodes: int) -> Iterator[ProxiedCluster]:
-    """Starts the nodes and their proxies, and ends them after the block."""
+    """Start the nodes and their proxies, and end them after the block."""
     ports, direct = free_ports(2 * nodes)[:nodes], []
     while len(direct) < nodes:
         direct += [port for port in free_ports(1) if port not in ports]

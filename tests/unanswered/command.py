@@ -1,4 +1,4 @@
-"""The command line: rounds of unanswered batches and broker faults, and the result for every record."""
+"""Plays rounds of unanswered batches and broker faults from the command line, and prints each record's result."""
 
 import argparse
 import os

@@ -1,4 +1,4 @@
-"""A TCP proxy in front of one broker that drops its answers on command."""
+"""Runs a TCP proxy in front of one broker, whose answers it drops on command."""
 
 import selectors
 import socket
@@ -49,7 +49,7 @@ class AnswerProxy:
         self._selector.close()
 
     def cut(self) -> None:
-        """Ends all connections, on both sides."""
+        """End all connections, on both sides."""
         with self._lock:
             for side in list(self._sides):
                 self._close(side)

@@ -1,4 +1,4 @@
-"""One round: batches that are in the log and unanswered, a fault of the broker, and a check of each record."""
+"""Plays one round: batches that are in the log and unanswered, a fault of the broker, a check of each record."""
 
 import os
 import random
@@ -126,7 +126,7 @@ LOSES_STATE = ("expired", "deleted")
 
 
 def play(cluster: ProxiedCluster, scenario: str, topic: str, chance: random.Random) -> Round:
-    """Runs a round on a fresh topic; the producers are closed at the end, and their sender ends with them."""
+    """Run a round on a fresh topic; the producers are closed at the end, and their sender ends with them."""
     result = Round(scenario)
     merged = chance.random() < 0.5
     producers = [KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **SETTINGS) for _ in range(PRODUCERS)]
@@ -191,7 +191,7 @@ def _hear(sent: list[Sent], result: Round) -> None:
 
 
 def _compare(partition: int, sent: list[Sent], log: dict[int, bytes], scenario: str, result: Round) -> None:
-    """Compares the log of a partition with the outcomes of its records. Deleted records are in no log."""
+    """Compare the log of a partition with the outcomes of its records. Deleted records are in no log."""
     where = f"{scenario}, partition {partition}"
     low = min(log, default=0)
     for value, times in Counter(log.values()).items():

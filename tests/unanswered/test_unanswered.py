@@ -1,4 +1,4 @@
-"""Test of a round of some faults of a single broker. All faults, more rounds: `python -m tests.unanswered --help`."""
+"""Tests one round of some faults of a single broker. All faults, more rounds: `python -m tests.unanswered --help`."""
 
 import random
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Fixtures: a stand-in sender, a producer on it, and a control plane that the test runs step by step."""
+"""Defines fixtures: a stand-in sender, a producer on it, and a control plane that the test runs step by step."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ from cyproducer import KafkaProducer
 
 @pytest.fixture
 def sender(short_tmp: Path) -> Iterator[StandIn]:
-    """Its topics are "t" with four partitions and "one" with one."""
+    """Yield a stand-in sender. Its topics are "t" with four partitions and "one" with one."""
     with StandIn(short_tmp / f"s{time.monotonic_ns()}", {"t": 4, "one": 1}) as standin:
         yield standin
 

@@ -1,4 +1,4 @@
-"""A control plane in this process, run step by step around a fake engine; shared by its tests."""
+"""Runs a control plane in this process, step by step around a fake engine; its tests share it."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""An engine without a data plane, for tests of the control plane: regions, an epoll, and a record of calls."""
+"""Defines an engine without a data plane, for tests of the control plane: regions, an epoll, and a list of calls."""
 
 import os
 import select

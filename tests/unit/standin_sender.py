@@ -1,4 +1,4 @@
-"""A sender in a thread, for tests of the front-end: the real socket, regions and rings, and no broker.
+"""Runs a sender in a thread, for tests of the front-end: the real socket, regions and rings, and no broker.
 
 It reads batches as the sender does (submission ring, slot table, chains), keeps their records in `log`, and answers
 with outcomes. Reading and writing words is plain Python: the GIL makes that atomic against a front-end of the same

@@ -1,4 +1,4 @@
-"""Tests of errors: the table of codes, what each class carries, copies and pickles, and the stub of the module."""
+"""Tests errors: the table of codes, what each class carries, copies and pickles, and the stub of the module."""
 
 import ast
 import copy

@@ -1,4 +1,4 @@
-"""Fixtures of the tests that use cyproducer as applications do."""
+"""Defines fixtures for the tests that use cyproducer as applications do."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 @pytest.fixture
 def retired_senders(nothing_left: None, runtime_dir: Path) -> Iterator[None]:
-    """Applications run with the default idle timeout; their sender is told to end after the test."""
+    """End senders after the test, because applications run with the default idle timeout."""
     yield
     for sender in senders(runtime_dir):
         sender.send_signal(signal.SIGTERM)

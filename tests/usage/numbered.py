@@ -1,4 +1,4 @@
-"""Records whose values are numbers under a key: checks that all were read, once, and in the order of sending."""
+"""Checks records whose values are numbers under a key: all were read, once, and in the order of sending."""
 
 from collections import defaultdict
 

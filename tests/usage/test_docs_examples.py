@@ -1,4 +1,4 @@
-"""Test that every self-contained example of the documentation runs, with a real Kafka, as a user would run it."""
+"""Tests that every self-contained example of the documentation runs, with a real Kafka, as a user would run it."""
 
 import re
 import subprocess

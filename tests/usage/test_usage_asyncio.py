@@ -1,4 +1,4 @@
-"""Tests with asyncio: no operation of a producer may block the event loop."""
+"""Tests producers with asyncio: no operation may block the event loop."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""Tests of brokers that are missing, not Kafka, hanging, stalling or restarting; of wrong senders and directories."""
+"""Tests brokers that are missing, not Kafka, hanging, stalling or restarting, and wrong senders and directories."""
 
 import contextlib
 import http.server

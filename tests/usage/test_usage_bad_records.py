@@ -1,4 +1,4 @@
-"""Tests of what send() refuses: a clear error, and nothing queued; the records around it arrive."""
+"""Tests what send() refuses: a clear error, and nothing queued; the records around it arrive."""
 
 import threading
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Tests of a foreground sender whose standard error is not read, as by a hanging collector or after Ctrl-S."""
+"""Tests a foreground sender whose standard error is not read, as by a hanging collector or after Ctrl-S."""
 
 import fcntl
 import os
@@ -49,7 +49,7 @@ def test_unread_log_stops_neither_sender_nor_supervisor(runtime_dir: Path) -> No
 
 
 def attach_once(path: str) -> None:
-    """Makes the sender log a line when a front-end attaches, and one when it leaves."""
+    """Make the sender log a line when a front-end attaches, and one when it leaves."""
     producer = KafkaProducer(sender=path, buffer_memory=1 << 20)
     producer.partitions_for("t")
     producer.close(0)

@@ -1,4 +1,4 @@
-"""Tests of processes that come and go: killed during a send, again and again, blocked or not, with reused pids."""
+"""Tests processes that come and go: killed during a send, again and again, blocked or not, with reused pids."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Tests of clocks that are set, and of processes with a different monotonic clock."""
+"""Tests clocks that are set, and of processes with a different monotonic clock."""
 
 import os
 import shlex

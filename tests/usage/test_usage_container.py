@@ -1,4 +1,4 @@
-"""Tests of containers: the end of PID 1, other namespaces, other users."""
+"""Tests producers in containers: the end of PID 1, other namespaces, other users."""
 
 import os
 import tempfile

@@ -1,4 +1,4 @@
-"""Test that a core dump holds no shared memory, neither of a front-end nor of the sender."""
+"""Tests that a core dump holds no shared memory, neither of a front-end nor of the sender."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests of every way to fork, exec and daemonise: records arrive once, in order, and the parent goes on."""
+"""Tests every way to fork, exec and daemonise: records arrive once, in order, and the parent goes on."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -36,7 +36,7 @@ COLLECTS = """
 
 
 def assert_nothing_started(pid: int, runtime_dir: Path) -> None:
-    """What the kernel reports about a process from outside."""
+    """Check from outside, by what the kernel reports, that the process has started nothing."""
     process = psutil.Process(pid)
     assert process.children(recursive=True) == []
     assert process.net_connections("all") == []

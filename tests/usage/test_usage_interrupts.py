@@ -1,4 +1,4 @@
-"""Tests of Ctrl-C wherever a producer waits: it takes effect at once, loses nothing, and the producer goes on."""
+"""Tests Ctrl-C wherever a producer waits: it takes effect at once, loses nothing, and the producer goes on."""
 
 import signal
 import time

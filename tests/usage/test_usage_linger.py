@@ -1,4 +1,4 @@
-"""Test of linger_ms of one process beside another process' batches."""
+"""Tests linger_ms of one process beside the batches of another process."""
 
 import time
 

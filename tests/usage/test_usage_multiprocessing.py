@@ -1,4 +1,4 @@
-"""Tests of one producer in a program and its processes, with every start method and every kind of end."""
+"""Tests one producer in a program and its processes, with every start method and every kind of end."""
 
 from collections import Counter
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Tests of max_block_ms=0: a send that cannot be queued at once says why; what it lacks is fetched meanwhile."""
+"""Tests max_block_ms=0: a send that cannot be queued at once says why; what it lacks is fetched meanwhile."""
 
 import asyncio
 import time

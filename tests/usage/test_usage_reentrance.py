@@ -1,4 +1,4 @@
-"""Tests of what may run or fail during a send: signal handlers, the garbage collector, memory allocation."""
+"""Tests what may run or fail during a send: signal handlers, the garbage collector, memory allocation."""
 
 import importlib.util
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Tests of refused memory and descriptors: a clear error, nothing left behind, and it works when they are back."""
+"""Tests refused memory and descriptors: a clear error, nothing left behind, and it works when they are back."""
 
 from collections.abc import Callable
 from pathlib import Path

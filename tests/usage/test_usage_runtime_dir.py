@@ -1,4 +1,4 @@
-"""Test that processes of one user share a sender, whatever their environments are and whether the user is logged in."""
+"""Tests that processes of one user share a sender, whatever their environments are, logged in or not."""
 
 from support.confined import namespaces, run_confined
 

@@ -1,4 +1,4 @@
-"""Tests of sender and supervisor killed at once: unsent records arrive, those in flight have an unknown outcome."""
+"""Tests sender and supervisor killed at once: unsent records arrive, those in flight have an unknown outcome."""
 
 import asyncio
 import threading

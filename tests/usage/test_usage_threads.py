@@ -1,4 +1,4 @@
-"""Tests of threads that share one producer."""
+"""Tests threads that share one producer."""
 
 import threading
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Tests of web servers that fork after the import of the application: gunicorn, with gevent too, and uWSGI."""
+"""Tests web servers that fork after the import of the application: gunicorn, with gevent too, and uWSGI."""
 
 import importlib.util
 import os

@@ -1,4 +1,4 @@
-/* To preload: shifts the wall clock by the seconds (a double) in the file that CYPRODUCER_CLOCK_OFFSET names. */
+/* Shifts the wall clock, preloaded, by the seconds (a double) in the file that CYPRODUCER_CLOCK_OFFSET names. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-"""Tests of the benchmark: the null broker validates batches, clocks run, and every record is looked for."""
+"""Tests the benchmark: the null broker validates batches, clocks run, and the checks look for every record."""
 
 import gzip
 import os

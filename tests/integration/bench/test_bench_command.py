@@ -1,4 +1,4 @@
-"""Tests of `python -m bench`: what it measures, writes and refuses, and that an interrupt leaves nothing behind."""
+"""Tests `python -m bench`: what it measures, writes and refuses, and that an interrupt leaves nothing behind."""
 
 import json
 import shutil
@@ -69,7 +69,7 @@ def test_invalid_arguments_are_refused(tmp_path, arguments, complaint):
 
 
 def refused(run, complaint):
-    """The refusal is one line, printed before any measurement."""
+    """Check that the refusal is one line, printed before any measurement."""
     assert (run.returncode, run.stdout) == (2, "")
     assert complaint in run.stderr
     assert run.stderr.count("\n") == 1

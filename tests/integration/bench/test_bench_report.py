@@ -1,4 +1,4 @@
-"""Tests of the benchmark's reports: they mark aborted measurements and name the run that each result comes from."""
+"""Tests the benchmark's reports: they mark aborted measurements and name the run that each result comes from."""
 
 import subprocess
 from dataclasses import replace

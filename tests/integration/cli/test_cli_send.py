@@ -1,4 +1,4 @@
-"""Tests of `cyproducer send` as users run it: lines in, records out, and a reliable exit status."""
+"""Tests `cyproducer send` as users run it: lines in, records out, and a reliable exit status."""
 
 import os
 import pty

@@ -1,4 +1,4 @@
-"""Tests of `cyproducer sender`, `status` and `stop`, as used at a shell."""
+"""Tests `cyproducer sender`, `status` and `stop`, as used at a shell."""
 
 import json
 import os

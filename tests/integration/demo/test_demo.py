@@ -1,4 +1,4 @@
-"""Tests of the demo as users run it, and tests that its check finds differences."""
+"""Tests the demo as users run it, and that its check finds differences."""
 
 import os
 import shutil
@@ -56,7 +56,7 @@ def tree(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def scratch(short_tmp: Path) -> Iterator[Path]:
-    """TMPDIR of a demo, to see which files it leaves there."""
+    """Yield the TMPDIR of a demo, to see which files it leaves there."""
     path = short_tmp / "demo"
     path.mkdir()
     yield path

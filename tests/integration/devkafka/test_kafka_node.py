@@ -1,4 +1,4 @@
-"""Tests of the real Kafka nodes that other tests kill, pause and read."""
+"""Tests the real Kafka nodes that other tests kill, pause and read."""
 
 import os
 import socket

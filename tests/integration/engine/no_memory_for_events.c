@@ -1,4 +1,4 @@
-/* To preload: realloc() fails for the sender's module that passes events to Python, in the set share of calls. */
+/* Makes realloc() fail, preloaded, for the sender's module that passes events to Python, in the set share of calls. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-"""Tests of the engine against a real Kafka with a front-end in plain Python: which records arrive, in which batches."""
+"""Tests the engine against a real Kafka with a front-end in plain Python: which records arrive, in which batches."""
 
 import time
 

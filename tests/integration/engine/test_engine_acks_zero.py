@@ -1,4 +1,4 @@
-"""Tests of acks=0 on a scripted cluster: a batch counts as sent when written, and is never sent again."""
+"""Tests acks=0 on a scripted cluster: a batch counts as sent when written, and is never sent again."""
 
 import pytest
 from support.fault_rig import INVALID_RECORD, Rig

@@ -1,4 +1,4 @@
-"""Tests of the pauses before a batch goes out again: how they grow, and what ends them."""
+"""Tests the pauses before a batch goes out again: how they grow, and what ends them."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Tests of the engine with metadata that is late, wrong or too large, and with peers that are not Kafka brokers."""
+"""Tests the engine with metadata that is late, wrong or too large, and with peers that are not Kafka brokers."""
 
 import contextlib
 import socket
@@ -131,7 +131,7 @@ def test_bootstrap_servers_are_asked_when_no_known_broker_is_usable(silent, monk
 
 @pytest.fixture
 def black_hole():
-    """An address where connecting never completes: the queue of its listener is full."""
+    """Yield an address where connecting never completes: the queue of its listener is full."""
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
         for _ in range(3):

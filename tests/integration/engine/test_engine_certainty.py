@@ -1,4 +1,4 @@
-"""Tests of the outcome of an expired batch: whether it is in the log, and with which error its attempts failed.
+"""Tests the outcome of an expired batch: whether it is in the log, and with which error its attempts failed.
 
 DELIVERY_TIMEOUT means that it is not there and will not be (`rig.check` compares the log); OUTCOME_UNKNOWN leaves it
 open.

@@ -1,4 +1,4 @@
-"""Tests of the engine on three Kafka nodes that are killed, stopped beyond their session, and restarted in mid-stream.
+"""Tests the engine on three Kafka nodes that are killed, stopped beyond their session, and restarted in mid-stream.
 
 48 partitions, three replicas of each, min.insync.replicas 2; several front-ends whose batches are merged. A foreign
 client reads the log: nothing is lost or duplicated, and order holds per front-end and partition.

@@ -1,4 +1,4 @@
-"""Tests of the engine against a simulated cluster that fails on command: nothing lost, duplicated, reordered or leaked.
+"""Tests the engine against a simulated cluster that fails on command: nothing lost, duplicated, reordered or leaked.
 
 After every sequence of faults each front-end's records are in the log once and in order, or have their error.
 """

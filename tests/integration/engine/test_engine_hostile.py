@@ -1,4 +1,4 @@
-"""Tests of arenas with 250,000 chunks that try to cost the sender the square of that, on a scripted cluster.
+"""Tests that arenas with 250,000 chunks cannot cost the sender the square of that number, on a scripted cluster.
 
 The tests assert that other front-ends go on; with quadratic cost they would, but only hours later.
 """

@@ -1,4 +1,4 @@
-"""Tests of the loop without memory to report to Python: a connection, its end, a producer id, a front-end to detach."""
+"""Tests the loop without memory for reports to Python: a connection, its end, a producer id, a front-end to detach."""
 
 import os
 import shlex

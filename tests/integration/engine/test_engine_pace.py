@@ -1,4 +1,4 @@
-"""Tests of who is served when there is more than a request takes, and of what a sender does while it has to wait."""
+"""Tests who is served when there is more than a request takes, and of what a sender does while it has to wait."""
 
 import collections
 import gzip

@@ -1,4 +1,4 @@
-"""Tests of refused records and of records changed after the commit, on a scripted cluster: others are not affected."""
+"""Tests refused records and of records changed after the commit, on a scripted cluster: others are not affected."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings

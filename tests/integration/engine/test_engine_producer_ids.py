@@ -1,4 +1,4 @@
-"""Tests of InitProducerId requests that are refused, late, or sent to a broker whose connection ends."""
+"""Tests InitProducerId requests that are refused, late, or sent to a broker whose connection ends."""
 
 import time
 
@@ -124,7 +124,7 @@ def test_batches_that_have_a_sequence_wait_for_the_next_producer_id():
 
 @pytest.fixture
 def long_timeout_rig(broker):
-    """Only the test ends connections."""
+    """Yield a rig whose requests time out so late that only the test ends connections."""
     with Rig(broker, request_timeout_ms=30_000) as rig:
         yield rig
 

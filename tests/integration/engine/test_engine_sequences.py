@@ -1,4 +1,4 @@
-"""Tests of what a broker's answer proves about earlier attempts (delivery/sequences.pyx), row by row and at random.
+"""Tests what a broker's answer proves about earlier attempts (delivery/sequences.pyx), row by row and at random.
 
 The scripted broker forgets as Kafka does: a restart leaves it the last batch of each producer. Nothing may be in the
 log twice or out of order, and every acknowledged batch is there at the reported offset.
@@ -33,7 +33,7 @@ def broker():
 
 @pytest.fixture
 def rig(broker):
-    """Requests wait for their answers longer than any test takes: connections end only when the test ends them."""
+    """Yield a rig whose requests time out later than any test takes: only the test ends connections."""
     with Rig(broker, request_timeout_ms=60_000) as rig:
         yield rig
 

@@ -1,4 +1,4 @@
-"""Tests of the queue shares that the sender publishes: front-ends place records without a key by them."""
+"""Tests the queue shares that the sender publishes: front-ends place records without a key by them."""
 
 import struct
 import time
@@ -17,7 +17,7 @@ LITTLE = 100
 
 @pytest.fixture
 def broker():
-    """Node 1 leads the partitions 0 and 2, node 2 the others."""
+    """Yield two nodes: node 1 leads the partitions 0 and 2, node 2 the others."""
     with ScriptedBroker(partitions=4, nodes=2) as broker:
         yield broker
 

@@ -1,4 +1,4 @@
-"""Tests of what a sender does with the batches of a topic that its metadata lacks, for a moment or for good."""
+"""Tests what a sender does with the batches of a topic that its metadata lacks, for a moment or for good."""
 
 from support.fault_rig import Rig
 from support.front_end import run_until

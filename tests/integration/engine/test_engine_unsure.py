@@ -1,4 +1,4 @@
-"""Tests of unsure batches that are refused, on a scripted cluster: what settles them, and what does not.
+"""Tests unsure batches that are refused, on a scripted cluster: what settles them, and what does not.
 
 No record is lost, duplicated or acknowledged at a wrong offset, whatever the broker has of the batches.
 """

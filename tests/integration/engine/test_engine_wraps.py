@@ -1,4 +1,4 @@
-"""Tests of counters at their limits: ring positions, sequences, generations, the epochs of a waiter.
+"""Tests counters at their limits: ring positions, sequences, generations, the epochs of a waiter.
 
 No test runs long enough to count so far: it ends an engine, moves the counters, and another engine takes over.
 """

@@ -1,4 +1,4 @@
-"""Tests of bad records, faults and kills together: the records of others go out without errors."""
+"""Tests bad records, faults and kills together: the records of others go out without errors."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Tests of takeovers: an engine is killed at any moment and another continues; nothing lost, duplicated or reordered.
+"""Tests takeovers: an engine is killed at any moment and another continues; nothing lost, duplicated or reordered.
 
 The front-ends are in this process, each engine is in a process of its own. The broker is a scripted one, which also
 checks the sequences, or a real one.

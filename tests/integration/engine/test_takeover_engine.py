@@ -1,4 +1,4 @@
-"""Tests of a takeover in the process that does it: what is refused, what a failure leaves, an abandoned engine."""
+"""Tests a takeover in the process that does it: what is refused, what a failure leaves, an abandoned engine."""
 
 import gc
 import logging

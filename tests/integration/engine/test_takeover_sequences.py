@@ -1,4 +1,4 @@
-"""Tests of an engine that dies while it settles what is in the log, at each step of sequences.pyx.
+"""Tests an engine that dies while it settles what is in the log, at each step of sequences.pyx.
 
 A debug build is killed at the step; a release build has no crash points and runs through it.
 """
@@ -38,7 +38,7 @@ def send(rig: TakeoverRig, records: int = 2, poison: bool = False) -> None:
 
 
 def lose(rig: TakeoverRig, broker: ScriptedBroker, *batches: tuple[int, bool]) -> None:
-    """Pipeline batches (records, spoiled), none of which arrives."""
+    """Send batches (records, spoiled) without waiting for answers. None of them arrives."""
     before = broker.produce_requests
     broker.swallow = broker.lose = True
     for records, spoiled in batches:

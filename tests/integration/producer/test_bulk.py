@@ -1,4 +1,4 @@
-"""Tests of arrays and tables sent to a real Kafka and read with a foreign consumer: content, order, offsets."""
+"""Tests arrays and tables sent to a real Kafka and read with a foreign consumer: content, order, offsets."""
 
 import time
 

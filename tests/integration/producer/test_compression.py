@@ -1,4 +1,4 @@
-"""Tests of compressed batches on a real Kafka: the broker checks each record, a foreign consumer reads them."""
+"""Tests compressed batches on a real Kafka: the broker checks each record, a foreign consumer reads them."""
 
 import gzip
 import io
@@ -170,7 +170,7 @@ def as_owner(codec, level=None):
 
 @pytest.fixture
 def owner(monkeypatch):
-    """What the front-ends of this process compress carries the mark OWNER."""
+    """Let the front-ends of this process put the mark OWNER into the batches that they compress."""
     monkeypatch.setattr(session, "compressor", as_owner)
 
 

@@ -1,4 +1,4 @@
-"""Tests on a real Kafka with an authorizer: a right is missing, and is granted while the producer lives."""
+"""Tests missing rights, granted while the producer lives, on a real Kafka with an authorizer."""
 
 import time
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ DENIED = [
 
 @pytest.fixture
 def guarded(tmp_path, register_cluster) -> Iterator[KafkaCluster]:
-    """A node with an authorizer that allows everything for which there is no rule."""
+    """Yield a node with an authorizer that allows everything for which there is no rule."""
     authorizer = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "allow.everyone.if.no.acl.found": "true",

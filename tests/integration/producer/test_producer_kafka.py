@@ -1,4 +1,4 @@
-"""Tests of KafkaProducer through a real sender into a real Kafka, read back with another client library."""
+"""Tests KafkaProducer through a real sender into a real Kafka, read back with another client library."""
 
 import asyncio
 import multiprocessing

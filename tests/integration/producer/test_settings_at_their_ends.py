@@ -1,4 +1,4 @@
-"""Tests of every setting at its limits, at -1 and at 0: a record arrives, or an error names the setting.
+"""Tests every setting at its limits, at -1 and at 0: a record arrives, or an error names the setting.
 
 The values come from the table of settings, so a new setting is tested without being named here.
 """
@@ -117,7 +117,7 @@ def engine_of_settings(settings: dict[str, Any]) -> Callable[[dict[str, Any]], E
 
 
 def arrives(producer: KafkaProducer) -> None:
-    """A record arrives, after as many attempts as max_block_ms requires."""
+    """Send until a record arrives, with as many attempts as max_block_ms requires."""
     deadline = time.monotonic() + 60
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Tests of topics that get more partitions, or are deleted and created again, while producers use them."""
+"""Tests topics that get more partitions, or are deleted and created again, while producers use them."""
 
 import asyncio
 import threading

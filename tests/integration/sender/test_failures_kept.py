@@ -1,4 +1,4 @@
-"""Tests of failures that stay visible after the sender's end, and of the status after a crash."""
+"""Tests failures that stay visible after the sender's end, and of the status after a crash."""
 
 import json
 import os

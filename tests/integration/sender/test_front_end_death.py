@@ -1,4 +1,4 @@
-"""Tests of front-ends that end, stop or hang in every way: committed records are delivered, other front-ends go on."""
+"""Tests front-ends that end, stop or hang in every way: committed records are delivered, other front-ends go on."""
 
 import contextlib
 import signal

@@ -1,4 +1,4 @@
-"""Tests of the partitions of records without a key, with real senders."""
+"""Tests the partitions of records without a key, with real senders."""
 
 import time
 
@@ -25,7 +25,7 @@ def test_a_slow_stream_reaches_every_partition(make_producer, new_topic):
 
 @pytest.fixture
 def brokers():
-    """Two nodes, of which the second one leads the partitions 1 and 3."""
+    """Yield two nodes, of which the second one leads the partitions 1 and 3."""
     with ScriptedBroker(partitions=4, nodes=2, keep_values=False) as broker:
         yield broker
 

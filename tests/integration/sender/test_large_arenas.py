@@ -1,4 +1,4 @@
-"""Tests of front-ends with large arenas: the sender does the work of their end in pieces."""
+"""Tests front-ends with large arenas: the sender does the work of their end in pieces."""
 
 import os
 

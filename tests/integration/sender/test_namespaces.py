@@ -1,4 +1,4 @@
-"""Tests of processes in other namespaces, cgroups or root directories: which share a sender, and where records go."""
+"""Tests processes in other namespaces, cgroups or root directories: which share a sender, and where records go."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Tests of applications that are PID 1 or a subreaper: senders leave no zombies; their own children are left alone."""
+"""Tests applications that are PID 1 or a subreaper: senders leave no zombies; their own children are left alone."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests with a broker that closes the connection at each request above its socket.request.max.bytes."""
+"""Tests a broker that closes the connection at each request above its socket.request.max.bytes."""
 
 import time
 from collections.abc import Callable, Iterator

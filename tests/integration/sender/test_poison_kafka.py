@@ -1,4 +1,4 @@
-"""Tests of records that a real Kafka refuses, merged among front-ends: what arrives, and who gets an error."""
+"""Tests records that a real Kafka refuses, merged among front-ends: what arrives, and who gets an error."""
 
 import itertools
 import time

@@ -1,4 +1,4 @@
-"""Tests of a sender that is told to end: undelivered records go out, attached front-ends go on with the next sender."""
+"""Tests a sender that is told to end: undelivered records go out, attached front-ends go on with the next sender."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ SOON_S = 15.0
 
 @pytest.fixture
 def single() -> Iterator[ScriptedBroker]:
-    """One broker that leads all partitions."""
+    """Yield one broker that leads all partitions."""
     with ScriptedBroker(nodes=1) as broker:
         yield broker
 

@@ -1,4 +1,4 @@
-"""Tests of attaching to a sender that is in its idle exit."""
+"""Tests attaching to a sender that is in its idle exit."""
 
 import os
 import random

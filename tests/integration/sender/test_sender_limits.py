@@ -1,4 +1,4 @@
-"""Tests of front-ends whose named sender has a smaller max_request_size than they: the smaller value counts."""
+"""Tests front-ends whose named sender has a smaller max_request_size than they: the smaller value counts."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests of an emptied runtime directory: a living sender makes its files again, unless another has the place."""
+"""Tests an emptied runtime directory: a living sender makes its files again, unless another has the place."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Tests of the sender as a process: found or started, only one, independent of its starter, ended when idle."""
+"""Tests the sender as a process: found or started, only one, independent of its starter, ended when idle."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Tests of the end of a sender and its supervisor, and of a build that takes over from another (`--replace`)."""
+"""Tests the end of a sender and its supervisor, and of a build that takes over from another (`--replace`)."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Tests of broker names that take long to look up: other brokers are reached, and dead processes are replaced."""
+"""Tests broker names that take long to look up: other brokers are reached, and dead processes are replaced."""
 
 import socket
 import threading
@@ -29,7 +29,7 @@ socket.getaddrinfo = slow
 
 @pytest.fixture
 def slow_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names that begin with "slow" get no answer, all others mean this machine."""
+    """Give names that begin with "slow" no answer, and all others the address of this machine."""
     look_up = socket.getaddrinfo
 
     def slow(host: str, *arguments: object, **named: object) -> list[tuple]:

@@ -1,4 +1,4 @@
-"""Tests of starting a sender while the process that has the right to start it is stopped."""
+"""Tests starting a sender while the process that has the right to start it is stopped."""
 
 import signal
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Tests of `cyproducer send` against a stand-in sender: its options, and Ctrl-C."""
+"""Tests `cyproducer send` against a stand-in sender: its options, and Ctrl-C."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""Exponential backoff: growth, jitter and limits."""
+"""Tests exponential backoff: growth, jitter and limits."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Tests of the rules of cluster metadata, one each, with a clock made of integers and no jitter."""
+"""Tests the rules of cluster metadata, one each, with a clock made of integers and no jitter."""
 
 import uuid
 

@@ -1,4 +1,4 @@
-"""Tests of settings: names, types, ranges, rules between settings, unsupported ones, secrets, copies."""
+"""Tests settings: names, types, ranges, rules between settings, unsupported ones, secrets, copies."""
 
 import copy
 import dataclasses

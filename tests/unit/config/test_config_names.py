@@ -1,4 +1,4 @@
-"""Tests of unknown setting names, and of values of TLS and SASL settings that may be shown."""
+"""Tests unknown setting names, and of values of TLS and SASL settings that may be shown."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests of resource limits: how both sides of an attach compare them, refusals, and the sender's reserve."""
+"""Tests resource limits: how both sides of an attach compare them, refusals, and the sender's reserve."""
 
 import errno
 import json

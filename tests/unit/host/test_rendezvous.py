@@ -1,4 +1,4 @@
-"""Tests of where front-ends and senders meet: the directory is private or an error says why; names follow identity."""
+"""Tests where front-ends and senders meet: the directory is private or an error says why; names depend on identity."""
 
 import itertools
 import os

@@ -1,4 +1,4 @@
-"""Tests of the paths at which a front-end trusts a listener of another user.
+"""Tests the paths at which a front-end trusts a listener of another user.
 
 tests/usage/test_usage_container.py has a real listener.
 """

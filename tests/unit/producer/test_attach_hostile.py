@@ -1,4 +1,4 @@
-"""Tests of attach requests that no correct front-end sends: wrong descriptors, expensive messages, too many of them.
+"""Tests attach requests that no correct front-end sends: wrong descriptors, expensive messages, too many of them.
 
 The control plane runs around the fake engine, in this process; the loop's own function checks the arenas.
 """
@@ -214,7 +214,7 @@ def test_attach_twice_on_one_connection_ends_it(sender: Sender) -> None:
 
 
 def lingering_socket() -> tuple[socket.socket, socket.socket]:
-    """Return (a TCP socket whose close() waits for LINGER_S seconds, its other end, which keeps it waiting)."""
+    """Return a TCP socket whose close() waits for LINGER_S seconds, and its other end, which makes it wait."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         sock = socket.create_connection(server.getsockname())
         other, _ = server.accept()

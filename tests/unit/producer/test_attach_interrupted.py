@@ -1,4 +1,4 @@
-"""Tests of a signal handler that raises while a process attaches: its exception comes out, nothing is left behind."""
+"""Tests a signal handler that raises while a process attaches: its exception comes out, nothing is left behind."""
 
 import gc
 import os

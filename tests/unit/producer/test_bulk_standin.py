@@ -1,4 +1,4 @@
-"""Tests of send_array and send_arrow against a stand-in sender: waiting, errors, order, and the single future."""
+"""Tests send_array and send_arrow against a stand-in sender: waiting, errors, order, and the single future."""
 
 import asyncio
 import concurrent.futures

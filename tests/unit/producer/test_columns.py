@@ -1,4 +1,4 @@
-"""Tests of every array that `send_array` takes, read as rows, and of every wrong argument, with its message."""
+"""Tests every array that `send_array` takes, read as rows, and of every wrong argument, with its message."""
 
 import array
 import ctypes

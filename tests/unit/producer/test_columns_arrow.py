@@ -1,4 +1,4 @@
-"""Tests of Arrow data of any library as values, keys and headers, and of whole tables for `send_arrow`, as rows."""
+"""Tests Arrow data of any library as values, keys and headers, and of whole tables for `send_arrow`, as rows."""
 
 import gc
 

@@ -1,4 +1,4 @@
-"""Tests of uninitialised objects of our extension types: an error, never a crash of the process.
+"""Tests uninitialised objects of our extension types: an error, never a crash of the process.
 
 Python code gets such an object from `cls.__new__(cls)` (which `copy` and `pickle` call), and for KafkaProducer from a
 subclass whose `__init__` raises before it has called ours.

@@ -95,7 +95,7 @@ class Sender:
         self.engine._publish()
 
     def begin(self, names: Iterable[str], attach_id: int = 0) -> None:
-        """Want topics one after the other, each when the previous one is known."""
+        """Request topics one after the other, each when the previous one is known."""
         for name in names:
             self.engine.want_topic(attach_id, name)
             self.answer()

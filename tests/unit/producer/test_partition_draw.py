@@ -1,4 +1,4 @@
-"""Tests of the partition of records without a key: drawn by the snapshot's shares, for each full batch."""
+"""Tests the partition of records without a key: drawn by the snapshot's shares, for each full batch."""
 
 import struct
 import time
@@ -16,7 +16,7 @@ BATCHES = 400
 
 @pytest.fixture
 def sender(short_tmp):
-    """With one topic of four partitions."""
+    """Yield a stand-in sender with one topic of four partitions."""
     with StandIn(short_tmp / f"s{time.monotonic_ns()}", {"t": 4}, sticky={"t": 2}) as standin:
         yield standin
 

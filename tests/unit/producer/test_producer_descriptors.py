@@ -1,4 +1,4 @@
-"""Tests of a producer's descriptors: in a forked child, and in a program that closes or replaces them."""
+"""Tests a producer's descriptors: in a forked child, and in a program that closes or replaces them."""
 
 import asyncio
 import errno

@@ -1,4 +1,4 @@
-"""Tests of the end of a process that used a producer and did not close it, against a stand-in sender."""
+"""Tests the end of a process that used a producer and did not close it, against a stand-in sender."""
 
 import pytest
 from support.process import run_script

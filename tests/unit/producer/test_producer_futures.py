@@ -1,4 +1,4 @@
-"""Tests of callbacks, waiting for many futures, asyncio and fork, against a stand-in sender."""
+"""Tests callbacks, waiting for many futures, asyncio and fork, against a stand-in sender."""
 
 import asyncio
 import concurrent.futures

@@ -1,4 +1,4 @@
-"""Tests of exceptions while waiters are notified: from a signal handler, and from a lack of memory."""
+"""Tests exceptions while waiters are notified: from a signal handler, and from a lack of memory."""
 
 import struct
 

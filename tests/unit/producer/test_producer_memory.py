@@ -1,4 +1,4 @@
-"""Tests of buffer_memory (bounded, waited for in order, given back) and of the sender's end."""
+"""Tests buffer_memory (bounded, waited for in order, given back) and of the sender's end."""
 
 import logging
 import threading

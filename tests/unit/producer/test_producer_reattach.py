@@ -1,4 +1,4 @@
-"""Tests of a sender that dies with its supervisor: unsent batches move to the next one, and all waiters see it."""
+"""Tests a sender that dies with its supervisor: unsent batches move to the next one, and all waiters see it."""
 
 import asyncio
 import logging

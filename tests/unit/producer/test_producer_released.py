@@ -1,4 +1,4 @@
-"""Tests of a sender that ends and takes no more batches: send() waits for its end and goes on with the next one."""
+"""Tests a sender that ends and takes no more batches: send() waits for its end and goes on with the next one."""
 
 import asyncio
 import struct

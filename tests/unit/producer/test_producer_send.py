@@ -1,4 +1,4 @@
-"""Tests of send() against a stand-in sender: what arrives, byte for byte, and what is refused."""
+"""Tests send() against a stand-in sender: what arrives, byte for byte, and what is refused."""
 
 import pickle
 import re

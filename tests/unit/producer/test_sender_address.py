@@ -1,4 +1,4 @@
-"""Tests of a sender's address: computed with the producer, and again when what it depends on has changed."""
+"""Tests a sender's address: computed with the producer, and again when what it depends on has changed."""
 
 import json
 import os

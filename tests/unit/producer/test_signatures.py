@@ -1,4 +1,4 @@
-"""Tests of the public methods' arguments: the native ones, the stubs, and those that `unittest.mock` sees."""
+"""Tests the public methods' arguments: the native ones, the stubs, and those that `unittest.mock` sees."""
 
 import ast
 import asyncio

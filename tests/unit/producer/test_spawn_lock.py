@@ -1,4 +1,4 @@
-"""Tests of the right to start a sender: one process has it, and loses it when it stays silent."""
+"""Tests the right to start a sender: one process has it, and loses it when it stays silent."""
 
 import os
 import time

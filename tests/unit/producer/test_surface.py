@@ -1,4 +1,4 @@
-"""Tests of what tools and other libraries need from the public classes: signatures, mocks, asyncio, messages."""
+"""Tests what tools and other libraries need from the public classes: signatures, mocks, asyncio, messages."""
 
 import asyncio
 import concurrent.futures

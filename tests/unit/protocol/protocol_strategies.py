@@ -1,4 +1,4 @@
-"""Hypothesis strategies for the bodies of messages, made from the tables of fields."""
+"""Makes Hypothesis strategies for the bodies of messages from the tables of fields."""
 
 import uuid
 

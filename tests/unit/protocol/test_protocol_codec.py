@@ -1,4 +1,4 @@
-"""Tests of golden bytes and headers, and of what encoders and decoders refuse."""
+"""Tests golden bytes and headers, and of what encoders and decoders refuse."""
 
 import uuid
 

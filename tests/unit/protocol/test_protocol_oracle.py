@@ -1,4 +1,4 @@
-"""Tests of the tables against another implementation: kafka-python reads and writes the same bytes, both ways.
+"""Tests the tables against another implementation: kafka-python reads and writes the same bytes, both ways.
 
 Its classes are made from Kafka's own message definitions, so agreement with them is agreement with Kafka.
 """

@@ -1,4 +1,4 @@
-"""Tests of every message and version: encoded messages decode to the same, and cut or mangled bytes are refused."""
+"""Tests every message and version: encoded messages decode to the same, and cut or mangled bytes are refused."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings

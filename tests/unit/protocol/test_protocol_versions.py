@@ -1,4 +1,4 @@
-"""Tests of agreeing on versions: negotiation, and the ApiVersions exchange with its fallbacks."""
+"""Tests agreeing on versions: negotiation, and the ApiVersions exchange with its fallbacks."""
 
 import pytest
 from hypothesis import given

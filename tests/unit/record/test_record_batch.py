@@ -1,4 +1,4 @@
-"""Tests of RecordBatch v2: builder against twin byte for byte, the golden batch, what the strict decoder refuses."""
+"""Tests RecordBatch v2: builder against twin byte for byte, the golden batch, what the strict decoder refuses."""
 
 import gzip
 import struct

@@ -1,4 +1,4 @@
-"""Tests of the sender's check of a batch before it makes the CRC, against a slow reading of the same bytes."""
+"""Tests the sender's check of a batch before it makes the CRC, against a slow reading of the same bytes."""
 
 import pytest
 from hypothesis import given

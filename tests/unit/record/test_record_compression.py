@@ -1,4 +1,4 @@
-"""Tests of the codecs: other libraries and Kafka's own reader accept them; and of the settings for them."""
+"""Tests the codecs, which other libraries and Kafka's own reader accept, and the settings for them."""
 
 import gzip
 import random

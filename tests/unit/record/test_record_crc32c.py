@@ -1,4 +1,4 @@
-"""Tests of CRC-32C: published vectors, every implementation against the twin, continuation and combination."""
+"""Tests CRC-32C: published vectors, every implementation against the twin, continuation and combination."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Tests of merging and scanning records: equal to the twin, and never out of bounds, whatever the bytes are."""
+"""Tests merging and scanning records: equal to the twin, and never out of bounds, whatever the bytes are."""
 
 import ctypes
 import mmap
@@ -203,7 +203,7 @@ def test_neither_side_is_overrun_even_by_a_byte(source_memory, target_memory, ga
 
 
 def flip_for_ever(place, source):
-    """In a child process: damage each byte in turn and repair it, until the child is killed."""
+    """Damage each byte in turn and repair it, in a child process, until the child is killed."""
     while True:
         for at in range(len(source)):
             place[at] ^= 0x02

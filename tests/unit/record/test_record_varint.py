@@ -1,4 +1,4 @@
-"""Tests of varints: boundary tables, agreement with the twin, and a reader that takes only the one valid encoding."""
+"""Tests varints: boundary tables, agreement with the twin, and a reader that takes only the one valid encoding."""
 
 import pytest
 from hypothesis import given, settings

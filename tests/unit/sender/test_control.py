@@ -1,4 +1,4 @@
-"""Tests of the control plane around a fake engine: accepted peers, the cost of a bad peer, and its reports."""
+"""Tests the control plane around a fake engine: accepted peers, the cost of a bad peer, and its reports."""
 
 import array
 import errno
@@ -355,7 +355,7 @@ def test_front_end_that_reads_nothing_delays_no_other(make: Callable[..., Sender
 
 
 def is_hung_up(client: socket.socket) -> bool:
-    """Like hung_up(), without waiting."""
+    """Return the same as hung_up(), without waiting."""
     try:
         return hung_up(client)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Tests of when a sender ends: idle, drained, told to stop. The control plane runs around a fake engine."""
+"""Tests when a sender ends: idle, drained, told to stop. The control plane runs around a fake engine."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Tests of a connection that sends more than a correct one does: it has to wait, others do not."""
+"""Tests a connection that sends more than a correct one does: it has to wait, others do not."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests of the limits of the process that starts a sender, and of the sender's own."""
+"""Tests the limits of the process that starts a sender, and of the sender's own."""
 
 import pytest
 from support.process import run_script

@@ -1,4 +1,4 @@
-"""Tests of the ledger's file: bounded, kept for a day, written by a thread so that the sender never waits for it."""
+"""Tests the ledger's file: bounded, kept for a day, written by a thread so that the sender never waits for it."""
 
 import json
 import logging
@@ -131,7 +131,7 @@ def test_the_end_writes_what_is_left_and_the_next_sender_goes_on_with_it(
 
 @pytest.fixture
 def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """A file system that does not answer until the event is set."""
+    """Simulate a file system that does not answer until the event is set."""
     answer = threading.Event()
     write = failures.write
     monkeypatch.setattr(failures, "write", lambda path, data: answer.wait(60) and write(path, data))

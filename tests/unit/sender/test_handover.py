@@ -1,4 +1,4 @@
-"""Tests of what a sender hands to its supervisor, in which order, and of an unread queue; backoff; reaping."""
+"""Tests what a sender hands to its supervisor, and in which order; an unread queue; backoff; reaping."""
 
 import os
 import signal

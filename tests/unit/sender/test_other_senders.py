@@ -1,4 +1,4 @@
-"""Tests of more than three senders for one cluster: they count if they live, and the differing settings are named."""
+"""Tests more than three senders for one cluster: they count if they live, and the differing settings are named."""
 
 import os
 from pathlib import Path

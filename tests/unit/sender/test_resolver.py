@@ -1,4 +1,4 @@
-"""Tests of name look-ups in the helper process: one that hangs delays no other, and nothing is left behind."""
+"""Tests name look-ups in the helper process: one that hangs delays no other, and nothing is left behind."""
 
 import os
 import select
@@ -17,7 +17,7 @@ FOUND = [(socket.AF_INET, ("192.0.2.1", 9092)), (socket.AF_INET6, ("2001:db8::1"
 
 
 def getaddrinfo(host: str, port: int, **_: object) -> list[tuple]:
-    """Replaces the system's look-up."""
+    """Replace the system's look-up."""
     if host.startswith("hangs"):
         time.sleep(1000)
     if host == "unknown":

@@ -1,4 +1,4 @@
-"""Tests of a wall clock that is set, in the control plane: no timer depends on it."""
+"""Tests a wall clock that is set, in the control plane: no timer depends on it."""
 
 import contextlib
 import time

@@ -1,4 +1,4 @@
-"""Tests of the chunk pool against a model, of regions and what they refuse, of the snapshot and the fork token."""
+"""Tests the chunk pool against a model, of regions and what they refuse, of the snapshot and the fork token."""
 
 import fcntl
 import os
@@ -51,7 +51,7 @@ class PoolMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.held)
     @rule()
     def whole_again(self) -> None:
-        """With nothing held, every block can be allocated whole."""
+        """Check that every block can be allocated whole if nothing is held."""
         taken = [self.pool.allocate(2) for _ in range(UNITS // 16)]
         assert sorted(taken) == [(16 * block, 65536) for block in range(UNITS // 16)]
         assert self.pool.allocate(0) is None

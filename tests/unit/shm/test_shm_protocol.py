@@ -1,4 +1,4 @@
-"""Tests of the slot word and the rings, used from two processes."""
+"""Tests the slot word and the rings, used from two processes."""
 
 import contextlib
 import os

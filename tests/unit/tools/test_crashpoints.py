@@ -1,4 +1,4 @@
-"""Tests of crash points: the list comes from the source; a debug build acts on one, a release build has none."""
+"""Tests crash points: the list comes from the source; a debug build acts on one, a release build has none."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""Tests of the check that runs after every test: it finds leftovers and accepts what is allowed."""
+"""Tests the check that runs after every test: it finds leftovers and accepts what is allowed."""
 
 import os
 import socket
