@@ -1,1 +1,1 @@
-"""The front-end: the code that runs in the process of an application."""
+"""Implements the front-end: the code that runs in the process of an application."""

@@ -1,4 +1,4 @@
-"""The public class KafkaProducer, see producer.pyx."""
+"""Declares the public class KafkaProducer, see producer.pyx."""
 
 from libc.stdint cimport int32_t, uint8_t
 

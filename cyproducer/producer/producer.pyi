@@ -1,4 +1,4 @@
-"""Type annotations of the compiled class KafkaProducer."""
+"""Declares the types of the compiled class KafkaProducer."""
 
 import os
 from collections.abc import Callable, Coroutine, Iterable, Sequence

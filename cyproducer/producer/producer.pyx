@@ -1,16 +1,12 @@
-"""KafkaProducer, the public API.
+"""Implements KafkaProducer, the public API.
 
 send() has two paths. The fast path takes plain bytes, ints and headers with ASCII names for a known topic and appends
 the record to an open batch; it calls no Python code before the record is committed. The slow path prepares the record
 first, then tries to append it until it succeeds, and waits in between for what was missing.
 """
 
-import atexit
 import logging
-import os
-import sys
 import time
-import weakref
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -40,19 +36,13 @@ from cyproducer.producer.attach.connect import SlowSenderError
 from cyproducer.producer.attach.sender_address import Address
 from cyproducer.producer.attach.supported import check_platform
 from cyproducer.producer.results.waiter import Waiter
-from cyproducer.producer.waiting import reattach
+from cyproducer.producer.waiting import exit_flush, reattach
 from cyproducer.producer.waiting.poll import deadline_after, wait_batches, wait_until
 from cyproducer.producer.waiting.retry import BlockingRetry, BlockingWaiter, run_blocking, wait_metadata
 
 cdef double ATTACH_S = 10           # longer than starting a sender and attaching to it takes
-cdef double REATTACH_S = 5          # at exit: the time to find another sender for unsent batches
 
 _log = logging.getLogger("cyproducer")
-_attached = weakref.WeakSet()
-_flushed_process = _finalized_process = None    # PIDs: flushed at exit; registered with multiprocessing's finalizers
-_flushed_s = 0.0    # seconds that the flush at exit has waited so far
-_reported = set()   # (producer, batches, records) that were logged as left at exit
-_LAST = -100        # priority among multiprocessing's finalizers: others that run before may still send
 _parent_sessions = []   # the parent's sessions, kept in a forked child: freeing them would write to its memory
 
 
@@ -94,7 +84,7 @@ cdef class KafkaProducer:
         """send($self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, on_delivery=None)
 --
 
-        Queues a record for sending and returns its future, without waiting for the broker.
+        Queue a record for sending and return its future, without waiting for the broker.
 
         topic         str
         value, key    bytes, bytearray, contiguous memoryview, None (Kafka's null; serializers do not see it), or
@@ -104,7 +94,7 @@ cdef class KafkaProducer:
         timestamp_ms  int, ms since 1970; default: now, at most 4 ms old
         on_delivery   called once, as on_delivery(error or None, RecordMetadata), on the callback thread
 
-        Blocks up to max_block_ms for the sender, metadata or memory. If it raises, the record was not queued. Raises
+        Block up to max_block_ms for the sender, metadata or memory. If it raises, the record was not queued. Raise
         TypeError, ValueError, InvalidTopicError, TopicAuthorizationFailedError, SerializationError,
         RecordTooLargeError, KafkaTimeoutError, BufferExhaustedError, SenderUnavailableError, ProducerClosedError.
         """
@@ -177,7 +167,7 @@ cdef class KafkaProducer:
     def send_async(
         self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, on_delivery=None
     ):
-        """Does what `send()` does, for asyncio: `future = await producer.send_async(...)` never blocks the event loop.
+        """Do what `send()` does, for asyncio: `future = await producer.send_async(...)` never blocks the event loop.
 
         While it waits for the sender, metadata or memory, the loop runs. `await future` gives the RecordMetadata.
         """
@@ -190,7 +180,7 @@ cdef class KafkaProducer:
         return aio.send(self, record, self.max_block_s)
 
     def send_array(self, topic, values, keys=None, partition=None, timestamps_ms=None, headers=None):
-        """Sends the rows of arrays, in order. Returns one future for all rows; its result is an `ArrayMetadata`.
+        """Send the rows of arrays, in order. Return one future for all rows; its result is an `ArrayMetadata`.
 
         values, keys   a 1-D array of a fixed-width dtype (all bytes of an element as they are in memory: `S` with
                        its padding), a 2-D array of uint8 (one row is one record), a (data, offsets) pair, a list
@@ -202,9 +192,9 @@ cdef class KafkaProducer:
         headers        a list of (str, bytes or None) for all rows, a list of such lists, or Arrow's
                        list<struct<key: string, value: binary>>
 
-        Checks all arguments, sizes and partitions before it queues the first row. Blocks, each time up to
+        Check all arguments, sizes and partitions before the first row is queued. Block, each time up to
         max_block_ms, for the sender, metadata or memory. If that raises, or a signal handler does, the rows queued
-        before are still delivered: the error says how many, and its `queued` is their future. Raises the same errors
+        before are still delivered: the error says how many, and its `queued` is their future. Raise the same errors
         as `send()`.
         """
         from cyproducer.producer.bulk import encoder  # not loaded by programs that only call send()
@@ -213,7 +203,7 @@ cdef class KafkaProducer:
         return encoder.send_array(self, topic, values, keys, partition, timestamps_ms, headers)
 
     def send_arrow(self, table, topic=None):
-        """Sends the rows of an Arrow table, record batch or stream (pyarrow is not needed), like `send_array`.
+        """Send the rows of an Arrow table, record batch or stream (pyarrow is not needed), like `send_array`.
 
         Columns are found by name: `value` (binary or string) is required. Optional are `key` (binary or string),
         `headers` (list<struct<key: string, value: binary>>), `partition` (integer), `timestamp` (a timestamp of any
@@ -226,7 +216,7 @@ cdef class KafkaProducer:
         return encoder.send_arrow(self, table, topic)
 
     cdef object serialize(self, object serializer, object topic, object headers, object data, str what):
-        """Returns the serialized data. Null stays null: no key, or a value that deletes in a compacted topic."""
+        """Return the serialized data. Null stays null: no key, or a value that deletes in a compacted topic."""
         if serializer is None or data is None:
             return data
         try:
@@ -337,6 +327,10 @@ cdef class KafkaProducer:
         return self.attempt(record, waiter, &missing), missing
 
     @property
+    def _is_closed(self):
+        return self.closed
+
+    @property
     def _session(self):
         return self.current()
 
@@ -349,9 +343,9 @@ cdef class KafkaProducer:
         self.attached(deadline)
 
     cdef Session current(self):
-        """Returns the latest session; in a forked child at first a new one without a sender.
+        """Return the latest session; in a forked child at first a new one without a sender.
 
-        Raises KafkaConfigurationError if a subclass did not call `KafkaProducer.__init__` or caught its exception.
+        Raise KafkaConfigurationError if a subclass did not call `KafkaProducer.__init__` or caught its exception.
         """
         if self.session is None:
             raise errors.KafkaConfigurationError(
@@ -363,12 +357,11 @@ cdef class KafkaProducer:
         elif self.session.successor is not None:
             self.session = self.session.latest
             if not self.closed:
-                _attached.add(self)
-                _flush_in_children()
+                exit_flush.register(self)
         return self.session
 
     cpdef Session attached(self, object deadline):
-        """Returns an attached session. One thread attaches, other threads wait for it, up to `deadline`."""
+        """Return an attached session. One thread attaches, other threads wait for it, up to `deadline`."""
         cdef Session session
         while True:
             if self.closed:
@@ -379,7 +372,7 @@ cdef class KafkaProducer:
             self._connect(session, deadline)
 
     def _connect(self, Session ended, deadline):
-        """Makes the successor of the session `ended`. Raises SenderUnavailableError."""
+        """Make the successor of the session `ended`. Raise SenderUnavailableError."""
         try:
             reattach.succeed(ended, self.settings, deadline, lambda: not self.closed, self.address)
         except errors.SenderUnavailableError as error:
@@ -393,9 +386,9 @@ cdef class KafkaProducer:
     # ---------------------------------------------------------------- the rest of the interface
 
     def flush(self, timeout=None):
-        """Seals all open batches and waits until all records that were sent before have their outcome.
+        """Seal all open batches and wait until all records that were sent before have their outcome.
 
-        Their callbacks have run then, unless flush() is called from a callback. Raises KafkaTimeoutError after
+        Their callbacks have run then, unless flush() is called from a callback. Raise KafkaTimeoutError after
         `timeout` seconds; the sender still delivers the records.
         """
         if self.closed:
@@ -408,7 +401,7 @@ cdef class KafkaProducer:
             )
 
     def _finish(self, deadline):
-        """Does the work of flush(). Returns False if `deadline` comes first."""
+        """Do the work of flush(). Return False if `deadline` comes first."""
         cdef Session session = self.current()
         session.look()
         while True:
@@ -432,7 +425,7 @@ cdef class KafkaProducer:
         return wait_until([], waiter, lambda: waiter.wanted <= 0 or session.foreign, deadline)
 
     def close(self, timeout=None):
-        """Flushes and detaches from the sender. A second call does nothing.
+        """Flush and detach from the sender. A second call does nothing.
 
         Records without an outcome after `timeout` seconds get OutcomeUnknownError: the sender continues to deliver
         them, but this process does not learn the result. Unsent records whose sender is gone, and for which no other
@@ -468,7 +461,7 @@ cdef class KafkaProducer:
             self.current().orphan()
 
     def partitions_for(self, topic):
-        """Returns the set of the topic's partition numbers. Blocks up to max_block_ms; raises the errors of send()."""
+        """Return the set of the topic's partition numbers. Block up to max_block_ms. Raise the errors of send()."""
         check_name(topic)
         deadline = time.monotonic() + self.max_block_s
         while True:
@@ -479,7 +472,7 @@ cdef class KafkaProducer:
             run_blocking(wait_metadata(session, BlockingWaiter(), topic, 0, deadline))
 
     def bootstrap_connected(self):
-        """Returns whether the sender has reached the cluster; False if no sender is attached. Does not wait."""
+        """Return, without waiting, whether the sender has reached the cluster; False if no sender is attached."""
         cdef Session session = self.current()
         if session.sentinel[0] != session.token:
             return False
@@ -487,12 +480,12 @@ cdef class KafkaProducer:
         return session.brokers > 0
 
     def metrics(self):
-        """Returns {group: {name: float}} of this process, not of the sender. Names are Java's where those exist."""
+        """Return {group: {name: float}} of this process, not of the sender. Names are Java's where those exist."""
         cdef Session session = self.current()
         session.look()
         total = float(self.settings.buffer_memory)
         alive = session.sentinel[0] == session.token
-        # asyncio: of the waiters for one topic only the first is in the queue for memory
+        # asyncio: of the waiters for one topic, only the first is in the queue for memory
         behind = [len(line) - 1 for line in list(self.lines.values()) if line and line[0] in session.memory_queue]
         return {
             "producer-metrics": {
@@ -537,65 +530,11 @@ cdef int _describe(Future future, Batch batch, uint32_t index, Prepared record) 
 
 
 def _restore(cls, settings):
-    """Returns a producer with pickled settings. It is not attached."""
+    """Return a producer with pickled settings. It is not attached."""
     cdef KafkaProducer producer = cls.__new__(cls)
     check_platform()
     producer.configure(settings)
     return producer
 
 
-def _flush_at_exit():
-    """Flushes all producers when the process exits; waits up to exit_flush_timeout_ms for their outcomes.
-
-    First it finds another sender for unsent batches: they would be lost with this process. A child that multiprocessing
-    has spawned calls this twice, because atexit functions that run in between may send.
-    """
-    global _flushed_process, _flushed_s
-    if _flushed_process != os.getpid():
-        _flushed_process, _flushed_s = os.getpid(), 0.0
-        _reported.clear()
-    began = time.monotonic()
-    try:
-        _flush_all(began - _flushed_s)
-    finally:
-        _flushed_s += time.monotonic() - began
-
-
-def _flush_all(started):
-    cdef KafkaProducer producer
-    cdef Session session
-    for producer in list(_attached):
-        if not producer.closed:
-            session = producer.current()
-            session.look()
-            session.latest.seal_all()
-    reattach.settle_all(started + REATTACH_S)
-    for producer in list(_attached):
-        if producer.closed:
-            continue
-        timeout = producer.settings.exit_flush_timeout_ms
-        if timeout > 0 and not producer._finish(started + timeout / 1000):
-            batches, records = producer.current().outstanding()
-            if (id(producer), batches, records) in _reported:
-                continue
-            _reported.add((id(producer), batches, records))
-            _log.warning(
-                "%d records in %d batches have no outcome after exit_flush_timeout_ms=%d; %s",
-                records, batches, timeout,
-                "they are lost if the container ends with this process (PID 1)"
-                if os.getpid() == 1 else "the sender continues to deliver them",
-            )
-
-
-def _flush_in_children():
-    """Registers the flush with multiprocessing: its forked children run its finalizers, but not atexit, at exit."""
-    global _finalized_process
-    process, util = sys.modules.get("multiprocessing.process"), sys.modules.get("multiprocessing.util")
-    if process is None or util is None or process.parent_process() is None or _finalized_process == os.getpid():
-        return
-    _finalized_process = os.getpid()
-    util.Finalize(None, _flush_at_exit, exitpriority=_LAST)
-
-
 patchable(KafkaProducer)
-atexit.register(_flush_at_exit)

@@ -1,4 +1,4 @@
-"""Type annotations of the compiled module builder."""
+"""Declares the types of the compiled module builder."""
 
 from collections.abc import Iterable
 from typing import Self

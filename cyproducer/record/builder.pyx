@@ -75,8 +75,8 @@ cdef class RecordBatchBuilder:
     def append(self, timestamp_ms, bytes key, bytes value, headers=()):
         """Append a record and return its index in the batch.
 
-        `headers` is an iterable of (str or UTF-8 bytes, bytes or None). Raises BufferError if the memory is full,
-        OverflowError if the timestamp's delta to the first record's timestamp is outside int64. The batch is then
+        `headers` is an iterable of (str or UTF-8 bytes, bytes or None). Raise BufferError if the memory is full,
+        OverflowError if the timestamp's delta to the first record's timestamp is outside int64. The batch then stays
         unchanged.
         """
         cdef list keys = []
@@ -211,7 +211,7 @@ def encode_uvarint(uint32_t v):
 
 
 def decode_varint(const uint8_t[::1] data):
-    """Return (int32, bytes read) of the varint at the start of `data`, or None where the reader returns NULL."""
+    """Return (int32, bytes read) of the varint at the start of `data`, or None if the reader returns NULL."""
     cdef int32_t v = 0
     cdef const uint8_t *start = &data[0] if data.shape[0] else NULL
     cdef const uint8_t *at = get_varint(start, start + data.shape[0], &v)

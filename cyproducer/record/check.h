@@ -1,8 +1,9 @@
 /* Checks whether bytes are exactly `count` records of a RecordBatch v2.
  *
- * Another process owns the bytes and may change them at any instant: each byte is read once (volatile), and no length
- * is used beyond `end`. The checks are those on which Kafka's consumers rely and which brokers do not make, above all
- * offset deltas: shortest varints, attributes 0, deltas that rise by one, lengths that add up. */
+ * Another process owns the bytes and may change them at any instant: each load is volatile, a result depends on one
+ * reading of each byte, and no length is used beyond `end`. Kafka's consumers rely on these checks, and brokers do not
+ * make them, above all that of the offset deltas. The checks: shortest varints, attributes 0, offset deltas that rise
+ * by one, lengths that add up. */
 #ifndef CYPRODUCER_RECORD_CHECK_H
 #define CYPRODUCER_RECORD_CHECK_H
 
@@ -12,8 +13,8 @@
 
 #define CYP_BYTE(place) (*(const volatile uint8_t *)(place))
 
-/* Reads an unsigned LEB128 of at most `bits` in its shortest form. Returns the byte behind it; NULL if it is invalid.
- * */
+/* Read an unsigned LEB128 of at most `bits` in its shortest form. Return the byte behind it; NULL if
+ * it is invalid. */
 static inline const uint8_t *cyp_check_long_varint(const uint8_t *at, const uint8_t *end, int bits, uint64_t *value) {
     uint64_t found = 0;
     for (int shift = 0; shift < bits && at < end; shift += 7) {
@@ -44,7 +45,7 @@ static inline const uint8_t *cyp_check_varint(const uint8_t *at, const uint8_t *
     return cyp_check_long_varint(at, end, bits, value);
 }
 
-/* Steps over a length and that many bytes; `null`: length -1 is allowed. Returns NULL if it is invalid or too long. */
+/* Skip a length and that many bytes; `null`: length -1 is allowed. Return NULL if it is invalid or too long. */
 static inline const uint8_t *cyp_check_field(const uint8_t *at, const uint8_t *end, bool null) {
     uint64_t raw;
     at = cyp_check_varint(at, end, 32, &raw);
@@ -53,7 +54,7 @@ static inline const uint8_t *cyp_check_field(const uint8_t *at, const uint8_t *e
     return raw >> 1 > (uint64_t)(end - at) ? NULL : at + (raw >> 1);
 }
 
-/* Returns whether headers fill [at, end) exactly. */
+/* Return whether headers fill [at, end) exactly. */
 static inline bool cyp_check_headers(const uint8_t *at, const uint8_t *end) {
     uint64_t count;
     at = cyp_check_varint(at, end, 32, &count);
@@ -66,7 +67,7 @@ static inline bool cyp_check_headers(const uint8_t *at, const uint8_t *end) {
     return at == end;
 }
 
-/* Checks one record at `at` with this offset delta. Returns the byte behind it, or NULL. */
+/* Check one record at `at` with this offset delta. Return the byte behind it, or NULL. */
 static inline const uint8_t *cyp_check_record(const uint8_t *at, const uint8_t *end, uint64_t delta) {
     uint64_t raw;
     at = cyp_check_varint(at, end, 32, &raw);
@@ -81,13 +82,13 @@ static inline const uint8_t *cyp_check_record(const uint8_t *at, const uint8_t *
     return at != NULL && cyp_check_headers(at, behind) ? behind : NULL;
 }
 
-/* Returns eight bytes in one load. The first byte is the lowest: cyproducer supports little-endian machines only. */
+/* Return eight bytes in one load. The first byte is the lowest: cyproducer supports little-endian machines only. */
 static inline uint64_t cyp_check_load(const uint8_t *at) {
     typedef struct { uint64_t value; } __attribute__((packed, may_alias)) unaligned;
     return ((const volatile unaligned *)at)->value;
 }
 
-/* Reads a varint of one or two bytes from the low end of `bits`. Returns its length, or 0 for any other varint. */
+/* Read a varint of one or two bytes from the low end of `bits`. Return its length, or 0 for any other varint. */
 static inline unsigned cyp_check_short(uint64_t bits, uint64_t *value) {
     if (!(bits & 0x80)) {
         *value = bits & 0x7f;
@@ -97,8 +98,8 @@ static inline unsigned cyp_check_short(uint64_t bits, uint64_t *value) {
     return bits & 0x8000 || !(bits & 0x7f00) ? 0 : 2;
 }
 
-/* Checks a common record, without headers and with varints of one or two bytes, with two or three loads of eight bytes.
- * Returns the byte behind it; NULL if it is another kind of record or none. 24 bytes from `at` must be readable. */
+/* Check a common record, without headers and with varints of one or two bytes, with two or three loads of eight bytes.
+ * Return the byte behind it; NULL if it is another kind of record or no record. 24 bytes from `at` must be readable. */
 static inline const uint8_t *cyp_check_usual(const uint8_t *at, const uint8_t *end, uint64_t delta) {
     uint64_t bits = cyp_check_load(at), length, value;
     unsigned width = cyp_check_short(bits, &length), more;
@@ -129,10 +130,10 @@ static inline const uint8_t *cyp_check_usual(const uint8_t *at, const uint8_t *e
     return more == 0 || value & 1 || at + 1 != behind || CYP_BYTE(at) != 0 ? NULL : behind;
 }
 
-/* About the bytes that are checked while a cache line arrives from another core. */
+/* About as many bytes as are checked while a cache line arrives from another core. */
 #define CYP_CHECK_AHEAD_BYTES 2048
 
-/* Returns whether the `n` bytes are exactly `count` records whose offset deltas are `first`, `first` + 1 and so on. */
+/* Return whether the `n` bytes are exactly `count` records whose offset deltas are `first`, `first` + 1 and so on. */
 static inline bool cyp_check_records(const uint8_t *at, size_t n, uint32_t count, uint32_t first) {
     const uint8_t *const end = at + n;
     const uint8_t *behind;

@@ -1,4 +1,4 @@
-"""Cython's view of check.h."""
+"""Declares the check of records in check.h for Cython."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 

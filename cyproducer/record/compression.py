@@ -31,9 +31,9 @@ Compress = Callable[[Any], Any]
 
 
 def compressor(codec: str, level: int | None = None) -> Compress:
-    """Returns the function that compresses the records of a batch, from contiguous bytes to a buffer.
+    """Return the function that compresses the records of a batch, from contiguous bytes to a buffer.
 
-    `level` is within config.COMPRESSION_LEVELS. Raises ValueError for another codec, ImportError if
+    `level` is within config.COMPRESSION_LEVELS. Raise ValueError for another codec, ImportError if
     cramjam is not installed.
     """
     import cramjam
@@ -64,7 +64,7 @@ def _snappy(raw: Compress, data: memoryview) -> bytes:
 
 
 def _only_block(frame: Any) -> Any:
-    """Returns the block of a frame of up to 64 KiB: cramjam's blocks have no levels, and Java refuses its frames."""
+    """Return the block of a frame of up to 64 KiB: cramjam's blocks have no levels, and Java refuses its frames."""
     size = struct.unpack_from("<I", frame, len(_LZ4_HEADER))[0]
     at = len(_LZ4_HEADER) + 4
     return memoryview(frame)[at : at + (size & ~_LZ4_STORED)]

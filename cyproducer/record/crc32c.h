@@ -1,9 +1,10 @@
-/* CRC-32C (Castagnoli, reflected 0x82F63B78): one implementation is chosen once, at import of crc32c.pyx.
+/* Computes CRC-32C (Castagnoli, reflected 0x82F63B78). One implementation is chosen, at import of crc32c.pyx.
  *
  * Every implementation takes and returns the raw register (not inverted); cyp_crc32c inverts it before and after.
  * Let P be the polynomial, and let a register be a polynomial in bit-reversed order. The carry-less product of two
  * registers, fed to the 64-bit CRC instruction from register 0, is a * b * x^33 mod P. So a register is multiplied
- * by x^e with the constant x^(e - 33) mod P. The interleaved streams are joined and checksums are combined that way.
+ * by x^e with the constant x^(e - 33) mod P. The interleaved streams are joined, and checksums are
+ * combined, in this way.
  */
 #ifndef CYPRODUCER_RECORD_CRC32C_H
 #define CYPRODUCER_RECORD_CRC32C_H
@@ -188,7 +189,7 @@ static int cyp_crc32c_supported(int kind) {
     }
 }
 
-/* Switch to an implementation. Returns 0, or -1 if this machine does not support it. Do not call this while another
+/* Switch to an implementation. Return 0, or -1 if this machine does not support it. Do not call this while another
  * thread computes a checksum. */
 static int cyp_crc32c_use(int kind) {
     if (!cyp_crc32c_supported(kind))
@@ -213,7 +214,7 @@ static int cyp_crc32c_use(int kind) {
     return 0;
 }
 
-/* Fill the tables and choose the fastest implementation. Called once, before any other function here. */
+/* Fill the tables and choose the fastest implementation. Call this once, before any other function here. */
 static void cyp_crc32c_init(void) {
     for (uint32_t byte = 0; byte < 256; byte++) {
         uint32_t crc = byte;
@@ -246,12 +247,12 @@ static void cyp_crc32c_init(void) {
 
 /* ---- what callers use --------------------------------------------------------------------------- */
 
-/* Returns the checksum of the bytes that `crc` covers followed by n bytes; crc is a finished value, 0 at the start. */
+/* Return the checksum of the bytes that `crc` covers followed by n bytes; crc is a finished value, 0 at the start. */
 static uint32_t cyp_crc32c(uint32_t crc, const void *data, size_t n) {
     return ~cyp_crc32c_chosen(~crc, (const uint8_t *)data, n);
 }
 
-/* Returns the checksum of A followed by B, from crc(A), crc(B) and the length of B in bytes. The inversions cancel. */
+/* Return the checksum of A followed by B, from crc(A), crc(B) and the length of B in bytes. The inversions cancel. */
 static uint32_t cyp_crc32c_combine(uint32_t crc1, uint32_t crc2, uint64_t len2) {
 #if defined(__x86_64__)
     if (cyp_crc32c_kind == CYP_CRC32C_PCLMUL)

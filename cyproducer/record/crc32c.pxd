@@ -1,4 +1,4 @@
-"""CRC-32C (Castagnoli) for other extensions: checksum and combination, in the fastest form of this machine."""
+"""Declares CRC-32C (Castagnoli) for other extensions: checksum and combination, in this machine's fastest form."""
 
 from libc.stdint cimport uint32_t, uint64_t
 

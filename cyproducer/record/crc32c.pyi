@@ -1,4 +1,4 @@
-"""Type annotations of the compiled module crc32c."""
+"""Declares the types of the compiled module crc32c."""
 
 from typing_extensions import Buffer
 

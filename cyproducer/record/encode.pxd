@@ -41,7 +41,7 @@ cdef enum:
 
 cdef extern from *:
     """
-    /* Fetches a cache line that will be written from the core that has it. A hint; harmless if the CPU ignores it. */
+    /* Fetch a cache line that will be written, from the core that has it. A hint; harmless if the CPU ignores it. */
     static inline void cyp_prefetch_write(const void *at) {
     #ifdef __x86_64__
         __asm__ volatile("prefetchw %0" : : "m"(*(const char *)at));
@@ -69,7 +69,7 @@ cdef inline void fetch_ahead(const uint8_t *at, const uint8_t *end, Py_ssize_t s
 
 
 cdef inline uint8_t* put_bytes(uint8_t *at, const uint8_t *data, Py_ssize_t n) noexcept nogil:
-    """Copy `n` >= 0 bytes; returns the byte behind them.
+    """Copy `n` >= 0 bytes. Return the byte behind them.
 
     Up to 16 bytes are copied without a call, as two loads that may overlap: most keys are that short.
     """
@@ -118,7 +118,10 @@ cdef inline Py_ssize_t record_body_size(
     const HeaderView *headers,
     int header_count,
 ) noexcept nogil:
-    """Return the value of the record's length field: the exact number of bytes after it. No header: not read."""
+    """Return the value of the record's length field: the exact number of bytes after it.
+
+    `headers` is not read if there are none.
+    """
     return (
         1
         + size_of_varlong(timestamp_delta)
@@ -199,7 +202,7 @@ cdef inline uint8_t* put_record_plain(
     const uint8_t *value,
     Py_ssize_t value_length,
 ) noexcept nogil:
-    """Write a record without headers; returns the byte behind it. Bulk loops use this form."""
+    """Write a record without headers. Return the byte behind it. Bulk loops use this form."""
     at = put_record_front(
         at,
         record_body_size(timestamp_delta, offset_delta, key_length, value_length, NULL, 0),
@@ -221,7 +224,7 @@ cdef inline Py_ssize_t put_equal_records(
 ) noexcept nogil:
     """Write up to `count` records without key and headers: as many as fit before `end`.
 
-    They have one timestamp; their values are `stride` apart and have one length >= 0. Returns how many were written;
+    They have one timestamp; their values are `stride` apart and have one length >= 0. Return how many were written;
     `at` is then the byte behind them.
     """
     cdef uint8_t front[32]   # 3 to 16 bytes: length, attributes, timestamp delta: equal for records of equal size
@@ -256,7 +259,7 @@ cdef inline Py_ssize_t put_equal_records(
 cdef inline uint8_t* put_record(
     uint8_t *at, int64_t timestamp_delta, int32_t offset_delta, const RecordView *record
 ) noexcept nogil:
-    """Write a record; returns the byte behind it. Exactly `record_size` bytes are written."""
+    """Write a record. Return the byte behind it. Exactly `record_size` bytes are written."""
     cdef int i
     if record.header_count == 0:
         return put_record_plain(

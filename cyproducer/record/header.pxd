@@ -1,4 +1,4 @@
-"""The 61-byte header of a RecordBatch v2, big-endian, as a producer fills it."""
+"""Writes the 61-byte header of a RecordBatch v2, big-endian, as a producer fills it."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -71,8 +71,8 @@ cdef inline void put_batch_header(
 ) noexcept nogil:
     """Fill all 61 bytes; the CRC is 0 until `put_crc`.
 
-    `records_bytes` is the size of the records on the wire (compressed if `attributes` names a codec). Timestamps are in
-    ms. Without idempotence, producer id, epoch and sequence are -1.
+    `records_bytes` is the size of the records in the request (compressed if `attributes` names a codec). Timestamps are
+    in ms. Without idempotence, producer id, epoch and sequence are -1.
     """
     put_be64(at61 + BASE_OFFSET_AT, 0)
     put_be32(at61 + BATCH_LENGTH_AT, BATCH_LENGTH_BASE + records_bytes)

@@ -1,4 +1,4 @@
-"""Validates and re-encodes the records of a batch that another process wrote."""
+"""Declares the functions that validate and re-encode the records of a batch that another process wrote."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 

@@ -1,4 +1,4 @@
-"""Type annotations of the compiled module merge."""
+"""Declares the types of the compiled module merge."""
 
 from typing_extensions import Buffer
 

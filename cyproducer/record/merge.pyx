@@ -36,7 +36,7 @@ cdef struct Front:
 
 
 cdef inline int read_front(const uint8_t *at, const uint8_t *end, Front *front) noexcept nogil:
-    """Read a record's length, attributes and deltas, each byte once; 0 or a RECORDS_ code."""
+    """Read a record's length, attributes and deltas, each byte once. Return 0 or a RECORDS_ code."""
     cdef int32_t length = 0
     at = get_varint(at, end, &length)
     if at == NULL:
@@ -56,7 +56,10 @@ cdef inline int read_front(const uint8_t *at, const uint8_t *end, Front *front) 
 cdef inline const uint8_t* skip_field(
     const uint8_t *at, const uint8_t *end, int32_t shortest, int *error
 ) noexcept nogil:
-    """Step over a length and its bytes; `shortest` is -1 where null is allowed, else 0. NULL sets `error`."""
+    """Skip a length and its bytes. Set `error` and return NULL if they are invalid.
+
+    `shortest` is -1 where null is allowed, else 0.
+    """
     cdef int32_t length = 0
     at = get_varint(at, end, &length)
     if at == NULL:
@@ -69,7 +72,7 @@ cdef inline const uint8_t* skip_field(
 
 
 cdef int check_headers(const uint8_t *at, const uint8_t *end, int32_t count) noexcept nogil:
-    """Check that `count` headers fill [at, end) exactly; 0 or a RECORDS_ code."""
+    """Check that `count` headers fill [at, end) exactly. Return 0 or a RECORDS_ code."""
     cdef int error = 0
     if count < 0:
         return RECORDS_BAD_LENGTH
@@ -85,7 +88,7 @@ cdef int check_headers(const uint8_t *at, const uint8_t *end, int32_t count) noe
 
 
 cdef inline int check_tail(const uint8_t *at, const uint8_t *end) noexcept nogil:
-    """Check that key, value and headers fill [at, end) exactly; 0 or a RECORDS_ code."""
+    """Check that key, value and headers fill [at, end) exactly. Return 0 or a RECORDS_ code."""
     cdef int32_t headers = 0
     cdef int error = 0
     at = skip_field(at, end, -1, &error)
@@ -116,8 +119,8 @@ cdef int64_t merge_records(
 
     Record i gets its timestamp delta + `timestamp_shift` (source base - target base, ms) and the offset delta
     `first_offset_delta` + i. The source's own offset deltas must be consecutive; in a later chunk of a chain they do
-    not start at 0. Returns the number of bytes written and sets `max_timestamp_delta` to the largest shifted delta. On
-    failure it returns a negative RECORDS_ code; then the target's content is undefined (but nothing is written beyond
+    not start at 0. Return the number of bytes written and set `max_timestamp_delta` to the largest shifted delta. On
+    failure return a negative RECORDS_ code; then the target's content is undefined (but nothing is written beyond
     `capacity`) and `max_timestamp_delta` is unchanged.
     """
     cdef const uint8_t *end = source + n
@@ -174,7 +177,7 @@ cdef int scan_records(
 ) noexcept nogil:
     """Check `count` records in `n` bytes as `merge_records` does, without writing anything.
 
-    Returns 0 and sets `max_timestamp_delta`, or returns a negative RECORDS_ code. The owner may change the memory
+    Return 0 and set `max_timestamp_delta`, or return a negative RECORDS_ code. The owner may change the memory
     afterwards: the result is valid only for the bytes that were read.
     """
     cdef const uint8_t *end = source + n
@@ -229,7 +232,7 @@ cdef const char* records_error(int64_t code) noexcept nogil:
 def merge(source, int32_t count, int64_t timestamp_shift, int32_t first_offset_delta, target):
     """Call `merge_records` with the bytes `source` and the writable buffer `target`.
 
-    Returns (bytes written, largest shifted timestamp delta in ms). Raises ValueError with the reason.
+    Return (bytes written, largest shifted timestamp delta in ms). Raise ValueError with the reason.
     """
     cdef const uint8_t[::1] read = memoryview(source).cast("B")
     cdef uint8_t[::1] write = memoryview(target).cast("B")
@@ -256,7 +259,7 @@ def check(source, uint32_t count, uint32_t first):
 
 
 def scan(source, int32_t count):
-    """Call `scan_records` and return the largest timestamp delta in ms. Raises ValueError with the reason."""
+    """Call `scan_records` and return the largest timestamp delta in ms. Raise ValueError with the reason."""
     cdef const uint8_t[::1] read = memoryview(source).cast("B")
     cdef uint8_t nothing = 0
     cdef int64_t latest = 0

@@ -1,7 +1,8 @@
-"""RecordBatch v2 in plain Python: the reference implementation for tests of the compiled code.
+"""Implements RecordBatch v2 in plain Python: the reference for tests of the compiled code.
 
-It encodes exactly as the compiled code and decodes strictly: it accepts one encoding per content, all lengths must add
-up, and the CRC must be right. Otherwise it raises `RecordFormatError` with the reason. It is not optimized for speed.
+It encodes exactly as the compiled code does, and decodes strictly: it accepts only one encoding of each content, all
+lengths must add up, and the CRC must be right. Otherwise it raises `RecordFormatError` with the reason. It is not
+optimized for speed.
 """
 
 import struct
@@ -37,7 +38,7 @@ class RecordFormatError(ValueError):
 
 @dataclass(frozen=True)
 class Record:
-    """One record. The timestamp is in ms, or is a delta to a base where a function says so; None is Kafka's null.
+    """One record. The timestamp is in ms; where a function says so, it is a delta to a base; None is Kafka's null.
 
     A header is (key, value); bytes of a key that are not UTF-8 become lone surrogates (surrogateescape).
     """
@@ -247,7 +248,7 @@ def merge_records(source: bytes, count: int, timestamp_shift: int, first_offset_
 
 
 def decode_batch(data: bytes, decompress: Callable[[int, bytes], bytes] | None = None) -> Batch:
-    """Decode exactly one batch; calls `decompress(codec, payload)` if the batch is compressed."""
+    """Decode exactly one batch. Call `decompress(codec, payload)` if the batch is compressed."""
     if len(data) < HEADER.size:
         raise RecordFormatError(f"a batch has at least {HEADER.size} bytes, not {len(data)}")
     (

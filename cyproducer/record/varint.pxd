@@ -58,7 +58,7 @@ cdef inline int size_of_varlong(int64_t v) noexcept nogil:
 
 
 cdef inline uint8_t* put_uvarlong(uint8_t *at, uint64_t v) noexcept nogil:
-    """Write the unsigned LEB128 of `v`; returns the byte behind it."""
+    """Write the unsigned LEB128 of `v`. Return the byte behind it."""
     while v >= 0x80:
         at[0] = <uint8_t> (v | 0x80)
         v >>= 7
@@ -68,7 +68,7 @@ cdef inline uint8_t* put_uvarlong(uint8_t *at, uint64_t v) noexcept nogil:
 
 
 cdef inline uint8_t* put_uvarint(uint8_t *at, uint32_t v) noexcept nogil:
-    """Write the unsigned LEB128 of `v`; returns the byte behind it. Writes one and two bytes without a loop."""
+    """Write the unsigned LEB128 of `v`. Return the byte behind it. Write one and two bytes without a loop."""
     if v < 0x80:
         at[0] = <uint8_t> v
         return at + 1
@@ -80,12 +80,12 @@ cdef inline uint8_t* put_uvarint(uint8_t *at, uint32_t v) noexcept nogil:
 
 
 cdef inline uint8_t* put_varint(uint8_t *at, int32_t v) noexcept nogil:
-    """Write the zig-zag LEB128 of `v`; returns the byte behind it."""
+    """Write the zig-zag LEB128 of `v`. Return the byte behind it."""
     return put_uvarint(at, zigzag32(v))
 
 
 cdef inline uint8_t* put_varlong(uint8_t *at, int64_t v) noexcept nogil:
-    """Write the zig-zag LEB128 of `v`; returns the byte behind it."""
+    """Write the zig-zag LEB128 of `v`. Return the byte behind it."""
     return put_uvarlong(at, zigzag64(v))
 
 
@@ -140,7 +140,7 @@ cdef inline const uint8_t* get_bits(
 cdef inline const uint8_t* get_uvarint(const uint8_t *at, const uint8_t *end, uint32_t *out) noexcept nogil:
     """Read an unsigned LEB128 of 32 bits from [at, end).
 
-    Returns the byte behind it, or NULL (then `out` is unchanged) if it leads past `end`, has more than 32 bits or is
+    Return the byte behind it, or NULL (then `out` is unchanged) if it leads past `end`, has more than 32 bits or is
     not in its shortest form.
     """
     cdef uint64_t raw = 0
@@ -156,7 +156,7 @@ cdef inline const uint8_t* get_uvarlong(const uint8_t *at, const uint8_t *end, u
 
 
 cdef inline const uint8_t* get_varint(const uint8_t *at, const uint8_t *end, int32_t *out) noexcept nogil:
-    """Read a zig-zag LEB128 of 32 bits from [at, end); NULL as `get_uvarint`."""
+    """Read a zig-zag LEB128 of 32 bits from [at, end). Return as `get_uvarint` does."""
     cdef uint32_t raw = 0
     at = get_uvarint(at, end, &raw)
     if at != NULL:
@@ -165,7 +165,7 @@ cdef inline const uint8_t* get_varint(const uint8_t *at, const uint8_t *end, int
 
 
 cdef inline const uint8_t* get_varlong(const uint8_t *at, const uint8_t *end, int64_t *out) noexcept nogil:
-    """Read a zig-zag LEB128 of 64 bits from [at, end); NULL as `get_uvarint`."""
+    """Read a zig-zag LEB128 of 64 bits from [at, end). Return as `get_uvarint` does."""
     cdef uint64_t raw = 0
     at = get_uvarlong(at, end, &raw)
     if at != NULL:

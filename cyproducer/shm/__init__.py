@@ -1,1 +1,1 @@
-"""Shared memory of front-ends and the sender: its layout, atomics, rings, chunk pool and wake-ups."""
+"""Contains the shared memory of front-ends and the sender: layout, atomics, rings, chunk pool and wake-ups."""

@@ -30,9 +30,9 @@ LAYOUT_VERSION = CYP_LAYOUT_VERSION
 
 
 def create_arena(uint64_t buffer_memory):
-    """Creates a sealed, mapped arena with its header. Returns (Region, slot count).
+    """Create a sealed, mapped arena with its header. Return (Region, slot count).
 
-    `buffer_memory` is in bytes and is rounded up to blocks of 64 KiB. Raises ValueError if it is out of range, OSError
+    `buffer_memory` is in bytes and is rounded up to blocks of 64 KiB. Raise ValueError if it is out of range, OSError
     if the kernel refuses the memory (mappings count for RLIMIT_AS).
     """
     cdef FrontEndGeometry geometry
@@ -57,9 +57,9 @@ def create_arena(uint64_t buffer_memory):
 
 
 def count_undelivered(int fd, uint64_t slot_count):
-    """Returns the number of records in an arena's chunks that are open, ready or taken, but not done.
+    """Return the number of records in an arena's chunks that are open, ready or taken, but not done.
 
-    Reads the arena without mapping it. Raises ValueError if no arena can have `slot_count` slots, OSError if the arena
+    Read the arena without mapping it. Raise ValueError if no arena can have `slot_count` slots, OSError if the arena
     cannot be read.
     """
     cdef FrontEndGeometry geometry
@@ -81,9 +81,10 @@ def count_undelivered(int fd, uint64_t slot_count):
 
 
 def map_outcomes(int fd, uint64_t slot_count):
-    """Maps the outcomes region of an arena of `slot_count` slots, read-only. Owns `fd` from here on, also if it raises.
+    """Map the outcomes region of an arena of `slot_count` slots, read-only.
 
-    Raises ValueError if the descriptor is not an outcomes region of this layout and size.
+    The region owns `fd` from here on, also if this raises. Raise ValueError if the descriptor is not an
+    outcomes region of this layout and size.
     """
     cdef FrontEndGeometry geometry
     cdef Region region

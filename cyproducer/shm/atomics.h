@@ -1,10 +1,10 @@
-/* The atomic accesses of shared memory on which the protocol of front-ends and the sender relies.
+/* Defines the atomic accesses of shared memory on which the protocol of front-ends and the sender relies.
  *
  * Every call of one of these has a comment that says what it pairs with. They use the builtins, not volatile, so that
  * ThreadSanitizer and the compiler know them. If CYP_ATOMICS is defined as the name of a header, that header replaces
  * everything below: the model checker (tests/model) makes each access a separate step that way.
  *
- * CYP_GET, CYP_SET: for data that another word publishes; both sides never access it at the same time. */
+ * CYP_GET and CYP_SET are for data that another word publishes. The two sides never access it at the same time. */
 #ifndef CYPRODUCER_ATOMICS_H
 #define CYPRODUCER_ATOMICS_H
 
@@ -45,7 +45,7 @@ static inline bool cyp_cas_u64(uint64_t *word, uint64_t expected, uint64_t desir
 }
 
 /* The StoreLoad barrier of the sleep protocol: "publish, fence, look whether the other side sleeps"
- * pairs with "say that I sleep, fence, look whether something was published". */
+ * pairs with "announce the sleep, fence, look whether something was published". */
 static inline void cyp_fence_seq_cst(void) {
 #ifdef __SANITIZE_THREAD__
     /* ThreadSanitizer does not support fences. Read-modify-writes of one word order the two sides too: the second one

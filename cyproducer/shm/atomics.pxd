@@ -1,4 +1,4 @@
-"""Cython's view of atomics.h."""
+"""Declares the atomic accesses of atomics.h for Cython."""
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 

@@ -1,4 +1,4 @@
-"""Cython's view of the clocks and wake-ups in linux.h."""
+"""Declares the clocks and wake-ups of linux.h for Cython."""
 
 from libc.stdint cimport int64_t, uint64_t
 

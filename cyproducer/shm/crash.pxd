@@ -1,6 +1,7 @@
-"""CRASHPOINT(b"step.what-has-just-happened") marks a place where a debug build can be killed or stopped (crashpoint.h).
+"""Declares CRASHPOINT(b"step.what-has-just-happened"): a place where a debug build can be killed or stopped.
 
-The tests find the crash points by reading the source: each name must be a literal and occur in one place only.
+See crashpoint.h. The tests find the crash points by reading the source: each name must be a literal and occur in one
+place only.
 """
 
 

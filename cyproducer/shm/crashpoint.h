@@ -1,4 +1,4 @@
-/* Crash points: places where a test can make a debug build kill or stop its own process. A release build has none.
+/* Defines crash points: places where a test can make a debug build kill or stop its process. A release build has none.
  *
  * CYPRODUCER_CRASHPOINTS names a file of CYP_CRASH_BYTES that every process maps and a test writes. It says which point
  * acts, in which role, at which hit and with which signal. The hits of all processes are counted together and only one
@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 #define CYP_CRASH_BYTES 4096u
-#define CYP_CRASH_ROLE "CYPRODUCER_CRASH_ROLE"   /* in the environment of a process that is no front-end */
+#define CYP_CRASH_ROLE "CYPRODUCER_CRASH_ROLE"   /* in the environment of a process that is not a front-end */
 
 typedef struct {
     uint32_t armed;             /* written by the test; 1 once all other fields are stored */

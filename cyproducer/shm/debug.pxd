@@ -1,4 +1,4 @@
-"""CYPRODUCER_DEBUG as a C constant, so that `if CYPRODUCER_DEBUG:` costs nothing in a release build; and check()."""
+"""Declares check(), and CYPRODUCER_DEBUG as a C constant: `if CYPRODUCER_DEBUG:` costs nothing in a release build."""
 
 
 cdef extern from *:
@@ -9,7 +9,7 @@ cdef extern from *:
     #include <stdio.h>
     #include <stdlib.h>
 
-    /* Aborts the process of a debug build with a core dump if an invariant is broken: to go on would hide the cause. */
+    /* Abort the process of a debug build with a core dump if an invariant is broken: going on would hide the cause. */
     static inline void cyp_check(int holds, const char *what) {
         if (!holds) {
             fprintf(stderr, "cyproducer: broken invariant: %s\\n", what);

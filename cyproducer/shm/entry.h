@@ -1,8 +1,9 @@
-/* The steps of an entry of the state region, in order. A sender may die between any two: the successor can continue.
+/* Defines the steps of an entry of the state region, in order. If a sender dies between two, its successor continues.
  *
  * fill -> assign -> SENT words (slot.h) and unsure -> write to the socket -> response -> resolve -> acked_end
- * -> outcomes (ring.h) -> free. One sender writes at a time. The state must survive only its death, so the releases
- * only keep the compiler from reordering; they pair with the end of the process, for which the successor has waited. */
+ * -> outcomes (ring.h) -> free. Only one sender writes at a time, and the state must survive only the death of that
+ * process. So the releases only keep the compiler from reordering the stores. They pair with the end of the process:
+ * the successor waits for that end before it reads. */
 #ifndef CYPRODUCER_ENTRY_H
 #define CYPRODUCER_ENTRY_H
 
@@ -13,32 +14,33 @@
  * entry is filled, and from here on a successor sends it. FREE: all outcomes are published, nothing is left to do. */
 static inline void cyp_entry_enter(cyp_entry *entry, uint32_t state) { cyp_store_release_u32(&entry->state, state); }
 
-/* Marks the entry as unsure, after the SENT words and before the first byte is written: a successor knows that an
- * attempt may already be in the log. */
+/* Mark the entry as unsure, after the SENT words and before the first byte is written: a successor then knows that
+ * an attempt may already be in the log. */
 static inline void cyp_entry_unsure(cyp_entry *entry) {
     CYP_SET(entry->attempts, CYP_GET(entry->attempts) + 1);
     cyp_store_release_u32(&entry->flags, cyp_load_relaxed_u32(&entry->flags) | CYP_ENTRY_UNSURE);
 }
 
-/* Clears the marks: no attempt of the entry, nor of a larger entry of which it is a fragment, is in the log. */
+/* Clear the marks: no attempt of the entry, nor of a larger entry of which it is a fragment, is in the log. */
 static inline void cyp_entry_sure(cyp_entry *entry) {
     cyp_store_release_u32(&entry->flags,
                           cyp_load_relaxed_u32(&entry->flags) & ~(CYP_ENTRY_UNSURE | CYP_ENTRY_FRAGMENT | CYP_ENTRY_PROVEN));
 }
 
-/* Marks the entry as a fragment: a refusal proves nothing about it, because it is sent under another sequence. The mark
- * is stored before that sequence. */
+/* Mark the entry as a fragment: it is sent under another sequence than before, so a refusal does not prove that it is
+ * not in the log. The mark is stored before that sequence. */
 static inline void cyp_entry_fragment(cyp_entry *entry) {
     cyp_store_release_u32(&entry->flags, cyp_load_relaxed_u32(&entry->flags) | CYP_ENTRY_FRAGMENT);
 }
 
-/* Marks an attempt as proven to be in the log: the broker has acknowledged the sequence after the entry's last one. The
- * mark is stored before that acknowledgement is resolved: a successor that finds the acknowledgement finds the mark. */
+/* Mark an attempt as proven to be in the log: the broker has acknowledged the sequence after the entry's last one. The
+ * mark is stored before that acknowledgement is resolved: a successor that finds the acknowledgement also finds the
+ * mark. */
 static inline void cyp_entry_prove(cyp_entry *entry) {
     cyp_store_release_u32(&entry->flags, cyp_load_relaxed_u32(&entry->flags) | CYP_ENTRY_PROVEN);
 }
 
-/* Stores the entry's result: a successor publishes it and does not send the entry again. */
+/* Store the entry's result: a successor publishes it and does not send the entry again. */
 static inline void cyp_entry_resolve(cyp_entry *entry, int32_t error, int64_t base_offset, int64_t append_time) {
     CYP_SET(entry->error, error);
     CYP_SET(entry->base_offset, base_offset);

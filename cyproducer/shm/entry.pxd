@@ -1,4 +1,4 @@
-"""Cython's view of entry.h: the steps of an entry of the state region, in order."""
+"""Declares the functions of entry.h for Cython: the steps of an entry of the state region, in order."""
 
 from libc.stdint cimport int32_t, int64_t, uint32_t
 

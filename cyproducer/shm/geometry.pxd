@@ -1,4 +1,4 @@
-"""Sizes and offsets of the regions, computed from the size of an arena. Both sides keep their values privately."""
+"""Computes the sizes and offsets of the regions. Each side keeps its values in private memory."""
 
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -62,7 +62,7 @@ cdef inline uint64_t page_align(uint64_t size) noexcept nogil:
 
 
 cdef inline bint front_end_geometry(uint64_t buffer_memory, FrontEndGeometry *out) noexcept nogil:
-    """Fills `out` for an arena with `buffer_memory` bytes of chunks. Returns False if that is not a valid size."""
+    """Fill `out` for an arena with `buffer_memory` bytes of chunks. Return False if that is not a valid size."""
     if buffer_memory < CYP_ARENA_BYTES_MIN or buffer_memory > CYP_ARENA_BYTES_MAX or buffer_memory % CYP_BLOCK_BYTES:
         return False
     out.slot_count = <uint32_t>(buffer_memory // CYP_UNIT_BYTES)

@@ -1,4 +1,4 @@
-/* The layout of all shared memory regions of front-ends and the sender.
+/* Declares the layout of all shared memory regions of front-ends and the sender.
  *
  * Byte order and alignment are native, because a region never leaves its host. Every change in this file needs a new
  * CYP_LAYOUT_VERSION; senders of different layouts run side by side.
@@ -77,7 +77,7 @@ typedef struct {
     uint64_t open_seq;          /* counts the chunks that a front-end has opened, from 1; stored before OPEN */
     uint32_t topic;             /* the sender's dense topic number */
     int32_t partition;
-    int64_t base_timestamp;     /* ms; of the batch's first record; deltas of the whole chain refer to it */
+    int64_t base_timestamp;     /* ms; of the batch's first record; the deltas of the whole chain refer to it */
     int64_t max_timestamp;      /* ms; of the chunk's first max_count records: valid if that is the word's count */
     uint32_t max_count;
     uint32_t next;              /* slot of the chunk where the batch continues, if CONT; else of its packed records */
@@ -102,9 +102,9 @@ _Static_assert(offsetof(cyp_slot_row, waited_ms) == 60, "");
  * authoritative.
  *
  * The ring holds four entries per slot, so it cannot become full. A batch has two entries, OPEN and FULL. A sender can
- * complete a batch after it has read OPEN, or has found the batch at a takeover without reading the ring. Then the
- * owner uses the slot again, and two more entries follow before that sender looks at the ring. It completes the second
- * batch only after it has looked, so later entries of the slot come after that. */
+ * complete a batch after it has read OPEN, or after it has found the batch at a takeover without reading the ring. Then
+ * the owner uses the slot again, and two more entries follow before that sender looks at the ring. The sender completes
+ * the second batch only after it has looked at the ring, so later entries of the slot come after that. */
 #define CYP_SUBMIT_OPEN 1u                       /* a batch was opened and holds a record */
 #define CYP_SUBMIT_FULL 2u                       /* a batch was closed by its owner */
 #define CYP_SUBMIT_KIND_SHIFT 60
@@ -122,7 +122,7 @@ typedef struct {
     uint64_t reserved;
     alignas(CYP_CACHE_LINE) uint64_t submit_tail;   /* front-end; stored with release after the entry */
     alignas(CYP_CACHE_LINE) uint32_t sleeping;      /* front-end; odd: a waiter sleeps or will; changes each time */
-    uint32_t wants_snapshot;                        /* front-end; odd: wake me when a snapshot is published */
+    uint32_t wants_snapshot;                        /* front-end; odd: wake it when a snapshot is published */
     alignas(CYP_CACHE_LINE) uint64_t records_sent;  /* front-end; with the two fields below: for status */
     uint64_t bytes_in_use;
     uint64_t blocked_ns;
@@ -200,7 +200,7 @@ _Static_assert(sizeof(cyp_outcomes_header) <= CYP_PAGE_BYTES, "the header has th
  * Each topic has a row at its number; rows are never moved. A front-end finds the number of a topic in the index, and
  * learns from a ring of changes which rows have changed. */
 #define CYP_TOPICS_MAX 16384u
-#define CYP_TOPIC_NAME_BYTES 256                 /* Kafka: 249 at the most */
+#define CYP_TOPIC_NAME_BYTES 256                 /* Kafka allows at most 249 */
 #define CYP_PARTITIONS_MAX 65536u
 #ifndef CYP_TOPIC_INDEX_ENTRIES                  /* the model in tests/model uses smaller tables */
 #define CYP_TOPIC_INDEX_ENTRIES 32768u           /* a power of two, twice CYP_TOPICS_MAX: at most half full */
@@ -274,7 +274,9 @@ enum cyp_entry_state {
     CYP_ENTRY_SPLIT = 4,
 };
 #define CYP_ENTRY_UNSURE 1u                      /* an attempt went out and its answer is not known */
-#define CYP_ENTRY_FRAGMENT 2u                    /* UNSURE as part of a larger entry: out of order leaves it unknown */
+/* UNSURE, and the earlier attempt was part of a larger entry or had another sequence. So the broker's answer
+ * OUT_OF_ORDER_SEQUENCE_NUMBER does not prove that the entry is not in the log. */
+#define CYP_ENTRY_FRAGMENT 2u
 #define CYP_ENTRY_PROVEN 4u                      /* UNSURE, and an acknowledged batch proves that it is in the log */
 #define CYP_ENTRY_ORDER_STEP 256u                /* between two entries: space for the fragments of the first */
 
@@ -284,7 +286,7 @@ typedef struct {
     uint32_t partition;         /* row of the partition table */
     uint32_t count;
     int64_t producer_id;        /* -1: not idempotent */
-    uint64_t base_sequence;     /* logical; on the wire modulo 2^31 */
+    uint64_t base_sequence;     /* logical; the request has it modulo 2^31 */
     int64_t base_timestamp;
     int64_t max_timestamp;
     uint64_t created_ns;
@@ -301,7 +303,7 @@ typedef struct {
     int64_t base_offset;
     int64_t append_time;
     uint64_t order;             /* orders the entries of a partition, with or without a sequence */
-    uint32_t parent;            /* of a PREPARED one: the entry of which it is a fragment */
+    uint32_t parent;            /* of a PREPARED entry: the entry of which it is a fragment */
     uint32_t reserved_tail[3];
 } cyp_entry;
 _Static_assert(sizeof(cyp_entry) == 128, "two cache lines");
@@ -337,7 +339,7 @@ typedef struct {
     int64_t producer_id;        /* -1: none yet */
     uint64_t acked_end;         /* logical sequence after the last acknowledged record of this epoch; only rises */
     int16_t producer_epoch;
-    uint16_t doubts;            /* number of doubtful_ends; more than CYP_DOUBTS_MAX: some of them are not known */
+    uint16_t doubts;            /* number of doubtful_ends; more than CYP_DOUBTS_MAX: some of them are not stored */
     uint32_t bumping;           /* 1: the next records go out in a higher epoch */
     uint64_t doubtful_ends[CYP_DOUBTS_MAX]; /* rising; sequence ends of failed entries that the broker may have */
 } cyp_identity;

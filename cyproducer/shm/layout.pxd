@@ -1,4 +1,4 @@
-"""Cython's view of layout.h, where every shared struct is declared."""
+"""Declares the shared structs and constants of layout.h for Cython."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t
 

@@ -1,4 +1,4 @@
-/* Linux calls that are missing in Cython's posix declarations, with stable prototypes. */
+/* Wraps the Linux calls that are missing in Cython's posix declarations, with stable prototypes. */
 #ifndef CYPRODUCER_LINUX_H
 #define CYPRODUCER_LINUX_H
 
@@ -24,7 +24,7 @@ static inline int cyp_memfd_create(const char *name, unsigned int flags) { retur
 static inline int cyp_fcntl(int fd, int command, int argument) { return fcntl(fd, command, argument); }
 static inline int cyp_madvise(void *at, size_t size, int advice) { return madvise(at, size, advice); }
 
-/* Returns zero pages; NULL without memory. They cost nothing before they are touched; calloc clears heap memory at
+/* Return zero pages; NULL without memory. They cost nothing before they are touched; calloc clears heap memory at
  * once. */
 static inline void *cyp_pages_new(size_t bytes) {
     void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -35,8 +35,8 @@ static inline void cyp_pages_free(void *at, size_t bytes) {
     if (at != NULL) munmap(at, bytes);
 }
 
-/* Finds the next part [*from, *to) of a memfd, in [at, end), that has memory, so it was written at some time. Returns
- * false if there is none. If the kernel cannot tell, the part is all of [at, end). */
+/* Find the next part [*from, *to) of a memfd, in [at, end), that has memory, so it was written at some time. Return
+ * false if there is none. If the kernel cannot answer, the part is all of [at, end). */
 static inline bool cyp_next_data(int fd, uint64_t at, uint64_t end, uint64_t *from, uint64_t *to) {
     off_t data = lseek(fd, (off_t)at, SEEK_DATA);
     if ((data < 0 && errno == ENXIO) || data >= (off_t)end) return false;
@@ -46,21 +46,22 @@ static inline bool cyp_next_data(int fd, uint64_t at, uint64_t end, uint64_t *fr
     return true;
 }
 
-/* Returns whether the file has huge pages. Those may be missing or taken away again, which kills a process that reads
- * them. */
+/* Return whether the file has huge pages. Huge pages may be missing or taken away again; a process that reads them is
+ * then killed. */
 static inline int cyp_is_hugetlb(int fd) {
     struct statfs status;
     return fstatfs(fd, &status) == 0 && status.f_type == 0x958458f6;  /* HUGETLBFS_MAGIC */
 }
 
-/* System-wide on Linux, so values of both sides can be compared; steps of the wall clock do not change it. */
+/* Return CLOCK_MONOTONIC. It is system-wide on Linux, so values of both sides can be compared. Steps of the wall clock
+ * do not change it. */
 static inline uint64_t cyp_monotonic_ns(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Returns the wall clock of the last kernel tick: up to 4 ms old, at a tenth of the cost. */
+/* Return the wall clock of the last kernel tick: up to 4 ms old, at a tenth of the cost. */
 static inline int64_t cyp_realtime_coarse_ms(void) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME_COARSE, &now);
@@ -79,7 +80,7 @@ static inline void cyp_eventfd_clear(int fd) {
     (void)got;
 }
 
-/* Wakes a front-end; called by the sender. The descriptor is a socket, not an eventfd: O_NONBLOCK of an eventfd
+/* Wake a front-end; called by the sender. The descriptor is a socket, not an eventfd: O_NONBLOCK of an eventfd
  * belongs to the open file, so the front-end can clear it; send() has MSG_DONTWAIT in each call. */
 static inline void cyp_wake_signal(int fd) {
     char byte = 1;

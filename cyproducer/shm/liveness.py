@@ -14,7 +14,8 @@ class Liveness(NamedTuple):
     """The liveness fields of a sender.
 
     tick: rises with every loop iteration. pending: 0 while the sender may sleep for ever; else it iterates at least
-    once a second. breadcrumb: attach id and slot of the memory that is being handled; attach id 0: none.
+    once a second. breadcrumb: attach id and slot of the memory that is being handled (the crash note);
+    attach id 0: none.
     """
 
     tick: int
@@ -24,5 +25,5 @@ class Liveness(NamedTuple):
 
 
 def read_liveness(state_fd: int) -> Liveness:
-    """Reads the liveness from the state region of this descriptor. Raises OSError if it cannot be read."""
+    """Read the liveness from the state region of this descriptor. Raise OSError if it cannot be read."""
     return Liveness(*_FIELDS.unpack(os.pread(state_fd, _FIELDS.size, _OFFSET)))

@@ -1,4 +1,4 @@
-"""Private zero pages for tables that are mostly never used, and the search for data in a memfd, see linux.h."""
+"""Declares two parts of linux.h: zero pages for tables that are mostly unused, and the search for data in a memfd."""
 
 from libc.stdint cimport uint64_t
 

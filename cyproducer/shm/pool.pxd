@@ -1,4 +1,4 @@
-"""The chunk allocator of an arena's owner, see pool.pyx."""
+"""Declares the chunk allocator of an arena's owner, see pool.pyx."""
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
@@ -27,5 +27,5 @@ cdef inline uint32_t class_bytes(int chunk_class) noexcept nogil:
 
 
 cdef inline int class_for(uint64_t size) noexcept nogil:
-    """Returns the smallest class that holds `size` bytes; the largest class if none does."""
+    """Return the smallest class that holds `size` bytes; the largest class if none does."""
     return 0 if size <= 4096 else 1 if size <= 16384 else 2

@@ -1,4 +1,4 @@
-"""The chunk allocator of an arena's owner: chunks of 4, 16 and 64 KiB, cut from blocks of 64 KiB.
+"""Allocates the chunks of an arena for its owner: chunks of 4, 16 and 64 KiB, cut from blocks of 64 KiB.
 
 All of it is private to the process that owns the arena; the sender never sees it. Free lists are LIFO, so pages that
 were used recently are used first: the first touch of a page costs 2.2 us, as much as 20 records. A larger free chunk is
@@ -33,7 +33,7 @@ cdef class ChunkPool:
         pages_free(self.next, _tables_bytes(self.slot_count))
 
     cdef uint32_t alloc(self, int chunk_class) noexcept nogil:
-        """Allocates a chunk of the class, or of a smaller class if there is no other. Returns its slot or CYP_NONE."""
+        """Allocate a chunk of the class, or of a smaller class if there is no other. Return its slot or CYP_NONE."""
         cdef uint32_t slot = CYP_NONE
         cdef int larger
         for larger in range(chunk_class, 3):
@@ -56,7 +56,7 @@ cdef class ChunkPool:
         return slot
 
     cdef void free(self, uint32_t slot) noexcept nogil:
-        """Frees the chunk that starts in `slot`."""
+        """Free the chunk that starts in `slot`."""
         self.free_bytes += class_bytes(self.chunk_class[slot])
         self._push(slot, self.chunk_class[slot])
 
@@ -81,7 +81,7 @@ cdef class ChunkPool:
         self.free_units[slot // CYP_BLOCK_UNITS] &= ~_unit_mask(slot, self.chunk_class[slot])
 
     cdef uint32_t _cut(self, uint32_t slot, int from_class, int to_class) noexcept nogil:
-        """Cuts a chunk that is in no list. Returns its first piece; the other pieces go to the free lists."""
+        """Cut a chunk that is in no list. Return its first piece; the other pieces go to the free lists."""
         cdef uint32_t units
         cdef int piece
         while from_class > to_class:
@@ -93,7 +93,7 @@ cdef class ChunkPool:
         return slot
 
     cdef uint32_t _coalesce(self) noexcept nogil:
-        """Returns a block whose chunks are all free, as one chunk that is in no list; CYP_NONE if there is none."""
+        """Return a block whose chunks are all free, as one chunk that is in no list; CYP_NONE if there is none."""
         cdef uint32_t block, slot, end
         for block in range(self.block_count):
             if self.free_units[block] == 0xffff:
@@ -107,14 +107,14 @@ cdef class ChunkPool:
         return CYP_NONE
 
     def allocate(self, int chunk_class):
-        """Allocates a chunk, for tests. Returns (slot, bytes) or None."""
+        """Allocate a chunk, for tests. Return (slot, bytes) or None."""
         if not 0 <= chunk_class < 3:
             raise ValueError(f"chunk_class must be 0, 1 or 2, not {chunk_class}")
         cdef uint32_t slot = self.alloc(chunk_class)
         return None if slot == CYP_NONE else (slot, class_bytes(self.chunk_class[slot]))
 
     def release(self, uint32_t slot):
-        """Frees a chunk, for tests."""
+        """Free a chunk, for tests."""
         self.free(slot)
 
 

@@ -1,4 +1,4 @@
-"""Python access to slot words and rings, for tests and for the inspection of an arena by hand.
+"""Gives Python access to slot words and rings, for tests and for the inspection of an arena by hand.
 
 Positions and offsets are bytes in a Region. No record passes through this module.
 """
@@ -40,12 +40,12 @@ from cyproducer.shm.word cimport (
 
 
 def make_word(uint32_t state, uint32_t generation, uint32_t count, uint32_t size, bint head=False, bint cont=False):
-    """Returns a slot word as an int."""
+    """Return a slot word as an int."""
     return word_make(state, (CYP_WORD_HEAD if head else 0) | (CYP_WORD_CONT if cont else 0), generation, count, size)
 
 
 def split_word(uint64_t word):
-    """Returns (state, generation, count, bytes, head, cont) of a slot word."""
+    """Return (state, generation, count, bytes, head, cont) of a slot word."""
     return (
         word_state(word), word_generation(word), word_count(word), word_bytes(word),
         bool(word & CYP_WORD_HEAD), bool(word_continues(word)),
@@ -69,12 +69,12 @@ cdef class SlotProbe:
         self.chunk = region.base + chunk_at
 
     def open(self, uint32_t generation):
-        """Opens the slot as its owner (FREE -> OPEN). Returns False if it is not FREE with this generation."""
+        """Open the slot as its owner (FREE -> OPEN). Return False if it is not FREE with this generation."""
         self.expected = word_make(CYP_OPEN, CYP_WORD_HEAD, generation, 0, 0)
         return slot_open(self.row, generation, self.expected)
 
     def append(self, const uint8_t[::1] record):
-        """Writes a record behind the committed tail and commits it, as the owner. Returns False if it was sealed."""
+        """Write a record behind the committed tail and commit it, as the owner. Return False if it is sealed."""
         cdef uint32_t at = word_bytes(self.expected), index
         for index in range(<uint32_t>record.shape[0]):
             self.chunk[at + index] = record[index]
@@ -85,12 +85,12 @@ cdef class SlotProbe:
         return True
 
     def seal(self, uint32_t generation):
-        """Seals a batch of this generation. Returns (count, bytes of its records); None if it is not a live batch."""
+        """Seal a batch of this generation. Return (count, bytes of its records); None if it is not a live batch."""
         cdef uint64_t sealed = slot_seal(self.row, True, generation, CYP_WORD_BYTES_MASK)
         return (word_count(sealed), self.chunk[:word_bytes(sealed)]) if sealed else None
 
     def free(self, uint32_t generation):
-        """Frees the slot as its owner; `generation` is the next one."""
+        """Free the slot as its owner; `generation` is the next one."""
         slot_free(self.row, generation)
 
     def load(self):
@@ -116,12 +116,12 @@ cdef class SubmitRingProbe:
         self.position = position
 
     def push(self, uint32_t kind, uint32_t slot, uint32_t generation):
-        """Adds an entry as the ring's producer. The caller must keep the ring from overflowing."""
+        """Add an entry as the ring's producer. The caller must keep the ring from overflowing."""
         submit_push(self.ring, self.mask, self.tail, self.position, submit_entry(kind, slot, generation))
         self.position += 1
 
     def pop(self):
-        """Takes an entry as the ring's consumer. Returns (kind, slot, generation), or None if the ring is empty."""
+        """Take an entry as the ring's consumer. Return (kind, slot, generation), or None if the ring is empty."""
         cdef uint64_t entry
         if submit_tail(self.tail) == self.position:
             return None
@@ -165,7 +165,7 @@ cdef class OutcomeRingProbe:
         outcome_publish(self.tail, self.position)
 
     def pop(self):
-        """Takes an outcome. Returns (slot, generation, base_offset, error), or None if the ring is empty."""
+        """Take an outcome. Return (slot, generation, base_offset, error), or None if the ring is empty."""
         cdef cyp_outcome outcome
         if outcome_available(self.tail, self.position) == 0:
             return None

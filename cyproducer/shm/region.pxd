@@ -1,4 +1,4 @@
-"""A mapped memfd, see region.pyx."""
+"""Declares Region, a mapped memfd, see region.pyx."""
 
 from libc.stdint cimport uint8_t, uint64_t
 

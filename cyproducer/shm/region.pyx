@@ -1,4 +1,4 @@
-"""Creates, seals, checks and maps memfds; and has the page that tells a forked child from its parent."""
+"""Creates, seals, checks and maps memfds, and provides the page by which a forked child differs from its parent."""
 
 import os
 import threading
@@ -44,7 +44,7 @@ _fork_lock = threading.Lock()
 
 
 cdef const uint64_t *fork_page() noexcept nogil:
-    """Returns the first word of a page that the kernel wipes in every forked child; NULL before the first fork_token().
+    """Return the first word of a page that the kernel wipes in every forked child; NULL before the first fork_token().
 
     The word is the token of the process that wrote it, or 0 in a child. So one load tells whether a mapping, a session
     or a future belongs to this process, without a system call and for every way to fork.
@@ -53,9 +53,9 @@ cdef const uint64_t *fork_page() noexcept nogil:
 
 
 cpdef uint64_t fork_token():
-    """Returns this process's token (never 0); a forked child gets a new one.
+    """Return this process's token (never 0); a forked child gets a new one.
 
-    Raises OSError if the kernel does not have MADV_WIPEONFORK (Linux < 4.14).
+    Raise OSError if the kernel does not have MADV_WIPEONFORK (Linux < 4.14).
     """
     global _fork_page
     cdef void *page
@@ -77,7 +77,7 @@ cpdef uint64_t fork_token():
 
 
 def _forget_lock():
-    """Makes a new lock in a forked child: another thread of the parent may have held the old one."""
+    """Make a new lock in a forked child: another thread of the parent may have held the old one."""
     global _fork_lock
     _fork_lock = threading.Lock()
 
@@ -89,7 +89,7 @@ cdef class Region:
     """A memfd mapped into this process.
 
     The mapping is MADV_DONTFORK: it does not exist in a forked child, which must neither read it nor unmap its
-    addresses; `process` tells whether this is the process that mapped it. It is also MADV_DONTDUMP: otherwise a core
+    addresses. `process` tells whether this is the process that mapped it. It is also MADV_DONTDUMP: otherwise a core
     dump of the sender would contain the records of every front-end, and the next sender cannot start before the dump is
     written.
     """
@@ -100,7 +100,7 @@ cdef class Region:
 
     @staticmethod
     def create(str name, uint64_t size):
-        """Returns a sealed memfd of `size` zero bytes, mapped writable. Raises OSError.
+        """Return a sealed memfd of `size` zero bytes, mapped writable. Raise OSError.
 
         The seals are SHRINK, GROW and SEAL, so that no process can remove pages that another one has mapped.
         FUTURE_WRITE is not set, because then a successor of the sender could not map the region.
@@ -117,9 +117,10 @@ cdef class Region:
 
     @staticmethod
     def attach(int fd, uint64_t size, bint writable):
-        """Maps the memfd of another process. Owns `fd` from here on, also if it raises.
+        """Map the memfd of another process and return its Region.
 
-        Raises ValueError if the descriptor is not a memfd with our seals, has huge pages, or has another size.
+        The Region owns `fd` from here on, also if this raises. Raise ValueError if the descriptor is not a memfd with
+        our seals, has huge pages, or has another size.
         """
         cdef Region region = Region.__new__(Region)
         region.fd = fd
@@ -148,16 +149,16 @@ cdef class Region:
         self.process = fork_token()
 
     def read_only_descriptor(self):
-        """Returns another descriptor of the memfd that cannot be mapped writable; the caller owns it.
+        """Return another descriptor of the memfd that cannot be mapped writable; the caller owns it.
 
-        Processes of the same uid are trusted so far: one could open the memfd for writing through /proc, and could
+        Processes of the same uid are trusted: such a process could open the memfd for writing through /proc, and could
         also ptrace the sender.
         """
         os.fchmod(self.fd, 0o400)
         return os.open(f"/proc/self/fd/{self.fd}", os.O_RDONLY | os.O_CLOEXEC)
 
     def memory(self):
-        """Returns a memoryview of the whole region."""
+        """Return a memoryview of the whole region."""
         if self.base == NULL or fork_page()[0] != self.process:
             raise ValueError("the region is not mapped in this process")
         if self.writable:
@@ -165,13 +166,13 @@ cdef class Region:
         return memoryview(<uint8_t[:self.size]>self.base).toreadonly()
 
     def close_descriptor(self):
-        """Closes the descriptor; the mapping stays."""
+        """Close the descriptor; the mapping stays."""
         if self.fd >= 0:
             fd, self.fd = self.fd, -1
             os.close(fd)
 
     def forget(self):
-        """Drops the mapping and the descriptor without unmapping or closing.
+        """Drop the mapping and the descriptor without unmapping or closing.
 
         For a forked child: the mapping does not exist there, and the caller takes care of the descriptor.
         """
@@ -179,10 +180,10 @@ cdef class Region:
         self.fd = -1
 
     def vacate(self):
-        """Frees the memory but keeps its addresses until the object goes: they read as zeros. May be called again.
+        """Free the memory but keep its addresses until the object is deleted: they read as zeros. May be called again.
 
-        Threads may still have pointers into the region: one that released the GIL in between reads zeros and does not
-        fault.
+        Threads may still have pointers into the region. A thread that released the GIL in between reads zeros and does
+        not fault.
         """
         cdef void *vacant
         if self.base != NULL and fork_page()[0] == self.process:
@@ -200,7 +201,7 @@ cdef class Region:
         self.close_descriptor()
 
     def unmap_part(self, uint64_t most):
-        """Unmaps up to `most` bytes from the end and returns how many; closes the descriptor after the last part.
+        """Unmap up to `most` bytes from the end and return how many; close the descriptor after the last part.
 
         Unmapping gigabytes at once takes a hundred milliseconds. Do not use the region after the first call.
         """
@@ -217,7 +218,7 @@ cdef class Region:
         return unmapped
 
     def close(self):
-        """Unmaps (in the process that mapped it) and closes the descriptor. A second call does nothing."""
+        """Unmap the memory (in the process that mapped it) and close the descriptor. A second call does nothing."""
         if self.base != NULL:
             if fork_page()[0] == self.process:
                 munmap(self.base, self.size)

@@ -1,8 +1,8 @@
-/* Single-producer single-consumer rings over shared memory.
+/* Implements single-producer single-consumer rings in shared memory.
  *
  * Positions are 64-bit, monotonic and never wrap; the index is position & mask. The producer of a ring stores its tail
  * in a region that only it writes; the consumer keeps its head. Both rings are so large that they cannot become full
- * (layout.h), so no side ever waits for the other. */
+ * (layout.h), so neither side ever waits for the other. */
 #ifndef CYPRODUCER_RING_H
 #define CYPRODUCER_RING_H
 
@@ -23,25 +23,25 @@ static inline uint32_t cyp_submit_generation(uint64_t entry) {
 
 static inline uint32_t cyp_submit_slot(uint64_t entry) { return (uint32_t)entry; }
 
-/* Publishes `entry` at `position`, the producer's private copy of its tail. */
+/* Publish `entry` at `position`, the producer's private copy of its tail. */
 static inline void cyp_submit_push(uint64_t *ring, uint64_t mask, uint64_t *tail, uint64_t position, uint64_t entry) {
     CYP_SET(ring[position & mask], entry);
     cyp_store_release_u64(tail, position + 1); /* pairs with cyp_submit_tail: the entry is seen whole */
 }
 
-/* Returns the front-end's tail. The value may be anything if the front-end breaks the protocol. */
+/* Return the front-end's tail. The value may be anything if the front-end breaks the protocol. */
 static inline uint64_t cyp_submit_tail(const uint64_t *tail) {
     return cyp_load_acquire_u64(tail); /* pairs with cyp_submit_push */
 }
 
-/* Returns the entry at `position`, which is before a tail that was read. */
+/* Return the entry at `position`, which is before a tail that was read. */
 static inline uint64_t cyp_submit_take(const uint64_t *ring, uint64_t mask, uint64_t position) {
     return CYP_GET(ring[position & mask]);
 }
 
 /* ------------------------------------------------------------------ outcomes: sender to front-end */
 
-/* Fills the entry at `position`, the sender's private copy of its tail. */
+/* Fill the entry at `position`, the sender's private copy of its tail. */
 static inline void cyp_outcome_put(cyp_outcome *ring, uint64_t mask, uint64_t position, const cyp_outcome *outcome) {
     cyp_outcome *at = &ring[position & mask];
     CYP_SET(at->slot, outcome->slot);
@@ -56,17 +56,17 @@ static inline void cyp_outcome_put(cyp_outcome *ring, uint64_t mask, uint64_t po
     at->text = outcome->text;
 }
 
-/* Publishes all entries before `position`. */
+/* Publish all entries before `position`. */
 static inline void cyp_outcome_publish(uint64_t *tail, uint64_t position) {
     cyp_store_release_u64(tail, position); /* pairs with cyp_outcome_available: the outcomes are seen whole */
 }
 
-/* Returns how many outcomes were published after `head`. */
+/* Return how many outcomes were published after `head`. */
 static inline uint64_t cyp_outcome_available(const uint64_t *tail, uint64_t head) {
     return cyp_load_acquire_u64(tail) - head; /* pairs with cyp_outcome_publish */
 }
 
-/* Copies the outcome at `position`, which must be available. */
+/* Copy the outcome at `position`, which must be available. */
 static inline void cyp_outcome_take(const cyp_outcome *ring, uint64_t mask, uint64_t position, cyp_outcome *outcome) {
     const cyp_outcome *at = &ring[position & mask];
     outcome->slot = CYP_GET(at->slot);
@@ -81,7 +81,7 @@ static inline void cyp_outcome_take(const cyp_outcome *ring, uint64_t mask, uint
     outcome->text = at->text;
 }
 
-/* Returns whether the outcome is about the batch that its slot holds now: a successor publishes some outcomes twice. */
+/* Return whether the outcome is about the batch that its slot holds now: a successor publishes some outcomes twice. */
 static inline bool cyp_outcome_is_current(const cyp_outcome *outcome, uint32_t generation) {
     return outcome->generation == generation;
 }

@@ -1,4 +1,4 @@
-"""Cython's view of ring.h: single-producer single-consumer rings over shared memory."""
+"""Declares the functions of ring.h for Cython: single-producer single-consumer rings in shared memory."""
 
 from libc.stdint cimport uint32_t, uint64_t
 

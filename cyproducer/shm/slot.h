@@ -1,4 +1,4 @@
-/* The transitions of a slot word, with the order in which the row is written and read.
+/* Implements the transitions of a slot word, with the order in which the row is written and read.
  *
  * The owner opens, commits, rolls, closes and frees; the sender seals open batches and marks slots done or revoked. All
  * but `free` are one CAS of the word against the value that the caller saw last: the loser of a race notices it and has
@@ -10,21 +10,21 @@
 #include "cyproducer/shm/atomics.h"
 #include "cyproducer/shm/word.h"
 
-/* How often a seal tries again: a hostile front-end may change its word for ever. */
+/* The number of attempts of a seal: a hostile front-end may change its word for ever. */
 #ifndef CYP_SEAL_ATTEMPTS
 #define CYP_SEAL_ATTEMPTS 10000u
 #endif
 
 /* ------------------------------------------------------------------ the owner */
 
-/* FREE -> `opened` (OPEN, or READY if it is complete). Returns false if the sender has revoked this front-end. */
+/* FREE -> `opened` (OPEN, or READY if it is complete). Return false if the sender has revoked this front-end. */
 static inline bool cyp_slot_open(cyp_slot_row *row, uint32_t generation, uint64_t opened) {
     /* release: the filled row, and records of a READY word, are seen with it; pairs with the acquires of
      * cyp_slot_peek and cyp_slot_seal */
     return cyp_cas_u64(&row->word, cyp_word_make(CYP_FREE, 0, generation, 0, 0), opened);
 }
 
-/* Stores the owner's hint of the largest timestamp among the chunk's first `count` records. `raised`: it is larger than
+/* Store the owner's hint of the largest timestamp among the chunk's first `count` records. `raised`: it is larger than
  * the hint before. It is stored before the commit that it describes; that commit may still fail. */
 static inline void cyp_slot_hint(cyp_slot_row *row, uint32_t count, int64_t max_timestamp, bool raised) {
     cyp_store_relaxed_u32(&row->max_count, count);
@@ -34,26 +34,26 @@ static inline void cyp_slot_hint(cyp_slot_row *row, uint32_t count, int64_t max_
     }
 }
 
-/* Commits the records behind the committed tail; `desired` is the word that counts them. Returns false if the batch was
+/* Commit the records behind the committed tail; `desired` is the word that counts them. Return false if the batch was
  * sealed before: the records are not in it. */
 static inline bool cyp_slot_commit(cyp_slot_row *row, uint64_t seen, uint64_t desired) {
     /* release: the records are seen with the word; pairs with the acquire of cyp_slot_seal */
     return cyp_cas_u64(&row->word, seen, desired);
 }
 
-/* Continues the batch in chunk `next`, which is open already. Returns false if the batch was sealed before. */
+/* Continue the batch in chunk `next`, which is open already. Return false if the batch was sealed before. */
 static inline bool cyp_slot_roll(cyp_slot_row *row, uint64_t seen, uint32_t next) {
     CYP_SET(row->next, next);
     /* release: a reader that follows CONT sees `next` and the row of that chunk; pairs with cyp_slot_seal */
     return cyp_cas_u64(&row->word, seen, cyp_word_with_state(seen, CYP_READY) | CYP_WORD_CONT);
 }
 
-/* OPEN -> READY: the owner gives the batch to the sender. Returns false if the sender had taken it before. */
+/* OPEN -> READY: the owner gives the batch to the sender. Return false if the sender had taken it before. */
 static inline bool cyp_slot_close(cyp_slot_row *row, uint64_t seen) {
     return cyp_cas_u64(&row->word, seen, cyp_word_with_state(seen, CYP_READY)); /* pairs with cyp_slot_seal */
 }
 
-/* Describes a chunk of compressed records: `bytes` of them are in the chunk of `row`, and they continue in slot `next`,
+/* Describe a chunk of compressed records: `bytes` of them are in the chunk of `row`, and they continue in slot `next`,
  * if any. `raw_bytes`: the size of the batch's raw records. The word of such a chunk stays FREE. */
 static inline void cyp_slot_packed(
     cyp_slot_row *row, uint64_t open_seq, uint32_t raw_bytes, uint32_t bytes, uint32_t next
@@ -64,20 +64,20 @@ static inline void cyp_slot_packed(
     CYP_SET(row->next, next);
 }
 
-/* Offers the compressed records, which begin in slot `packed`. `last` is the batch's last chunk: it has no CONT, so its
+/* Offer the compressed records, which begin in slot `packed`. `last` is the batch's last chunk: it has no CONT, so its
  * `next` is not in use. */
 static inline void cyp_slot_offer(cyp_slot_row *last, uint32_t packed) {
     cyp_store_release_u32(&last->next, packed); /* chunks and rows are seen with it; pairs with cyp_slot_offered */
 }
 
-/* -> FREE with the next generation. Only after the outcome, or for a chunk that the sender does not know. */
+/* -> FREE with the next generation. Call this only after the outcome, or for a chunk that the sender does not know. */
 static inline void cyp_slot_free(cyp_slot_row *row, uint32_t next_generation) {
     /* release: all writes to the old batch come before its end; pairs with the acquires of the word */
     cyp_store_release_u64(&row->word, cyp_word_make(CYP_FREE, 0, next_generation, 0, 0));
 }
 
 /* -> REVOKED, with count and bytes unchanged: the owner takes a batch back from a sender that is gone. A sender that is
- * alive after all cannot take this slot any more. Returns the new word. */
+ * alive after all cannot take this slot any more. Return the new word. */
 static inline uint64_t cyp_slot_take_back(cyp_slot_row *row) {
     for (;;) {
         uint64_t seen = cyp_load_acquire_u64(&row->word); /* pairs with the sender's CAS in cyp_slot_seal */
@@ -88,27 +88,27 @@ static inline uint64_t cyp_slot_take_back(cyp_slot_row *row) {
 
 /* ------------------------------------------------------------------ the sender */
 
-/* Returns the word; the row is then seen as it was at the commit of this word. */
+/* Return the word; the row is then seen as it was at the commit of this word. */
 static inline uint64_t cyp_slot_peek(const cyp_slot_row *row) {
     return cyp_load_acquire_u64(&row->word); /* pairs with the owner's CAS: open, commit, roll, close */
 }
 
-/* Returns the word for an estimate. Do not read the rest of the row after it. */
+/* Return the word for an estimate. Do not read the rest of the row after it. */
 static inline uint64_t cyp_slot_glance(const cyp_slot_row *row) { return cyp_load_relaxed_u64(&row->word); }
 
-/* Returns whether this is the word of a batch of `generation` that was neither taken nor finished. */
+/* Return whether this is the word of a batch of `generation` that was neither taken nor finished. */
 static inline bool cyp_word_is_live(uint64_t word, uint32_t generation) {
     uint32_t state = cyp_word_state(word);
     return cyp_word_generation(word) == generation && (word & CYP_WORD_HEAD)
         && (state == CYP_OPEN || state == CYP_READY);
 }
 
-/* Returns whether this is the word of a batch of `generation` that a sender has sealed. */
+/* Return whether this is the word of a batch of `generation` that a sender has sealed. */
 static inline bool cyp_word_is_taken(uint64_t word, uint32_t generation) {
     return cyp_word_generation(word) == generation && (word & CYP_WORD_HEAD) && cyp_word_state(word) == CYP_TAKEN;
 }
 
-/* Seals a chunk if it is open. Returns its sealed word; 0 if the chunk does not belong to a live chain. `room`: bytes
+/* Seal a chunk if it is open. Return its sealed word; 0 if the chunk does not belong to a live chain. `room`: bytes
  * from the chunk's start to the arena's end. `generation`: of the batch; it is checked in the head only. */
 static inline uint64_t cyp_slot_seal(cyp_slot_row *row, bool head, uint32_t generation, uint64_t room) {
     for (uint32_t attempt = 0; attempt < CYP_SEAL_ATTEMPTS; attempt++) {
@@ -126,23 +126,23 @@ static inline uint64_t cyp_slot_seal(cyp_slot_row *row, bool head, uint32_t gene
     return 0;
 }
 
-/* Returns the slot where the packed records of a batch may begin; CYP_NONE: none are there yet. Read the word of the
+/* Return the slot where the packed records of a batch may begin; CYP_NONE: none are there yet. Read the word of the
  * batch's last chunk first. The value may be anything if the front-end breaks the protocol. */
 static inline uint32_t cyp_slot_offered(const cyp_slot_row *last) {
     return cyp_load_acquire_u32(&last->next); /* pairs with cyp_slot_offer */
 }
 
-/* Returns the slot where the batch continues. Read a word with CONT first. */
+/* Return the slot where the batch continues. Read a word with CONT first. */
 static inline uint32_t cyp_slot_next(const cyp_slot_row *row) { return CYP_GET(row->next); }
 
-/* Returns whether the owner's hint is about the records that `word` counts, and the largest timestamp of that sealed
- * chunk. */
+/* Return whether the owner's hint is about the records that `word` counts. Set `max_timestamp` to the largest timestamp
+ * of that sealed chunk. */
 static inline bool cyp_slot_hinted(const cyp_slot_row *row, uint64_t word, int64_t *max_timestamp) {
     *max_timestamp = cyp_load_acquire_i64(&row->max_timestamp); /* pairs with cyp_slot_hint: timestamp, then count */
     return cyp_load_relaxed_u32(&row->max_count) == cyp_word_count(word);
 }
 
-/* -> DONE: the sender ignores later hints about this batch. Does nothing if the batch's generation has ended. */
+/* -> DONE: the sender ignores later hints about this batch. Do nothing if the batch's generation has ended. */
 static inline void cyp_slot_done(cyp_slot_row *row, uint32_t generation) {
     uint64_t seen = cyp_slot_peek(row);
     if (cyp_word_generation(seen) == generation) {
@@ -151,7 +151,7 @@ static inline void cyp_slot_done(cyp_slot_row *row, uint32_t generation) {
 }
 
 /* FREE, or the head of a batch without records -> REVOKED, at the end of a front-end: an owner that is still alive
- * cannot open or commit anything in this slot any more. Returns the new word; the old one in any other state. */
+ * cannot open or commit anything in this slot any more. Return the new word; the old one in any other state. */
 static inline uint64_t cyp_slot_revoke(cyp_slot_row *row) {
     uint64_t seen = cyp_slot_peek(row);
     for (uint32_t attempt = 0; attempt < CYP_SEAL_ATTEMPTS; attempt++) {
@@ -168,8 +168,8 @@ static inline uint64_t cyp_slot_revoke(cyp_slot_row *row) {
 /* ------------------------------------------------------------------ release: a sender that ends releases a front-end
  *
  * Afterwards every slot is revoked, or holds a batch that the sender knows and delivers. The owner frees the slot of a
- * finished batch, and the sender cannot revoke it before. So the owner must see the control word before it opens that
- * slot again. */
+ * finished batch, and the sender cannot revoke the slot before that. So the owner must see the control word before it
+ * opens that slot again. */
 
 /* The sender takes no further batch from this front-end. It must revoke all slots of the front-end after this. */
 static inline void cyp_control_release(uint32_t *control) {
@@ -177,7 +177,7 @@ static inline void cyp_control_release(uint32_t *control) {
     cyp_fence_seq_cst(); /* pairs with that in cyp_may_open: the owner sees the word, or the sender sees the slot free */
 }
 
-/* Returns whether the owner may open a slot. The owner calls this after it has freed slots, before it opens one. */
+/* Return whether the owner may open a slot. The owner calls this after it has freed slots, before it opens one. */
 static inline bool cyp_may_open(const uint32_t *control) {
     cyp_fence_seq_cst(); /* pairs with that in cyp_control_release */
     return cyp_load_relaxed_u32(control) != CYP_CONTROL_RELEASED;
@@ -185,12 +185,12 @@ static inline bool cyp_may_open(const uint32_t *control) {
 
 /* ------------------------------------------------------------------ SENT words: one per slot, written by the sender */
 
-/* Marks a batch as sent. The sender calls this before it writes the first byte of the batch to a socket. */
+/* Mark a batch as sent. The sender calls this before it writes the first byte of the batch to a socket. */
 static inline void cyp_sent_mark(uint32_t *sent, uint32_t generation) {
     cyp_store_release_u32(sent, generation + 1); /* pairs with the death of the sender: see cyp_sent_is */
 }
 
-/* Returns whether records of this batch may be in the broker's log. Called only when the sender is known to be dead:
+/* Return whether records of this batch may be in the broker's log. Call this only when the sender is known to be dead:
  * the process's end orders its stores before this load. */
 static inline bool cyp_sent_is(const uint32_t *sent, uint32_t generation) {
     return cyp_load_relaxed_u32(sent) == generation + 1;

@@ -1,4 +1,4 @@
-"""Cython's view of slot.h: every transition of a slot word."""
+"""Declares the functions of slot.h for Cython: every transition of a slot word."""
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 

@@ -1,6 +1,6 @@
-/* The cluster's metadata in shared memory: the sender writes it, front-ends read it, and no side ever waits.
+/* Defines the cluster's metadata in shared memory: the sender writes it, front-ends read it, and neither side waits.
  *
- * Each topic has a row at its number. Only one word of a row changes, so no row is ever half written; the bytes per
+ * Each topic has a row at its number. Only one word of a row changes, so no row is ever half written. The bytes per
  * partition change too, but they are hints. A change is announced by an entry in a ring and a counter (`published`). A
  * reader that sees the counter sees the row; a reader that is too far behind the ring reads all the rows that it uses.
  * A writer may be killed anywhere: its successor adds missing topics to the index and announces a change of everything,
@@ -33,14 +33,15 @@ static inline int16_t cyp_topic_error(uint64_t word) { return (int16_t)(uint16_t
 
 /* ------------------------------------------------------------------ index: name -> number */
 
-/* FNV-1a. Names that collide on purpose slow the index down for all processes of that user, bounded by its size. */
+/* Return the FNV-1a hash. Names that collide on purpose slow down the index for all processes of that user; the size of
+ * the index limits this. */
 static inline uint64_t cyp_topic_hash(const char *name, uint32_t bytes) {
     uint64_t hash = 0xcbf29ce484222325ull;
     for (uint32_t i = 0; i < bytes; i++) hash = (hash ^ (uint8_t)name[i]) * 0x100000001b3ull;
     return hash ^ hash >> 32;
 }
 
-/* Returns the number of a topic; CYP_NONE if the index does not have it. Sets `place` to its place, or to the free
+/* Return the number of a topic; CYP_NONE if the index does not have it. Set `place` to its place, or to the free
  * place where it can be entered. */
 static inline uint32_t cyp_topic_find(
     const uint64_t *index, const cyp_topic_row *rows, const char *name, uint32_t bytes, uint32_t *place
@@ -59,7 +60,7 @@ static inline uint32_t cyp_topic_find(
     return CYP_NONE;
 }
 
-/* Enters a topic, whose row has its name already, into the index at the `place` that cyp_topic_find has returned. */
+/* Enter a topic, whose row has its name already, into the index at the `place` that cyp_topic_find has returned. */
 static inline void cyp_topic_enter(uint64_t *index, uint32_t place, uint32_t number, uint64_t hash) {
     /* release: pairs with cyp_topic_find */
     cyp_store_release_u64(&index[place], hash >> 32 << 32 | (number + 1));
@@ -67,14 +68,15 @@ static inline void cyp_topic_enter(uint64_t *index, uint32_t place, uint32_t num
 
 /* ------------------------------------------------------------------ rows */
 
-/* Stores the word of a row. Store the leaders' bytes and offset first: a reader of the word then finds as many. */
+/* Store the word of a row. Store the leaders' bytes and offset first: a reader of the word then finds all of them. */
 static inline void cyp_topic_store(cyp_topic_row *row, uint64_t word) {
     cyp_store_release_u64(&row->word, word); /* pairs with cyp_topic_load */
 }
 
 static inline uint64_t cyp_topic_load(const cyp_topic_row *row) { return cyp_load_acquire_u64(&row->word); }
 
-/* Returns where the leaders are. Read the word first. Areas only grow, so a later area holds at least as many. */
+/* Return where the leaders are. Read the word first. Areas only grow, so a later area holds at least as many
+ * leaders. */
 static inline uint64_t cyp_topic_leaders(const cyp_topic_row *row) {
     return cyp_load_acquire_u64(&row->leaders); /* pairs with cyp_topic_move: the bytes are there */
 }
@@ -85,7 +87,7 @@ static inline void cyp_topic_move(cyp_topic_row *row, uint32_t at, uint32_t room
 
 /* ------------------------------------------------------------------ changes */
 
-/* Announces that the row of a topic has changed, or all rows (CYP_CHANGE_ALL). */
+/* Announce that the row of a topic has changed, or all rows (CYP_CHANGE_ALL). */
 static inline void cyp_change_put(uint64_t *ring, uint64_t position, uint32_t number) {
     /* relaxed: the entry contains its own position; the counter publishes it */
     cyp_store_relaxed_u64(&ring[position & (CYP_CHANGES_ENTRIES - 1)], (position + 1) << 16 | number);
@@ -95,7 +97,7 @@ static inline void cyp_change_publish(uint64_t *published, uint64_t position) {
     cyp_store_release_u64(published, position + 1); /* pairs with the acquire of each reader of the counter */
 }
 
-/* Returns the change at a position below the counter: a topic's number, CYP_CHANGE_ALL, or CYP_CHANGE_LOST. */
+/* Return the change at a position below the counter: a topic's number, CYP_CHANGE_ALL, or CYP_CHANGE_LOST. */
 static inline uint32_t cyp_change_take(const uint64_t *ring, uint64_t position) {
     uint64_t entry = cyp_load_relaxed_u64(&ring[position & (CYP_CHANGES_ENTRIES - 1)]);
     return entry >> 16 == ((position + 1) & ((1ull << 48) - 1)) ? (uint32_t)(entry & 0xffff) : CYP_CHANGE_LOST;

@@ -1,4 +1,4 @@
-"""The metadata snapshot, see snapshot.pyx; and Cython's view of snapshot.h."""
+"""Declares the metadata snapshot (see snapshot.pyx) and the functions of snapshot.h for Cython."""
 
 from libc.stdint cimport int16_t, uint8_t, uint32_t, uint64_t
 

@@ -1,4 +1,4 @@
-"""The metadata snapshot: a sender's knowledge of the cluster, published to all its front-ends. See also snapshot.h.
+"""Publishes and reads the metadata snapshot: what a sender knows of the cluster, for its front-ends. See snapshot.h.
 
 A new or changed topic costs the writer and each reader constant work, however many topics there are. A reader looks up
 a topic by name once. Later it reads only changed rows of topics that it uses.
@@ -40,14 +40,14 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
 
 
 cdef inline uint8_t _share(uint8_t has_leader, uint8_t former) noexcept nogil:
-    """Returns the new CYP_SHARE byte of a partition. `has_leader`: from now on; `former`: its byte so far."""
+    """Return the new CYP_SHARE byte of a partition. `has_leader`: from now on; `former`: its byte so far."""
     if not has_leader:
         return CYP_SHARE_NONE
     return former if former != CYP_SHARE_NONE else CYP_SHARE_FULL
 
 
 def snapshot_bytes() -> int:
-    """Returns the size of a snapshot region in bytes."""
+    """Return the size of a snapshot region in bytes."""
     cdef SnapshotGeometry geometry
     snapshot_geometry(&geometry)
     return geometry.region_bytes
@@ -70,11 +70,11 @@ cdef class Snapshot:
             raise ValueError("the descriptor is not a metadata snapshot of this layout")
 
     cdef uint32_t number_of(self, bytes name, uint32_t *place) noexcept:
-        """Returns the topic's number; CYP_NONE if it has none. Sets `place` to its place in the index."""
+        """Return the topic's number; CYP_NONE if it has none. Set `place` to its place in the index."""
         return topic_find(self.index, self.rows, name, <uint32_t>len(name), place)
 
     cdef tuple row(self, uint32_t number):
-        """Returns a topic's (error code, one byte per partition: 1 = leader known); None without current metadata."""
+        """Return a topic's (error code, one byte per partition: 1 = leader known); None without current metadata."""
         cdef cyp_topic_row *row = &self.rows[number]
         cdef uint64_t word = topic_load(row)
         cdef uint32_t count = topic_partitions(word), at, i
@@ -90,7 +90,7 @@ cdef class Snapshot:
         return topic_error(word), leaders
 
     cdef const uint8_t *shares(self, uint32_t number) noexcept:
-        """Returns the CYP_SHARE bytes of a topic's partitions: at least as many as `row` has returned before."""
+        """Return the CYP_SHARE bytes of a topic's partitions: at least as many as `row` has returned before."""
         return self.leaders + <uint32_t>topic_leaders(&self.rows[number])
 
     cdef uint32_t brokers(self) noexcept:
@@ -103,7 +103,7 @@ cdef class Snapshot:
         return at[:CYP_SNAPSHOT_ERROR_BYTES].rstrip(b"\0").decode(errors="replace")
 
     def read(self):
-        """Returns everything: (number of changes, brokers, last_error, {name: (number, error_code, leaders)})."""
+        """Return everything: (number of changes, brokers, last_error, {name: (number, error_code, leaders)})."""
         cdef uint32_t number
         if self.region.base == NULL or fork_page()[0] != self.region.process:
             raise ValueError("the snapshot is not mapped in this process")
@@ -146,9 +146,9 @@ cdef class SnapshotWriter(Snapshot):
         self.header.magic = CYP_SNAPSHOT_MAGIC
 
     def enter(self, uint32_t number, bytes name):
-        """Gives a topic its final number. Does nothing if it has one.
+        """Give a topic its final number. Do nothing if it has one.
 
-        Raises ValueError if the number or the name is too large, OverflowError if the index is full.
+        Raise ValueError if the number or the name is too large, OverflowError if the index is full.
         """
         cdef uint32_t place = 0
         cdef cyp_topic_row *row
@@ -169,9 +169,9 @@ cdef class SnapshotWriter(Snapshot):
         CRASHPOINT(b"publish.topic-entered")
 
     def store(self, uint32_t number, int error_code, bytes leaders):
-        """Publishes the metadata of a topic and returns whether it has changed.
+        """Publish the metadata of a topic and return whether it has changed.
 
-        leaders: one byte per partition, 1 = its leader is known. Raises OverflowError if there is no space for so many
+        leaders: one byte per partition, 1 = its leader is known. Raise OverflowError if there is no space for so many
         partitions; the published metadata stays.
         """
         cdef cyp_topic_row *row = &self.rows[number]
@@ -186,7 +186,7 @@ cdef class SnapshotWriter(Snapshot):
         return True
 
     cdef object _store_leaders(self, cyp_topic_row *row, bytes leaders):
-        """Stores the shares: partitions that had a leader keep their share, those that gain one get the full share."""
+        """Store the shares: partitions that had a leader keep their share, those that gain one get the full share."""
         cdef uint32_t count = <uint32_t>len(leaders), i, room = 8, at
         cdef uint32_t known = topic_partitions(topic_load(row))
         cdef uint64_t area = topic_leaders(row)
@@ -208,12 +208,12 @@ cdef class SnapshotWriter(Snapshot):
             store_relaxed8(&self.leaders[at + i], _share(wanted[i], former[i] if i < known else CYP_SHARE_NONE))
 
     def forget(self, uint32_t number):
-        """Marks metadata that is not kept up to date any more: a front-end that does not use it yet asks for it."""
+        """Mark metadata that is not kept up to date any more: a front-end that does not use it yet asks for it."""
         cdef cyp_topic_row *row = &self.rows[number]
         topic_store(row, topic_load(row) | CYP_TOPIC_FORGOTTEN)
 
     def announce_all(self):
-        """Announces a change of all rows. A successor calls this: its predecessor may have stored rows unannounced."""
+        """Announce a change of all rows. A successor calls this: its predecessor may have stored rows unannounced."""
         self._announce(CYP_CHANGE_ALL)
 
     cdef int _announce(self, uint32_t number) except -1:
@@ -225,7 +225,7 @@ cdef class SnapshotWriter(Snapshot):
         return 0
 
     def describe(self, uint32_t brokers, str last_error):
-        """Publishes the number of known brokers and the last error with the cluster."""
+        """Publish the number of known brokers and the last error with the cluster."""
         cdef bytes encoded = last_error.encode()[:CYP_SNAPSHOT_ERROR_BYTES]
         cdef uint64_t text = load_relaxed(&self.header.text)
         cdef char *place
@@ -239,16 +239,16 @@ cdef class SnapshotWriter(Snapshot):
         store_release(&self.header.text, text)  # pairs with the acquire in Snapshot.last_error
 
     def is_usable(self, uint32_t number):
-        """Returns whether there is metadata of the topic, without an error."""
+        """Return whether there is metadata of the topic, without an error."""
         row = self.row(number)
         return row is not None and not row[0]
 
     def brokers_known(self):
-        """Returns the number of brokers that describe() has published last."""
+        """Return the number of brokers that describe() has published last."""
         return self.brokers()
 
     def set_sticky(self, int number, int partition):
-        """Publishes the partition for records without a key of topic `number`; -1: front-ends choose themselves."""
+        """Publish the partition for records without a key of topic `number`; -1: front-ends choose themselves."""
         if not 0 <= number < <int>CYP_TOPICS_MAX:
             raise ValueError(f"the topic number must be from 0 to {CYP_TOPICS_MAX - 1}, not {number}")
         store_relaxed_i32(<int32_t *>(self.region.base + self.geometry.sticky_offset) + number, partition)
@@ -258,7 +258,7 @@ cdef class SnapshotReader(Snapshot):
     """A front-end's side: owns the region, mapped read-only."""
 
     def __cinit__(self, int fd):
-        """Owns `fd` from here on. Raises ValueError if it is not a snapshot of our layout."""
+        """Map the snapshot and own `fd` from here on. Raise ValueError if it is not a snapshot of our layout."""
         cdef SnapshotGeometry geometry
         snapshot_geometry(&geometry)
         self._lay_out(Region.attach(fd, geometry.region_bytes, False))
@@ -266,7 +266,7 @@ cdef class SnapshotReader(Snapshot):
 
     @property
     def version(self) -> int:
-        """How many changes were published; 0 if none yet."""
+        """The number of changes that were published; 0 if none yet."""
         if self.region.base == NULL or fork_page()[0] != self.region.process:
             raise ValueError("the snapshot is not mapped in this process")
         return load_acquire(&self.header.published)

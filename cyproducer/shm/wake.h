@@ -1,5 +1,5 @@
-/* Wake-ups: a side that is about to sleep says so, fences, and looks again; a side that publishes fences, then looks
- * whether the other side sleeps.
+/* Implements wake-ups: a side that is about to sleep announces it, fences, and looks again for work; a side that
+ * publishes fences, then looks whether the other side sleeps.
  *
  * Without the two sequentially consistent fences each side can miss the other (a store may pass a later load even on
  * x86), and a record would wait until some other wake-up. */
@@ -11,13 +11,13 @@
 
 /* ------------------------------------------------------------------ the sender sleeps */
 
-/* A front-end's memory of its signals: the last epochs in which it has written the sender's eventfd. */
+/* What a front-end stores of its signals: the last epochs in which it has written the sender's eventfd. */
 typedef struct {
     uint64_t sleep;
     uint32_t idle;
 } cyp_signalled;
 
-/* Returns whether the sender's eventfd must be written, after a publication that the sender must see by `deadline_ns`.
+/* Return whether the sender's eventfd must be written, after a publication that the sender must see by `deadline_ns`.
  * `idle` is the front-end's word in its outcomes region, see below. */
 static inline bool cyp_sender_needs_wake(
     const cyp_snapshot_header *snapshot, const uint32_t *idle, uint64_t deadline_ns, cyp_signalled *signalled
@@ -38,7 +38,7 @@ static inline bool cyp_sender_needs_wake(
     return true;
 }
 
-/* Returns whether the sender sleeps and a front-end may wake it. A hint: it may change at once. */
+/* Return whether the sender sleeps and a front-end may wake it. A hint: it may change at once. */
 static inline bool cyp_sender_asleep(const cyp_snapshot_header *snapshot) {
     /* acquire: pairs with cyp_sender_sleeps, for next_wake_ns */
     return (cyp_load_acquire_u64(&snapshot->sleep) & 1) && cyp_load_relaxed_u64(&snapshot->next_wake_ns) != 0;
@@ -89,7 +89,7 @@ static inline void cyp_waiter_wakes(uint32_t *sleeping, uint32_t epoch) {
     cyp_store_release_u32(sleeping, epoch); /* pairs with cyp_waiter_needs_wake, which may miss it */
 }
 
-/* Returns whether the front-end must be woken, after outcomes were published. `signalled`: the epoch of the caller's
+/* Return whether the front-end must be woken, after outcomes were published. `signalled`: the epoch of the caller's
  * last wake-up. */
 static inline bool cyp_waiter_needs_wake(const uint32_t *sleeping, uint32_t *signalled) {
     cyp_fence_seq_cst(); /* pairs with the fence in cyp_waiter_sleeps */

@@ -1,4 +1,4 @@
-"""Cython's view of wake.h: the wake-ups between front-ends and the sender."""
+"""Declares the functions of wake.h for Cython: the wake-ups between front-ends and the sender."""
 
 from libc.stdint cimport uint32_t, uint64_t
 

@@ -1,6 +1,6 @@
-/* The slot word: state, HEAD, CONT, generation, record count and bytes in 64 bits (diagram in layout.h).
+/* Builds and reads slot words: state, HEAD, CONT, generation, record count and bytes in 64 bits (diagram in layout.h).
  *
- * Arithmetic only; the transitions of the word in shared memory are in slot.h. */
+ * This is arithmetic only; the transitions of the word in shared memory are in slot.h. */
 #ifndef CYPRODUCER_WORD_H
 #define CYPRODUCER_WORD_H
 
@@ -34,12 +34,12 @@ static inline uint64_t cyp_word_with_state(uint64_t word, uint32_t state) {
     return (word & ((1ull << CYP_WORD_STATE_SHIFT) - 1)) | (uint64_t)state << CYP_WORD_STATE_SHIFT;
 }
 
-/* Returns the word after `count` more records, `size` bytes in all, were written behind the committed tail. */
+/* Return the word after `count` more records, `size` bytes in all, were written behind the committed tail. */
 static inline uint64_t cyp_word_with_records(uint64_t word, uint32_t count, uint32_t size) {
     return word + ((uint64_t)count << CYP_WORD_COUNT_SHIFT) + size;
 }
 
-/* Returns the next generation; it wraps. */
+/* Return the next generation; it wraps. */
 static inline uint32_t cyp_next_generation(uint32_t generation) {
     return (generation + 1) & (uint32_t)CYP_WORD_GENERATION_MASK;
 }

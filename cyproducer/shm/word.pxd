@@ -1,4 +1,4 @@
-"""Cython's view of word.h."""
+"""Declares the functions of word.h for Cython."""
 
 from libc.stdint cimport uint32_t, uint64_t
 

@@ -1,1 +1,1 @@
-"""Writing records into the arena, the shared memory of one front-end."""
+"""Writes records into the arena, the shared memory of one front-end."""

@@ -1,4 +1,4 @@
-"""The hot path: appends records to an open batch of the arena, without a lock and without Python.
+"""Appends records to an open batch of the arena, without a lock and without Python. This is the hot path.
 
 Only one thread writes to the arena: the one that holds the GIL. Look up the chain again after the GIL was released,
 before you call any of these functions.
@@ -34,7 +34,7 @@ ctypedef struct Port:
     int own_fd                      # a socket of ours, to detect replaced descriptors: all eventfds have one inode
     uint64_t own_device
     uint64_t own_inode
-    bint holds_wakes                # a series of announcements is under way: one wake-up at its end, by release_wakes
+    bint holds_wakes                # a series of announcements is under way: release_wakes wakes once at its end
     bint owes_wake                  # the series has an announcement
     uint64_t owed_ns                # the earliest deadline among them
 
@@ -66,7 +66,7 @@ ctypedef struct Chain:
 cdef inline void announce(
     Port *port, uint32_t kind, uint32_t slot, uint32_t generation, uint64_t deadline_ns
 ) noexcept nogil:
-    """Puts a batch on the submission ring and wakes the sender if it sleeps beyond `deadline_ns`."""
+    """Put a batch on the submission ring and wake the sender if it sleeps beyond `deadline_ns`."""
     cdef uint64_t entry = submit_entry(kind, slot, generation)
     submit_push(port.ring, port.ring_mask, &port.arena.submit_tail, port.position, entry)
     CRASHPOINT(b"submit.pushed")
@@ -80,7 +80,7 @@ cdef inline void announce(
 
 
 cdef inline void release_wakes(Port *port) noexcept nogil:
-    """Ends a series of announcements: wakes the sender if one of them would have woken it."""
+    """End a series of announcements: wake the sender if one of them would have woken it."""
     port.holds_wakes = False
     if port.owes_wake:
         port.owes_wake = False
@@ -89,7 +89,7 @@ cdef inline void release_wakes(Port *port) noexcept nogil:
 
 
 cdef inline void signal_sender(Port *port) noexcept nogil:
-    """Writes the sender's eventfd, if the program has closed or replaced neither that descriptor nor our own."""
+    """Write the sender's eventfd, if the program has closed or replaced neither that descriptor nor our own."""
     if same_file(port.sender_wake_fd, port.wake_device, port.wake_inode) \
             and same_file(port.own_fd, port.own_device, port.own_inode):
         eventfd_signal(port.sender_wake_fd)
@@ -97,12 +97,12 @@ cdef inline void signal_sender(Port *port) noexcept nogil:
 
 
 cdef inline uint8_t *chain_tail(const Chain *chain) noexcept nogil:
-    """Returns where the next record goes."""
+    """Return where the next record goes."""
     return chain.base + word_bytes(chain.word)
 
 
 cdef inline uint32_t chain_room(const Chain *chain) noexcept nogil:
-    """Returns the bytes left in the open chunk; 0 if nothing is open."""
+    """Return the bytes left in the open chunk; 0 if nothing is open."""
     cdef uint32_t used = word_bytes(chain.word)
     return chain.limit - used if chain.limit > used else 0
 
@@ -110,9 +110,9 @@ cdef inline uint32_t chain_room(const Chain *chain) noexcept nogil:
 cdef inline bint commit_records(
     Port *port, Chain *chain, uint32_t count, uint32_t size, int64_t max_timestamp
 ) noexcept nogil:
-    """Publishes `count` records at chain_tail, `size` bytes in all; `max_timestamp` is their largest.
+    """Publish `count` records at chain_tail, `size` bytes in all; `max_timestamp` is their largest.
 
-    Returns False if the sender has sealed the batch: the records are not in it. Append them again after
+    Return False if the sender has sealed the batch: the records are not in it. Append them again after
     Session.make_room.
     """
     cdef cyp_slot_row *row = chain.row
@@ -137,9 +137,9 @@ cdef inline bint commit_records(
 cdef inline bint append_record(
     Port *port, Chain *chain, int64_t timestamp, const RecordView *record, Py_ssize_t bound
 ) noexcept nogil:
-    """Appends one record; `bound` is record_size_bound. Its index is then chain.total - 1.
+    """Append one record; `bound` is record_size_bound. The record's index is then chain.total - 1.
 
-    Returns False if no batch is open, the chunk has no space, or the sender has sealed the batch. Call
+    Return False if no batch is open, the chunk has no space, or the sender has sealed the batch. Call
     Session.make_room then.
     """
     cdef uint32_t room = chain_room(chain)

@@ -1,4 +1,4 @@
-"""The owner's side of an arena, see arena.pyx."""
+"""Declares the owner's side of an arena, see arena.pyx."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 

@@ -1,4 +1,4 @@
-"""The owner's side of an arena: allocates chunks, chains them into batches, publishes and frees them.
+"""Implements the owner's side of an arena: allocates chunks, chains them into batches, publishes and frees them.
 
 Nothing here calls Python between reading a chain and publishing it. The private tables are authoritative for the
 arena's chunks. The rows in shared memory are written for the sender; their words are read back only as the expected
@@ -58,11 +58,11 @@ cdef class Arena:
             pages_free(self.slots, self.geometry.slot_count * sizeof(SlotInfo))
 
     cdef bint fits_batch(self, Py_ssize_t bound) noexcept:
-        """Returns whether a record of at most `bound` bytes can share a batch. If not, use write_alone."""
+        """Return whether a record of at most `bound` bytes can share a batch. If not, use write_alone."""
         return bound <= <Py_ssize_t>self.port.batch_limit and bound <= <Py_ssize_t>class_bytes(2)
 
     cdef int32_t sticky_partition(self, Topic topic) noexcept:
-        """Returns the partition for a record without a key; the topic has partitions.
+        """Return the partition for a record without a key; the topic has partitions.
 
         A process that fills whole batches draws a partition for each batch. Other processes use the partition that the
         sender publishes, which is drawn by load, unless `adaptive` is off.
@@ -78,10 +78,10 @@ cdef class Arena:
     cdef int lengthen(
         self, Topic topic, int32_t partition, Py_ssize_t bound, int64_t timestamp, Batch batch
     ) noexcept:
-        """Opens the batch of a partition, or lengthens it, so that a record of at most `bound` bytes fits.
+        """Open the batch of a partition, or lengthen it, so that a record of at most `bound` bytes fits.
 
-        A new batch gets the object `batch` and the base timestamp `timestamp` (ms). Requires fits_batch(bound).
-        Returns a Room code.
+        A new batch gets the object `batch` and the base timestamp `timestamp` (ms). fits_batch(bound) must be true.
+        Return a Room code.
         """
         cdef Chain *chain = &topic.chains[partition]
         cdef int status
@@ -95,11 +95,11 @@ cdef class Arena:
         return self._open(topic, chain, bound, timestamp, batch)
 
     cdef uint32_t reserve(self, int chunk_class, Py_ssize_t least) noexcept:
-        """Does what _alloc does, for a slot that is opened next. CYP_NONE also if the sender is ending."""
+        """Do what _alloc does, for a slot that is opened next. Return CYP_NONE also if the sender is ending."""
         return self._alloc(chunk_class, least) if may_open(self.control) else CYP_NONE
 
     cdef uint32_t _alloc(self, int chunk_class, Py_ssize_t least) noexcept:
-        """Allocates a chunk of the class, or a smaller one that holds `least` bytes. Returns its slot or CYP_NONE."""
+        """Allocate a chunk of the class, or a smaller one that holds `least` bytes. Return its slot or CYP_NONE."""
         cdef uint32_t slot = self.pool.alloc(chunk_class)
         if slot != CYP_NONE and <Py_ssize_t>class_bytes(self.pool.chunk_class[slot]) < least:
             self.pool.free(slot)
@@ -107,7 +107,7 @@ cdef class Arena:
         return slot
 
     cdef void _fill_row(self, uint32_t slot, uint32_t topic, int32_t partition, int64_t base) noexcept:
-        """Fills a row except its word, which publishes the row later."""
+        """Fill a row except its word, which publishes the row later."""
         cdef cyp_slot_row *row = &self.rows[slot]
         self.open_seq += 1
         row.open_seq = self.open_seq
@@ -122,7 +122,7 @@ cdef class Arena:
         self.slots[slot].next = CYP_NONE
 
     cdef void _add_pending(self, uint32_t slot, Batch batch, Chain *chain) noexcept:
-        """Appends the batch that starts in `slot` to the list of batches without an outcome."""
+        """Append the batch that starts in `slot` to the list of batches without an outcome."""
         cdef SlotInfo *info = &self.slots[slot]
         Py_INCREF(batch)
         info.batch = <void *>batch
@@ -178,7 +178,7 @@ cdef class Arena:
         return HAVE_ROOM
 
     cdef int _roll(self, Chain *chain, Py_ssize_t bound) noexcept:
-        """Lengthens an open batch by a chunk. Returns a Room code; NEED_BATCH if the sender has sealed the batch."""
+        """Lengthen an open batch by a chunk. Return a Room code; NEED_BATCH if the sender has sealed the batch."""
         cdef uint32_t left = self.port.batch_limit - chain.before - word_bytes(chain.word)
         cdef int wanted = max(min(chain.chunk_class + 1, class_for(left)), class_for(bound))
         cdef uint32_t slot = self.reserve(wanted, bound)
@@ -213,7 +213,7 @@ cdef class Arena:
         return HAVE_ROOM
 
     cdef bint close_chain(self, Chain *chain, bint full) noexcept:
-        """Closes an open batch and gives it to the sender. Returns False if the sender had taken it already.
+        """Close an open batch and give it to the sender. Return False if the sender had taken it already.
 
         A full batch that is to be compressed is not announced here: call pack_closed or announce_closed afterwards.
         """
@@ -237,20 +237,20 @@ cdef class Arena:
         return closed
 
     cdef void announce_closed(self) noexcept:
-        """Announces the closed batch uncompressed, instead of pack_closed: the sender compresses it."""
+        """Announce the closed batch uncompressed, instead of pack_closed: the sender compresses it."""
         if self.closed_head != CYP_NONE:
             announce(&self.port, CYP_SUBMIT_FULL, self.closed_head, self.closed_generation, 0)
             self.closed_head = CYP_NONE
 
     cdef bint close_full(self, Chain *chain, Py_ssize_t bound) noexcept:
-        """Closes an open batch that cannot grow by `bound` bytes, and draws another sticky partition. False: it can."""
+        """Close an open batch that cannot grow by `bound` bytes, and draw another sticky partition. False if it can."""
         if chain.limit == 0 or chain.before + word_bytes(chain.word) + bound <= self.port.batch_limit:
             return False
         self.close_chain(chain, True)
         return True
 
     cdef void _retire(self, Chain *chain, bint full) noexcept:
-        """Takes a complete batch off its chain, counts it, and stores its size class for the next batch."""
+        """Take a complete batch off its chain, count it, and store its size class for the next batch."""
         cdef Topic topic = <Topic>chain.owner
         cdef uint32_t size = chain.before + word_bytes(chain.word)
         self.slots[chain.head].chain = NULL
@@ -282,9 +282,9 @@ cdef class Arena:
         chain.next_open = chain.previous_open = NULL
 
     cdef Batch _remove_pending(self, uint32_t slot):
-        """Removes a batch from the list of those without an outcome.
+        """Remove a batch from the list of those without an outcome.
 
-        Returns its Batch; None if it was not in the list, or its producer and futures are gone.
+        Return its Batch; None if it was not in the list, or its producer and futures are gone.
         """
         cdef SlotInfo *info = &self.slots[slot]
         cdef Batch batch = None
@@ -310,7 +310,7 @@ cdef class Arena:
         return batch
 
     cdef void _release(self, uint32_t slot) noexcept:
-        """Frees the chunks of a batch, from `slot` on. The sender must not refer to them any more."""
+        """Free the chunks of a batch, from `slot` on. The sender must not refer to them any more."""
         cdef SlotInfo *info
         cdef uint32_t following
         while slot != CYP_NONE:
@@ -325,7 +325,7 @@ cdef class Arena:
         self.freed = True
 
     cdef uint32_t _take_chunks(self, Py_ssize_t size) noexcept:
-        """Allocates the fewest linked chunks for `size` bytes. Returns CYP_NONE and takes none if there are too few."""
+        """Allocate the fewest linked chunks for `size` bytes. Return CYP_NONE and take none if there are too few."""
         cdef uint32_t slot, first = CYP_NONE, last = CYP_NONE
         while size > 0:
             slot = self.pool.alloc(class_for(size))
@@ -342,7 +342,7 @@ cdef class Arena:
         return first
 
     cdef void give_back(self, uint32_t slot) noexcept:
-        """Frees linked chunks that were never published."""
+        """Free linked chunks that were never published."""
         cdef uint32_t following
         while slot != CYP_NONE:
             following = self.slots[slot].next
@@ -354,9 +354,9 @@ cdef class Arena:
         self, Topic topic, int32_t partition, int64_t timestamp, const RecordView *record, const uint8_t *packed,
         Py_ssize_t packed_bytes, Batch batch,
     ) except -1:
-        """Writes a record that cannot share a batch as a batch of its own. `packed`: compressed records, or NULL.
+        """Write a record that cannot share a batch as a batch of its own. `packed`: compressed records, or NULL.
 
-        Returns a Room code. Raises MemoryError.
+        Return a Room code. Raise MemoryError.
         """
         cdef Py_ssize_t size = record_size(0, 0, record)
         cdef Py_ssize_t count = 0, i
@@ -404,7 +404,7 @@ cdef class Arena:
         return HAVE_ROOM if published else NEED_SESSION
 
     cdef void offer(self, uint32_t head, uint32_t raw_bytes, const uint8_t *packed, Py_ssize_t size) noexcept:
-        """Stores the compressed records of a complete batch beside it, if memory is free.
+        """Store the compressed records of a complete batch beside it, if memory is free.
 
         Their chunks are appended to the batch's list, so they are freed with it.
         """
@@ -427,7 +427,7 @@ cdef class Arena:
         CRASHPOINT(b"pack.offered")
 
     cdef bint _publish_alone(self, const uint32_t *slots, Py_ssize_t count, Py_ssize_t size) noexcept:
-        """Stores the words of a written chain; the head's word comes last and commits the batch. False if revoked."""
+        """Store the words of a written chain; the head's word comes last and commits the batch. False if revoked."""
         cdef Py_ssize_t i
         cdef uint32_t slot, used, generation
         cdef uint32_t first = class_bytes(self.pool.chunk_class[slots[0]])

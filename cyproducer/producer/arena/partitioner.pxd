@@ -1,11 +1,11 @@
-"""Kafka's built-in partitioner: murmur2 of the key (Utils.java), and random numbers for the sticky rule (KIP-794)."""
+"""Implements Kafka's partitioner: murmur2 of the key (Utils.java), and random numbers for the sticky rule (KIP-794)."""
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 
 cdef inline uint32_t murmur2(const uint8_t *data, Py_ssize_t size) noexcept nogil:
-    """Returns Austin Appleby's MurmurHash2 with Java's seed, over little-endian words."""
+    """Return Austin Appleby's MurmurHash2 with Java's seed, over little-endian words."""
     cdef uint32_t m = 0x5bd1e995
     cdef uint32_t h = <uint32_t>0x9747b28c ^ <uint32_t>size
     cdef uint32_t k
@@ -32,12 +32,12 @@ cdef inline uint32_t murmur2(const uint8_t *data, Py_ssize_t size) noexcept nogi
 
 
 cdef inline int32_t key_partition(const uint8_t *key, Py_ssize_t size, int32_t count) noexcept nogil:
-    """Returns the partition of a key that is not null: one of all partitions, also those without a leader."""
+    """Return the partition of a key that is not null: one of all partitions, also those without a leader."""
     return <int32_t>((murmur2(key, size) & 0x7fffffff) % <uint32_t>count)
 
 
 cdef inline uint64_t next_random(uint64_t *state) noexcept nogil:
-    """Returns the next number of xorshift64*: good enough to spread front-ends over partitions. `state` is not 0."""
+    """Return the next number of xorshift64*: good enough to spread front-ends over partitions. `state` is not 0."""
     state[0] ^= state[0] >> 12
     state[0] ^= state[0] << 25
     state[0] ^= state[0] >> 27

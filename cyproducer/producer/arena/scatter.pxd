@@ -18,7 +18,7 @@ ctypedef struct Scatter:
 
 
 cdef inline void scatter_next(Scatter *out) noexcept nogil:
-    """Moves to the start of the next chunk."""
+    """Move to the start of the next chunk."""
     out.at = out.chunks + <uint64_t>out.slots[0] * CYP_UNIT_BYTES
     out.room = class_bytes(out.classes[out.slots[0]])
     out.slots += 1
@@ -48,7 +48,7 @@ cdef inline void scatter_nullable(Scatter *out, const uint8_t *data, Py_ssize_t 
 
 
 cdef inline void scatter_record(Scatter *out, const RecordView *record) noexcept nogil:
-    """Writes the only record of a batch: both deltas are 0. `out.room` must be 0 at first."""
+    """Write the only record of a batch: both deltas are 0. `out.room` must be 0 at first."""
     cdef uint8_t zero[3]
     cdef int i
     zero[0] = zero[1] = zero[2] = 0  # attributes, timestamp delta, offset delta

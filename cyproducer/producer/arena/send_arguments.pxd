@@ -1,4 +1,4 @@
-"""The checked arguments of one send(), see send_arguments.pyx."""
+"""Declares the checked arguments of one send(), see send_arguments.pyx."""
 
 from cpython.buffer cimport Py_buffer
 from libc.stdint cimport int32_t, int64_t

@@ -1,7 +1,7 @@
 """Checks every argument of send() and turns it into pointers and lengths.
 
-Everything that can call Python happens here, before the open batch is looked at. A Prepared object keeps the memory
-alive that its pointers point into, so send() can wait for arena memory before it copies the record.
+Everything that can call Python happens here, before the open batch is read. A Prepared object keeps the memory alive
+to which its pointers point, so send() can wait for arena memory before it copies the record.
 """
 
 cimport cython
@@ -84,10 +84,10 @@ cdef class Prepared:
 
 
 cdef int view_headers(object headers, HeaderView *views, Py_ssize_t *header_bytes) noexcept:
-    """Fills `views` from a list or tuple of up to FEW_HEADERS plain (str, bytes or None) tuples.
+    """Fill `views` from a list or tuple of up to FEW_HEADERS plain (str, bytes or None) tuples.
 
-    Returns their number, and the sum of their lengths in `header_bytes`; -1 for anything else, which take_headers
-    checks. Keeps nothing alive and runs no Python: the views are valid as long as the GIL is held.
+    Return their number, and the sum of their lengths in `header_bytes`. Return -1 for anything else, which take_headers
+    checks. Keep nothing alive and run no Python: the views are valid as long as the GIL is held.
     """
     cdef Py_ssize_t count, size, i
     cdef PyObject **items
@@ -124,7 +124,7 @@ cdef int view_headers(object headers, HeaderView *views, Py_ssize_t *header_byte
 
 
 cdef int64_t small_number(object number) noexcept:
-    """Returns an int from 0 to 2^63 - 1; a negative number for anything else: _index checks that. Runs no Python."""
+    """Return an int from 0 to 2^63 - 1; a negative number for anything else, which _index checks. Run no Python."""
     cdef int overflow = 0
     if type(number) is not int:
         return -1
@@ -132,7 +132,7 @@ cdef int64_t small_number(object number) noexcept:
 
 
 cdef tuple _as_tuple(object headers):
-    """Returns a sequence of pairs as a tuple of tuples, which the program cannot change while send() waits."""
+    """Return a sequence of pairs as a tuple of tuples, which the program cannot change while send() waits."""
     cdef tuple found
     if type(headers) is tuple:
         found = headers
@@ -149,9 +149,9 @@ cdef tuple _as_tuple(object headers):
 
 
 cdef tuple checked_header(object item, str where, Py_ssize_t number):
-    """Returns (str, bytes or None) for one header of `send`, `send_async` or `send_array`.
+    """Return (str, bytes or None) for one header of `send`, `send_async` or `send_array`.
 
-    Buffers are copied: header values are small, and the program may change a buffer while send() waits. Raises
+    Buffers are copied: header values are small, and the program may change a buffer while send() waits. Raise
     TypeError that names the header.
     """
     if not isinstance(item, (tuple, list)) or len(item) != 2:
@@ -185,7 +185,7 @@ cdef object _take_buffer(Py_buffer *buffer, object data, str what, str serialize
 
 
 cdef Py_ssize_t batch_size_bound(Prepared record) noexcept:
-    """Returns what Kafka's Java producer compares with max.request.size: the record's bound in a batch of its own."""
+    """Return what Kafka's Java producer compares with max.request.size: the record's bound in a batch of its own."""
     return BATCH_HEADER_BYTES + kafka_record_bound(
         record.view.key_length, record.view.value_length, record.view.headers, record.view.header_count
     )
@@ -194,7 +194,7 @@ cdef Py_ssize_t batch_size_bound(Prepared record) noexcept:
 cdef Prepared prepare(
     object topic, object value, object key, object headers, object partition, object timestamp_ms, object on_delivery
 ):
-    """Checks the arguments after serialization. Raises TypeError or ValueError that names the argument."""
+    """Check the arguments after serialization. Raise TypeError or ValueError that names the argument."""
     cdef Prepared self = Prepared.__new__(Prepared)
     cdef Py_ssize_t header_bytes = 0
     if not isinstance(topic, str):

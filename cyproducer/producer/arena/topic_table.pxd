@@ -1,4 +1,4 @@
-"""A topic with its partitions' open batches, see topic_table.pyx."""
+"""Declares Topic, a topic with its partitions' open batches, see topic_table.pyx."""
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 

@@ -1,4 +1,4 @@
-"""Topics, numbered by one sender, with their partitions' open batches; and the check of topic names."""
+"""Keeps the topics that one sender has numbered, with their partitions' open batches, and checks topic names."""
 
 cimport cython
 from libc.stdint cimport uint8_t, uint32_t
@@ -12,7 +12,7 @@ from cyproducer.shm.snapshot cimport CYP_SHARE_AVOID, CYP_SHARE_NONE
 from cyproducer import errors
 from cyproducer.config.kinds import TOPIC_NAME_MAX, is_topic_name
 
-#: Codes of errors with which a topic's metadata never come: send() fails at once.
+#: Codes of errors after which a topic's metadata never arrives: send() fails at once.
 PERMANENT_ERRORS = (errors.InvalidTopicError.code, errors.TopicAuthorizationFailedError.code)
 
 
@@ -26,7 +26,7 @@ cdef class Topic:
         free(self.chains)
 
     cdef bint grow(self, int32_t partition_count) noexcept:
-        """Allocates `partition_count` chains; no chain may be open. Returns False if memory is lacking."""
+        """Allocate `partition_count` chains; no chain may be open. Return False if memory is lacking."""
         cdef Chain *chains
         cdef int32_t i
         if partition_count > self.allocated:
@@ -54,7 +54,7 @@ cdef Topic make_topic(str name, uint32_t number):
 
 
 cdef int32_t pick_partition(Topic topic, bint adaptive, uint64_t *random) noexcept:
-    """Returns a random partition, weighted by the shares that the sender publishes (KIP-794); -1 if there is none.
+    """Return a random partition, weighted by the shares that the sender publishes (KIP-794); -1 if there is none.
 
     If not `adaptive`, every partition with a leader has the same weight. If no partition has a leader, any is returned.
     """
@@ -86,7 +86,7 @@ cdef inline uint32_t _chance(uint8_t share, bint adaptive) noexcept nogil:
 
 
 def check_name(name):
-    """Raises TypeError if `name` is not a str, InvalidTopicError if Kafka does not allow it (Topic.java)."""
+    """Raise TypeError if `name` is not a str, InvalidTopicError if Kafka does not allow it (Topic.java)."""
     if not isinstance(name, str):
         raise TypeError(f"topic must be a str, not {type(name).__name__}")
     if is_topic_name(name):
@@ -106,7 +106,7 @@ def check_name(name):
 
 
 def partition_for_key(const uint8_t[::1] key, int32_t partition_count):
-    """Returns the partition to which Kafka's Java producer sends a record with this key."""
+    """Return the partition to which Kafka's Java producer sends a record with this key."""
     if partition_count <= 0:
         raise ValueError("partition_count must be positive")
     return key_partition(&key[0] if key.shape[0] else NULL, key.shape[0], partition_count)

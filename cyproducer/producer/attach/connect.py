@@ -1,8 +1,8 @@
 """Attaches a front-end to its sender: finds or starts the sender, and exchanges sockets, memory and descriptors.
 
-Nothing here blocks in a way that gevent or eventlet cannot see, and no descriptor stays open in a forked child.
-Whether the sender is ending, starting or missing: by the deadline the result is an attachment, or an error that says
-what to do.
+Nothing here blocks in a way that gevent or eventlet cannot see, and no descriptor stays open in a forked child. The
+sender may be ending, starting or missing. By the deadline the result is an attachment, or an error that says what to
+do.
 """
 
 import _socket
@@ -127,7 +127,7 @@ class Attachment(WakePair):
         _attachments.add(self)
 
     def close(self) -> None:
-        """Hangs up and gives the memory back. The sender delivers what is committed. Does nothing if called again.
+        """Hang up and give the memory back. The sender delivers what is committed. Do nothing if called again.
 
         Threads may be inside methods of the session, so the addresses stay mapped until the last reference is gone.
         """
@@ -140,11 +140,11 @@ class Attachment(WakePair):
             self.snapshot.region.vacate()
 
     def _is_still_ours(self, name: str) -> bool:
-        # Not noted: a fork came between creating and noting it. The descriptor is ours.
+        # It is not noted if a fork came between creating and noting it. The descriptor is ours.
         return name not in self._wake_files or is_still(getattr(self, name), self._wake_files[name])
 
     def close_descriptors(self) -> None:
-        """Hangs up; the memory stays mapped. Does nothing if called again."""
+        """Hang up; the memory stays mapped. Do nothing if called again."""
         _attachments.discard(self)
         untouched = is_still(self.socket.fileno(), self._socket_file)
         if untouched:
@@ -163,7 +163,7 @@ class Attachment(WakePair):
 
 
 def _close(attachment: Attachment) -> None:
-    """Closes the attachment completely, also if a signal's handler raises meanwhile."""
+    """Close the attachment completely, also if a signal's handler raises meanwhile."""
     try:
         attachment.close()
     except BaseException:
@@ -172,13 +172,13 @@ def _close(attachment: Attachment) -> None:
 
 
 def file_of(fd: int) -> tuple[int, int]:
-    """Returns (device, inode) of an open file. Descriptor numbers are reused; compare these before using one."""
+    """Return (device, inode) of an open file. Descriptor numbers are reused; compare these before using one."""
     status = os.fstat(fd)
     return status.st_dev, status.st_ino
 
 
 def is_still(fd: int, file: tuple[int, int]) -> bool:
-    """Returns whether `fd` still refers to `file`: a program that daemonises closes descriptors it does not own."""
+    """Return whether `fd` still refers to `file`: a program that daemonises closes descriptors it does not own."""
     try:
         return fd >= 0 and file_of(fd) == file
     except OSError as error:
@@ -190,7 +190,7 @@ _attachments: "weakref.WeakSet[Attachment]" = weakref.WeakSet()
 
 
 def _close_in_child() -> None:
-    """Closes the parent's descriptors in a forked child, because they would hide the parent's end from the sender."""
+    """Close the parent's descriptors in a forked child, because they would hide the parent's end from the sender."""
     inherited = list(_attachments)
     _attachments.clear()
     for attachment in inherited:
@@ -202,11 +202,11 @@ os.register_at_fork(after_in_child=_close_in_child, after_in_parent=reap_orphans
 
 
 def connect(settings: Settings, deadline: float, address: Address | None = None) -> Attachment:
-    """Attaches to the sender of these settings, and starts it if necessary; `deadline` is of time.monotonic().
+    """Attach to the sender of these settings, and start it if necessary; `deadline` is of time.monotonic().
 
     address   address of the settings, if it has been computed before
 
-    Raises SenderUnavailableError if no sender is available by the deadline or none can be started,
+    Raise SenderUnavailableError if no sender is available by the deadline or none can be started,
     KafkaConfigurationError if a sender named by `sender` has other settings or no runtime directory can be used, and
     UnsupportedPlatformError if the system lacks a feature.
     """
@@ -218,7 +218,7 @@ def connect(settings: Settings, deadline: float, address: Address | None = None)
         return _connect_or_start(settings, address, deadline)
     except RendezvousError as error:
         raise KafkaConfigurationError(str(error)) from None
-    except LimitedSenderError as error:  # not at the path where this process would start one: it stays
+    except LimitedSenderError as error:  # it is not at the path where this process would start one, so it stays
         raise error.to_error("end it with `cyproducer stop`, and start a process with higher limits") from None
     except OSError as error:
         pass_on(error)
@@ -251,7 +251,7 @@ def _connect_to_named(settings: Settings, address: Address, path: str, deadline:
 
 
 def _connect_or_start(settings: Settings, address: Address, deadline: float) -> Attachment:
-    """Tries to attach. If there is no sender, and no other process starts one, starts one and tries again.
+    """Try to attach. If there is no sender, and no other process starts one, start one and try again.
 
     A sender that refuses because it has lower resource limits than this process is replaced in the same way.
     """
@@ -317,7 +317,7 @@ class _Starter:
         self.replacements = 0
 
     def step(self, limited: LimitedSenderError | None) -> None:
-        """Continues the start if no sender or a limited one answered. SenderUnavailableError if none can be started."""
+        """Continue the start if no sender or a limited one answered. Raise SenderUnavailableError if that fails."""
         try:
             self._step(limited is not None)
         except SenderUnavailableError as error:
@@ -326,7 +326,7 @@ class _Starter:
             raise limited.to_error(f"it cannot be replaced: {error}") from error
 
     def may_look(self) -> bool:
-        """Returns whether to ask a limited sender again: it may have been replaced. Not while a replacement starts."""
+        """Return whether to ask a limited sender again: it may have been replaced. False while a replacement starts."""
         now = time.monotonic()
         if self.child is not None or (self.lock.fd < 0 and now < self.look_at):
             return False
@@ -410,11 +410,11 @@ class _Starter:
         )
 
     def descriptors(self) -> list[int]:
-        """Returns the descriptors that become readable when the started process reports."""
+        """Return the descriptors that become readable when the started process reports."""
         return [self.child.fd] if self.child is not None and self.child.fd >= 0 else []
 
     def failure(self, seen: str, limited: LimitedSenderError | None) -> SenderUnavailableError:
-        """Returns the error for a deadline that came before a sender was ready."""
+        """Return the error for a deadline that came before a sender was ready."""
         text = self._describe_failure(seen)
         return SenderUnavailableError(text) if limited is None else limited.to_error(f"it was not replaced: {text}")
 
@@ -427,7 +427,7 @@ class _Starter:
         return f"no sender at {self.place.socket} in time ({seen}); see its log {self.place.log}, or raise max_block_ms"
 
     def close(self) -> None:
-        """Releases the lock. A sender that is starting continues."""
+        """Release the lock. A sender that is starting continues."""
         if self.child is not None:
             self.child.close()
             self.child = None
@@ -435,7 +435,7 @@ class _Starter:
 
 
 def _attach(settings: Settings, address: Address, path: str, deadline: float, progress: _Progress) -> Attachment:
-    """Attempts to attach once. Raises _TryAgain if another attempt may succeed."""
+    """Attempt to attach once. Raise _TryAgain if another attempt may succeed."""
     attachment = Attachment()
     try:
         _connect_socket(attachment.socket, path)
@@ -462,7 +462,7 @@ def _connect_socket(sock: Any, path: str) -> None:
 
 
 def _check_listener(sock: Any, path: str, named: bool) -> None:
-    """Checks which user listens. Another user is trusted only at a named path that no third user could have created."""
+    """Check which user listens. Another user is trusted only at a named path that no third user could have created."""
     _, uid, _ = control_messages.peer_credentials(sock)
     if uid in (os.geteuid(), 0):
         return
@@ -478,7 +478,7 @@ def _check_listener(sock: Any, path: str, named: bool) -> None:
 
 
 def _kernel_error(error: Exception) -> KafkaError:
-    """Returns the error for a call that the kernel or seccomp does not support, or that reached a limit."""
+    """Return the error for a call that the kernel or seccomp does not support, or that reached a limit."""
     if isinstance(error, OSError) and error.errno not in (errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.EACCES):
         return SenderUnavailableError(f"cannot get shared memory or descriptors: {error}; {_LIMITS}")
     return UnsupportedPlatformError(f"this system does not support or allow a call that shared memory needs: {error}")
@@ -574,7 +574,7 @@ def _take_descriptors(attachment: Attachment, answer: dict[str, Any], fds: Descr
 
 
 def _await_end(attachment: Attachment, path: str, deadline: float, progress: _Progress) -> None:
-    """Waits until the sender, which is ending and accepts no front-end, hangs up, or until the deadline."""
+    """Wait until the sender, which is ending and accepts no front-end, hangs up, or until the deadline."""
     while (now := time.monotonic()) < deadline:
         progress.warn_if_due("the sender at %s is ending and delivers what it has; waiting for its end", path)
         until = deadline if progress.warn_at is None else min(deadline, progress.warn_at)

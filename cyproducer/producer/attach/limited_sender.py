@@ -7,7 +7,7 @@ from cyproducer.host import limits
 
 __all__ = ["LimitedSenderError"]
 
-#: Most replacements that one attach starts. Each replaced sender had lower limits than this process.
+#: The largest number of replacements that one attach starts. Each replaced sender had lower limits than this process.
 _REPLACEMENTS_MAX = 3
 
 
@@ -21,7 +21,7 @@ class LimitedSenderError(Exception):
         self.on_purpose = named or answer.get("replaceable") is not True
 
     def check(self, replacements: int) -> None:
-        """Raises SenderUnavailableError unless this process should start a sender that replaces the refusing one.
+        """Raise SenderUnavailableError unless this process should start a sender that replaces the refusing one.
 
         `replacements`: how many senders this attach has started.
         """
@@ -45,5 +45,5 @@ class LimitedSenderError(Exception):
             )
 
     def to_error(self, detail: str) -> SenderUnavailableError:
-        """Returns the error for the user: the refusal, and `detail`, which says why it is final and what to do."""
+        """Return the error for the user: the refusal, and `detail`, which says why it is final and what to do."""
         return SenderUnavailableError(f"{self}; {detail}")

@@ -47,9 +47,9 @@ class Address:
                 pass  # the first use tries again and raises the error
 
     def find(self, again: bool = False) -> tuple[Rendezvous, dict[str, Any]]:
-        """Returns (rendezvous, the sender's identity). `again`: compute it anew, because no sender listens there.
+        """Return (rendezvous, the sender's identity). `again`: compute it anew, because no sender listens there.
 
-        Creates the runtime directory. Raises RendezvousError.
+        Create the runtime directory. Raise RendezvousError.
         """
         now = process_environment()
         if again or self._found is None or now != self._depends_on:
@@ -58,9 +58,9 @@ class Address:
         return self._found
 
     def other_sockets(self) -> list[str]:
-        """Returns the sockets of this sender in other runtime directories of the user.
+        """Return the sockets of this sender in other runtime directories of the user.
 
-        There is one if a sender was started while the present directory could not be used. Raises RendezvousError.
+        There is one if a sender was started while the present directory could not be used. Raise RendezvousError.
         """
         place, description = self.find()
         return [other.socket for other in rendezvous.places_in_use(description) if other != place]

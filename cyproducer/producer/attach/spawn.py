@@ -1,9 +1,9 @@
 """Starts a sender process from inside an application, without running any of the application's Python code.
 
-It uses posix_spawn of a plain interpreter: the application's handlers, locks and memory are not forked. The spawned
+It calls posix_spawn with a plain interpreter: the application's handlers, locks and memory are not forked. The spawned
 process forks once more, so that the sender is not a child of the application. The application does not have to reap
-it, and a signal to the application's process group does not end it. A handler that reaps every child (gunicorn's)
-only sees exit status 0.
+it, and a signal to the application's process group does not end it. A handler that reaps every child (such as
+gunicorn's) only sees exit status 0.
 """
 
 import errno
@@ -84,7 +84,7 @@ class SpawnLock:
         self._beats = 0
 
     def beat(self) -> bool:
-        """Shows that the holder runs. Returns False if another process has taken the lock; it is released then."""
+        """Show that the holder runs. Return False if another process has taken the lock; it is released then."""
         try:
             if os.path.samestat(os.fstat(self.fd), os.stat(self.path, follow_symlinks=False)):
                 self._beats = (self._beats + 1) % _BEATS
@@ -99,7 +99,7 @@ class SpawnLock:
         return False
 
     def try_acquire(self) -> bool:
-        """Takes the lock if it is free. Returns whether it holds it. Raises OSError if the file cannot be created."""
+        """Take the lock if it is free. Return whether it is held now. Raise OSError if the file cannot be created."""
         if self.fd >= 0:
             return True
         fd = open_private(self.path, os.O_RDWR)
@@ -118,7 +118,7 @@ class SpawnLock:
         return True
 
     def _lock(self, fd: int) -> bool:
-        """Locks the open file. Returns False if another process holds it, or another file is at the path."""
+        """Lock the open file. Return False if another process holds it, or another file is at the path."""
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return os.path.samestat(os.fstat(fd), os.stat(self.path, follow_symlinks=False))
@@ -131,7 +131,7 @@ class SpawnLock:
             return False
 
     def _watch_holder(self, file: os.stat_result) -> None:
-        """Removes the file of a holder that has not called beat() for SILENCE_S."""
+        """Remove the file of a holder that has not called beat() for SILENCE_S."""
         now = time.monotonic()
         seen = file.st_dev, file.st_ino, file.st_size
         if seen != self._seen:
@@ -146,7 +146,7 @@ class SpawnLock:
                 pass
 
     def release(self) -> None:
-        """Unlocks, and unlinks the file unless it belongs to another process. Does nothing if called again."""
+        """Unlock, and unlink the file unless it belongs to another process. Do nothing if called again."""
         if self.fd < 0:
             return
         fd, self.fd = self.fd, -1
@@ -172,10 +172,10 @@ os.register_at_fork(after_in_child=SpawnLock._forget_in_child)
 
 
 def interpreters() -> list[str]:
-    """Returns paths that may be an interpreter like this one, the most likely first.
+    """Return paths that may be an interpreter like this one, the most likely first.
 
     Under uWSGI `sys.executable` is the server, and in a frozen application it is the application. So only files with
-    the name of an interpreter are returned. Raises SenderUnavailableError if there is none.
+    the name of an interpreter are returned. Raise SenderUnavailableError if there is none.
     """
     chosen = os.environ.get("CYPRODUCER_PYTHON", "")
     if chosen:
@@ -205,7 +205,7 @@ def interpreters() -> list[str]:
 
 
 def _paths() -> list[str]:
-    """Returns the directories from which the sender imports this package and the compression library."""
+    """Return the directories from which the sender imports this package and the compression library."""
     library = importlib.util.find_spec("cramjam")
     origin = library.origin if library else None
     return list(dict.fromkeys([_PACKAGE_PARENT, *([os.path.dirname(os.path.dirname(origin))] if origin else [])]))
@@ -230,7 +230,7 @@ class Spawned:
         self._text = b""
 
     def news(self) -> dict[str, Any] | None:
-        """Returns the report of the process; {} if it ended without one; None if there is none yet."""
+        """Return the report of the process; {} if it ended without one; None if there is none yet."""
         self._reap()
         if self.fd < 0:
             return {}
@@ -253,9 +253,9 @@ class Spawned:
         return None
 
     def log_tail(self) -> str:
-        """Returns the end of what was logged since the start, at most 2000 bytes.
+        """Return the end of what was logged since the start, at most 2000 bytes.
 
-        If the log has nothing, returns what the process wrote instead of a report.
+        If the log has nothing, return what the process wrote instead of a report.
         """
         try:
             with open(self._log, "rb") as file:
@@ -277,7 +277,7 @@ class Spawned:
                 self.pid = 0
 
     def close(self) -> None:
-        """Closes `fd` and waits for process `pid`, which ends at once. Does nothing if called again."""
+        """Close `fd` and wait for process `pid`, which ends at once. Do nothing if called again."""
         if self.fd >= 0:
             fd, self.fd = self.fd, -1
             os.close(fd)
@@ -293,9 +293,9 @@ class Spawned:
 
 
 def spawn_sender(python: str, rendezvous: Rendezvous, order: dict[str, Any]) -> Spawned:
-    """Starts `python` as a sender; `order` (settings and more) is its standard input, as JSON.
+    """Start `python` as a sender; `order` (settings and more) is its standard input, as JSON.
 
-    Raises SenderUnavailableError if this process was itself started as a sender (a program that was mistaken for an
+    Raise SenderUnavailableError if this process was itself started as a sender (a program that was mistaken for an
     interpreter) or a resource limit is reached, and OSError if `python` cannot be run.
     """
     if os.environ.get(_GUARD):
@@ -338,7 +338,7 @@ def spawn_sender(python: str, rendezvous: Rendezvous, order: dict[str, Any]) -> 
 
 
 def _descriptors(order: dict[str, Any], log: str, opened: list[int]) -> tuple[int, int, int, int]:
-    """Returns the descriptors (order, read end of the report, write end of the report, log). Adds them to `opened`."""
+    """Return the descriptors (order, read end of the report, write end of the report, log). Add them to `opened`."""
     # A memfd, not a pipe: it takes settings of any size, and writing never waits for a reader.
     try:
         opened.append(os.memfd_create("cyproducer-order", os.MFD_CLOEXEC))
@@ -354,7 +354,7 @@ def _descriptors(order: dict[str, Any], log: str, opened: list[int]) -> tuple[in
 
 
 def _file_actions(stdin: int, stdout: int, log: int) -> list[tuple[int, ...]]:
-    # First to numbers above all of them, so that none overwrites another: 0-2 may be closed in a daemon, and reused.
+    # First to higher numbers, so that none overwrites another: in a daemon 0-2 may be closed, and these may have them.
     free = max(stdin, stdout, log, 2) + 1
     actions: list[tuple[int, ...]] = []
     for at, fd in enumerate((stdin, stdout, log)):

@@ -9,9 +9,9 @@ from cyproducer.shm.region import fork_token
 
 
 def check_platform() -> None:
-    """Raises UnsupportedPlatformError if shared memory, or appending to it without a lock, cannot work here.
+    """Raise UnsupportedPlatformError if shared memory, or appending to it without a lock, cannot work here.
 
-    Leaves no descriptor or memory behind.
+    Leave no descriptor or memory behind.
     """
     if sys.platform != "linux" or os.uname().machine not in ("x86_64", "aarch64"):
         raise errors.UnsupportedPlatformError(

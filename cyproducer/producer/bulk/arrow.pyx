@@ -85,11 +85,11 @@ cdef class ArrowData:
         return 0
 
     def format(self) -> str:
-        """Returns the format string of the type, as in the specification."""
+        """Return the format string of the type, as in the specification."""
         return self.schema.format.decode()
 
     def type_name(self) -> str:
-        """Returns the name of the type for messages."""
+        """Return the name of the type for messages."""
         cdef str spelling = self.format()
         if self.schema.dictionary != NULL:
             return "Arrow dictionary"
@@ -102,11 +102,11 @@ cdef class ArrowData:
         return f"Arrow {_NAMES.get(spelling, f'type of format {spelling!r}')}"
 
     def is_struct(self) -> bool:
-        """Returns whether these are rows of named columns."""
+        """Return whether these are rows of named columns."""
         return self.format() == "+s"
 
     def child_names(self) -> list[str]:
-        """Returns the names of a struct's columns, in order."""
+        """Return the names of a struct's columns, in order."""
         cdef int64_t at
         return [
             "" if self.schema.children[at].name == NULL else (<bytes> self.schema.children[at].name).decode()
@@ -114,7 +114,7 @@ cdef class ArrowData:
         ]
 
     cdef ArrowData _new_child(self, int64_t at, str name):
-        """Returns child `at` without any pieces."""
+        """Return child `at` without any pieces."""
         cdef ArrowData child = ArrowData.__new__(ArrowData)
         child.schema = self.schema.children[at]
         child._parent = self
@@ -122,7 +122,7 @@ cdef class ArrowData:
         return child
 
     cdef ArrowData child(self, int64_t at, str name):
-        """Returns column `at` of a struct, with the same rows."""
+        """Return column `at` of a struct, with the same rows."""
         cdef ArrowData child = self._new_child(at, name)
         cdef Py_ssize_t piece
         cdef ArrowArray *array
@@ -132,7 +132,7 @@ cdef class ArrowData:
         return child
 
     cdef ArrowData list_child(self, str name):
-        """Returns the elements of a list type: for each piece, all elements of its lists."""
+        """Return the elements of a list type: for each piece, all elements of its lists."""
         cdef ArrowData child = self._new_child(0, name)
         cdef Py_ssize_t piece
         cdef ArrowArray *array
@@ -151,7 +151,7 @@ cdef class ArrowData:
         return not bits[bit >> 3] >> (bit & 7) & 1
 
     cdef Column column(self):
-        """Returns the rows as a column. Raises TypeError for a type that holds no bytes, integers or timestamps."""
+        """Return the rows as a column. Raise TypeError for a type that holds no bytes, integers or timestamps."""
         cdef str spelling = self.format(), name = self.type_name()
         cdef bint is_bytes = spelling in ("n", "z", "Z", "u", "U", "vz", "vu") or spelling.startswith("w:")
         cdef Column column
@@ -180,7 +180,7 @@ cdef class ArrowData:
 
 
 cdef int _add_segment(Column column, const Piece *piece, str spelling, Py_ssize_t width) except -1:
-    """Adds the rows of one array, of a type that `ArrowData.column` accepts."""
+    """Add the rows of one array, of a type that `ArrowData.column` accepts."""
     cdef const void **buffers = piece.array.buffers
     cdef Segment *segment
     if spelling == "n":
@@ -210,14 +210,14 @@ cdef int _add_segment(Column column, const Piece *piece, str spelling, Py_ssize_
 
 
 cdef ArrowData arrow_data_or_none(object source, str name):
-    """Returns what `source` exports, or None if it has no Arrow interface."""
+    """Return what `source` exports, or None if it has no Arrow interface."""
     if hasattr(type(source), "__arrow_c_array__") or hasattr(type(source), "__arrow_c_stream__"):
         return arrow_data(source, name)
     return None
 
 
 cdef ArrowData arrow_data(object source, str name):
-    """Takes what `source` exports through `__arrow_c_array__` or `__arrow_c_stream__`. Raises TypeError if neither."""
+    """Take what `source` exports through `__arrow_c_array__` or `__arrow_c_stream__`. Raise TypeError if neither."""
     cdef ArrowData data = ArrowData.__new__(ArrowData)
     data.name = name
     data._arrays = []
@@ -235,7 +235,7 @@ cdef ArrowData arrow_data(object source, str name):
 
 
 cdef int _take_array(ArrowData data, object capsules) except -1:
-    """Moves the structures out of a pair of capsules (schema, array)."""
+    """Move the structures out of a pair of capsules (schema, array)."""
     cdef ArrowSchema *schema = <ArrowSchema *> PyCapsule_GetPointer(capsules[0], "arrow_schema")
     cdef ArrowArray *array = <ArrowArray *> PyCapsule_GetPointer(capsules[1], "arrow_array")
     cdef _Array owner = _Array()
@@ -249,7 +249,7 @@ cdef int _take_array(ArrowData data, object capsules) except -1:
 
 
 cdef int _take_stream(ArrowData data, object capsule) except -1:
-    """Reads a stream to its end. Releases the GIL, because another Python thread may fill the stream."""
+    """Read a stream to its end. Release the GIL, because another Python thread may fill the stream."""
     cdef ArrowArrayStream *source = <ArrowArrayStream *> PyCapsule_GetPointer(capsule, "arrow_array_stream")
     cdef _Stream owner = _Stream()
     cdef ArrowArrayStream *stream = &owner.stream

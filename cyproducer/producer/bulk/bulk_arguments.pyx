@@ -48,7 +48,7 @@ cdef class Rows:
         self._keep = []
 
     cdef int seek(self, Py_ssize_t row, Cursor *cursor) noexcept nogil:
-        """Points `cursor` at the segments that hold `row`."""
+        """Point `cursor` at the segments that hold `row`."""
         cursor.value = self.value.segment_of(row)
         cursor.key = self.key.segment_of(row)
         cursor.headers = self.headers.segment_of(row)
@@ -59,7 +59,7 @@ cdef class Rows:
         return 0
 
     cdef bint is_plain(self) noexcept:
-        """Returns whether there are only values: no keys, headers or topics, one partition and timestamp for all."""
+        """Return whether there are only values: no keys, headers or topics, one partition and timestamp for all."""
         cdef Py_ssize_t at
         for at in range(self.key.segment_count):
             if self.key.segments[at].kind != SEGMENT_NULL:
@@ -70,7 +70,7 @@ cdef class Rows:
         return self.topic_of == NULL and self.partitions == NULL and self.timestamps == NULL
 
     cdef Py_ssize_t row_size(self, const Cursor *cursor, Py_ssize_t row) noexcept nogil:
-        """Returns the bytes of the row's key, value and header section."""
+        """Return the bytes of the row's key, value and header section."""
         cdef const uint8_t *data = NULL
         cdef Py_ssize_t value = segment_get(cursor.value, row - cursor.value.start, &data)
         cdef Py_ssize_t key = segment_get(cursor.key, row - cursor.key.start, &data)
@@ -78,11 +78,11 @@ cdef class Rows:
         return max(value, 0) + max(key, 0) + max(headers, 1)
 
     def bound(self):
-        """Returns an upper bound for the bytes of a row's key, value and headers."""
+        """Return an upper bound for the bytes of a row's key, value and headers."""
         return max(self.value.longest(), 0) + max(self.key.longest(), 0) + max(self.headers.longest(), 1)
 
     cdef Py_ssize_t _record_bound(self, const Cursor *cursor, Py_ssize_t row) noexcept nogil:
-        """Returns `kafka_record_bound` of a row, in bytes."""
+        """Return `kafka_record_bound` of a row, in bytes."""
         cdef const uint8_t *data = NULL
         cdef Py_ssize_t value = segment_get(cursor.value, row - cursor.value.start, &data)
         cdef Py_ssize_t key = segment_get(cursor.key, row - cursor.key.start, &data)
@@ -90,7 +90,7 @@ cdef class Rows:
         return kafka_record_bound(key, value, NULL, 0) + max(headers, 1) - 1
 
     def largest(self):
-        """Returns (row, `kafka_record_bound`) of the row with the largest bound; (-1, -1) if there are no rows."""
+        """Return (row, `kafka_record_bound`) of the row with the largest bound; (-1, -1) if there are no rows."""
         cdef Py_ssize_t row = 0, at = -1, size, most = -1
         cdef Cursor cursor
         with nogil:
@@ -120,7 +120,7 @@ cdef class Rows:
         return [most[topic] for topic in range(len(self.topics))]
 
     def to_list(self):
-        """Returns tuples (topic, value, key, header section, partition, timestamp), for tests."""
+        """Return tuples (topic, value, key, header section, partition, timestamp), for tests."""
         values, keys, headers = self.value.to_list(), self.key.to_list(), self.headers.to_list()
         return [
             (
@@ -134,19 +134,19 @@ cdef class Rows:
 
 
 def parse_arrays(topic, values, keys=None, partition=None, timestamps_ms=None, headers=None):
-    """Makes `rows_of_arrays` callable from Python."""
+    """Make `rows_of_arrays` callable from Python."""
     return rows_of_arrays(topic, values, keys, partition, timestamps_ms, headers)
 
 
 def parse_table(table, topic=None):
-    """Makes `rows_of_table` callable from Python."""
+    """Make `rows_of_table` callable from Python."""
     return rows_of_table(table, topic)
 
 
 cdef Rows rows_of_arrays(
     str topic, object values, object keys, object partition, object timestamps_ms, object headers
 ):
-    """Returns the rows for the arguments of `send_array`."""
+    """Return the rows for the arguments of `send_array`."""
     if values is None:
         raise TypeError("values: expected an array, got None; for records without value give a list of None")
     cdef Column value = _bytes_column(values, "values")
@@ -162,7 +162,7 @@ cdef Rows rows_of_arrays(
 
 
 cdef Rows rows_of_table(object table, str topic):
-    """Returns the rows for the columns of a table. The argument `topic` takes precedence over a column `topic`."""
+    """Return the rows for the columns of a table. The argument `topic` takes precedence over a column `topic`."""
     cdef ArrowData data = arrow_data(table, "table")
     cdef dict columns = _table_columns(data)
     cdef Rows rows = Rows(data.rows)
@@ -191,7 +191,7 @@ cdef Rows rows_of_table(object table, str topic):
 
 
 cdef dict _table_columns(ArrowData data):
-    """Returns name -> ArrowData of a table's columns. Raises ValueError for an unknown or duplicate column."""
+    """Return name -> ArrowData of a table's columns. Raise ValueError for an unknown or duplicate column."""
     cdef Py_ssize_t piece, row
     columns = {}
     if not data.is_struct():
@@ -217,7 +217,7 @@ cdef dict _table_columns(ArrowData data):
 
 
 cdef Column _bytes_column(object values, str name):
-    """Reads `values` or `keys` of any supported kind."""
+    """Read `values` or `keys` of any supported kind."""
     if isinstance(values, (list, tuple)):
         if isinstance(values, tuple) and len(values) == 2 and not isinstance(values[1], (bytes, type(None))):
             offsets = values[1]
@@ -233,7 +233,7 @@ cdef Column _bytes_column(object values, str name):
 
 
 cdef Column _one_segment(Column column):
-    """Returns a column of integers with one segment. Copies one that has several (a chunked array)."""
+    """Return a column of integers with one segment. Copy one that has several (a chunked array)."""
     cdef int64_t *copy
     cdef Segment *segment
     cdef Column whole
@@ -250,7 +250,7 @@ cdef Column _one_segment(Column column):
 
 
 cdef Column _accept_bytes(Column column):
-    """Returns the column if it holds bytes. Raises TypeError for numbers, ValueError for malformed offsets."""
+    """Return the column if it holds bytes. Raise TypeError for numbers, ValueError for malformed offsets."""
     if not column.is_bytes:
         raise TypeError(
             f"{column.name}: expected a binary or string type (binary, string, their large_ and _view forms, "
@@ -292,7 +292,7 @@ cdef int64_t _scalar(object number, str name, int64_t most) except -1:
 
 
 cdef int _set_partitions(Rows rows, object partition) except -1:
-    """Sets the partitions: None, one number for all rows, or a number or null for each row."""
+    """Set the partitions: None, one number for all rows, or a number or null for each row."""
     cdef Column column
     cdef Memory wide, narrow
     cdef Py_ssize_t row, bad = -1
@@ -324,7 +324,7 @@ cdef int _set_partitions(Rows rows, object partition) except -1:
 
 
 cdef int _set_timestamps(Rows rows, object timestamps) except -1:
-    """Sets the timestamps: None, one time for all rows, or a time or null for each row.
+    """Set the timestamps: None, one time for all rows, or a time or null for each row.
 
     Timestamps of other units are rounded down to ms.
     """
@@ -364,7 +364,7 @@ cdef int _set_timestamps(Rows rows, object timestamps) except -1:
 
 
 cdef bytes _encode_headers(object headers, str where):
-    """Returns the encoded header section of a record for a list of (str, bytes or None)."""
+    """Return the encoded header section of a record for a list of (str, bytes or None)."""
     cdef bytearray space
     cdef uint8_t *start
     cdef uint8_t *at
@@ -394,7 +394,7 @@ cdef bytes _encode_headers(object headers, str where):
 
 
 cdef Column _header_column(object headers, Py_ssize_t rows):
-    """Reads headers: None, a list of pairs for all rows, a list of such lists, or an Arrow list of structs."""
+    """Read headers: None, a list of pairs for all rows, a list of such lists, or an Arrow list of structs."""
     if headers is None:
         return null_column(rows, "headers")
     data = arrow_data_or_none(headers, "headers")
@@ -418,7 +418,7 @@ cdef Column _header_column(object headers, Py_ssize_t rows):
 
 
 cdef Column _headers_of_lists(ArrowData lists):
-    """Encodes header sections from Arrow's list<struct<key: string, value: binary>> or map<string, binary>."""
+    """Encode header sections from Arrow's list<struct<key: string, value: binary>> or map<string, binary>."""
     cdef str spelling = lists.format()
     cdef ArrowData entries
     cdef Column keys, values, column
@@ -446,7 +446,7 @@ cdef int _encode_lists(
     Column column, ArrowData lists, Py_ssize_t piece, ArrowData entries, Py_ssize_t base, Column keys,
     Column values, bint wide,
 ) except -1:
-    """Adds the header sections of an array of lists. Its elements are the rows from `base` on of keys and values."""
+    """Add the header sections of an array of lists. Its elements are the rows from `base` on of keys and values."""
     cdef const Piece *where = &lists.pieces[piece]
     cdef const int32_t *offsets32 = <const int32_t *> where.array.buffers[1] + where.offset
     cdef const int64_t *offsets64 = <const int64_t *> where.array.buffers[1] + where.offset
@@ -488,7 +488,7 @@ cdef inline Py_ssize_t _get(Column column, Py_ssize_t row, const uint8_t **data)
 
 
 cdef int _set_topics(Rows rows, Column column) except -1:
-    """Numbers the distinct names of a topic column, without creating an object per row."""
+    """Number the distinct names of a topic column, without creating an object per row."""
     cdef Memory numbers = Memory(rows.rows * sizeof(int32_t))
     cdef Memory table = Memory(4 * CYP_TOPICS_MAX * sizeof(int32_t))
     cdef Memory firsts = Memory(CYP_TOPICS_MAX * sizeof(Py_ssize_t))
@@ -519,10 +519,10 @@ cdef int _set_topics(Rows rows, Column column) except -1:
 cdef Py_ssize_t _number_topics(
     Column column, int32_t *numbers, int32_t *table, Py_ssize_t *firsts, Py_ssize_t most, Py_ssize_t *bad
 ) noexcept nogil:
-    """Numbers the distinct names of a column and returns how many there are.
+    """Number the distinct names of a column and return how many there are.
 
     `numbers` gets the number of each row's name, `firsts` the first row with each name. `table`: a hash table of
-    number + 1, with 4 * `most` zeros; that is a power of two. Returns -1 if row `bad` is null, and -2 if there are
+    number + 1, with 4 * `most` zeros; that is a power of two. Return -1 if row `bad` is null, and -2 if there are
     more than `most` names.
     """
     cdef Py_ssize_t distinct = 0, row, at, length, other_length, last_length = -1

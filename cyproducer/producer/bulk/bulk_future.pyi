@@ -1,4 +1,4 @@
-"""Types of the futures of `send_array` and `send_arrow`."""
+"""Declares the types of the futures of `send_array` and `send_arrow`."""
 
 from collections.abc import Callable, Generator
 from contextvars import Context

@@ -1,4 +1,4 @@
-"""The future of a `send_array` or `send_arrow`: the outcomes of all rows, without an object for each row.
+"""Implements the future of a `send_array` or `send_arrow`: the outcomes of all rows, without an object per row.
 
 It keeps the partition of each row and, for each partition, the extents of batches that hold its rows. The offsets are
 computed when the result is read.
@@ -46,7 +46,7 @@ cdef class BulkFuture:
     # ---------------------------------------------------------------- called by the encode loop
 
     cdef int set_lanes(self, list partition_counts) except -1:
-        """Creates a lane for each partition of each topic. Raises MemoryError."""
+        """Create a lane for each partition of each topic. Raise MemoryError."""
         cdef Py_ssize_t topic, lane, total = sum(partition_counts)
         self.lanes = <Lane *>malloc(max(total, 1) * sizeof(Lane))
         self.lane_base = <int32_t *>malloc(max(len(partition_counts), 1) * sizeof(int32_t))
@@ -62,7 +62,7 @@ cdef class BulkFuture:
         return 0
 
     cdef int add_extent(self, int32_t lane, Batch batch, uint32_t first) except -1:
-        """Starts an extent: the next rows of the lane are in `batch`, from index `first` on. Raises MemoryError."""
+        """Start an extent: the next rows of the lane are in `batch`, from index `first` on. Raise MemoryError."""
         cdef Extent *grown
         if self.extent_count == self._capacity:
             grown = <Extent *>realloc(self.extents, (2 * self._capacity + 16) * sizeof(Extent))
@@ -83,7 +83,7 @@ cdef class BulkFuture:
     # ---------------------------------------------------------------- outcomes
 
     cdef Batch _unsettled(self):
-        """Returns the first batch without an outcome, or None. Reads outcomes that have arrived, and does not wait."""
+        """Return the first batch without an outcome, or None. Read outcomes that have arrived, without waiting."""
         cdef Batch batch
         cdef bint drained = False
         cdef Py_ssize_t at = self._settled  # look() lets other threads run, which may raise _settled
@@ -103,7 +103,7 @@ cdef class BulkFuture:
         return None
 
     cdef int _settle(self, object timeout) except -1:
-        """Waits for all outcomes. Raises KafkaTimeoutError after `timeout` seconds."""
+        """Wait for all outcomes. Raise KafkaTimeoutError after `timeout` seconds."""
         cdef Batch batch
         deadline = deadline_after(timeout)
         while True:
@@ -118,7 +118,7 @@ cdef class BulkFuture:
                 )
 
     def _pending_batches(self, bint first_only=False):
-        """Returns the batches that may have no outcome yet, in order; with `first_only`, at most one."""
+        """Return the batches that may have no outcome yet, in order; with `first_only`, at most one."""
         cdef Py_ssize_t at
         found = []
         for at in range(self._settled, self.extent_count):
@@ -129,7 +129,7 @@ cdef class BulkFuture:
         return found
 
     cdef Py_ssize_t _count(self, bint failed) noexcept:
-        """Returns the number of rows that failed, or (`failed` False) that have no outcome."""
+        """Return the number of rows that failed, or (`failed` False) that have no outcome."""
         cdef Py_ssize_t at, rows = 0
         cdef Batch batch
         for at in range(self.extent_count):
@@ -139,7 +139,7 @@ cdef class BulkFuture:
         return rows
 
     cdef object failure(self):
-        """Returns a new exception for the first batch that failed, or None."""
+        """Return a new exception for the first batch that failed, or None."""
         cdef Batch batch
         cdef Py_ssize_t at
         for at in range(self.extent_count):
@@ -156,7 +156,7 @@ cdef class BulkFuture:
     cdef object metadata(self):
         if self._metadata is None:
             made = self._make_metadata()
-            if self._metadata is None:  # else another thread has made it: importing NumPy lets threads run
+            if self._metadata is None:  # else another thread has created it: importing NumPy lets threads run
                 self._metadata = made
         return self._metadata
 
@@ -176,10 +176,10 @@ cdef class BulkFuture:
         )
 
     cdef void _fill_offsets(self, int64_t *offsets, uint32_t *used, int32_t *starts) noexcept:
-        """Writes the offset of each row: the rows of a lane are those of its extents, in order.
+        """Write the offset of each row: the rows of a lane are those of its extents, in order.
 
-        `used`: a zero for each extent; counts its rows that were read. `starts`: space for one number per lane, the
-        extent with its next row. The lanes do not change, so that another thread can read them.
+        `used`: a zero for each extent; it counts the extent's rows that were read. `starts`: space for one number per
+        lane, the extent with the lane's next row. The lanes do not change, so that another thread can read them.
         """
         cdef const int32_t *partitions = self.partitions
         cdef const int32_t *topic_of = self.topic_of
@@ -214,7 +214,7 @@ cdef class BulkFuture:
     # ---------------------------------------------------------------- what users call
 
     def result(self, timeout=None):
-        """Waits for all outcomes and returns the `ArrayMetadata` of all rows, or raises the first error."""
+        """Wait for all outcomes and return the `ArrayMetadata` of all rows, or raise the first error."""
         self._settle(timeout)
         error = self.failure()
         if error is not None:
@@ -222,20 +222,20 @@ cdef class BulkFuture:
         return self.metadata()
 
     def exception(self, timeout=None):
-        """Waits for all outcomes and returns the first error, or None if all rows were written."""
+        """Wait for all outcomes and return the first error, or None if all rows were written."""
         self._settle(timeout)
         return self.failure()
 
     def get(self, timeout=None):
-        """Does the same as `result`, under kafka-python's name."""
+        """Do the same as `result`, under kafka-python's name."""
         return self.result(timeout)
 
     def done(self):
-        """Returns whether all outcomes are known. Reads outcomes that have arrived, and does not wait."""
+        """Return whether all outcomes are known. Read outcomes that have arrived, without waiting."""
         return self._unsettled() is None
 
     def cancelled(self):
-        """Returns False: records that were sent cannot be cancelled."""
+        """Return False: records that were sent cannot be cancelled."""
         return False
 
     @property
@@ -249,36 +249,39 @@ cdef class BulkFuture:
         return self.metadata() if self.succeeded() else None
 
     def succeeded(self):
-        """Returns whether all rows were written. Does not wait."""
+        """Return, without waiting, whether all rows were written."""
         return self.done() and self.failure() is None
 
     def failed(self):
-        """Returns whether all outcomes are known and at least one is an error. Does not wait."""
+        """Return, without waiting, whether all outcomes are known and at least one is an error."""
         return self.done() and self.failure() is not None
 
     def retriable(self):
-        """Returns whether the first error is one after which sending the rows again can succeed."""
+        """Return whether the first error is one after which sending the rows again can succeed."""
         return self.failed() and bool(self.failure().retriable)
 
     def add_done_callback(self, function, *, context=None):
-        """Has `function(future)` called when all outcomes are known. See `Future.add_done_callback` for the thread."""
+        """Arrange that `function(future)` is called when all outcomes are known.
+
+        `Future.add_done_callback` says which thread calls it.
+        """
         if not callable(function):
             raise TypeError(f"a callback must be callable, not {type(function).__name__}")
         self._add_callback(in_running_loop(function, context))
 
     def remove_done_callback(self, function):
-        """Removes `function`, which `add_done_callback` added. Returns how many calls were removed."""
+        """Remove `function`, which `add_done_callback` added. Return how many calls were removed."""
         cdef list callbacks = self._callbacks
         if callbacks is None:
             return 0
         kept = [added for added in callbacks if not added == function]
         if self._callbacks is not callbacks:
-            return 0  # a comparison let another thread run, which calls the callbacks
+            return 0  # a comparison has let another thread run, and that thread calls the callbacks
         self._callbacks = kept
         return len(callbacks) - len(kept)
 
     def _add_callback(self, function):
-        """Has `function(self)` called on the callback thread, or calls it here if all outcomes are known."""
+        """Arrange that `function(self)` is called on the callback thread, or call it here if all outcomes are known."""
         if self._callbacks is not None:
             self._callbacks.append(function)
             return
@@ -286,23 +289,23 @@ cdef class BulkFuture:
         self._watch()
 
     def add_callback(self, function, *args, **kwargs):
-        """Has `function(*args, metadata, **kwargs)` called if all rows are written. Returns the future."""
+        """Arrange that `function(*args, metadata, **kwargs)` is called if all rows are written. Return the future."""
         call = functools.partial(function, *args, **kwargs)
         self._add_callback(lambda future: call(future.result()) if future.succeeded() else None)
         return self
 
     def add_errback(self, function, *args, **kwargs):
-        """Has `function(*args, error, **kwargs)` called if a row fails. Returns the future."""
+        """Arrange that `function(*args, error, **kwargs)` is called if a row fails. Return the future."""
         call = functools.partial(function, *args, **kwargs)
         self._add_callback(lambda future: call(future.exception()) if future.failed() else None)
         return self
 
     def add_both(self, function, *args, **kwargs):
-        """Has `function` called with the metadata or with the error. Returns the future."""
+        """Arrange that `function` is called with the metadata or with the error. Return the future."""
         return self.add_callback(function, *args, **kwargs).add_errback(function, *args, **kwargs)
 
     def _watch(self, future=None):
-        """Adds itself as a callback of the first batch without an outcome. If there is none, calls the callbacks."""
+        """Add this object as a callback of the first batch without an outcome. If there is none, call the callbacks."""
         cdef Batch batch = self._unsettled()
         if batch is not None:
             watch(make_future(batch, 0, batch.base_timestamp, -1, -1), ON_DONE, self._watch)
@@ -389,7 +392,7 @@ cdef class _Exporter:
 
 
 cdef object _as_array(void *data, Py_ssize_t rows, str letter, object owner):
-    """Returns the memory as a NumPy array, or as a memoryview if NumPy is not installed. Copies nothing."""
+    """Return the memory as a NumPy array, or as a memoryview if NumPy is not installed. Copy nothing."""
     cdef _Exporter exporter = _Exporter()
     exporter.data = data
     exporter.shape[0] = rows
@@ -404,7 +407,7 @@ cdef object _as_array(void *data, Py_ssize_t rows, str letter, object owner):
 
 
 cdef BulkFuture make_bulk_future(Rows rows):
-    """Creates the future of `rows`, before they are queued. It shares the memory of their partitions and topics."""
+    """Create the future of `rows`, before they are queued. It shares the memory of their partitions and topics."""
     cdef BulkFuture future = BulkFuture.__new__(BulkFuture)
     cdef Memory partitions
     cdef Py_ssize_t row

@@ -1,4 +1,4 @@
-"""Columns: the arrays that `send_array` accepts, as C structs that a loop can read without the GIL."""
+"""Declares columns: the arrays that `send_array` accepts, as C structs that a loop can read without the GIL."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
@@ -44,9 +44,9 @@ cdef inline bint segment_is_null(const Segment *segment, Py_ssize_t row) noexcep
 cdef inline Py_ssize_t segment_get(
     const Segment *segment, Py_ssize_t row, const uint8_t **data
 ) noexcept nogil:
-    """Returns the length in bytes of a row's value, and sets `data` to its address. `row` counts within the segment.
+    """Return the length in bytes of a row's value, and set `data` to its address. `row` counts within the segment.
 
-    Returns -1 for null, and less than -1 if the offsets are malformed.
+    Return -1 for null, and less than -1 if the offsets are malformed.
     """
     cdef const int32_t *narrow
     cdef const int64_t *wide

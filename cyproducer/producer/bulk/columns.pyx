@@ -92,7 +92,7 @@ cdef class Column:
         free(self.segments)
 
     cdef Segment *add_segment(self, SegmentKind kind, Py_ssize_t rows) except NULL:
-        """Adds a segment for the next rows. Its other members are zero; the caller sets them. Raises MemoryError."""
+        """Add a segment for the next rows. Its other members are zero; the caller sets them. Raise MemoryError."""
         cdef Segment *grown
         if self.segment_count == self._capacity:
             grown = <Segment *> realloc(self.segments, (2 * self._capacity + 1) * sizeof(Segment))
@@ -110,7 +110,7 @@ cdef class Column:
         return segment
 
     cdef void *own(self, size_t size) except NULL:
-        """Returns zeroed bytes that live as long as the column. Raises MemoryError."""
+        """Return zeroed bytes that live as long as the column. Raise MemoryError."""
         cdef Memory memory = Memory(size)
         self._keep.append(memory)
         return memory.data
@@ -120,7 +120,7 @@ cdef class Column:
         return 0
 
     cdef const Segment *segment_of(self, Py_ssize_t row) noexcept nogil:
-        """Returns the segment that holds `row`, which must be a row of the column."""
+        """Return the segment that holds `row`, which must be a row of the column."""
         cdef Py_ssize_t low = 0, high = self.segment_count - 1, middle
         while low < high:
             middle = (low + high + 1) >> 1
@@ -131,7 +131,7 @@ cdef class Column:
         return &self.segments[low]
 
     cdef Py_ssize_t longest(self) noexcept nogil:
-        """Returns the bytes of the longest value, -1 if all are null, less than -1 if the offsets are malformed."""
+        """Return the bytes of the longest value, -1 if all are null, less than -1 if the offsets are malformed."""
         cdef Py_ssize_t most = -1, at, row, length
         cdef const Segment *segment
         cdef const uint8_t *data = NULL
@@ -150,9 +150,9 @@ cdef class Column:
         return most
 
     cdef int copy_integers(self, int64_t *out, int64_t null) except -1:
-        """Writes all rows to `out` as int64, and `null` for null rows.
+        """Write all rows to `out` as int64, and `null` for null rows.
 
-        Raises TypeError if the elements are not integers, ValueError if one does not fit.
+        Raise TypeError if the elements are not integers, ValueError if one does not fit.
         """
         cdef Py_ssize_t at, row, bad = -1
         cdef const Segment *segment
@@ -176,7 +176,7 @@ cdef class Column:
         return 0
 
     def to_list(self):
-        """Returns the rows as a list of bytes and None, for tests."""
+        """Return the rows as a list of bytes and None, for tests."""
         cdef const uint8_t *data = NULL
         cdef const Segment *segment
         cdef Py_ssize_t row, length
@@ -191,7 +191,7 @@ cdef class Column:
 cdef inline bint _load_integer(
     const uint8_t *data, Py_ssize_t width, bint unsigned, bint swapped, int64_t *out
 ) noexcept nogil:
-    """Reads an integer that need not be aligned. Returns False if it is too large for int64."""
+    """Read an integer that need not be aligned. Return False if it is too large for int64."""
     cdef uint16_t two
     cdef uint32_t four
     cdef uint64_t eight
@@ -217,7 +217,7 @@ cdef inline bint _load_integer(
 
 
 def describe(array) -> str:
-    """Returns a description of an argument for messages: its type, and its dtype and shape if it has them."""
+    """Return a description of an argument for messages: its type, and its dtype and shape if it has them."""
     text = f"{type(array).__module__}.{type(array).__qualname__}".removeprefix("builtins.")
     dtype, shape = getattr(array, "dtype", None), getattr(array, "shape", None)
     if dtype is not None:
@@ -228,14 +228,14 @@ def describe(array) -> str:
 
 
 cdef Column null_column(Py_ssize_t rows, str name):
-    """Returns a column of which every row is null."""
+    """Return a column of which every row is null."""
     cdef Column column = Column(name, "null", True)
     column.add_segment(SEGMENT_NULL, rows)
     return column
 
 
 cdef Column constant_column(bytes value, Py_ssize_t rows, str name):
-    """Returns a column with `value` in every row."""
+    """Return a column with `value` in every row."""
     cdef Column column = Column(name, "bytes", True)
     cdef Segment *segment = column.add_segment(SEGMENT_FIXED, rows)
     segment.data = <const uint8_t *> PyBytes_AS_STRING(value)
@@ -245,7 +245,7 @@ cdef Column constant_column(bytes value, Py_ssize_t rows, str name):
 
 
 cdef Column column_of_list(object values, str name):
-    """Reads a list or tuple of bytes and None. Takes pointers and lengths once and keeps the objects alive."""
+    """Read a list or tuple of bytes and None. Take pointers and lengths once and keep the objects alive."""
     cdef tuple items = tuple(values)
     cdef Column column = Column(name, "bytes", True)
     cdef Py_ssize_t row, rows = len(items)
@@ -265,7 +265,7 @@ cdef Column column_of_list(object values, str name):
 
 
 cdef Column column_of_buffer(object array, str name):
-    """Reads a 1-D array (one element per record) or a 2-D array of uint8 (one row per record). Masked rows are null."""
+    """Read a 1-D array (one element per record) or a 2-D array of uint8 (one row per record). Masked rows are null."""
     cdef Column column
     cdef _Buffer buffer
     cdef Py_buffer *view
@@ -293,7 +293,7 @@ cdef Column column_of_buffer(object array, str name):
 
 
 cdef tuple _exportable(array, str name):
-    """Returns (object that exports a buffer for `array`, its unit of time or None). Raises TypeError if there is none.
+    """Return (object that exports a buffer for `array`, its unit of time or None). Raise TypeError if there is none.
 
     Arrays of datetime64 and timedelta64 export no buffer themselves.
     """
@@ -342,7 +342,7 @@ cdef str _type_name(array, str spelling):
 
 
 cdef _set_number(Column column, str spelling, unit):
-    """Marks a column of integers or, if `unit` is NumPy's name of a datetime64 dtype, of timestamps."""
+    """Mark a column of integers or, if `unit` is NumPy's name of a datetime64 dtype, of timestamps."""
     letter = spelling.lstrip("@=<>!")
     if len(letter) == 1 and letter in "bhilqnBHILQN":
         column.number = c"i" if letter.islower() else c"u"
@@ -353,7 +353,7 @@ cdef _set_number(Column column, str spelling, unit):
 
 
 cdef Column _column_of_matrix(_Buffer buffer, str name):
-    """Reads rows of bytes. Copies them if the bytes of a row are not contiguous."""
+    """Read rows of bytes. Copy them if the bytes of a row are not contiguous."""
     cdef Py_buffer *view = &buffer.view
     cdef Py_ssize_t rows = view.shape[0], width = view.shape[1], row, at
     cdef Column column = Column(name, "rows of uint8", True)
@@ -378,7 +378,7 @@ cdef Column _column_of_matrix(_Buffer buffer, str name):
 
 
 cdef _mask_rows(Column column, array):
-    """Makes the masked rows of a numpy.ma.MaskedArray null. Raises ValueError if only part of a row is masked."""
+    """Make the masked rows of a numpy.ma.MaskedArray null. Raise ValueError if only part of a row is masked."""
     cdef _Buffer buffer
     cdef uint8_t *nulls
     cdef Py_ssize_t bad
@@ -402,9 +402,9 @@ cdef _mask_rows(Column column, array):
 cdef Py_ssize_t _read_mask(
     const Py_buffer *view, const Py_ssize_t *strides, Py_ssize_t rows, uint8_t *nulls
 ) noexcept nogil:
-    """Writes one byte per row from a mask with one or more bytes per row.
+    """Write one byte per row from a mask with one or more bytes per row.
 
-    Returns the index of the first row of which only part is masked, or -1.
+    Return the index of the first row of which only part is masked, or -1.
     """
     cdef Py_ssize_t columns = view.shape[1] if view.ndim == 2 else 1
     cdef Py_ssize_t step = strides[1] if view.ndim == 2 else 0
@@ -423,7 +423,7 @@ cdef Py_ssize_t _read_mask(
 
 
 cdef Column column_of_pair(object data, object offsets, str name):
-    """Reads any contiguous buffer: row i is data[offsets[i]:offsets[i + 1]], so n rows need n + 1 offsets."""
+    """Read any contiguous buffer: row i is data[offsets[i]:offsets[i + 1]], so n rows need n + 1 offsets."""
     cdef Column column = Column(name, "bytes", True), numbers
     cdef _Buffer buffer
     cdef Py_ssize_t bad
@@ -465,7 +465,7 @@ cdef Column column_of_pair(object data, object offsets, str name):
 
 
 cdef Py_ssize_t _check_offsets(const Segment *segment, Py_ssize_t size) noexcept nogil:
-    """Returns the index of the first offset that is less than the one before or outside the data, or -1."""
+    """Return the index of the first offset that is less than the one before or outside the data, or -1."""
     cdef int64_t before = 0, offset
     cdef Py_ssize_t at
     for at in range(segment.rows + 1):
@@ -480,7 +480,7 @@ cdef Py_ssize_t _check_offsets(const Segment *segment, Py_ssize_t size) noexcept
 
 
 cdef Column column_of_integers(object numbers, str name):
-    """Reads a 1-D array of integers or of datetime64, or a list of int and None."""
+    """Read a 1-D array of integers or of datetime64, or a list of int and None."""
     cdef Column column
     cdef Segment *segment
     cdef Py_ssize_t row
@@ -515,7 +515,7 @@ cdef Column column_of_integers(object numbers, str name):
 
 
 cdef int set_unit(Column column, str unit) except -1:
-    """Marks timestamps: `unit` is one of UNITS, after NumPy's multiplier if there is one ("10ms")."""
+    """Mark timestamps: `unit` is one of UNITS, after NumPy's multiplier if there is one ("10ms")."""
     letters = unit.lstrip("0123456789")
     multiplier = int(unit[:len(unit) - len(letters)] or 1)
     if letters not in UNITS:
@@ -528,7 +528,7 @@ cdef int set_unit(Column column, str unit) except -1:
 
 
 cdef int refuse_timestamps(Column column) except -1:
-    """Raises TypeError if the column holds timestamps, for an argument that takes plain integers."""
+    """Raise TypeError if the column holds timestamps, for an argument that takes plain integers."""
     if column.ms_multiplier:
         raise TypeError(f"{column.name}: expected integers, got {column.type}")
     return 0

@@ -44,7 +44,7 @@ cdef class Bulk:
     cdef int32_t partition
     cdef Py_ssize_t bound           # most bytes that the encoded row can have
     cdef uint64_t offered_ns        # monotonic ns: when the GIL was last released for other threads
-    cdef uint64_t hold_end          # until `encoded` reaches this, wake-ups of the sender are held back
+    cdef uint64_t hold_end          # the sender is not woken before `encoded` reaches this
     cdef uint64_t encoded           # bytes encoded so far
     cdef Py_ssize_t oldest          # index of an extent: all before it have an outcome
     cdef uint64_t window            # most bytes that may be outstanding

@@ -49,13 +49,13 @@ cdef double WINDOW_TIMEOUT_S = 0.005
 
 
 def send_array(producer, topic, values, keys=None, partition=None, timestamps_ms=None, headers=None):
-    """Implements `KafkaProducer.send_array`."""
+    """Implement `KafkaProducer.send_array`."""
     check_name(topic)
     return _send(producer, rows_of_arrays(topic, values, keys, partition, timestamps_ms, headers))
 
 
 def send_arrow(producer, table, topic=None):
-    """Implements `KafkaProducer.send_arrow`."""
+    """Implement `KafkaProducer.send_arrow`."""
     if topic is not None:
         check_name(topic)
     rows = rows_of_table(table, topic)
@@ -108,7 +108,7 @@ cdef class Bulk:
     # ---------------------------------------------------------------- before anything is queued
 
     cdef int _check_sizes(self, Py_ssize_t limit, str limit_name) except -1:
-        """Raises RecordTooLargeError if a row can exceed `limit` bytes with its overhead."""
+        """Raise RecordTooLargeError if a row can exceed `limit` bytes with its overhead."""
         if self.rows.bound() + BATCH_HEADER_BYTES + RECORD_OVERHEAD_BOUND <= limit:
             return 0
         row, size = self.rows.largest()
@@ -121,9 +121,9 @@ cdef class Bulk:
         return 0
 
     cdef int _find_topics(self, list needed) except -1:
-        """Waits for the metadata of every topic. `needed`: for each topic, a partition that must exist.
+        """Wait for the metadata of every topic. `needed`: for each topic, a partition that must exist.
 
-        The partition counts that are found stay in use for the whole call. Raises the errors of attaching and of
+        The partition counts that are found are used for the whole call. Raise the errors of attaching and of
         retry.wait_metadata.
         """
         cdef Topic topic
@@ -181,7 +181,7 @@ cdef class Bulk:
         return 0
 
     cdef Stop _encode(self) noexcept nogil:
-        """Encodes and commits rows until the slice is full or Python is needed. The GIL is held."""
+        """Encode and commit rows until the slice is full or Python is needed. The GIL is held."""
         cdef Target *target
         cdef int32_t topic = 0
         cdef Stop stop
@@ -201,7 +201,7 @@ cdef class Bulk:
         return SLICE_DONE
 
     cdef Stop _encode_run(self, const Target *target, int32_t topic) noexcept nogil:
-        """Encodes rows from the current one on that go to one partition and fit its open chunk, with one commit."""
+        """Encode rows from the current one on that go to one partition and fit its open chunk, with one commit."""
         cdef const Cursor *cursor = &self.cursor
         cdef const uint8_t *key = NULL
         cdef const uint8_t *value = NULL
@@ -256,7 +256,7 @@ cdef class Bulk:
         return stop
 
     cdef Stop _encode_plain_run(self, const Target *target) noexcept nogil:
-        """Does what `_encode_run` does for plain rows: all rows up to the segment's end go to the same partition."""
+        """Do what `_encode_run` does for plain rows: all rows up to the segment's end go to the same partition."""
         cdef Segment values = self.cursor.value[0]
         cdef const uint8_t *value = NULL
         cdef Py_ssize_t value_size = values.width, body, row = self.row, last = self.cursor.end
@@ -295,7 +295,7 @@ cdef class Bulk:
     cdef bint _publish(
         self, const Target *target, Chain *chain, Py_ssize_t end, Py_ssize_t size, int64_t newest
     ) noexcept nogil:
-        """Commits the rows before `end`, `size` bytes. Returns False if the sender has sealed the batch."""
+        """Commit the rows before `end`, `size` bytes. Return False if the sender has sealed the batch."""
         cdef Extent *extent
         cdef Py_ssize_t row
         cdef int32_t *partitions = self.rows.partitions
@@ -313,7 +313,7 @@ cdef class Bulk:
         return True
 
     cdef bint _knows_batch(self, int32_t lane, const Chain *chain) noexcept nogil:
-        """Returns whether the last extent of the lane ends where the next record of the open batch will be."""
+        """Return whether the last extent of the lane ends where the next record of the open batch will be."""
         cdef int32_t last = self.future.lanes[lane].last
         cdef const Extent *extent
         if last < 0:
@@ -324,7 +324,7 @@ cdef class Bulk:
     cdef int32_t _partition_of(
         self, const Target *target, Py_ssize_t row, const uint8_t **key, Py_ssize_t *key_size
     ) noexcept nogil:
-        """Returns the partition of a row and reads its key. Stores a partition by key; _publish stores a sticky one."""
+        """Return the partition of a row and read its key. Store a partition by key; _publish stores a sticky one."""
         cdef int32_t partition = self.rows.partitions[row]
         key_size[0] = segment_get(self.cursor.key, row - self.cursor.key.start, key)
         if partition >= 0:
@@ -338,7 +338,7 @@ cdef class Bulk:
     # ---------------------------------------------------------------- parts that need the interpreter
 
     cdef int _bind(self) except -1:
-        """Looks up the topic of the current row. No other code runs between this and the loop."""
+        """Look up the topic of the current row. No other code runs between this and the loop."""
         cdef Target *target = &self.targets[self.topic]
         cdef Topic topic
         if self.session.seen_version != load_acquire(self.session.published):
@@ -354,7 +354,7 @@ cdef class Bulk:
         return 0
 
     cdef int _note_batch(self) except -1:
-        """Adds the open batch of the current row to the future."""
+        """Add the open batch of the current row to the future."""
         cdef Topic topic = self.session.topics[self.rows.topics[self.topic]]
         cdef Chain *chain = &topic.chains[self.partition]
         if chain.limit != 0:
@@ -364,7 +364,7 @@ cdef class Bulk:
         return 0
 
     cdef int _make_room(self) except -1:
-        """Closes, extends or opens the batch of the current row, or sends the row alone. Waits if necessary."""
+        """Close, extend or open the batch of the current row, or send the row alone. Wait if necessary."""
         cdef Topic topic = self.session.topics[self.rows.topics[self.topic]]
         cdef Chain *chain = &topic.chains[self.partition]
         cdef int status
@@ -384,14 +384,14 @@ cdef class Bulk:
         return self._continue_or_wait(<Room>status)
 
     cdef int64_t _timestamp(self) noexcept:
-        """Returns the timestamp of the current row, in ms."""
+        """Return the timestamp of the current row, in ms."""
         cdef int64_t timestamp = self.rows.timestamp
         if self.rows.timestamps != NULL:
             timestamp = self.rows.timestamps[self.row]
         return self.now if timestamp < 0 else timestamp
 
     cdef int _continue_or_wait(self, Room missing) except -1:
-        """Handles the status of a request for memory: continues, or waits for what is missing."""
+        """Handle the status of a request for memory: continue, or wait for what is missing."""
         if missing != HAVE_ROOM:
             return self._wait(missing)
         self._end_wait()
@@ -405,7 +405,7 @@ cdef class Bulk:
         return 0
 
     cdef int _send_alone(self, Topic topic) except -1:
-        """Sends the current row in a batch of its own, because it does not fit a shared one."""
+        """Send the current row in a batch of its own, because it does not fit a shared one."""
         cdef RecordView record
         cdef const uint8_t *section = NULL
         cdef Py_ssize_t row = self.row, section_size
@@ -463,7 +463,7 @@ cdef class Bulk:
         return 0
 
     cdef int _between_slices(self) except -1:
-        """Handles signals. Releases the GIL once a millisecond so that other threads can take it."""
+        """Handle signals. Release the GIL once a millisecond so that other threads can take it."""
         cdef uint64_t now
         PyErr_CheckSignals()
         if self.encoded >= self.hold_end:
@@ -477,7 +477,7 @@ cdef class Bulk:
         return 0
 
     cdef void _release_wakes(self) noexcept:
-        """Wakes the sender for the rows queued so far, before anything that may take long."""
+        """Wake the sender for the rows queued so far, before anything that may take long."""
         if self.session is not None and self.session.alive:
             release_wakes(self.port)
         self.hold_end = self.encoded + HOLD_BYTES
@@ -485,7 +485,7 @@ cdef class Bulk:
     # ---------------------------------------------------------------- outstanding bytes
 
     cdef int _limit_outstanding(self) except -1:
-        """If the closed batches without an outcome fill the window, waits until they fill only half of it.
+        """If the closed batches without an outcome fill the window, wait until they fill only half of it.
 
         If that takes longer than SLOW_WAIT_NS, the window is doubled, up to SLOW_WINDOW_BYTES per broker: the waits
         cost more then than the CPU caches save. If no outcome comes for WINDOW_TIMEOUT_S, the window is doubled without
@@ -515,9 +515,9 @@ cdef class Bulk:
         return 0
 
     cdef uint64_t _outstanding(self, Py_ssize_t *middle) noexcept:
-        """Returns the bytes in closed batches without an outcome.
+        """Return the bytes in closed batches without an outcome.
 
-        Sets `middle` to the extent after whose outcome half the window is free, if all before it have one too.
+        Set `middle` to the extent after whose outcome half the window is free, if all before it have one too.
         """
         cdef const Extent *extents = self.future.extents
         cdef Py_ssize_t at, count = self.future.extent_count
@@ -538,7 +538,7 @@ cdef class Bulk:
 
 
 cdef HeaderView *_read_headers(const uint8_t *section, Py_ssize_t size, int *count) except? NULL:
-    """Returns the headers of an encoded section, or NULL if there are none. The caller frees them."""
+    """Return the headers of an encoded section, or NULL if there are none. The caller frees them."""
     cdef const uint8_t *at = section
     cdef const uint8_t *end = section + size
     cdef HeaderView *views

@@ -1,1 +1,1 @@
-"""Results of records: futures, record metadata and callbacks."""
+"""Implements the results of records: futures, record metadata and callbacks."""

@@ -1,6 +1,6 @@
-"""The callback thread of a session: it starts with the first callback and calls all callbacks in order.
+"""Calls all callbacks of a session in order, on one thread that starts with the first callback.
 
-It wakes up at most once a millisecond and then calls all callbacks that are ready while it holds the GIL once.
+The thread wakes up at most once a millisecond and then calls all callbacks that are ready while it holds the GIL once.
 A wake-up for each record would cost more than sending the record.
 """
 
@@ -40,26 +40,26 @@ class Delivery:
         self.waiter.close()
 
     def poke(self) -> None:
-        """Wakes the thread if it sleeps."""
+        """Wake the thread if it sleeps."""
         if self.armed:
             self.armed = False
             self.waiter.wake()
 
     def is_busy(self) -> bool:
-        """Returns whether callbacks are ready or running. Always False in a forked child, which has no such thread."""
+        """Return whether callbacks are ready or running. Always False in a forked child, which has no such thread."""
         if self.ended or self.thread is None or not self.thread.is_alive():
             return False
         return self.calling or bool(self.ready)
 
     def forget(self, waiter: Waiter) -> None:
-        """Removes a waiter. Does nothing if it was notified already."""
+        """Remove a waiter. Do nothing if it was notified already."""
         try:
             self.waiting.remove(waiter)
         except ValueError:
             pass
 
     def end(self, session: Any) -> None:
-        """Ends the thread's work: notifies all waiters and closes the eventfd."""
+        """End the thread's work: notify all waiters and close the eventfd."""
         self.ended = True  # first: is_busy() must be False for any thread that looks from here on
         session.latest.forget_delivery(self)
         while self.waiting:
@@ -113,7 +113,7 @@ def _call_ready(delivery: Delivery) -> None:
 
 
 def _sleep(delivery: Delivery, session: Any) -> None:
-    """Sleeps until poke(), or until there are outcomes if a callback waits for one.
+    """Sleep until poke(), or until there are outcomes if a callback waits for one.
 
     A session whose sender is gone gets no outcomes; its successor calls poke().
     """
@@ -124,7 +124,7 @@ def _sleep(delivery: Delivery, session: Any) -> None:
         delivery.armed = True
         changed = (session.watched > 0 and session.alive) != watching or session.latest is not session
         if session.ready or delivery.waiting or changed or session.over or (session.orphaned and not session.watched):
-            return  # the thread that made this change did not poke: it saw `armed` False
+            return  # the thread that made this change saw `armed` False, so it did not wake this thread
         polled = [delivery.waiter.fd, *(session.descriptors if watching else ())]
         ready = wait_readable(polled, None)
         if delivery.waiter.fd in ready:

@@ -1,4 +1,4 @@
-"""Declarations of Future and Batch, see futures.pyx."""
+"""Declares Future and Batch, see futures.pyx."""
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 

@@ -1,4 +1,4 @@
-"""Types of futures.pyx."""
+"""Declares the types of futures.pyx."""
 
 from collections.abc import Callable, Generator
 from contextvars import Context

@@ -1,6 +1,6 @@
-"""Futures: the result of each record. A future is 40 bytes and points to its batch, which holds the outcome.
+"""Implements the future of each record. A future is 40 bytes and points to its batch, which holds the outcome.
 
-The garbage collector tracks neither class: if a program keeps a million futures, every collection would walk them.
+The garbage collector tracks neither class: otherwise every collection would visit each of a million kept futures.
 Both can be part of a reference cycle (a callback holds its future). The cycle ends when the batch is done: its waiters
 and callbacks are cleared then.
 """
@@ -46,7 +46,7 @@ cdef class Batch:
         self.done = True
 
     cdef object failure(self):
-        """Returns a new exception for the batch's error.
+        """Return a new exception for the batch's error.
 
         Each call creates one: a shared exception would collect the tracebacks of all callers.
         """
@@ -57,7 +57,7 @@ cdef class Batch:
         )
 
     cdef object refuse_child(self):
-        """Raises ForkedFutureError in a forked child of the process that created the batch."""
+        """Raise ForkedFutureError in a forked child of the process that created the batch."""
         if fork_page()[0] != self.process:
             raise errors.ForkedFutureError(
                 f"topic {self.topic!r}, partition {self.partition}: this future belongs to the parent process, and "
@@ -65,9 +65,9 @@ cdef class Batch:
             )
 
     def add_waiter(self, waiter):
-        """Has `waiter.notify()` called once, when the outcome is known.
+        """Arrange that `waiter.notify()` is called once, when the outcome is known.
 
-        Returns False, and does not call it, if the outcome is known already.
+        Return False, and do not call it, if the outcome is known already.
         """
         if self.done:
             return False
@@ -78,18 +78,18 @@ cdef class Batch:
         return True
 
     def remove_waiter(self, waiter):
-        """Removes a waiter. Does nothing if it was removed or notified before."""
+        """Remove a waiter. Do nothing if it was removed or notified before."""
         if self.waiters is not None and waiter in self.waiters:
             self.waiters.remove(waiter)
 
     def take_waiters(self):
-        """Removes and returns the waiters (or None). Drops the session, which a finished batch does not need."""
+        """Remove and return the waiters (or None). Drop the session, which a finished batch does not need."""
         waiters, self.waiters = self.waiters, None
         self.session = None
         return waiters
 
     def take_callbacks(self):
-        """Removes and returns the callbacks, as a list of runs in the order of the records."""
+        """Remove and return the callbacks, as a list of runs in the order of the records."""
         callbacks, self.callbacks = self.callbacks, None
         return _in_order(callbacks) if callbacks else ()
 
@@ -111,9 +111,9 @@ cdef class Future:
         raise TypeError("Future cannot be created directly: KafkaProducer.send() returns futures")
 
     def result(self, timeout=None):
-        """Waits for the outcome and returns the `RecordMetadata`.
+        """Wait for the outcome and return the `RecordMetadata`.
 
-        Raises the record's error, or KafkaTimeoutError after `timeout` seconds.
+        Raise the record's error, or KafkaTimeoutError after `timeout` seconds.
         """
         if not self.batch.done:
             settle(self, timeout)
@@ -122,27 +122,27 @@ cdef class Future:
         return metadata_of(self)
 
     def exception(self, timeout=None):
-        """Waits for the outcome and returns the record's error, or None if the record was written.
+        """Wait for the outcome and return the record's error, or None if the record was written.
 
-        Raises KafkaTimeoutError after `timeout` seconds.
+        Raise KafkaTimeoutError after `timeout` seconds.
         """
         if not self.batch.done:
             settle(self, timeout)
         return self.batch.failure() if self.batch.error else None
 
     def get(self, timeout=None):
-        """Does the same as `result`, under kafka-python's name."""
+        """Do the same as `result`, under kafka-python's name."""
         return self.result(timeout)
 
     def done(self):
-        """Returns whether the outcome is known. Reads outcomes that have arrived, and does not wait."""
+        """Return whether the outcome is known. Read outcomes that have arrived, without waiting."""
         if not self.batch.done:
             self.batch.refuse_child()
             self.batch.session.look()
         return self.batch.done
 
     def cancelled(self):
-        """Returns False: a record that was sent cannot be cancelled."""
+        """Return False: a record that was sent cannot be cancelled."""
         return False
 
     @property
@@ -156,19 +156,19 @@ cdef class Future:
         return metadata_of(self) if self.done() and not self.batch.error else None
 
     def succeeded(self):
-        """Returns whether the record was written. Does not wait."""
+        """Return, without waiting, whether the record was written."""
         return self.done() and not self.batch.error
 
     def failed(self):
-        """Returns whether the outcome is an error. Does not wait."""
+        """Return, without waiting, whether the outcome is an error."""
         return self.done() and self.batch.error != 0
 
     def retriable(self):
-        """Returns whether the outcome is an error after which sending the record again can succeed."""
+        """Return whether the outcome is an error after which sending the record again can succeed."""
         return self.failed() and bool(self.batch.failure().retriable)
 
     def add_done_callback(self, function, *, context=None):
-        """Has `function(future)` called when the outcome is known.
+        """Arrange that `function(future)` is called when the outcome is known.
 
         If an asyncio event loop runs in the calling thread, that loop calls the function in `context`
         (contextvars.Context, None: the current one), as with `asyncio.Future`. Otherwise the producer's callback
@@ -179,21 +179,21 @@ cdef class Future:
         watch(self, ON_DONE, in_running_loop(function, context))
 
     def remove_done_callback(self, function):
-        """Removes `function`, which `add_done_callback` added. Returns how many calls were removed."""
+        """Remove `function`, which `add_done_callback` added. Return how many calls were removed."""
         return unwatch(self, function)
 
     def add_callback(self, function, *args, **kwargs):
-        """Has `function(*args, metadata, **kwargs)` called if the record is written. Returns the future."""
+        """Arrange that `function(*args, metadata, **kwargs)` is called if the record is written. Return the future."""
         watch(self, ON_SUCCESS, functools.partial(function, *args, **kwargs) if args or kwargs else function)
         return self
 
     def add_errback(self, function, *args, **kwargs):
-        """Has `function(*args, error, **kwargs)` called if the record fails. Returns the future."""
+        """Arrange that `function(*args, error, **kwargs)` is called if the record fails. Return the future."""
         watch(self, ON_ERROR, functools.partial(function, *args, **kwargs) if args or kwargs else function)
         return self
 
     def add_both(self, function, *args, **kwargs):
-        """Has `function` called with the metadata or with the error. Returns the future."""
+        """Arrange that `function` is called with the metadata or with the error. Return the future."""
         return self.add_callback(function, *args, **kwargs).add_errback(function, *args, **kwargs)
 
     def __await__(self):
@@ -212,12 +212,12 @@ cdef class Future:
         return self.batch
 
     def _pending_batches(self, first_only=False):
-        """The batches that must be done before the future can be."""
+        """Return the batches that must be done before the future can be done."""
         return [] if self.batch.done else [self.batch]
 
 
 cdef object settle(Future future, object timeout):
-    """Waits for the outcome. Raises KafkaTimeoutError after `timeout` seconds."""
+    """Wait for the outcome. Raise KafkaTimeoutError after `timeout` seconds."""
     future.batch.refuse_child()
     cdef Batch batch = future.batch
     cdef object session = batch.session
@@ -264,7 +264,7 @@ cdef object watch(Future future, int kind, object function):
 
 
 cdef Py_ssize_t unwatch(Future future, object function) except -1:
-    """Removes `function` from the ON_DONE callbacks of the future. Returns how many calls were removed."""
+    """Remove `function` from the ON_DONE callbacks of the future. Return how many calls were removed."""
     cdef Run run
     cdef Py_ssize_t removed = 0
     for run in list(future.batch.callbacks or ()):
@@ -292,7 +292,7 @@ cdef class Run:
         free(self.noted)
 
     cdef int reserve(self) except -1:
-        """Reserves space for one more note, so that the next note() cannot fail. Raises MemoryError."""
+        """Reserve space for one more note, so that the next note() cannot fail. Raise MemoryError."""
         cdef uint32_t capacity = 2 * self.capacity if self.capacity else 16
         cdef Noted *grown
         if self.count == self.capacity:
@@ -333,9 +333,9 @@ cdef Future make_future(Batch batch, uint32_t index, int64_t timestamp, Py_ssize
 cdef int set_future(
     Future future, Batch batch, uint32_t index, int64_t timestamp, Py_ssize_t key_size, Py_ssize_t value_size
 ) except -1:
-    """Fills in a future for the record at `index` of `batch`, which may not be appended yet. `timestamp` is in ms.
+    """Fill in a future for the record at `index` of `batch`, which may not be appended yet. `timestamp` is in ms.
 
-    Allocates memory only if the difference to the batch's base timestamp has more than 31 bits.
+    Allocate memory only if the difference to the batch's base timestamp has more than 31 bits.
     """
     cdef int64_t delta = timestamp - batch.base_timestamp
     future.batch = batch
@@ -353,14 +353,14 @@ cdef int set_future(
 
 
 cdef list fresh_delivery(object function):
-    """Returns the list that watch_delivery adds to a batch whose last callback is a different one."""
+    """Return the list that watch_delivery adds to a batch whose last callback is a different one."""
     cdef Run run = _make_run(ON_DELIVERY, function)
     run.reserve()
     return [run]
 
 
 cdef bint room_for_delivery(Batch batch, object function, list fresh) except -1:
-    """Reserves memory so that watch_delivery allocates nothing. Returns False if `fresh` must be a fresh_delivery().
+    """Reserve memory so that watch_delivery allocates nothing. Return False if `fresh` must be a fresh_delivery().
 
     A list keeps the space of an item that was appended and removed again.
     """
@@ -379,7 +379,7 @@ cdef bint room_for_delivery(Batch batch, object function, list fresh) except -1:
 
 
 cdef object watch_delivery(Future future, object function, list fresh):
-    """Adds `function(error, record)` for a record that was just sent. The session's callback thread must be running."""
+    """Add `function(error, record)` for a record that was just sent. The session's callback thread must be running."""
     cdef Run run = _last_run(future.batch, ON_DELIVERY, function)
     if run is not None:
         run.note(future)
@@ -406,7 +406,7 @@ cdef Run _make_run(int kind, object function):
 
 
 cdef Run _last_run(Batch batch, int kind, object function):
-    """Returns the batch's last run if it has the same callback, else None."""
+    """Return the batch's last run if it has the same callback, else None."""
     cdef Run run
     if not batch.callbacks:
         return None
@@ -415,7 +415,7 @@ cdef Run _last_run(Batch batch, int kind, object function):
 
 
 cdef object _add_run(Batch batch, list fresh):
-    """Adds a run. `fresh`: a list with the run; it becomes the batch's list if the batch has none."""
+    """Add a run. `fresh`: a list with the run; it becomes the batch's list if the batch has none."""
     if batch.callbacks is not None:
         batch.callbacks.append(fresh[0])
         return
@@ -425,7 +425,7 @@ cdef object _add_run(Batch batch, list fresh):
 
 
 cdef object _in_order(list callbacks):
-    """Returns `callbacks` in the order of their records.
+    """Return `callbacks` in the order of their records.
 
     They are out of order only if a callback was added to an older future.
     """
@@ -458,7 +458,7 @@ cdef int64_t _index(Run run, Py_ssize_t at) except -1:
 
 
 cdef Run _single(Run run, Py_ssize_t at):
-    """Returns a run with only the record at `at`."""
+    """Return a run with only the record at `at`."""
     cdef Run single = _make_run(run.kind, run.function)
     if run.kind == ON_DELIVERY:
         single.reserve()
@@ -470,7 +470,7 @@ cdef Run _single(Run run, Py_ssize_t at):
 
 
 cdef object _deliver(Batch batch, Run run):
-    """Calls the on_delivery function for all records of a run."""
+    """Call the on_delivery function for all records of a run."""
     cdef uint32_t at = 0
     cdef Noted *noted
     while at < run.count:
@@ -501,9 +501,9 @@ cdef object _call(int kind, object function, Future future):
 
 
 def log_exception(message, *arguments):
-    """Logs the exception that is being handled.
+    """Log the exception that is being handled.
 
-    If logging raises, that exception goes to stderr, so that the remaining callbacks are called.
+    If logging raises an exception, write that to stderr, so that the remaining callbacks are called.
     """
     try:
         _log.exception(message, *arguments)
@@ -515,7 +515,7 @@ def log_exception(message, *arguments):
 
 
 def call_back(Batch batch):
-    """Runs the callbacks of a finished batch in the calling thread and logs the exceptions that they raise."""
+    """Run the callbacks of a finished batch in the calling thread, and log the exceptions that they raise."""
     cdef Run run
     cdef Future future
     for run in batch.take_callbacks():

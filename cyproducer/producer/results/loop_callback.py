@@ -25,7 +25,7 @@ class LoopCallback:
 
 
 def in_running_loop(function: Any, context: Any = None) -> Any:
-    """Returns `function`, or a LoopCallback for it if an event loop runs in this thread."""
+    """Return `function`, or a LoopCallback for it if an event loop runs in this thread."""
     events = sys.modules.get("asyncio.events")  # a program that has not imported asyncio has no loop
     loop = None if events is None else events._get_running_loop()
     return function if loop is None else LoopCallback(function, loop, context)

@@ -36,12 +36,12 @@ cdef extern from *:
 
 
 cdef inline int native_only(object cls) except -1:
-    """Makes `cls.__new__(cls)` raise TypeError in Python code. Native code can still create instances."""
+    """Make `cls.__new__(cls)` raise TypeError in Python code. Native code can still create instances."""
     return cyp_native_only(<PyTypeObject *>cls)
 
 
 cdef inline void patchable(object cls) noexcept:
-    """Lets Python code replace attributes of `cls`, as `unittest.mock.patch.object` does.
+    """Let Python code replace attributes of `cls`, as `unittest.mock.patch.object` does.
 
     A Python subclass would allow that as well. But the interpreter calls a native method faster if the object's type
     is the type that defines the method.

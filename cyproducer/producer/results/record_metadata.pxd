@@ -1,4 +1,4 @@
-"""Declaration of RecordMetadata, see record_metadata.pyx."""
+"""Declares RecordMetadata, see record_metadata.pyx."""
 
 from libc.stdint cimport int32_t, int64_t
 

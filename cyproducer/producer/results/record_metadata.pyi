@@ -1,4 +1,4 @@
-"""Types of record_metadata.pyx."""
+"""Declares the types of record_metadata.pyx."""
 
 from collections.abc import Iterator
 from typing import Any, final

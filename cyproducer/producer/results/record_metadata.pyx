@@ -1,7 +1,7 @@
-"""RecordMetadata: where the broker wrote one record. It behaves as a named tuple and costs a fifth to create.
+"""Implements RecordMetadata, which says where the broker wrote one record. It behaves like a named tuple.
 
-Each result() and each callback creates one, and most programs read one field or none. The fields are C values
-until they are read.
+To create it costs a fifth of a named tuple. Each result() and each callback creates one, and most programs read one
+field or none. The fields are C values until they are read.
 """
 
 cimport cython
@@ -50,7 +50,7 @@ cdef class RecordMetadata:
         return TopicPartition(self.topic, self.partition)
 
     def _asdict(self):
-        """Returns the fields as a dict."""
+        """Return the fields as a dict."""
         return dict(zip(self._fields, self._tuple()))
 
     def __iter__(self):

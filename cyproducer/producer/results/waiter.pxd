@@ -1,4 +1,4 @@
-"""Declaration of Waiter: the eventfd of one waiting thread, see waiter.pyx."""
+"""Declares Waiter, the eventfd of one waiting thread, see waiter.pyx."""
 
 from libc.stdint cimport uint64_t
 

@@ -1,4 +1,4 @@
-"""Types of waiter.pyx."""
+"""Declares the types of waiter.pyx."""
 
 from typing import final
 

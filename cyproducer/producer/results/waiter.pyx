@@ -1,7 +1,7 @@
 """Wakes one waiting thread through its own eventfd.
 
-Native code, so that notify() cannot be interrupted between its steps: it must never write to a descriptor that its
-owner has just closed.
+It is native code, so that notify() cannot be interrupted between its steps: it must never write to a descriptor that
+its owner has just closed.
 """
 
 import os
@@ -27,7 +27,7 @@ cdef class Waiter:
         self.dozes = True
 
     def open(self):
-        """Creates the eventfd, which lives until close(). Raises OSError."""
+        """Create the eventfd, which lives until close(). Raise OSError."""
         fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         status = os.fstat(fd)
         self.device, self.inode = status.st_dev, status.st_ino
@@ -36,11 +36,11 @@ cdef class Waiter:
         _opened[fd] = self.file
 
     cdef bint is_open(self) noexcept:
-        """Returns whether there is an eventfd and its number still refers to the file that open() created."""
+        """Return whether there is an eventfd and its number still refers to the file that open() created."""
         return self.fd >= 0 and same_file(self.fd, self.device, self.inode)
 
     def close(self):
-        """Closes the eventfd, unless its number refers to another file or this is a forked child.
+        """Close the eventfd, unless its number refers to another file or this is a forked child.
 
         Descriptor numbers are reused: the program may have closed the eventfd and opened something else.
         """
@@ -53,28 +53,28 @@ cdef class Waiter:
                 close(fd)
 
     def forget(self):
-        """Forgets the eventfd without closing it.
+        """Forget the eventfd without closing it.
 
-        For a program that closes descriptors it does not own: all eventfds and epolls have the same inode, so an
-        eventfd of the program's own cannot be told from this one.
+        This is for a program that closes descriptors it does not own. All eventfds and epolls have the same inode, so
+        an eventfd of that program cannot be distinguished from this one.
         """
         if _opened is not None and _opened.get(self.fd) is self.file:
             del _opened[self.fd]
         self.fd = -1
 
     def notify(self):
-        """Reports that one of the awaited events has happened."""
+        """Report that one of the awaited events has happened."""
         self.wanted -= 1
         if self.wanted <= 0:
             self.wake()
 
     def wake(self):
-        """Ends the poll of the waiting thread."""
+        """End the poll of the waiting thread."""
         if self.dozes and self.is_open():
             eventfd_signal(self.fd)
 
     def clear(self):
-        """Resets the eventfd after wake()."""
+        """Reset the eventfd after wake()."""
         if self.is_open():
             eventfd_clear(self.fd)
 

@@ -1,1 +1,1 @@
-"""A front-end's attachment to one sender, from attach to detach."""
+"""Implements a front-end's attachment to one sender, from attach to detach."""

@@ -1,4 +1,4 @@
-"""Compression of batches by the process that fills them, see batch_compressor.pyx."""
+"""Declares the compression of batches by the process that fills them, see batch_compressor.pyx."""
 
 from cyproducer.producer.session.session cimport Session
 from cyproducer.record.encode cimport RecordView

@@ -6,7 +6,7 @@ batch's linger time ended earlier, the arena had no space, or the sender has tak
 waits longer than without compression here, and a process that dies in between loses nothing. A record that is a batch
 of its own is compressed before it is written.
 
-Only compression that is fast is left to the sender, because there other front-ends wait for it.
+Only fast compression is left to the sender, because other front-ends wait while the sender compresses.
 """
 
 import logging
@@ -30,7 +30,7 @@ cdef enum:
 
 
 cdef int pack_closed(Session session) except -1:
-    """Compresses the batch that was closed full, if there is one, and announces it.
+    """Compress the batch that was closed full, if there is one, and announce it.
 
     The GIL may be released, and a signal handler may raise: call this before the commit of a record, and look up the
     session, topic and chain again afterwards.
@@ -51,11 +51,11 @@ cdef int pack_closed(Session session) except -1:
 
 
 cdef bint _leave_to_sender(Session session, uint32_t head, uint32_t generation) noexcept:
-    """Returns whether the sender is short of work and should compress this batch; notes the batch as left to it.
+    """Return whether the sender has little work and should compress this batch. Note the batch as left to the sender.
 
-    At most LEFT_MAX of the batches left to the sender may be unsent: it compresses one of them while this process fills
-    and compresses the next. If none is unsent, the sender must have sent the batch that was announced last, or be
-    asleep: then the announcement has to wake it.
+    At most LEFT_MAX of the batches left to the sender may be unsent: the sender compresses one of them while this
+    process fills and compresses the next. If none is unsent, the sender must have sent the batch that was announced
+    last, or be asleep: then the announcement has to wake it.
     """
     cdef int i, place = -1, unsent = 0
     if not 0 < session.compress_ns < LEFT_NS:
@@ -90,7 +90,7 @@ cdef int _pack(Session session, uint32_t head, uint32_t generation) except -1:
 
 
 cdef object pack_alone(Session session, const RecordView *record):
-    """Returns the compressed bytes of a record that is a batch of its own; None: write it uncompressed.
+    """Return the compressed bytes of a record that is a batch of its own; None: write it uncompressed.
 
     The GIL may be released, and a signal handler may raise.
     """
@@ -100,7 +100,7 @@ cdef object pack_alone(Session session, const RecordView *record):
 
 
 cdef object _compressed(Session session, bytes raw):
-    """Returns a buffer; None if the records do not become smaller, or compression fails in this process."""
+    """Return a buffer; None if the records do not become smaller, or compression fails in this process."""
     cdef uint64_t began = monotonic_ns()
     try:
         packed = memoryview(session.compress(raw))

@@ -1,4 +1,4 @@
-"""Reads the outcomes of batches, see outcome_reader.pyx."""
+"""Declares the part of a session that reads the outcomes of batches, see outcome_reader.pyx."""
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 

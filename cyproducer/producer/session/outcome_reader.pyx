@@ -1,7 +1,7 @@
 """Reads the outcomes of batches from the outcome ring, frees their memory, and notifies waiters and callbacks.
 
 Every method runs with the GIL held. The class is a base of Session. drain() first takes all outcomes off the ring and
-only then notifies the waiters, so that code which they run finds the session consistent.
+only then notifies the waiters, so that the code that they run finds the session consistent.
 """
 
 from collections import deque
@@ -85,7 +85,7 @@ cdef class OutcomeReader(Metadata):
         return found
 
     def unfinished(self):
-        """Returns the batches without an outcome; those of one partition are in the order in which they were opened."""
+        """Return the batches without an outcome; those of one partition are in the order in which they were opened."""
         cdef uint32_t slot = self.first_pending
         found = []
         while slot != CYP_NONE:
@@ -97,7 +97,7 @@ cdef class OutcomeReader(Metadata):
         return found
 
     def outstanding(self):
-        """Returns (batches, records): how many have no outcome."""
+        """Return (batches, records): how many have no outcome."""
         cdef uint32_t slot = self.first_pending
         cdef long long batches = self.pending, records = 0
         if self.sentinel[0] == self.token:
@@ -110,12 +110,12 @@ cdef class OutcomeReader(Metadata):
         return batches, records
 
     def seal_all(self):
-        """Gives every open batch to the sender now."""
+        """Give every open batch to the sender now."""
         while self.sentinel[0] == self.token and self.open_chains != NULL:
             self.close_chain(self.open_chains, False)
 
     def add_blocked(self, uint64_t waited_ns):
-        """Adds the time that one send() has waited for memory."""
+        """Add the time that one send() has waited for memory."""
         self.blocked_ns += waited_ns
         if self.sentinel[0] == self.token:
             store_relaxed(&self.port.arena.blocked_ns, self.blocked_ns)
@@ -123,7 +123,7 @@ cdef class OutcomeReader(Metadata):
     # ---------------------------------------------------------------- outcomes
 
     cpdef int drain(self) except -1:
-        """Takes all available outcomes, frees their batches' memory and notifies the waiters. Returns how many."""
+        """Take all available outcomes, free their batches' memory and notify the waiters. Return how many."""
         cdef uint64_t count, _i
         cdef cyp_outcome outcome
         if self.sentinel[0] != self.token:
@@ -165,7 +165,7 @@ cdef class OutcomeReader(Metadata):
         return 0
 
     cdef int _explain(self, uint32_t slot, const cyp_outcome *outcome) except -1:
-        """Stores the details of the batch's error: the code of the last failed attempt, and the broker's message."""
+        """Store the details of the batch's error: the code of the last failed attempt, and the broker's message."""
         cdef Batch batch
         cdef const cyp_text *text
         if self.slots[slot].batch == NULL or not self.slots[slot].waits:
@@ -179,7 +179,7 @@ cdef class OutcomeReader(Metadata):
         return 0
 
     cdef int _settle(self, uint32_t slot, int32_t error, int64_t base_offset, int64_t append_time) except -1:
-        """Gives the batch that starts in `slot` its outcome, unless it has one already."""
+        """Give the batch that starts in `slot` its outcome, unless it has one already."""
         cdef Batch batch
         if not self.slots[slot].waits:
             return 0
@@ -192,7 +192,7 @@ cdef class OutcomeReader(Metadata):
         return 0
 
     cdef int _notify_finished(self) except -1:
-        """Notifies the waiters of finished batches, passes callbacks to their thread, and passes on freed memory."""
+        """Notify the waiters of finished batches, pass callbacks to their thread, and offer freed memory to waiters."""
         cdef Batch batch
         cdef list finished = self.finished, notified = []
         self.finished = []
@@ -217,7 +217,7 @@ cdef class OutcomeReader(Metadata):
         return 0
 
     def notify_all(self, waiters, str how):
-        """Calls the method named `how` of every waiter, also if a signal handler raises; returns that exception."""
+        """Call the method named `how` of every waiter, also if a signal handler raises. Return that exception."""
         error = None
         again = []
         for waiter in waiters:
@@ -241,7 +241,7 @@ cdef class OutcomeReader(Metadata):
     # ---------------------------------------------------------------- callbacks
 
     def ensure_delivery(self):
-        """Starts the callback thread unless it runs. Raises the errors of making and starting a thread."""
+        """Start the callback thread unless it runs. Raise the errors of creating and starting a thread."""
         if self.delivery is not None or self.over and not self.ready:
             return
         delivery = Delivery(self)
@@ -257,19 +257,19 @@ cdef class OutcomeReader(Metadata):
             delivery.close()  # another thread has started one meanwhile
 
     def retire_delivery(self):
-        """Returns whether the callback thread may end. If so, forgets it, and the next callback starts another one."""
+        """Return whether the callback thread may end. If so, forget it: the next callback starts another one."""
         if self.successor is not None or self.watched or self.ready or not (self.orphaned or self.over):
             return False
         self.delivery = None
         return True
 
     def forget_delivery(self, delivery):
-        """Notes that the thread of `delivery` has ended: the next callback starts another one."""
+        """Note that the thread of `delivery` has ended: the next callback starts another one."""
         if self.delivery is delivery:
             self.delivery = None
 
     def watch_batch(self):
-        """Counts a batch that got its first callback. The batch may be done and its callback run when this returns."""
+        """Count a batch that got its first callback. The batch may be done and its callback run when this returns."""
         self.watched += 1
         if self.delivery is None:
             self.ensure_delivery()

@@ -1,4 +1,4 @@
-"""A front-end's attachment to one sender, see session.pyx."""
+"""Declares a front-end's attachment to one sender, see session.pyx."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
@@ -45,8 +45,8 @@ cdef class Session(OutcomeReader):
     cdef readonly dict loops                # asyncio: event loop -> its LoopReader
     cdef object __weakref__
 
-    # For the bulk loop and producer.pyx. Each of these may run foreign code (waiters of outcomes): everything that
-    # the caller has read of the session, a topic or a chain before the call is stale after it.
+    # For the bulk loop and producer.pyx. Each of these may run other code (waiters of outcomes). Everything that the
+    # caller has read of the session, a topic or a chain before the call is stale after it.
     cdef int make_room(
         self, Topic topic, int32_t partition, Py_ssize_t bound, int64_t timestamp, object waiter
     ) except -1

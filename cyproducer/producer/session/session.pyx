@@ -1,7 +1,7 @@
-"""A front-end's attachment to one sender: space for records, sleeping and waking, and the end of the session.
+"""Keeps a front-end's attachment to one sender: gets space for records, sleeps and wakes, and ends the session.
 
 Every method runs with the GIL held, so only one thread appends at a time. While a method calls Python, another thread
-may end the session; its memory then reads as zeros (Region.vacate). The token tells whether that has happened.
+may end the session; its memory then reads as zeros (Region.vacate). The token says whether that has happened.
 
 A session ends once. end() is final: every batch gets an outcome. lose() is for a sender that is gone together with
 its supervisor: batches that may have gone out get an outcome, the others are the session's unsent batches. The next
@@ -165,7 +165,7 @@ cdef class Session(OutcomeReader):
     # ---------------------------------------------------------------- space for records
 
     cdef int _prepare(self, object waiter) except -1:
-        """Takes outcomes, checks the sender, and checks that `waiter` may take memory: it is first in the queue."""
+        """Take outcomes, check the sender, and check that `waiter` may take memory: it is first in the queue."""
         self.look()
         if self.sentinel[0] != self.token:
             return NEED_SESSION
@@ -182,10 +182,10 @@ cdef class Session(OutcomeReader):
     cdef int make_room(
         self, Topic topic, int32_t partition, Py_ssize_t bound, int64_t timestamp, object waiter
     ) except -1:
-        """Opens or lengthens the batch of a partition, so that a record of at most `bound` bytes fits.
+        """Open or lengthen the batch of a partition, so that a record of at most `bound` bytes fits.
 
         `bound` comes from record_size_bound, and fits_batch(bound) is true. `waiter` is the caller's waiter in the
-        memory queue, or None. Returns HAVE_ROOM, NEED_MEMORY or NEED_SESSION.
+        memory queue, or None. Return HAVE_ROOM, NEED_MEMORY or NEED_SESSION.
         """
         cdef int status = self._prepare(waiter)
         cdef Batch batch
@@ -204,7 +204,7 @@ cdef class Session(OutcomeReader):
         self, Topic topic, int32_t partition, int64_t timestamp, const RecordView *record, object waiter,
         Room *missing,
     ):
-        """Sends a record that fits no shared batch. Sets `missing` as make_room; returns the batch if HAVE_ROOM."""
+        """Send a record that fits no shared batch. Set `missing` as make_room does. Return the batch if HAVE_ROOM."""
         cdef const uint8_t[::1] packed
         cdef const uint8_t *data = NULL
         cdef Py_ssize_t packed_bytes = 0
@@ -239,7 +239,7 @@ cdef class Session(OutcomeReader):
     # ---------------------------------------------------------------- sleeping, waking, the end
 
     cpdef int look(self) except -1:
-        """Takes outcomes, and checks at most once a millisecond whether the sender is gone. Never waits."""
+        """Take outcomes, and check at most once a millisecond whether the sender is gone. Never wait."""
         cdef uint64_t now
         self.drain()
         if self.sentinel[0] == self.token:
@@ -250,7 +250,7 @@ cdef class Session(OutcomeReader):
         return 0
 
     def enter_sleep(self, waiter):
-        """Notes that `waiter` is about to poll `descriptors`: an outcome from now on wakes one polling thread."""
+        """Note that `waiter` is about to poll `descriptors`: an outcome from now on wakes one polling thread."""
         self.waiters.add(waiter)
         self.sleepers += 1
         try:
@@ -260,14 +260,14 @@ cdef class Session(OutcomeReader):
             raise
 
     def leave_sleep(self, waiter):
-        """Undoes enter_sleep."""
+        """Undo enter_sleep."""
         self.waiters.discard(waiter)
         self.sleepers -= 1
         if self.sleepers == 0 and self.sentinel[0] == self.token:
             waiter_wakes(&self.port.arena.sleeping, self.epoch)
 
     cdef Waiter take_waiter(self):
-        """Returns an open waiter with `dozes` False: its owner is awake. Return it with keep_waiter()."""
+        """Return an open waiter with `dozes` False: its owner is awake. Return it with keep_waiter()."""
         cdef Waiter waiter = self.spare
         self.spare = None
         if waiter is None or not waiter.is_open():
@@ -295,7 +295,7 @@ cdef class Session(OutcomeReader):
         return 0
 
     def rearm(self):
-        """Publishes a new sleep epoch if a waiter sleeps, then looks for outcomes."""
+        """Publish a new sleep epoch if a waiter sleeps, then look for outcomes."""
         if self.sentinel[0] != self.token:
             return
         if self.sleepers:
@@ -305,7 +305,7 @@ cdef class Session(OutcomeReader):
         self.drain()
 
     def on_wake(self):
-        """Handles a readable wake-up for all waiters. The polling thread calls this."""
+        """Handle a readable wake-up for all waiters. The polling thread calls this."""
         self.verify()
         if self.sentinel[0] != self.token:
             return
@@ -318,7 +318,7 @@ cdef class Session(OutcomeReader):
             self.on_control()
 
     def on_control(self):
-        """Reads the control socket, or a changed control word: logs the sender's warnings, or ends the session."""
+        """Read the control socket, or a changed control word: log the sender's warnings, or end the session."""
         while True:
             self.verify()
             if self.sentinel[0] != self.token:
@@ -352,7 +352,7 @@ cdef class Session(OutcomeReader):
             self.end("the sender has detached this process", errors.OUTCOME_UNKNOWN)
 
     cdef int _check(self) except -1:
-        """Calls on_control if the control socket is readable or closed, or the sender has detached this process."""
+        """Call on_control if the control socket is readable or closed, or the sender has detached this process."""
         cdef char byte
         cdef ssize_t got
         if not self._owns_descriptors():
@@ -366,7 +366,7 @@ cdef class Session(OutcomeReader):
         return 0
 
     cdef bint _owns_descriptors(self) noexcept:
-        """Returns whether the descriptors still refer to our files: a daemon closes all, and the numbers are reused."""
+        """Return whether the descriptors still refer to our files: a daemon closes all, and the numbers are reused."""
         return (
             same_file(self.port.sender_wake_fd, self.port.wake_device, self.port.wake_inode)
             and same_file(self.wake_fd, self.port.own_device, self.port.own_inode)
@@ -374,7 +374,7 @@ cdef class Session(OutcomeReader):
         )
 
     def verify(self):
-        """Ends the session if the program has closed or replaced the session's descriptors.
+        """End the session if the program has closed or replaced the session's descriptors.
 
         Call this before every read or write of one: its number may belong to a connection of the program.
         """
@@ -383,10 +383,10 @@ cdef class Session(OutcomeReader):
             self.end("the program has closed or replaced the producer's descriptors", errors.OUTCOME_UNKNOWN)
 
     def end(self, str reason, int error, bint closing=False):
-        """Ends the session for good: gives every batch without an outcome one, and notifies all waiters.
+        """End the session for ever: give every batch without an outcome one, and notify all waiters.
 
         Batches that the sender may know get `error`; unsent batches get SENDER_UNAVAILABLE. `closing`: an ended
-        session fails its unsent batches too, because no other session will follow.
+        session also fails its unsent batches, because no other session will follow.
         """
         if self.sentinel[0] != self.process:
             return  # a forked child: this is the parent's session
@@ -408,7 +408,7 @@ cdef class Session(OutcomeReader):
             _log.warning("%s; batches without an outcome: %d; each got an error", reason, unsettled)
 
     cdef int _stop(self) except -1:
-        """Ends all appends: retires the open chains and invalidates the token."""
+        """End all appends: retire the open chains and invalidate the token."""
         while self.open_chains != NULL:
             self._retire(self.open_chains, False)
         self.token = ENDED
@@ -436,7 +436,7 @@ cdef class Session(OutcomeReader):
     # ---------------------------------------------------------------- after the loss of the sender
 
     def lose(self, str reason):
-        """Ends the session because the sender and its supervisor are gone.
+        """End the session because the sender and its supervisor are gone.
 
         Batches that may have gone out get SENDER_LOST, the others become unsent batches. The SENT words are read only
         after the batches' slots were revoked: a sender that is alive after all cannot take a batch then.
@@ -460,7 +460,7 @@ cdef class Session(OutcomeReader):
             _log.warning("%s; %d batches have an unknown outcome, %d are kept for the next sender", reason, lost, kept)
 
     cdef tuple _collect_unsent(self):
-        """Returns (number of batches that may have gone out, number of unsent batches)."""
+        """Return (number of batches that may have gone out, number of unsent batches)."""
         cdef uint32_t slot, following
         cdef UnsentBatches unsent = UnsentBatches(self, self.attachment, self.settings)
         cdef long long lost = 0
@@ -494,7 +494,7 @@ cdef class Session(OutcomeReader):
         return 0
 
     def hand_over(self, Session successor not None):
-        """Moves unsent batches, callbacks and counters to `successor`, which no other thread knows yet."""
+        """Move unsent batches, callbacks and counters to `successor`, which no other thread knows yet."""
         cdef list unsent_lists = self.unsent_lists, nothing = successor.unsent_lists
         for unsent in list(unsent_lists):
             unsent.set_session(successor)
@@ -510,7 +510,7 @@ cdef class Session(OutcomeReader):
         self._notify_end()
 
     cdef int take_over(self) except -1:
-        """Moves the unsent batches of known topics into the arena. Returns 0 if memory is lacking, else 1."""
+        """Move the unsent batches of known topics into the arena. Return 0 if memory is lacking, else 1."""
         cdef Topic topic
         cdef UnsentBatches unsent
         cdef list failed = []
@@ -535,7 +535,7 @@ cdef class Session(OutcomeReader):
         return room
 
     def expire_unsent(self):
-        """Fails batches that have waited for a sender, or for metadata, longer than delivery_timeout_ms."""
+        """Fail batches that have waited for a sender, or for metadata, longer than delivery_timeout_ms."""
         if self.sentinel[0] != self.process:
             return
         code = errors.DELIVERY_TIMEOUT if self.sentinel[0] == self.token else errors.SENDER_UNAVAILABLE
@@ -546,7 +546,7 @@ cdef class Session(OutcomeReader):
             self._notify_finished()
 
     cdef int _drop_empty_lists(self) except -1:
-        """Closes and removes each UnsentBatches that is empty."""
+        """Close and remove each UnsentBatches that is empty."""
         cdef UnsentBatches unsent
         if self.losing:
             return 0
@@ -557,7 +557,7 @@ cdef class Session(OutcomeReader):
         return 0
 
     def announce_close(self):
-        """Tells the sender that every batch has its outcome, before an orderly end."""
+        """Tell the sender that every batch has its outcome, before an orderly end."""
         self.verify()
         if self.sentinel[0] == self.token:
             try:
@@ -566,7 +566,7 @@ cdef class Session(OutcomeReader):
                 pass  # the sender is gone already
 
     def orphan(self):
-        """Lets the sender deliver the rest after the producer was dropped; futures that are kept still resolve.
+        """Let the sender deliver the rest after the producer was dropped; futures that are kept still resolve.
 
         From here on only their futures own the batches. The session goes with the last of them.
         """

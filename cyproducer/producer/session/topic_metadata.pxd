@@ -1,4 +1,4 @@
-"""Topics and partitions as a front-end knows them, see topic_metadata.pyx."""
+"""Declares what a front-end knows of topics and partitions, see topic_metadata.pyx."""
 
 from libc.stdint cimport uint32_t, uint64_t
 

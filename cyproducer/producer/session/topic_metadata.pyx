@@ -1,4 +1,4 @@
-"""Topics and partitions as a front-end knows them, read from the snapshot that its sender publishes.
+"""Keeps what a front-end knows of topics and partitions, read from the snapshot that its sender publishes.
 
 Every method runs with the GIL held. The class is a base of Session.
 """
@@ -32,7 +32,7 @@ cdef class Metadata(Arena):
         self.unsent_lists = []
 
     cdef Topic find_topic(self, str name):
-        """Returns the topic with its partitions; None without usable metadata (`topic_state` has the error)."""
+        """Return the topic with its partitions; None without usable metadata (`topic_state` has the error)."""
         cdef Topic topic = self.topics.get(name)
         if topic is None or topic.partition_count == 0 or self.seen_version != load_acquire(self.published):
             self.refresh_topics(name)
@@ -44,7 +44,7 @@ cdef class Metadata(Arena):
         return topic
 
     cdef bint recall(self, object name) noexcept:
-        """Makes a known topic the cached one. Returns False if it is not known, or `name` is not exactly a str."""
+        """Make a known topic the cached topic. Return False if it is not known, or `name` is not exactly a str."""
         cdef PyObject *found
         if type(name) is not str:
             return False
@@ -56,7 +56,7 @@ cdef class Metadata(Arena):
         return True
 
     def refresh_topics(self, str name):
-        """Reads the metadata that has changed since the last call; from now on also that of topic `name` (or None)."""
+        """Read the metadata that has changed since the last call; from now on also that of topic `name` (or None)."""
         cdef uint64_t published, former = self.seen_version
         if self.sentinel[0] != self.token:
             return
@@ -74,7 +74,7 @@ cdef class Metadata(Arena):
                 waiter.notify()
 
     cdef int _read_changes(self, uint64_t position, uint64_t end) except -1:
-        """Reads the changed rows of the topics in use; the rows of all topics in use if that is less work."""
+        """Read the changed rows of the topics in use, or the rows of all topics in use if that is less work."""
         cdef Topic topic
         cdef uint32_t number = CYP_CHANGE_LOST
         if end - position <= <uint64_t>len(self.topics):
@@ -93,7 +93,7 @@ cdef class Metadata(Arena):
         return 0
 
     cdef int _look_up(self, str name) except -1:
-        """Adds the topic `name` to those in use, if the sender has metadata of it."""
+        """Add the topic `name` to those in use, if the sender has metadata of it."""
         cdef uint32_t place, number = self.snapshot.number_of(name.encode(), &place)
         cdef Topic topic
         if number == CYP_NONE or self.snapshot.row(number) is None:
@@ -128,31 +128,31 @@ cdef class Metadata(Arena):
             topic.own = -1
 
     cdef int take_over(self) except -1:
-        """Overridden by Session: moves unsent batches into the arena. Returns 0 if memory is lacking, else 1."""
+        """Move unsent batches into the arena. Return 0 if memory is lacking, else 1. Session overrides this."""
         return 1
 
     def verify(self):
-        """Overridden by Session: ends the session if the program has closed or replaced its descriptors."""
+        """End the session if the program has closed or replaced its descriptors. Session overrides this."""
 
     def unsent_topics(self):
-        """Returns the names of the topics of the unsent batches."""
+        """Return the names of the topics of the unsent batches."""
         return {name for unsent in list(self.unsent_lists) for name in list(unsent.topics)}
 
     def topic_state(self, str name):
-        """Returns (partition count, Kafka's error code) as last read; (0, 0) for a topic that was never seen."""
+        """Return (partition count, Kafka's error code) as last read; (0, 0) for a topic that was never seen."""
         cdef Topic topic = self.topics.get(name)
         if topic is None:
             return 0, 0
         return topic.partition_count, topic.error
 
     def topic_leaders(self, str name):
-        """Returns one byte per partition: 1 if it has a leader. Empty if the topic is not known."""
+        """Return one byte per partition: 1 if it has a leader. Empty if the topic is not known."""
         cdef Topic topic = self.find_topic(name)
         return b"" if topic is None else topic.leaders
 
     @property
     def brokers(self):
-        """How many brokers the sender knows; 0 if none has answered yet."""
+        """The number of brokers that the sender knows; 0 if none has answered yet."""
         return self.snapshot.brokers() if self.sentinel[0] == self.token else 0
 
     @property
@@ -166,7 +166,7 @@ cdef class Metadata(Arena):
         return self.sentinel[0] != self.token or self.seen_version == load_acquire(self.published)
 
     def want_topic(self, str name, int32_t partition=0):
-        """Asks the sender for metadata of a topic that has `partition`.
+        """Ask the sender for metadata of a topic that has `partition`.
 
         The message may be lost, so a caller that waits must repeat it.
         """
@@ -178,12 +178,12 @@ cdef class Metadata(Arena):
                 pass  # the socket's buffer is full, or the sender is gone, which the next look() finds
 
     def sleep_for_metadata(self):
-        """Asks for a wake-up when metadata is published. The caller must check `metadata_is_read` before it polls."""
+        """Ask for a wake-up when metadata is published. The caller must check `metadata_is_read` before it polls."""
         if self.sentinel[0] == self.token:
             self.snapshot_epoch += 2
             waiter_sleeps(&self.port.arena.wants_snapshot, self.snapshot_epoch | 1)
 
     def end_metadata_wait(self):
-        """Takes back sleep_for_metadata() if no waiter for metadata is left."""
+        """Take back sleep_for_metadata() if no waiter for metadata is left."""
         if self.sentinel[0] == self.token and not self.metadata_waiters:
             waiter_wakes(&self.port.arena.wants_snapshot, self.snapshot_epoch)

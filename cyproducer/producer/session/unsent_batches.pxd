@@ -1,4 +1,4 @@
-"""The unsent batches of a session whose sender is gone, see unsent_batches.pyx."""
+"""Declares the unsent batches of a session whose sender is gone, see unsent_batches.pyx."""
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 

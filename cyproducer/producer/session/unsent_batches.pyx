@@ -1,4 +1,4 @@
-"""The unsent batches of a session whose sender is gone, and their move into the arena of the next session.
+"""Keeps the unsent batches of a session whose sender is gone, and moves them into the arena of the next session.
 
 Their records stay in the arena of the ended session, which no other process touches any more, until the next session
 copies them into its own. It copies unchanged chunks, so every future keeps its batch and its index. The batches of a
@@ -29,7 +29,7 @@ from cyproducer import errors
 
 
 cdef void revoke(Arena arena) noexcept:
-    """Revokes the slots of all batches without an outcome: a sender that is alive after all can take none of them."""
+    """Revoke the slots of all batches without an outcome: a sender that is alive after all can take none of them."""
     cdef uint32_t slot = arena.first_pending, chunk
     while slot != CYP_NONE:
         chunk = slot
@@ -48,7 +48,7 @@ cdef long long _chain_bytes(Arena arena, uint32_t slot) noexcept:
 
 
 cdef long long chain_records(Arena arena, uint32_t slot) noexcept:
-    """Returns the number of records in the batch that starts in `slot`."""
+    """Return the number of records in the batch that starts in `slot`."""
     cdef long long count = 0
     while slot != CYP_NONE:
         count += word_count(slot_glance(&arena.rows[slot]))
@@ -68,7 +68,7 @@ cdef class UnsentBatches:
         self.topics = {}
 
     cdef int add(self, uint32_t slot, Batch batch) except -1:
-        """Adds `batch`, which starts in `slot` of the source. Add batches in the order in which they were opened."""
+        """Add `batch`, which starts in `slot` of the source. Add batches in the order in which they were opened."""
         entries = self.topics.get(batch.topic)
         if entries is None:
             entries = self.topics[batch.topic] = deque()
@@ -77,23 +77,23 @@ cdef class UnsentBatches:
         return 0
 
     def batches(self):
-        """Returns the batches that are still in this list."""
+        """Return the batches that are still in this list."""
         return [batch for entries in list(self.topics.values()) for _, batch in list(entries)]
 
     def records(self):
-        """Returns the number of records in these batches."""
+        """Return the number of records in these batches."""
         return sum(
             [chain_records(self.source, slot) for entries in list(self.topics.values()) for slot, _ in list(entries)]
         )
 
     def set_session(self, session):
-        """Assigns the batches to `session`: threads that wait for one of them wait with that session from now on."""
+        """Assign the batches to `session`: threads that wait for one of them wait with that session from now on."""
         cdef Batch batch
         for batch in self.batches():
             batch.session = session
 
     def take_expired(self):
-        """Removes and returns the batches that are older than delivery_timeout_ms."""
+        """Remove and return the batches that are older than delivery_timeout_ms."""
         cdef uint64_t now = monotonic_ns()
         found = []
         for name, entries in list(self.topics.items()):
@@ -104,13 +104,13 @@ cdef class UnsentBatches:
         return found
 
     def take_topic(self, name):
-        """Removes and returns all batches of a topic."""
+        """Remove and return all batches of a topic."""
         found = [batch for _, batch in self.topics.pop(name, ())]
         self.count -= len(found)
         return found
 
     def expires_in(self):
-        """Returns the seconds until the next batch expires (see take_expired)."""
+        """Return the seconds until the next batch expires (see take_expired)."""
         cdef uint64_t now = monotonic_ns()
         cdef uint64_t first = now
         for entries in list(self.topics.values()):
@@ -119,11 +119,11 @@ cdef class UnsentBatches:
         return max(0.0, (<int64_t>(first + self.lifetime_ns) - <int64_t>now) / 1e9)
 
     def close(self):
-        """Unmaps the arena once no batch is left."""
+        """Unmap the arena once no batch is left."""
         self.attachment.close()
 
     cdef uint64_t _born_ns(self, uint32_t slot) noexcept:
-        """Returns when the batch was opened, in its first arena if it has been moved since (CLOCK_MONOTONIC)."""
+        """Return when the batch was opened, in its first arena if it has been moved since (CLOCK_MONOTONIC)."""
         cdef cyp_slot_row *row = &self.source.rows[slot]
         return row.opened_ns - row.waited_ms * <uint64_t>1000000
 
@@ -134,7 +134,7 @@ cdef class UnsentBatches:
     # ---------------------------------------------------------------- into the next session's arena
 
     cdef bint move(self, Arena target, Topic topic, list failed) except -1:
-        """Copies the topic's batches into `target` and removes them here. Returns False if memory is lacking.
+        """Copy the topic's batches into `target` and remove them here. Return False if memory is lacking.
 
         Batches that cannot be sent any more are added to `failed` as (batch, error code): their partition does not
         exist, or the next sender's limit is smaller than the batch.
@@ -171,10 +171,10 @@ cdef class UnsentBatches:
         return True
 
     cdef bint _copy_chunks(self, Arena target, uint32_t slot, uint32_t *first) noexcept:
-        """Copies the batch's chunks into private, linked chunks of the target. Returns False if memory is lacking.
+        """Copy the batch's chunks into private, linked chunks of the target. Return False if memory is lacking.
 
-        It takes nothing then. Each copy has the class of its original: batches that fitted into one arena fit into an
-        empty arena of the same size.
+        In that case take nothing. Each copy has the class of its original: batches that fitted into one arena fit into
+        an empty arena of the same size.
         """
         cdef uint32_t fresh, last = CYP_NONE, size
         cdef Arena source = self.source
@@ -199,9 +199,9 @@ cdef class UnsentBatches:
         return True
 
     cdef bint _publish(self, Arena target, Topic topic, uint32_t slot, uint32_t head, Batch batch) noexcept:
-        """Writes the rows and words of the copied chunks, the head's word last: that publishes the batch.
+        """Write the rows and words of the copied chunks, the head's word last: that publishes the batch.
 
-        Returns False if the sender has revoked the target's slots.
+        Return False if the sender has revoked the target's slots.
         """
         cdef cyp_slot_row *row
         cdef cyp_slot_row *original

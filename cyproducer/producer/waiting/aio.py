@@ -54,7 +54,7 @@ class LoopReader:
             raise
 
     def close(self) -> None:
-        """Stops watching. May be called from any thread."""
+        """Stop watching. May be called from any thread."""
         if self.loop.is_closed():
             self._close_descriptors()
         elif asyncio._get_running_loop() is self.loop:
@@ -103,16 +103,16 @@ class LoopWaiter:
         self.future: asyncio.Future[None] = loop.create_future()
 
     def reset(self) -> None:
-        """Prepares for another wait."""
+        """Prepare for another wait."""
         if self.future.done():
             self.future = self.loop.create_future()
 
     def wake(self) -> None:
-        """Ends the wait for any reason."""
+        """End the wait for any reason."""
         self.notify()
 
     def notify(self) -> None:
-        """Reports that the awaited event has happened."""
+        """Report that the awaited event has happened."""
         if asyncio._get_running_loop() is self.loop:
             self._resolve()
         else:
@@ -126,7 +126,7 @@ class LoopWaiter:
             self.future.set_result(None)
 
     async def wait(self, session: Any, deadline: float | None = None) -> bool:
-        """Waits until notified or the session ends. Returns False if `deadline` (time.monotonic()) comes first."""
+        """Wait for notify() or the end of the session. Return False if `deadline` (time.monotonic()) comes first."""
         session.verify()
         if not session.alive:
             return True
@@ -143,7 +143,7 @@ class LoopWaiter:
 
 
 async def wait_batch(batch: Any) -> None:
-    """Waits until the batch has its outcome, also if a later session delivers the batch."""
+    """Wait until the batch has its outcome, also if a later session delivers the batch."""
     waiter = LoopWaiter(asyncio.get_running_loop())
     session = batch.session
     if not batch.add_waiter(waiter):
@@ -161,7 +161,7 @@ async def wait_batch(batch: Any) -> None:
 
 
 async def _wait_for_successor(waiter: LoopWaiter, session: Any) -> None:
-    """Waits until the session has a successor or its unsent batches have failed."""
+    """Wait until the session has a successor or its unsent batches have failed."""
     session.enter_sleep(waiter)
     try:
         if session.hooks.begin_recovery(session):
@@ -191,7 +191,7 @@ class _Connecting:
         with _connecting_lock:
             _connecting.pop(id(self.producer), None)
         for loop, attached, deadline in self.waiting:
-            # No error for a coroutine with a much later deadline than this attempt: it tries again.
+            # A coroutine with a much later deadline than this attempt gets no error: it tries again.
             given = copy.copy(error) if deadline - self.deadline < _SAME_DEADLINE_S else None
             try:
                 loop.call_soon_threadsafe(_settle, attached, given)
@@ -209,9 +209,9 @@ def _settle(attached: "asyncio.Future[None]", error: BaseException | None) -> No
 
 
 async def _attach(producer: Any, deadline: float) -> None:
-    """Attaches the producer in a thread, because attaching may start a process and wait for it.
+    """Attach the producer in a thread, because attaching may start a process and wait for it.
 
-    The thread ends with the attempt. Raises its error.
+    The thread ends with the attempt. Raise its error.
     """
     loop = asyncio.get_running_loop()
     attached: asyncio.Future[None] = loop.create_future()
@@ -230,8 +230,9 @@ async def _attach(producer: Any, deadline: float) -> None:
 class _SendQueue:
     """The coroutines of one loop that wait to send to one topic, in the order of their calls.
 
-    Only the first one is also in the session's queue for memory. A coroutine that gets memory opens a batch. A later
-    one could find space in that batch before the next one in order is scheduled, and would overtake it.
+    Only the first one is also in the session's queue for memory. A coroutine that gets memory opens a batch. Without
+    this queue, a later coroutine could find space in that batch before the next one in order is scheduled, and would
+    overtake it.
     """
 
     def __init__(self, producer: Any, topic: str, loop: asyncio.AbstractEventLoop) -> None:
@@ -253,7 +254,7 @@ class _SendQueue:
             del self.queues[self.key]
 
     async def wait(self, waiter: LoopWaiter, deadline: float) -> bool:
-        """Waits until `waiter` is the first. Returns False if `deadline` (time.monotonic()) comes first."""
+        """Wait until `waiter` is the first. Return False if `deadline` (time.monotonic()) comes first."""
         while self.queues[self.key][0] is not waiter:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
@@ -308,7 +309,7 @@ async def send(producer: Any, prepared: Any, max_block_s: float) -> Any:
 
 
 def _queue_timeout(session: Any, prepared: Any, max_block_s: float) -> errors.KafkaError:
-    """Returns the error for a send whose time is over before it is the first in its queue."""
+    """Return the error for a send whose time is over before it is the first in its queue."""
     if session.alive:
         if session.topic_state(prepared.topic_name)[0] > prepared.wanted_partition:
             return backpressure.no_memory(session, max_block_s)

@@ -10,15 +10,15 @@ from cyproducer.producer.arena.topic_table import PERMANENT_ERRORS
 
 
 def ask_for(session: Any, topic: str, needed: int) -> None:
-    """Reads the published metadata and requests metadata of `topic`, including partition `needed`, from the sender."""
+    """Read the published metadata and request metadata of `topic`, including partition `needed`, from the sender."""
     session.refresh_topics(topic)
     session.want_topic(topic, needed)
 
 
 def metadata_over(session: Any, topic: str, needed: int) -> bool:
-    """Returns whether the topic has more than `needed` partitions, or the session has ended.
+    """Return whether the topic has more than `needed` partitions, or the session has ended.
 
-    If it returns False, new metadata wakes the waiter. Raises the topic's error if it is permanent: an invalid name
+    If it returns False, new metadata wakes the waiter. Raise the topic's error if it is permanent: an invalid name
     or missing authorization.
     """
     session.sleep_for_metadata()
@@ -33,7 +33,7 @@ def metadata_over(session: Any, topic: str, needed: int) -> bool:
 
 
 def no_metadata(session: Any, topic: str, needed: int) -> errors.KafkaError:
-    """Returns the error for a topic or partition that is missing from the metadata after max_block_ms.
+    """Return the error for a topic or partition that is missing from the metadata after max_block_ms.
 
     The message is that of Kafka's Java producer, followed by the last error of the broker or the sender.
     """
@@ -54,14 +54,14 @@ def no_metadata(session: Any, topic: str, needed: int) -> errors.KafkaError:
 
 
 def enter_queue(session: Any, waiter: Any) -> None:
-    """Adds `waiter` at the end of the queue for memory, unless it is in it. Open batches are closed to be sent."""
+    """Add `waiter` at the end of the queue for memory, unless it is in it. Open batches are closed to be sent."""
     session.seal_all()
     if waiter not in session.memory_queue:
         session.memory_queue.append(waiter)
 
 
 def leave_queue(session: Any, waiter: Any) -> None:
-    """Removes `waiter` from the queue for memory. The first waiter in the queue then looks for memory."""
+    """Remove `waiter` from the queue for memory. The first waiter in the queue then looks for memory."""
     if session is None or waiter not in session.memory_queue:
         return
     session.memory_queue.remove(waiter)
@@ -70,9 +70,9 @@ def leave_queue(session: Any, waiter: Any) -> None:
 
 
 def no_memory(session: Any, max_block_s: float) -> errors.KafkaError:
-    """Returns the error for memory that did not become free within max_block_ms: a BufferExhaustedError.
+    """Return the error for memory that did not become free within max_block_ms: a BufferExhaustedError.
 
-    SenderUnavailableError if the sender is ending and therefore accepts no new batches.
+    It is a SenderUnavailableError if the sender is ending and therefore accepts no new batches.
     """
     if session.released:
         return errors.SenderUnavailableError(

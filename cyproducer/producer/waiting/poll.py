@@ -1,9 +1,9 @@
-"""Waits of threads for outcomes, metadata and memory.
+"""Lets threads wait for outcomes, metadata and memory.
 
 A waiting thread polls the session's wake-up (which the sender writes) and an eventfd of its own. The thread that
 finds the session's wake-up readable serves all waiting threads: it reads the wake-up, tells the sender again that a
-thread sleeps, takes all outcomes, and writes the eventfds of the threads whose wait is over. So no thread depends on
-which one the kernel woke.
+thread sleeps, takes all outcomes, and writes the eventfds of the threads whose wait is over. So it does not
+matter which thread the kernel wakes.
 """
 
 import time
@@ -41,9 +41,9 @@ class DoneAndNotDone(NamedTuple, Generic[AnyFuture]):
 
 
 def deadline_after(timeout: float | None) -> float | None:
-    """Returns the time.monotonic() that is `timeout` seconds from now, or None for None.
+    """Return the time.monotonic() that is `timeout` seconds from now, or None for None.
 
-    Raises TypeError if `timeout` is not a number.
+    Raise TypeError if `timeout` is not a number.
     """
     if timeout is None:
         return None
@@ -53,7 +53,7 @@ def deadline_after(timeout: float | None) -> float | None:
 
 
 def wait_until(sessions: Iterable[Any], waiter: Waiter, over: Callable[[], bool], deadline: float | None) -> bool:
-    """Waits until `over()` is true. Returns False if `deadline` (time.monotonic()) comes first.
+    """Wait until `over()` is true. Return False if `deadline` (time.monotonic()) comes first.
 
     The caller has registered `waiter` with everything that can make `over()` true. Signals are handled; exceptions
     of their handlers are raised here.
@@ -84,7 +84,7 @@ def _enter(entered: list[Any], session: Any, waiter: Waiter) -> None:
 
 
 def _follow(entered: list[Any], waiter: Waiter, remaining: float | None) -> bool:
-    """Replaces sessions that have ended by their successors. Returns whether the caller has to check again.
+    """Replace sessions that have ended by their successors. Return whether the caller has to check again.
 
     A background thread creates the successor and wakes `waiter`. If no thread can be started, this one does its work.
     """
@@ -120,7 +120,7 @@ def _poll(sessions: list[Any], waiter: Waiter, timeout: float | None) -> None:
 
 
 def wait_batch(batch: Any, timeout: float | None) -> bool:
-    """Waits until the batch has its outcome. Returns False if it has none after `timeout` seconds."""
+    """Wait until the batch has its outcome. Return False if it has none after `timeout` seconds."""
     deadline = deadline_after(timeout)
     if await_batch(batch, timeout):
         return True
@@ -128,9 +128,9 @@ def wait_batch(batch: Any, timeout: float | None) -> bool:
 
 
 def wait_batches(batches: Iterable[Any], timeout: float | None, any_of: bool = False) -> bool:
-    """Waits until all batches have their outcome; with `any_of`, until one has.
+    """Wait until all batches have their outcome; with `any_of`, until one has.
 
-    Returns False if that is not so after `timeout` seconds (None: wait without limit).
+    Return False if they have not after `timeout` seconds (None: wait without limit).
     """
     deadline = deadline_after(timeout)
     waiter = Waiter()
@@ -170,7 +170,7 @@ def wait_batches(batches: Iterable[Any], timeout: float | None, any_of: bool = F
 
 
 def _ours(fs: Iterable[AnyFuture]) -> set[AnyFuture]:
-    """Returns the futures as a set. Raises TypeError if one of the objects is not a future of this package."""
+    """Return the futures as a set. Raise TypeError if one of the objects is not a future of this package."""
     futures = set(fs)
     for future in futures:
         if not hasattr(type(future), "_pending_batches"):
@@ -181,11 +181,11 @@ def _ours(fs: Iterable[AnyFuture]) -> set[AnyFuture]:
 def wait(
     fs: Iterable[AnyFuture], timeout: float | None = None, return_when: str = ALL_COMPLETED
 ) -> DoneAndNotDone[AnyFuture]:
-    """Waits as concurrent.futures.wait does, for futures of KafkaProducer's send methods.
+    """Wait as concurrent.futures.wait does, for futures of KafkaProducer's send methods.
 
-    Returns (done, not_done), two sets. `timeout` is in seconds; None waits without limit. FIRST_EXCEPTION returns
+    Return (done, not_done), two sets. `timeout` is in seconds; None waits without limit. FIRST_EXCEPTION returns
     when one future has failed or all are done. A future of many rows (`send_array`, `send_arrow`) is done when all
-    of its rows are. Raises TypeError for other objects and ValueError for an unknown `return_when`.
+    of its rows are. Raise TypeError for other objects and ValueError for an unknown `return_when`.
     """
     if return_when not in (ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION):
         raise ValueError(f"return_when={return_when!r} is not one of ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION")
@@ -208,7 +208,7 @@ def wait(
 
 
 def as_completed(fs: Iterable[AnyFuture], timeout: float | None = None) -> Iterator[AnyFuture]:
-    """Yields each future once, when its outcome is known. Raises KafkaTimeoutError after `timeout` seconds."""
+    """Yield each future once, when its outcome is known. Raise KafkaTimeoutError after `timeout` seconds."""
     pending = _ours(fs)
     total = len(pending)
     deadline = deadline_after(timeout)

@@ -42,7 +42,7 @@ class SessionHooks:
 
     @staticmethod
     def wait_batch(batch: Any, timeout: float | None) -> bool:
-        """Wait until the batch has its outcome. Returns False if that takes longer than `timeout` seconds."""
+        """Wait until the batch has its outcome. Return False if that takes longer than `timeout` seconds."""
         return wait_batch(batch, timeout)
 
     @staticmethod
@@ -54,12 +54,12 @@ class SessionHooks:
 
     @staticmethod
     def begin_recovery(session: Session) -> bool:
-        """See `begin`."""
+        """Call `begin`."""
         return begin(session)
 
     @staticmethod
     def settle(session: Session, deadline: float | None) -> bool:
-        """See `settle`."""
+        """Call `settle`."""
         return settle(session, deadline)
 
 
@@ -75,10 +75,10 @@ os.register_at_fork(after_in_child=_forget_in_child)
 def succeed(
     session: Session, settings: Settings, deadline: float, wanted: Callable[[], bool], address: Address | None = None
 ) -> Session | None:
-    """Returns the successor of `session`, which has ended. Creates it unless another thread has.
+    """Return the successor of `session`, which has ended. Create it unless another thread has.
 
     `deadline`: time.monotonic(). `address`: the address of the settings, if it is known.
-    Returns None if `wanted()` is false after the attach. Raises the errors of connect.connect, and
+    Return None if `wanted()` is false after the attach. Raise the errors of connect.connect, and
     SenderUnavailableError if another thread was attaching until `deadline` or this thread is attaching already.
     """
     if not session.attach_lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
@@ -87,7 +87,7 @@ def succeed(
             session.trouble or f"no sender{where} in time: another thread of this process is still attaching; try again"
         )
     if session in _connecting:
-        # The lock is reentrant: a log handler, signal handler or finalizer sends during this thread's own attempt.
+        # The lock is reentrant: a log handler, signal handler or finalizer has called send() during this attempt.
         session.attach_lock.release()
         raise errors.SenderUnavailableError("this thread is just attaching to a sender; try again when it has attached")
     try:
@@ -118,9 +118,9 @@ def succeed(
 
 
 def begin(session: Session) -> bool:
-    """Starts a thread that settles the unsent batches of `session`, unless one runs.
+    """Start a thread that settles the unsent batches of `session`, unless one runs.
 
-    Returns False if no thread can be started.
+    Return False if no thread can be started.
     """
     under_way.add(session)
     if any(running.latest is session for running in _running):
@@ -136,7 +136,7 @@ def begin(session: Session) -> bool:
 
 
 def attach_later(session: Session, settings: Settings, timeout_s: float) -> None:
-    """Attaches in a background thread for up to `timeout_s` seconds, for callers that cannot wait for it."""
+    """Attach in a background thread for up to `timeout_s` seconds, for callers that cannot wait for it."""
     if session in _running or session.successor is not None:
         return
 
@@ -156,7 +156,7 @@ def attach_later(session: Session, settings: Settings, timeout_s: float) -> None
 
 
 def settle_all(deadline: float) -> None:
-    """Settles all unsent batches at exit, by `deadline` (time.monotonic()). Logs those that are lost."""
+    """Settle all unsent batches at exit, by `deadline` (time.monotonic()). Log the batches that are lost."""
     for session in {session.latest for session in under_way}:
         if not settle(session, deadline):
             batches, records = session.latest.outstanding()
@@ -171,9 +171,9 @@ def _run(session: Session) -> None:
 
 
 def settle(session: Session, deadline: float | None) -> bool:
-    """Moves all unsent batches of `session` into the arena of a session with a sender; those that expire fail.
+    """Move all unsent batches of `session` into the arena of a session with a sender; those that expire fail.
 
-    Returns False if some are left at `deadline` (time.monotonic(); None: until delivery_timeout_ms of the records).
+    Return False if some are left at `deadline` (time.monotonic(); None: until delivery_timeout_ms of the records).
     """
     pause, warned = _PAUSE_MIN_S, False
     while True:
@@ -205,7 +205,7 @@ def _has_unsent(session: Session) -> bool:
 
 
 def _move(session: Session, until: float) -> None:
-    """Waits until `until` (time.monotonic()) for the metadata and memory that the unsent batches need."""
+    """Wait until `until` (time.monotonic()) for the metadata and memory that the unsent batches need."""
     waiter = Waiter()
     session.metadata_waiters.add(waiter)
     try:
@@ -218,7 +218,7 @@ def _move(session: Session, until: float) -> None:
 
 
 def _moved(session: Session) -> bool:
-    """Moves what can be moved. Returns whether no unsent batches are left or the session has ended."""
+    """Move what can be moved. Return whether no unsent batches are left or the session has ended."""
     session.sleep_for_metadata()
     if session.alive:
         session.refresh_topics(None)

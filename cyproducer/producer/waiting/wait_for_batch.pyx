@@ -1,4 +1,4 @@
-"""Waits of a thread for one batch: poll.wait_until in native code, without Python between the system calls.
+"""Lets a thread wait for one batch: poll.wait_until in native code, without Python between the system calls.
 
 This is the common path of `future.result()`. Rare cases (a session that ends, gevent) are left to poll.py.
 """
@@ -28,9 +28,9 @@ cdef double LONGEST_S = 1e9
 
 
 def await_batch(Batch batch, timeout):
-    """Waits for the outcome of the batch. Returns True if the batch has it.
+    """Wait for the outcome of the batch. Return True if the batch has it.
 
-    Returns False after `timeout` seconds (None: no limit), or if the caller has to wait with wait_batches.
+    Return False after `timeout` seconds (None: no limit), or if the caller has to wait with wait_batches.
     """
     cdef Session session
     cdef Waiter waiter
@@ -63,7 +63,7 @@ def await_batch(Batch batch, timeout):
 
 
 cdef int _sleep(Session session, Batch batch, Waiter waiter, int64_t deadline) except -1:
-    """Sleeps until the batch is done, the session has ended, or `deadline` (monotonic, ns; -1: none) has come."""
+    """Sleep until the batch is done, the session has ended, or `deadline` (monotonic, ns; -1: none) has come."""
     cdef int64_t now, until = monotonic_ns() + TRUST_NS
     while not batch.done and session.sentinel[0] == session.token:
         now = <int64_t>monotonic_ns()
@@ -82,7 +82,7 @@ cdef int _sleep(Session session, Batch batch, Waiter waiter, int64_t deadline) e
 
 
 cdef int _poll(Session session, Waiter waiter, int64_t left_ns) except -1:
-    """Polls once, for at most `left_ns` (-1: no limit), and has the session handle what has arrived."""
+    """Poll once, for at most `left_ns` (-1: no limit), and let the session handle what has arrived."""
     cdef pollfd polled[3]
     cdef int64_t left_ms = -1 if left_ns < 0 else min((left_ns + 999_999) // 1_000_000, 0x7fffffff)
     cdef int ready

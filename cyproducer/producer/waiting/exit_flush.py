@@ -1,0 +1,87 @@
+"""Flushes all attached producers when the process exits."""
+
+import atexit
+import logging
+import os
+import sys
+import time
+import weakref
+from typing import Any
+
+from cyproducer.producer.waiting import reattach
+
+__all__ = ["register"]
+
+_REATTACH_S = 5.0  # the time to find another sender for unsent batches
+_LAST = -100  # priority among multiprocessing's finalizers: others that run before may still send
+
+_log = logging.getLogger("cyproducer")
+_producers: "weakref.WeakSet[Any]" = weakref.WeakSet()
+_flushed_process: int | None = None  # PID that was flushed at exit
+_finalized_process: int | None = None  # PID that has registered with multiprocessing's finalizers
+_flushed_s = 0.0  # seconds that the flush at exit has waited so far
+_reported: set[tuple[int, int, int]] = set()  # (producer, batches, records) that were logged as left at exit
+
+
+def register(producer: Any) -> None:
+    """Flush this producer at exit, if it is still used then. Called when it has attached to a sender."""
+    _producers.add(producer)
+    _flush_in_children()
+
+
+def _flush_at_exit() -> None:
+    """Flush all producers when the process exits; wait up to exit_flush_timeout_ms for their outcomes.
+
+    First find another sender for unsent batches: they would be lost with this process. A child that multiprocessing
+    has spawned calls this twice, because atexit functions that run in between may send.
+    """
+    global _flushed_process, _flushed_s
+    if _flushed_process != os.getpid():
+        _flushed_process, _flushed_s = os.getpid(), 0.0
+        _reported.clear()
+    began = time.monotonic()
+    try:
+        _flush_all(began - _flushed_s)
+    finally:
+        _flushed_s += time.monotonic() - began
+
+
+def _flush_all(started: float) -> None:
+    for producer in list(_producers):
+        if not producer._is_closed:
+            session = producer._session
+            session.look()
+            session.latest.seal_all()
+    reattach.settle_all(started + _REATTACH_S)
+    for producer in list(_producers):
+        if producer._is_closed:
+            continue
+        timeout = producer.settings.exit_flush_timeout_ms
+        if timeout > 0 and not producer._finish(started + timeout / 1000):
+            batches, records = producer._session.outstanding()
+            if (id(producer), batches, records) in _reported:
+                continue
+            _reported.add((id(producer), batches, records))
+            _log.warning(
+                "%d records in %d batches have no outcome after exit_flush_timeout_ms=%d; %s",
+                records,
+                batches,
+                timeout,
+                "they are lost if the container ends with this process (PID 1)"
+                if os.getpid() == 1
+                else "the sender continues to deliver them",
+            )
+
+
+def _flush_in_children() -> None:
+    """Register the flush with multiprocessing: its forked children run its finalizers, but not atexit, at exit."""
+    global _finalized_process
+    process: Any = sys.modules.get("multiprocessing.process")
+    util: Any = sys.modules.get("multiprocessing.util")
+    if process is None or util is None or process.parent_process() is None or _finalized_process == os.getpid():
+        return
+    _finalized_process = os.getpid()
+    util.Finalize(None, _flush_at_exit, exitpriority=_LAST)
+
+
+atexit.register(_flush_at_exit)
