@@ -18,7 +18,7 @@ class Drain:
     """One drain, from `since` to `deadline` at most, both times of the control plane's clock.
 
     A record that is committed after the sender has read an arena for the last time would be lost if its process ends.
-    So the attached front-ends are released (Loop.release) before the end: a released front-end cannot commit a record.
+    So the attached front-ends are released (FrontEnds.release) before the end: a released one cannot commit a record.
     """
 
     def __init__(self, engine: Any, line: Line, log: logging.Logger, since: float, deadline: float) -> None:

@@ -9,6 +9,7 @@ import time
 from typing import Any, NamedTuple
 
 from cyproducer.sender.brokers.broker_connections import Brokers
+from cyproducer.sender.engine.front_ends import FrontEnds
 from cyproducer.sender.engine.loop import Loop
 from cyproducer.sender.engine.topic_requests import TopicRequests
 
@@ -65,8 +66,9 @@ class Engine:
     ) -> None:
         self._settings = sender_settings
         self._log = log
-        self._loop = Loop(sender_settings, predecessor_state)
-        self.refused: list[int] = list(self._loop.refused)
+        self._front_ends = FrontEnds(sender_settings, predecessor_state)
+        self._loop = Loop(sender_settings, self._front_ends)
+        self.refused: list[int] = list(self._front_ends.refused)
         self._brokers = Brokers(self._loop, sender_settings, log)
         self._loop.watch(self._brokers.resolver.fd)
         self._violators: list[int] = []
@@ -91,31 +93,31 @@ class Engine:
 
     def snapshot_fd(self) -> int:
         """Return a read-only descriptor of the metadata snapshot; the caller closes it."""
-        descriptor: int = self._loop.snapshot.region.read_only_descriptor()
+        descriptor: int = self._front_ends.snapshot.region.read_only_descriptor()
         return descriptor
 
     def attach(self, arena_fd: int, slot_count: int, settings: dict[str, Any], wake_fd: int) -> tuple[int, int, int]:
         """Attach a front-end. Return (attach id, outcomes, eventfd): see Loop.attach."""
-        attached: tuple[int, int, int] = self._loop.attach(arena_fd, slot_count, settings, wake_fd)
+        attached: tuple[int, int, int] = self._front_ends.attach(arena_fd, slot_count, settings, wake_fd)
         return attached
 
     def detach(self, attach_id: int, opens_nothing: bool = False) -> None:
         """End a front-end; its committed batches are delivered: see Loop.detach."""
         self._topic_requests.drop(attach_id)
-        self._loop.detach(attach_id, opens_nothing)
+        self._front_ends.detach(attach_id, opens_nothing)
 
     def release(self, attach_id: int) -> None:
         """Release a front-end whose process lives, because this sender is ending: see Loop.release."""
-        self._loop.release(attach_id)
+        self._front_ends.release(attach_id)
 
     def is_closing(self) -> bool:
         """Return whether slots of released or ended front-ends must still be scanned: see Loop.is_closing."""
-        closing: bool = self._loop.is_closing()
+        closing: bool = self._front_ends.is_closing()
         return closing
 
     def released_before(self) -> bool:
         """Return whether the predecessor was ending: it had released one of the attached front-ends."""
-        released: bool = self._loop.released_before()
+        released: bool = self._front_ends.released_before()
         return released
 
     def take_violators(self) -> list[int]:
@@ -125,24 +127,24 @@ class Engine:
 
     def regions(self) -> tuple[int, int]:
         """Return (state, snapshot) for a successor: writable descriptors that the engine owns."""
-        return self._loop.state.fd, self._loop.snapshot.region.fd
+        return self._front_ends.state.fd, self._front_ends.snapshot.region.fd
 
     def descriptors(self, attach_id: int) -> tuple[int, int, int, int]:
         """Return (arena, outcomes, front-end's eventfd, sender's eventfd) for a successor.
 
         The descriptors are writable and owned by the engine. Raise KeyError for a front-end that is completely ended.
         """
-        found: tuple[int, int, int, int] = self._loop.descriptors(attach_id)
+        found: tuple[int, int, int, int] = self._front_ends.descriptors(attach_id)
         return found
 
     def held(self) -> list[int]:
         """Return the attach ids of the front-ends that have `descriptors`, also ended ones with undelivered batches."""
-        attach_ids: list[int] = self._loop.held()
+        attach_ids: list[int] = self._front_ends.held()
         return attach_ids
 
     def take_gone(self) -> list[int]:
         """Return the attach ids of the front-ends that were completely ended since the last call."""
-        gone: list[int] = self._loop.take_gone()
+        gone: list[int] = self._front_ends.take_gone()
         return gone
 
     def want_topic(self, attach_id: int, name: str, partition: int = 0) -> None:
@@ -150,7 +152,7 @@ class Engine:
         self._loop.add_topic(name)
         self._topic_requests.add(attach_id, name)
         if not self._brokers.metadata.want(name, _now_ms(), partition) and name not in self._brokers.unsettled:
-            self.waiters_woken += self._loop.wake_snapshot_waiters((attach_id,))  # it is already published
+            self.waiters_woken += self._front_ends.wake_snapshot_waiters((attach_id,))  # it is already published
 
     # ------------------------------------------------------------ running
 
@@ -197,8 +199,8 @@ class Engine:
             metadata = self._brokers.metadata
             # before the topics, since a front-end that they wake may read it; after a takeover the predecessor's count
             # of brokers stays until this sender has learned of the cluster
-            brokers = self._loop.snapshot.brokers_known() if metadata.bootstrapping else len(metadata.brokers)
-            self._loop.snapshot.describe(brokers, metadata.last_error or self._brokers.last_error)
+            brokers = self._front_ends.snapshot.brokers_known() if metadata.bootstrapping else len(metadata.brokers)
+            self._front_ends.snapshot.describe(brokers, metadata.last_error or self._brokers.last_error)
         for name in self._brokers.settle():
             self._publish_topic(name)
 
@@ -206,20 +208,20 @@ class Engine:
         topic = self._brokers.metadata.topics[name]
         leaders = bytes(partition.leader_id >= 0 for partition in self._brokers.partitions(name))
         try:
-            changed = self._loop.snapshot.store(self._loop.add_topic(name), topic.error_code, leaders)
+            changed = self._front_ends.snapshot.store(self._loop.add_topic(name), topic.error_code, leaders)
         except OverflowError as error:
             self._log.error("cannot publish the metadata of topic %s: %s", name, error)
             return
         if changed:
             self.rows_published += 1
             waiting = self._topic_requests.take(name, bool(leaders and not topic.error_code))
-            self.waiters_woken += self._loop.wake_snapshot_waiters(waiting)
+            self.waiters_woken += self._front_ends.wake_snapshot_waiters(waiting)
 
     # ------------------------------------------------------------ observing
 
     def undelivered(self) -> int:
         """Return the number of undelivered batches of all front-ends, ended ones included."""
-        count: int = self._loop.undelivered()
+        count: int = self._front_ends.undelivered()
         return count
 
     def delivered(self) -> int:
@@ -229,12 +231,12 @@ class Engine:
 
     def tables_in_use(self) -> dict[str, int]:
         """Return the number of used rows of each table: see Loop.tables_in_use."""
-        rows: dict[str, int] = self._loop.tables_in_use()
+        rows: dict[str, int] = self._front_ends.tables_in_use()
         return rows
 
     def attached(self) -> int:
         """Return the number of attached front-ends."""
-        count: int = self._loop.attached()
+        count: int = self._front_ends.attached()
         return count
 
     def take_failures(self) -> list[tuple[int, str, int, int]]:
@@ -263,7 +265,7 @@ class Engine:
         totals = self._loop.totals()
         return {
             "bootstrap_servers": list(self._settings["bootstrap_servers"]),
-            "front_ends": self._loop.front_ends(),
+            "front_ends": self._front_ends.describe(),
             "connections": connections,
             "totals": {name: totals[name] for name in ("records", "bytes", "batches", "requests", "retries", "errors")},
             "last_error": self._brokers.metadata.last_error or self._brokers.last_error,

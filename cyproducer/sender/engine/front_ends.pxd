@@ -12,16 +12,16 @@ cdef class FrontEnds:
     cdef readonly SnapshotWriter snapshot
     cdef readonly Region state
     cdef readonly list refused      # attach ids of the predecessor's front-ends that could not be taken over
-    cdef dict _numbers              # topic name -> its number
+    cdef readonly bint is_closed
+    cdef dict topic_numbers         # topic name -> its number
     cdef dict _regions              # attach id -> (arena, outcomes)
     cdef dict _addresses            # attach id -> its FrontEnd, as an integer
     cdef object _unmapping          # deque of (arena, outcomes, address of the FrontEnd) that are being unmapped
     cdef list _gone                 # attach ids that were unmapped since the last take_gone()
-    cdef bint _closed
 
     cdef object _take_over(self, object predecessor_state)
     cdef object _take_over_front_end(self, object former)
     cdef object _close_arena(self, FrontEnd *front_end)
     cdef object _enlist(self, FrontEnd *front_end, Region arena, Region outcomes)
     cdef FrontEnd *_find(self, uint64_t attach_id) except? NULL
-    cdef object _unmap_ended(self)
+    cdef object unmap_ended(self)

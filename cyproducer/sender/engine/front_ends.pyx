@@ -1,6 +1,6 @@
 """Attaches, detaches and unmaps the front-ends of a sender, and takes them over from a predecessor.
 
-This is the base class of the native loop. Everything here is rare and holds the GIL.
+Everything here is rare and holds the GIL.
 """
 
 import os
@@ -62,7 +62,7 @@ cdef class FrontEnds:
         cdef StateGeometry geometry
         self.refused = []
         self._unmapping = deque()
-        self._numbers = {}
+        self.topic_numbers = {}
         self._addresses = {}
         self._regions = {}
         self._gone = []
@@ -179,7 +179,7 @@ cdef class FrontEnds:
         if front_end.live == 0 and not front_end.ending:
             end_front_end(&self.core, front_end)
         untouch(&self.core)
-        self._unmap_ended()
+        self.unmap_ended()
 
     cdef object _close_arena(self, FrontEnd *front_end):
         """Take all that was committed and revoke the slots; for a large arena, later iterations do the rest."""
@@ -231,7 +231,7 @@ cdef class FrontEnds:
         restore_tables(&self.core)
         for number in range(self.core.topic_count):
             name = self.core.topics[number].name[:self.core.topics[number].name_bytes]
-            self._numbers[name.decode()] = number
+            self.topic_numbers[name.decode()] = number
             self.snapshot.enter(number, name)  # the predecessor may have died before it entered the topic
         self.snapshot.announce_all()
         for former in predecessor_state.front_ends:
@@ -246,7 +246,7 @@ cdef class FrontEnds:
         sender_wakes(self.core.snapshot)  # the predecessor may have died while it slept
         announce(&self.core)
         self.wake_snapshot_waiters()
-        self._unmap_ended()
+        self.unmap_ended()
         if CYPRODUCER_DEBUG:
             check_core(&self.core)
 
@@ -331,7 +331,7 @@ cdef class FrontEnds:
             "bodies": CYP_BODIES_MAX - self.core.free_body_count,
         }
 
-    def front_ends(self):
+    def describe(self):
         """Return {attach id: figures} of the attached front-ends. What a front-end reports itself is not checked."""
         cdef FrontEnd *front_end = self.core.front_ends
         now = monotonic_ns()
@@ -356,7 +356,7 @@ cdef class FrontEnds:
         found = self._addresses.get(attach_id)
         return NULL if found is None else <FrontEnd *><size_t>found
 
-    cdef object _unmap_ended(self):
+    cdef object unmap_ended(self):
         """Unmap ended front-ends that nothing refers to: some megabytes between two iterations."""
         cdef FrontEnd *front_end
         cdef Region arena, outcomes
@@ -382,3 +382,59 @@ cdef class FrontEnds:
                 self._gone.append(front_end.attach_id)
                 free_front_end(front_end)
                 CRASHPOINT(b"reclaim.unmapped")
+
+    def is_unmapping(self):
+        """Return whether unmap_ended() has more to do."""
+        return bool(self._unmapping)
+
+    def close(self):
+        """Unmap everything and free the tables; the loop has closed its connections. A second call does nothing."""
+        cdef FrontEnd *front_end
+        if self.is_closed:
+            return
+        self.is_closed = True
+        while self.core.front_ends != NULL:
+            front_end = self.core.front_ends
+            front_end.outcomes_header.control = CYP_CONTROL_DETACHED
+            end_front_end(&self.core, front_end)
+        self.unmap_ended()
+        while self._unmapping:
+            self.unmap_ended()
+        if CYPRODUCER_DEBUG:
+            assert not self._regions and not self.core.front_end_count, "every front-end is unmapped at the end"
+        os.close(self.core.epoll_fd)
+        core_free(&self.core)
+        self.core.wires = NULL
+        self.snapshot.region.close()
+        self.state.close()
+
+    def abandon(self):
+        """Free private memory in a forked child; see Loop.abandon."""
+        cdef FrontEnd *front_end
+        if self.is_closed:
+            return
+        self.is_closed = True
+        os.close(self.core.epoll_fd)
+        while self.core.front_ends != NULL:
+            end_front_end(&self.core, self.core.front_ends)
+        while self.core.ended != NULL:
+            front_end = self.core.ended
+            self.core.ended = front_end.next
+            free_front_end(front_end)
+        for arena, outcomes in self._regions.values():
+            arena.forget()
+            outcomes.forget()
+        for arena, outcomes, address in self._unmapping:  # the caller does not get the descriptors of these
+            front_end = <FrontEnd *><size_t>address
+            for region in (arena, outcomes):
+                region.close_descriptor()
+                region.forget()
+            os.close(front_end.wake_fd)
+            os.close(front_end.sender_wake_fd)
+            free_front_end(front_end)
+        self._unmapping.clear()
+        self._regions.clear()
+        core_free(&self.core)
+        self.core.wires = NULL
+        self.snapshot.region.forget()
+        self.state.forget()

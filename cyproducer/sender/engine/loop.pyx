@@ -32,7 +32,6 @@ from cyproducer.sender.engine.network.epoll cimport (
 from cyproducer.sender.engine.state.activity cimport activate, next_due
 from cyproducer.sender.engine.state.breadcrumb cimport untouch
 from cyproducer.sender.engine.state.flows cimport set_leader
-from cyproducer.sender.engine.state.front_end_tables cimport end_front_end, free_front_end
 from cyproducer.sender.engine.state.invariants cimport check_core
 from cyproducer.sender.engine.state.model cimport (
     CLOSE_BY_US,
@@ -57,12 +56,11 @@ from cyproducer.sender.engine.state.model cimport (
 from cyproducer.sender.engine.state.outcomes cimport announce, push_event
 from cyproducer.sender.engine.state.ready cimport note_timer
 from cyproducer.sender.engine.state.topic_table cimport append_partition, append_topic, note_use
-from cyproducer.sender.engine.tables cimport core_free
 from cyproducer.shm.atomics cimport store_relaxed, store_release
 from cyproducer.shm.clock cimport monotonic_ns
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.debug cimport CYPRODUCER_DEBUG
-from cyproducer.shm.layout cimport CYP_CONTROL_DETACHED, CYP_PARTITIONS_MAX
+from cyproducer.shm.layout cimport CYP_PARTITIONS_MAX
 from cyproducer.shm.wake cimport sender_sleeps, sender_wakes
 
 
@@ -73,14 +71,16 @@ cdef enum:
     RETRY_MIN_NS = 10000000     # also with retry_backoff_ms=0: a broker that refuses at once would use a whole core
 
 
-cdef class Loop(FrontEnds):
+cdef class Loop:
     """The data plane of one sender.
 
     settings: sender-side settings (max_request_size, request_timeout_ms, retry_backoff_ms, ...) as numbers.
-    predecessor_state: see FrontEnds.
+    front_ends: the front-ends that it serves. The loop closes them with itself.
     """
 
-    def __cinit__(self, dict settings, object predecessor_state=None):
+    def __cinit__(self, dict settings, FrontEnds front_ends not None):
+        self.front_ends = front_ends
+        self.core = &front_ends.core
         self._watched = {}
         self._ready = []
         self.core.max_in_flight = settings["max_in_flight_requests_per_connection"]
@@ -95,7 +95,7 @@ cdef class Loop(FrontEnds):
 
     def retry_delay_ns(self, uint32_t attempts):
         """Return how long a batch would wait after `attempts` failed attempts, with new random jitter in each call."""
-        return backoff_ns(&self.core, attempts)
+        return backoff_ns(self.core, attempts)
 
     def spare_memory(self):
         """Return the memory kept for the next requests and responses: {"requests", "request_bytes", "input_bytes"}."""
@@ -117,12 +117,12 @@ cdef class Loop(FrontEnds):
         Raise OverflowError after 16,384 topics, ValueError if the name is too long.
         """
         cdef bytes encoded
-        number = self._numbers.get(name)
+        number = self.front_ends.topic_numbers.get(name)
         if number is None:
             encoded = name.encode()
-            number = append_topic(&self.core, encoded).number
-            self._numbers[name] = number
-            self.snapshot.enter(number, encoded)
+            number = append_topic(self.core, encoded).number
+            self.front_ends.topic_numbers[name] = number
+            self.front_ends.snapshot.enter(number, encoded)
         return number
 
     def set_leaders(self, uint32_t number, list leaders):
@@ -136,18 +136,18 @@ cdef class Loop(FrontEnds):
         cdef Lane *lane
         if len(leaders) - topic.partition_count <= <Py_ssize_t>(CYP_PARTITIONS_MAX - self.core.lane_count):
             while topic.partition_count < len(leaders):
-                append_partition(&self.core, topic)
+                append_partition(self.core, topic)
         topic.not_refreshed = False
         for index in range(topic.partition_count):
             node = leaders[index] if index < len(leaders) else -1
             lane = topic.partitions[index]
             leader = self.core.nodes[node] if node >= 0 else NULL
             while lane != NULL and lane.leader != leader:  # both lanes
-                set_leader(&self.core, lane, leader)
+                set_leader(self.core, lane, leader)
                 lane = lane.other_lane
         if topic.sticky < 0 or topic.partitions[topic.sticky].leader == NULL:
-            choose_sticky(&self.core, topic)
-        note_load(&self.core, topic)
+            choose_sticky(self.core, topic)
+        note_load(self.core, topic)
         return min(topic.partition_count, <int32_t>len(leaders))
 
     def set_topic_error(self, uint32_t number, int16_t error):
@@ -235,16 +235,17 @@ cdef class Loop(FrontEnds):
 
     def topics_without_metadata(self):
         """Return the names of topics that a front-end has requested and that have no usable metadata yet."""
-        return [name for name, number in self._numbers.items() if not self.snapshot.is_usable(number)]
+        snapshot = self.front_ends.snapshot
+        return [name for name, number in self.front_ends.topic_numbers.items() if not snapshot.is_usable(number)]
 
     def forget_topic(self, str name):
         """Note that the topic has left the metadata, which is not kept up to date from here on.
 
         Its next batch requests a refresh, and so does the next front-end that needs it.
         """
-        cdef uint32_t number = self._numbers[name]
+        cdef uint32_t number = self.front_ends.topic_numbers[name]
         self.core.topics[number].not_refreshed = True
-        self.snapshot.forget(number)
+        self.front_ends.snapshot.forget(number)
 
     def take_used_topics(self):
         """Return the names of topics with batches queued or sent since the last call, or that still have batches."""
@@ -256,7 +257,7 @@ cdef class Loop(FrontEnds):
             following = topic.next_used
             topic.used = False
             if _has_batches(topic):
-                note_use(&self.core, topic)
+                note_use(self.core, topic)
             names.append(topic.name[:topic.name_bytes].decode())
             topic = following
         return names
@@ -264,7 +265,7 @@ cdef class Loop(FrontEnds):
     def close_node(self, uint32_t index):
         """Close the connection. Requests in flight are sent again."""
         self.core.now = monotonic_ns()
-        close_connection(&self.core, self.core.nodes[index], CLOSE_BY_US)
+        close_connection(self.core, self.core.nodes[index], CLOSE_BY_US)
 
     def next_correlation_id(self, uint32_t index):
         """Return the correlation id for a request that Python encodes and sends next."""
@@ -277,7 +278,7 @@ cdef class Loop(FrontEnds):
         cdef Request *request
         if node.state != CONNECTION_NEGOTIATING and node.state != CONNECTION_READY:
             raise ConnectionError("cannot send a request: the broker is not connected")
-        request = new_request(&self.core, <uint32_t>len(frame), 1, 0)
+        request = new_request(self.core, <uint32_t>len(frame), 1, 0)
         if request == NULL:
             raise MemoryError
         memcpy(request.bytes, <const uint8_t *>frame, len(frame))
@@ -290,8 +291,8 @@ cdef class Loop(FrontEnds):
         request.iov_count = 1
         request.total = len(frame)
         self.core.now = monotonic_ns()
-        enqueue(&self.core, node, request)
-        flush_out(&self.core, node)
+        enqueue(self.core, node, request)
+        flush_out(self.core, node)
 
     def set_producer_id(self, int64_t producer_id, int16_t epoch):
         """Answer EVENT_PRODUCER_ID: set the producer id of the ordinary lanes, or else of the isolation lanes."""
@@ -309,13 +310,13 @@ cdef class Loop(FrontEnds):
         self.core.state_header.producer_epoch = epoch
         store_release(<uint64_t *>&self.core.state_header.producer_id, <uint64_t>producer_id)
         if self.core.wants_isolation_id:
-            push_event(&self.core, EVENT_PRODUCER_ID, 0, 0, 0)  # one answer is for one kind of lane
+            push_event(self.core, EVENT_PRODUCER_ID, 0, 0, 0)  # one answer is for one kind of lane
 
     def refuse_producer_id(self, int32_t error):
         """Answer EVENT_PRODUCER_ID with Kafka's error code: batches that wait for the producer id fail with it."""
         with nogil:
             self.core.now = monotonic_ns()
-            refuse_producer_id(&self.core, error)
+            refuse_producer_id(self.core, error)
 
     # ---------------------------------------------------------------- running
 
@@ -337,16 +338,17 @@ cdef class Loop(FrontEnds):
         The descriptors are those of watch(). An event is (kind, node index, correlation id, error, attach id, payload
         or None).
         """
-        cdef uint64_t deadline = monotonic_ns() + <uint64_t>(max(0 if self._unmapping else timeout_ms, 0) * 1e6)
+        cdef double most_ms = 0 if self.front_ends.is_unmapping() else max(timeout_ms, 0)
+        cdef uint64_t deadline = monotonic_ns() + <uint64_t>(most_ms * 1e6)
         self._ready = []
         while not self._turn(deadline):
             pass
-        self._unmap_ended()
+        self.front_ends.unmap_ended()
         return self._take_events(), self._ready
 
     cdef bint _turn(self, uint64_t deadline_ns) except -1:
         """Run one loop iteration. Return True when Python has work or the time is over."""
-        cdef Core *core = &self.core
+        cdef Core *core = self.core
         cdef Node *node
         cdef FrontEnd *front_end
         cdef cyp_epoll_event events[EVENTS_MAX]
@@ -483,73 +485,33 @@ cdef class Loop(FrontEnds):
     # ---------------------------------------------------------------- the end
 
     def close(self):
-        """Close every connection and unmap everything. A second call does nothing."""
-        cdef FrontEnd *front_end
+        """Close every connection and the front-ends. A second call does nothing."""
         cdef uint32_t index
-        if self._closed:
+        if self.front_ends.is_closed:
             return
-        self._closed = True
         for index in range(self.core.node_count):
-            close_connection(&self.core, self.core.nodes[index], CLOSE_BY_US)
+            close_connection(self.core, self.core.nodes[index], CLOSE_BY_US)
         self._take_events()
-        while self.core.front_ends != NULL:
-            front_end = self.core.front_ends
-            front_end.outcomes_header.control = CYP_CONTROL_DETACHED
-            end_front_end(&self.core, front_end)
-        self._unmap_ended()
-        while self._unmapping:
-            self._unmap_ended()
-        if CYPRODUCER_DEBUG:
-            assert not self._regions and not self.core.front_end_count, "every front-end is unmapped at the end"
-        os.close(self.core.epoll_fd)
-        core_free(&self.core)
-        self.core.wires = NULL
-        self.snapshot.region.close()
-        self.state.close()
+        self.front_ends.close()
 
     def abandon(self):
         """Free private memory and close the sockets in a forked child; the connections remain the parent's.
 
-        No mapping is changed; the child has none. The descriptors of `descriptors` and of the regions stay open and
-        belong to the caller.
+        No mapping is changed; the child has none. The descriptors of `FrontEnds.descriptors` and of the regions stay
+        open and belong to the caller.
         """
-        cdef FrontEnd *front_end
         cdef Node *node
         cdef uint32_t index
-        if self._closed:
+        if self.front_ends.is_closed:
             return
-        self._closed = True
         self._take_events()
         for index in range(self.core.node_count):
             node = self.core.nodes[index]
             if node.state != CONNECTION_CLOSED:
                 os.close(node.fd)
-            recycle_all(&self.core, node.sent_head)
-            recycle_all(&self.core, node.out_head)
-        os.close(self.core.epoll_fd)
-        while self.core.front_ends != NULL:
-            end_front_end(&self.core, self.core.front_ends)
-        while self.core.ended != NULL:
-            front_end = self.core.ended
-            self.core.ended = front_end.next
-            free_front_end(front_end)
-        for arena, outcomes in self._regions.values():
-            arena.forget()
-            outcomes.forget()
-        for arena, outcomes, address in self._unmapping:  # the caller does not get the descriptors of these
-            front_end = <FrontEnd *><size_t>address
-            for region in (arena, outcomes):
-                region.close_descriptor()
-                region.forget()
-            os.close(front_end.wake_fd)
-            os.close(front_end.sender_wake_fd)
-            free_front_end(front_end)
-        self._unmapping.clear()
-        self._regions.clear()
-        core_free(&self.core)
-        self.core.wires = NULL
-        self.snapshot.region.forget()
-        self.state.forget()
+            recycle_all(self.core, node.sent_head)
+            recycle_all(self.core, node.out_head)
+        self.front_ends.abandon()
 
 
 cdef bint _has_batches(Topic *topic) noexcept nogil:

@@ -18,7 +18,7 @@ from typing import Any
 import control_rig
 import pytest
 from control_rig import Sender, attach_message, close_all, hung_up
-from cyproducer.sender.engine.loop import Loop
+from cyproducer.sender.engine.front_ends import FrontEnds
 from cyproducer.shm.arena_region import create_arena
 from cyproducer.shm.region import Region
 from support.process import wait_until
@@ -141,45 +141,45 @@ def test_pages_that_can_go_away_are_refused() -> None:
 
 
 def test_arena_that_cannot_be_written_is_refused() -> None:
-    loop = Loop(LOOP_SETTINGS)
+    front_ends = FrontEnds(LOOP_SETTINGS)
     arena, slots = create_arena(1 << 20)
     before = descriptors()
     for how in ("read-only", "write-sealed"):
         fd = arena.read_only_descriptor() if how == "read-only" else sealed_memfd(arena.size, SEALS | 0x10)
         with pytest.raises(PermissionError):
-            loop.attach(fd, slots, FRONT_END, os.eventfd(0))
+            front_ends.attach(fd, slots, FRONT_END, os.eventfd(0))
     assert descriptors() == before
     arena.close()
-    loop.close()
+    front_ends.close()
 
 
 @pytest.mark.parametrize(
     ("at", "value"), [(0, 1), (8, 99), (12, 7), (12, 0xFFFFFFFF)], ids=["magic", "layout", "slots", "slots-max"]
 )
 def test_arena_with_another_header_is_refused(at: int, value: int) -> None:
-    loop = Loop(LOOP_SETTINGS)
+    front_ends = FrontEnds(LOOP_SETTINGS)
     arena, slots = create_arena(1 << 20)
     struct.pack_into("=I", arena.memory(), at, value)
     before = descriptors()
     with pytest.raises(ValueError, match="arena"):
-        loop.attach(os.dup(arena.fd), slots, FRONT_END, os.eventfd(0))
+        front_ends.attach(os.dup(arena.fd), slots, FRONT_END, os.eventfd(0))
     assert descriptors() == before
-    assert loop.attached() == 0
+    assert front_ends.attached() == 0
     arena.close()
-    loop.close()
+    front_ends.close()
 
 
 @pytest.mark.parametrize("settings", [{}, {"acks": "all"}, {**FRONT_END, "linger_ms": float("inf")}])
 def test_settings_that_do_not_fit_leave_nothing_behind(settings: dict[str, Any]) -> None:
-    loop = Loop(LOOP_SETTINGS)
+    front_ends = FrontEnds(LOOP_SETTINGS)
     arena, slots = create_arena(1 << 20)
     before = descriptors()
     with pytest.raises((KeyError, TypeError, OverflowError)):
-        loop.attach(os.dup(arena.fd), slots, settings, os.eventfd(0))
+        front_ends.attach(os.dup(arena.fd), slots, settings, os.eventfd(0))
     assert descriptors() == before
-    assert loop.attached() == 0
+    assert front_ends.attached() == 0
     arena.close()
-    loop.close()
+    front_ends.close()
 
 
 def test_same_arena_twice_is_refused(sender: Sender) -> None:

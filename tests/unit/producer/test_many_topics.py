@@ -112,7 +112,7 @@ def test_a_new_topic_is_asked_for_applied_and_published_alone(sender):
     sender.begin(f"topic-{index}" for index in range(300))
     assert len(sender.asked) == sender.engine.rows_published == sender.loop.calls["set_leaders"] == 300
     assert sender.loop.calls["take_used_topics"] <= 1
-    assert len(sender.engine._loop.snapshot.read()[3]) == 300
+    assert len(sender.engine._front_ends.snapshot.read()[3]) == 300
 
 
 def test_a_want_for_a_known_topic_publishes_nothing_and_wakes_no_other_front_end(sender):
@@ -188,7 +188,7 @@ def test_a_change_of_all_topics_is_applied_in_several_iterations(sender):
     sender.brokers.unsettled.update(dict.fromkeys(sender.brokers.metadata.rebootstrap().topics))
     assert settle(sender) <= PARTITIONS_PER_ITERATION // (1 + PARTITIONS) + 1
     assert sender.loop.calls["set_leaders"] - before == len(names)
-    assert {leaders for _, _, leaders in sender.engine._loop.snapshot.read()[3].values()} == {bytes(PARTITIONS)}
+    assert {leaders for _, _, leaders in sender.engine._front_ends.snapshot.read()[3].values()} == {bytes(PARTITIONS)}
 
 
 def test_a_front_end_reads_only_the_topics_that_it_uses(short_tmp):
@@ -223,7 +223,7 @@ def test_a_front_end_that_is_behind_the_ring_of_changes_reads_its_topics_again(s
 def test_a_successor_enters_and_announces_what_the_former_sender_did_not(sender):
     """The former sender died before a topic was in the index, and before it announced a change of another topic."""
     sender.begin(["a", "b"])
-    snapshot = sender.engine._loop.snapshot
+    snapshot = sender.engine._front_ends.snapshot
     numbers = {name: row[0] for name, row in snapshot.read()[3].items()}
     memory = snapshot.region.memory()
     published = memory[PUBLISHED : PUBLISHED + 8].tobytes()
