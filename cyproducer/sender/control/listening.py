@@ -78,9 +78,10 @@ class Listening:
 
     def hang_up_all(self) -> None:
         """Hang up on the processes that have connected and are not accepted yet. They try again."""
-        while (connection := self.accept()) is not None:
-            control_messages.drain(connection)
-            connection.close()
+        with self._reserve.released():
+            while (connection := self.accept()) is not None:
+                control_messages.drain(connection)
+                connection.close()
 
     def replace(self, listener: socket.socket) -> None:
         """Listen on another socket, which it owns. The caller has accepted what waited in the queue of the former."""

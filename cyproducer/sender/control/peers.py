@@ -92,6 +92,11 @@ class Peer:
         self.arena = (0, 0)
         self.wanted: set[str] = set()
 
+    @property
+    def is_owner(self) -> bool:
+        """Whether the peer belongs to the user of this process, or to root."""
+        return self.uid in (0, os.geteuid())
+
     def note_want(self, name: str) -> bool:
         """Note a topic that it requests; True for the first request. Raise OverflowError for too many topics."""
         if name in self.wanted:

@@ -121,7 +121,7 @@ class Serving:
         mine = other_senders.describe(place.socket, post.identity)
         warning = other_senders.too_many(os.path.dirname(place.description), mine)
         if warning:
-            control.standing_warnings.append(warning)
+            control.attaching.standing_warnings.append(warning)
         if not handover.restarts:
             if warning:
                 self.log.warning("%s", warning)

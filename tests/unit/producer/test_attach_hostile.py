@@ -309,7 +309,7 @@ def test_silent_connections_do_not_keep_others_out(sender: Sender) -> None:
         sender.turn()
     assert sender.attach()[0]["ok"]
     assert hung_up(silent[0])
-    assert len(sender.control._peers) == control_server._PENDING_MAX
+    assert len(sender.control.table.peers) == control_server._PENDING_MAX
 
 
 def test_slow_handshake_with_half_of_it_is_ended(sender: Sender) -> None:

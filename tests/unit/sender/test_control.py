@@ -197,7 +197,7 @@ def test_number_of_pending_handshakes_is_bounded(make: Callable[..., Sender], mo
     clients = [sender.connect() for _ in range(6)]
     sender.turn()
     assert [hung_up(client) for client in clients[:2]] == [True, True]
-    assert len(sender.control._peers) == 4
+    assert len(sender.control.table.peers) == 4
     assert sender.attach()[0]["ok"]
 
 
@@ -233,7 +233,7 @@ def test_peer_groups_are_the_kernels(make: Callable[..., Sender]) -> None:
     sender = make()
     sender.connect()
     sender.turn()
-    (peer,) = sender.control._peers.values()
+    (peer,) = sender.control.table.peers.values()
     assert peer.groups() == {os.getegid(), *os.getgroups()}
     size = peers._GROUPS_BYTES_MAX
     supplementary = peer.socket.getsockopt(socket.SOL_SOCKET, peers._SO_PEERGROUPS, size)

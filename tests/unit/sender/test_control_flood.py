@@ -78,8 +78,8 @@ def test_the_end_of_a_rate_limited_connection(sender: Sender) -> None:
     flood(noisy, same_topic)
     for _ in range(TURNS):
         sender.turn()
-    (fd,) = sender.control._message_budget.until
-    sender.control._end(sender.control._peers[fd], "the test ends it")
-    assert not sender.control._message_budget.until
+    (fd,) = sender.control.table.budget.until
+    sender.control.table.end(sender.control.table.peers[fd], "the test ends it")
+    assert not sender.control.table.budget.until
     sender.turn(1)
     assert sender.engine.detached == [1]

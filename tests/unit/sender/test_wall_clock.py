@@ -50,7 +50,7 @@ def test_handshake_deadline_and_idle_exit_ignore_the_wall_clock(
     sender.turn()
     set_clock(monkeypatch, step_s)
     sender.turn(control_server.HANDSHAKE_S - 0.1)
-    assert len(sender.control._peers) == 1
+    assert len(sender.control.table.peers) == 1
     assert not sender.control.finished
     sender.turn(0.2)
     assert control_messages.receive(slow) == (None, [])

@@ -1,0 +1,172 @@
+"""Attaches front-ends to the sender, or refuses them with the reason."""
+
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+from cyproducer.host import limits
+from cyproducer.host.process_identity import network_namespace, time_namespace
+from cyproducer.observe.logfmt import fields
+from cyproducer.sender.control.peer_table import PeerTable
+from cyproducer.sender.control.peers import Peer, RefusedError, parse_attach, refusal, resource_refusal
+from cyproducer.sender.control.sender_info import Facts
+from cyproducer.sender.handover.handover import Line
+from cyproducer.shm.arena_region import LAYOUT_VERSION
+from cyproducer.shm.crash import DEBUG, crashpoint
+
+__all__ = ["Attaching"]
+
+
+class Attaching:
+    """Answers the requests of processes that want to attach.
+
+    settings           the sender's public settings, with which a front-end has to agree
+    on_idle_timeout    called with the `sender_idle_timeout_ms` of each front-end that has one
+    attached_any       whether a front-end was ever attached
+    standing_warnings  warnings that each new front-end gets
+    """
+
+    def __init__(
+        self,
+        engine: Any,
+        line: Line,
+        table: PeerTable,
+        facts: Facts,
+        settings: dict[str, Any],
+        log: logging.Logger,
+        on_idle_timeout: Callable[[int], None],
+    ) -> None:
+        self.attached_any = False
+        self.standing_warnings: list[str] = []
+        self._engine = engine
+        self._line = line
+        self._table = table
+        self._facts = facts
+        self._settings = settings
+        self._log = log
+        self._on_idle_timeout = on_idle_timeout
+        self._waiting_pids: set[int] = set()
+        self._shortage_logged = False
+        self._time_namespace = time_namespace()
+        self._network_namespace = network_namespace()
+
+    def attach(self, peer: Peer, message: dict[str, Any], fds: list[int]) -> None:
+        """Attach a peer, or refuse it. What is used of `fds` is removed from the list."""
+        try:
+            outcomes, wake, settings = self._try(peer, message, fds)
+        except RefusedError as error:
+            self.refuse(peer, error)
+            return
+        self._table.finish(peer)
+        self._table.add_front_end(peer)
+        self.attached_any = True
+        if not self.answer(peer, outcomes, wake):
+            return
+        self._table.watch_process(peer)
+        asked = settings.get("sender_idle_timeout_ms")
+        if isinstance(asked, int):
+            self._on_idle_timeout(asked)
+        self._log.info("attached", extra=fields(attach_id=peer.attach_id, peer=peer.pid, uid=peer.uid, app=peer.app))
+        for text in self.standing_warnings:
+            peer.send({"op": "warning", "message": text})
+
+    def _try(self, peer: Peer, message: dict[str, Any], fds: list[int]) -> tuple[int, int, dict[str, Any]]:
+        """Attach the peer to the engine. Return (outcomes, wake, its settings); raise RefusedError."""
+        if message.get("layout") != LAYOUT_VERSION:
+            raise RefusedError(
+                "LAYOUT",
+                f"the sender uses memory layout {LAYOUT_VERSION}, this process has "
+                f"{str(message.get('layout'))[:20]}; use the same version of cyproducer on both sides",
+            )
+        if message.get("time_namespace", self._time_namespace) != self._time_namespace:
+            text = "the sender is in another time namespace; start one in the time namespace of this process"
+            raise RefusedError("REFUSED", text)
+        request = parse_attach(message, fds, peer.pid)
+        request.check_agreement(self._settings)
+        request.check_network(message.get("network_namespace", self._network_namespace), self._network_namespace)
+        peer.take(request, self._table.front_ends.values())
+        fds.clear()
+        if DEBUG:
+            crashpoint("attach.request-read")
+        attach_id, outcomes, wake = self._engine_attach(request)
+        peer.meta = request.meta(peer.pid)
+        self._register_for_handover(peer, attach_id, (outcomes, wake))
+        if DEBUG:
+            crashpoint("attach.in-handover")
+        peer.attach_id, peer.app = attach_id, request.app
+        peer.pid = peer.pid or request.pid
+        return outcomes, wake, request.settings
+
+    def _engine_attach(self, request: Any) -> tuple[int, int, int]:
+        """Return (attach id, outcomes, wake). The engine owns the request's arena and socket even if it refuses."""
+        try:
+            attached: tuple[int, int, int] = self._engine.attach(
+                request.arena_fd, request.slots, request.settings, request.wake_fd
+            )
+            return attached
+        except ValueError as error:
+            raise RefusedError("MALFORMED", str(error)) from None
+        except PermissionError:
+            raise RefusedError("MALFORMED", "the arena's memfd does not allow a writable mapping") from None
+        except (OSError, MemoryError) as error:
+            raise resource_refusal(error) from None
+
+    def _register_for_handover(self, peer: Peer, attach_id: int, opened: tuple[int, int]) -> None:
+        """Register a front-end with the supervisor, before it gets its answer: a successor has to know of it."""
+        message = {"op": "hold", "attach_id": attach_id, "meta": peer.meta}
+        if self._line.give(message, (peer.fd, peer.pidfd, *self._engine.descriptors(attach_id))):
+            return
+        self._engine.detach(attach_id)
+        for fd in opened:
+            os.close(fd)
+        if self._line.refusal is not None and limits.shortage_of(self._line.refusal):
+            raise resource_refusal(self._line.refusal)
+        raise RefusedError("REFUSED", "the sender's supervisor accepts no messages at the moment; try again")
+
+    def answer(self, peer: Peer, outcomes: int, wake: int) -> bool:
+        """Send the answer and close the descriptors. False: the front-end cannot receive it and is detached."""
+        try:
+            snapshot = self._engine.snapshot_fd()
+        except OSError as error:
+            os.close(outcomes)
+            os.close(wake)
+            self.refuse(peer, resource_refusal(error))
+            return False
+        answer = {
+            "ok": True,
+            "attach_id": peer.attach_id,
+            "sender_pid": os.getpid(),
+            "max_request_size": self._settings["max_request_size"],
+        }
+        if DEBUG:
+            crashpoint("attach.before-answer")
+        taken = peer.send(answer, (outcomes, snapshot, wake))
+        if DEBUG:
+            crashpoint("attach.answered")
+        for fd in (outcomes, snapshot, wake):
+            os.close(fd)
+        if taken:
+            self._line.tell({"op": "answered", "attach_id": peer.attach_id})
+        else:
+            self._table.end(peer, "it does not read the answer")
+        return taken
+
+    def refuse(self, peer: Peer, error: RefusedError) -> None:
+        """Refuse a peer that is not attached or cannot be. It gets the answer before the warning that is logged."""
+        peer.send(error.answer(self._facts.replaceable))
+        # Front-ends receive every warning. If each new process is refused for lack of resources, one warning is enough.
+        level = logging.INFO if error.shortage and self._shortage_logged else logging.WARNING
+        self._shortage_logged |= bool(error.shortage)
+        self._log.log(level, "an attach was refused", extra=fields(peer=peer.pid, uid=peer.uid, why=error))
+        self._table.end(peer, "refused")
+
+    def refuse_during_drain(self, peer: Peer) -> None:
+        """Refuse an attach during the drain. The hang-up at the sender's end notifies the process to try again."""
+        self._table.finish(peer)
+        peer.awaits_retry = True
+        if not peer.send(refusal("DRAINING", "the sender is ending")):
+            self._table.end(peer, "it does not read the answer")
+        elif peer.pid not in self._waiting_pids:
+            self._waiting_pids.add(peer.pid)
+            self._log.info("a process waits for the end of this sender", extra=fields(peer=peer.pid, uid=peer.uid))

@@ -1,0 +1,127 @@
+"""Keeps the open connections of a sender and the front-ends among them, and does what follows when one ends."""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from cyproducer.observe.logfmt import fields
+from cyproducer.sender.control.message_budget import MessageBudget
+from cyproducer.sender.control.peers import Peer, has_ended
+from cyproducer.sender.handover.handover import Line
+from cyproducer.shm.crash import DEBUG, crashpoint
+
+__all__ = ["PeerTable"]
+
+_APPS_REMEMBERED = 4096
+
+
+class PeerTable:
+    """All peers by descriptor. A front-end is also found by its attach id and by the pidfd of its process.
+
+    peers        by the descriptor of the connection
+    unfinished   the peers in their handshake, the oldest first
+    front_ends   the attached ones, by attach id
+    ended        meta of ended front-ends whose batches are still delivered, by attach id
+    """
+
+    def __init__(
+        self,
+        engine: Any,
+        line: Line,
+        log: logging.Logger,
+        clock: Callable[[], float],
+        on_closed: Callable[[], None],
+    ) -> None:
+        self.peers: dict[int, Peer] = {}
+        self.unfinished: dict[int, Peer] = {}
+        self.front_ends: dict[int, Peer] = {}
+        self.ended: dict[int, dict[str, Any]] = {}
+        self.budget = MessageBudget(engine, clock)
+        self._by_pidfd: dict[int, Peer] = {}
+        self._apps: OrderedDict[int, str] = OrderedDict()
+        self._engine = engine
+        self._line = line
+        self._log = log
+        self._on_closed = on_closed
+
+    def add(self, peer: Peer) -> None:
+        """Start to read from a connection."""
+        self.peers[peer.fd] = peer
+        if peer.deadline is not None:
+            self.unfinished[peer.fd] = peer
+        self._engine.watch(peer.fd)
+
+    def finish(self, peer: Peer) -> None:
+        """End the time limit of a peer whose handshake is over."""
+        peer.deadline = None
+        self.unfinished.pop(peer.fd, None)
+
+    def add_front_end(self, peer: Peer) -> None:
+        """Add a peer that has got an attach id."""
+        self.front_ends[peer.attach_id] = peer
+        self.remember_app(peer.attach_id, peer.app)
+
+    def watch_process(self, peer: Peer) -> None:
+        """Notice the end of the front-end's process."""
+        self._by_pidfd[peer.pidfd] = peer
+        self._engine.watch(peer.pidfd)
+
+    def end_if_process_ended(self, pidfd: int) -> bool:
+        """End the front-end whose process has ended; False if the descriptor is no front-end's pidfd."""
+        if pidfd not in self._by_pidfd:
+            return False
+        # Checked again: in this loop iteration the number may have become that of another front-end's pidfd.
+        if has_ended(pidfd):
+            self.end(self._by_pidfd[pidfd], "its process ended")
+        return True
+
+    def end(self, peer: Peer, why: str) -> None:
+        """End a connection, and with it the front-end. Do nothing if it was ended before."""
+        if self.peers.pop(peer.fd, None) is None:
+            return
+        self.finish(peer)
+        self.budget.drop(peer.fd)
+        self._engine.unwatch(peer.fd)
+        if self._by_pidfd.pop(peer.pidfd, None) is not None:
+            self._engine.unwatch(peer.pidfd)
+        if peer.attach_id:
+            if DEBUG:
+                crashpoint("reclaim.noticed")
+            del self.front_ends[peer.attach_id]
+            self.ended[peer.attach_id] = peer.meta
+            self._line.tell({"op": "ended", "attach_id": peer.attach_id})
+            self._engine.detach(peer.attach_id, peer.orderly or has_ended(peer.pidfd))
+            peer.hang_up()
+            if DEBUG:
+                crashpoint("reclaim.detached")
+            self._log.info("detached", extra=fields(attach_id=peer.attach_id, peer=peer.pid, app=peer.app, why=why))
+        elif why != "it hung up" and not peer.awaits_retry:
+            self._log.info("a connection was closed", extra=fields(peer=peer.pid, why=why))
+        peer.close()
+        self._on_closed()
+
+    def drop_finished(self) -> None:
+        """Forget the ended front-ends whose batches are all delivered, and tell the supervisor."""
+        for attach_id in self._engine.take_gone():
+            self.ended.pop(attach_id, None)
+            self._line.tell({"op": "drop", "attach_id": attach_id})
+
+    def remember_app(self, attach_id: int, app: str) -> None:
+        """Keep the application's name longer than the front-end lives, since its records may fail after its end."""
+        self._apps[attach_id] = app
+        while len(self._apps) > max(_APPS_REMEMBERED, 2 * len(self.front_ends)):
+            oldest = next((known for known in self._apps if known not in self.front_ends), None)
+            if oldest is None:
+                return
+            del self._apps[oldest]
+
+    def app_of(self, attach_id: int) -> str:
+        """Return the application of an attach id; "?" if it is not known any more."""
+        return self._apps.get(attach_id, "?")
+
+    def tell(self, text: str, app: str | None = None) -> None:
+        """Send a warning to the attached front-ends of the application, or to all if it has none."""
+        peers = [peer for peer in self.front_ends.values() if app is not None and peer.app == app]
+        for peer in peers or list(self.front_ends.values()):
+            peer.send({"op": "warning", "message": text[:4000]})
