@@ -3,8 +3,8 @@
 This is the only table of them in Python. `cyproducer.errors` makes its public classes from it; the protocol, the
 cluster metadata and the sender read it directly. Source of the facts: Kafka's `Errors.java` and the classes of its
 exceptions. `retriable` is a subclass of RetriableException, `refresh_metadata` one of InvalidMetadataException.
-Exceptions to these rules (MESSAGE_TOO_LARGE splits the batch, DUPLICATE_SEQUENCE_NUMBER is a success) belong to the
-code that handles batches.
+Exceptions to these rules (MESSAGE_TOO_LARGE takes a merged batch apart, DUPLICATE_SEQUENCE_NUMBER is a success) belong
+to the code that handles batches.
 """
 
 from collections.abc import Mapping

@@ -19,6 +19,7 @@ from typing import Any
 
 from cyproducer import errors
 from cyproducer.errors import SenderUnavailableError
+from cyproducer.host import lock_file
 from cyproducer.host.poll import wait_readable
 from cyproducer.host.rendezvous import Rendezvous, open_private
 from cyproducer.producer.attach.interrupts import pass_on
@@ -86,7 +87,7 @@ class SpawnLock:
     def beat(self) -> bool:
         """Show that the holder runs. Return False if another process has taken the lock; it is released then."""
         try:
-            if os.path.samestat(os.fstat(self.fd), os.stat(self.path, follow_symlinks=False)):
+            if lock_file.is_at(self.fd, self.path):
                 self._beats = (self._beats + 1) % _BEATS
                 try:
                     os.ftruncate(self.fd, self._beats)
@@ -120,8 +121,7 @@ class SpawnLock:
     def _lock(self, fd: int) -> bool:
         """Lock the open file. Return False if another process holds it, or another file is at the path."""
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return os.path.samestat(os.fstat(fd), os.stat(self.path, follow_symlinks=False))
+            return lock_file.try_lock(fd, self.path)
         except BlockingIOError as error:
             pass_on(error)
             self._watch_holder(os.fstat(fd))
@@ -152,7 +152,7 @@ class SpawnLock:
         fd, self.fd = self.fd, -1
         SpawnLock._held.discard(self)
         try:
-            if os.path.samestat(os.fstat(fd), os.stat(self.path, follow_symlinks=False)):
+            if lock_file.is_at(fd, self.path):
                 os.unlink(self.path)
         except FileNotFoundError:
             pass

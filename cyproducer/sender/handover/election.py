@@ -1,15 +1,14 @@
 """Elects one of several processes that start as the sender of a place: only the holder of a lock file may bind.
 
 bind() alone is no lock for sockets with a path: if a stale socket file exists, two processes can each unlink it and
-bind. The holder unlinks the lock file at its end. So a process that gets a lock checks whether the path still names
-the locked file.
+bind.
 """
 
-import fcntl
 import os
 import socket
 import time
 
+from cyproducer.host import lock_file
 from cyproducer.host.rendezvous import Rendezvous, open_private
 
 __all__ = ["Election"]
@@ -64,14 +63,11 @@ class Election:
         return listener
 
     def holds_place(self) -> bool:
-        """Return whether the lock's path still names the locked file; False also after the lock was given up.
-
-        The locked file is open, so its inode number is not reused.
-        """
+        """Return whether the lock's path still names the locked file; False also after the lock was given up."""
         if self.lock_fd < 0:
             return False
         try:
-            return os.path.samestat(os.fstat(self.lock_fd), os.stat(self.rendezvous.lock, follow_symlinks=False))
+            return lock_file.is_at(self.lock_fd, self.rendezvous.lock)
         except OSError:
             return False
 
@@ -117,10 +113,7 @@ def _try_lock(path: str) -> int:
     while True:
         fd = open_private(path, os.O_RDWR)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            locked = os.fstat(fd)
-            named = os.stat(path, follow_symlinks=False)
-            if (locked.st_dev, locked.st_ino) == (named.st_dev, named.st_ino):
+            if lock_file.try_lock(fd, path):
                 return fd
         except BlockingIOError:
             os.close(fd)

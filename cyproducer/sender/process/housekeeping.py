@@ -5,11 +5,11 @@ and lock files of killed senders are kept for a day. Each supervisor removes fil
 sender has started. That is enough, since files are added only when a sender is started.
 """
 
-import fcntl
 import os
 import re
 import time
 
+from cyproducer.host import lock_file
 from cyproducer.observe.failures import KEPT_S
 
 __all__ = ["remove_old_files"]
@@ -71,8 +71,7 @@ def _lock_if_ended(path: str) -> int | None:
     except OSError:
         return -1
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(fd), os.stat(path, follow_symlinks=False)):
+        if lock_file.try_lock(fd, path):
             return fd
     except OSError:
         pass
