@@ -69,11 +69,12 @@ cdef class Bulk:
     cdef int _make_room(self) except -1
     cdef int64_t _timestamp(self) noexcept
     cdef int _continue_or_wait(self, Room missing) except -1
+    cdef object _begin_wait(self)
     cdef int _end_wait(self) except -1
     cdef int _send_alone(self, Topic topic) except -1
     cdef object _waiter(self)
     cdef int _wait(self, Room missing) except -1
-    cdef int _use_session(self) except -1
+    cdef int _find_session(self) except -1
     cdef int _between_slices(self) except -1
     cdef void _release_wakes(self) noexcept
     cdef int _limit_outstanding(self) except -1

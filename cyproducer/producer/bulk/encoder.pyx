@@ -128,23 +128,23 @@ cdef class Bulk:
         """
         cdef Topic topic
         cdef Py_ssize_t at
-        retry = BlockingRetry(self.producer, self.settings.max_block_ms / 1000)
         counts = []
-        if self.session is not None and len(self.rows.topics) > 1:
+        self._find_session()
+        if len(self.rows.topics) > 1:
             for at, name in enumerate(self.rows.topics):  # all at once, so that the sender needs only one request
                 topic = self.session.find_topic(name)
                 if topic is None or topic.partition_count <= needed[at]:
                     self.session.want_topic(name, needed[at])
         for at, name in enumerate(self.rows.topics):
             while True:
-                if self.session is None or not self.session.alive:
-                    retry.block(NEED_SESSION, None, name, needed[at])
-                    self._use_session()
+                if not self.session.alive:
+                    self._find_session()
                 topic = self.session.find_topic(name)
                 if topic is not None and topic.partition_count > needed[at]:
                     break
-                retry.block(NEED_METADATA, self.session, name, needed[at])
+                self._begin_wait().block(NEED_METADATA, self.session, name, needed[at])
             counts.append(topic.partition_count)
+        self._end_wait()
         self.future.set_lanes(counts)
         self.targets = <Target *>calloc(len(counts), sizeof(Target))
         if self.targets == NULL:
@@ -397,6 +397,12 @@ cdef class Bulk:
         self._end_wait()
         return 0
 
+    cdef object _begin_wait(self):
+        """Return the BlockingRetry of the current wait. Its deadline is that of the first call since _end_wait()."""
+        if self.retry is None:
+            self.retry = BlockingRetry(self.producer, self.settings.max_block_ms / 1000)
+        return self.retry
+
     cdef int _end_wait(self) except -1:
         """Leave the queue for memory. The next wait has max_block_ms again."""
         if self.retry is not None:
@@ -444,19 +450,24 @@ cdef class Bulk:
     cdef int _wait(self, Room missing) except -1:
         """Wait for memory, a sender, or a topic that has lost partitions. Raise the error after max_block_ms."""
         self._release_wakes()
-        if self.retry is None:
-            self.retry = BlockingRetry(self.producer, self.settings.max_block_ms / 1000)
-        if missing != NEED_MEMORY:
-            missing = NEED_METADATA if self.session.alive else NEED_SESSION
-        self.retry.block(missing, self.session, self.rows.topics[self.topic], self.partition)
-        if missing == NEED_SESSION:
-            self._use_session()
+        if missing != NEED_MEMORY and not self.session.alive:
+            self._find_session()
+        else:
+            if missing != NEED_MEMORY:
+                missing = NEED_METADATA
+            self._begin_wait().block(missing, self.session, self.rows.topics[self.topic], self.partition)
         self.epoch += 1
         return 0
 
-    cdef int _use_session(self) except -1:
-        """Go on with the producer's session, and check the rows against its max_request_size if that is smaller."""
+    cdef int _find_session(self) except -1:
+        """Go on with the producer's session, and wait for it if it has none.
+
+        Check the rows against the session's max_request_size if that is smaller.
+        """
         self.session = self.producer._session
+        if not self.session.alive:
+            self._begin_wait().block(NEED_SESSION, self.session, None, 0)
+            self.session = self.producer._session
         self.port = &self.session.port
         if self.session.max_request < <Py_ssize_t>self.settings.max_request_size:
             self._check_sizes(self.session.max_request, f"the max_request_size of the sender at {self.settings.sender}")
