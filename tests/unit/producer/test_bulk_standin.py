@@ -179,6 +179,21 @@ def test_a_topic_that_loses_its_partitions_during_the_call(sender, make, comes_b
         assert f"({len(rows) - 1} of {len(rows)} rows were queued" in str(done[0])
 
 
+def test_new_topics_are_asked_for_at_once(sender, make):
+    """So the sender needs one request for all of them."""
+    names = ["new-1", "new-2", "new-3"]
+    table = pa.table({"value": pa.array([b"x"] * 3), "topic": pa.array(names)})
+    producer = make(max_block_ms=20_000)
+    done = []
+    thread = threading.Thread(target=lambda: done.append(producer.send_arrow(table)))
+    thread.start()
+    wait_until(lambda: set(names) <= set(sender.wants), 10, "a request for each topic")
+    sender.topics |= dict.fromkeys(names, 1)
+    sender.publish()
+    thread.join(20)
+    assert list(done[0].result(20).partition) == [0, 0, 0]
+
+
 def test_other_threads_send_meanwhile(sender, make):
     producer = make()
     rows = [b"%d" % number for number in range(50_000)]
