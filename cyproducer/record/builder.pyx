@@ -39,7 +39,7 @@ from cyproducer.record.varint cimport (
 cdef inline const uint8_t* bytes_at(bytes data) noexcept:
     if data is None:
         return NULL
-    return <const uint8_t *> PyBytes_AS_STRING(data)
+    return <const uint8_t *>PyBytes_AS_STRING(data)
 
 
 cdef inline Py_ssize_t bytes_length(bytes data) noexcept:
@@ -89,17 +89,17 @@ cdef class RecordBatchBuilder:
         cdef int64_t delta = timestamp_ms - (timestamp_ms if self.count == 0 else self.base_timestamp)
         cdef HeaderView *views = NULL
         if keys:
-            views = <HeaderView *> malloc(len(keys) * sizeof(HeaderView))
+            views = <HeaderView *>malloc(len(keys) * sizeof(HeaderView))
             if views == NULL:
                 raise MemoryError()
         try:
             for i in range(len(keys)):
-                views[i].key = bytes_at(<bytes> keys[i])
-                views[i].key_length = <int32_t> bytes_length(<bytes> keys[i])
-                views[i].value = bytes_at(<bytes> values[i])
-                views[i].value_length = <int32_t> bytes_length(<bytes> values[i])
+                views[i].key = bytes_at(<bytes>keys[i])
+                views[i].key_length = <int32_t>bytes_length(<bytes>keys[i])
+                views[i].value = bytes_at(<bytes>values[i])
+                views[i].value_length = <int32_t>bytes_length(<bytes>values[i])
             header_bytes = sum(map(len, keys)) + sum(map(len, filter(None, values)))
-            self.put(delta, key, value, views, <int> len(keys), header_bytes)
+            self.put(delta, key, value, views, <int>len(keys), header_bytes)
         finally:
             free(views)
         if self.count == 0:
@@ -131,7 +131,7 @@ cdef class RecordBatchBuilder:
         if count:
             self.base_timestamp = timestamp if self.count == 0 else self.base_timestamp
             self.max_timestamp = max(timestamp, timestamp if self.count == 0 else self.max_timestamp)
-        self.count += <int32_t> count
+        self.count += <int32_t>count
         return count
 
     cdef int put(
@@ -179,7 +179,7 @@ cdef class RecordBatchBuilder:
             raise ValueError(f"attributes {attributes:#x} name a codec, but the records are not compressed")
         cdef uint8_t *at = &self.memory[0]
         put_batch_header(
-            at, <int32_t> (self.end - BATCH_HEADER_BYTES), attributes, self.count, self.base_timestamp,
+            at, <int32_t>(self.end - BATCH_HEADER_BYTES), attributes, self.count, self.base_timestamp,
             self.max_timestamp, producer_id, producer_epoch, base_sequence,
         )
         put_crc(at, crc32c(0, at + CRC_START, self.end - CRC_START))

@@ -93,12 +93,12 @@ cdef inline uint8_t* put_nullable(uint8_t *at, const uint8_t *data, Py_ssize_t n
     if n < 0:
         at[0] = 1
         return at + 1
-    return put_bytes(put_varint(at, <int32_t> n), data, n)
+    return put_bytes(put_varint(at, <int32_t>n), data, n)
 
 
 cdef inline Py_ssize_t nullable_size(Py_ssize_t n) noexcept nogil:
     """Return the number of bytes that `put_nullable` writes."""
-    return 1 if n < 0 else size_of_varint(<int32_t> n) + n
+    return 1 if n < 0 else size_of_varint(<int32_t>n) + n
 
 
 cdef inline Py_ssize_t headers_size(const HeaderView *headers, int header_count) noexcept nogil:
@@ -146,7 +146,7 @@ cdef inline Py_ssize_t record_size(
 ) noexcept nogil:
     """Return the exact number of bytes that `put_record` writes: the body and its length field."""
     cdef Py_ssize_t body = view_body_size(timestamp_delta, offset_delta, record)
-    return size_of_varint(<int32_t> body) + body
+    return size_of_varint(<int32_t>body) + body
 
 
 cdef inline Py_ssize_t kafka_record_bound(
@@ -170,7 +170,7 @@ cdef inline Py_ssize_t record_size_bound(const RecordView *record, Py_ssize_t he
         + (record.key_length if record.key_length > 0 else 0)
         + (record.value_length if record.value_length > 0 else 0)
         + header_bytes
-        + <Py_ssize_t> HEADER_OVERHEAD_BOUND * record.header_count
+        + <Py_ssize_t>HEADER_OVERHEAD_BOUND * record.header_count
     )
 
 
@@ -185,7 +185,7 @@ cdef inline uint8_t* put_record_front(
     Py_ssize_t value_length,
 ) noexcept nogil:
     """Write everything before the header count, for a body of `body_size` bytes."""
-    at = put_varint(at, <int32_t> body_size)
+    at = put_varint(at, <int32_t>body_size)
     at[0] = 0
     at = put_varlong(at + 1, timestamp_delta)
     at = put_varint(at, offset_delta)
@@ -232,15 +232,15 @@ cdef inline Py_ssize_t put_equal_records(
     cdef uint8_t *to = at[0]
     cdef uint8_t *to_front
     cdef Py_ssize_t written = 0, step, body, front_length, middle_length, _i
-    middle_length = put_varint(put_nullable(middle, NULL, -1), <int32_t> value_length) - middle
+    middle_length = put_varint(put_nullable(middle, NULL, -1), <int32_t>value_length) - middle
     while written < count:
         body = record_body_size(timestamp_delta, offset_delta, -1, value_length, NULL, 0)
         # zig-zag doubles the index, so its varint becomes longer at 64, 8192, ...
-        step = (<Py_ssize_t> 64 << 7 * (size_of_varint(offset_delta) - 1)) - offset_delta
-        step = min(step, count - written, (end - to) // (size_of_varint(<int32_t> body) + body))
+        step = (<Py_ssize_t>64 << 7 * (size_of_varint(offset_delta) - 1)) - offset_delta
+        step = min(step, count - written, (end - to) // (size_of_varint(<int32_t>body) + body))
         if step <= 0:
             break
-        to_front = put_varint(front, <int32_t> body)
+        to_front = put_varint(front, <int32_t>body)
         to_front[0] = 0
         front_length = put_varlong(to_front + 1, timestamp_delta) - front
         for _i in range(step):

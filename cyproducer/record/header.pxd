@@ -44,17 +44,17 @@ cdef enum:
 
 
 cdef inline void put_be16(uint8_t *at, int16_t v) noexcept nogil:
-    cdef uint16_t raw = __builtin_bswap16(<uint16_t> v)
+    cdef uint16_t raw = __builtin_bswap16(<uint16_t>v)
     memcpy(at, &raw, 2)
 
 
 cdef inline void put_be32(uint8_t *at, int32_t v) noexcept nogil:
-    cdef uint32_t raw = __builtin_bswap32(<uint32_t> v)
+    cdef uint32_t raw = __builtin_bswap32(<uint32_t>v)
     memcpy(at, &raw, 4)
 
 
 cdef inline void put_be64(uint8_t *at, int64_t v) noexcept nogil:
-    cdef uint64_t raw = __builtin_bswap64(<uint64_t> v)
+    cdef uint64_t raw = __builtin_bswap64(<uint64_t>v)
     memcpy(at, &raw, 8)
 
 
@@ -91,4 +91,4 @@ cdef inline void put_batch_header(
 
 cdef inline void put_crc(uint8_t *at61, uint32_t crc) noexcept nogil:
     """Store the CRC-32C of [CRC_START, end of the records)."""
-    put_be32(at61 + CRC_AT, <int32_t> crc)
+    put_be32(at61 + CRC_AT, <int32_t>crc)

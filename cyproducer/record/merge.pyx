@@ -152,9 +152,9 @@ cdef int64_t merge_records(
         body = 1 + size_of_varlong(delta) + size_of_varint(first_offset_delta + i) + tail
         if body > INT32_MAX:
             return RECORDS_BAD_LENGTH
-        if <size_t> (size_of_varint(<int32_t> body) + body) > capacity - <size_t> (at - target):
+        if <size_t>(size_of_varint(<int32_t>body) + body) > capacity - <size_t>(at - target):
             return RECORDS_NO_ROOM
-        at = put_varint(at, <int32_t> body)
+        at = put_varint(at, <int32_t>body)
         at[0] = 0
         at = put_varlong(at + 1, delta)
         at = put_varint(at, first_offset_delta + i)

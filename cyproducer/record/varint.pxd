@@ -19,11 +19,11 @@ cdef enum:
 
 
 cdef inline uint32_t zigzag32(int32_t v) noexcept nogil:
-    return (<uint32_t> v << 1) ^ <uint32_t> (v >> 31)
+    return (<uint32_t>v << 1) ^ <uint32_t>(v >> 31)
 
 
 cdef inline uint64_t zigzag64(int64_t v) noexcept nogil:
-    return (<uint64_t> v << 1) ^ <uint64_t> (v >> 63)
+    return (<uint64_t>v << 1) ^ <uint64_t>(v >> 63)
 
 
 cdef inline int size_of_uvarint(uint32_t v) noexcept nogil:
@@ -60,21 +60,21 @@ cdef inline int size_of_varlong(int64_t v) noexcept nogil:
 cdef inline uint8_t* put_uvarlong(uint8_t *at, uint64_t v) noexcept nogil:
     """Write the unsigned LEB128 of `v`. Return the byte behind it."""
     while v >= 0x80:
-        at[0] = <uint8_t> (v | 0x80)
+        at[0] = <uint8_t>(v | 0x80)
         v >>= 7
         at += 1
-    at[0] = <uint8_t> v
+    at[0] = <uint8_t>v
     return at + 1
 
 
 cdef inline uint8_t* put_uvarint(uint8_t *at, uint32_t v) noexcept nogil:
     """Write the unsigned LEB128 of `v`. Return the byte behind it. Write one and two bytes without a loop."""
     if v < 0x80:
-        at[0] = <uint8_t> v
+        at[0] = <uint8_t>v
         return at + 1
-    at[0] = <uint8_t> (v | 0x80)
+    at[0] = <uint8_t>(v | 0x80)
     if v < 0x4000:
-        at[1] = <uint8_t> (v >> 7)
+        at[1] = <uint8_t>(v >> 7)
         return at + 2
     return put_uvarlong(at + 1, v >> 7)
 
@@ -91,7 +91,7 @@ cdef inline uint8_t* put_varlong(uint8_t *at, int64_t v) noexcept nogil:
 
 cdef inline uint32_t read_once(const uint8_t *at) noexcept nogil:
     """Load one byte once; volatile, so that the compiler cannot load it again after a check."""
-    return (<const volatile uint8_t *> at)[0]
+    return (<const volatile uint8_t *>at)[0]
 
 
 cdef inline const uint8_t* get_long_tail(
@@ -146,7 +146,7 @@ cdef inline const uint8_t* get_uvarint(const uint8_t *at, const uint8_t *end, ui
     cdef uint64_t raw = 0
     at = get_bits(at, end, 32, &raw)
     if at != NULL:
-        out[0] = <uint32_t> raw
+        out[0] = <uint32_t>raw
     return at
 
 
@@ -160,7 +160,7 @@ cdef inline const uint8_t* get_varint(const uint8_t *at, const uint8_t *end, int
     cdef uint32_t raw = 0
     at = get_uvarint(at, end, &raw)
     if at != NULL:
-        out[0] = <int32_t> ((raw >> 1) ^ (0 - (raw & 1)))
+        out[0] = <int32_t>((raw >> 1) ^ (0 - (raw & 1)))
     return at
 
 
@@ -169,5 +169,5 @@ cdef inline const uint8_t* get_varlong(const uint8_t *at, const uint8_t *end, in
     cdef uint64_t raw = 0
     at = get_uvarlong(at, end, &raw)
     if at != NULL:
-        out[0] = <int64_t> ((raw >> 1) ^ (0 - (raw & 1)))
+        out[0] = <int64_t>((raw >> 1) ^ (0 - (raw & 1)))
     return at

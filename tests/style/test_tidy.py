@@ -13,6 +13,13 @@ KINDS = (".py", ".pyi", ".pyx", ".pxd", ".pxi", ".h", ".c")
 TEXTS = ("README.md", "DESIGN.md", "CHANGELOG.md", "tox.ini", "pyproject.toml", "setup.py", "demo", "test", ".ci/run")
 MOST_LINES = 600
 MOST_FUNCTION_LINES = 70
+MOST_PARAMETERS = 10  # with self; more belong into a struct or an object
+CYTHON_FUNCTION = re.compile(
+    r"^( *)(?:cdef|cpdef|def|async def)\b(?! class| enum| struct| extern)[^\n=#(]*?\b(\w+)"
+    r"\(((?:[^()#]|\([^()]*\))*)\)[^\n]*:$",
+    re.MULTILINE,
+)
+CAST_WITH_SPACE = re.compile(r"(?<![\w)\]])<(?:const )?[A-Za-z_][\w.]*(?: \*+)?> [\w&(\[*-]")
 LEFTOVERS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 PATHS = re.compile(r"(?<![\w.~}/-])/(?:home|Users|root|work)/[\w.-]+")
 
@@ -64,6 +71,34 @@ def long_functions(tree: ast.Module) -> list[str]:
     ]
 
 
+def cython_functions(text: str) -> list[tuple[str, int, int]]:
+    """Return (name, lines without the docstring, parameters) of each function of a Cython file."""
+    text = re.sub(r'^( *)"""(?:.|\n)*?"""$', r"\1DOCSTRING", text, flags=re.MULTILINE)
+    lines = text.splitlines()
+    found = []
+    for match in CYTHON_FUNCTION.finditer(text):
+        indent, name, parameters = match.groups()
+        first = text.count("\n", 0, match.start())
+        body = last = text.count("\n", 0, match.end()) + 1
+        for number in range(body, len(lines)):
+            if lines[number].strip():
+                if not lines[number].startswith(indent + " "):
+                    break
+                last = number + 1
+        count = len([part for part in re.sub(r"\([^()]*\)|\[[^\]]*\]", "", parameters).split(",") if part.strip()])
+        found.append((name, last - first, count))
+    return found
+
+
+def too_large(path: Path) -> list[str]:
+    """Return the functions of a Cython file that are too long or have too many parameters."""
+    return [
+        f"{label(path)}: {name} has {lines} lines and {parameters} parameters"
+        for name, lines, parameters in cython_functions(path.read_text())
+        if lines > MOST_FUNCTION_LINES or parameters > MOST_PARAMETERS
+    ]
+
+
 def test_files_are_short():
     long = [f"{label(p)}: {n} lines" for p in sources() if (n := len(p.read_text().splitlines())) > MOST_LINES]
     assert not long, "\n".join(long)
@@ -71,6 +106,38 @@ def test_files_are_short():
 
 def test_functions_are_short():
     found = [f"{label(p)}: {f}" for p in sources() if p.suffix == ".py" for f in long_functions(tree_of(p))]
+    assert not found, "\n".join(found)
+
+
+def test_cython_functions_are_short_and_have_few_parameters():
+    found = [row for path in sources() if path.suffix in (".pyx", ".pxd") for row in too_large(path)]
+    assert not found, "\n".join(found)
+
+
+def test_cython_functions_are_found():
+    """So that the rule above can fail."""
+    text = """
+cdef class A:
+    cdef int f(self, int a[2],
+        (int, int) b,
+    ) except -1:
+        pass
+
+        return 0
+"""
+    assert cython_functions(text) == [("f", 6, 3)]
+    path = ROOT / "cyproducer" / "producer" / "producer.pyx"
+    assert ("send", 8) in [(name, parameters) for name, _, parameters in cython_functions(path.read_text())]
+
+
+def test_casts_have_no_space():
+    found = [
+        f"{label(path)}: {line.strip()}"
+        for path in sources()
+        if path.suffix in (".pyx", ".pxd")
+        for line in path.read_text().splitlines()
+        if CAST_WITH_SPACE.search(line)
+    ]
     assert not found, "\n".join(found)
 
 

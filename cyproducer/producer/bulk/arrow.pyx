@@ -75,7 +75,7 @@ cdef class ArrowData:
         free(self.pieces)
 
     cdef int _add_piece(self, ArrowArray *array, int64_t offset, int64_t rows) except -1:
-        cdef Piece *grown = <Piece *> realloc(self.pieces, (self.piece_count + 1) * sizeof(Piece))
+        cdef Piece *grown = <Piece *>realloc(self.pieces, (self.piece_count + 1) * sizeof(Piece))
         if grown == NULL:
             raise MemoryError
         self.pieces = grown
@@ -109,7 +109,7 @@ cdef class ArrowData:
         """Return the names of a struct's columns, in order."""
         cdef int64_t at
         return [
-            "" if self.schema.children[at].name == NULL else (<bytes> self.schema.children[at].name).decode()
+            "" if self.schema.children[at].name == NULL else (<bytes>self.schema.children[at].name).decode()
             for at in range(self.schema.n_children)
         ]
 
@@ -147,7 +147,7 @@ cdef class ArrowData:
         cdef int64_t bit = where.offset + row
         if where.array.null_count == 0 or where.array.n_buffers == 0 or where.array.buffers[0] == NULL:
             return False
-        bits = <const uint8_t *> where.array.buffers[0]
+        bits = <const uint8_t *>where.array.buffers[0]
         return not bits[bit >> 3] >> (bit & 7) & 1
 
     cdef Column column(self):
@@ -189,23 +189,23 @@ cdef int _add_segment(Column column, const Piece *piece, str spelling, Py_ssize_
     segment = column.add_segment(SEGMENT_FIXED, piece.rows)
     if piece.array.null_count != 0 and buffers[0] != NULL:
         segment.nullable = True
-        segment.validity = <const uint8_t *> buffers[0]
+        segment.validity = <const uint8_t *>buffers[0]
         segment.validity_offset = piece.offset
     if width or spelling.startswith("w:"):
-        segment.data = <const uint8_t *> buffers[1] + piece.offset * width
+        segment.data = <const uint8_t *>buffers[1] + piece.offset * width
         segment.stride = segment.width = width
     elif spelling in ("vz", "vu"):
         segment.kind = SEGMENT_VIEWS
-        segment.index = <const uint8_t *> buffers[1] + 16 * piece.offset
+        segment.index = <const uint8_t *>buffers[1] + 16 * piece.offset
         segment.buffers = buffers + 2
     else:
-        segment.data = <const uint8_t *> buffers[2]
+        segment.data = <const uint8_t *>buffers[2]
         if spelling in ("z", "u"):
             segment.kind = SEGMENT_OFFSETS32
-            segment.index = <const int32_t *> buffers[1] + piece.offset
+            segment.index = <const int32_t *>buffers[1] + piece.offset
         else:
             segment.kind = SEGMENT_OFFSETS64
-            segment.index = <const int64_t *> buffers[1] + piece.offset
+            segment.index = <const int64_t *>buffers[1] + piece.offset
     return 0
 
 
@@ -236,8 +236,8 @@ cdef ArrowData arrow_data(object source, str name):
 
 cdef int _take_array(ArrowData data, object capsules) except -1:
     """Move the structures out of a pair of capsules (schema, array)."""
-    cdef ArrowSchema *schema = <ArrowSchema *> PyCapsule_GetPointer(capsules[0], "arrow_schema")
-    cdef ArrowArray *array = <ArrowArray *> PyCapsule_GetPointer(capsules[1], "arrow_array")
+    cdef ArrowSchema *schema = <ArrowSchema *>PyCapsule_GetPointer(capsules[0], "arrow_schema")
+    cdef ArrowArray *array = <ArrowArray *>PyCapsule_GetPointer(capsules[1], "arrow_array")
     cdef _Array owner = _Array()
     data.root = schema[0]
     schema.release = NULL
@@ -250,7 +250,7 @@ cdef int _take_array(ArrowData data, object capsules) except -1:
 
 cdef int _take_stream(ArrowData data, object capsule) except -1:
     """Read a stream to its end. Release the GIL, because another Python thread may fill the stream."""
-    cdef ArrowArrayStream *source = <ArrowArrayStream *> PyCapsule_GetPointer(capsule, "arrow_array_stream")
+    cdef ArrowArrayStream *source = <ArrowArrayStream *>PyCapsule_GetPointer(capsule, "arrow_array_stream")
     cdef _Stream owner = _Stream()
     cdef ArrowArrayStream *stream = &owner.stream
     cdef _Array array
@@ -277,7 +277,7 @@ cdef int _take_stream(ArrowData data, object capsule) except -1:
 cdef object _stream_error(str name, ArrowArrayStream *stream, int failed):
     cdef const char *text = stream.get_last_error(stream)
     cdef const char *reason = text if text != NULL else strerror(failed)
-    return ValueError(f"{name}: the Arrow stream failed: {(<bytes> reason).decode(errors='replace')}")
+    return ValueError(f"{name}: the Arrow stream failed: {(<bytes>reason).decode(errors='replace')}")
 
 
 native_only(ArrowData)

@@ -109,7 +109,7 @@ cdef class Rows:
         cdef Py_ssize_t row, topic = 0
         cdef list needed = [max(self.partition, 0)] * len(self.topics)
         cdef Memory memory = Memory(len(self.topics) * sizeof(int32_t))
-        cdef int32_t *most = <int32_t *> memory.data
+        cdef int32_t *most = <int32_t *>memory.data
         if self.partitions == NULL:
             return needed
         with nogil:
@@ -168,15 +168,15 @@ cdef Rows rows_of_table(object table, str topic):
     cdef Rows rows = Rows(data.rows)
     if "value" not in columns:
         raise ValueError(f"table: no column 'value'; its columns are {data.child_names()}")
-    rows.value = _accept_bytes((<ArrowData> columns["value"]).column())
+    rows.value = _accept_bytes((<ArrowData>columns["value"]).column())
     if "key" in columns:
-        rows.key = _accept_bytes((<ArrowData> columns["key"]).column())
+        rows.key = _accept_bytes((<ArrowData>columns["key"]).column())
     else:
         rows.key = null_column(rows.rows, "key")
     if "partition" in columns:
-        _set_partitions(rows, (<ArrowData> columns["partition"]).column())
+        _set_partitions(rows, (<ArrowData>columns["partition"]).column())
     if "timestamp" in columns:
-        _set_timestamps(rows, (<ArrowData> columns["timestamp"]).column())
+        _set_timestamps(rows, (<ArrowData>columns["timestamp"]).column())
     if "headers" in columns:
         rows.headers = _headers_of_lists(columns["headers"])
     else:
@@ -184,7 +184,7 @@ cdef Rows rows_of_table(object table, str topic):
     if topic is not None:
         rows.topics = [topic]
     elif "topic" in columns:
-        _set_topics(rows, (<ArrowData> columns["topic"]).column())
+        _set_topics(rows, (<ArrowData>columns["topic"]).column())
     else:
         raise ValueError("table: there is neither a column 'topic' nor the argument topic; give one of them")
     return rows
@@ -223,7 +223,7 @@ cdef Column _bytes_column(object values, str name):
             offsets = values[1]
             numbers = arrow_data_or_none(offsets, f"{name} offsets")
             if numbers is not None:
-                offsets = _one_segment((<ArrowData> numbers).column())
+                offsets = _one_segment((<ArrowData>numbers).column())
             return column_of_pair(values[0], offsets, name)
         return column_of_list(values, name)
     cdef ArrowData data = arrow_data_or_none(values, name)
@@ -240,11 +240,11 @@ cdef Column _one_segment(Column column):
     if column.segment_count <= 1:
         return column
     whole = Column(column.name, column.type, False)
-    copy = <int64_t *> whole.own(column.rows * sizeof(int64_t))
+    copy = <int64_t *>whole.own(column.rows * sizeof(int64_t))
     column.copy_integers(copy, -1)
     whole.number = c"i"
     segment = whole.add_segment(column.segments[0].kind, column.rows)
-    segment.data = <const uint8_t *> copy
+    segment.data = <const uint8_t *>copy
     segment.stride = segment.width = sizeof(int64_t)
     return whole
 
@@ -273,7 +273,7 @@ cdef Column _number_column(object numbers, str name, Py_ssize_t rows):
         column = numbers
     else:
         data = arrow_data_or_none(numbers, name)
-        column = column_of_integers(numbers, name) if data is None else (<ArrowData> data).column()
+        column = column_of_integers(numbers, name) if data is None else (<ArrowData>data).column()
     _same_rows(column, rows)
     return column
 
@@ -301,20 +301,20 @@ cdef int _set_partitions(Rows rows, object partition) except -1:
     if partition is None:
         return 0
     if _is_scalar(partition):
-        rows.partition = <int32_t> _scalar(partition, "partition", INT32_MAX)
+        rows.partition = <int32_t>_scalar(partition, "partition", INT32_MAX)
         return 0
     column = _number_column(partition, "partition", rows.rows)
     refuse_timestamps(column)
     wide = Memory(rows.rows * sizeof(int64_t))
     narrow = Memory(rows.rows * sizeof(int32_t))
-    source = <const int64_t *> wide.data
-    column.copy_integers(<int64_t *> wide.data, INT64_MIN)
-    rows.partitions = <int32_t *> narrow.data
+    source = <const int64_t *>wide.data
+    column.copy_integers(<int64_t *>wide.data, INT64_MIN)
+    rows.partitions = <int32_t *>narrow.data
     rows._keep.append(narrow)
     with nogil:
         for row in range(rows.rows):
             number = source[row]
-            rows.partitions[row] = <int32_t> number if number != INT64_MIN else -1
+            rows.partitions[row] = <int32_t>number if number != INT64_MIN else -1
             if number != INT64_MIN and not 0 <= number <= INT32_MAX:
                 bad = row
                 break
@@ -342,7 +342,7 @@ cdef int _set_timestamps(Rows rows, object timestamps) except -1:
     multiplier = column.ms_multiplier or 1
     divisor = column.ms_divisor or 1
     memory = Memory(rows.rows * sizeof(int64_t))
-    times = <int64_t *> memory.data
+    times = <int64_t *>memory.data
     column.copy_integers(times, INT64_MIN)
     rows.timestamps = times
     rows._keep.append(memory)
@@ -381,7 +381,7 @@ cdef bytes _encode_headers(object headers, str where):
         size += 10 + 4 * len(key) + (0 if value is None else len(value))
     space = bytearray(size)
     start = space
-    at = put_varint(start, <int32_t> len(pairs))
+    at = put_varint(start, <int32_t>len(pairs))
     for key, value in pairs:
         data = key
         at = put_nullable(at, data, len(key))
@@ -448,25 +448,25 @@ cdef int _encode_lists(
 ) except -1:
     """Add the header sections of an array of lists. Its elements are the rows from `base` on of keys and values."""
     cdef const Piece *where = &lists.pieces[piece]
-    cdef const int32_t *offsets32 = <const int32_t *> where.array.buffers[1] + where.offset
-    cdef const int64_t *offsets64 = <const int64_t *> where.array.buffers[1] + where.offset
+    cdef const int32_t *offsets32 = <const int32_t *>where.array.buffers[1] + where.offset
+    cdef const int64_t *offsets64 = <const int64_t *>where.array.buffers[1] + where.offset
     cdef Py_ssize_t first = offsets64[0] if wide else offsets32[0]
     cdef Py_ssize_t last = offsets64[where.rows] if wide else offsets32[where.rows]
     cdef Py_ssize_t space = 5 * where.rows, row, element, end, bad = -1
-    cdef int64_t *ends = <int64_t *> column.own((where.rows + 1) * sizeof(int64_t))
+    cdef int64_t *ends = <int64_t *>column.own((where.rows + 1) * sizeof(int64_t))
     cdef const uint8_t *data = NULL
     cdef uint8_t *start
     cdef uint8_t *at
     cdef Segment *segment
     for element in range(first, last):
         space += 10 + max(_get(keys, base + element, &data), 0) + max(_get(values, base + element, &data), 0)
-    start = at = <uint8_t *> column.own(space)
+    start = at = <uint8_t *>column.own(space)
     for row in range(where.rows):
         element = offsets64[row] if wide else offsets32[row]
         end = offsets64[row + 1] if wide else offsets32[row + 1]
         if lists.is_null_at(piece, row):
             end = element
-        at = put_varint(at, <int32_t> (end - element))
+        at = put_varint(at, <int32_t>(end - element))
         for element in range(element, end):
             if _get(keys, base + element, &data) < 0 or entries.is_null_at(piece, element):
                 bad = row
@@ -496,10 +496,10 @@ cdef int _set_topics(Rows rows, Column column) except -1:
     cdef const uint8_t *data = NULL
     _accept_bytes(column)
     rows._keep.append(numbers)
-    rows.topic_of = <int32_t *> numbers.data
+    rows.topic_of = <int32_t *>numbers.data
     with nogil:
         distinct = _number_topics(
-            column, rows.topic_of, <int32_t *> table.data, <Py_ssize_t *> firsts.data, CYP_TOPICS_MAX, &row
+            column, rows.topic_of, <int32_t *>table.data, <Py_ssize_t *>firsts.data, CYP_TOPICS_MAX, &row
         )
     if distinct == -1:
         raise ValueError(f"{column.name}[{row}]: the topic is null; give every row a topic, or give the argument topic")
@@ -507,7 +507,7 @@ cdef int _set_topics(Rows rows, Column column) except -1:
         raise ValueError(f"{column.name}: more than {CYP_TOPICS_MAX} topics, the most that a sender can serve")
     rows.topics = []
     for at in range(distinct):
-        row = (<Py_ssize_t *> firsts.data)[at]
+        row = (<Py_ssize_t *>firsts.data)[at]
         length = _get(column, row, &data)
         try:
             rows.topics.append(data[:length].decode())
@@ -555,6 +555,6 @@ cdef Py_ssize_t _number_topics(
                 return -2
             firsts[distinct] = row
             distinct += 1
-            table[digest & slots] = <int32_t> distinct
+            table[digest & slots] = <int32_t>distinct
         numbers[row] = table[digest & slots] - 1
     return distinct

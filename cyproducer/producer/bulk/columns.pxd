@@ -57,23 +57,23 @@ cdef inline Py_ssize_t segment_get(
         data[0] = segment.data + row * segment.stride
         return segment.width
     if segment.kind == SEGMENT_OFFSETS32:
-        narrow = <const int32_t *> segment.index + row
+        narrow = <const int32_t *>segment.index + row
         data[0] = segment.data + narrow[0]
-        return <Py_ssize_t> narrow[1] - narrow[0] if narrow[1] >= narrow[0] else -2
+        return <Py_ssize_t>narrow[1] - narrow[0] if narrow[1] >= narrow[0] else -2
     if segment.kind == SEGMENT_OFFSETS64:
-        wide = <const int64_t *> segment.index + row
+        wide = <const int64_t *>segment.index + row
         data[0] = segment.data + wide[0]
         return wide[1] - wide[0] if wide[1] >= wide[0] else -2
     if segment.kind == SEGMENT_SPANS:
-        data[0] = (<const Span *> segment.index)[row].data
-        return (<const Span *> segment.index)[row].length
+        data[0] = (<const Span *>segment.index)[row].data
+        return (<const Span *>segment.index)[row].length
     if segment.kind == SEGMENT_VIEWS:
-        view = <const uint8_t *> segment.index + 16 * row
-        narrow = <const int32_t *> view
+        view = <const uint8_t *>segment.index + 16 * row
+        narrow = <const int32_t *>view
         if narrow[0] <= 12:
             data[0] = view + 4
         else:
-            data[0] = <const uint8_t *> segment.buffers[narrow[2]] + narrow[3]
+            data[0] = <const uint8_t *>segment.buffers[narrow[2]] + narrow[3]
         return narrow[0] if narrow[0] >= 0 else -2
     return -1
 

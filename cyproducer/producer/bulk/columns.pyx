@@ -95,7 +95,7 @@ cdef class Column:
         """Add a segment for the next rows. Its other members are zero; the caller sets them. Raise MemoryError."""
         cdef Segment *grown
         if self.segment_count == self._capacity:
-            grown = <Segment *> realloc(self.segments, (2 * self._capacity + 1) * sizeof(Segment))
+            grown = <Segment *>realloc(self.segments, (2 * self._capacity + 1) * sizeof(Segment))
             if grown == NULL:
                 raise MemoryError
             self.segments = grown
@@ -199,20 +199,20 @@ cdef inline bint _load_integer(
         memcpy(&eight, data, 8)
         if swapped:
             eight = __builtin_bswap64(eight)
-        out[0] = <int64_t> eight
-        return not (unsigned and eight > <uint64_t> INT64_MAX)
+        out[0] = <int64_t>eight
+        return not (unsigned and eight > <uint64_t>INT64_MAX)
     if width == 4:
         memcpy(&four, data, 4)
         if swapped:
             four = __builtin_bswap32(four)
-        out[0] = <int64_t> four if unsigned else <int64_t> <int32_t> four
+        out[0] = <int64_t>four if unsigned else <int64_t> <int32_t>four
     elif width == 2:
         memcpy(&two, data, 2)
         if swapped:
             two = __builtin_bswap16(two)
-        out[0] = <int64_t> two if unsigned else <int64_t> <int16_t> two
+        out[0] = <int64_t>two if unsigned else <int64_t> <int16_t>two
     else:
-        out[0] = <int64_t> data[0] if unsigned else <int64_t> <signed char> data[0]
+        out[0] = <int64_t>data[0] if unsigned else <int64_t><signed char>data[0]
     return True
 
 
@@ -238,7 +238,7 @@ cdef Column constant_column(bytes value, Py_ssize_t rows, str name):
     """Return a column with `value` in every row."""
     cdef Column column = Column(name, "bytes", True)
     cdef Segment *segment = column.add_segment(SEGMENT_FIXED, rows)
-    segment.data = <const uint8_t *> PyBytes_AS_STRING(value)
+    segment.data = <const uint8_t *>PyBytes_AS_STRING(value)
     segment.width = PyBytes_GET_SIZE(value)
     column.keep(value)
     return column
@@ -249,12 +249,12 @@ cdef Column column_of_list(object values, str name):
     cdef tuple items = tuple(values)
     cdef Column column = Column(name, "bytes", True)
     cdef Py_ssize_t row, rows = len(items)
-    cdef Span *spans = <Span *> column.own(rows * sizeof(Span))
+    cdef Span *spans = <Span *>column.own(rows * sizeof(Span))
     column.keep(items)
     for row in range(rows):
         item = items[row]
         if PyBytes_Check(item):
-            spans[row].data = <const uint8_t *> PyBytes_AS_STRING(item)
+            spans[row].data = <const uint8_t *>PyBytes_AS_STRING(item)
             spans[row].length = PyBytes_GET_SIZE(item)
         elif item is None:
             spans[row].length = -1
@@ -276,14 +276,14 @@ cdef Column column_of_buffer(object array, str name):
     except (BufferError, ValueError) as error:
         raise TypeError(f"{name}: {describe(array)} cannot be read as a buffer: {error}") from error
     view = &buffer.view
-    spelling = "" if view.format == NULL else (<bytes> view.format).decode()
+    spelling = "" if view.format == NULL else (<bytes>view.format).decode()
     _check_elements(array, spelling, view.ndim, view.itemsize, name)
     if view.ndim == 2:
         column = _column_of_matrix(buffer, name)
     else:
         column = Column(name, _type_name(array, spelling), True)
         segment = column.add_segment(SEGMENT_FIXED, view.shape[0])
-        segment.data = <const uint8_t *> view.buf
+        segment.data = <const uint8_t *>view.buf
         segment.stride = buffer.strides[0]
         segment.width = view.itemsize
         column.keep(buffer)
@@ -362,16 +362,16 @@ cdef Column _column_of_matrix(_Buffer buffer, str name):
     cdef uint8_t *copy
     segment.width = width
     if buffer.strides[1] == 1 or width <= 1:
-        segment.data = <const uint8_t *> view.buf
+        segment.data = <const uint8_t *>view.buf
         segment.stride = buffer.strides[0]
         column.keep(buffer)
         return column
-    copy = <uint8_t *> column.own(rows * width)
+    copy = <uint8_t *>column.own(rows * width)
     segment.data = copy
     segment.stride = width
     with nogil:
         for row in range(rows):
-            source = <const uint8_t *> view.buf + row * buffer.strides[0]
+            source = <const uint8_t *>view.buf + row * buffer.strides[0]
             for at in range(width):
                 copy[row * width + at] = source[at * buffer.strides[1]]
     return column
@@ -389,7 +389,7 @@ cdef _mask_rows(Column column, array):
     if not mask.ndim:  # numpy.ma.nomask
         return
     buffer = _Buffer(mask, PyBUF_RECORDS_RO)
-    nulls = <uint8_t *> column.own(column.rows)
+    nulls = <uint8_t *>column.own(column.rows)
     bad = _read_mask(&buffer.view, buffer.strides, column.rows, nulls)
     if bad >= 0:
         raise ValueError(
@@ -411,7 +411,7 @@ cdef Py_ssize_t _read_mask(
     cdef Py_ssize_t row, at, byte, masked
     cdef const uint8_t *start
     for row in range(rows):
-        start = <const uint8_t *> view.buf + row * strides[0]
+        start = <const uint8_t *>view.buf + row * strides[0]
         masked = 0
         for at in range(columns):
             for byte in range(view.itemsize):
@@ -445,16 +445,16 @@ cdef Column column_of_pair(object data, object offsets, str name):
     column.keep(buffer)
     column.keep(numbers)
     segment = column.add_segment(SEGMENT_OFFSETS64, numbers.rows - 1)
-    segment.data = <const uint8_t *> buffer.view.buf
+    segment.data = <const uint8_t *>buffer.view.buf
     segment.index = raw.data
     if (
         numbers.segment_count == 1 and numbers.number == c"i" and not numbers.swapped and not raw.nullable
-        and raw.width in (4, 8) and raw.stride == raw.width and <size_t> raw.data % <size_t> raw.width == 0
+        and raw.width in (4, 8) and raw.stride == raw.width and <size_t>raw.data % <size_t>raw.width == 0
     ):
         segment.kind = SEGMENT_OFFSETS32 if raw.width == 4 else SEGMENT_OFFSETS64
     else:
         segment.index = column.own(numbers.rows * sizeof(int64_t))
-        numbers.copy_integers(<int64_t *> segment.index, INT64_MIN)
+        numbers.copy_integers(<int64_t *>segment.index, INT64_MIN)
     bad = _check_offsets(segment, buffer.view.len)
     if bad >= 0:
         raise ValueError(
@@ -470,9 +470,9 @@ cdef Py_ssize_t _check_offsets(const Segment *segment, Py_ssize_t size) noexcept
     cdef Py_ssize_t at
     for at in range(segment.rows + 1):
         if segment.kind == SEGMENT_OFFSETS32:
-            offset = (<const int32_t *> segment.index)[at]
+            offset = (<const int32_t *>segment.index)[at]
         else:
-            offset = (<const int64_t *> segment.index)[at]
+            offset = (<const int64_t *>segment.index)[at]
         if offset < before or offset > size:
             return at
         before = offset
@@ -494,8 +494,8 @@ cdef Column column_of_integers(object numbers, str name):
     numbers = tuple(numbers)
     column = Column(name, "int", False)
     column.number = c"i"
-    copy = <int64_t *> column.own(len(numbers) * sizeof(int64_t))
-    nulls = <uint8_t *> column.own(len(numbers))
+    copy = <int64_t *>column.own(len(numbers) * sizeof(int64_t))
+    nulls = <uint8_t *>column.own(len(numbers))
     for row, number in enumerate(numbers):
         if number is None:
             nulls[row] = 1
@@ -507,7 +507,7 @@ cdef Column column_of_integers(object numbers, str name):
             except OverflowError:
                 raise ValueError(f"{name}[{row}]: {number} does not fit a signed 64-bit integer") from None
     segment = column.add_segment(SEGMENT_FIXED, len(numbers))
-    segment.data = <const uint8_t *> copy
+    segment.data = <const uint8_t *>copy
     segment.stride = segment.width = sizeof(int64_t)
     segment.mask = nulls
     segment.nullable = True
