@@ -25,12 +25,13 @@ from cyproducer.errors import (
 )
 from cyproducer.host import control_messages
 from cyproducer.host.descriptors import Descriptors, WakePair
+from cyproducer.host.forked_child import file_of, in_child, is_still
+from cyproducer.host.interrupts import pass_on
 from cyproducer.host.orphans import reap_orphans
 from cyproducer.host.poll import wait_readable
 from cyproducer.host.process_identity import network_namespace, time_namespace
 from cyproducer.host.rendezvous import Rendezvous, RendezvousError
 from cyproducer.host.trust import why_untrusted
-from cyproducer.producer.attach.interrupts import pass_on
 from cyproducer.producer.attach.limited_sender import LimitedSenderError
 from cyproducer.producer.attach.sender_address import Address
 from cyproducer.producer.attach.spawn import Spawned, SpawnLock, interpreters, spawn_sender
@@ -171,21 +172,6 @@ def _close(attachment: Attachment) -> None:
         raise
 
 
-def file_of(fd: int) -> tuple[int, int]:
-    """Return (device, inode) of an open file. Descriptor numbers are reused; compare these before using one."""
-    status = os.fstat(fd)
-    return status.st_dev, status.st_ino
-
-
-def is_still(fd: int, file: tuple[int, int]) -> bool:
-    """Return whether `fd` still refers to `file`: a program that daemonises closes descriptors it does not own."""
-    try:
-        return fd >= 0 and file_of(fd) == file
-    except OSError as error:
-        pass_on(error)
-        return False
-
-
 _attachments: "weakref.WeakSet[Attachment]" = weakref.WeakSet()
 
 
@@ -197,8 +183,9 @@ def _close_in_child() -> None:
         attachment.close_descriptors()
 
 
-# after_in_parent: an application that is PID 1 and leaves sending to its workers never attaches, it only forks.
-os.register_at_fork(after_in_child=_close_in_child, after_in_parent=reap_orphans)
+in_child(_close_in_child)
+# An application that is PID 1 and leaves sending to its workers never attaches, it only forks.
+os.register_at_fork(after_in_parent=reap_orphans)
 
 
 def connect(settings: Settings, deadline: float, address: Address | None = None) -> Attachment:

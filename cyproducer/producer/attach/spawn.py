@@ -20,9 +20,10 @@ from typing import Any
 from cyproducer import errors
 from cyproducer.errors import SenderUnavailableError
 from cyproducer.host import lock_file
+from cyproducer.host.forked_child import in_child
+from cyproducer.host.interrupts import pass_on
 from cyproducer.host.poll import wait_readable
 from cyproducer.host.rendezvous import Rendezvous, open_private
-from cyproducer.producer.attach.interrupts import pass_on
 from cyproducer.shm.build import SANITIZED
 from cyproducer.shm.crash import DEBUG, crashpoint
 
@@ -168,7 +169,7 @@ class SpawnLock:
             os.close(fd)
 
 
-os.register_at_fork(after_in_child=SpawnLock._forget_in_child)
+in_child(SpawnLock._forget_in_child)
 
 
 def interpreters() -> list[str]:

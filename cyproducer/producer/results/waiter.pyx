@@ -7,13 +7,12 @@ its owner has just closed.
 import os
 
 cimport cython
+from cyproducer.host.forked_child cimport disown, own
 from cyproducer.host.same_file cimport same_file
 from cyproducer.shm.clock cimport eventfd_clear, eventfd_signal
 
 cdef extern from "unistd.h" nogil:
     int close(int fd)
-
-_opened = {}    # eventfd -> (device, inode): the same tuple as in its Waiter
 
 
 @cython.final
@@ -33,7 +32,7 @@ cdef class Waiter:
         self.device, self.inode = status.st_dev, status.st_ino
         self.file = self.device, self.inode
         self.fd = fd
-        _opened[fd] = self.file
+        own(fd, self.file)
 
     cdef bint is_open(self) noexcept:
         """Return whether there is an eventfd and its number still refers to the file that open() created."""
@@ -46,11 +45,8 @@ cdef class Waiter:
         """
         cdef int fd = self.fd
         self.fd = -1
-        # A different tuple: the program has closed the eventfd, and another waiter has got its number.
-        if fd >= 0 and _opened is not None and _opened.get(fd) is self.file:
-            del _opened[fd]
-            if same_file(fd, self.device, self.inode):
-                close(fd)
+        if fd >= 0 and disown(fd, self.file) and same_file(fd, self.device, self.inode):
+            close(fd)
 
     def forget(self):
         """Forget the eventfd without closing it.
@@ -58,8 +54,7 @@ cdef class Waiter:
         This is for a program that closes descriptors it does not own. All eventfds and epolls have the same inode, so
         an eventfd of that program cannot be distinguished from this one.
         """
-        if _opened is not None and _opened.get(self.fd) is self.file:
-            del _opened[self.fd]
+        disown(self.fd, self.file)
         self.fd = -1
 
     def notify(self):
@@ -77,13 +72,3 @@ cdef class Waiter:
         """Reset the eventfd after wake()."""
         if self.is_open():
             eventfd_clear(self.fd)
-
-
-def _close_in_child():
-    for fd, (device, inode) in _opened.items():
-        if same_file(fd, device, inode):
-            close(fd)
-    _opened.clear()
-
-
-os.register_at_fork(after_in_child=_close_in_child)

@@ -9,29 +9,24 @@ import weakref
 from typing import Any
 
 from cyproducer import errors
-from cyproducer.producer.attach.connect import file_of, is_still
+from cyproducer.host.forked_child import disown, file_of, in_child, is_still, own
 from cyproducer.producer.waiting import backpressure
 from cyproducer.producer.waiting.retry import Retry
 
 _SAME_DEADLINE_S = 0.1
 _NO_THREAD_S = 0.1
 
-_descriptors: dict[int, tuple[int, int]] = {}
 _connecting: "dict[int, _Connecting]" = {}
 _connecting_lock = threading.Lock()
 
 
-def _close_in_child() -> None:
+def _forget_in_child() -> None:
     global _connecting_lock
     _connecting_lock = threading.Lock()
     _connecting.clear()  # the threads exist only in the parent
-    for fd, file in _descriptors.items():
-        if is_still(fd, file):
-            os.close(fd)
-    _descriptors.clear()
 
 
-os.register_at_fork(after_in_child=_close_in_child)
+in_child(_forget_in_child)
 
 
 class LoopReader:
@@ -47,7 +42,8 @@ class LoopReader:
         try:
             for fd, method in zip(session.descriptors, ("on_wake", "on_control"), strict=True):
                 copied = os.dup(fd)
-                self.files[copied] = _descriptors[copied] = file_of(copied)
+                self.files[copied] = file_of(copied)
+                own(copied, self.files[copied])
                 loop.add_reader(copied, _serve, session_ref, method)
         except BaseException:  # for example at the limit of descriptors
             self._stop()
@@ -73,10 +69,8 @@ class LoopReader:
     def _close_descriptors(self) -> None:
         files, self.files = self.files, {}
         for fd, file in files.items():
-            if _descriptors.get(fd) is file:  # else the program has closed it and another reader has its number
-                del _descriptors[fd]
-                if is_still(fd, file):
-                    os.close(fd)
+            if disown(fd, file) and is_still(fd, file):
+                os.close(fd)
 
 
 def _serve(session_ref: "weakref.ref[Any]", method: str) -> None:

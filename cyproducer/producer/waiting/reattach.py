@@ -7,7 +7,6 @@ does it. That thread ends when all unsent batches are in the arena of the next s
 
 import functools
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from typing import Any
 
 from cyproducer import errors
 from cyproducer.config.settings import Settings
+from cyproducer.host.forked_child import in_child
 from cyproducer.host.poll import wait_readable
 from cyproducer.producer.attach import connect
 from cyproducer.producer.attach.sender_address import Address
@@ -69,7 +69,7 @@ def _forget_in_child() -> None:
     _connecting.clear()
 
 
-os.register_at_fork(after_in_child=_forget_in_child)
+in_child(_forget_in_child)
 
 
 def succeed(

@@ -12,7 +12,7 @@ import pytest
 from standin_sender import StandIn
 
 from cyproducer import KafkaProducer, errors
-from cyproducer.producer.attach.interrupts import pass_on
+from cyproducer.host.interrupts import pass_on
 
 KINDS = (TimeoutError, ConnectionResetError, FileNotFoundError, BlockingIOError, AttributeError, KeyboardInterrupt)
 

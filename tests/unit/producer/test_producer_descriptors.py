@@ -13,8 +13,8 @@ import pytest
 
 import cyproducer
 from cyproducer import errors
+from cyproducer.host import forked_child
 from cyproducer.producer.attach.connect import Attachment
-from cyproducer.producer.results import waiter as waiter_module
 from cyproducer.producer.waiting import wait_for_batch
 
 
@@ -205,7 +205,7 @@ def test_a_child_that_is_forked_by_a_signals_handler_in_the_middle_of_a_wait(sen
 
 def _spare_fd():
     """Return the eventfd that the session keeps for the next wait."""
-    (fd,) = [fd for fd in map(int, os.listdir("/proc/self/fd")) if fd in waiter_module._opened]
+    (fd,) = [fd for fd in forked_child.owned() if os.readlink(f"/proc/self/fd/{fd}") == "anon_inode:[eventfd]"]
     return fd
 
 
