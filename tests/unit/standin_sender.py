@@ -18,6 +18,7 @@ from cyproducer.shm.arena_region import LAYOUT_VERSION
 from cyproducer.shm.region import Region
 from cyproducer.shm.snapshot import SnapshotWriter, snapshot_bytes
 
+from cyproducer.errors import KafkaError
 from cyproducer.host import control_messages
 
 NONE = 0xFFFFFFFF
@@ -25,6 +26,18 @@ FREE, OPEN, READY, TAKEN, DONE, REVOKED = range(6)
 OUTCOMES_MAGIC = 0x656D6F6374757063
 RESULT, RELEASE = 1, 2
 SNAPSHOT_SLEEP = 128
+
+
+def attach(producer, topic="t"):
+    """Attach the producer, which a busy machine may not do within a short max_block_ms; `topic` must exist."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            producer.partitions_for(topic)
+            return
+        except KafkaError:
+            if time.monotonic() > deadline:
+                raise
 
 
 def page_align(size):

@@ -26,12 +26,15 @@ def drawn(sender):
     """Return ``drawn(shares, **settings)``: a Counter of the partitions to which full batches went."""
 
     def draw(shares, **settings):
+        sender.linger_s = 3600  # a batch that goes out before it is full would follow the published partition
         with KafkaProducer(sender=sender.path, batch_size=1000, **settings) as producer:
-            producer.send("t", b"first").result(10)
+            producer.send("t", b"first")
+            producer.flush(20)
             with sender.snapshot.region.memory() as memory:
                 (at,) = struct.unpack_from("=Q", memory, LEADERS_OFFSET)
                 memory[at : at + len(shares)] = bytes(shares)
             futures = [producer.send("t", bytes(600)) for _ in range(BATCHES)]
+            producer.flush(20)
             # The first two may go to the published partition or to an earlier draw.
             return Counter(future.result(20).partition for future in futures[2:])
 

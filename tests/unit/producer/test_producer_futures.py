@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from cyproducer.shm.build import SANITIZED
+from standin_sender import attach
 from support.process import run_script, wait_until
 
 import cyproducer
@@ -421,6 +422,7 @@ def test_asyncio_errors_and_cancellation(sender):
         return await held
 
     with KafkaProducer(sender=sender.path, buffer_memory=1 << 20, max_block_ms=100) as producer:
+        attach(producer)
         assert asyncio.run(main(producer)).offset == 0
 
 

@@ -5,6 +5,7 @@ import threading
 import time
 
 import pytest
+from standin_sender import attach
 
 from cyproducer import KafkaProducer, errors
 
@@ -17,6 +18,7 @@ def small(sender, **configs):
 
 def test_exhausted_memory_raises_and_the_producer_stays_good(sender):
     with small(sender, max_block_ms=50) as producer:
+        attach(producer)
         sender.hold = True
         futures = []
 

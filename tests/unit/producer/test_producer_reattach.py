@@ -8,7 +8,7 @@ import time
 from collections import defaultdict
 
 import pytest
-from standin_sender import StandIn
+from standin_sender import StandIn, attach
 from support.process import run_script, start_script, wait_until
 
 import cyproducer
@@ -154,6 +154,7 @@ def test_no_sender_comes_back(started, path):
     sender.hold = True
     heard = []
     with KafkaProducer(sender=str(path), max_block_ms=100, **FAST) as producer:
+        attach(producer)
         future = producer.send("t", b"x", on_delivery=lambda e, r: heard.append(type(e)))
         array = producer.send_array("t", [b"y"] * 10, partition=1)
         die(sender)

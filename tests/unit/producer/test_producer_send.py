@@ -9,7 +9,7 @@ import pytest
 from cyproducer.producer.arena.topic_table import partition_for_key
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from standin_sender import StandIn
+from standin_sender import StandIn, attach
 
 import cyproducer
 from cyproducer import KafkaProducer, errors
@@ -234,6 +234,7 @@ def test_unknown_topic_and_partition_have_javas_texts(sender):
     sender.topics["gone"] = 0
     sender.publish()
     with KafkaProducer(sender=sender.path, max_block_ms=50) as made:
+        attach(made)
         with pytest.raises(errors.KafkaTimeoutError, match=r"^Topic nope not present in metadata after 50 ms"):
             made.send("nope", b"")
         with pytest.raises(errors.KafkaTimeoutError, match="UNKNOWN_TOPIC_OR_PARTITION"):
