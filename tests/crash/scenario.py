@@ -54,7 +54,7 @@ BOTH_FALL = ("supervise.before-fork", "supervise.sender-gone", "supervise.reaped
 AFTER = {
     "commit.refused": ("append.encoded", signal.SIGCONT),
     "append.chunk-refused": ("append.chunk-opened", signal.SIGCONT),
-    "adopt.part-kept": ("split.committed", signal.SIGKILL),
+    "recover.part-kept": ("split.committed", signal.SIGKILL),
 }
 
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #define ME (L.sender)
-enum { ROOM = CELLS, ADOPTED = 3 + ENTRIES };
+enum { ROOM = CELLS, RECOVERED = 3 + ENTRIES };
 
 /* ------------------------------------------------------------------ batches and their queue */
 
@@ -65,7 +65,7 @@ bool sender_may(const struct state *s, int thread, int op) {
     uint64_t tail = model_latest(s, &W.arena.submit_tail);
     bool owner_lives = s->threads[OWNER].status == RUNNING;
     if (op < SENDER_START) return false;
-    if (me->started < ADOPTED) return op == SENDER_START;
+    if (me->started < RECOVERED) return op == SENDER_START;
     if (me->left) return false;
     if (op == SENDER_RELEASE) return H->releases && !me->released;
     if (op == SENDER_LEAVE) return (me->released || (H->releases && me->reaped)) && is_at_rest(me);
@@ -328,7 +328,7 @@ static bool is_published(uint32_t slot, uint32_t generation) {
 }
 
 /* Takes over the next entry in order of sequences; `number` counts the calls. */
-static void adopt_entry(int number) {
+static void recover_entry(int number) {
     uint64_t firsts[ENTRIES];
     int order[ENTRIES], count = 0;
     for (int i = 0; i < ENTRIES; i++) {
@@ -390,7 +390,7 @@ static bool is_open(uint32_t slot) {
     return false;
 }
 
-static void adopt_slots(void) {
+static void recover_slots(void) {
     uint8_t found[SLOTS] = {0}, order[SLOTS] = {0};
     uint64_t youngest = 0;
     for (uint32_t slot = 0; slot < SLOTS; slot++) {
@@ -408,13 +408,13 @@ static void adopt_slots(void) {
     }
 }
 
-static void adopt(void) {
+static void recover(void) {
     if (ME.started == 0) {
         read_rings();
         if (H->idles) cyp_front_end_acts(&W.outcomes.idle);
     }
-    else if (ME.started <= ENTRIES) adopt_entry(ME.started);
-    else if (ME.started == ENTRIES + 1) adopt_slots();
+    else if (ME.started <= ENTRIES) recover_entry(ME.started);
+    else if (ME.started == ENTRIES + 1) recover_slots();
     else {
         memset(ME.published, 0, sizeof ME.published);
         memset(ME.published_generation, 0, sizeof ME.published_generation);
@@ -450,7 +450,7 @@ static void sleep(void) {
 void sender_run(int thread, int op) {
     (void)thread;
     switch (op) {
-    case SENDER_START: adopt(); ME.phase = LOOKING; break;
+    case SENDER_START: recover(); ME.phase = LOOKING; break;
     case SENDER_ACCUMULATE: look(); break;
     case SENDER_SEAL: seal((uint32_t)lingering(&ME)); break;
     case SENDER_DRAIN: drain(); break;

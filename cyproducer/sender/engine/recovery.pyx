@@ -263,7 +263,7 @@ cdef void _settle_fragments(Core *core) noexcept nogil:
             continue
         if entry.parent < CYP_ENTRIES_MAX and core.entries[entry.parent].state == CYP_ENTRY_SPLIT:
             entry_enter(entry, CYP_ENTRY_ASSIGNED)
-            CRASHPOINT(b"adopt.part-kept")
+            CRASHPOINT(b"recover.part-kept")
         else:
             entry_enter(entry, CYP_ENTRY_FREE)
 
@@ -349,7 +349,7 @@ cdef void _restore_entries(Core *core, Owners *owners, Ranked *ranked, uint32_t 
                 publish_resolved(core, wire)
             elif not _can_go_on(core, wire):
                 give_up(core, wire, CODE_OUTCOME_UNKNOWN)
-        CRASHPOINT(b"adopt.entry-taken")
+        CRASHPOINT(b"recover.entry-taken")
 
 
 cdef bint _can_go_on(Core *core, WireBatch *wire) noexcept nogil:
@@ -514,7 +514,7 @@ cdef object _restore_slots(Core *core, FrontEnd *front_end):
         if front_end.violation:
             break
         _restore_slot(core, front_end, <uint32_t>found[at].index, &steps)
-        CRASHPOINT(b"adopt.batch-queued")
+        CRASHPOINT(b"recover.batch-queued")
     free(found)
     if front_end.detached and not front_end.violation:
         scan(core, front_end)

@@ -35,9 +35,9 @@ ELSEWHERE = (
 )
 #: Points of a takeover that are reached if the former engine died at another point.
 AFTER = {
-    "adopt.part-kept": "split.committed",
-    "adopt.entry-taken": "write.unsure",
-    "adopt.batch-queued": "accumulate.admitted",
+    "recover.part-kept": "split.committed",
+    "recover.entry-taken": "write.unsure",
+    "recover.batch-queued": "accumulate.admitted",
 }
 #: The hit that kills: the first, and later ones, where an operation of several steps is further on.
 HITS = (1, 2, 5)
@@ -130,8 +130,8 @@ def test_killed_at_every_point(trigger, crashing_nursery):
 def kill_at(traffic: Traffic, trigger: Trigger, name: str, hit: int) -> bool:
     """Let one engine die, at the point if it is reached; another one goes on. Return whether it died at the point."""
     rig = traffic.rig
-    adopting = name.startswith("adopt.")
-    trigger.arm(AFTER[name] if adopting else name, "sender", signal.SIGKILL, 1 if adopting else hit)
+    recovering = name.startswith("recover.")
+    trigger.arm(AFTER[name] if recovering else name, "sender", signal.SIGKILL, 1 if recovering else hit)
     for _ in range(TRIES if is_debug() else 1):
         until = time.monotonic() + (TRY_S if is_debug() else traffic.chance.random() / 20)
         while not trigger.fired and time.monotonic() < until:
@@ -143,7 +143,7 @@ def kill_at(traffic: Traffic, trigger: Trigger, name: str, hit: int) -> bool:
     if trigger.fired and name.startswith("seal."):
         attach_ids = [front_end.attach_id for front_end in rig.front_ends]
         assert read_liveness(rig.engine.state_fd).breadcrumb_attach in attach_ids
-    if not adopting:
+    if not recovering:
         fired = trigger.fired != 0
         replace(rig)
         fired = fired or trigger.fired != 0  # some points are reached in a takeover, too

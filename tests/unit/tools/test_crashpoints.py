@@ -25,7 +25,7 @@ STEPS = (
     "complete",
     "reclaim",
     "attach",
-    "adopt",
+    "recover",
     "split",
     "epoch",
     "expire",
