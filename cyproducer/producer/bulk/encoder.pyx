@@ -466,7 +466,7 @@ cdef class Bulk:
         """
         self.session = self.producer._session
         if not self.session.alive:
-            self._begin_wait().block(NEED_SESSION, self.session, None, 0)
+            self._begin_wait().block(NEED_SESSION, self.session, self.rows.topics[0], 0)
             self.session = self.producer._session
         self.port = &self.session.port
         if self.session.max_request < <Py_ssize_t>self.settings.max_request_size:

@@ -16,6 +16,7 @@ class Batch:
     error: int
     done: bool
     def add_waiter(self, waiter: Any) -> bool: ...
+    def remove_waiter(self, waiter: Any) -> None: ...
 
 @final
 class Future:

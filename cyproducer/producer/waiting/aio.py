@@ -10,8 +10,10 @@ from typing import Any
 
 from cyproducer import errors
 from cyproducer.host.forked_child import disown, file_of, in_child, is_still, own
+from cyproducer.producer.results.futures import Batch, Future
+from cyproducer.producer.session.session import Session
 from cyproducer.producer.waiting import backpressure
-from cyproducer.producer.waiting.retry import Retry
+from cyproducer.producer.waiting.retry import Producer, Retry
 
 _SAME_DEADLINE_S = 0.1
 _NO_THREAD_S = 0.1
@@ -35,7 +37,7 @@ class LoopReader:
     The loop must not keep the session alive, because the producer may be dropped without close().
     """
 
-    def __init__(self, session: Any, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, session: Session, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.files: dict[int, tuple[int, int]] = {}
         session_ref = weakref.ref(session)
@@ -73,13 +75,13 @@ class LoopReader:
                 os.close(fd)
 
 
-def _serve(session_ref: "weakref.ref[Any]", method: str) -> None:
+def _serve(session_ref: "weakref.ref[Session]", method: str) -> None:
     session = session_ref()
     if session is not None:
         getattr(session, method)()
 
 
-def _watch(session: Any, loop: asyncio.AbstractEventLoop) -> None:
+def _watch(session: Session, loop: asyncio.AbstractEventLoop) -> None:
     if loop in session.loops:
         return
     for closed in [known for known in session.loops if known.is_closed()]:
@@ -119,7 +121,7 @@ class LoopWaiter:
         if not self.future.done():
             self.future.set_result(None)
 
-    async def wait(self, session: Any, deadline: float | None = None) -> bool:
+    async def wait(self, session: Session, deadline: float | None = None) -> bool:
         """Wait for notify() or the end of the session. Return False if `deadline` (time.monotonic()) comes first."""
         session.verify()
         if not session.alive:
@@ -136,10 +138,10 @@ class LoopWaiter:
             session.leave_sleep(self)
 
 
-async def wait_batch(batch: Any) -> None:
+async def wait_batch(batch: Batch) -> None:
     """Wait until the batch has its outcome, also if a later session delivers the batch."""
     waiter = LoopWaiter(asyncio.get_running_loop())
-    session = batch.session
+    session: Session = batch.session
     if not batch.add_waiter(waiter):
         return
     try:
@@ -154,7 +156,7 @@ async def wait_batch(batch: Any) -> None:
         batch.remove_waiter(waiter)
 
 
-async def _wait_for_successor(waiter: LoopWaiter, session: Any) -> None:
+async def _wait_for_successor(waiter: LoopWaiter, session: Session) -> None:
     """Wait until the session has a successor or its unsent batches have failed."""
     session.enter_sleep(waiter)
     try:
@@ -171,7 +173,7 @@ class _Connecting:
 
     __slots__ = ("deadline", "producer", "waiting")
 
-    def __init__(self, producer: Any, deadline: float) -> None:
+    def __init__(self, producer: Producer, deadline: float) -> None:
         self.producer = producer
         self.deadline = deadline
         self.waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None], float]] = []
@@ -202,7 +204,7 @@ def _settle(attached: "asyncio.Future[None]", error: BaseException | None) -> No
         attached.set_exception(error)
 
 
-async def _attach(producer: Any, deadline: float) -> None:
+async def _attach(producer: Producer, deadline: float) -> None:
     """Attach the producer in a thread, because attaching may start a process and wait for it.
 
     The thread ends with the attempt. Raise its error.
@@ -229,7 +231,7 @@ class _SendQueue:
     overtake it.
     """
 
-    def __init__(self, producer: Any, topic: str, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, producer: Producer, topic: str, loop: asyncio.AbstractEventLoop) -> None:
         self.queues: dict[Any, list[LoopWaiter]] = producer._lines
         self.key = topic, loop
 
@@ -261,7 +263,7 @@ class _SendQueue:
 class _LoopRetry(Retry):
     """The waits of a coroutine."""
 
-    def __init__(self, producer: Any, waiter: LoopWaiter, max_block_s: float) -> None:
+    def __init__(self, producer: Producer, waiter: LoopWaiter, max_block_s: float) -> None:
         super().__init__(producer, waiter, max_block_s)
         self._loop = waiter.loop
 
@@ -274,7 +276,7 @@ class _LoopRetry(Retry):
         await _attach(self.producer, self.deadline)
 
 
-async def send(producer: Any, prepared: Any, max_block_s: float) -> Any:
+async def send(producer: Producer, prepared: Any, max_block_s: float) -> Future:
     """Send the record that KafkaProducer.send_async has prepared, and return its future.
 
     Wait in the event loop for a session, metadata or memory, up to `max_block_s` seconds; then raise the error of
@@ -302,7 +304,7 @@ async def send(producer: Any, prepared: Any, max_block_s: float) -> Any:
         queue.leave(waiter)
 
 
-def _queue_timeout(session: Any, prepared: Any, max_block_s: float) -> errors.KafkaError:
+def _queue_timeout(session: Session, prepared: Any, max_block_s: float) -> errors.KafkaError:
     """Return the error for a send whose time is over before it is the first in its queue."""
     if session.alive:
         if session.topic_state(prepared.topic_name)[0] > prepared.wanted_partition:

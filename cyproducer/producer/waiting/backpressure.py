@@ -3,19 +3,23 @@
 The waits themselves are in retry.py.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from cyproducer import errors
 from cyproducer.producer.arena.topic_table import PERMANENT_ERRORS
+from cyproducer.producer.session.session import Session
+
+if TYPE_CHECKING:
+    from cyproducer.producer.waiting.retry import RetryWaiter
 
 
-def ask_for(session: Any, topic: str, needed: int) -> None:
+def ask_for(session: Session, topic: str, needed: int) -> None:
     """Read the published metadata and request metadata of `topic`, including partition `needed`, from the sender."""
     session.refresh_topics(topic)
     session.want_topic(topic, needed)
 
 
-def metadata_over(session: Any, topic: str, needed: int) -> bool:
+def metadata_over(session: Session, topic: str, needed: int) -> bool:
     """Return whether the topic has more than `needed` partitions, or the session has ended.
 
     If it returns False, new metadata wakes the waiter. Raise the topic's error if it is permanent: an invalid name
@@ -32,7 +36,7 @@ def metadata_over(session: Any, topic: str, needed: int) -> bool:
     return not session.alive or count > needed
 
 
-def no_metadata(session: Any, topic: str, needed: int) -> errors.KafkaError:
+def no_metadata(session: Session, topic: str, needed: int) -> errors.KafkaError:
     """Return the error for a topic or partition that is missing from the metadata after max_block_ms.
 
     The message is that of Kafka's Java producer, followed by the last error of the broker or the sender.
@@ -53,14 +57,14 @@ def no_metadata(session: Any, topic: str, needed: int) -> errors.KafkaError:
     return errors.KafkaTimeoutError(text)
 
 
-def enter_queue(session: Any, waiter: Any) -> None:
+def enter_queue(session: Session, waiter: "RetryWaiter") -> None:
     """Add `waiter` at the end of the queue for memory, unless it is in it. Open batches are closed to be sent."""
     session.seal_all()
     if waiter not in session.memory_queue:
         session.memory_queue.append(waiter)
 
 
-def leave_queue(session: Any, waiter: Any) -> None:
+def leave_queue(session: Session | None, waiter: "RetryWaiter") -> None:
     """Remove `waiter` from the queue for memory. The first waiter in the queue then looks for memory."""
     if session is None or waiter not in session.memory_queue:
         return
@@ -69,7 +73,7 @@ def leave_queue(session: Any, waiter: Any) -> None:
         session.memory_queue[0].notify()
 
 
-def no_memory(session: Any, max_block_s: float) -> errors.KafkaError:
+def no_memory(session: Session, max_block_s: float) -> errors.KafkaError:
     """Return the error for memory that did not become free within max_block_ms: a BufferExhaustedError.
 
     It is a SenderUnavailableError if the sender is ending and therefore accepts no new batches.

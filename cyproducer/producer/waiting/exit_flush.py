@@ -9,6 +9,7 @@ import weakref
 from typing import Any
 
 from cyproducer.producer.waiting import reattach
+from cyproducer.producer.waiting.retry import Producer
 
 __all__ = ["register"]
 
@@ -16,14 +17,14 @@ _REATTACH_S = 5.0  # the time to find another sender for unsent batches
 _LAST = -100  # priority among multiprocessing's finalizers: others that run before may still send
 
 _log = logging.getLogger("cyproducer")
-_producers: "weakref.WeakSet[Any]" = weakref.WeakSet()
+_producers: "weakref.WeakSet[Producer]" = weakref.WeakSet()
 _flushed_process: int | None = None  # PID that was flushed at exit
 _finalized_process: int | None = None  # PID that has registered with multiprocessing's finalizers
 _flushed_s = 0.0  # seconds that the flush at exit has waited so far
 _reported: set[tuple[int, int, int]] = set()  # (producer, batches, records) that were logged as left at exit
 
 
-def register(producer: Any) -> None:
+def register(producer: Producer) -> None:
     """Flush this producer at exit, if it is still used then. Called when it has attached to a sender."""
     _producers.add(producer)
     _flush_in_children()

@@ -8,11 +8,13 @@ matter which thread the kernel wakes.
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from cyproducer import errors
 from cyproducer.host.poll import wait_readable
+from cyproducer.producer.results.futures import Batch
 from cyproducer.producer.results.waiter import Waiter
+from cyproducer.producer.session.session import Session
 from cyproducer.producer.waiting.wait_for_batch import await_batch
 
 
@@ -21,7 +23,7 @@ class _AnyFuture(Protocol):
 
     def done(self) -> bool: ...
     def failed(self) -> bool: ...
-    def _pending_batches(self, first_only: bool = False) -> list[Any]: ...
+    def _pending_batches(self, first_only: bool = False) -> list[Batch]: ...
 
 
 AnyFuture = TypeVar("AnyFuture", bound=_AnyFuture)
@@ -52,14 +54,14 @@ def deadline_after(timeout: float | None) -> float | None:
     return time.monotonic() + float(timeout)
 
 
-def wait_until(sessions: Iterable[Any], waiter: Waiter, over: Callable[[], bool], deadline: float | None) -> bool:
+def wait_until(sessions: Iterable[Session], waiter: Waiter, over: Callable[[], bool], deadline: float | None) -> bool:
     """Wait until `over()` is true. Return False if `deadline` (time.monotonic()) comes first.
 
     The caller has registered `waiter` with everything that can make `over()` true. Signals are handled; exceptions
     of their handlers are raised here.
     """
     waiter.open()
-    entered: list[Any] = []
+    entered: list[Session] = []
     try:
         for session in sessions:
             session.verify()
@@ -77,13 +79,13 @@ def wait_until(sessions: Iterable[Any], waiter: Waiter, over: Callable[[], bool]
         waiter.close()
 
 
-def _enter(entered: list[Any], session: Any, waiter: Waiter) -> None:
+def _enter(entered: list[Session], session: Session, waiter: Waiter) -> None:
     if session not in entered:
         session.enter_sleep(waiter)
         entered.append(session)
 
 
-def _follow(entered: list[Any], waiter: Waiter, remaining: float | None) -> bool:
+def _follow(entered: list[Session], waiter: Waiter, remaining: float | None) -> bool:
     """Replace sessions that have ended by their successors. Return whether the caller has to check again.
 
     A background thread creates the successor and wakes `waiter`. If no thread can be started, this one does its work.
@@ -102,7 +104,7 @@ def _follow(entered: list[Any], waiter: Waiter, remaining: float | None) -> bool
     return changed
 
 
-def _poll(sessions: list[Any], waiter: Waiter, timeout: float | None) -> None:
+def _poll(sessions: list[Session], waiter: Waiter, timeout: float | None) -> None:
     polled = [waiter.fd]
     for session in sessions:
         if session.alive:
@@ -119,7 +121,7 @@ def _poll(sessions: list[Any], waiter: Waiter, timeout: float | None) -> None:
                 session.on_wake()
 
 
-def wait_batch(batch: Any, timeout: float | None) -> bool:
+def wait_batch(batch: Batch, timeout: float | None) -> bool:
     """Wait until the batch has its outcome. Return False if it has none after `timeout` seconds."""
     deadline = deadline_after(timeout)
     if await_batch(batch, timeout):
@@ -127,18 +129,18 @@ def wait_batch(batch: Any, timeout: float | None) -> bool:
     return wait_batches([batch], None if deadline is None else deadline - time.monotonic())
 
 
-def wait_batches(batches: Iterable[Any], timeout: float | None, any_of: bool = False) -> bool:
+def wait_batches(batches: Iterable[Batch], timeout: float | None, any_of: bool = False) -> bool:
     """Wait until all batches have their outcome; with `any_of`, until one has.
 
     Return False if they have not after `timeout` seconds (None: wait without limit).
     """
     deadline = deadline_after(timeout)
     waiter = Waiter()
-    sessions = []
-    pending = []
+    sessions: list[Session] = []
+    pending: list[Batch] = []
     try:
         for batch in batches:
-            session = batch.session  # before add_waiter: a batch that another thread finishes has no session
+            session: Session = batch.session  # before add_waiter: a batch that another thread finishes has no session
             if batch.add_waiter(waiter):
                 pending.append(batch)
                 if session not in sessions:

@@ -10,7 +10,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 from cyproducer import errors
 from cyproducer.config.settings import Settings
@@ -18,6 +17,7 @@ from cyproducer.host.forked_child import in_child
 from cyproducer.host.poll import wait_readable
 from cyproducer.producer.attach import connect
 from cyproducer.producer.attach.sender_address import Address
+from cyproducer.producer.results.futures import Batch
 from cyproducer.producer.results.waiter import Waiter
 from cyproducer.producer.session.session import Session
 from cyproducer.producer.waiting.poll import wait_batch, wait_until
@@ -41,12 +41,12 @@ class SessionHooks:
     """The functions of this package that a session and its futures call, which it must not import."""
 
     @staticmethod
-    def wait_batch(batch: Any, timeout: float | None) -> bool:
+    def wait_batch(batch: Batch, timeout: float | None) -> bool:
         """Wait until the batch has its outcome. Return False if that takes longer than `timeout` seconds."""
         return wait_batch(batch, timeout)
 
     @staticmethod
-    async def wait_batch_async(batch: Any) -> None:
+    async def wait_batch_async(batch: Batch) -> None:
         """Wait in the running event loop until the batch has its outcome."""
         from cyproducer.producer.waiting import aio  # asyncio costs 50 ms, which other programs do not pay
 

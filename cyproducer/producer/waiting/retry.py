@@ -7,10 +7,13 @@ waiter blocks in await, so that the coroutines never suspend.
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from cyproducer.config.settings import Settings
 from cyproducer.producer.arena.arena import Room
+from cyproducer.producer.results.futures import Future
 from cyproducer.producer.results.waiter import Waiter
+from cyproducer.producer.session.session import Session
 from cyproducer.producer.waiting import backpressure
 from cyproducer.producer.waiting.poll import wait_until
 
@@ -19,6 +22,31 @@ __all__ = ["BlockingRetry", "BlockingWaiter", "Retry", "run_blocking", "wait_met
 _ASK_AGAIN_S = 1.0
 
 T = TypeVar("T")
+
+
+class RetryWaiter(Protocol):
+    """What BlockingWaiter and aio.LoopWaiter have in common."""
+
+    def reset(self) -> None: ...
+    def wake(self) -> None: ...
+    def notify(self) -> None: ...
+    async def wait(self, session: Session, deadline: float) -> bool: ...
+
+
+class Producer(Protocol):
+    """What this package uses of KafkaProducer, which it may not import."""
+
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def _session(self) -> Session: ...
+    @property
+    def _is_closed(self) -> bool: ...
+    @property
+    def _lines(self) -> dict[Any, list[Any]]: ...
+    def _attach(self, deadline: float) -> None: ...
+    def _attempt_prepared(self, record: Any, waiter: RetryWaiter | None) -> tuple[Future | None, Room]: ...
+    def _finish(self, deadline: float | None) -> bool: ...
 
 
 def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -52,13 +80,13 @@ class BlockingWaiter:
         """Report that the awaited event has happened."""
         self._native.notify()
 
-    async def wait(self, session: Any, deadline: float) -> bool:
+    async def wait(self, session: Session, deadline: float) -> bool:
         """Wait until notified or the session ends. Return False if `deadline` (time.monotonic()) comes first."""
         native = self._native
         return wait_until([session], native, lambda: native.wanted <= 0 or not session.alive, deadline)
 
 
-async def wait_metadata(session: Any, waiter: Any, topic: str, needed: int, deadline: float) -> None:
+async def wait_metadata(session: Session, waiter: RetryWaiter, topic: str, needed: int, deadline: float) -> None:
     """Wait until the topic has more than `needed` partitions or the session ends.
 
     waiter   a BlockingWaiter or LoopWaiter that is used for nothing else meanwhile
@@ -89,14 +117,14 @@ class Retry(ABC):
     max_block_s   seconds from now to the deadline, at which a wait raises an error
     """
 
-    def __init__(self, producer: Any, waiter: Any, max_block_s: float) -> None:
+    def __init__(self, producer: Producer, waiter: RetryWaiter, max_block_s: float) -> None:
         self.producer = producer
         self.waiter = waiter
         self.deadline = time.monotonic() + max_block_s
         self._max_block_s = max_block_s
-        self._queued_in: Any = None
+        self._queued_in: Session | None = None
 
-    async def wait(self, missing: Room, session: Any, topic: str, needed: int) -> None:
+    async def wait(self, missing: Room, session: Session, topic: str, needed: int) -> None:
         """Wait for what is missing; the caller then tries again.
 
         missing   NEED_SESSION, NEED_METADATA or NEED_MEMORY
@@ -114,7 +142,7 @@ class Retry(ABC):
         else:
             await self._wait_memory(session)
 
-    async def _wait_memory(self, session: Any) -> None:
+    async def _wait_memory(self, session: Session) -> None:
         """Wait until memory is free and this call is the first in the queue for it, or the session ends."""
         if self._queued_in is not session:
             self.leave()
@@ -134,7 +162,7 @@ class Retry(ABC):
         self._queued_in = None
 
     @abstractmethod
-    def new_waiter(self) -> Any:
+    def new_waiter(self) -> RetryWaiter:
         """Return another waiter of the same kind."""
 
     @abstractmethod
@@ -145,7 +173,7 @@ class Retry(ABC):
 class BlockingRetry(Retry):
     """The waits of a thread."""
 
-    def __init__(self, producer: Any, max_block_s: float) -> None:
+    def __init__(self, producer: Producer, max_block_s: float) -> None:
         super().__init__(producer, BlockingWaiter(), max_block_s)
 
     def new_waiter(self) -> BlockingWaiter:
@@ -156,6 +184,6 @@ class BlockingRetry(Retry):
         """Attach the producer to a sender by the deadline. Raise SenderUnavailableError."""
         self.producer._attach(self.deadline)
 
-    def block(self, missing: Room, session: Any, topic: str, needed: int) -> None:
+    def block(self, missing: Room, session: Session, topic: str, needed: int) -> None:
         """Do what wait() does, and block."""
         run_blocking(self.wait(missing, session, topic, needed))
