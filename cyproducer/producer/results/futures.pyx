@@ -257,10 +257,19 @@ cdef object watch(Future future, int kind, object function):
     if not future.batch.done:
         future.batch.refuse_child()
         future.batch.session.ensure_delivery()  # lets other threads run: the batch may be done afterwards
-    if future.batch.done and future.batch.callbacks is None:
+    if not _is_past(future.batch) and _joins_last_run(future, kind, function):
+        return
+    # A new object can start the garbage collector, whose finalizers can complete the batch: none is made after this.
+    fresh = [_make_run(kind, function, [future])]
+    if _is_past(future.batch):
         _call(kind, function, future)
-    else:
-        _add_callback(future, kind, function)
+    elif not _joins_last_run(future, kind, function):
+        _add_run(future.batch, fresh)
+
+
+cdef inline bint _is_past(Batch batch) noexcept:
+    """Return whether the batch is done and has no callbacks that are still to be called."""
+    return batch.done and batch.callbacks is None
 
 
 cdef Py_ssize_t unwatch(Future future, object function) except -1:
@@ -354,7 +363,7 @@ cdef int set_future(
 
 cdef list fresh_delivery(object function):
     """Return the list that watch_delivery adds to a batch whose last callback is a different one."""
-    cdef Run run = _make_run(ON_DELIVERY, function)
+    cdef Run run = _make_run(ON_DELIVERY, function, None)
     run.reserve()
     return [run]
 
@@ -388,20 +397,20 @@ cdef object watch_delivery(Future future, object function, list fresh):
         _add_run(future.batch, fresh)
 
 
-cdef object _add_callback(Future future, int kind, object function):
+cdef bint _joins_last_run(Future future, int kind, object function) except -1:
+    """Add the future to the batch's last run if that has the same callback. Return whether it has."""
     cdef Run run = _last_run(future.batch, kind, function)
-    if run is not None:
-        run.futures.append(future)
-        return
-    run = _make_run(kind, function)
-    run.futures = [future]
-    _add_run(future.batch, [run])
+    if run is None:
+        return False
+    run.futures.append(future)
+    return True
 
 
-cdef Run _make_run(int kind, object function):
+cdef Run _make_run(int kind, object function, list futures):
     cdef Run run = Run.__new__(Run)
     run.kind = kind
     run.function = function
+    run.futures = futures
     return run
 
 
@@ -459,7 +468,7 @@ cdef int64_t _index(Run run, Py_ssize_t at) except -1:
 
 cdef Run _single(Run run, Py_ssize_t at):
     """Return a run with only the record at `at`."""
-    cdef Run single = _make_run(run.kind, run.function)
+    cdef Run single = _make_run(run.kind, run.function, None)
     if run.kind == ON_DELIVERY:
         single.reserve()
         single.noted[0] = run.noted[at]
