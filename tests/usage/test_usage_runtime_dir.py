@@ -4,7 +4,7 @@ from support.confined import namespaces, run_confined
 
 # /tmp/cyproducer-UID, /dev/shm and /run of its own; the rest of /tmp stays, because the package may be there.
 SCRIPT = """
-    import contextlib, json, os, shutil, subprocess, sys
+    import contextlib, json, os, shutil, subprocess, sys, time
 
     uid = os.geteuid()
     first, second, login = f"/tmp/cyproducer-{uid}", f"/dev/shm/cyproducer-{uid}", f"/run/user/{uid}"
@@ -51,7 +51,11 @@ SCRIPT = """
     assert os.listdir(login) == os.listdir("/run/mine") == os.listdir("/dev/shm") == []
 
     # A sender that was started while the first directory could not be used is found when it can be used again.
-    subprocess.run(["mount", "-o", "remount,ro", first], check=True)
+    # The processes of the stopped sender may still be writing to its log.
+    ending = time.monotonic() + 60
+    while subprocess.run(["mount", "-o", "remount,ro", first], stderr=subprocess.DEVNULL).returncode:
+        assert time.monotonic() < ending, "the directory is still in use"
+        time.sleep(0.1)
     pid = python("-c", ATTACH)
     assert suffixes(second) == ["json", "lock", "log", "sock"]
     subprocess.run(["mount", "-o", "remount,rw", first], check=True)

@@ -54,8 +54,13 @@ def test_outstanding_records_arrive_and_the_next_send_works(
     for number in range(20_000):
         sent.append((b"%d" % number, producer.send(topic, b"%d" % number, partition=number % 3)))
     kill_senders(runtime_dir)
-    sent.append((b"last", producer.send(topic, b"last", partition=0)))
-    kafka.resume()
+    # If the producer notices the loss before this send, the send waits for metadata from the brokers.
+    resuming = threading.Timer(1, kafka.resume)
+    resuming.start()
+    try:
+        sent.append((b"last", producer.send(topic, b"last", partition=0)))
+    finally:
+        resuming.join()
     producer.flush(60)
     known = sum(future.exception(0) is None for _, future in sent)
     acknowledged, unknown = check(sent, read_topic(kafka.bootstrap_servers, topic, known))

@@ -95,3 +95,4 @@ def test_without_adaptive_partitioning_a_broker_that_hangs_gets_its_part(make_pr
     wait_until(waits, 30, "records for the second node")
     brokers.drop_connections()
     assert {future.result(60).partition for future in waiting} & {1, 3}
+    adaptive.flush(60)
