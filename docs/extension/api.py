@@ -65,10 +65,26 @@ def _definition(entry: Entry) -> ast.ClassDef | ast.FunctionDef:
     path = Path(importlib.import_module("cyproducer").__path__[0], *entry.module.split(".")[1:])
     stub = path.with_suffix(".pyi")
     tree = ast.parse((stub if stub.exists() else path.with_suffix(".py")).read_text())
+    aliases = {
+        node.target.id: node.value
+        for node in tree.body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None
+    }
     for node in tree.body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == entry.name:
-            return node
+            written: ast.ClassDef | ast.FunctionDef = _Expand(aliases).visit(node)
+            return written
     raise LookupError(f"{entry.module} has no {entry.name}")
+
+
+class _Expand(ast.NodeTransformer):
+    """Replaces the names of a stub's private type aliases by the types."""
+
+    def __init__(self, aliases: Mapping[str, ast.expr]) -> None:
+        self._aliases = aliases
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:  # the name that NodeTransformer looks for
+        return self._aliases[node.id] if node.id.startswith("_") and node.id in self._aliases else node
 
 
 def _is_public(node: ast.stmt) -> bool:
