@@ -56,7 +56,7 @@ def test_which_limit_is_short() -> None:
     from cyproducer.host import control_messages, limits
     for names in ((), ("AS", "NOFILE")):
         for name in names:
-            resource.setrlimit(getattr(resource, "RLIMIT_" + name), (4 << 30 if name == "AS" else 500, ) * 2)
+            resource.setrlimit(getattr(resource, "RLIMIT_" + name), (1 << 46 if name == "AS" else 500,) * 2)
         errors = [OSError(number, "") for number in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EPERM)]
         errors += [MemoryError(), control_messages.TruncatedError(), KeyError()]
         print([limits.shortage_of(error) for error in errors])
@@ -66,7 +66,7 @@ def test_which_limit_is_short() -> None:
     if resource.getrlimit(resource.RLIMIT_AS)[1] == resource.getrlimit(resource.RLIMIT_DATA)[1] == -1:
         assert without == str(["descriptors", "", "", "", "", "descriptors", ""])
     assert under == str(["descriptors", "", "memory", "", "memory", "descriptors", ""])
-    assert "RLIMIT_AS=4294967296" in text
+    assert "RLIMIT_AS=70368744177664" in text
 
 
 def replace_message(**more: Any) -> dict[str, Any]:

@@ -6,13 +6,13 @@ import threading
 import time
 
 import pytest
-from cyproducer.producer.arena.topic_table import partition_for_key
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from standin_sender import StandIn, attach
 
 import cyproducer
 from cyproducer import KafkaProducer, errors
+from cyproducer.producer.arena.topic_table import partition_for_key
 
 
 @pytest.fixture
