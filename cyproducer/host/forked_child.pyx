@@ -60,7 +60,12 @@ def _after_fork():
             close(fd)
     _owned.clear()
     for function in _functions:
-        function()
+        _call(function)
+
+
+cdef void _call(object function) noexcept:
+    """Call a function. Its exception is printed and ignored, so that the other functions are called."""
+    function()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -6,6 +6,7 @@ it, and a signal to the application's process group does not end it. A handler t
 gunicorn's) only sees exit status 0.
 """
 
+import contextlib
 import errno
 import fcntl
 import importlib.util
@@ -166,7 +167,8 @@ class SpawnLock:
         held, cls._held = cls._held, set()
         for lock in held:
             fd, lock.fd = lock.fd, -1
-            os.close(fd)
+            with contextlib.suppress(OSError):  # the program has closed it
+                os.close(fd)
 
 
 in_child(SpawnLock._forget_in_child)

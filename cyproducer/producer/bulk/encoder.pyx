@@ -460,15 +460,16 @@ cdef class Bulk:
         return 0
 
     cdef int _find_session(self) except -1:
-        """Go on with the producer's session, and wait for it if it has none.
+        """Go on with the producer's session, and wait for it if it has none. Raise ProducerClosedError.
 
         Check the rows against the session's max_request_size if that is smaller.
         """
-        self.session = self.producer._session
-        if not self.session.alive:
-            self._begin_wait().block(NEED_SESSION, self.session, self.rows.topics[0], 0)
-            self.session = self.producer._session
-        self.port = &self.session.port
+        cdef Session session = self.producer._session
+        if self.producer._is_closed or not session.alive:  # closed: its session lives until the flush is over
+            self._begin_wait().block(NEED_SESSION, session, self.rows.topics[0], 0)
+            session = self.producer._session
+        self.session = session
+        self.port = &session.port
         if self.session.max_request < <Py_ssize_t>self.settings.max_request_size:
             self._check_sizes(self.session.max_request, f"the max_request_size of the sender at {self.settings.sender}")
         return 0

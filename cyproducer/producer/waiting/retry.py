@@ -93,17 +93,19 @@ async def wait_metadata(session: Session, waiter: RetryWaiter, topic: str, neede
 
     Raise KafkaTimeoutError at `deadline` (time.monotonic()), or the topic's error if it is permanent.
     """
+    ask_at = 0.0
     session.metadata_waiters.add(waiter)
     try:
-        backpressure.ask_for(session, topic, needed)
         while True:
             waiter.reset()
+            if time.monotonic() >= ask_at:
+                # Repeated, because a request is lost when the sender is replaced. Changes of other topics wake, too.
+                backpressure.ask_for(session, topic, needed)
+                ask_at = time.monotonic() + _ASK_AGAIN_S
             if backpressure.metadata_over(session, topic, needed):
                 return
-            if not await waiter.wait(session, min(deadline, time.monotonic() + _ASK_AGAIN_S)):
-                if time.monotonic() >= deadline:
-                    raise backpressure.no_metadata(session, topic, needed)
-                backpressure.ask_for(session, topic, needed)  # a request is lost when the sender is replaced
+            if not await waiter.wait(session, min(deadline, ask_at)) and time.monotonic() >= deadline:
+                raise backpressure.no_metadata(session, topic, needed)
     finally:
         session.metadata_waiters.discard(waiter)
         session.end_metadata_wait()

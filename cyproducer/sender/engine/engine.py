@@ -97,21 +97,21 @@ class Engine:
         return descriptor
 
     def attach(self, arena_fd: int, slot_count: int, settings: dict[str, Any], wake_fd: int) -> tuple[int, int, int]:
-        """Attach a front-end. Return (attach id, outcomes, eventfd): see Loop.attach."""
+        """Attach a front-end. Return (attach id, outcomes, eventfd): see FrontEnds.attach."""
         attached: tuple[int, int, int] = self._front_ends.attach(arena_fd, slot_count, settings, wake_fd)
         return attached
 
     def detach(self, attach_id: int, opens_nothing: bool = False) -> None:
-        """End a front-end; its committed batches are delivered: see Loop.detach."""
+        """End a front-end; its committed batches are delivered: see FrontEnds.detach."""
         self._topic_requests.drop(attach_id)
         self._front_ends.detach(attach_id, opens_nothing)
 
     def release(self, attach_id: int) -> None:
-        """Release a front-end whose process lives, because this sender is ending: see Loop.release."""
+        """Release a front-end whose process lives, because this sender is ending: see FrontEnds.release."""
         self._front_ends.release(attach_id)
 
     def is_closing(self) -> bool:
-        """Return whether slots of released or ended front-ends must still be scanned: see Loop.is_closing."""
+        """Return whether slots of released or ended front-ends must still be scanned: see FrontEnds.is_closing."""
         closing: bool = self._front_ends.is_closing()
         return closing
 
@@ -230,7 +230,7 @@ class Engine:
         return records
 
     def tables_in_use(self) -> dict[str, int]:
-        """Return the number of used rows of each table: see Loop.tables_in_use."""
+        """Return the number of used rows of each table: see FrontEnds.tables_in_use."""
         rows: dict[str, int] = self._front_ends.tables_in_use()
         return rows
 

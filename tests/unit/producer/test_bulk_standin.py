@@ -194,6 +194,25 @@ def test_new_topics_are_asked_for_at_once(sender, make):
     assert list(done[0].result(20).partition) == [0, 0, 0]
 
 
+@pytest.mark.parametrize("way", ["send", "send_array"])
+def test_nothing_is_queued_while_close_waits(sender, make, way):
+    producer = make()
+    sender.hold = True
+    pending = producer.send("one", b"pending")
+    closing = threading.Thread(target=producer.close, args=(20,))
+    closing.start()
+    wait_until(lambda: producer._is_closed, 10, "close()")
+    with pytest.raises(errors.ProducerClosedError):
+        if way == "send":
+            producer.send("one", b"late")
+        else:
+            producer.send_array("one", [b"late"])
+    sender.release()
+    closing.join(20)
+    assert pending.result(10).offset == 0
+    assert [record.value for record in sender.log] == [b"pending"]
+
+
 def test_other_threads_send_meanwhile(sender, make):
     producer = make()
     rows = [b"%d" % number for number in range(50_000)]

@@ -1,5 +1,6 @@
 """Tests send() against a stand-in sender: what arrives, byte for byte, and what is refused."""
 
+import asyncio
 import pickle
 import re
 import threading
@@ -245,6 +246,31 @@ def test_unknown_topic_and_partition_have_javas_texts(sender):
         ):
             made.send("t", b"", partition=4)
     assert sender.wants == ["nope", "gone", "t"]
+
+
+@pytest.mark.parametrize("way", ["send", "send_async", "partitions_for"])
+def test_metadata_is_requested_again_although_other_topics_change(sender, way):
+    """A request may be lost. Each change of any topic wakes the thread that waits."""
+    stop = threading.Event()
+
+    def change():
+        while not stop.wait(0.3):
+            sender.topics["one"] += 1
+            sender.publish()
+
+    changing = threading.Thread(target=change)
+    changing.start()
+    with KafkaProducer(sender=sender.path, max_block_ms=3_500) as made:
+        with pytest.raises(errors.KafkaTimeoutError):
+            if way == "send":
+                made.send("missing", b"")
+            elif way == "partitions_for":
+                made.partitions_for("missing")
+            else:
+                asyncio.run(made.send_async("missing", b""))
+    stop.set()
+    changing.join()
+    assert sender.wants.count("missing") >= 3
 
 
 def test_topic_that_shows_up_while_send_waits(sender, producer):
