@@ -109,6 +109,9 @@ class SpawnLock:
         try:
             same = self._lock(fd)
         except BaseException:
+            with contextlib.suppress(OSError):  # this process may have made the file; no other has its lock
+                if lock_file.try_lock(fd, self.path):
+                    os.unlink(self.path)
             os.close(fd)
             raise
         if not same:

@@ -490,7 +490,7 @@ def test_interrupt_while_waiting_leaves_nothing(runtime_dir: Path, tmp_path: Pat
     )
     with start_script(script, env={"CYPRODUCER_PYTHON": str(hanging)}) as process:
         process.stdout.readline()
-        wait_until(lambda: list(runtime_dir.glob("*.spawn")), what="the start of a sender")
+        wait_until(lambda: psutil.Process(process.pid).children(), 30, "the start of a sender")
         process.send_signal(signal.SIGINT)
         assert ".spawn" not in process.stdout.readline()
 

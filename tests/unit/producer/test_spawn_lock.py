@@ -53,3 +53,19 @@ def test_a_file_of_another_holder_is_left(path: str) -> None:
     first.release()
     assert second.beat()
     second.release()
+
+
+def test_an_interrupted_start_leaves_no_file(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal handler may raise between any two steps, here before the file is locked."""
+
+    def interrupted(fd: int) -> bool:
+        raise KeyboardInterrupt
+
+    lock = SpawnLock(path)
+    with monkeypatch.context() as patched:
+        patched.setattr(lock, "_lock", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            lock.try_acquire()
+    assert not os.path.exists(path)
+    assert lock.try_acquire()
+    lock.release()
