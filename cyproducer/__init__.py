@@ -5,7 +5,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from cyproducer import errors
-from cyproducer.types import ArrayMetadata, TopicPartition
+from cyproducer.types import ArrayMetadata, ProducerRecord, TopicPartition
 from cyproducer.version import VERSION
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ArrayMetadata",
     "KafkaProducer",
+    "ProducerRecord",
     "RecordMetadata",
     "TopicPartition",
     "as_completed",

@@ -1,10 +1,10 @@
 """Lists Kafka's error codes: name, whether a retry can help, whether metadata must be refreshed, and what happened.
 
-This is the only table of them in Python. `cyproducer.errors` makes its public classes from it; the protocol, the
-cluster metadata and the sender read it directly. Source of the facts: Kafka's `Errors.java` and the classes of its
-exceptions. `retriable` is a subclass of RetriableException, `refresh_metadata` one of InvalidMetadataException.
-Exceptions to these rules (MESSAGE_TOO_LARGE takes a merged batch apart, DUPLICATE_SEQUENCE_NUMBER is a success) belong
-to the code that handles batches.
+This is the only table of them. `cyproducer.errors` makes its public classes from it; the protocol, the cluster metadata
+and the sender read it directly, and so does the native code that handles batches (sender/engine/delivery/error_flags).
+Source of the facts: Kafka's `Errors.java` and the classes of its exceptions. `retriable` is a subclass of
+RetriableException, `refresh_metadata` one of InvalidMetadataException. Exceptions to these rules (MESSAGE_TOO_LARGE
+takes a merged batch apart, DUPLICATE_SEQUENCE_NUMBER is a success) belong to the code that handles batches.
 """
 
 from collections.abc import Mapping
@@ -16,39 +16,43 @@ class ErrorCode(NamedTuple):
     """One of Kafka's error codes.
 
     `message` says what happened, and what to do where that is known. It starts in lower case and has no full stop.
+    `may_be_appended`: with acks=all, the leader may have appended the batch before it answered with this error.
+    `blames_records`: the content of the batch is the reason.
     """
 
     name: str
     retriable: bool
     refresh_metadata: bool
     message: str
+    may_be_appended: bool = False
+    blames_records: bool = False
 
 
-# One line per code: number; "-" (final), "R" (retriable) or "M" (retriable, and the metadata must be refreshed);
-# Kafka's name; message.
+# One line per code: number; flags; Kafka's name; message. The flags are "-" (final), "R" (retriable) or "M" (retriable,
+# and the metadata must be refreshed), then "a" (may be appended) or "c" (the content is the reason).
 _LINES = """
--1 - UNKNOWN_SERVER_ERROR: the broker met an unexpected error while it processed the request; its log says more
+-1 -c UNKNOWN_SERVER_ERROR: the broker met an unexpected error while it processed the request; its log says more
 0 - NONE: no error
 1 - OFFSET_OUT_OF_RANGE: the offset is outside the range of offsets that the partition holds
-2 R CORRUPT_MESSAGE: the batch has a wrong checksum or size, a null key in a compacted topic, or is otherwise corrupt
-3 M UNKNOWN_TOPIC_OR_PARTITION: the broker does not host this topic or partition; check the name, or create the topic
+2 Rc CORRUPT_MESSAGE: the batch has a wrong checksum or size, a null key in a compacted topic, or is otherwise corrupt
+3 Ma UNKNOWN_TOPIC_OR_PARTITION: the broker does not host this topic or partition; check the name, or create the topic
 4 - INVALID_FETCH_SIZE: the fetch size is not valid
 5 M LEADER_NOT_AVAILABLE: the partition has no leader at the moment, for example during an election
-6 M NOT_LEADER_OR_FOLLOWER: the broker is not the partition's leader, or not one of its replicas
-7 R REQUEST_TIMED_OUT: the broker did not finish the request in time; it may have written the records
+6 Ma NOT_LEADER_OR_FOLLOWER: the broker is not the partition's leader, or not one of its replicas
+7 Ra REQUEST_TIMED_OUT: the broker did not finish the request in time; it may have written the records
 8 - BROKER_NOT_AVAILABLE: the broker is not available
 9 M REPLICA_NOT_AVAILABLE: a replica of the partition is not available
-10 - MESSAGE_TOO_LARGE: the record or batch is larger than max.message.bytes of the topic; raise it, or send less
+10 -c MESSAGE_TOO_LARGE: the record or batch is larger than max.message.bytes of the topic; raise it, or send less
 11 - STALE_CONTROLLER_EPOCH: the controller has moved to another broker
 12 - OFFSET_METADATA_TOO_LARGE: the metadata string of the offset commit is too long
-13 M NETWORK_EXCEPTION: the connection closed before the broker answered
+13 Ma NETWORK_EXCEPTION: the connection closed before the broker answered
 14 R COORDINATOR_LOAD_IN_PROGRESS: the coordinator is still loading its state
 15 R COORDINATOR_NOT_AVAILABLE: the coordinator is not available
 16 R NOT_COORDINATOR: the broker is not the coordinator
 17 - INVALID_TOPIC_EXCEPTION: the topic's name is not valid, or the topic is internal and clients cannot write to it
-18 - RECORD_LIST_TOO_LARGE: the batch is larger than the topic's segment size (segment.bytes)
+18 -c RECORD_LIST_TOO_LARGE: the batch is larger than the topic's segment size (segment.bytes)
 19 R NOT_ENOUGH_REPLICAS: fewer replicas are in sync than min.insync.replicas requires; the records were not written
-20 R NOT_ENOUGH_REPLICAS_AFTER_APPEND: written, but to fewer in-sync replicas than min.insync.replicas requires
+20 Ra NOT_ENOUGH_REPLICAS_AFTER_APPEND: written, but to fewer in-sync replicas than min.insync.replicas requires
 21 - INVALID_REQUIRED_ACKS: the broker does not accept this value of acks; it accepts -1 (all), 0 and 1
 22 - ILLEGAL_GENERATION: the generation id is not the current one of the consumer group
 23 - INCONSISTENT_GROUP_PROTOCOL: the protocols of the group member do not match those of its group
@@ -60,7 +64,7 @@ _LINES = """
 29 - TOPIC_AUTHORIZATION_FAILED: no permission for this topic; a producer needs an ACL that allows WRITE
 30 - GROUP_AUTHORIZATION_FAILED: no permission for this consumer group
 31 - CLUSTER_AUTHORIZATION_FAILED: no permission on the cluster; idempotence needs IDEMPOTENT_WRITE, or WRITE on a topic
-32 - INVALID_TIMESTAMP: a record's timestamp is further from the broker's clock than the topic allows
+32 -c INVALID_TIMESTAMP: a record's timestamp is further from the broker's clock than the topic allows
 33 - UNSUPPORTED_SASL_MECHANISM: the broker does not support this SASL mechanism
 34 - ILLEGAL_SASL_STATE: the request is not valid in this state of the SASL authentication
 35 - UNSUPPORTED_VERSION: the broker does not support this version of the API
@@ -71,8 +75,8 @@ _LINES = """
 40 - INVALID_CONFIG: the configuration is not valid
 41 R NOT_CONTROLLER: the broker is not the controller
 42 - INVALID_REQUEST: the broker found the request malformed or contradictory; its log says why
-43 - UNSUPPORTED_FOR_MESSAGE_FORMAT: the message format of the topic is too old for this operation
-44 - POLICY_VIOLATION: a policy of the broker refuses the request
+43 -c UNSUPPORTED_FOR_MESSAGE_FORMAT: the message format of the topic is too old for this operation
+44 -c POLICY_VIOLATION: a policy of the broker refuses the request
 45 - OUT_OF_ORDER_SEQUENCE_NUMBER: the batch's sequence number is not the next one of its producer
 46 - DUPLICATE_SEQUENCE_NUMBER: the broker already has this batch, and does not remember its offset
 47 - INVALID_PRODUCER_EPOCH: the producer's epoch is older than the epoch that the broker knows
@@ -84,7 +88,7 @@ _LINES = """
 53 - TRANSACTIONAL_ID_AUTHORIZATION_FAILED: no permission for this transactional id
 54 - SECURITY_DISABLED: security features are disabled on the broker
 55 - OPERATION_NOT_ATTEMPTED: not attempted, because another operation in the same request failed
-56 M KAFKA_STORAGE_ERROR: the broker cannot access this partition's log on its disk
+56 Ma KAFKA_STORAGE_ERROR: the broker cannot access this partition's log on its disk
 57 - LOG_DIR_NOT_FOUND: the broker has no such log directory
 58 - SASL_AUTHENTICATION_FAILED: SASL authentication failed; check the credentials
 59 - UNKNOWN_PRODUCER_ID: the broker has no state of this producer for the partition
@@ -102,9 +106,9 @@ _LINES = """
 71 R INVALID_FETCH_SESSION_EPOCH: the epoch of the fetch session is not valid
 72 M LISTENER_NOT_FOUND: the leader has no listener of the name that this client is connected to
 73 - TOPIC_DELETION_DISABLED: deletion of topics is disabled on the broker
-74 M FENCED_LEADER_EPOCH: the leader epoch in the request is older than the broker's
+74 Ma FENCED_LEADER_EPOCH: the leader epoch in the request is older than the broker's
 75 R UNKNOWN_LEADER_EPOCH: the leader epoch in the request is newer than the broker's
-76 - UNSUPPORTED_COMPRESSION_TYPE: the broker does not support this compression
+76 -c UNSUPPORTED_COMPRESSION_TYPE: the broker does not support this compression
 77 - STALE_BROKER_EPOCH: the broker has registered again, with a newer epoch
 78 R OFFSET_NOT_AVAILABLE: the high watermark of the newly elected leader has not caught up yet
 79 - MEMBER_ID_REQUIRED: the group member must join again with the member id that it received
@@ -115,7 +119,7 @@ _LINES = """
 84 M ELECTION_NOT_NEEDED: the partition needs no leader election
 85 - NO_REASSIGNMENT_IN_PROGRESS: the partition is not being reassigned
 86 - GROUP_SUBSCRIBED_TO_TOPIC: offsets cannot be deleted while the group is subscribed to the topic
-87 - INVALID_RECORD: the broker's validation refused the record
+87 -c INVALID_RECORD: the broker's validation refused the record
 88 R UNSTABLE_OFFSET_COMMIT: offsets of an open transaction are still pending
 89 R THROTTLING_QUOTA_EXCEEDED: a quota of the broker is exceeded
 90 - PRODUCER_FENCED: a newer producer uses the same transactional id; close this producer
@@ -175,7 +179,7 @@ def _parse(lines: str) -> dict[int, ErrorCode]:
     for line in lines.strip().splitlines():
         head, _, message = line.partition(": ")
         number, flags, name = head.split()
-        codes[int(number)] = ErrorCode(name, *_FLAGS[flags], message)
+        codes[int(number)] = ErrorCode(name, *_FLAGS[flags[0]], message, "a" in flags, "c" in flags)
     return codes
 
 
@@ -191,7 +195,7 @@ def error_of(code: int) -> ErrorCode:
     known = ERRORS.get(code)
     if known is not None:
         return known
-    return ErrorCode(f"ERROR_{code}", False, False, "this version of the client does not know the error code")
+    return ERRORS[-1]._replace(name=f"ERROR_{code}", message="this version of the client does not know the error code")
 
 
 def describe(code: int) -> str:

@@ -124,6 +124,9 @@ FORKED_FUTURE = -1012
 UNSUPPORTED_PLATFORM = -1013
 CONNECTION = -1014
 REQUEST_TOO_LARGE = -1015
+ILLEGAL_STATE = -1020
+PARTITIONER = -1021
+UNSUPPORTED_METHOD = -1022
 
 
 class KafkaConfigurationError(KafkaError, ValueError):
@@ -168,6 +171,34 @@ class SerializationError(KafkaError):
     description = "a serializer failed"
 
 
+class PartitionerError(KafkaError):
+    """The custom partitioner raised an exception (`__cause__`), or did not return the number of a partition."""
+
+    code = PARTITIONER
+    kafka_name = "PARTITIONER"
+    description = "the custom partitioner failed"
+
+
+class IllegalStateError(KafkaError):
+    """The call is not possible here, for example `flush()` in a callback or `send_array()` with interceptors."""
+
+    code = ILLEGAL_STATE
+    kafka_name = "ILLEGAL_STATE"
+    description = "the call is not possible here"
+
+
+class UnsupportedMethodError(KafkaError, AttributeError, TypeError):
+    """The producer does not have this method of another client; the message says what to use instead.
+
+    It is also an `AttributeError`, so that `hasattr(producer, name)` is False, and a `TypeError`, as for `len()` of an
+    object without a length.
+    """
+
+    code = UNSUPPORTED_METHOD
+    kafka_name = "UNSUPPORTED_METHOD"
+    description = "the producer does not have this method"
+
+
 class ProducerClosedError(KafkaError):
     """The producer was closed before the call, or before the record was sent to a broker."""
 
@@ -185,7 +216,7 @@ class KafkaConnectionError(InvalidMetadataError):
 
 
 class SenderUnavailableError(KafkaError):
-    """No sender process serves this producer.
+    """No sender process serves this producer, or the sender has no space for another topic of this process.
 
     The record was not sent to a broker. Sending it again cannot write it twice, unless this is a `SenderLostError`.
     """
@@ -278,6 +309,9 @@ CLIENT_CODES: Mapping[int, type[KafkaError]] = MappingProxyType(
         UNSUPPORTED_PLATFORM: UnsupportedPlatformError,
         CONNECTION: KafkaConnectionError,
         REQUEST_TOO_LARGE: RequestTooLargeError,
+        ILLEGAL_STATE: IllegalStateError,
+        PARTITIONER: PartitionerError,
+        UNSUPPORTED_METHOD: UnsupportedMethodError,
     }
 )
 

@@ -168,6 +168,9 @@ class SenderUnavailableError(KafkaError): ...  # -1003
 class OutcomeUnknownError(KafkaError): ...  # -1002
 class SenderLostError(SenderUnavailableError, OutcomeUnknownError): ...  # -1004
 class RequestTooLargeError(OutcomeUnknownError, RecordTooLargeError): ...  # -1015
+class IllegalStateError(KafkaError): ...  # -1020
+class PartitionerError(KafkaError): ...  # -1021
+class UnsupportedMethodError(KafkaError, AttributeError, TypeError): ...  # -1022
 class InvalidBatchError(KafkaError): ...  # -1005
 class UnknownPartitionError(UnknownTopicOrPartitionError): ...  # -1007
 class ForkedFutureError(KafkaError): ...  # -1012
@@ -190,6 +193,9 @@ FORKED_FUTURE: int
 UNSUPPORTED_PLATFORM: int
 CONNECTION: int
 REQUEST_TOO_LARGE: int
+ILLEGAL_STATE: int
+PARTITIONER: int
+UNSUPPORTED_METHOD: int
 BROKER_CODES: Mapping[int, type[KafkaError]]
 CLIENT_CODES: Mapping[int, type[KafkaError]]
 

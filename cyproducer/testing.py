@@ -13,7 +13,13 @@ from cyproducer import KafkaProducer
 __all__ = ["KafkaProducerSpec"]
 
 
-class KafkaProducerSpec(KafkaProducer):
+class _Spec(type):
+    def __dir__(cls) -> list[str]:
+        """Leave out the refused methods of other clients, so that a mock does not have them."""
+        return [name for name in super().__dir__() if hasattr(cls, name)]
+
+
+class KafkaProducerSpec(KafkaProducer, metaclass=_Spec):
     """KafkaProducer for `autospec`: the same methods and arguments, as functions in Python. It makes no producers.
 
     `mock.create_autospec(KafkaProducerSpec, instance=True)` is a producer that refuses wrong arguments, and

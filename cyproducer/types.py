@@ -1,10 +1,27 @@
-"""Defines small value types of the public interface: a record's destination, and the places of the rows of an array."""
+"""Defines small value types of the public interface.
+
+They are a record before it is sent, its destination, and the places of the rows of an array.
+"""
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import numpy
     import numpy.typing
+
+
+class ProducerRecord(NamedTuple):
+    """A record as interceptors see it: the arguments of `send()`, before serialization.
+
+    An interceptor returns a changed record with `record._replace(value=...)`.
+    """
+
+    topic: str
+    value: Any = None
+    key: Any = None
+    headers: Any = None
+    partition: int | None = None
+    timestamp_ms: int | None = None
 
 
 class TopicPartition(NamedTuple):

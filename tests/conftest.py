@@ -125,7 +125,7 @@ def _cluster(nodes: int, directory: Path) -> "Iterator[KafkaCluster]":
     from cyproducer.devkafka.node import DownloadError, JavaMissingError, KafkaCluster
 
     try:
-        cluster = KafkaCluster(nodes, directory)
+        cluster = KafkaCluster(nodes, directory, properties=lambda node: {"broker.rack": f"rack-{node.number}"})
     except (JavaMissingError, DownloadError) as error:
         pytest.fail(str(error), pytrace=False)
     with cluster:
@@ -143,7 +143,10 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[KafkaCluster]":
 
 @pytest.fixture(scope="session")
 def kafka3(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[KafkaCluster]":
-    """Yield three Kafka nodes (min.insync.replicas=2) for the whole run, started by the first test that uses them."""
+    """Yield three Kafka nodes for the whole run, started by the first test that uses them.
+
+    min.insync.replicas is 2, and the racks are rack-1 to rack-3.
+    """
     yield from _cluster(3, tmp_path_factory.mktemp("kafka3"))
 
 

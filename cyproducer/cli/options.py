@@ -1,5 +1,6 @@
-"""Reads the settings that --config and --set give, for the commands that take them."""
+"""Reads the settings that --config and --set give, and ports, for the commands that take them."""
 
+import argparse
 import os
 import stat
 from collections.abc import Iterable
@@ -8,7 +9,7 @@ from typing import Any
 from cyproducer.config.settings import SETTINGS
 from cyproducer.errors import KafkaConfigurationError
 
-__all__ = ["given_settings"]
+__all__ = ["given_settings", "port"]
 
 _SECRET_FAMILIES = tuple(s.name.rstrip("*").replace("_", ".") for s in SETTINGS if s.secret)
 
@@ -67,3 +68,10 @@ def _read_config(path: str) -> dict[str, Any]:
             name, value = _assignment(line, f"{path}, line {number}: write name=value")
             settings[name] = value
     return settings
+
+
+def port(text: str) -> int:
+    """Return a port number. Raise argparse.ArgumentTypeError."""
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) < 65536:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 1 to 65535")
+    return int(text)

@@ -1,8 +1,12 @@
 """Runs a sender in the foreground: `cyproducer sender`."""
 
 import argparse
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
 
-from cyproducer.cli.options import given_settings
+from cyproducer.cli.options import given_settings, port
 from cyproducer.foreground import run_sender
 
 __all__ = ["add_arguments", "run"]
@@ -51,14 +55,49 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="upgrade: take over from the sender that listens on this socket, with all records in progress",
     )
 
+    parser.add_argument(
+        "--metrics-port",
+        metavar="PORT",
+        type=port,
+        help="answer the scrapes of Prometheus on this port, in another process: `cyproducer metrics --port PORT`",
+    )
+    parser.add_argument(
+        "--metrics-address",
+        metavar="ADDRESS",
+        default="127.0.0.1",
+        help="the address of --metrics-port; default: 127.0.0.1",
+    )
+
 
 def run(args: argparse.Namespace) -> int:
     """Serve front-ends until a signal or a control message ends the sender."""
     settings = given_settings(args.config, args.set)
     if args.bootstrap_servers is not None:
         settings["bootstrap.servers"] = args.bootstrap_servers
-    run_sender(settings, args.socket, args.allow_uid, args.allow_gid, args.replace)
+    with _exporter(args):
+        run_sender(settings, args.socket, args.allow_uid, args.allow_gid, args.replace)
     return 0
+
+
+@contextlib.contextmanager
+def _exporter(args: argparse.Namespace) -> Iterator[None]:
+    """Run `cyproducer metrics` beside the sender, if --metrics-port is given. It ends with this process.
+
+    It is a process, because the supervisor forks and therefore must not have threads.
+    """
+    if args.metrics_port is None:
+        yield
+        return
+    command = [sys.executable, "-m", "cyproducer", "metrics", "--until-end-of-input"]
+    command += ["--port", str(args.metrics_port), "--address", args.metrics_address]
+    if args.socket is not None:
+        command += ["--socket", args.socket]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as exporter:
+        try:
+            yield
+        finally:
+            assert exporter.stdin is not None
+            exporter.stdin.close()
 
 
 def _identifier(text: str) -> int:

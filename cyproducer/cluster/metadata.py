@@ -293,6 +293,33 @@ class ClusterMetadata:
         self._failures += 1
         self.last_error = text
 
+    def take_leaders(
+        self, leaders: Mapping[tuple[str, int], tuple[int, int]], endpoints: Mapping[int, Broker]
+    ) -> MetadataChange:
+        """Apply newer leaders that a broker has named in another response (KIP-951), and return the changes.
+
+        `leaders`: {(topic, partition): (leader, leader epoch)}. `endpoints`: addresses of brokers. A leader counts if
+        its epoch is newer, the broker is known or in `endpoints`, and the topic is usable. If none counts, the
+        endpoints are not taken either.
+        """
+        change = MetadataChange()
+        if self.bootstrapping:  # the answer may come from another cluster
+            return change
+        usable = {node: broker for node, broker in endpoints.items() if _is_address(node, broker[1])}
+        for (name, index), (leader, epoch) in leaders.items():
+            known = self.topics.get(name)
+            if known is None or not 0 <= index < len(known.usable):
+                continue
+            partition = known.partitions[index]
+            if leader >= 0 and epoch > partition.leader_epoch and (leader in usable or leader in self.brokers):
+                partition.leader_id, partition.leader_epoch = leader, epoch
+                change.topics.add(name)
+        if change.topics:
+            brokers = {**self.brokers, **usable}
+            change.brokers = brokers != self.brokers
+            self.brokers = brokers
+        return change
+
     def rebootstrap(self) -> MetadataChange:
         """Start again from the bootstrap servers, because no known broker can be used.
 
@@ -393,4 +420,8 @@ class ClusterMetadata:
 
 def _is_usable(broker: Mapping[str, Any]) -> bool:
     """Return whether id and port of the broker are valid. Negative ids belong to bootstrap servers here."""
-    return bool(broker["node_id"] >= 0 and 0 < broker["port"] < 1 << 16)
+    return _is_address(broker["node_id"], broker["port"])
+
+
+def _is_address(node_id: int, port: int) -> bool:
+    return node_id >= 0 and 0 < port < 1 << 16

@@ -10,9 +10,13 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-INT_MAX = 2**31 - 1
+INT_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1
 DEFAULT_PORT = 9092
 TOPIC_NAME_MAX = 249
+RACK_BYTES_MAX = 255
+ROUND_ROBIN = "round_robin"
+#: Java's name of the same partitioner, for settings that are text.
+_JAVA_ROUND_ROBIN = "org.apache.kafka.clients.producer.RoundRobinPartitioner"
 _TOPIC_NAME = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_NAME_MAX}}}")
 # A UNIX socket's address holds 108 bytes with the terminating zero (unix(7)).
 _SUN_PATH_MAX = 107
@@ -41,7 +45,10 @@ class Kind(NamedTuple):
     parse: Callable[[Any, bool], Any]
 
 
-def number(low: int, high: int = INT_MAX, *, fractions: bool = False, infinite: bool = False) -> Kind:
+def number(
+    low: int, high: int = INT_MAX, *, fractions: bool = False, infinite: bool = False, also: int | None = None
+) -> Kind:
+    """Return the kind of a number from `low` to `high`. `also` is allowed too; `infinite`: infinity means `high`."""
     pattern = r"-?[0-9]{1,20}(\.[0-9]{0,9})?" if fractions else r"-?[0-9]{1,20}"
 
     def parse(value: Any, text: bool) -> Any:
@@ -55,11 +62,25 @@ def number(low: int, high: int = INT_MAX, *, fractions: bool = False, infinite: 
             raise Wrong
         else:
             number = operator.index(value)
-        if not low <= number <= high:
+        if not low <= number <= high and number != also:
             raise Wrong
         return number
 
-    return Kind(f"{'a number' if fractions else 'an integer'} from {low} to {high}", parse)
+    other = "" if also is None else f", or {also}"
+    return Kind(f"{'a number' if fractions else 'an integer'} from {low} to {high}{other}", parse)
+
+
+def long(low: int, *, fractions: bool = False) -> Kind:
+    """Return the kind of one of Java's long values. What does not fit into 31 bits counts as INT_MAX.
+
+    A `low` of -1 allows every negative number, as in Java, which counts as -1.
+    """
+    every = number(-LONG_MAX - 1 if low < 0 else low, LONG_MAX, fractions=fractions)
+
+    def parse(value: Any, text: bool) -> Any:
+        return max(low, min(every.parse(value, text), INT_MAX))
+
+    return Kind(every.allowed, parse)
 
 
 def boolean() -> Kind:
@@ -109,6 +130,17 @@ def client_id() -> Kind:
     return Kind("a str of printable characters, 1 to 255 bytes in UTF-8", parse)
 
 
+def rack() -> Kind:
+    def parse(value: Any, text: bool) -> str:
+        if value is None:
+            return ""
+        if not isinstance(value, str) or len(value.encode(errors="replace")) > RACK_BYTES_MAX:
+            raise Wrong
+        return value
+
+    return Kind(f"a str of at most {RACK_BYTES_MAX} bytes in UTF-8", parse)
+
+
 def serializer() -> Kind:
     def parse(value: Any, text: bool) -> Any:
         if value is None:
@@ -121,6 +153,54 @@ def serializer() -> Kind:
         return value
 
     return Kind("None, a callable, or an object with serialize(topic, headers, data)", parse)
+
+
+def partitioner() -> Kind:
+    def parse(value: Any, text: bool) -> Any:
+        if value is None or (isinstance(value, str) and not value.strip()):
+            return None
+        if isinstance(value, str):
+            name = value.strip()
+            if name == _JAVA_ROUND_ROBIN or name.lower() == ROUND_ROBIN:
+                return ROUND_ROBIN
+            if re.sub(r"[^a-z0-9]", "", name.lower()) in ("murmur2", "murmur2random", "default", "defaultpartitioner"):
+                raise Wrong("the built-in partitioner chooses so: leave the setting out")
+            if "." in name:
+                raise Wrong("classes of Java cannot be loaded; give an object of Python")
+            import difflib  # imported here because only a wrong name needs it
+
+            near = difflib.get_close_matches(re.sub(r"[^a-z]+", "_", name.lower()), [ROUND_ROBIN], n=1)
+            raise Wrong(f"did you mean {near[0]!r}?" if near else "")
+        has_method = callable(getattr(value, "partition", None))
+        if isinstance(value, type):
+            raise Wrong("this is a partitioner's class, not an instance")
+        if not has_method and not callable(value):
+            raise Wrong
+        return value
+
+    return Kind(
+        "None, 'round_robin', a callable (key_bytes, all_partitions, available_partitions), or an object with "
+        "partition(topic, key, key_bytes, value, value_bytes, cluster)",
+        parse,
+    )
+
+
+def interceptors() -> Kind:
+    def parse(value: Any, text: bool) -> tuple[Any, ...] | None:
+        if value is None or (isinstance(value, str) and not value.strip()):
+            return None
+        if isinstance(value, str):
+            raise Wrong("classes of Java cannot be loaded; give objects of Python")
+        if not isinstance(value, list | tuple):
+            raise Wrong
+        for each in value:
+            if isinstance(each, type):
+                raise Wrong(f"{each.__name__} is an interceptor's class, not an instance")
+            if not any(callable(getattr(each, name, None)) for name in ("on_send", "on_acknowledgement")):
+                raise Wrong(f"an object of {type(each).__name__} has neither of the two methods")
+        return tuple(value) or None
+
+    return Kind("None, or a list of objects with on_send(record) or on_acknowledgement(metadata, error)", parse)
 
 
 def nothing(allowed: str, *empty: Any) -> Kind:

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from cyproducer.config import kinds
+from cyproducer.config.kafka_settings import asks_for_nothing, refused_setting
 from cyproducer.config.kinds import INT_MAX, Kind, Wrong
+from cyproducer.config.other_names import advice, nearest
 from cyproducer.config.secrets import is_secret_name, mentions_secret
 from cyproducer.errors import KafkaConfigurationError
 
@@ -71,10 +73,12 @@ SETTINGS: tuple[Setting, ...] = (
     _row("client_id", "cyproducer", kinds.client_id(), SENDER, "the client's name in quotas and logs of the brokers"),
     _row("key_serializer", None, kinds.serializer(), FRONT_END, "converts the key of each record to bytes"),
     _row("value_serializer", None, kinds.serializer(), FRONT_END, "converts the value of each record to bytes"),
-    _row("partitioner", None, kinds.nothing("None (the built-in partitioner)", ""), FRONT_END,
-         "a custom partitioner", kafka_name="partitioner.class", supported=False),
-    _row("interceptors", None, kinds.nothing("None or an empty list", [], (), ""), FRONT_END,
-         "objects that are called for each record", kafka_name="interceptor.classes", supported=False),
+    _row("partitioner", None, kinds.partitioner(), FRONT_END,
+         "chooses the partition of each record that names none; the other settings of partitioning have no effect then",
+         kafka_name="partitioner.class"),
+    _row("interceptors", None, kinds.interceptors(), FRONT_END,
+         "objects that are called for each record before it is sent, and when its outcome is known",
+         kafka_name="interceptor.classes"),
     _row("acks", -1, kinds.acks(), FRONT_END,
          'the replicas that must write a record before it is acknowledged; 0: none, 1: the leader, "all": all in sync'),
     _row("enable_idempotence", True, kinds.boolean(), FRONT_END,
@@ -82,40 +86,65 @@ SETTINGS: tuple[Setting, ...] = (
     _row("compression_type", None, kinds.choice(*_CODECS, none=True), FRONT_END, "the codec that compresses batches"),
     _row("compression_level", None, kinds.optional(kinds.number(-131072, 22)), FRONT_END,
          "the level of the codec: gzip 1 to 9, lz4 1 to 17, zstd -131072 to 22; None: the codec's default"),
+    _row("compression_gzip_level", -1, kinds.number(1, 9, also=-1), FRONT_END,
+         "the level of gzip, with Kafka's name; -1: the codec's default (6)"),
+    _row("compression_lz4_level", 9, kinds.number(1, 17), FRONT_END, "the level of lz4, with Kafka's name"),
+    _row("compression_zstd_level", 3, kinds.number(-131072, 22), FRONT_END, "the level of zstd, with Kafka's name"),
     _row("batch_size", 65536, kinds.number(0), FRONT_END,
          "the size in bytes at which a batch is full; 0: one record per batch"),
-    _row("linger_ms", 5, kinds.number(0, fractions=True), FRONT_END,
+    _row("linger_ms", 5, kinds.long(0, fractions=True), FRONT_END,
          "how long a batch that is not full waits for more records"),
     _row("buffer_memory", 32 * MIB, kinds.number(MIB, 4 * GIB), FRONT_END,
          "bytes of shared memory for the records of this process, rounded up to a multiple of 64 KiB"),
-    _row("max_block_ms", 60_000, kinds.number(0), FRONT_END, "how long send() waits for metadata and for memory"),
+    _row("max_block_ms", 60_000, kinds.long(0), FRONT_END, "how long send() waits for metadata and for memory"),
     _row("max_request_size", MIB, kinds.number(1, GIB), SENDER, "the largest record and the largest request in bytes"),
     _row("delivery_timeout_ms", 120_000, kinds.number(0), FRONT_END,
          "the longest time from send() to the outcome of a record"),
     _row("request_timeout_ms", 30_000, kinds.number(1), SENDER, "how long the sender waits for a broker's response"),
     _row("retries", INT_MAX, kinds.number(0, infinite=True), FRONT_END, "how often a batch is sent again"),
-    _row("retry_backoff_ms", 100, kinds.number(0), SENDER,
+    _row("retry_backoff_ms", 100, kinds.long(0), SENDER,
          "the pause before the first retry, at least 10 ms; it doubles with each further retry"),
-    _row("retry_backoff_max_ms", 1000, kinds.number(0), SENDER, "the longest pause before a retry"),
+    _row("retry_backoff_max_ms", 1000, kinds.long(0), SENDER, "the longest pause before a retry"),
     _row("max_in_flight_requests_per_connection", 5, kinds.number(1), SENDER,
          "how many requests may be unanswered on a connection; at most 5 with idempotence"),
-    _row("metadata_max_age_ms", 300_000, kinds.number(0), SENDER, "the age at which the cluster metadata is refreshed"),
+    _row("metadata_max_age_ms", 300_000, kinds.long(0), SENDER, "the age at which the cluster metadata is refreshed"),
+    _row("metadata_max_idle_ms", 300_000, kinds.long(5000), SENDER,
+         "the time after which the metadata of a topic that no process sends to is no longer refreshed"),
+    _row("metadata_recovery_strategy", "rebootstrap", kinds.choice("rebootstrap", "none"), SENDER,
+         "what the sender does if no known broker can be reached: it asks the bootstrap servers again, or it does not"),
+    _row("metadata_recovery_rebootstrap_trigger_ms", 300_000, kinds.long(0), SENDER,
+         "how long the sender gets no metadata before it asks the bootstrap servers again, at least 1 s"),
     _row("partitioner_ignore_keys", False, kinds.boolean(), FRONT_END,
          "whether the partition of a record is chosen as if the record had no key"),
     _row("partitioner_adaptive_partitioning_enable", True, kinds.boolean(), FRONT_END,
          "whether records without a key prefer partitions with short queues and avoid brokers that do not respond"),
-    _row("partitioner_availability_timeout_ms", 0, kinds.number(0), SENDER,
+    _row("partitioner_availability_timeout_ms", 0, kinds.long(0), SENDER,
          "records without a key avoid a broker that has not responded for this time; 0: chosen automatically, "
          "from 100 ms to 1 s"),
-    _row("connections_max_idle_ms", 540_000, kinds.number(-1), SENDER,
+    _row("partitioner_rack_aware", False, kinds.boolean(), SENDER,
+         "whether records without a key prefer partitions whose leader is in client_rack, as long as one answers"),
+    _row("client_rack", "", kinds.rack(), SENDER, "the rack of this host, as broker.rack of the brokers; empty: none"),
+    _row("connections_max_idle_ms", 540_000, kinds.long(-1), SENDER,
          "the idle time after which a connection is closed, at least 1 s; -1: never"),
+    _row("client_dns_lookup", "use_all_dns_ips",
+         kinds.choice("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"), SENDER,
+         "which addresses of a bootstrap server are tried in turn: those of its name, or of its canonical names"),
     _row("send_buffer_bytes", 128 * KIB, kinds.number(-1), SENDER,
          "SO_SNDBUF of the connections; -1: the system's default"),
     _row("receive_buffer_bytes", 32 * KIB, kinds.number(-1), SENDER,
          "SO_RCVBUF of the connections; -1: the system's default"),
-    _row("reconnect_backoff_ms", 50, kinds.number(0), SENDER,
+    _row("metrics_num_samples", 2, kinds.number(1, 10), FRONT_END,
+         "how many windows of time the rates, averages and maxima of `metrics()` cover"),
+    _row("metrics_sample_window_ms", 30_000, kinds.number(1), FRONT_END, "the length of such a window"),
+    _row("enable_metrics_push", True, kinds.boolean(), SENDER,
+         "whether the sender pushes its metrics to brokers that request them (KIP-714)"),
+    _row("reconnect_backoff_ms", 50, kinds.long(0), SENDER,
          "the pause before the first reconnect, at least 10 ms; it doubles with each further reconnect"),
-    _row("reconnect_backoff_max_ms", 1000, kinds.number(0), SENDER, "the longest pause before a reconnect"),
+    _row("reconnect_backoff_max_ms", 1000, kinds.long(0), SENDER, "the longest pause before a reconnect"),
+    _row("socket_connection_setup_timeout_ms", 10_000, kinds.long(1), SENDER,
+         "how long an attempt to connect may take, at least 100 ms; it doubles with each further attempt"),
+    _row("socket_connection_setup_timeout_max_ms", 30_000, kinds.long(1), SENDER,
+         "the longest time for an attempt to connect, at least 100 ms"),
     _row("transactional_id", None, kinds.nothing("None"), FRONT_END, "the name of a transactional producer",
          supported=False),
     _row("transaction_timeout_ms", 60_000, kinds.number(1), FRONT_END, "how long a transaction may stay open",
@@ -137,39 +166,6 @@ SETTINGS: tuple[Setting, ...] = (
 
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
 _BY_KAFKA_NAME = {setting.kafka_name: setting for setting in SETTINGS}
-# librdkafka's names of settings that have another name in Kafka, for users who reuse their configuration.
-_LIBRDKAFKA_NAMES = {
-    "compression.codec": "compression.type",
-    "max.in.flight": "max.in.flight.requests.per.connection",
-    "message.max.bytes": "max.request.size",
-    "message.send.max.retries": "retries",
-    "message.timeout.ms": "delivery.timeout.ms",
-    "metadata.broker.list": "bootstrap.servers",
-    "queue.buffering.max.kbytes": "buffer.memory",
-    "queue.buffering.max.ms": "linger.ms",
-    "request.required.acks": "acks",
-    "socket.timeout.ms": "request.timeout.ms",
-    "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
-}
-# Settings of Kafka's producer that would change nothing here, because the sender works differently.
-_NOT_SUPPORTED = frozenset(
-    {
-        "auto.include.jmx.reporter",
-        "client.dns.lookup",
-        "config.providers",
-        "enable.metrics.push",
-        "metadata.max.idle.ms",
-        "metadata.recovery.rebootstrap.trigger.ms",
-        "metadata.recovery.strategy",
-        "metric.reporters",
-        "metrics.num.samples",
-        "metrics.recording.level",
-        "metrics.sample.window.ms",
-        "socket.connection.setup.timeout.max.ms",
-        "socket.connection.setup.timeout.ms",
-        "transaction.two.phase.commit.enable",
-    }
-)
 # The settings of the families ssl_* and sasl_* whose values may be printed.
 _PUBLIC = re.compile(
     r"sasl_(kerberos_(service|domain)_name|mechanism)"
@@ -192,29 +188,15 @@ def _find(name: str) -> tuple[Setting, str, bool]:
     # Cut the name after its valid characters: a value may follow after "=".
     stem = re.match(r"[A-Za-z0-9_.-]*", name)
     shown = stem[0][:80] if stem else ""
-    if shown.replace("_", ".") in _NOT_SUPPORTED:
-        raise KafkaConfigurationError(f"{shown!r} is not supported; leave it out")
-    near = _nearest(shown)
+    row = refused_setting(shown)
+    if row is not None:
+        raise KafkaConfigurationError(f"{shown!r} is not supported; leave it out: {row.note}")
+    told = advice(shown)
+    if told:
+        raise KafkaConfigurationError(f"{shown!r} is a setting of another Kafka client: {told}")
+    near = nearest(shown, _BY_KAFKA_NAME, _BY_NAME)
     hint = f"; did you mean {near!r}?" if near else "; the names are those of Kafka's producer settings"
     raise KafkaConfigurationError(f"{shown!r} is not a known setting{hint}")
-
-
-def _nearest(name: str) -> str:
-    """Return the setting that `name` probably means; "" if no name is similar enough."""
-    if name in _LIBRDKAFKA_NAMES:
-        return _LIBRDKAFKA_NAMES[name]
-    known = [k for k in (_BY_KAFKA_NAME if "." in name else _BY_NAME) if not k.endswith("*")]
-    import difflib  # imported here because only a wrong name needs it
-
-    # Common words ("client", "max", "ms") make the names of different settings similar. So only the words that the
-    # two names do not share are compared.
-    for near in difflib.get_close_matches(name.lower(), known, n=3):
-        known_words, given_words = re.split(r"[._-]", near), re.split(r"[._-]", name.lower())
-        meant = "".join(word for word in known_words if word not in given_words)
-        given = "".join(word for word in given_words if word not in known_words)
-        if not meant or not given or difflib.SequenceMatcher(None, meant, given).ratio() >= 0.6:
-            return near
-    return ""
 
 
 def _guard(shown: str, secrets: Iterable[str]) -> str:
@@ -262,6 +244,8 @@ def _parse_each(given: Mapping[str, Any]) -> dict[str, Any]:
     spelled: dict[str, str] = {}
     secrets = _secrets(given)
     for spelling, value in given.items():
+        if spelling not in _BY_NAME and spelling not in _BY_KAFKA_NAME and asks_for_nothing(spelling, value):
+            continue
         setting, name, kafkas = _find(spelling)
         if name in spelled:
             raise KafkaConfigurationError(f"{name} is given twice, as {spelled[name]!r} and as {spelling!r}")
@@ -314,6 +298,26 @@ def _apply_idempotence(values: dict[str, Any], given: Mapping[str, Any]) -> list
     return notes
 
 
+def _apply_level(values: dict[str, Any], given: Mapping[str, Any]) -> list[str]:
+    """Let `compression_level` be the given level of the codec that is used; return the warnings."""
+    notes = []
+    for codec in COMPRESSION_LEVELS:
+        name = f"compression_{codec}_level"
+        if name not in given:
+            continue
+        level = None if given[name] == -1 and codec == "gzip" else given[name]
+        if values["compression_type"] != codec:
+            notes.append(f"{name}={given[name]} has no effect without compression_type={codec!r}")
+        elif given.get("compression_level") not in (None, level):
+            raise KafkaConfigurationError(
+                f"compression_level={given['compression_level']} contradicts {name}={given[name]}; "
+                "leave one of them out"
+            )
+        elif level is not None:
+            values["compression_level"] = level
+    return notes
+
+
 def _apply_compression(values: dict[str, Any]) -> list[str]:
     """Check that the codec has the level and that its library is installed; return the warnings."""
     codec, level = values["compression_type"], values["compression_level"]
@@ -345,11 +349,13 @@ def _apply_timeouts(values: dict[str, Any], given: Mapping[str, Any]) -> list[st
     if "reconnect_backoff_ms" in given and "reconnect_backoff_max_ms" not in given:
         values["reconnect_backoff_max_ms"] = values["reconnect_backoff_ms"]
     notes = []
-    if values["retry_backoff_ms"] > values["retry_backoff_max_ms"]:
-        notes.append(
-            f"retry_backoff_ms={values['retry_backoff_ms']} is above retry_backoff_max_ms: "
-            f"every pause before a retry is {values['retry_backoff_max_ms']} ms"
-        )
+    for base, what in (
+        ("retry_backoff", "pause before a retry"),
+        ("socket_connection_setup_timeout", "time to connect"),
+    ):
+        name, limit = f"{base}_ms", f"{base}_max_ms"
+        if values[name] > values[limit]:
+            notes.append(f"{name}={values[name]} is above {limit}: every {what} is {values[limit]} ms")
     least = min(math.ceil(values["linger_ms"]) + values["request_timeout_ms"], INT_MAX)
     if values["delivery_timeout_ms"] >= least:
         return notes
@@ -360,6 +366,23 @@ def _apply_timeouts(values: dict[str, Any], given: Mapping[str, Any]) -> list[st
         )
     values["delivery_timeout_ms"] = least
     return [*notes, f"delivery_timeout_ms is raised to linger_ms + request_timeout_ms = {least}"]
+
+
+def _check_rack(values: dict[str, Any]) -> None:
+    """Refuse rack-aware partitioning without a rack (KIP-1123)."""
+    if values["partitioner_rack_aware"] and not values["client_rack"].strip():
+        raise KafkaConfigurationError(
+            "partitioner_rack_aware=True needs client_rack; use the broker.rack of the brokers near this host, "
+            "or partitioner_rack_aware=False"
+        )
+
+
+def _apply_partitioner(values: dict[str, Any], given: Mapping[str, Any]) -> list[str]:
+    """Return a warning if a custom partitioner disables given settings of the built-in one, as in Java."""
+    others = [name for name in sorted(given) if name.startswith("partitioner_")]
+    if values["partitioner"] is None or not others:
+        return []
+    return [f"{' and '.join(others)} has no effect with a partitioner"]
 
 
 def _apply_sizes(values: dict[str, Any], given: Mapping[str, Any]) -> list[str]:
@@ -423,12 +446,15 @@ class Settings:
     client_id: str
     key_serializer: Any
     value_serializer: Any
-    partitioner: None
-    interceptors: None
+    partitioner: Any
+    interceptors: tuple[Any, ...] | None
     acks: int
     enable_idempotence: bool
     compression_type: str | None
     compression_level: int | None
+    compression_gzip_level: int
+    compression_lz4_level: int
+    compression_zstd_level: int
     batch_size: int
     linger_ms: float
     buffer_memory: int
@@ -441,14 +467,25 @@ class Settings:
     retry_backoff_max_ms: int
     max_in_flight_requests_per_connection: int
     metadata_max_age_ms: int
+    metadata_max_idle_ms: int
+    metadata_recovery_strategy: str
+    metadata_recovery_rebootstrap_trigger_ms: int
     partitioner_ignore_keys: bool
     partitioner_adaptive_partitioning_enable: bool
     partitioner_availability_timeout_ms: int
+    partitioner_rack_aware: bool
+    client_rack: str
     connections_max_idle_ms: int
+    client_dns_lookup: str
     send_buffer_bytes: int
     receive_buffer_bytes: int
+    metrics_num_samples: int
+    metrics_sample_window_ms: int
+    enable_metrics_push: bool
     reconnect_backoff_ms: int
     reconnect_backoff_max_ms: int
+    socket_connection_setup_timeout_ms: int
+    socket_connection_setup_timeout_max_ms: int
     transactional_id: None
     transaction_timeout_ms: int
     security_protocol: str
@@ -490,9 +527,12 @@ class Settings:
                 'bootstrap_servers is missing: give "host:port", or the socket of a running sender as sender='
             )
         notes = _apply_idempotence(values, given)
+        notes += _apply_level(values, given)
         notes += _apply_compression(values)
         notes += _apply_timeouts(values, given)
         notes += _apply_sizes(values, given)
+        notes += _apply_partitioner(values, given)
+        _check_rack(values)
         if values["exit_flush_timeout_ms"] is None:
             values["exit_flush_timeout_ms"] = default_exit_flush_timeout_ms()
         if warn:
@@ -525,6 +565,8 @@ class Settings:
             "enable_idempotence",
             "linger_ms",
             "max_block_ms",
+            "metrics_num_samples",
+            "metrics_sample_window_ms",
             "retries",
             "sender_idle_timeout_ms",
         )
@@ -534,8 +576,9 @@ class Settings:
         shown = []
         for name in sorted(self.explicit):
             value = getattr(self, name)
-            # The repr of a serializer (for example of a partial) may contain a secret.
-            text = f"<{type(value).__name__}>" if name.endswith("serializer") else repr(value)
+            # The repr of an object of the application (for example of a partial) may contain a secret.
+            plain = value is None or isinstance(value, bool | int | float | str) or name == "bootstrap_servers"
+            text = repr(value) if plain else f"<{type(value).__name__}>"
             shown.append(f"{name}={text}")
         return f"Settings({', '.join(shown)})"
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from cyproducer.devkafka.dump import LogBatch, LogRecord, parse_dump
-from cyproducer.devkafka.jars import kafka_jars
+from cyproducer.devkafka.jars import KAFKA_VERSION, kafka_jars
 from cyproducer.devkafka.maven import DownloadError, JavaMissingError, find_java
 from cyproducer.devkafka.metadata import Metadata, ask_metadata
 
@@ -163,6 +163,8 @@ class KafkaCluster:
     ports           one port per node for clients, instead of free ports
     jvm_options     options of every node's JVM, or a function that returns them for a node
     start_timeout   seconds until all nodes must answer
+    version         of Kafka, from 2.8 on, where KRaft began
+    plugins         directories and jars with further classes of the nodes
 
     Start the cluster from a thread that lives longer than the nodes: the kernel kills them when that thread ends.
     Raises JavaMissingError, DownloadError, KafkaStartError.
@@ -179,6 +181,8 @@ class KafkaCluster:
         ports: Sequence[int] | None = None,
         jvm_options: Sequence[str] | Callable[[KafkaNode], Sequence[str]] = SMALL_JVM,
         start_timeout: float = 90.0,
+        version: str = KAFKA_VERSION,
+        plugins: Sequence[str | os.PathLike[str]] = (),
     ) -> None:
         if nodes not in (1, 3):
             raise ValueError(f"nodes={nodes}: use 1 or 3")
@@ -186,7 +190,8 @@ class KafkaCluster:
             raise ValueError(f"ports={list(ports)}: give {nodes}, one per node")
         self.start_timeout = start_timeout
         self._java = str(find_java())
-        self._class_path = str(kafka_jars() / "*")
+        self._class_path = os.pathsep.join([str(kafka_jars(version) / "*"), *(str(path) for path in plugins)])
+        self._tools = str(kafka_jars() / "*")
         self._jvm_options = jvm_options
         self._temporary = directory is None
         self.directory = Path(tempfile.mkdtemp(prefix="cyproducer-kafka-") if directory is None else directory)
@@ -335,7 +340,7 @@ class KafkaCluster:
         """
         segments = self.segments(topic, partition, node=node)
         wanted = "--print-data-log" if records else "--deep-iteration"
-        tool = self._tool("org.apache.kafka.tools.DumpLogSegments", wanted, "--files", ",".join(map(str, segments)))
+        tool = self.tool("org.apache.kafka.tools.DumpLogSegments", wanted, "--files", ",".join(map(str, segments)))
         batches = parse_dump(tool.stdout)
         if not records:  # --deep-iteration checks each record, and prints the records as well
             for batch in batches:
@@ -358,8 +363,8 @@ class KafkaCluster:
     def _command(self, main: str, *arguments: str, options: Sequence[str] = SMALL_JVM) -> list[str]:
         return [self._java, *options, *QUIET, "-cp", self._class_path, main, *arguments]
 
-    def _tool(self, main: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run one of Kafka's command line tools. Raise KafkaStartError with its output if it fails."""
+    def tool(self, main: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run one of the command line tools of Kafka 4.3.1. Raise KafkaStartError with its output if it fails."""
         options = (
             *SMALL_JVM,
             "-Dfile.encoding=UTF-8",
@@ -367,7 +372,7 @@ class KafkaCluster:
             "-Dstdout.encoding=UTF-8",
         )
         run = subprocess.run(
-            self._command(main, *arguments, options=options),
+            [self._java, *options, *QUIET, "-cp", self._tools, main, *arguments],
             capture_output=True,
             stdin=subprocess.DEVNULL,
             encoding="utf-8",
@@ -380,7 +385,7 @@ class KafkaCluster:
 
     def _create_by_tool(self, name: str, partitions: int, replication: int, configs: Mapping[str, str]) -> None:
         settings = [part for item in configs.items() for part in ("--config", "=".join(item))]
-        self._tool(
+        self.tool(
             "org.apache.kafka.tools.TopicCommand",
             "--bootstrap-server",
             self.bootstrap_servers,

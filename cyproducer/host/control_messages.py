@@ -16,12 +16,15 @@ peer has sent in part.
                                                                 metadata, or newer metadata if it lacks the partition
                           {"op": "close"}                       everything is acknowledged: detach
     sender                {"op": "warning", "message"}          for the logger cyproducer.sender
+                          {"op": "refused", "topic", "message"} a "want" is refused: the table of topics has no space
                           {"op": "ended"}                       the sender ends: it sends no more batches and hangs up
                           {"op": "detached", "message"}         the front-end is detached; the sender continues and may
                                                                 still deliver the batches that it knows
     A hang-up without "ended" or "detached" means that sender and supervisor are gone. The front-end then owns its
     unsent batches again.
     any process           {"op": "status"} -> the status as JSON; {"op": "stop"} -> drain and end
+                          {"op": "client_instance_id"} -> {"ok": true, "id": text or null, "pushes": whether the sender
+                          pushes metrics}; without an id, the sender requests one
 """
 
 import array
@@ -61,6 +64,7 @@ DESCRIPTORS_MAX = 8
 # Space for SCM_MAX_FD descriptors and credentials: the kernel closes descriptors that have no space, see discard().
 _SPACE = socket.CMSG_SPACE(253 * 4) + socket.CMSG_SPACE(12)
 _MESSAGES_UNREAD_MAX = 4096
+_TRUNCATED = int(socket.MSG_CTRUNC | socket.MSG_TRUNC)  # an int: operators of an enum are slow
 _UCRED = struct.Struct("3i")
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
@@ -109,7 +113,7 @@ def send_encoded(sock: socket.socket, data: bytes, fds: tuple[int, ...] | list[i
     """Send a message that encode() has made; the rest is as in send()."""
     if len(data) > MESSAGE_BYTES_MAX:
         raise HandshakeError(f"the message has {len(data)} bytes, the limit is {MESSAGE_BYTES_MAX}")
-    ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+    ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(fds)}i", *fds))] if fds else []
     try:
         sock.sendmsg([data], ancillary, socket.MSG_NOSIGNAL)
     except OSError as error:
@@ -142,7 +146,7 @@ def receive_into(sock: Any, fds: Descriptors) -> dict[str, Any] | None:
 
 def _decoded(data: bytes, flags: int, fd_count: int) -> dict[str, Any] | None:
     """Return the object of a message; None for the end of the connection."""
-    if flags & (socket.MSG_CTRUNC | socket.MSG_TRUNC):
+    if flags & _TRUNCATED:
         raise TruncatedError("the message was truncated: it is too large, or no file descriptor is free")
     if fd_count > DESCRIPTORS_MAX:
         raise HandshakeError(f"the message has {fd_count} descriptors, the limit is {DESCRIPTORS_MAX}")
@@ -151,7 +155,7 @@ def _decoded(data: bytes, flags: int, fd_count: int) -> dict[str, Any] | None:
             raise HandshakeError("descriptors came without a message")
         return None
     try:
-        message = json.loads(data)
+        message = json.loads(data.decode())
     except (ValueError, RecursionError) as error:
         raise HandshakeError(f"the message is not JSON: {error}") from None
     if not isinstance(message, dict):

@@ -1,11 +1,13 @@
 """Requests the status of this user's senders, or stops one."""
 
 import json
+import math
 import os
 import socket
 import time
 from typing import Any
 
+from cyproducer import metric_table
 from cyproducer.errors import SenderUnavailableError
 from cyproducer.host import control_messages
 from cyproducer.host.poll import wait_readable
@@ -41,8 +43,12 @@ def status(path: str | None = None, timeout: float = _ANSWER_S) -> list[dict[str
     The result is a list of `{socket, version, log, cluster_id, bootstrap_servers, sender_pid, supervisor_pid,
     started_at, restarts, totals_since, front_ends: [{attach_id, pid, uid, app, buffer_memory, buffer_in_use,
     records_sent, oldest_unacked_ms, blocked_ms}], connections: [{broker_id, host, port, state, in_flight}], totals:
-    {records, bytes, batches, requests, retries, errors}, ledger: [{app, topic, cause, count, first, last}],
-    last_error}`.
+    {records, bytes, batches, requests, retries, errors}, metrics, host_metrics, ledger: [{app, topic, cause, count,
+    first, last}], last_error}`.
+
+    `metrics` is {group: {name: number or None}} as KafkaProducer.metrics() returns it, for all processes that use the
+    sender. `host_metrics` is the group "producer-metrics" for all senders of the result together. None means that a
+    metric has no value.
 
     Times are seconds since 1970. `started_at` is the start of the first sender, `totals_since` that of the present one:
     the totals of a sender that was killed are lost. `log` is a path, or None for standard error. `cluster_id` is None
@@ -52,14 +58,29 @@ def status(path: str | None = None, timeout: float = _ANSWER_S) -> list[dict[str
     answer within `timeout` seconds.
     """
     if path is not None:
-        return [_ask(path, timeout)]
+        return _with_metrics([_ask(path, timeout)])
     found = []
     for known in senders():
         try:
             found.append(_ask(known, timeout))
         except _NoListenerError:
             continue  # it was killed: a later sender will remove its files
-    return found
+    return _with_metrics(found)
+
+
+def _with_metrics(answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Replace the counts in the senders' answers by the metrics that follow from them. A sender may be older."""
+    counts = [answer.pop("counts", None) or metric_table.nothing() for answer in answers]
+    host = metric_table.groups(metric_table.merged_counts(counts))["producer-metrics"] if counts else {}
+    for answer, own in zip(answers, counts, strict=True):
+        answer["metrics"] = {group: _for_json(values) for group, values in metric_table.groups(own).items()}
+        answer["host_metrics"] = _for_json(host)
+    return answers
+
+
+def _for_json(values: dict[str, float]) -> dict[str, float | None]:
+    """Return the values with None for NaN, which JSON does not have."""
+    return {name: None if math.isnan(number) else number for name, number in values.items()}
 
 
 def ended_with_failures() -> list[dict[str, Any]]:

@@ -4,6 +4,8 @@ from libc.stdint cimport int32_t, uint8_t
 
 from cyproducer.producer.arena.arena cimport Room
 from cyproducer.producer.arena.send_arguments cimport Prepared
+from cyproducer.producer.arena.topic_table cimport Topic
+from cyproducer.producer.extensions.extensions cimport Extensions
 from cyproducer.producer.results.futures cimport Future
 from cyproducer.producer.session.session cimport Session
 
@@ -12,20 +14,25 @@ cdef class KafkaProducer:
     cdef Session session                # an ended one before the first use; None: __init__ did not complete
     cdef readonly object settings
     cdef object address                 # of the sender
-    cdef object key_serializer
-    cdef object value_serializer
+    cdef Extensions extensions          # serializers, partitioner, interceptors
     cdef dict lines                     # asyncio: (topic, event loop) -> the waiters of send_async(), in order
-    cdef bint plain                     # no serializers
+    cdef bint plain                     # of `extensions`: nothing of the application runs in send()
     cdef bint ignore_keys
     cdef bint closed
     cdef Py_ssize_t max_request
     cdef double max_block_s
+    cdef double started_ms              # when it was made, in ms since 1970
     cdef object __weakref__
 
     cdef object configure(self, object settings)
+    cdef Prepared describe(
+        self, object topic, object value, object key, object headers, object partition, object timestamp_ms,
+        object on_delivery, bint later,
+    )
+    cdef int complete(self, Prepared record, Session session, Topic topic) except -1
     cdef Future attempt(self, Prepared record, object waiter, Room *missing)
-    cdef int check_size(self, Prepared record, Py_ssize_t limit, bint of_sender) except -1
     cdef object send_blocking(self, Prepared record)
-    cdef object serialize(self, object serializer, object topic, object headers, object data, str what)
+    cdef object send_rows(self, str method, tuple arguments)
+    cdef Session unattached(self)
     cdef Session current(self)
     cpdef Session attached(self, object deadline)

@@ -1,6 +1,7 @@
 """Declares the types of the compiled class KafkaProducer."""
 
 import os
+import uuid
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -12,6 +13,8 @@ from cyproducer.producer.results.record_metadata import RecordMetadata
 
 _Servers: TypeAlias = str | Sequence[str]
 _Serializer: TypeAlias = Callable[[Any], bytes | bytearray | memoryview | None] | Any
+# A name, a callable as in kafka-python, or an object with the method `partition` as in Java.
+_Partitioner: TypeAlias = str | Callable[[bytes | None, list[int], list[int]], int] | Any
 _Header: TypeAlias = tuple[str, bytes | bytearray | memoryview | None]
 _OnDelivery: TypeAlias = Callable[[KafkaError | None, RecordMetadata], object]
 
@@ -24,12 +27,15 @@ class KafkaProducer:
         client_id: str = ...,
         key_serializer: _Serializer | None = ...,
         value_serializer: _Serializer | None = ...,
-        partitioner: None = ...,
+        partitioner: _Partitioner | None = ...,
         interceptors: Sequence[object] | None = ...,
         acks: int | str = ...,
         enable_idempotence: bool = ...,
         compression_type: str | None = ...,
         compression_level: int | None = ...,
+        compression_gzip_level: int = ...,
+        compression_lz4_level: int = ...,
+        compression_zstd_level: int = ...,
         batch_size: int = ...,
         linger_ms: float = ...,
         buffer_memory: int = ...,
@@ -42,14 +48,25 @@ class KafkaProducer:
         retry_backoff_max_ms: int = ...,
         max_in_flight_requests_per_connection: int = ...,
         metadata_max_age_ms: int = ...,
+        metadata_max_idle_ms: int = ...,
+        metadata_recovery_strategy: str = ...,
+        metadata_recovery_rebootstrap_trigger_ms: int = ...,
         partitioner_ignore_keys: bool = ...,
         partitioner_adaptive_partitioning_enable: bool = ...,
         partitioner_availability_timeout_ms: int = ...,
+        partitioner_rack_aware: bool = ...,
+        client_rack: str = ...,
         connections_max_idle_ms: int = ...,
+        client_dns_lookup: str = ...,
+        metrics_num_samples: int = ...,
+        metrics_sample_window_ms: int = ...,
+        enable_metrics_push: bool = ...,
         send_buffer_bytes: int = ...,
         receive_buffer_bytes: int = ...,
         reconnect_backoff_ms: int = ...,
         reconnect_backoff_max_ms: int = ...,
+        socket_connection_setup_timeout_ms: int = ...,
+        socket_connection_setup_timeout_max_ms: int = ...,
         transactional_id: None = ...,
         transaction_timeout_ms: int = ...,
         security_protocol: str = ...,
@@ -91,7 +108,8 @@ class KafkaProducer:
     def flush(self, timeout: float | None = None) -> None: ...
     def close(self, timeout: float | None = None) -> None: ...
     def partitions_for(self, topic: str) -> set[int]: ...
-    def metrics(self) -> dict[str, dict[str, float]]: ...
+    def client_instance_id(self, timeout: float | None = None) -> uuid.UUID | None: ...
+    def metrics(self) -> dict[str, dict[str, Any]]: ...
     def bootstrap_connected(self) -> bool: ...
     def __enter__(self) -> Self: ...
     def __exit__(

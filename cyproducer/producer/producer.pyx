@@ -14,19 +14,23 @@ from cpython.object cimport PyCallable_Check, PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from cyproducer.producer.arena.append cimport Chain, append_record
-from cyproducer.producer.arena.arena cimport HAVE_ROOM, NEED_METADATA, NEED_SESSION, Room
+from cyproducer.producer.arena.arena cimport (
+    HAVE_ROOM, NEED_METADATA, NEED_SESSION, Arena, Room, is_alive, is_foreign,
+)
 from cyproducer.producer.arena.partitioner cimport key_partition
-from cyproducer.producer.arena.send_arguments cimport FEW_HEADERS, batch_size_bound, prepare, small_number, view_headers
+from cyproducer.producer.arena.send_arguments cimport (
+    FEW_HEADERS, check_size, prepare, prepare_raw, small_number, view_headers,
+)
 from cyproducer.producer.arena.topic_table cimport Topic
+from cyproducer.producer.extensions.extensions cimport Extensions
 from cyproducer.producer.results.futures cimport (
     Batch, Future, fresh_delivery, room_for_delivery, set_future, watch_delivery,
 )
 from cyproducer.producer.results.native_only cimport patchable
 from cyproducer.producer.session.batch_compressor cimport pack_closed
+from cyproducer.producer.session.record_space cimport make_room, put_alone, topic_of
 from cyproducer.producer.session.session cimport interpreter_ends
 from cyproducer.record.encode cimport HeaderView, RecordView, record_size_bound
-from cyproducer.record.header cimport BATCH_HEADER_BYTES
-from cyproducer.shm.atomics cimport load_acquire
 from cyproducer.shm.clock cimport realtime_coarse_ms
 
 from cyproducer import errors
@@ -35,12 +39,16 @@ from cyproducer.producer.arena.topic_table import check_name
 from cyproducer.producer.attach.connect import SlowSenderError
 from cyproducer.producer.attach.sender_address import Address
 from cyproducer.producer.attach.supported import check_platform
-from cyproducer.producer.results.waiter import Waiter
+from cyproducer.producer.refused_methods import ADVICE, LENGTH, refuse_methods
+from cyproducer.producer.session.kafka_metrics import count_refused, groups_of
 from cyproducer.producer.waiting import exit_flush, reattach
-from cyproducer.producer.waiting.poll import deadline_after, wait_batches, wait_until
+from cyproducer.producer.waiting.client_instance import ask_client_instance_id
+from cyproducer.producer.waiting.poll import await_callbacks, deadline_after, wait_batches
 from cyproducer.producer.waiting.retry import BlockingRetry, BlockingWaiter, run_blocking, wait_metadata
+from cyproducer.types import ProducerRecord
 
 cdef double ATTACH_S = 10           # longer than starting a sender and attaching to it takes
+cdef double LAST_CALLBACKS_S = 1    # how long close() waits for the callbacks of the batches that it has failed
 
 _log = logging.getLogger("cyproducer")
 _parent_sessions = []   # the parent's sessions, kept in a forked child: freeing them would write to its memory
@@ -71,13 +79,20 @@ cdef class KafkaProducer:
     cdef object configure(self, object settings):
         self.settings = settings
         self.address = Address(settings)
-        self.session = Session(None, None)
+        self.started_ms = time.time() * 1000
+        self.session = self.unattached()
         self.lines = {}
-        self.key_serializer, self.value_serializer = settings.key_serializer, settings.value_serializer
-        self.plain = settings.key_serializer is None and settings.value_serializer is None
+        self.extensions = Extensions(settings)
+        self.plain = self.extensions.plain
         self.ignore_keys = settings.partitioner_ignore_keys
         self.max_request = settings.max_request_size
         self.max_block_s = settings.max_block_ms / 1000
+
+    cdef Session unattached(self):
+        """Return a session without a sender. It counts by the settings of this producer."""
+        cdef Session session = Session(None, None)
+        session.arena.own.configure(self.settings)
+        return session
 
     @cython.binding(False)
     def send(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, on_delivery=None):
@@ -99,6 +114,7 @@ cdef class KafkaProducer:
         RecordTooLargeError, KafkaTimeoutError, BufferExhaustedError, SenderUnavailableError, ProducerClosedError.
         """
         cdef Session session = self.session
+        cdef Arena arena = session.arena if self.plain else None  # without settings there is no session
         cdef Topic known
         cdef Chain *chain
         cdef Future future
@@ -115,14 +131,14 @@ cdef class KafkaProducer:
         if partition is not None:
             wanted = small_number(partition)
         if (
-            self.plain and session.sentinel[0] == session.token
+            arena is not None and is_alive(arena)
             and (type(value) is bytes or value is None) and (type(key) is bytes or key is None)
             and record.header_count >= 0
             and (partition is None or wanted >= 0) and (timestamp_ms is None or timestamp >= 0)
             and (on_delivery is None or session.delivery is not None and PyCallable_Check(on_delivery))
-            and (<PyObject *>topic == <PyObject *>session.cached_name or session.recall(topic))
+            and (<PyObject *>topic == <PyObject *>session.topics.cached_name or session.topics.recall(topic))
         ):
-            known = session.cached_topic
+            known = session.topics.cached_topic
             record.key = record.value = NULL
             record.key_length = record.value_length = -1
             if value is not None:
@@ -133,7 +149,7 @@ cdef class KafkaProducer:
                 if wanted >= 0:
                     chosen = <int32_t>wanted
                 elif key is None or self.ignore_keys:
-                    chosen = session.sticky_partition(known)
+                    chosen = arena.sticky_partition(known)
                 else:
                     chosen = key_partition(record.key, record.key_length, known.partition_count)
                 chain = &known.chains[chosen]
@@ -148,7 +164,7 @@ cdef class KafkaProducer:
                     chain.limit != 0 and -0x7fffffff <= delta <= 0x7fffffff
                     and (on_delivery is None or room_for_delivery(<Batch>chain.batch, on_delivery, None))
                     and append_record(
-                        &session.port, chain, timestamp, &record, record_size_bound(&record, header_bytes)
+                        &arena.port, chain, timestamp, &record, record_size_bound(&record, header_bytes)
                     )
                 ):
                     future.batch = <Batch>chain.batch
@@ -159,10 +175,19 @@ cdef class KafkaProducer:
                     if on_delivery is not None:
                         watch_delivery(future, on_delivery, None)
                     return future
-        if not self.plain:
-            key = self.serialize(self.key_serializer, topic, headers, key, "key_serializer")
-            value = self.serialize(self.value_serializer, topic, headers, value, "value_serializer")
-        return self.send_blocking(prepare(topic, value, key, headers, partition, timestamp_ms, on_delivery))
+        self.current()  # raises if there are no extensions, because __init__() was not called
+        if self.extensions.interceptors is not None:
+            intercepted = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
+            return self.extensions.interceptors.send(self._send, intercepted, on_delivery)
+        return self._send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+
+    def _send(self, topic, value, key, headers, partition, timestamp_ms, on_delivery):
+        try:
+            record = self.describe(topic, value, key, headers, partition, timestamp_ms, on_delivery, True)
+            return self.send_blocking(record)
+        except errors.KafkaError as error:
+            count_refused(self, error)
+            raise
 
     def send_async(
         self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, on_delivery=None
@@ -171,13 +196,36 @@ cdef class KafkaProducer:
 
         While it waits for the sender, metadata or memory, the loop runs. `await future` gives the RecordMetadata.
         """
+        self.current()  # raises if there are no extensions, because __init__() was not called
+        if self.extensions.interceptors is not None:
+            intercepted = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
+            return self.extensions.interceptors.send_async(self._send_async, intercepted, on_delivery)
+        return self._send_async(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+
+    def _send_async(self, topic, value, key, headers, partition, timestamp_ms, on_delivery):
         from cyproducer.producer.waiting import aio  # loads asyncio: 50 ms that other programs save
 
-        if not self.plain:
-            key = self.serialize(self.key_serializer, topic, headers, key, "key_serializer")
-            value = self.serialize(self.value_serializer, topic, headers, value, "value_serializer")
-        record = prepare(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        # Serialized at once: the coroutine may start when the program has already changed the value.
+        try:
+            record = self.describe(topic, value, key, headers, partition, timestamp_ms, on_delivery, False)
+        except errors.KafkaError as error:
+            count_refused(self, error)
+            raise
         return aio.send(self, record, self.max_block_s)
+
+    cdef Prepared describe(
+        self, object topic, object value, object key, object headers, object partition, object timestamp_ms,
+        object on_delivery, bint later,
+    ):
+        """Return the checked record. Serialize it here, or `later`: in `complete`, when its topic is known."""
+        cdef Prepared record
+        if self.plain:
+            return prepare(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        record = prepare_raw(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        record.unplaced = self.extensions.partitioner is not None and record.partition < 0
+        if not later:
+            self.extensions.serialize(record)
+        return record
 
     def send_array(self, topic, values, keys=None, partition=None, timestamps_ms=None, headers=None):
         """Send the rows of arrays, in order. Return one future for all rows; its result is an `ArrayMetadata`.
@@ -197,10 +245,7 @@ cdef class KafkaProducer:
         before are still delivered: the error says how many, and its `queued` is their future. Raise the same errors
         as `send()`.
         """
-        from cyproducer.producer.bulk import encoder  # not loaded by programs that only call send()
-
-        self.current()
-        return encoder.send_array(self, topic, values, keys, partition, timestamps_ms, headers)
+        return self.send_rows("send_array", (topic, values, keys, partition, timestamps_ms, headers))
 
     def send_arrow(self, table, topic=None):
         """Send the rows of an Arrow table, record batch or stream (pyarrow is not needed), like `send_array`.
@@ -210,23 +255,19 @@ cdef class KafkaProducer:
         unit, or integer ms) and `topic` (string); the argument `topic` overrides that column. Any other column raises
         ValueError.
         """
+        return self.send_rows("send_arrow", (table, topic))
+
+    cdef object send_rows(self, str method, tuple arguments):
+        """Call a method of the encoder, and count the call if it raises an error. Nothing may fail after it returns."""
         from cyproducer.producer.bulk import encoder  # not loaded by programs that only call send()
 
         self.current()
-        return encoder.send_arrow(self, table, topic)
-
-    cdef object serialize(self, object serializer, object topic, object headers, object data, str what):
-        """Return the serialized data. Null stays null: no key, or a value that deletes in a compacted topic."""
-        if serializer is None or data is None:
-            return data
+        self.extensions.refuse_arrays(method)
         try:
-            method = getattr(serializer, "serialize", None)
-            made = serializer(data) if method is None else method(topic, headers, data)
-        except Exception as error:
-            raise errors.SerializationError(f"{what} raised {type(error).__name__}: {error}") from error
-        if made is not None and not isinstance(made, (bytes, bytearray, memoryview)):
-            raise errors.SerializationError(f"{what} returned {type(made).__name__}, not bytes or None")
-        return made
+            return getattr(encoder, method)(self, *arguments)
+        except errors.KafkaError as error:
+            count_refused(self, error)
+            raise
 
     # ---------------------------------------------------------------- attempts
 
@@ -236,6 +277,7 @@ cdef class KafkaProducer:
         Everything that can fail or run other code comes before the commit: an exception means "not queued".
         """
         cdef Session session = self.current()
+        cdef Arena arena = session.arena
         cdef Topic topic
         cdef Chain *chain
         cdef Batch batch
@@ -243,34 +285,40 @@ cdef class KafkaProducer:
         cdef list fresh = None
         cdef int32_t partition
         cdef int status
-        cdef bint sticky = record.partition < 0 and (record.view.key_length < 0 or self.ignore_keys)
-        self.check_size(record, self.max_request, False)
+        cdef bint sticky
+        if not record.raw:
+            check_size(record, self.max_request, None)
         if self.closed:
             raise errors.ProducerClosedError("the producer is closed")
         missing[0] = NEED_SESSION
-        if session.sentinel[0] != session.token:
+        if not is_alive(arena):
             return None
-        self.check_size(record, session.max_request, True)
+        if not record.raw:
+            check_size(record, arena.max_request, self.settings)
         if record.on_delivery is not None:
             session.ensure_delivery()
         while True:
-            topic = _topic_of(session, record)
-            if session.sentinel[0] != session.token:
+            topic = topic_of(session, record.topic)
+            if not is_alive(arena):
                 missing[0] = NEED_SESSION
                 return None
             if topic is None or record.partition >= topic.partition_count or topic.partition_count == 0:
                 missing[0] = NEED_METADATA
                 return None
+            if record.raw or record.unplaced:
+                self.complete(record, session, topic)
+                continue
+            sticky = record.partition < 0 and (record.view.key_length < 0 or self.ignore_keys)
             if record.partition >= 0:
                 partition = record.partition
             elif sticky:
-                partition = session.sticky_partition(topic)
+                partition = arena.sticky_partition(topic)
             else:
                 partition = key_partition(record.view.key, record.view.key_length, topic.partition_count)
-            if not session.fits_batch(record.bound):
+            if not arena.fits_batch(record.bound):
                 if record.on_delivery is not None and fresh is None:
                     fresh = fresh_delivery(record.on_delivery)
-                batch = session.put_alone(topic, partition, record.timestamp, &record.view, waiter, missing)
+                batch = put_alone(session, topic, partition, record.timestamp, &record.view, waiter, missing)
                 if batch is None:
                     return None
                 _describe(future, batch, 0, record)
@@ -284,12 +332,12 @@ cdef class KafkaProducer:
                     continue
                 if chain.batch != <void *>batch or chain.total != future.index:
                     continue  # the garbage collector ran a finalizer that has sent a record
-                if append_record(&session.port, chain, record.timestamp, &record.view, record.bound):
+                if append_record(&arena.port, chain, record.timestamp, &record.view, record.bound):
                     break
-            if sticky and session.close_full(chain, record.bound):
-                pack_closed(session)
+            if sticky and arena.close_full(chain, record.bound):
+                pack_closed(arena)
                 continue  # the batch was full: choose the sticky partition again
-            status = session.make_room(topic, partition, record.bound, record.timestamp, waiter)
+            status = make_room(session, topic, partition, record.bound, record.timestamp, waiter)
             if status != HAVE_ROOM:
                 missing[0] = <Room>status
                 return None
@@ -297,15 +345,13 @@ cdef class KafkaProducer:
             watch_delivery(future, record.on_delivery, fresh)
         return future
 
-    cdef int check_size(self, Prepared record, Py_ssize_t limit, bint of_sender) except -1:
-        """Raise RecordTooLargeError if a batch of this record alone could exceed max_request_size, `limit` bytes."""
-        if record.bound + BATCH_HEADER_BYTES > limit and batch_size_bound(record) > limit:
-            owner = f" of the sender at {self.settings.sender}" if of_sender else ""
-            raise errors.RecordTooLargeError(
-                f"topic {record.topic!r}: the record needs up to {batch_size_bound(record)} bytes in a batch, "
-                f"max_request_size{owner} is {limit}"
-            )
-        return 0
+    cdef int complete(self, Prepared record, Session session, Topic topic) except -1:
+        """Serialize and place the record by code of the application. All that was read before is stale after it."""
+        self.extensions.complete(record, session, topic)
+        if self.closed:
+            raise errors.ProducerClosedError("the producer is closed")
+        check_size(record, self.max_request, None)
+        return check_size(record, session.arena.max_request, self.settings)
 
     cdef object send_blocking(self, Prepared record):
         cdef Room missing = HAVE_ROOM
@@ -331,6 +377,11 @@ cdef class KafkaProducer:
         return self.closed
 
     @property
+    def _partitioner(self):
+        self.current()
+        return self.extensions.partitioner
+
+    @property
     def _session(self):
         return self.current()
 
@@ -338,9 +389,6 @@ cdef class KafkaProducer:
     def _lines(self):
         self.current()
         return self.lines
-
-    def _attach(self, deadline):
-        self.attached(deadline)
 
     cdef Session current(self):
         """Return the latest session; in a forked child at first a new one without a sender.
@@ -351,9 +399,9 @@ cdef class KafkaProducer:
             raise errors.KafkaConfigurationError(
                 "this producer has no settings: KafkaProducer.__init__() was not called, or it raised an error"
             )
-        if self.session.sentinel[0] != self.session.process:
+        if is_foreign(self.session.arena):
             _parent_sessions.append(self.session)
-            self.session = Session(None, None)
+            self.session = self.unattached()
         elif self.session.successor is not None:
             self.session = self.session.latest
             if not self.closed:
@@ -367,7 +415,7 @@ cdef class KafkaProducer:
             if self.closed:
                 raise errors.ProducerClosedError("the producer is closed")
             session = self.current()
-            if session.sentinel[0] == session.token:
+            if is_alive(session.arena):
                 return session
             self._connect(session, deadline)
 
@@ -388,13 +436,24 @@ cdef class KafkaProducer:
     def flush(self, timeout=None):
         """Seal all open batches and wait until all records that were sent before have their outcome.
 
-        Their callbacks have run then, unless flush() is called from a callback. Raise KafkaTimeoutError after
-        `timeout` seconds; the sender still delivers the records.
+        Their callbacks have run then. Raise KafkaTimeoutError after `timeout` seconds; the sender still delivers the
+        records. Raise IllegalStateError in a callback, as Kafka's producer does.
         """
         if self.closed:
             raise errors.ProducerClosedError("the producer is closed")
+        delivery = self.current().delivery
+        if delivery is not None and delivery.is_current_thread():
+            raise errors.IllegalStateError(
+                "flush() in a callback would wait for callbacks that this thread has to run; leave it out (records go "
+                "out after linger_ms), or call it on another thread"
+            )
         deadline = deadline_after(timeout)
-        if not self._finish(deadline):
+        began = time.monotonic_ns()
+        try:
+            finished = self._finish(deadline)
+        finally:
+            self.current().arena.own.add_flush(time.monotonic_ns() - began)
+        if not finished:
             raise errors.KafkaTimeoutError(
                 f"flush: {self.current().outstanding()[0]} batches have no outcome after {timeout} s; "
                 "they are still under way"
@@ -406,23 +465,14 @@ cdef class KafkaProducer:
         session.look()
         while True:
             session = self.current()
-            session.seal_all()
+            session.arena.seal_all()
             unfinished = session.unfinished()
             if session.successor is None:
                 break  # else another thread has just moved the batches to the successor
         remaining = None if deadline is None else deadline - time.monotonic()
         if not session.foreign and not wait_batches(unfinished, remaining):
             return False
-        delivery = self.current().delivery
-        if delivery is None or delivery.is_current_thread():
-            return True
-        waiter = Waiter()
-        delivery.waiting.append(waiter)  # before is_busy(): a busy thread notifies this waiter when it has finished
-        if not delivery.is_busy():
-            delivery.forget(waiter)
-            return True
-        delivery.poke()
-        return wait_until([], waiter, lambda: waiter.wanted <= 0 or session.foreign, deadline)
+        return await_callbacks(self.current(), deadline)
 
     def close(self, timeout=None):
         """Flush and detach from the sender. A second call does nothing.
@@ -431,9 +481,9 @@ cdef class KafkaProducer:
         them, but this process does not learn the result. Unsent records whose sender is gone, and for which no other
         sender was found by then, get SenderUnavailableError.
         """
+        deadline = deadline_after(timeout)
         if self.closed or self.session is None:
             return
-        deadline = deadline_after(timeout)
         self.closed = True
         cdef Session session = self.current()
         try:
@@ -445,7 +495,13 @@ cdef class KafkaProducer:
                 session.announce_close()
             elif not session.foreign:
                 _log.warning("the producer is closed; %d records in %d batches have no outcome yet", records, batches)
-            session.end("the producer is closed", errors.OUTCOME_UNKNOWN, True)
+            try:
+                session.end("the producer is closed", errors.OUTCOME_UNKNOWN, True)
+                if self.extensions.interceptors is not None:
+                    # The batches that have just failed are acknowledged before the interceptors are closed.
+                    await_callbacks(self.current(), time.monotonic() + LAST_CALLBACKS_S)
+            finally:
+                self.extensions.close()
 
     def __enter__(self):
         return self
@@ -474,32 +530,39 @@ cdef class KafkaProducer:
     def bootstrap_connected(self):
         """Return, without waiting, whether the sender has reached the cluster; False if no sender is attached."""
         cdef Session session = self.current()
-        if session.sentinel[0] != session.token:
+        if not is_alive(session.arena):
             return False
         session.refresh_topics(None)
-        return session.brokers > 0
+        return session.topics.brokers > 0
+
+    def client_instance_id(self, timeout=None):
+        """Return the UUID under which the sender pushes metrics; None: no broker has assigned one in `timeout` seconds.
+
+        Without a timeout, wait for max_block_ms. Raise IllegalStateError if enable_metrics_push is False.
+        """
+        return ask_client_instance_id(self, timeout)
 
     def metrics(self):
-        """Return {group: {name: float}} of this process, not of the sender. Names are Java's where those exist."""
+        """Return {group: {name: number}} by the names of Kafka's Java producer. NaN means that there is no value.
+
+        The groups are "producer-metrics", "producer-node-metrics.node-ID" for each broker,
+        "producer-topic-metrics.NAME" for each topic, and "app-info" (which also has text). What concerns records is
+        that of this process. What concerns connections is that of the sender, for all processes of the host.
+        """
         cdef Session session = self.current()
         session.look()
-        total = float(self.settings.buffer_memory)
-        alive = session.sentinel[0] == session.token
         # asyncio: of the waiters for one topic, only the first is in the queue for memory
         behind = [len(line) - 1 for line in list(self.lines.values()) if line and line[0] in session.memory_queue]
-        return {
-            "producer-metrics": {
-                "record-send-total": float(session.records + session.open_records),
-                "byte-total": float(session.bytes),
-                "batch-total": float(session.batches),
-                "batch-error-total": float(session.failures),
-                "batches-pending": float(session.outstanding()[0]),
-                "buffer-total-bytes": total,
-                "buffer-available-bytes": float(session.buffer_available) if alive else total,
-                "bufferpool-wait-time-ns-total": float(session.blocked_ns),
-                "waiting-threads": float(len(session.memory_queue) + sum(behind)),
-            }
-        }
+        return groups_of(session, self.settings, len(session.memory_queue) + sum(behind), self.started_ms)
+
+    def __len__(self):
+        raise errors.UnsupportedMethodError(LENGTH)
+
+    def __bool__(self):
+        return True
+
+    def __dir__(self):
+        return [name for name in object.__dir__(self) if name not in ADVICE]
 
     def __reduce__(self):
         self.current()
@@ -513,15 +576,6 @@ cdef class KafkaProducer:
             return f"<{type(self).__name__} without settings>"
         state = "closed" if self.closed else "attached" if self.current().alive else "not attached"
         return f"<{type(self).__name__} {self.settings!r} {state}>"
-
-
-cdef Topic _topic_of(Session session, Prepared record):
-    """Return the record's topic, or None if it is not known. Raise InvalidTopicError."""
-    if record.topic is session.cached_name and session.seen_version == load_acquire(session.published):
-        return session.cached_topic
-    if record.topic not in session.topics:
-        check_name(record.topic)
-    return session.find_topic(record.topic)
 
 
 cdef int _describe(Future future, Batch batch, uint32_t index, Prepared record) except -1:
@@ -538,3 +592,4 @@ def _restore(cls, settings):
 
 
 patchable(KafkaProducer)
+refuse_methods(KafkaProducer)

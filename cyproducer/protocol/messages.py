@@ -127,7 +127,7 @@ METADATA_REQUEST = Message(
     "MetadataRequest",
     3,
     1,
-    12,
+    13,
     9,
     (
         # Null asks for all topics, an empty list for none.
@@ -150,7 +150,7 @@ METADATA_RESPONSE = Message(
     "MetadataResponse",
     3,
     1,
-    12,
+    13,
     9,
     (
         Field("throttle_time_ms", "int32", 3, default=0, ignorable=True),
@@ -191,6 +191,7 @@ METADATA_RESPONSE = Message(
             ),
         ),
         Field("cluster_authorized_operations", "int32", 8, 10, default=UNKNOWN_OPERATIONS),
+        Field("error_code", "int16", 13, default=0, ignorable=True),
     ),
 )
 
@@ -283,7 +284,7 @@ PRODUCE_REQUEST = Message(
     "ProduceRequest",
     0,
     3,
-    12,
+    13,
     9,
     (
         Field("transactional_id", "string", 3, nullable=3, default=None),
@@ -293,7 +294,8 @@ PRODUCE_REQUEST = Message(
             "topic_data",
             "[]struct",
             fields=(
-                Field("name", "string"),
+                Field("name", "string", 0, 12, default="", ignorable=True),
+                Field("topic_id", "uuid", 13, default=ZERO_UUID, ignorable=True),
                 Field(
                     "partition_data",
                     "[]struct",
@@ -307,18 +309,34 @@ PRODUCE_REQUEST = Message(
     ),
 )
 
+NODE_ENDPOINTS = Field(
+    "node_endpoints",
+    "[]struct",
+    10,
+    tag=0,
+    default=[],
+    ignorable=True,
+    fields=(
+        Field("node_id", "int32"),
+        Field("host", "string"),
+        Field("port", "int32"),
+        Field("rack", "string", nullable=10, default=None),
+    ),
+)
+
 PRODUCE_RESPONSE = Message(
     "ProduceResponse",
     0,
     3,
-    12,
+    13,
     9,
     (
         Field(
             "responses",
             "[]struct",
             fields=(
-                Field("name", "string"),
+                Field("name", "string", 0, 12, default="", ignorable=True),
+                Field("topic_id", "uuid", 13, default=ZERO_UUID, ignorable=True),
                 Field(
                     "partition_responses",
                     "[]struct",
@@ -357,20 +375,65 @@ PRODUCE_RESPONSE = Message(
             ),
         ),
         Field("throttle_time_ms", "int32", 1, default=0, ignorable=True),
-        Field(
-            "node_endpoints",
-            "[]struct",
-            10,
-            tag=0,
-            default=[],
-            ignorable=True,
-            fields=(
-                Field("node_id", "int32"),
-                Field("host", "string"),
-                Field("port", "int32"),
-                Field("rack", "string", nullable=10, default=None),
-            ),
-        ),
+        NODE_ENDPOINTS,
+    ),
+)
+
+GET_TELEMETRY_SUBSCRIPTIONS_REQUEST = Message(
+    "GetTelemetrySubscriptionsRequest",
+    71,
+    0,
+    0,
+    0,
+    (
+        # Zero asks for an id.
+        Field("client_instance_id", "uuid"),
+    ),
+)
+
+GET_TELEMETRY_SUBSCRIPTIONS_RESPONSE = Message(
+    "GetTelemetrySubscriptionsResponse",
+    71,
+    0,
+    0,
+    0,
+    (
+        Field("throttle_time_ms", "int32"),
+        Field("error_code", "int16"),
+        Field("client_instance_id", "uuid"),
+        Field("subscription_id", "int32"),
+        Field("accepted_compression_types", "[]int8"),
+        Field("push_interval_ms", "int32"),
+        Field("telemetry_max_bytes", "int32"),
+        Field("delta_temporality", "bool"),
+        Field("requested_metrics", "[]string"),
+    ),
+)
+
+PUSH_TELEMETRY_REQUEST = Message(
+    "PushTelemetryRequest",
+    72,
+    0,
+    0,
+    0,
+    (
+        Field("client_instance_id", "uuid"),
+        Field("subscription_id", "int32"),
+        Field("terminating", "bool"),
+        Field("compression_type", "int8"),
+        Field("metrics", "bytes"),
+    ),
+)
+
+PUSH_TELEMETRY_RESPONSE = Message(
+    "PushTelemetryResponse",
+    72,
+    0,
+    0,
+    0,
+    (
+        Field("throttle_time_ms", "int32"),
+        Field("error_code", "int16"),
     ),
 )
 
@@ -382,6 +445,8 @@ REQUESTS: dict[int, Message] = {
         API_VERSIONS_REQUEST,
         INIT_PRODUCER_ID_REQUEST,
         DESCRIBE_PRODUCERS_REQUEST,
+        GET_TELEMETRY_SUBSCRIPTIONS_REQUEST,
+        PUSH_TELEMETRY_REQUEST,
     )
 }
 RESPONSES: dict[int, Message] = {
@@ -392,6 +457,8 @@ RESPONSES: dict[int, Message] = {
         API_VERSIONS_RESPONSE,
         INIT_PRODUCER_ID_RESPONSE,
         DESCRIBE_PRODUCERS_RESPONSE,
+        GET_TELEMETRY_SUBSCRIPTIONS_RESPONSE,
+        PUSH_TELEMETRY_RESPONSE,
     )
 }
 

@@ -20,6 +20,8 @@ class ApiKey(IntEnum):
     API_VERSIONS = 18
     INIT_PRODUCER_ID = 22
     DESCRIBE_PRODUCERS = 61
+    GET_TELEMETRY_SUBSCRIPTIONS = 71
+    PUSH_TELEMETRY = 72
 
 
 SUPPORTED: dict[int, tuple[int, int]] = {
@@ -58,6 +60,13 @@ def negotiate(ranges: Mapping[int, tuple[int, int]], apis: Iterable[int] | None 
             )
         chosen[key] = version
     return chosen
+
+
+def has_common_version(ranges: Mapping[int, tuple[int, int]], api: ApiKey) -> bool:
+    """Return whether the broker with these versions and this client have a version of the API in common."""
+    first, last = SUPPORTED[api]
+    theirs = ranges.get(api)
+    return theirs is not None and max(first, theirs[0]) <= min(last, theirs[1])
 
 
 class ApiVersionsExchange:

@@ -133,10 +133,12 @@ static inline const uint8_t *cyp_check_usual(const uint8_t *at, const uint8_t *e
 /* About as many bytes as are checked while a cache line arrives from another core. */
 #define CYP_CHECK_AHEAD_BYTES 2048
 
-/* Return whether the `n` bytes are exactly `count` records whose offset deltas are `first`, `first` + 1 and so on. */
-static inline bool cyp_check_records(const uint8_t *at, size_t n, uint32_t count, uint32_t first) {
+/* Return whether the `n` bytes are exactly `count` records whose offset deltas are `first`, `first` + 1 and so on. Raise
+ * `largest` to the bytes of the largest one. */
+static inline bool cyp_check_records(const uint8_t *at, size_t n, uint32_t count, uint32_t first, uint32_t *largest) {
     const uint8_t *const end = at + n;
     const uint8_t *behind;
+    size_t most = *largest;
     for (uint64_t delta = first; delta < (uint64_t)first + count; delta++) {
         /* Another core has written the records, and the start of each is known only after the one before is read. */
         __builtin_prefetch(at + CYP_CHECK_AHEAD_BYTES);
@@ -144,8 +146,10 @@ static inline bool cyp_check_records(const uint8_t *at, size_t n, uint32_t count
         behind = end - at >= 24 ? cyp_check_usual(at, end, delta) : NULL;
         if (behind == NULL) behind = cyp_check_record(at, end, delta);
         if (behind == NULL) return false;
+        most = (size_t)(behind - at) > most ? (size_t)(behind - at) : most;
         at = behind;
     }
+    *largest = (uint32_t)most;
     return at == end;
 }
 

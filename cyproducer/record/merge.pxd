@@ -1,6 +1,6 @@
 """Declares the functions that validate and re-encode the records of a batch that another process wrote."""
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 
 cdef enum:
@@ -23,7 +23,9 @@ cdef int64_t merge_records(
     uint8_t *target,
     size_t capacity,
     int64_t *max_timestamp_delta,
+    uint32_t *largest,
 ) noexcept nogil
+cdef const uint8_t *skip_records(const uint8_t *at, const uint8_t *end, uint32_t count) noexcept nogil
 cdef int scan_records(
     const uint8_t *source, size_t n, int32_t count, int64_t *max_timestamp_delta
 ) noexcept nogil

@@ -114,14 +114,15 @@ cdef int64_t merge_records(
     uint8_t *target,
     size_t capacity,
     int64_t *max_timestamp_delta,
+    uint32_t *largest,
 ) noexcept nogil:
     """Re-encode `count` records from `source` (`n` bytes) into `target` (`capacity` private bytes).
 
     Record i gets its timestamp delta + `timestamp_shift` (source base - target base, ms) and the offset delta
     `first_offset_delta` + i. The source's own offset deltas must be consecutive; in a later chunk of a chain they do
-    not start at 0. Return the number of bytes written and set `max_timestamp_delta` to the largest shifted delta. On
-    failure return a negative RECORDS_ code; then the target's content is undefined (but nothing is written beyond
-    `capacity`) and `max_timestamp_delta` is unchanged.
+    not start at 0. Return the number of bytes written, set `max_timestamp_delta` to the largest shifted delta and
+    raise `largest` to the bytes of the largest record. On failure return a negative RECORDS_ code; then the target's
+    content is undefined (but nothing is written beyond `capacity`) and `max_timestamp_delta` is unchanged.
     """
     cdef const uint8_t *end = source + n
     cdef uint8_t *at = target
@@ -154,6 +155,7 @@ cdef int64_t merge_records(
             return RECORDS_BAD_LENGTH
         if <size_t>(size_of_varint(<int32_t>body) + body) > capacity - <size_t>(at - target):
             return RECORDS_NO_ROOM
+        largest[0] = max(largest[0], <uint32_t>(size_of_varint(<int32_t>body) + body))
         at = put_varint(at, <int32_t>body)
         at[0] = 0
         at = put_varlong(at + 1, delta)
@@ -170,6 +172,18 @@ cdef int64_t merge_records(
         return RECORDS_BAD_COUNT
     max_timestamp_delta[0] = latest
     return at - target
+
+
+cdef const uint8_t *skip_records(const uint8_t *at, const uint8_t *end, uint32_t count) noexcept nogil:
+    """Return the position after `count` records, by their lengths alone; NULL if they do not fit before `end`."""
+    cdef int32_t length = 0
+    while count:
+        at = get_varint(at, end, &length)
+        if at == NULL or length < 1 or length > end - at:
+            return NULL
+        at += length
+        count -= 1
+    return at
 
 
 cdef int scan_records(
@@ -241,10 +255,11 @@ def merge(source, int32_t count, int64_t timestamp_shift, int32_t first_offset_d
     cdef uint8_t *target_at = &write[0] if write.shape[0] else &nothing
     cdef int64_t latest = 0
     cdef int64_t written
+    cdef uint32_t largest = 0
     with nogil:
         written = merge_records(
             source_at, read.shape[0], count, timestamp_shift, first_offset_delta,
-            target_at, write.shape[0], &latest,
+            target_at, write.shape[0], &latest, &largest,
         )
     if written < 0:
         raise ValueError(records_error(written).decode())
@@ -255,7 +270,8 @@ def check(source, uint32_t count, uint32_t first):
     """Return whether the bytes are exactly `count` records, the first with offset delta `first` (`check_records`)."""
     cdef const uint8_t[::1] read = memoryview(source).cast("B")
     cdef uint8_t nothing = 0
-    return check_records(&read[0] if read.shape[0] else &nothing, read.shape[0], count, first)
+    cdef uint32_t largest = 0
+    return check_records(&read[0] if read.shape[0] else &nothing, read.shape[0], count, first, &largest)
 
 
 def scan(source, int32_t count):

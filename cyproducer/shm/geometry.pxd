@@ -10,6 +10,7 @@ from cyproducer.shm.layout cimport (
     CYP_CHANGES_ENTRIES,
     CYP_CONTRIBUTORS_MAX,
     CYP_ENTRIES_MAX,
+    CYP_EXTENTS_MAX,
     CYP_LEADERS_BYTES,
     CYP_PAGE_BYTES,
     CYP_PARTITIONS_MAX,
@@ -19,8 +20,11 @@ from cyproducer.shm.layout cimport (
     CYP_UNIT_BYTES,
     cyp_contributor,
     cyp_entry,
+    cyp_extent,
     cyp_outcome,
     cyp_partition_row,
+    cyp_sender_metrics,
+    cyp_share_metrics,
     cyp_slot_row,
     cyp_topic_row,
 )
@@ -36,6 +40,8 @@ ctypedef struct FrontEndGeometry:
     uint64_t arena_bytes
     uint64_t sent_offset            # outcomes
     uint64_t outcome_ring_offset
+    uint64_t extents_offset
+    uint64_t metrics_offset
     uint64_t outcomes_bytes
 
 
@@ -45,6 +51,7 @@ ctypedef struct SnapshotGeometry:
     uint64_t index_offset
     uint64_t changes_offset
     uint64_t leaders_offset
+    uint64_t metrics_offset
     uint64_t region_bytes
 
 
@@ -76,7 +83,9 @@ cdef inline bint front_end_geometry(uint64_t buffer_memory, FrontEndGeometry *ou
     out.arena_bytes = out.chunks_offset + buffer_memory
     out.sent_offset = CYP_PAGE_BYTES
     out.outcome_ring_offset = out.sent_offset + page_align(out.slot_count * sizeof(uint32_t))
-    out.outcomes_bytes = out.outcome_ring_offset + page_align(out.outcome_entries * sizeof(cyp_outcome))
+    out.extents_offset = out.outcome_ring_offset + page_align(out.outcome_entries * sizeof(cyp_outcome))
+    out.metrics_offset = out.extents_offset + page_align(CYP_EXTENTS_MAX * sizeof(cyp_extent))
+    out.outcomes_bytes = out.metrics_offset + page_align(sizeof(cyp_share_metrics))
     return True
 
 
@@ -86,7 +95,8 @@ cdef inline void snapshot_geometry(SnapshotGeometry *out) noexcept nogil:
     out.index_offset = out.topics_offset + page_align(CYP_TOPICS_MAX * sizeof(cyp_topic_row))
     out.changes_offset = out.index_offset + page_align(CYP_TOPIC_INDEX_ENTRIES * sizeof(uint64_t))
     out.leaders_offset = out.changes_offset + page_align(CYP_CHANGES_ENTRIES * sizeof(uint64_t))
-    out.region_bytes = out.leaders_offset + page_align(CYP_LEADERS_BYTES)
+    out.metrics_offset = out.leaders_offset + page_align(CYP_LEADERS_BYTES)
+    out.region_bytes = out.metrics_offset + page_align(sizeof(cyp_sender_metrics))
 
 
 cdef inline void state_geometry(StateGeometry *out) noexcept nogil:

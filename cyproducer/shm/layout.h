@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CYP_LAYOUT_VERSION 6u
+#define CYP_LAYOUT_VERSION 8u
 #define CYP_ARENA_MAGIC 0x616e657261707963ull    /* "cyparena" */
 #define CYP_OUTCOMES_MAGIC 0x656d6f6374757063ull
 #define CYP_SNAPSHOT_MAGIC 0x70616e7370796373ull
@@ -23,6 +23,151 @@
 #define CYP_CACHE_LINE 64
 #define CYP_PAGE_BYTES 4096u
 #define CYP_NONE 0xffffffffu                     /* no slot, no entry, no body */
+
+/* ------------------------------------------------------------------ metrics, see metrics.h
+ *
+ * A sensor counts one kind of event, as a sensor of Kafka's Java clients does: the sum of the events' values and their
+ * number since the start, and the same with the maximum for the last windows of time. Each sensor has one writer, and
+ * its words are stored relaxed. Any process that maps it reads it at any time. */
+#define CYP_SAMPLES_MAX 11u                      /* metrics_num_samples is at most one less */
+#define CYP_SAMPLE_WINDOW_NS 30000000000ull      /* metrics_sample_window_ms of what a sender counts for all */
+#define CYP_SAMPLES 2u                           /* and metrics_num_samples */
+
+typedef struct {
+    uint64_t start_ns;          /* CLOCK_MONOTONIC; 0: not in use, or being started */
+    uint64_t last_ns;           /* of its last event */
+    uint64_t events;
+    uint64_t sum;
+    uint64_t max;
+} cyp_sample;
+
+typedef struct {
+    uint64_t total;             /* sum of the values of all events */
+    uint64_t count;             /* number of all events */
+    uint64_t current;           /* index of the sample that is being filled */
+    cyp_sample samples[CYP_SAMPLES_MAX];
+    uint64_t reserved[6];
+} cyp_sensor;
+_Static_assert(sizeof(cyp_sample) == 40, "");
+_Static_assert(sizeof(cyp_sensor) == 512 && offsetof(cyp_sensor, samples) == 24, "eight cache lines");
+
+typedef struct {
+    uint64_t window_ns;         /* metrics_sample_window_ms */
+    uint64_t samples;           /* metrics_num_samples, below CYP_SAMPLES_MAX */
+} cyp_windows;
+
+/* What a front-end counts itself. Values are nanoseconds, or records. */
+enum cyp_own_sensor {
+    CYP_OWN_BUFFER_WAIT = 0,    /* a wait for memory */
+    CYP_OWN_EXHAUSTED = 1,      /* a record that got no memory */
+    CYP_OWN_ERRORS = 2,         /* records that failed before the sender could know them */
+    CYP_OWN_FLUSH = 3,          /* a flush() */
+    CYP_OWN_METADATA_WAIT = 4,  /* a wait for metadata */
+    CYP_OWN_SENSORS = 5,
+};
+typedef struct {
+    cyp_windows windows;
+    uint64_t waiting;           /* calls that wait for memory now */
+    uint64_t reserved;
+    cyp_sensor sensors[CYP_OWN_SENSORS];
+} cyp_own_metrics;
+_Static_assert(sizeof(cyp_own_metrics) == 32 + CYP_OWN_SENSORS * sizeof(cyp_sensor), "");
+
+/* What a sender counts for one front-end, and once more for all of them. */
+enum cyp_client_sensor {
+    CYP_CLIENT_BATCH_SIZE = 0,  /* a batch in a request: its bytes there */
+    CYP_CLIENT_COMPRESSION = 1, /* a batch in a request: millionths that are left of its records */
+    CYP_CLIENT_QUEUE_TIME = 2,  /* a batch in a request: nanoseconds since it was opened */
+    CYP_CLIENT_RECORDS = 3,     /* a request: its records */
+    CYP_CLIENT_RECORD_SIZE = 4, /* a batch in a request: bytes of its largest record */
+    CYP_CLIENT_RETRIES = 5,     /* a batch that waits to be sent again: its records */
+    CYP_CLIENT_ERRORS = 6,      /* a batch that failed: its records */
+    CYP_CLIENT_SPLITS = 7,      /* a batch that was split because it was too large */
+    CYP_CLIENT_SENSORS = 8,
+};
+typedef struct {
+    cyp_sensor sensors[CYP_CLIENT_SENSORS];
+} cyp_client_metrics;
+_Static_assert(sizeof(cyp_client_metrics) == CYP_PAGE_BYTES, "one page");
+
+enum cyp_topic_sensor {
+    CYP_TOPIC_RECORDS = 0,
+    CYP_TOPIC_BYTES = 1,
+    CYP_TOPIC_COMPRESSION = 2,
+    CYP_TOPIC_RETRIES = 3,
+    CYP_TOPIC_ERRORS = 4,
+    CYP_TOPIC_SENSORS = 5,
+};
+typedef struct {
+    uint64_t key;               /* the topic's number + 1; stored once, before the first event; 0: free */
+    uint64_t reserved[7];
+    cyp_sensor sensors[CYP_TOPIC_SENSORS];
+} cyp_topic_metrics;
+_Static_assert(sizeof(cyp_topic_metrics) == 64 + CYP_TOPIC_SENSORS * sizeof(cyp_sensor), "");
+
+/* A topic is counted in one of CYP_TOPIC_PROBES rows from its number on, modulo the size of the table. If all of them
+ * belong to other topics, it is counted in the last row, with the key CYP_METRICS_OTHER. */
+#define CYP_CLIENT_TOPICS 256u                   /* powers of two */
+#define CYP_SENDER_TOPICS 1024u
+#define CYP_TOPIC_PROBES 16u
+#define CYP_METRICS_OTHER 0xffffffffffffffffull
+_Static_assert(!(CYP_CLIENT_TOPICS & (CYP_CLIENT_TOPICS - 1)) && !(CYP_SENDER_TOPICS & (CYP_SENDER_TOPICS - 1)), "");
+
+/* At the end of an outcomes region: what the sender counts for this front-end. */
+typedef struct {
+    cyp_client_metrics client;
+    cyp_windows windows;
+    uint64_t own_kept;          /* sensors of the arena's header whose totals are in cyp_sender_metrics.ended */
+    uint64_t reserved[5];
+    cyp_topic_metrics topics[CYP_CLIENT_TOPICS + 1];
+} cyp_share_metrics;
+
+enum cyp_node_sensor {
+    CYP_NODE_REQUESTS = 0,      /* a request that was written: its bytes */
+    CYP_NODE_SENT = 1,          /* a write: its bytes */
+    CYP_NODE_RESPONSES = 2,     /* a response: its bytes */
+    CYP_NODE_RECEIVED = 3,      /* a read: its bytes */
+    CYP_NODE_LATENCY = 4,       /* a Produce request: nanoseconds from its first write to its response */
+    CYP_NODE_SENSORS = 5,
+};
+typedef struct {
+    uint64_t key;               /* 1 << 32 | the broker's id; stored once, before the first event; 0: free */
+    uint64_t reserved[7];
+    cyp_sensor sensors[CYP_NODE_SENSORS];
+} cyp_node_metrics;
+#define CYP_METRICS_NODES 128u                   /* further brokers are counted in one more row, CYP_METRICS_OTHER */
+
+enum cyp_network_sensor {
+    CYP_NETWORK_CREATED = 0,    /* a connection that was established */
+    CYP_NETWORK_CLOSED = 1,
+    CYP_NETWORK_IO = 2,         /* a read or a write */
+    CYP_NETWORK_SENT = 3,       /* from here on as the sensors of a node */
+    CYP_NETWORK_REQUESTS = 4,
+    CYP_NETWORK_RECEIVED = 5,
+    CYP_NETWORK_RESPONSES = 6,
+    CYP_NETWORK_LATENCY = 7,
+    CYP_NETWORK_THROTTLE = 8,   /* a response: nanoseconds of its throttle time */
+    CYP_NETWORK_SELECT = 9,     /* a look at the sockets: nanoseconds of waiting */
+    CYP_NETWORK_WORK = 10,      /* reading and writing of sockets: nanoseconds */
+    CYP_NETWORK_SENSORS = 11,
+};
+
+/* At the end of a snapshot region: what the sender counts for all front-ends. */
+typedef struct {
+    cyp_client_metrics client;
+    cyp_windows windows;
+    uint64_t connections;       /* open now */
+    uint64_t in_flight;         /* requests without an answer now */
+    uint64_t metadata_ns;       /* CLOCK_MONOTONIC of the last metadata; 0: none yet */
+    uint64_t reserved[3];
+    cyp_sensor network[CYP_NETWORK_SENSORS];
+    cyp_own_metrics ended;      /* totals of the front-ends that have ended */
+    uint64_t padding[4];
+    cyp_node_metrics nodes[CYP_METRICS_NODES + 1];
+    cyp_topic_metrics topics[CYP_SENDER_TOPICS + 1];
+} cyp_sender_metrics;
+_Static_assert(offsetof(cyp_sender_metrics, nodes) % CYP_CACHE_LINE == 0, "");
+_Static_assert(offsetof(cyp_share_metrics, topics) % CYP_CACHE_LINE == 0, "");
 
 /* ------------------------------------------------------------------ arena: geometry
  * The chunk area is cut into blocks of 64 KiB; a block is cut into chunks of 4, 16 or 64 KiB.
@@ -127,12 +272,14 @@ typedef struct {
     uint64_t bytes_in_use;
     uint64_t blocked_ns;
     uint64_t outcome_head;      /* number of outcomes that were taken; the sender reuses the places of their texts */
+    alignas(CYP_CACHE_LINE) cyp_own_metrics metrics;    /* front-end; since it has attached */
 } cyp_arena_header;
 _Static_assert(offsetof(cyp_arena_header, submit_tail) == 64, "");
 _Static_assert(offsetof(cyp_arena_header, sleeping) == 128, "");
 _Static_assert(offsetof(cyp_arena_header, wants_snapshot) == 132, "");
 _Static_assert(offsetof(cyp_arena_header, records_sent) == 192, "");
 _Static_assert(offsetof(cyp_arena_header, outcome_head) == 216, "");
+_Static_assert(offsetof(cyp_arena_header, metrics) == 256, "");
 _Static_assert(sizeof(cyp_arena_header) <= CYP_PAGE_BYTES, "the header has the first page");
 
 /* ------------------------------------------------------------------ outcomes */
@@ -150,7 +297,8 @@ typedef struct {
     uint32_t flags;
     int32_t cause;              /* of an error: Kafka's code of the last failed attempt; 0: none is known */
     uint32_t text;              /* of an error: index + 1 in `texts` of the broker's error message; 0: none */
-    uint64_t reserved[2];
+    uint32_t extents;           /* of a RESULT: index + 1 of the first extent that overrides it; 0: none */
+    uint32_t reserved[3];
 } cyp_outcome;
 _Static_assert(sizeof(cyp_outcome) == 64, "one cache line");
 _Static_assert(offsetof(cyp_outcome, base_offset) == 16, "");
@@ -159,8 +307,35 @@ _Static_assert(offsetof(cyp_outcome, error) == 32, "");
 _Static_assert(offsetof(cyp_outcome, flags) == 36, "");
 _Static_assert(offsetof(cyp_outcome, cause) == 40, "");
 _Static_assert(offsetof(cyp_outcome, text) == 44, "");
+_Static_assert(offsetof(cyp_outcome, extents) == 48, "");
 
-/* A broker's error message for a batch that it refuses, in UTF-8, cut off after CYP_TEXT_BYTES. A text is stored before
+/* The result of some records of a batch that was sent in parts (entry.h). The sender fills a row when a part has its
+ * result. The outcome of the whole batch leads to the first row and each row to the next one, in no particular order. No
+ * two of them cover the same record. What they do not cover has the result of the outcome itself. The rows are reused
+ * after the front-end has taken the outcome (outcome_head). */
+#define CYP_EXTENTS_MAX 4096u
+#define CYP_EXTENT_FREE 0u
+#define CYP_EXTENT_FILLED 1u
+
+typedef struct {
+    alignas(CYP_CACHE_LINE) uint32_t state; /* CYP_EXTENT_; a successor finds the results of a batch by it */
+    uint32_t slot;              /* head of the batch */
+    uint32_t generation;
+    uint32_t first;             /* records first .. first + count - 1 of the batch */
+    uint32_t count;
+    int32_t error;              /* as in cyp_outcome, like the five fields below */
+    int32_t cause;
+    uint32_t text;
+    int64_t base_offset;
+    int64_t append_time;
+    uint32_t next;              /* index + 1 of the next row of the batch; 0 ends */
+    uint32_t reserved;
+} cyp_extent;
+_Static_assert(sizeof(cyp_extent) == 64, "one cache line");
+_Static_assert(offsetof(cyp_extent, base_offset) == 32, "");
+_Static_assert(offsetof(cyp_extent, next) == 48, "");
+
+/* The reason why a batch failed, in UTF-8, cut off after CYP_TEXT_BYTES. A text is stored before
  * the outcome that refers to it. Its place is reused after the front-end has taken that outcome (outcome_head). */
 #define CYP_TEXTS 8u
 #define CYP_TEXT_BYTES 476u
@@ -186,12 +361,15 @@ typedef struct {
     uint32_t idle;              /* sender; odd: it looks at the submission ring only after a write of its eventfd */
     alignas(CYP_CACHE_LINE) uint64_t outcome_tail;  /* sender; stored with release after the entry */
     alignas(CYP_CACHE_LINE) uint64_t submit_head;   /* sender */
+    uint64_t extents_offset;    /* cyp_extent[CYP_EXTENTS_MAX] */
+    uint32_t extents_used;      /* sender only: rows from this one on were never filled */
     alignas(CYP_CACHE_LINE) cyp_text texts[CYP_TEXTS];
 } cyp_outcomes_header;
 _Static_assert(offsetof(cyp_outcomes_header, control) == 56, "");
 _Static_assert(offsetof(cyp_outcomes_header, idle) == 60, "");
 _Static_assert(offsetof(cyp_outcomes_header, outcome_tail) == 64, "");
 _Static_assert(offsetof(cyp_outcomes_header, submit_head) == 128, "");
+_Static_assert(offsetof(cyp_outcomes_header, extents_used) == 144, "");
 _Static_assert(offsetof(cyp_outcomes_header, texts) == 192 && sizeof(cyp_text) == 480, "");
 _Static_assert(sizeof(cyp_outcomes_header) <= CYP_PAGE_BYTES, "the header has the first page");
 
@@ -260,8 +438,10 @@ _Static_assert(sizeof(cyp_snapshot_header) <= CYP_PAGE_BYTES, "the header has th
  * Order of stores for an entry (each is a release; the state survives the death of the process, not of the host):
  * fill -> ASSIGNED -> SENT words and UNSURE -> write to the socket -> response -> RESOLVED with its result
  * -> the partition's acked_end -> outcomes published -> slot words DONE -> FREE.
- * A merged entry that is split: its fragments PREPARED -> SPLIT, which commits them all -> fragments ASSIGNED
- * -> FREE. A successor discards PREPARED fragments of an entry that is not SPLIT. */
+ * An entry that is split: its fragments PREPARED -> SPLIT, which commits them all -> fragments ASSIGNED, or RESOLVED if
+ * the broker has refused their records -> FREE. A successor discards PREPARED fragments of an entry that is not SPLIT.
+ * A PARTIAL entry has some records of one batch. All of these records have an entry or an extent, until the batch has
+ * its outcome: result RESOLVED -> extents FILLED -> FREE, or the batch's outcome -> slot word DONE -> FREE. */
 #define CYP_ENTRIES_MAX 8192u
 #define CYP_CONTRIBUTORS_MAX 65536u
 #define CYP_BODIES_MAX 512u                      /* at most 32 MiB of merged batches; pages are touched when used */
@@ -278,6 +458,8 @@ enum cyp_entry_state {
  * OUT_OF_ORDER_SEQUENCE_NUMBER does not prove that the entry is not in the log. */
 #define CYP_ENTRY_FRAGMENT 2u
 #define CYP_ENTRY_PROVEN 4u                      /* UNSURE, and an acknowledged batch proves that it is in the log */
+#define CYP_ENTRY_PARTIAL 8u                     /* it has some records of one batch: its contributors are ranges of it */
+#define CYP_ENTRY_REFUSED 16u                    /* of a PREPARED one: it is never sent, `error` is its result */
 #define CYP_ENTRY_ORDER_STEP 256u                /* between two entries: space for the fragments of the first */
 
 typedef struct {
@@ -302,7 +484,7 @@ typedef struct {
     int32_t error;              /* the result, with the two fields below: valid in RESOLVED */
     int64_t base_offset;
     int64_t append_time;
-    uint64_t order;             /* orders the entries of a partition, with or without a sequence */
+    uint64_t order;             /* orders the entries of a partition; PARTIAL ones of a batch are in order of `start` */
     uint32_t parent;            /* of a PREPARED entry: the entry of which it is a fragment */
     uint32_t reserved_tail[3];
 } cyp_entry;
@@ -328,8 +510,10 @@ typedef struct {
     uint32_t count;
     uint32_t next;              /* CYP_NONE ends the list */
     uint32_t flags;
+    uint32_t start;             /* index of the first of these records in the batch; not 0 in PARTIAL entries only */
+    uint32_t reserved;
 } cyp_contributor;
-_Static_assert(sizeof(cyp_contributor) == 32, "half a cache line");
+_Static_assert(sizeof(cyp_contributor) == 40, "");
 
 #define CYP_DOUBTS_MAX 4u
 

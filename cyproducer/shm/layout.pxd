@@ -19,6 +19,96 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
     const uint64_t CYP_ARENA_BYTES_MIN
     const uint64_t CYP_ARENA_BYTES_MAX
 
+    enum:
+        CYP_SAMPLES_MAX
+        CYP_SAMPLES
+        CYP_CLIENT_TOPICS
+        CYP_SENDER_TOPICS
+        CYP_TOPIC_PROBES
+        CYP_METRICS_NODES
+        CYP_OWN_BUFFER_WAIT
+        CYP_OWN_EXHAUSTED
+        CYP_OWN_ERRORS
+        CYP_OWN_FLUSH
+        CYP_OWN_METADATA_WAIT
+        CYP_OWN_SENSORS
+        CYP_CLIENT_BATCH_SIZE
+        CYP_CLIENT_COMPRESSION
+        CYP_CLIENT_QUEUE_TIME
+        CYP_CLIENT_RECORDS
+        CYP_CLIENT_RECORD_SIZE
+        CYP_CLIENT_RETRIES
+        CYP_CLIENT_ERRORS
+        CYP_CLIENT_SPLITS
+        CYP_CLIENT_SENSORS
+        CYP_TOPIC_RECORDS
+        CYP_TOPIC_BYTES
+        CYP_TOPIC_COMPRESSION
+        CYP_TOPIC_RETRIES
+        CYP_TOPIC_ERRORS
+        CYP_TOPIC_SENSORS
+        CYP_NODE_REQUESTS
+        CYP_NODE_SENT
+        CYP_NODE_RESPONSES
+        CYP_NODE_RECEIVED
+        CYP_NODE_LATENCY
+        CYP_NODE_SENSORS
+        CYP_NETWORK_CREATED
+        CYP_NETWORK_CLOSED
+        CYP_NETWORK_IO
+        CYP_NETWORK_SENT
+        CYP_NETWORK_REQUESTS
+        CYP_NETWORK_RECEIVED
+        CYP_NETWORK_RESPONSES
+        CYP_NETWORK_LATENCY
+        CYP_NETWORK_THROTTLE
+        CYP_NETWORK_SELECT
+        CYP_NETWORK_WORK
+        CYP_NETWORK_SENSORS
+    const uint64_t CYP_SAMPLE_WINDOW_NS
+    const uint64_t CYP_METRICS_OTHER
+
+    ctypedef struct cyp_sensor:
+        uint64_t total
+        uint64_t count
+
+    ctypedef struct cyp_windows:
+        uint64_t window_ns
+        uint64_t samples
+
+    ctypedef struct cyp_own_metrics:
+        cyp_windows windows
+        uint64_t waiting
+        cyp_sensor *sensors
+
+    ctypedef struct cyp_client_metrics:
+        cyp_sensor *sensors
+
+    ctypedef struct cyp_topic_metrics:
+        uint64_t key
+        cyp_sensor *sensors
+
+    ctypedef struct cyp_share_metrics:
+        cyp_client_metrics client
+        cyp_windows windows
+        uint64_t own_kept
+        cyp_topic_metrics *topics
+
+    ctypedef struct cyp_node_metrics:
+        uint64_t key
+        cyp_sensor *sensors
+
+    ctypedef struct cyp_sender_metrics:
+        cyp_client_metrics client
+        cyp_windows windows
+        uint64_t connections
+        uint64_t in_flight
+        uint64_t metadata_ns
+        cyp_sensor *network
+        cyp_own_metrics ended
+        cyp_node_metrics *nodes
+        cyp_topic_metrics *topics
+
     const int CYP_WORD_COUNT_SHIFT
     const int CYP_WORD_GENERATION_SHIFT
     const int CYP_WORD_STATE_SHIFT
@@ -72,6 +162,7 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         uint64_t bytes_in_use
         uint64_t blocked_ns
         uint64_t outcome_head
+        cyp_own_metrics metrics
 
     enum:
         CYP_OUTCOME_RESULT
@@ -81,6 +172,9 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         CYP_CONTROL_RELEASED
         CYP_TEXTS
         CYP_TEXT_BYTES
+        CYP_EXTENTS_MAX
+        CYP_EXTENT_FREE
+        CYP_EXTENT_FILLED
 
     ctypedef struct cyp_outcome:
         uint32_t slot
@@ -93,6 +187,20 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         uint32_t flags
         int32_t cause
         uint32_t text
+        uint32_t extents
+
+    ctypedef struct cyp_extent:
+        uint32_t state
+        uint32_t slot
+        uint32_t generation
+        uint32_t first
+        uint32_t count
+        int32_t error
+        int32_t cause
+        uint32_t text
+        int64_t base_offset
+        int64_t append_time
+        uint32_t next
 
     ctypedef struct cyp_text:
         uint32_t bytes
@@ -111,6 +219,8 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         uint32_t idle
         uint64_t outcome_tail
         uint64_t submit_head
+        uint64_t extents_offset
+        uint32_t extents_used
         cyp_text *texts
 
     const uint32_t CYP_TOPICS_MAX
@@ -158,6 +268,8 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         CYP_ENTRY_UNSURE
         CYP_ENTRY_FRAGMENT
         CYP_ENTRY_PROVEN
+        CYP_ENTRY_PARTIAL
+        CYP_ENTRY_REFUSED
         CYP_DOUBTS_MAX
         CYP_LANE_ORDINARY
         CYP_LANE_ISOLATION
@@ -197,6 +309,7 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         uint32_t count
         uint32_t next
         uint32_t flags
+        uint32_t start
 
     ctypedef struct cyp_identity:
         int64_t producer_id

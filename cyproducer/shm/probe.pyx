@@ -160,6 +160,7 @@ cdef class OutcomeRingProbe:
         outcome.generation = generation
         outcome.base_offset = base_offset
         outcome.error = error
+        outcome.extents = 0
         outcome_put(self.ring, self.mask, self.position, &outcome)
         self.position += 1
         outcome_publish(self.tail, self.position)

@@ -54,6 +54,48 @@ static inline void cyp_outcome_put(cyp_outcome *ring, uint64_t mask, uint64_t po
     CYP_SET(at->flags, outcome->flags);
     at->cause = outcome->cause; /* plain stores, which the model does not step through: published with the rest */
     at->text = outcome->text;
+    CYP_SET(at->extents, outcome->extents);
+}
+
+/* Return how many outcomes the front-end has taken: it reads no row and no text to which these lead any more. The value
+ * may be anything if the front-end breaks the protocol. */
+static inline uint64_t cyp_outcomes_taken(const uint64_t *head) {
+    return cyp_load_acquire_u64(head); /* pairs with the release in OutcomeReader.take */
+}
+
+/* Fill a free row with the result of some records. The outcome that leads to it is published later. */
+static inline void cyp_extent_fill(cyp_extent *row, const cyp_extent *filled) {
+    CYP_SET(row->slot, filled->slot);
+    CYP_SET(row->generation, filled->generation);
+    CYP_SET(row->first, filled->first);
+    cyp_store_relaxed_u32(&row->count, filled->count);
+    CYP_SET(row->error, filled->error);
+    CYP_SET(row->base_offset, filled->base_offset);
+    row->append_time = filled->append_time; /* plain stores, which the model does not step through, as above */
+    row->cause = filled->cause;
+    row->text = filled->text;
+    CYP_SET(row->next, filled->next);
+    cyp_store_release_u32(&row->state, CYP_EXTENT_FILLED); /* pairs with the end of the sender: a successor looks for it */
+}
+
+/* Lengthen a row by the records that follow its own and have the same result. */
+static inline void cyp_extent_lengthen(cyp_extent *row, uint32_t count) {
+    cyp_store_release_u32(&row->count, count); /* pairs with the end of the sender */
+}
+
+/* The front-end has read the row, or nothing leads to it: it may be filled again. */
+static inline void cyp_extent_free(cyp_extent *row) { cyp_store_release_u32(&row->state, CYP_EXTENT_FREE); }
+
+/* Copy the row, to which an available outcome leads. */
+static inline void cyp_extent_take(const cyp_extent *row, cyp_extent *extent) {
+    extent->first = CYP_GET(row->first);
+    extent->count = cyp_load_relaxed_u32(&row->count);
+    extent->error = CYP_GET(row->error);
+    extent->base_offset = CYP_GET(row->base_offset);
+    extent->append_time = row->append_time;
+    extent->cause = row->cause;
+    extent->text = row->text;
+    extent->next = CYP_GET(row->next);
 }
 
 /* Publish all entries before `position`. */
@@ -79,6 +121,7 @@ static inline void cyp_outcome_take(const cyp_outcome *ring, uint64_t mask, uint
     outcome->flags = CYP_GET(at->flags);
     outcome->cause = at->cause;
     outcome->text = at->text;
+    outcome->extents = CYP_GET(at->extents);
 }
 
 /* Return whether the outcome is about the batch that its slot holds now: a successor publishes some outcomes twice. */

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from cyproducer.shm.layout cimport cyp_outcome
+from cyproducer.shm.layout cimport cyp_extent, cyp_outcome
 
 
 cdef extern from "cyproducer/shm/ring.h" nogil:
@@ -25,3 +25,9 @@ cdef extern from "cyproducer/shm/ring.h" nogil:
         const cyp_outcome *ring, uint64_t mask, uint64_t position, cyp_outcome *outcome
     ) noexcept
     bint outcome_is_current "cyp_outcome_is_current"(const cyp_outcome *outcome, uint32_t generation) noexcept
+
+    uint64_t outcomes_taken "cyp_outcomes_taken"(const uint64_t *head) noexcept
+    void extent_fill "cyp_extent_fill"(cyp_extent *row, const cyp_extent *filled) noexcept
+    void extent_lengthen "cyp_extent_lengthen"(cyp_extent *row, uint32_t count) noexcept
+    void extent_free "cyp_extent_free"(cyp_extent *row) noexcept
+    void extent_take "cyp_extent_take"(const cyp_extent *row, cyp_extent *extent) noexcept

@@ -18,7 +18,6 @@ CONSUMER = (
     "allow.auto.create.topics",
     "auto.commit.interval.ms",
     "check.crcs",
-    "client.rack",
     "default.api.timeout.ms",
     "exclude.internal.topics",
     "fetch.max.bytes",

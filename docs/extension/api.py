@@ -33,6 +33,7 @@ VALUES = (
     Entry("RecordMetadata", "cyproducer.producer.results.record_metadata"),
     Entry("ArrayMetadata", "cyproducer.types"),
     Entry("TopicPartition", "cyproducer.types"),
+    Entry("ProducerRecord", "cyproducer.types"),
 )
 OPERATIONS = (
     Entry("status", "cyproducer.observe.status"),

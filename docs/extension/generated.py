@@ -11,12 +11,14 @@ PLACE = re.compile(r"^<!-- generated: ([a-z-]+) -->$", re.MULTILINE)
 
 TEXTS: dict[str, Callable[[], str]] = {
     "settings": tables.settings,
+    "kafka-settings": tables.kafka_settings,
     "client-errors": tables.client_errors,
     "broker-errors": tables.broker_errors,
     "other-broker-errors": tables.other_broker_errors,
     "base-errors": tables.base_errors,
     "error-aliases": tables.error_aliases,
     "commands": tables.commands,
+    "metrics": tables.metrics,
     "api-producer": lambda: api.reference(api.PRODUCER),
     "api-futures": lambda: api.reference(api.FUTURES),
     "api-values": lambda: api.reference(api.VALUES),

@@ -7,8 +7,9 @@ import argparse
 import importlib
 from collections.abc import Iterable, Sequence
 
-from cyproducer import errors
+from cyproducer import errors, metric_table
 from cyproducer.cli import main
+from cyproducer.config.kafka_settings import KAFKA_SETTINGS
 from cyproducer.config.kinds import INT_MAX
 from cyproducer.config.settings import BOTH, FRONT_END, SENDER, SETTINGS, Setting
 
@@ -79,6 +80,9 @@ SENDING_AGAIN = {
     errors.UNSUPPORTED_PLATFORM: "No. This platform cannot run a producer.",
     errors.CONNECTION: _NOT_WRITTEN,
     errors.REQUEST_TOO_LARGE: _UNKNOWN,
+    errors.ILLEGAL_STATE: "Yes, by the call that the message names. The call queued nothing.",
+    errors.PARTITIONER: "After the partitioner is corrected. The call queued nothing.",
+    errors.UNSUPPORTED_METHOD: "By the call that the message names. The call queued nothing.",
 }
 _MEANINGS = {
     errors.DELIVERY_TIMEOUT: "The record was not written within `delivery_timeout_ms`, and it will not be written.",
@@ -115,6 +119,19 @@ def settings() -> str:
             table(["Setting", "Default", "Meaning"], refused),
         ]
     )
+
+
+def kafka_settings() -> str:
+    """Return every setting of Kafka's producer, and what this producer does with it."""
+    own = {s.kafka_name: s for s in SETTINGS if s.supported}
+    rows = []
+    for row in KAFKA_SETTINGS:
+        note = _sentence(row.note).replace("..", ".") if row.note else ""
+        if row.accepted:
+            note += " Accepted without effect: " + ", ".join(f"`{value!r}`" for value in row.accepted) + "."
+        name = f"[`{own[row.name].name}`](#{anchor(own[row.name])})" if row.name in own else ""
+        rows.append([f"`{row.name}`", row.status, name, _code_free(note)])
+    return table(["Kafka", "Here", "Setting", "Difference or reason"], rows)
 
 
 def anchor(setting: Setting) -> str:
@@ -226,6 +243,32 @@ def _yes(value: bool) -> str:
 
 
 # ---------------------------------------------------------------- command line
+
+
+def metrics() -> str:
+    """Return the tables of the metrics, a section for each group."""
+    parts = []
+    for group, rows in (
+        ("producer-metrics", metric_table.PRODUCER),
+        ("producer-node-metrics.node-ID", metric_table.PRODUCER_NODE),
+        ("producer-topic-metrics.NAME", metric_table.PRODUCER_TOPIC),
+    ):
+        cells = [(f"`{row.name}`", row.unit, row.meaning, _COUNTED[row.source]) for row in rows]
+        parts.append(f"## The group `{group}`\n\n{table(('name', 'unit', 'meaning', 'counts'), cells)}")
+    return "\n\n".join(parts)
+
+
+#: What a metric counts, by its source.
+_COUNTED = {
+    "client": "this process",
+    "own": "this process",
+    "errors": "this process",
+    "gauges": "see below",
+    "network": "the sender",
+    "nodes": "the sender",
+    "topics": "this process",
+    "": "nothing",
+}
 
 
 def commands() -> str:

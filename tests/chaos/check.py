@@ -1,7 +1,7 @@
 """Compares the results that the front-ends got (their journals) with the contents of the topic."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -176,8 +176,13 @@ class _Falls:
         return found
 
 
-def compare(lives: list[Life], log: Log, falls: Sequence[Fall] = (), killed: Kills = ()) -> Report:
-    """Compare journals and log. `falls`: deaths of supervisor and sender together; `killed`: front-ends."""
+def compare(
+    lives: list[Life], log: Log, falls: Sequence[Fall] = (), killed: Kills = (), excused: Collection[int] = ()
+) -> Report:
+    """Compare journals and log.
+
+    `falls`: deaths of supervisor and sender together; `killed`: front-ends; `excused`: errors that records may have.
+    """
     report = Report()
     deaths: dict[int, list[int]] = {}
     for pid, when in killed:
@@ -193,12 +198,18 @@ def compare(lives: list[Life], log: Log, falls: Sequence[Fall] = (), killed: Kil
         rows = order[first:last]
         of_mine = [when for when in deaths.get(life.pid, ()) if when > life.began]
         life_falls = _Falls(life, falls, min(of_mine, default=None))
-        _compare_one(report, life, log.number[rows], log.partition[rows], log.offset[rows], life_falls)
+        _compare_one(report, life, log.number[rows], log.partition[rows], log.offset[rows], life_falls, excused)
     return report
 
 
 def _compare_one(
-    report: Report, life: Life, number: "np.ndarray", partition: "np.ndarray", offset: "np.ndarray", falls: _Falls
+    report: Report,
+    life: Life,
+    number: "np.ndarray",
+    partition: "np.ndarray",
+    offset: "np.ndarray",
+    falls: _Falls,
+    codes: Collection[int],
 ) -> None:
     inside = number < life.count
     report.add("foreign", int((~inside).sum()), f"incarnation {life.incarnation}: numbers it never sent")
@@ -220,6 +231,7 @@ def _compare_one(
         report.counts[f"error {errors.name_for_code(int(code))}"] += int((failed & (life.error == code)).sum())
     allowed = failed & (life.error == errors.SENDER_LOST) & falls.may_be_unknown()
     report.counts["unknown, both died"] += int(allowed.sum())
+    allowed |= failed & np.isin(life.error, list(codes))
     report.add_records("failed", life, np.flatnonzero(failed & ~allowed), _codes(life, failed & ~allowed))
     report.add_records("failed yet delivered", life, np.flatnonzero(failed & ~unknown & ~life.some & (there > 0)))
     if life.ended == CLOSED:
@@ -269,11 +281,16 @@ def _check_offsets(
 
 
 def check(
-    directory: Path, servers: str, topic: str, falls: Sequence[Fall] = (), killed: Kills = ()
+    directory: Path,
+    servers: str,
+    topic: str,
+    falls: Sequence[Fall] = (),
+    killed: Kills = (),
+    excused: Collection[int] = (),
 ) -> tuple[Report, list[Life]]:
     """Read the journals and the topic, and compare them."""
     lives = read_all(directory)
-    return compare(lives, read_log(servers, topic), falls, killed), lives
+    return compare(lives, read_log(servers, topic), falls, killed, excused), lives
 
 
 def percentile(values: Any, share: float) -> float:

@@ -28,6 +28,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--double-starts", type=int, metavar="N", help="instead of a run: start two senders at once, N times; no broker"
     )
+    parser.add_argument(
+        "--max-message-bytes", type=int, default=0, metavar="N", help="of the topic: batches are sent in parts; 0: no"
+    )
     parser.add_argument("--keep", metavar="DIR", help="for journals and logs; default: temporary, removed if clean")
     return parser.parse_args()
 
@@ -53,8 +56,9 @@ def main() -> int:
     runtime = tempfile.mkdtemp(prefix="cyp-")
     os.environ["CYPRODUCER_RUNTIME_DIR"] = runtime
     print(f"seed {seed}, {chosen.kills} kills in about {seconds:.0f} s, in {directory}", file=sys.stderr)
+    plan = Plan(chosen.kills, seed, seconds, chosen.rate, actions, max_message_bytes=chosen.max_message_bytes)
     with KafkaCluster(3) as cluster:
-        result = run(Plan(chosen.kills, seed, seconds, chosen.rate, actions), cluster, directory / "run", True)
+        result = run(plan, cluster, directory / "run", True)
     print(result.text())
     for log in Path(runtime).glob("*.log*"):
         shutil.copy(log, directory)

@@ -1,4 +1,4 @@
-"""Tests fifty kills: eight front-ends, three brokers, 48 partitions. Longer runs: `python -m tests.chaos --help`."""
+"""Tests dozens of kills of eight front-ends, senders and three brokers. More: `python -m tests.chaos --help`."""
 
 from pathlib import Path
 
@@ -6,8 +6,8 @@ import pytest
 
 from chaos.run import Plan, run
 
-KILLS = 50
-SECONDS = 60.0
+KILLS, KILLS_OF_PARTS = 50, 15
+SECONDS, SECONDS_OF_PARTS = 60.0, 18.0
 SEED = 20
 
 
@@ -18,3 +18,12 @@ def test_fifty_kills(kafka3, runtime_dir, tmp_path: Path):
     assert result.clean, result.text()
     assert result.monkey.killed >= KILLS
     assert result.report.counts["accepted"] > 10_000
+
+
+@pytest.mark.timeout(280)
+def test_kills_while_batches_are_sent_in_parts(kafka3, runtime_dir, tmp_path: Path):
+    plan = Plan(KILLS_OF_PARTS, SEED, SECONDS_OF_PARTS, rate=200, max_message_bytes=2000)
+    result = run(plan, kafka3, tmp_path / "run")
+    print(result.text())
+    assert result.clean, result.text()
+    assert result.report.counts["accepted"] > 3_000

@@ -46,6 +46,7 @@ FRESH = (
     "attach.elected",
     "attach.listening",
     "attach.identity-came",
+    "metrics.node-entered",
 )
 #: A kill at one of these ends the supervisor when the sender has just died, or the other way round.
 BOTH_FALL = ("supervise.before-fork", "supervise.sender-gone", "supervise.reaped", "supervise.lost")

@@ -17,7 +17,7 @@ from support.process import wait_until
 
 from cyproducer import KafkaProducer
 from cyproducer.devkafka.node import KafkaCluster
-from cyproducer.errors import KafkaError
+from cyproducer.errors import KafkaError, OutcomeUnknownError
 
 TIMEOUT_S = 60.0
 ATTEMPTS = 40
@@ -25,6 +25,7 @@ IN_FLIGHT, BEHIND = 5, 20  # the most requests in flight of a connection; record
 LARGE_BYTES = 3_000_000
 VERIFIED = 3  # the attempts that are checked afterwards: the last ones
 _topics = itertools.count(1)
+_told_to_end: set[int] = set()  # pids of supervisors
 
 
 @dataclass
@@ -181,6 +182,55 @@ def too_large(scene: Scene) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def too_large_alone(scene: Scene) -> Iterator[None]:
+    """Send batches of one front-end that the broker refuses as too large. It takes parts of them."""
+    with scene.producer() as producer:
+
+        def attempt() -> Callable[[], None]:
+            topic = scene.topic(**{"max.message.bytes": "4000"})
+            producer.partitions_for(topic)
+            values = [bytes([n]) * 280 for n in range(40)]
+            futures = [producer.send(topic, value) for value in values]
+            errors = [future.exception(TIMEOUT_S) for future in futures]
+
+            def verify() -> None:
+                if any(errors) and not any(isinstance(error, OutcomeUnknownError) for error in errors):
+                    scene.defects.append(f"records of a batch in parts: {next(filter(None, errors))!r}")
+                if not any(errors):
+                    scene.expect_values(topic, values)
+
+            return verify
+
+        with _until_reached(scene, attempt):
+            yield
+
+
+@contextlib.contextmanager
+def named_records(scene: Scene) -> Iterator[None]:
+    """Send batches with bad records, which the broker names. The other records of the batch are written."""
+    with scene.producer() as producer:
+
+        def attempt() -> Callable[[], None]:
+            topic = scene.topic(**{"cleanup.policy": "compact"})
+            producer.partitions_for(topic)
+            keys = [None if n in (3, 7) else b"key-%d" % n for n in range(10)]
+            futures = [producer.send(topic, b"%d" % n, key=key) for n, key in enumerate(keys)]
+            errors = [future.exception(TIMEOUT_S) for future in futures]
+
+            def verify() -> None:
+                if any(isinstance(error, OutcomeUnknownError) for error in errors):
+                    return  # it was in flight when the sender died
+                if [error is None for error in errors] != [key is not None for key in keys]:
+                    scene.defects.append(f"a batch with bad records: {errors!r:.300}")
+                scene.expect_values(topic, [b"%d" % n for n, key in enumerate(keys) if key is not None])
+
+            return verify
+
+        with _until_reached(scene, attempt):
+            yield
+
+
+@contextlib.contextmanager
 def compressed(scene: Scene) -> Iterator[None]:
     """Send batches that the broker takes only because they are compressed."""
     with scene.producer(compression_type="gzip") as producer:
@@ -265,21 +315,36 @@ def _in_flight(scene: Scene) -> int:
     return sum(connection["in_flight"] for connection in status["connections"]) if status else 0
 
 
-def _process(which: str, number: int = signal.SIGKILL) -> Stimulus:
+def _process(which: str) -> Stimulus:
     @contextlib.contextmanager
     def kill(scene: Scene) -> Iterator[None]:
         # A sender that has lost its supervisor has another one a moment later.
         status = wait_until(scene.world.supervised, TIMEOUT_S, "a sender with its supervisor")
-        os.kill(status[which], number)
+        os.kill(status[which], signal.SIGKILL)
         yield
 
     return kill
+
+
+@contextlib.contextmanager
+def sender_told_to_end(scene: Scene) -> Iterator[None]:
+    """Tell a sender to end. One that was told before ends at once: it releases no front-end."""
+
+    def untold() -> int | None:
+        status = scene.world.supervised()
+        return status["supervisor_pid"] if status and status["supervisor_pid"] not in _told_to_end else None
+
+    pid = wait_until(untold, TIMEOUT_S, "a sender that was not told to end")
+    _told_to_end.add(pid)
+    os.kill(pid, signal.SIGTERM)
+    yield
 
 
 STIMULI: dict[str, Stimulus] = {
     "build.packed": compressed,
     "write.blocked": full_socket,
     "read.abandoned": silent_broker,
+    "metrics.retry-counted": silent_broker,
     "drain.state-asked": sender_with_work_killed,
     "read.cause-noted": silent_broker,
     "attach.topic-named": another_topic,
@@ -301,12 +366,20 @@ STIMULI: dict[str, Stimulus] = {
     "split.part-prepared": too_large,
     "split.committed": too_large,
     "split.part-assigned": too_large,
+    "parts.prepared": too_large_alone,
+    "parts.committed": too_large_alone,
+    "parts.assigned": too_large_alone,
+    "parts.encoded": too_large_alone,
+    "parts.refused": named_records,
+    "extent.filled": named_records,
+    "extent.lengthened": too_large_alone,
     "expire.reported": short_delivery_timeout,
     "recover.part-kept": too_large,
     "recover.entry-taken": sender_with_work_killed,
+    "recover.entry-ended": sender_with_work_killed,
     "recover.batch-queued": sender_with_work_killed,
-    "release.stored": _process("supervisor_pid", signal.SIGTERM),
-    "release.scanned": _process("supervisor_pid", signal.SIGTERM),
+    "release.stored": sender_told_to_end,
+    "release.scanned": sender_told_to_end,
     "supervise.before-fork": _process("sender_pid"),
     "supervise.forked": _process("sender_pid"),
     "supervise.sender-gone": _process("sender_pid"),

@@ -10,6 +10,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 EXPLORER = ("histories.c", "owner.c", "sender.c", "machine.c")
+EXTENTS = ("extents.c", "machine.c")
 TOPICS = ("topics.c", "machine.c")
 
 

@@ -60,6 +60,7 @@ static void register_rings(void) {
         model_plain(&W.outcome_ring[i].append_time, "outcome.append_time", i);
         model_plain(&W.outcome_ring[i].error, "outcome.error", i);
         model_plain(&W.outcome_ring[i].flags, "outcome.flags", i);
+        model_plain(&W.outcome_ring[i].extents, "outcome.extents", i);
     }
     model_place(&W.arena.submit_tail, "submit_tail", 0, 0);
     model_place(&W.outcomes.outcome_tail, "outcome_tail", 0, 0);
@@ -106,13 +107,7 @@ static void born(struct state *s) {
 /* A successor starts when the sender is known to be dead, so it sees everything that the sender did. */
 static void killed(struct state *s, int thread) {
     if (thread == OWNER || H->last) return;
-    struct thread *next = &s->threads[SENDER + SUCCESSOR - thread];
-    uint8_t clock = next->view.clock[SENDER + SUCCESSOR - thread];
-    s->threads[thread].status = BURIED;
-    memset(next, 0, sizeof *next);
-    next->status = RUNNING;
-    next->view = s->threads[thread].view;
-    if (next->view.clock[SENDER + SUCCESSOR - thread] < clock) next->view.clock[SENDER + SUCCESSOR - thread] = clock;
+    model_succeed(s, thread, SENDER + SUCCESSOR - thread);
 }
 
 static bool enabled(const struct state *s, int thread, int op) {

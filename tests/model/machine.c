@@ -289,6 +289,16 @@ void model_pause(const char *what) {
     note(0);
 }
 
+void model_succeed(struct state *s, int thread, int successor) {
+    struct thread *next = &s->threads[successor];
+    uint8_t clock = next->view.clock[successor];
+    s->threads[thread].status = BURIED;
+    memset(next, 0, sizeof *next);
+    next->status = RUNNING;
+    next->view = s->threads[thread].view;
+    if (next->view.clock[successor] < clock) next->view.clock[successor] = clock;
+}
+
 void model_inherit(int thread) {
     uint64_t result;
     if (again(&result, false, false)) return;

@@ -105,6 +105,8 @@ void model_place(const void *at, const char *name, int index, uint8_t strangers)
 void model_plain(const void *at, const char *name, int index);
 uint64_t model_latest(const struct state *s, const void *at);   /* latest value of a place; for guards and checks */
 bool model_explore(const struct model *model, uint64_t states_max);  /* prints the result; true: all states explored, no error */
+/* For `killed`: the successor begins when the thread is known to be dead, so it sees everything that it did. */
+void model_succeed(struct state *s, int thread, int successor);
 extern struct state model_first;
 
 #endif

@@ -20,10 +20,13 @@ flight, up to two kills; a load returns one of the last 6 stores of a place.
 topics.c does the same for the metadata snapshot: a front-end waits for a topic that its sender, killed up to twice,
 enters, stores, changes and announces. No half-written row is read, and no change or wake-up is lost.
 
+extents.c does the same for batches that are sent in parts: their results share the rows of a table of extents. No
+record gets two results, none gets that of another one, and no batch is sent anew of which a part is in the log.
+
 Not covered: load buffering (a load that returns what its own thread stores later), the wrap of a generation after 2^24
-batches, a front-end that breaks the protocol (tests/hostile), one that is detached while it lives, merged and split
-batches, refusals of the broker, and timers. stress.c runs the same headers on the real memory of this machine, under
-ThreadSanitizer.
+batches, a front-end that breaks the protocol (tests/hostile), one that is detached while it lives, merged batches and
+their fragments, refusals of the broker, and timers. stress.c runs the same headers on the real memory of this machine,
+under ThreadSanitizer.
 """
 
 import functools
@@ -33,7 +36,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from compiling import EXPLORER, TOPICS, changed_headers, compile_c
+from compiling import EXPLORER, EXTENTS, TOPICS, changed_headers, compile_c
 
 # history: (slots, states). The states are counted, so that a history that gets smaller does not go unnoticed.
 QUICK = {
@@ -155,6 +158,24 @@ TOPIC_MUTANTS = {
 }  # fmt: skip
 
 
+# The same for the results of parts.
+EXTENT_MUTANTS = {
+    "the front-end's position is not acquired": (
+        "ring.h", "return cyp_load_acquire_u64(head); /* pairs with the release in OutcomeReader",
+        "return cyp_load_relaxed_u64(head); /* pairs with the release in OutcomeReader", "data race: .* extent",
+    ),
+    "the tail of the outcome ring is not released": (
+        "ring.h", "cyp_store_release_u64(tail, position);", "cyp_store_relaxed_u64(tail, position);",
+        "data race: .* (outcome|extent)",
+    ),
+    "a row is FILLED before it has its result": (
+        "ring.h", "    CYP_SET(row->slot, filled->slot);\n",
+        "    cyp_store_release_u32(&row->state, CYP_EXTENT_FILLED);\n    CYP_SET(row->slot, filled->slot);\n",
+        "a record|no record|the rows of a batch",
+    ),
+}  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def explorer(tmp_path_factory) -> Callable[[int], Path]:
     """Return the explorer for this many slots, with the headers that ship."""
@@ -171,6 +192,14 @@ def check(program: Path, history: str, least: int) -> None:
     assert done.returncode == 0, f"{history}\n{done.stdout}{done.stderr}"
     states = int(re.match(r"(\d+) states", done.stdout)[1])
     assert states >= least, done.stdout
+
+
+def check_is_found(program: Path, expected: str) -> None:
+    """Check that the program, with one kill, reports a violation that matches `expected`."""
+    done = subprocess.run([program, "1"], capture_output=True, text=True, timeout=280)
+    assert done.returncode == 1, done.stdout + done.stderr
+    violation = re.match(r"VIOLATION: (.*)\n", done.stdout)
+    assert violation and re.search(expected, violation[1]), done.stdout[:2000]
 
 
 @pytest.mark.parametrize("history", QUICK)
@@ -213,11 +242,27 @@ def test_no_order_of_steps_breaks_the_metadata_snapshot(tmp_path, kills, least):
 def test_a_mistake_in_the_metadata_snapshot_is_found(tmp_path, mutant):
     header, old, new, expected = TOPIC_MUTANTS[mutant]
     headers = changed_headers(tmp_path, header, old, new)
-    program = compile_c(TOPICS, tmp_path / "mutant", "-O1", headers=headers)
-    done = subprocess.run([program, "1"], capture_output=True, text=True, timeout=280)
-    assert done.returncode == 1, done.stdout + done.stderr
-    violation = re.match(r"VIOLATION: (.*)\n", done.stdout)
-    assert violation and re.search(expected, violation[1]), done.stdout[:2000]
+    check_is_found(compile_c(TOPICS, tmp_path / "mutant", "-O1", headers=headers), expected)
+
+
+@pytest.mark.parametrize(("kills", "least"), [(0, 150), (1, 8_000), (2, 200_000)])
+def test_no_order_of_steps_breaks_the_results_of_parts(tmp_path, kills, least):
+    program = compile_c(EXTENTS, tmp_path / "extents", "-O2")
+    done = subprocess.run([program, str(kills)], capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert int(re.match(r"(\d+) states", done.stdout)[1]) >= least, done.stdout
+
+
+@pytest.mark.parametrize("mutant", EXTENT_MUTANTS)
+def test_a_mistake_in_the_results_of_parts_is_found(tmp_path, mutant):
+    header, old, new, expected = EXTENT_MUTANTS[mutant]
+    headers = changed_headers(tmp_path, header, old, new)
+    check_is_found(compile_c(EXTENTS, tmp_path / "mutant", "-O1", headers=headers), expected)
+
+
+def test_an_entry_that_is_free_before_the_outcome_is_found(tmp_path):
+    program = compile_c(EXTENTS, tmp_path / "mutant", "-O1", "-DFREE_BEFORE_OUTCOME")
+    check_is_found(program, "sent anew|never gets a result")
 
 
 def test_every_history_is_explored(explorer):

@@ -197,17 +197,7 @@ static void born(struct state *s) {
     for (int t = 0; t < THREADS; t++) s->threads[t].view.clock[t] = 1;
 }
 
-/* The successor begins when the sender is known to be dead, so it sees everything that the sender did. */
-static void killed(struct state *s, int thread) {
-    int other = SENDER + SUCCESSOR - thread;
-    struct thread *next = &s->threads[other];
-    uint8_t clock = next->view.clock[other];
-    s->threads[thread].status = BURIED;
-    memset(next, 0, sizeof *next);
-    next->status = RUNNING;
-    next->view = s->threads[thread].view;
-    if (next->view.clock[other] < clock) next->view.clock[other] = clock;
-}
+static void killed(struct state *s, int thread) { model_succeed(s, thread, SENDER + SUCCESSOR - thread); }
 
 static void end(const struct state *s) {
     const struct reader *reader = (const struct reader *)s->threads[READER].locals;

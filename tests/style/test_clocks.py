@@ -12,13 +12,14 @@ WALL_CLOCK = re.compile(
 READERS = {
     "cyproducer/shm/linux.h": (1, "timestamps of records"),
     "cyproducer/shm/clock.pxd": (0, "declares it"),
-    "cyproducer/producer/producer.pyx": (1, "timestamps of records"),
+    "cyproducer/producer/producer.pyx": (2, "timestamps of records, and when a producer was made, for its metrics"),
     "cyproducer/producer/arena/send_arguments.pyx": (1, "timestamps of records"),
     "cyproducer/producer/bulk/encoder.pyx": (1, "timestamps of records"),
     "cyproducer/sender/handover/handover.py": (1, "when a sender was started, for its status"),
     "cyproducer/sender/control/sender_info.py": (1, "when a sender was started, for its status"),
     "cyproducer/sender/control/control_server.py": (3, "when a sender was started, and records failed, for its status"),
     "cyproducer/sender/process/housekeeping.py": (2, "the age of files; a wrong clock keeps them or not"),
+    "cyproducer/sender/brokers/telemetry_requests.py": (2, "the times of metrics that are pushed to brokers"),
     "cyproducer/observe/failures.py": (1, "the age of failures in a file; a wrong clock keeps them or not"),
     "cyproducer/observe/logfmt.py": (1, "the time of a line of the log"),
 }

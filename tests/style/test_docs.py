@@ -140,7 +140,9 @@ def test_the_reference_describes_every_public_name():
     described = {entry.name for entry in entries} | {"errors", "__version__"}
     assert {*cyproducer.__all__, *status.__all__} <= described
     text = api.reference(tuple(entries))
-    methods = [name for name in vars(cyproducer.KafkaProducer) if re.match("send|flush|close|metrics|partitions", name)]
+    owner = cyproducer.KafkaProducer
+    names = [name for name in vars(owner) if hasattr(owner, name)]
+    methods = [name for name in names if re.match("send|flush|close|metrics|partitions", name)]
     assert methods and all(f"{{py:method}} {name}(" in text for name in methods)
 
 
@@ -153,7 +155,9 @@ def test_a_docstring_becomes_markdown():
 
 def test_metrics_and_status_fields_are_described():
     metrics = cyproducer.KafkaProducer(bootstrap_servers="localhost:9092").metrics()["producer-metrics"]
-    assert ROW.findall((DOCS / "reference/metrics.md").read_text()) == list(metrics)
+    described = ROW.findall(tables.metrics().partition("producer-node-metrics")[0])
+    ours = (DOCS / "reference/metrics.md").read_text().partition("## Names that Java does not have")[2]
+    assert described + ROW.findall(ours.partition("\n## ")[0]) == list(metrics)
     page = (DOCS / "operations/status.md").read_text()
     fields = re.search(r"a list of\s+`(.*?)`", status.status.__doc__ or "", re.DOTALL)
     assert fields

@@ -2,9 +2,11 @@
 
 import re
 
+import pytest
 from test_tidy import ROOT
 
-from cyproducer.error_table import ERRORS
+from cyproducer.error_table import ERRORS, error_of
+from cyproducer.sender.engine.delivery.error_flags import flags_of
 
 NATIVE = ROOT / "cyproducer" / "protocol" / "error_codes.pxd"
 DECLARED = re.compile(r"^    ERROR_([A-Z0-9_]+) = (-?\d+)$", re.MULTILINE)
@@ -21,20 +23,13 @@ def test_no_other_native_file_declares_a_code():
     assert not found, f"cimport the codes from {NATIVE.name} instead of declaring them: {found}"
 
 
-def codes_of(function: str) -> set[str]:
-    """Return the codes that a function of response.pyx compares an error with."""
-    text = (ROOT / "cyproducer" / "sender" / "engine" / "delivery" / "response.pyx").read_text()
-    body = text.split(f"cdef inline bint {function}(int16_t error)")[1].split("\n\n\n")[0]
-    return set(re.findall(r"== ERROR_([A-Z0-9_]+)", body))
+@pytest.mark.parametrize("code", [*range(-3, 300), -(2**31), 2**31 - 1])
+def test_native_code_judges_each_code_as_the_table_says(code):
+    known = error_of(code)
+    assert flags_of(code) == (known.retriable, known.refresh_metadata, known.may_be_appended, known.blames_records)
 
 
-def test_the_errors_after_which_a_batch_is_sent_again_are_those_of_the_table():
-    """Kafka's RetriableException and InvalidMetadataException; the table has more codes than a Produce response."""
-    by_name = {code.name: code for code in ERRORS.values()}
-    stale = codes_of("_is_stale_metadata")
-    again = codes_of("_is_retriable") | stale
-    assert len(again) > len(stale) > 5
-    assert {name for name in again if not by_name[name].retriable} == set()
-    # The client's own code for a closed connection: the loop refreshes the metadata itself.
-    assert {name for name in again if by_name[name].refresh_metadata} - stale == {"NETWORK_EXCEPTION"}
-    assert {name for name in stale if not by_name[name].refresh_metadata} == set()
+def test_codes_that_may_be_appended_are_sent_again():
+    """Otherwise the batch would fail although it may be in the log."""
+    assert {code for code, error in ERRORS.items() if error.may_be_appended and not error.retriable} == set()
+    assert {code for code, error in ERRORS.items() if error.may_be_appended and error.blames_records} == set()

@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "cyproducer"
 
-LEAVES = {"error_table", "errors", "config", "types", "version"}
+LEAVES = {"error_table", "errors", "config", "metric_table", "types", "version"}
 MEMORY = {"shm", "host", "record"}
 # package (or leaf module) -> which of our packages it may import besides itself; "api" is the package ``cyproducer``
 ALLOWED: dict[str, set[str]] = {
@@ -29,12 +29,13 @@ ALLOWED: dict[str, set[str]] = {
     "producer.results": {"shm", "host"} | LEAVES,
     "producer.arena": MEMORY | LEAVES | {"producer.results"},
     "producer.session": MEMORY | LEAVES | {"producer.results", "producer.arena"},
+    "producer.extensions": MEMORY | LEAVES | {"producer.results", "producer.arena", "producer.session"},
     "producer.attach": MEMORY | LEAVES,
     "producer.waiting": MEMORY | LEAVES | {"producer.results", "producer.arena", "producer.session", "producer.attach"},
     "producer.bulk": MEMORY | LEAVES | {"producer.results", "producer.arena", "producer.session", "producer.waiting"},
     "producer": MEMORY
     | LEAVES
-    | {"producer.results", "producer.arena", "producer.session"}
+    | {"producer.results", "producer.arena", "producer.session", "producer.extensions"}
     | {"producer.attach", "producer.waiting", "producer.bulk"},
     "sender.system": {"host", "observe"} | LEAVES,
     "sender.engine.state": {"shm", "record", "protocol"} | LEAVES,
@@ -43,7 +44,8 @@ ALLOWED: dict[str, set[str]] = {
     "sender.engine.network": {"shm", "protocol"}
     | LEAVES
     | {"sender.engine.state", "sender.engine.intake", "sender.engine.delivery"},
-    "sender.brokers": {"host", "protocol", "cluster", "sender.system"} | LEAVES,
+    "sender.telemetry": {"host", "record", "protocol", "sender.system"} | LEAVES,
+    "sender.brokers": {"host", "protocol", "cluster", "sender.system", "sender.telemetry"} | LEAVES,
     "sender.engine": MEMORY
     | LEAVES
     | {"protocol", "cluster", "sender.brokers"}
@@ -66,6 +68,7 @@ ALLOWED: dict[str, set[str]] = {
     "testing": {"api"},
     "unsupported": LEAVES,
     "error_table": set(),
+    "metric_table": set(),
     "errors": {"error_table"},
     "config": LEAVES,
     "types": LEAVES,

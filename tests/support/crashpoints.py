@@ -14,13 +14,10 @@ BYTES = 4096
 #: Modules of the sender that run in its supervisor.
 SUPERVISORS = ("main", "supervisor", "election", "upgrade")
 #: Points that the sender passes only after a broker has appended batches and its responses were lost. An engine on a
-#: scripted broker is killed there in tests/integration/engine/test_takeover_sequences.py and test_takeover_points.py.
-AFTER_LOST_ANSWERS = (
-    "complete.predecessor-proven",
-    "epoch.follower-excluded",
-    "epoch.place-sought",
-    "epoch.predecessor-excluded",
-)
+#: scripted broker is killed there: at these in tests/integration/engine/test_takeover_sequences.py,
+IN_SEQUENCES = ("complete.predecessor-proven", "epoch.place-sought", "epoch.predecessor-excluded")
+#: and at the others in test_takeover_points.py.
+AFTER_LOST_ANSWERS = (*IN_SEQUENCES, "epoch.follower-excluded")
 _IN_CYTHON = re.compile(r"""\bCRASHPOINT\(b?["']([^"']*)["']\)""")
 _IN_PYTHON = re.compile(r"""\bcrashpoint\(["']([^"']*)["']\)""")
 _FIELDS = struct.Struct("=iqi28s128s")

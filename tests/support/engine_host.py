@@ -186,7 +186,7 @@ class RemoteEngine:
         return int(self._ask("look")[0]["undelivered"])
 
     def look(self) -> dict[str, Any]:
-        """Return {"undelivered", "attached", "tables", "failures", "totals", "held", "violators"}."""
+        """Return {"undelivered", "attached", "tables", "failures", "totals", "counts", "held", "violators"}."""
         return self._ask("look")[0]
 
     def attached(self) -> int:
@@ -302,12 +302,14 @@ def _answer(
     elif op == "want":
         engine.want_topic(message["attach_id"], message["name"])
     elif op == "look":
+        stats = engine.stats()
         answer |= {
             "undelivered": engine.undelivered(),
             "attached": engine.attached(),
             "tables": engine.tables_in_use(),
             "failures": failures.copy(),
-            "totals": engine.stats()["totals"],
+            "totals": stats["totals"],
+            "counts": stats["counts"],
             "held": engine.held(),
             "violators": violators.copy(),
         }

@@ -8,7 +8,8 @@ from cyproducer.config.settings import Settings
 from cyproducer.record.twin import Record
 from cyproducer.sender.engine.engine import Engine
 from support.front_end import PlainFrontEnd, run_until, topic_number
-from support.scripted_broker import CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, ScriptedBroker
+from support.scripted_broker import INVALID_RECORD, MESSAGE_TOO_LARGE, ScriptedBroker
+from support.scripted_log import CORRUPT_MESSAGE
 
 NOW = int(time.time() * 1000)
 FAST = {
@@ -38,6 +39,7 @@ class Rig:
         self.front_ends: list[PlainFrontEnd] = []
         self.sent: list[list[tuple[int, list[bytes]]]] = []  # by front-end and slot: (partition, values)
         self.heard: list[dict[int, tuple]] = []  # by front-end and slot: (offset, error)
+        self.parts: list[dict[int, dict[int, tuple]]] = []  # and by record, if the batch was split
         self.released: list[set[int]] = []
         self.failures: list[tuple[int, str, int, int]] = []  # entries for the ledger of failures
         self.number = -1
@@ -47,6 +49,7 @@ class Rig:
         self.front_ends.append(front_end)
         self.sent.append([])
         self.heard.append({})
+        self.parts.append({})
         self.released.append(set())
         if self.number < 0:
             self.number = topic_number(self.engine, front_end, self.broker.topic)
@@ -73,6 +76,7 @@ class Rig:
                 if flags & 1:
                     assert slot not in self.heard[index], f"two results of {index}/{slot}"
                     self.heard[index][slot] = (offset, error)
+                    self.parts[index][slot] = front_end.parts[slot]
                 if flags & 2:
                     assert slot in self.heard[index], f"{index}/{slot} is released without a result"
                     assert slot not in self.released[index], f"two releases of {index}/{slot}"
@@ -88,7 +92,19 @@ class Rig:
         run_until(self.engine, done, timeout)
 
     def errors(self, index: int) -> list[int]:
-        return [self.heard[index][slot][1] for slot in range(len(self.sent[index]))]
+        """Return the error of each batch; of a split one the first error of a record."""
+        return [
+            next((error for _, error in self.results(index, slot) if error), 0) for slot in range(len(self.sent[index]))
+        ]
+
+    def results(self, index: int, slot: int) -> list[tuple[int, int]]:
+        """Return the offset and the error of each record of a batch."""
+        offset, error = self.heard[index][slot]
+        parts = self.parts[index].get(slot, {})
+        return [
+            parts[record][:2] if record in parts else (offset + record if offset >= 0 else -1, error)
+            for record in range(len(self.sent[index][slot][1]))
+        ]
 
     def check(self, *, exactly: bool = True) -> None:
         """Compare the log with the outcomes of each front-end. `exactly`: no record is twice or out of order."""
@@ -103,23 +119,22 @@ class Rig:
                     v
                     for slot, (where, values) in enumerate(sent)
                     if where == partition
-                    for v in values
-                    if self._may_be_there(index, slot, values, log)
+                    for v in self._present(index, slot, values, log)
                 ]
                 found = [value for value in log if value.startswith(b"%d/" % index)]
                 if exactly:
-                    assert found == expected
+                    assert found == expected, [[v[:8] for v in found], [v[:8] for v in expected]]
 
-    def _may_be_there(self, index: int, slot: int, values: list[bytes], log: list[bytes]) -> bool:
-        offset, error = self.heard[index][slot]
-        present = [value in log for value in values]
-        if error == 0:
-            assert all(present), f"{index}/{slot} was acknowledged and is not in the log"
-            if offset >= 0:
-                assert log[offset : offset + len(values)] == values, f"{index}/{slot} is not at its offset"
-        elif error in DEFINITE:
-            assert not any(present), f"{index}/{slot} failed with {error} and is in the log"
-        return all(present)
+    def _present(self, index: int, slot: int, values: list[bytes], log: list[bytes]) -> list[bytes]:
+        """Return the records of a batch that are in the log, after comparing them with their results."""
+        there = set(log)
+        for (offset, error), value in zip(self.results(index, slot), values, strict=True):
+            if error == 0:
+                assert value in there, f"{index}/{slot} was acknowledged and is not in the log"
+                assert offset < 0 or log[offset] == value, f"{index}/{slot} is not at its offset"
+            elif error in DEFINITE:
+                assert value not in there, f"{index}/{slot} failed with {error} and is in the log"
+        return [value for value in values if value in there]
 
     def __enter__(self) -> "Rig":
         return self

@@ -29,6 +29,8 @@ SETTINGS = {
     "linger_ms": 0,
     "delivery_timeout_ms": 30_000,
     "batch_size": 65_536,
+    "metrics_num_samples": 2,
+    "metrics_sample_window_ms": 30_000,
     "retries": 2**31 - 1,
 }
 
@@ -64,7 +66,9 @@ class PlainFrontEnd:
         self.outcome_ring_at = PAGE + self.slot_count * 4 + -(self.slot_count * 4) % PAGE
         self.tail = 0
         self.outcome_head = 0
-        self.explained: dict[int, tuple[int, str]] = {}  # by slot: code of the last error, text of the broker
+        self.extents_at = self.outcome_ring_at + self.outcome_entries * 64 + -(self.outcome_entries * 64) % PAGE
+        self.explained: dict[int, tuple[int, str]] = {}  # by slot: code of the last error, its reason
+        self.parts: dict[int, dict[int, tuple[int, int, str]]] = {}  # by slot and record: offset, error, its reason
         self.takes_texts = True
         self.open_seq = 0
 
@@ -159,15 +163,31 @@ class PlainFrontEnd:
         found = []
         while self.outcome_head != tail:
             at = self.outcome_ring_at + self.outcome_head % self.outcome_entries * 64
-            slot, generation, _, count, base, append_time, error, flags, cause, text = struct.unpack_from(
-                "=IIIIqqiIiI", memory, at
+            slot, generation, _, count, base, append_time, error, flags, cause, text, extents = struct.unpack_from(
+                "=IIIIqqiIiII", memory, at
             )
             found.append((slot, generation, count, base, append_time, error, flags))
             if flags & RESULT:
                 self.explained[slot] = cause, self._text(text)
+                self.parts[slot] = self._extents(slot, generation, extents)
             self.outcome_head = self.outcome_head + 1 & MASK
         if self.takes_texts:
             self.put("Q", OUTCOME_HEAD_AT, self.outcome_head)
+        return found
+
+    def _extents(self, slot: int, generation: int, number: int) -> dict[int, tuple[int, int, str]]:
+        """Return the offset, the error and the broker's text of each record that has a result of its own."""
+        memory = self.outcomes_region.memory()
+        found: dict[int, tuple[int, int, str]] = {}
+        while number:
+            at = self.extents_at + (number - 1) * 64
+            state, its_slot, its_generation, first, count, error, _, text, base, _, number = struct.unpack_from(
+                "=IIIIIiiIqqI", memory, at
+            )
+            assert (state, its_slot, its_generation) == (1, slot, generation)
+            for index in range(count):
+                assert first + index not in found, f"two results of record {first + index} in {slot}/{generation}"
+                found[first + index] = base + index if base >= 0 else -1, error, self._text(text)
         return found
 
     def _text(self, number: int) -> str:

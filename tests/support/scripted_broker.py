@@ -1,36 +1,33 @@
 """Simulates a Kafka cluster with faults on command: listeners and logs in one thread, without Kafka.
 
-It keeps the state of idempotent producers by Kafka's rules (ProducerStateManager): per partition and producer id the
-epoch, the next sequence and the last five batches. A duplicate of those is answered with its offset, a gap with
-OUT_OF_ORDER_SEQUENCE_NUMBER, an old epoch with INVALID_PRODUCER_EPOCH. Records that it must refuse are found before the
-sequence of their batch is checked, as in LogValidator. A request that a correct producer never sends (a bad CRC, two
+Its logs are those of scripted_log.py. Records that it must refuse are found before the sequence of their batch is
+checked, as in LogValidator. A request that a correct producer never sends (a bad CRC, two
 batches of a partition in one request) is added to `complaints`, which tests expect to be empty.
 """
 
-import gzip
 import selectors
 import socket
-import struct
 import threading
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from cyproducer.protocol.codec import decode_request, encode_response
 from cyproducer.protocol.messages import REQUESTS
-from cyproducer.record.crc32c import crc32c
-from cyproducer.record.twin import Record, decode_records
+from cyproducer.record.twin import Record
+from support.scripted_log import INVALID_EPOCH, OUT_OF_ORDER, WRONG_CRC, Partition, decoded
+from support.scripted_telemetry import CLOSE, MALFORMED, ScriptedTelemetry
 
 PRODUCE, METADATA, API_VERSIONS, INIT_PRODUCER_ID, DESCRIBE_PRODUCERS = 0, 3, 18, 22, 61
-CORRUPT_MESSAGE, UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, NOT_LEADER, REQUEST_TIMED_OUT = 2, 3, 5, 6, 7
-NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS_AFTER_APPEND, OUT_OF_ORDER, INVALID_EPOCH = 19, 20, 45, 47
+TELEMETRY = 71, 72
+TOPIC_IDS_FROM = 13  # version of Produce
+UNKNOWN_TOPIC_ID = 100
+UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, NOT_LEADER, REQUEST_TIMED_OUT = 3, 5, 6, 7
+NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS_AFTER_APPEND = 19, 20
 MESSAGE_TOO_LARGE, INVALID_RECORD = 10, 87
 SEQUENCE_ERRORS = (OUT_OF_ORDER, INVALID_EPOCH, 59)
-HEADER = struct.Struct(">qiibIhiqqqhii")
-GZIP = 1  # in a batch's attributes
-REMEMBERED = 5  # batches of a producer and partition
-SEQUENCES = 2**31
 
 
 @dataclass(slots=True)
@@ -62,28 +59,6 @@ class Fault:
     node: int | None = None
 
 
-@dataclass(slots=True)
-class Producer:
-    """The state of a producer id in a partition."""
-
-    epoch: int
-    next_sequence: int = 0
-    recent: deque = field(default_factory=lambda: deque(maxlen=REMEMBERED))  # (first sequence, count, offset)
-
-
-@dataclass(slots=True)
-class Partition:
-    """The log of one partition, its leader and its producers."""
-
-    leader: int = 1
-    leader_epoch: int = 1
-    values: list[bytes] = field(default_factory=list)
-    batches: list[tuple[int, int, int, int, int]] = field(default_factory=list)  # pid, epoch, sequence, count, offset
-    producers: dict[int, Producer] = field(default_factory=dict)
-    end: int = 0
-    forgot: bool = False
-
-
 class _Connection:
     def __init__(self, sock: socket.socket, node: int) -> None:
         self.socket = sock
@@ -104,11 +79,14 @@ class ScriptedBroker:
     versions that it supports. `host`, `port`: the address on which it listens (port 0: any free port).
     """
 
+    telemetry: ScriptedTelemetry | None = None  # None: ApiVersions does not contain its requests
+    _asked_node = 0  # the node of the request that is being answered
+
     # fmt: off
     def __init__(
         self, topic: str = "t", partitions: int = 3, nodes: int = 2, *, producer_epoch: int = 0,
-        keep_values: bool = True, bootstrap_apart: bool = False, produce_version: int = 12,
-        describes_producers: bool = True, metadata_version: int = 12,
+        keep_values: bool = True, bootstrap_apart: bool = False, produce_version: int = 13,
+        describes_producers: bool = True, metadata_version: int = 13,
         host: str = "127.0.0.1", port: int = 0,
     ) -> None:
         self.host = host
@@ -119,6 +97,7 @@ class ScriptedBroker:
         self.produce_requests = 0
         self.metadata_requests = 0
         self.requests: list[tuple[float, int, int]] = []  # monotonic time, node, API
+        self.versions: dict[int, set[int]] = {} # the versions that were used, by API
         self.throttles: dict[int, int] = {}     # ms in the next response, by API; for Produce see Fault
         self.acks_seen: list[int] = []
         self.producer_epoch = producer_epoch
@@ -126,6 +105,8 @@ class ScriptedBroker:
         self.producer_id_code = 0       # error code of InitProducerId
         self.producer_id_delay = 0.0    # seconds before its response, and so before later ones of the connection
         self.without_leader = 0         # so many metadata responses name no leader
+        self.topic_id = uuid.uuid4()
+        self.has_ids = True             # metadata responses contain the topic id
         self.deleted = False            # the topic is deleted
         self.unaware = 0                # so many metadata responses come from a broker that does not know the topic
         self.cut_short = 0              # so many metadata responses lack their last bytes
@@ -142,6 +123,8 @@ class ScriptedBroker:
         self.refusal = INVALID_RECORD   # the error code of such a batch
         self.names_records = True       # record_errors contains the refused records
         self.says: str | None = None    # the message of an error of a partition
+        #: From Produce v10 on, NOT_LEADER names this (leader, leader epoch) of the partition; None: nothing.
+        self.names_leader: Callable[[Partition], tuple[int, int]] | None = None
         self.refused = 0                # how many batches
         self.swallow = False            # Produce requests get no response
         self.lose = False               # their batches are not appended
@@ -217,6 +200,7 @@ class ScriptedBroker:
         with self.lock:
             nodes = len(self.ports)
             self.partitions = [Partition(leader=1 + index % nodes, forgot=True) for index in range(partitions)]
+            self.topic_id = uuid.uuid4()
             self.deleted = False
 
     def drop_connections(self) -> None:
@@ -318,7 +302,9 @@ class ScriptedBroker:
             return False
         if connection.hung:
             return True
+        self._asked_node = connection.node
         self.requests.append((time.monotonic(), connection.node, api))
+        self.versions.setdefault(api, set()).add(version)
         if api == PRODUCE:
             return self._produce(connection, version, correlation_id, body)
         if api == API_VERSIONS and self.nonsense:
@@ -332,6 +318,8 @@ class ScriptedBroker:
             self._put(connection, encode_response(api, version, correlation_id, answer))
             self._put(connection, None)
             return True
+        if api in TELEMETRY:
+            return self._telemetry(connection, api, version, correlation_id, body)
         answer = {
             METADATA: self._metadata,
             API_VERSIONS: self._versions,
@@ -344,6 +332,19 @@ class ScriptedBroker:
             self.cut_short -= 1
             response = (len(response) - 7).to_bytes(4, "big") + response[4:-3]
         self._put(connection, response, self.producer_id_delay if api == INIT_PRODUCER_ID else 0.0)
+        return True
+
+    def _telemetry(self, connection: _Connection, api: int, version: int, correlation_id: int, body: dict) -> bool:
+        assert self.telemetry is not None
+        answer = self.telemetry.answer(api, connection.node, body)
+        if answer == CLOSE:
+            self._put(connection, None)
+            return False
+        if answer == MALFORMED:
+            self._put(connection, b"\0\0\0\x05" + correlation_id.to_bytes(4, "big") + b"\0")
+        elif isinstance(answer, dict):
+            answer["throttle_time_ms"] = self.throttles.pop(api, 0)
+            self._put(connection, encode_response(api, version, correlation_id, answer))
         return True
 
     def _metadata(self, body: dict) -> dict:
@@ -364,16 +365,27 @@ class ScriptedBroker:
             for index, partition in enumerate(self.partitions)
         ]
         topics = [
-            {"error_code": 0, "name": item["name"], "partitions": partitions}
+            {"error_code": 0, "name": item["name"], "partitions": partitions, **self._id()}
             if item["name"] == self.topic and not missing
             else {"error_code": UNKNOWN_TOPIC, "name": item["name"], "partitions": []}
             for item in body["topics"] or ()
         ]
-        brokers = [{"node_id": 1 + index, "host": self.host, "port": port} for index, port in enumerate(self.ports)]
-        answer = {"brokers": brokers, "cluster_id": "scripted", "controller_id": 1, "topics": topics}
+        answer = {"brokers": self._nodes(), "cluster_id": "scripted", "controller_id": 1, "topics": topics}
         if self.lies is not None:
             self.lies(answer)
         return answer
+
+    def _nodes(self) -> list[dict]:
+        return [{"node_id": 1 + index, "host": self.host, "port": port} for index, port in enumerate(self.ports)]
+
+    def _id(self) -> dict:
+        return {"topic_id": self.topic_id} if self.has_ids else {}
+
+    def _hint(self, index: int, code: int) -> dict:
+        if self.names_leader is None or code != NOT_LEADER:
+            return {}
+        leader, epoch = self.names_leader(self.partitions[index])
+        return {"current_leader": {"leader_id": leader, "leader_epoch": epoch}}
 
     def _versions(self, body: dict) -> dict:
         self.software.add((body["client_software_name"], body["client_software_version"]))
@@ -382,6 +394,7 @@ class ScriptedBroker:
             {"api_key": key, "min_version": m.first, "max_version": highest.get(key, m.last)}
             for key, m in sorted(REQUESTS.items())
             if key not in self.apis_left_out and (key != DESCRIBE_PRODUCERS or self._describes_producers)
+            if key not in TELEMETRY or (self.telemetry is not None and self.telemetry.supports(self._asked_node))
         ]
         return {"error_code": 0, "api_keys": keys}
 
@@ -461,6 +474,8 @@ class ScriptedBroker:
         topics = []
         seen = set()
         for topic in body["topic_data"]:
+            if version >= TOPIC_IDS_FROM:
+                topic["name"] = self.topic if topic["topic_id"] == self.topic_id and not self.deleted else ""
             answers = []
             for item in topic["partition_data"]:
                 if (topic["name"], item["index"]) in seen:
@@ -475,9 +490,10 @@ class ScriptedBroker:
                             "base_offset": offset,
                             "record_errors": self._record_errors(item["records"]) if code == self.refusal else [],
                             "error_message": self.says if code else None,
+                            **self._hint(item["index"], code),
                         }
                     )
-            topics.append({"name": topic["name"], "partition_responses": answers})
+            topics.append({"name": topic["name"], "topic_id": topic["topic_id"], "partition_responses": answers})
         if fault.close == "after":
             self._put(connection, None)
             return False
@@ -489,6 +505,8 @@ class ScriptedBroker:
         if body["acks"] == 0:
             return True
         body = {"responses": topics, "throttle_time_ms": fault.throttle_ms}
+        if self.names_leader is not None:
+            body["node_endpoints"] = self._nodes()
         response = encode_response(PRODUCE, version, correlation_id, body)
         if fault.partial is not None:
             self._put(connection, response[: fault.partial], fault.delay)
@@ -504,8 +522,8 @@ class ScriptedBroker:
     def _bad_records(self, records: bytes) -> list[int]:
         if self.refuses is None:
             return []
-        decoded = _decoded(records)
-        return [index for index, record in enumerate(decoded) if self.refuses(record)]
+        found = decoded(records)
+        return [index for index, record in enumerate(found) if self.refuses(record)]
 
     def _record_errors(self, records: bytes) -> list[dict]:
         bad = self._bad_records(records) if self.names_records else []
@@ -515,19 +533,21 @@ class ScriptedBroker:
         ]
 
     def _result_of(self, node: int, topic: str, item: dict, fault: Fault) -> tuple[int, int]:
+        if not topic:
+            return UNKNOWN_TOPIC_ID, -1
         if topic != self.topic or not 0 <= item["index"] < len(self.partitions):
             return UNKNOWN_TOPIC, -1
         partition = self.partitions[item["index"]]
         if partition.leader != node:
             return NOT_LEADER, -1
-        answers = self.answers.get(_decoded(item["records"])[0].value) if self.answers else None
+        answers = self.answers.get(decoded(item["records"])[0].value) if self.answers else None
         if answers:
             answer, appended = answers.popleft()
             if appended:
                 self._append(partition, item["records"])
             return answer, -1
         concerned = _concerns(fault, item["index"])
-        if fault.code in SEQUENCE_ERRORS and self._is_duplicate(partition, item["records"]):
+        if fault.code in SEQUENCE_ERRORS and partition.has(item["records"]):
             concerned = False  # a broker checks for duplicates first, so it sends no sequence error for one
         if self.lose or fault.hang == "lost" or (concerned and fault.code and not fault.after_append):
             return fault.code, -1
@@ -537,62 +557,11 @@ class ScriptedBroker:
         code, offset = self._append(partition, item["records"])
         return (fault.code, -1) if concerned and fault.code else (code, offset)
 
-    @staticmethod
-    def _is_duplicate(partition: Partition, records: bytes) -> bool:
-        *_, pid, epoch, sequence, count = HEADER.unpack_from(records)
-        known = partition.producers.get(pid)
-        if known is None or known.epoch != epoch:
-            return False
-        return any((first, length) == (sequence, count) for first, length, _ in known.recent)
-
     def _append(self, partition: Partition, records: bytes) -> tuple[int, int]:
-        header = HEADER.unpack_from(records)
-        (_, length, _, magic, crc, attributes, last_delta, _, _, pid, epoch, sequence, count) = header
-        if magic != 2 or attributes not in (0, GZIP) or length != len(records) - 12 or last_delta != count - 1:
-            self.complaints.append(f"batch header {header} of {len(records)} bytes")
-            return CORRUPT_MESSAGE, -1
-        if crc32c(records[21:]) != crc:
-            if not self.expects_corruption:
-                self.complaints.append("CRC")
-            return CORRUPT_MESSAGE, -1
-        if pid >= 0:
-            code, offset = self._sequence(partition, pid, epoch, sequence, count)
-            if code or offset >= 0:
-                return code, offset
-        offset = partition.end
-        partition.end += count
-        if self._keep_values:
-            partition.values.extend(record.value for record in _decoded(records))
-        partition.batches.append((pid, epoch, sequence, count, offset))
-        return 0, offset
-
-    def _sequence(self, partition: Partition, pid: int, epoch: int, sequence: int, count: int) -> tuple[int, int]:
-        """Return (error, offset of a duplicate). (0, -1): append it; the producer's state is updated already."""
-        known = partition.producers.get(pid)
-        if known is None:
-            known = partition.producers[pid] = Producer(epoch, sequence)
-            if sequence and not partition.forgot:
-                self.complaints.append(f"producer {pid} begins with sequence {sequence}")
-        elif epoch < known.epoch:
-            return INVALID_EPOCH, -1
-        elif epoch > known.epoch:
-            if sequence != 0:
-                return OUT_OF_ORDER, -1
-            known = partition.producers[pid] = Producer(epoch)
-        for first, length, offset in known.recent:
-            if (first, length) == (sequence, count):
-                return 0, offset
-        if sequence != known.next_sequence:
-            return OUT_OF_ORDER, -1
-        known.next_sequence = (sequence + count) % SEQUENCES
-        known.recent.append((sequence, count, partition.end))
-        return 0, -1
-
-
-def _decoded(batch: bytes) -> list[Record]:
-    header = HEADER.unpack_from(batch)
-    records = gzip.decompress(batch[61:]) if header[5] == GZIP else batch[61:]
-    return decode_records(records, header[-1])[1]
+        complaints: list[str] = []
+        result = partition.append(records, self._keep_values, complaints)
+        self.complaints += [text for text in complaints if text != WRONG_CRC or not self.expects_corruption]
+        return result
 
 
 def _concerns(fault: Fault, partition: int) -> bool:

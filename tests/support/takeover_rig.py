@@ -62,6 +62,7 @@ class TakeoverRig(Rig):
                 if flags & 1:
                     assert number not in self.heard[index], f"two results of {index}/{number}"
                     self.heard[index][number] = (offset, error)
+                    self.parts[index][number] = front_end.parts[slot]
                 if flags & 2:
                     assert number in self.heard[index], f"{index}/{number} is released without a result"
                     self.released[index].add(number)

@@ -3,6 +3,7 @@
 import selectors
 import socket
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 
 CHUNK = 1 << 16
@@ -20,14 +21,15 @@ class _Side:
 class AnswerProxy:
     """Listens on a free port of 127.0.0.1 and connects to `target` for each client; use as a context manager.
 
-    swallow: answers are dropped from this moment. refuse: new connections are closed at once. Both may be set at any
-    time.
+    swallow: answers are dropped from this moment. refuse: new connections are closed at once. rewrite: changes each
+    piece of an answer. All may be set at any time.
     """
 
     def __init__(self, target: int) -> None:
         self.target = target
         self.swallow = False
         self.refuse = False
+        self.rewrite: Callable[[bytes], bytes] = bytes
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.port: int = self._listener.getsockname()[1]
         self._selector = selectors.DefaultSelector()
@@ -84,7 +86,7 @@ class AnswerProxy:
         try:
             data = side.socket.recv(CHUNK)
             if data and not (side.answers and self.swallow):
-                side.other.socket.sendall(data)
+                side.other.socket.sendall(self.rewrite(data) if side.answers else data)
         except OSError:
             data = b""
         if not data:

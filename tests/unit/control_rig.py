@@ -20,7 +20,10 @@ FRONT_END_SETTINGS = {
     "linger_ms": 5,
     "delivery_timeout_ms": 120_000,
     "retries": 2**31 - 1,
+    "batch_size": 65_536,
     "sender_idle_timeout_ms": 1000,
+    "metrics_num_samples": 2,
+    "metrics_sample_window_ms": 30_000,
 }
 
 

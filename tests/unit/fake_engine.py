@@ -6,8 +6,11 @@ import struct
 from typing import Any
 
 from cyproducer.shm.arena_region import LAYOUT_VERSION
+from cyproducer.shm.metrics import SHARE_BYTES
 from cyproducer.shm.region import Region
 from cyproducer.shm.snapshot import SnapshotWriter
+
+from cyproducer import metric_table
 
 PAGE = 4096
 
@@ -32,6 +35,9 @@ class Engine:
         self.violators: list[int] = []
         self.gone: list[int] = []
         self.next_id = 1
+        self.client_instance: str | None = None
+        self.pushed = True
+        self.ends: list[str] = []  # calls of end_metrics_push() and resume_metrics_push()
 
     def snapshot_fd(self) -> int:
         return self.snapshot.region.read_only_descriptor()
@@ -48,7 +54,7 @@ class Engine:
             os.close(wake_fd)
             raise
         sent = PAGE + -(-slot_count * 4 // PAGE) * PAGE
-        outcomes = Region.create("cyproducer-outcomes", sent + ring * 64)
+        outcomes = Region.create("cyproducer-outcomes", sent + ring * 64 + SHARE_BYTES)
         struct.pack_into(
             "=QIIQQQQQI",
             outcomes.memory(),
@@ -120,6 +126,19 @@ class Engine:
     def attached(self) -> int:
         return len(self.front_ends)
 
+    def client_instance_id(self) -> str | None:
+        return self.client_instance
+
+    def pushes_metrics(self) -> bool:
+        return True
+
+    def end_metrics_push(self) -> bool:
+        self.ends.append("end")
+        return self.pushed
+
+    def resume_metrics_push(self) -> None:
+        self.ends.append("resume")
+
     def cluster_id(self) -> str | None:
         return self.cluster
 
@@ -130,6 +149,7 @@ class Engine:
             "front_ends": {},
             "connections": [],
             "totals": totals,
+            "counts": metric_table.nothing(),
             "last_error": None,
         }
 

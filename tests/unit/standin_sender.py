@@ -15,6 +15,7 @@ import time
 from dataclasses import dataclass, field
 
 from cyproducer.shm.arena_region import LAYOUT_VERSION
+from cyproducer.shm.metrics import SHARE_BYTES
 from cyproducer.shm.region import Region
 from cyproducer.shm.snapshot import SnapshotWriter, snapshot_bytes
 
@@ -253,7 +254,8 @@ class StandIn:
         assert slots == hello["slots"]
         ring_offset = 4096 + page_align(4 * slots)
         outcomes_entries = entries // 2
-        outcomes = Region.create("standin-outcomes", ring_offset + page_align(64 * outcomes_entries))
+        size = ring_offset + page_align(64 * outcomes_entries) + 64 * 4096 + SHARE_BYTES
+        outcomes = Region.create("standin-outcomes", size)
         out = outcomes.memory()
         struct.pack_into(
             "=QIIQQQQQI",

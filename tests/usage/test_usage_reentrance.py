@@ -41,7 +41,7 @@ HANDLER_SENDS = """
 # It raises while the array is being sent: later, the caller would not get the future.
 HANDLER_RAISES = """
     def sent():
-        return producer.metrics()["producer-metrics"]["record-send-total"]
+        return producer.metrics()["producer-metrics"]["record-accepted-total"]
     def handler(*_):
         if before < sent() < before + len(rows) - first:
             raise KeyboardInterrupt

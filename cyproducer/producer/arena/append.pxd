@@ -54,6 +54,7 @@ ctypedef struct Chain:
     uint32_t head_generation
     uint32_t slot
     uint32_t before                 # bytes in the batch's earlier chunks
+    uint32_t batch_limit            # bytes of records in the whole batch
     uint32_t topic                  # the sender's number
     int32_t partition
     int chunk_class
@@ -113,7 +114,7 @@ cdef inline bint commit_records(
     """Publish `count` records at chain_tail, `size` bytes in all; `max_timestamp` is their largest.
 
     Return False if the sender has sealed the batch: the records are not in it. Append them again after
-    Session.make_room.
+    make_room.
     """
     cdef cyp_slot_row *row = chain.row
     cdef uint64_t desired = word_with_records(chain.word, count, size)
@@ -140,7 +141,7 @@ cdef inline bint append_record(
     """Append one record; `bound` is record_size_bound. The record's index is then chain.total - 1.
 
     Return False if no batch is open, the chunk has no space, or the sender has sealed the batch. Call
-    Session.make_room then.
+    make_room then.
     """
     cdef uint32_t room = chain_room(chain)
     cdef int64_t delta = timestamp - chain.base_timestamp

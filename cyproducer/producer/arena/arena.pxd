@@ -3,12 +3,14 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from cyproducer.producer.arena.append cimport Chain, Port
-from cyproducer.producer.arena.topic_table cimport Topic
+from cyproducer.producer.arena.own_metrics cimport OwnMetrics
+from cyproducer.producer.arena.topic_table cimport Topic, Weights
 from cyproducer.producer.results.futures cimport Batch
 from cyproducer.record.encode cimport RecordView
 from cyproducer.shm.geometry cimport FrontEndGeometry
 from cyproducer.shm.layout cimport cyp_slot_row
 from cyproducer.shm.pool cimport ChunkPool
+from cyproducer.shm.snapshot cimport SnapshotReader
 
 
 cpdef enum Room:
@@ -20,7 +22,12 @@ cpdef enum Room:
 
 
 cdef enum:
+    ENDED = 2           # equals no token: tokens are odd, and a forked child reads 0 from the fork page
+
+
+cdef enum:
     LEFT_MAX = 2        # batches left to the sender to compress: one that it works on, and the next one
+    RAW_PART = 32       # a batch that is to be compressed may use one part in 32 of buffer_memory
 
 
 ctypedef struct SlotInfo:
@@ -36,6 +43,9 @@ ctypedef struct SlotInfo:
 
 
 cdef class Arena:
+    cdef const uint64_t *sentinel           # equals `token` as long as the session may be used
+    cdef uint64_t token
+    cdef uint64_t process                   # fork_token() of the process that made it
     cdef Port port
     cdef ChunkPool pool
     cdef SlotInfo *slots
@@ -43,9 +53,10 @@ cdef class Arena:
     cdef uint8_t *chunks
     cdef const int32_t *sticky
     cdef const uint32_t *control            # control word of the outcomes region
+    cdef const uint32_t *sent               # SENT words of the outcomes region, one per slot
     cdef uint64_t open_seq
     cdef uint64_t random
-    cdef bint adaptive                      # partitions for records without a key are drawn by load (KIP-794)
+    cdef Weights weights                    # of partitions for records without a key
     cdef FrontEndGeometry geometry
     cdef Chain *open_chains
     cdef uint32_t first_pending
@@ -54,6 +65,8 @@ cdef class Arena:
     cdef uint64_t compress_ns               # how long it took last; 0: not known
     cdef uint32_t closed_head               # a full batch that pack_closed must announce; CYP_NONE
     cdef uint32_t closed_generation
+    cdef Topic closed_topic                 # its topic
+    cdef uint32_t raw_max                   # most bytes of records in a batch that is to be compressed
     cdef uint32_t given_head                # the full batch that pack_closed announced last; CYP_NONE
     cdef uint32_t given_generation
     cdef uint32_t[LEFT_MAX] left_heads      # batches that were left to the sender to compress; CYP_NONE
@@ -64,7 +77,10 @@ cdef class Arena:
     cdef readonly long long records         # in batches that are closed
     cdef readonly long long bytes
     cdef readonly long long batches
+    cdef readonly long long blocked_ns      # spent waiting for memory
+    cdef readonly OwnMetrics own            # what this process counts itself; the next session continues it
 
+    cdef int open(self, object attachment, object settings) except -1
     cdef bint fits_batch(self, Py_ssize_t bound) noexcept
     cdef int32_t sticky_partition(self, Topic topic) noexcept
     cdef int lengthen(
@@ -72,6 +88,8 @@ cdef class Arena:
     ) noexcept
     cdef bint close_chain(self, Chain *chain, bint full) noexcept
     cdef void announce_closed(self) noexcept
+    cdef void take_counters(self, Arena former) noexcept
+    cdef int drop_references(self) except -1
     cdef bint close_full(self, Chain *chain, Py_ssize_t bound) noexcept
     cdef int write_alone(
         self, Topic topic, int32_t partition, int64_t timestamp, const RecordView *record, const uint8_t *packed,
@@ -79,16 +97,27 @@ cdef class Arena:
     ) except -1
     cdef void offer(self, uint32_t head, uint32_t raw_bytes, const uint8_t *packed, Py_ssize_t size) noexcept
 
+    cdef int _open_port(self, object attachment, SnapshotReader snapshot, object settings) except -1
     cdef int _open(self, Topic topic, Chain *chain, Py_ssize_t bound, int64_t timestamp, Batch batch) noexcept
     cdef int _roll(self, Chain *chain, Py_ssize_t bound) noexcept
     cdef uint32_t reserve(self, int chunk_class, Py_ssize_t least) noexcept
     cdef uint32_t _alloc(self, int chunk_class, Py_ssize_t least) noexcept
-    cdef void _fill_row(self, uint32_t slot, uint32_t topic, int32_t partition, int64_t base) noexcept
-    cdef void _add_pending(self, uint32_t slot, Batch batch, Chain *chain) noexcept
-    cdef void _retire(self, Chain *chain, bint full) noexcept
+    cdef void fill_row(self, uint32_t slot, uint32_t topic, int32_t partition, int64_t base) noexcept
+    cdef void add_pending(self, uint32_t slot, Batch batch, Chain *chain) noexcept
+    cdef void retire(self, Chain *chain, bint full) noexcept
     cdef void _unlist(self, Chain *chain) noexcept
-    cdef void _release(self, uint32_t slot) noexcept
-    cdef Batch _remove_pending(self, uint32_t slot)
+    cdef void release(self, uint32_t slot) noexcept
+    cdef Batch remove_pending(self, uint32_t slot)
     cdef uint32_t _take_chunks(self, Py_ssize_t size) noexcept
     cdef void give_back(self, uint32_t slot) noexcept
     cdef bint _publish_alone(self, const uint32_t *slots, Py_ssize_t count, Py_ssize_t size) noexcept
+
+
+cdef inline bint is_alive(Arena arena) noexcept:
+    """Return whether the session can be used: it has not ended and belongs to this process, not to a fork's parent."""
+    return arena.sentinel[0] == arena.token
+
+
+cdef inline bint is_foreign(Arena arena) noexcept:
+    """Return whether this is a forked child and the arena is the parent's."""
+    return arena.sentinel[0] != arena.process

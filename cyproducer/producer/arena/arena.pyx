@@ -5,17 +5,22 @@ arena's chunks. The rows in shared memory are written for the sender; their word
 value of a CAS.
 """
 
+import os
+
+cimport cython
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from cyproducer.producer.arena.append cimport announce
 from cyproducer.producer.arena.scatter cimport Scatter, scatter_record
-from cyproducer.producer.arena.topic_table cimport pick_partition
+from cyproducer.producer.arena.topic_table cimport WEIGHTS_EQUAL, WEIGHTS_NOT_AVOIDED, WEIGHTS_SHARES, pick_partition
 from cyproducer.record.encode cimport RecordView, record_size
+from cyproducer.record.header cimport BATCH_HEADER_BYTES
 from cyproducer.shm.atomics cimport load_relaxed_i32, store_relaxed
 from cyproducer.shm.clock cimport monotonic_ns
 from cyproducer.shm.crash cimport CRASHPOINT
+from cyproducer.shm.geometry cimport front_end_geometry
 from cyproducer.shm.layout cimport (
     CYP_NONE,
     CYP_OPEN,
@@ -24,9 +29,12 @@ from cyproducer.shm.layout cimport (
     CYP_UNIT_BYTES,
     CYP_WORD_CONT,
     CYP_WORD_HEAD,
+    cyp_arena_header,
+    cyp_outcomes_header,
 )
-from cyproducer.shm.pages cimport pages_free
+from cyproducer.shm.pages cimport pages_free, pages_new
 from cyproducer.shm.pool cimport class_bytes, class_for
+from cyproducer.shm.region cimport Region, fork_page, fork_token
 from cyproducer.shm.slot cimport (
     may_open,
     slot_close,
@@ -40,10 +48,20 @@ from cyproducer.shm.slot cimport (
 from cyproducer.shm.word cimport next_generation, word_bytes, word_make
 
 
+@cython.final
+@cython.no_gc_clear
+@cython.auto_pickle(False)
 cdef class Arena:
-    """The chunks and batches of one arena; Session adds the communication with the sender."""
+    """The chunks and batches of one arena, and whether they can be used. Without open() it is the arena of no sender.
 
-    def __cinit__(self, *args):
+    `token` is ENDED until the session is attached, and again when it has ended.
+    """
+
+    def __cinit__(self):
+        self.token = ENDED
+        self.process = fork_token()  # makes the page that `sentinel` points to
+        self.sentinel = fork_page()
+        self.own = OwnMetrics()
         self.first_pending = self.last_pending = self.closed_head = self.given_head = CYP_NONE
         for i in range(LEFT_MAX):
             self.left_heads[i] = CYP_NONE
@@ -57,6 +75,112 @@ cdef class Arena:
                 slot = self.slots[slot].next_pending
             pages_free(self.slots, self.geometry.slot_count * sizeof(SlotInfo))
 
+    cdef int open(self, object attachment, object settings) except -1:
+        """Use the regions of `attachment`, which the caller keeps mapped. Raise ValueError if their sizes are wrong."""
+        cdef Region memory = attachment.arena, outcomes = attachment.outcomes
+        cdef SnapshotReader snapshot = attachment.snapshot
+        cdef bint valid = front_end_geometry(settings.buffer_memory, &self.geometry)
+        if not valid or (memory.size, outcomes.size) != (self.geometry.arena_bytes, self.geometry.outcomes_bytes):
+            raise ValueError(
+                f"regions of {memory.size} and {outcomes.size} bytes do not match "
+                f"buffer_memory={settings.buffer_memory}"
+            )
+        self.max_request = settings.max_request_size
+        if attachment.max_request_size is not None:
+            self.max_request = min(self.max_request, <Py_ssize_t>attachment.max_request_size)
+        self.pool = ChunkPool(self.geometry.slot_count)
+        self.slots = <SlotInfo *>pages_new(self.geometry.slot_count * sizeof(SlotInfo))
+        if self.slots == NULL:
+            raise MemoryError
+        self.rows = <cyp_slot_row *>(memory.base + self.geometry.slots_offset)
+        self.chunks = memory.base + self.geometry.chunks_offset
+        self.control = &(<const cyp_outcomes_header *>outcomes.base).control
+        self.sent = <const uint32_t *>(outcomes.base + self.geometry.sent_offset)
+        self.sticky = <const int32_t *>(snapshot.region.base + snapshot.geometry.sticky_offset)
+        self.random = int.from_bytes(os.urandom(8), "little") | 1
+        if settings.partitioner_adaptive_partitioning_enable:
+            self.weights = WEIGHTS_SHARES
+        else:
+            # The sender avoids the leaders outside of client_rack.
+            self.weights = WEIGHTS_NOT_AVOIDED if settings.partitioner_rack_aware else WEIGHTS_EQUAL
+        self.port.arena = <cyp_arena_header *>memory.base
+        self.port.ring = <uint64_t *>(memory.base + self.geometry.submit_ring_offset)
+        self.port.idle = &(<const cyp_outcomes_header *>outcomes.base).idle
+        return self._open_port(attachment, snapshot, settings)
+
+    cdef int _open_port(self, object attachment, SnapshotReader snapshot, object settings) except -1:
+        cdef Port *port = &self.port
+        status = os.fstat(attachment.sender_wake_fd)
+        port.ring_mask = self.geometry.submit_entries - 1
+        port.snapshot = snapshot.header
+        port.linger_ns = <uint64_t>(settings.linger_ms * 1e6)
+        port.batch_limit = max(min(settings.batch_size, self.max_request) - BATCH_HEADER_BYTES, 0)
+        self.raw_max = max(min(settings.buffer_memory // RAW_PART, self.max_request - BATCH_HEADER_BYTES), 0)
+        port.sender_wake_fd = attachment.sender_wake_fd
+        port.wake_device = status.st_dev
+        port.wake_inode = status.st_ino
+        status = os.fstat(attachment.wake_fd)
+        port.own_fd = attachment.wake_fd
+        port.own_device = status.st_dev
+        port.own_inode = status.st_ino
+        return 0
+
+    # ---------------------------------------------------------------- state
+
+    @property
+    def buffer_available(self):
+        """Free bytes of the arena; 0 without an arena."""
+        return self.pool.free_bytes if self.pool is not None else 0
+
+    @property
+    def open_records(self):
+        """Records in batches that are still open."""
+        cdef long long found = 0
+        cdef Chain *chain = self.open_chains if is_alive(self) else NULL
+        while chain != NULL:
+            found += chain.total
+            chain = chain.next_open
+        return found
+
+    def unfinished(self):
+        """Return the batches without an outcome; those of one partition are in the order in which they were opened."""
+        cdef uint32_t slot = self.first_pending
+        found = []
+        while slot != CYP_NONE:
+            if self.slots[slot].batch != NULL:
+                found.append(<object>self.slots[slot].batch)
+            slot = self.slots[slot].next_pending
+        return found
+
+    def add_blocked(self, uint64_t waited_ns):
+        """Add the time that one send() has waited for memory."""
+        self.blocked_ns += waited_ns
+        self.own.add_buffer_wait(waited_ns)
+        if is_alive(self):
+            store_relaxed(&self.port.arena.blocked_ns, self.blocked_ns)
+
+    cdef void take_counters(self, Arena former) noexcept:
+        """Continue the counters of the arena that this one replaces."""
+        self.records, self.bytes, self.batches = former.records, former.bytes, former.batches
+        self.blocked_ns = former.blocked_ns
+
+    cdef int drop_references(self) except -1:
+        """Let only their futures own the batches without an outcome, except those with callbacks."""
+        cdef uint32_t slot = self.first_pending
+        cdef Batch batch
+        kept = []
+        while slot != CYP_NONE:
+            if self.slots[slot].batch != NULL:
+                batch = <Batch>self.slots[slot].batch
+                if batch.callbacks is None and not self.slots[slot].borrowed:
+                    kept.append(batch)
+                    self.slots[slot].borrowed = True
+                    Py_DECREF(batch)
+            slot = self.slots[slot].next_pending
+        return 0
+
+    # ---------------------------------------------------------------- batches and chunks
+
     cdef bint fits_batch(self, Py_ssize_t bound) noexcept:
         """Return whether a record of at most `bound` bytes can share a batch. If not, use write_alone."""
         return bound <= <Py_ssize_t>self.port.batch_limit and bound <= <Py_ssize_t>class_bytes(2)
@@ -65,14 +189,14 @@ cdef class Arena:
         """Return the partition for a record without a key; the topic has partitions.
 
         A process that fills whole batches draws a partition for each batch. Other processes use the partition that the
-        sender publishes, which is drawn by load, unless `adaptive` is off.
+        sender publishes, which is drawn by load, unless adaptive partitioning is off.
         """
         cdef int32_t partition = topic.own
         if partition < 0:
-            if self.adaptive:
+            if self.weights == WEIGHTS_SHARES:
                 partition = load_relaxed_i32(&self.sticky[topic.number])
             if partition < 0 or partition >= topic.partition_count:
-                partition = topic.own = pick_partition(topic, self.adaptive, &self.random)
+                partition = topic.own = pick_partition(topic, self.weights, &self.random)
         return partition
 
     cdef int lengthen(
@@ -87,7 +211,7 @@ cdef class Arena:
         cdef int status
         if chain.row != NULL:
             if chain.limit == 0:
-                self._retire(chain, False)
+                self.retire(chain, False)
             elif not self.close_full(chain, bound):
                 status = self._roll(chain, bound)
                 if status != NEED_BATCH:
@@ -106,7 +230,7 @@ cdef class Arena:
             return CYP_NONE
         return slot
 
-    cdef void _fill_row(self, uint32_t slot, uint32_t topic, int32_t partition, int64_t base) noexcept:
+    cdef void fill_row(self, uint32_t slot, uint32_t topic, int32_t partition, int64_t base) noexcept:
         """Fill a row except its word, which publishes the row later."""
         cdef cyp_slot_row *row = &self.rows[slot]
         self.open_seq += 1
@@ -121,7 +245,7 @@ cdef class Arena:
         row.waited_ms = 0
         self.slots[slot].next = CYP_NONE
 
-    cdef void _add_pending(self, uint32_t slot, Batch batch, Chain *chain) noexcept:
+    cdef void add_pending(self, uint32_t slot, Batch batch, Chain *chain) noexcept:
         """Append the batch that starts in `slot` to the list of batches without an outcome."""
         cdef SlotInfo *info = &self.slots[slot]
         Py_INCREF(batch)
@@ -143,23 +267,25 @@ cdef class Arena:
     cdef int _open(
         self, Topic topic, Chain *chain, Py_ssize_t bound, int64_t timestamp, Batch batch
     ) noexcept:
-        cdef int wanted = max(min(chain.learned, class_for(self.port.batch_limit)), class_for(bound))
+        cdef uint32_t limit = max(self.port.batch_limit, topic.raw_limit)
+        cdef int wanted = max(min(chain.learned, class_for(limit)), class_for(bound))
         cdef uint32_t slot = self.reserve(wanted, bound)
         cdef uint32_t generation, size
         if slot == CYP_NONE:
             return NEED_MEMORY
         size = class_bytes(self.pool.chunk_class[slot])
         generation = self.slots[slot].generation
-        self._fill_row(slot, topic.number, chain.partition, timestamp)
+        self.fill_row(slot, topic.number, chain.partition, timestamp)
         CRASHPOINT(b"append.row-filled")
         chain.word = word_make(CYP_OPEN, CYP_WORD_HEAD, generation, 0, 0)
         if not slot_open(&self.rows[slot], generation, chain.word):
             return NEED_SESSION
         CRASHPOINT(b"append.opened")
-        self._add_pending(slot, batch, chain)
+        self.add_pending(slot, batch, chain)
         chain.row = &self.rows[slot]
         chain.base = self.chunks + <uint64_t>slot * CYP_UNIT_BYTES
-        chain.limit = min(size, self.port.batch_limit)
+        chain.batch_limit = limit
+        chain.limit = min(size, limit)
         chain.total = 0
         chain.base_timestamp = timestamp
         chain.max_timestamp = timestamp
@@ -179,7 +305,7 @@ cdef class Arena:
 
     cdef int _roll(self, Chain *chain, Py_ssize_t bound) noexcept:
         """Lengthen an open batch by a chunk. Return a Room code; NEED_BATCH if the sender has sealed the batch."""
-        cdef uint32_t left = self.port.batch_limit - chain.before - word_bytes(chain.word)
+        cdef uint32_t left = chain.batch_limit - chain.before - word_bytes(chain.word)
         cdef int wanted = max(min(chain.chunk_class + 1, class_for(left)), class_for(bound))
         cdef uint32_t slot = self.reserve(wanted, bound)
         cdef uint32_t size, generation
@@ -188,7 +314,7 @@ cdef class Arena:
             return NEED_MEMORY
         size = class_bytes(self.pool.chunk_class[slot])
         generation = self.slots[slot].generation
-        self._fill_row(slot, chain.topic, chain.partition, chain.base_timestamp)
+        self.fill_row(slot, chain.topic, chain.partition, chain.base_timestamp)
         opened = word_make(CYP_OPEN, 0, generation, 0, 0)
         if not slot_open(&self.rows[slot], generation, opened):
             return NEED_SESSION
@@ -198,15 +324,15 @@ cdef class Arena:
             self.slots[chain.slot].next = CYP_NONE
             self.slots[slot].next = CYP_NONE
             CRASHPOINT(b"append.chunk-refused")
-            self._release(slot)
-            self._retire(chain, False)
+            self.release(slot)
+            self.retire(chain, False)
             return NEED_BATCH
         CRASHPOINT(b"append.chunk-linked")
         chain.before += word_bytes(chain.word)
         chain.row = &self.rows[slot]
         chain.base = self.chunks + <uint64_t>slot * CYP_UNIT_BYTES
         chain.word = opened
-        chain.limit = min(size, self.port.batch_limit - chain.before)
+        chain.limit = min(size, chain.batch_limit - chain.before)
         chain.max_timestamp = -0x7fffffffffffffff  # each chunk has its own hint
         chain.slot = slot
         chain.chunk_class = self.pool.chunk_class[slot]
@@ -221,9 +347,9 @@ cdef class Arena:
         cdef uint32_t head = chain.head
         if chain.limit != 0 and chain.total == 0:
             # It was never announced, so the sender does not know it: free it at once.
-            self._retire(chain, False)
-            self._remove_pending(head)
-            self._release(head)
+            self.retire(chain, False)
+            self.remove_pending(head)
+            self.release(head)
             return True
         if chain.limit != 0:
             closed = slot_close(chain.row, chain.word)
@@ -231,25 +357,32 @@ cdef class Arena:
             CRASHPOINT(b"seal.closed")
             if full and self.compress is not None and self.closed_head == CYP_NONE:
                 self.closed_head, self.closed_generation = head, chain.head_generation
+                self.closed_topic = <Topic>chain.owner
             else:
                 announce(&self.port, CYP_SUBMIT_FULL, head, chain.head_generation, 0)
-        self._retire(chain, full and closed)
+        self.retire(chain, full and closed)
         return closed
+
+    def seal_all(self):
+        """Give every open batch to the sender now."""
+        while is_alive(self) and self.open_chains != NULL:
+            self.close_chain(self.open_chains, False)
 
     cdef void announce_closed(self) noexcept:
         """Announce the closed batch uncompressed, instead of pack_closed: the sender compresses it."""
         if self.closed_head != CYP_NONE:
             announce(&self.port, CYP_SUBMIT_FULL, self.closed_head, self.closed_generation, 0)
             self.closed_head = CYP_NONE
+            self.closed_topic = None
 
     cdef bint close_full(self, Chain *chain, Py_ssize_t bound) noexcept:
         """Close an open batch that cannot grow by `bound` bytes, and draw another sticky partition. False if it can."""
-        if chain.limit == 0 or chain.before + word_bytes(chain.word) + bound <= self.port.batch_limit:
+        if chain.limit == 0 or chain.before + word_bytes(chain.word) + bound <= chain.batch_limit:
             return False
         self.close_chain(chain, True)
         return True
 
-    cdef void _retire(self, Chain *chain, bint full) noexcept:
+    cdef void retire(self, Chain *chain, bint full) noexcept:
         """Take a complete batch off its chain, count it, and store its size class for the next batch."""
         cdef Topic topic = <Topic>chain.owner
         cdef uint32_t size = chain.before + word_bytes(chain.word)
@@ -263,7 +396,7 @@ cdef class Arena:
             if chain.partition == topic.own or topic.own < 0 and chain.partition == load_relaxed_i32(
                 &self.sticky[topic.number]
             ):
-                topic.own = pick_partition(topic, self.adaptive, &self.random)
+                topic.own = pick_partition(topic, self.weights, &self.random)
         elif chain.partition == topic.own:
             topic.own = -1
         self._unlist(chain)
@@ -281,7 +414,7 @@ cdef class Arena:
             chain.next_open.previous_open = chain.previous_open
         chain.next_open = chain.previous_open = NULL
 
-    cdef Batch _remove_pending(self, uint32_t slot):
+    cdef Batch remove_pending(self, uint32_t slot):
         """Remove a batch from the list of those without an outcome.
 
         Return its Batch; None if it was not in the list, or its producer and futures are gone.
@@ -309,7 +442,7 @@ cdef class Arena:
             info.batch = NULL
         return batch
 
-    cdef void _release(self, uint32_t slot) noexcept:
+    cdef void release(self, uint32_t slot) noexcept:
         """Free the chunks of a batch, from `slot` on. The sender must not refer to them any more."""
         cdef SlotInfo *info
         cdef uint32_t following
@@ -381,7 +514,7 @@ cdef class Arena:
         for i in range(count):
             slots[i] = first
             first = self.slots[first].next
-            self._fill_row(slots[i], topic.number, partition, timestamp)
+            self.fill_row(slots[i], topic.number, partition, timestamp)
         out.chunks = self.chunks
         out.slots = slots
         out.classes = self.pool.chunk_class
@@ -395,7 +528,7 @@ cdef class Arena:
         published = self._publish_alone(slots, count, size)
         if published:
             CRASHPOINT(b"commit.alone")
-            self._add_pending(slots[0], batch, NULL)
+            self.add_pending(slots[0], batch, NULL)
             self.records += 1
             self.bytes += size
             store_relaxed(&self.port.arena.records_sent, self.records)
@@ -445,7 +578,7 @@ cdef class Arena:
         CRASHPOINT(b"commit.tail-published")
         slot = slots[0]
         generation = self.slots[slot].generation
-        slot_hint(&self.rows[slot], 1, 0, False)  # _fill_row has stored the timestamp
+        slot_hint(&self.rows[slot], 1, 0, False)  # fill_row has stored the timestamp
         flags = CYP_WORD_HEAD | (CYP_WORD_CONT if count > 1 else 0)
         used = <uint32_t>(first if count > 1 else first + size)
         # release: the whole chain is seen with its head

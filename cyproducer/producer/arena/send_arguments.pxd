@@ -24,18 +24,28 @@ cdef class Prepared:
     cdef int32_t needed             # the topic must have more partitions than this
     cdef int64_t timestamp          # ms
     cdef Py_ssize_t bound           # record_size_bound
+    cdef Py_ssize_t header_bytes
+    cdef object given_key           # as given to send(), for serializers and a custom partitioner
+    cdef object given_value
+    cdef object given_headers
+    cdef bint raw                   # key, value and headers are as given: serialize them and call fill()
+    cdef bint unplaced              # the custom partitioner has to choose the partition
     cdef Py_buffer key_buffer
     cdef Py_buffer value_buffer
 
+    cdef int fill(self, object value, object key, object headers) except -1
     cdef int take_headers(self, object headers) except -1
 
 
 cdef int view_headers(object headers, HeaderView *views, Py_ssize_t *header_bytes) noexcept
 cdef tuple checked_header(object item, str where, Py_ssize_t number)
 cdef int64_t small_number(object number) noexcept
-cdef Py_ssize_t batch_size_bound(Prepared record) noexcept
 
 
 cdef Prepared prepare(
     object topic, object value, object key, object headers, object partition, object timestamp_ms, object on_delivery
 )
+cdef Prepared prepare_raw(
+    object topic, object value, object key, object headers, object partition, object timestamp_ms, object on_delivery
+)
+cdef int check_size(Prepared record, Py_ssize_t limit, object settings) except -1

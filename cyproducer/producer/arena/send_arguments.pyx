@@ -19,6 +19,8 @@ from cyproducer.record.encode cimport kafka_record_bound, record_size_bound
 from cyproducer.record.header cimport BATCH_HEADER_BYTES
 from cyproducer.shm.clock cimport realtime_coarse_ms
 
+from cyproducer import errors
+
 cdef extern from "Python.h":
     bint PyUnicode_IS_COMPACT_ASCII(object name) noexcept
 
@@ -44,6 +46,28 @@ cdef class Prepared:
     @property
     def wanted_partition(self):
         return self.needed
+
+    cdef int fill(self, object value, object key, object headers) except -1:
+        """Take the serialized key and value, and the headers, once. Raise TypeError or ValueError."""
+        self.key, self.value = key, value
+        self.view.key_length = self.view.value_length = -1
+        if type(value) is bytes:
+            self.view.value = <const uint8_t *>PyBytes_AS_STRING(value)
+            self.view.value_length = PyBytes_GET_SIZE(value)
+        elif value is not None:
+            _take_buffer(&self.value_buffer, value, "value", "value_serializer")
+            self.view.value, self.view.value_length = <const uint8_t *>self.value_buffer.buf, self.value_buffer.len
+        if type(key) is bytes:
+            self.view.key = <const uint8_t *>PyBytes_AS_STRING(key)
+            self.view.key_length = PyBytes_GET_SIZE(key)
+        elif key is not None:
+            _take_buffer(&self.key_buffer, key, "key", "key_serializer")
+            self.view.key, self.view.key_length = <const uint8_t *>self.key_buffer.buf, self.key_buffer.len
+        if headers is not None:
+            self.take_headers(headers)
+        self.bound = record_size_bound(&self.view, self.header_bytes)
+        self.raw = False
+        return 0
 
     cdef int take_headers(self, object headers) except -1:
         cdef tuple all_headers = _as_tuple(headers)
@@ -79,7 +103,7 @@ cdef class Prepared:
             view.value_length = <int32_t>size
             total += size
         self.view.headers, self.view.header_count = self.views, <int>count
-        self.bound = total
+        self.header_bytes = total
         return 0
 
 
@@ -184,7 +208,7 @@ cdef object _take_buffer(Py_buffer *buffer, object data, str what, str serialize
         raise TypeError(f"{what}: the memoryview must be contiguous bytes ({error})") from None
 
 
-cdef Py_ssize_t batch_size_bound(Prepared record) noexcept:
+cdef Py_ssize_t _batch_size_bound(Prepared record) noexcept:
     """Return what Kafka's Java producer compares with max.request.size: the record's bound in a batch of its own."""
     return BATCH_HEADER_BYTES + kafka_record_bound(
         record.view.key_length, record.view.value_length, record.view.headers, record.view.header_count
@@ -195,29 +219,26 @@ cdef Prepared prepare(
     object topic, object value, object key, object headers, object partition, object timestamp_ms, object on_delivery
 ):
     """Check the arguments after serialization. Raise TypeError or ValueError that names the argument."""
+    cdef Prepared self = _prepare(topic, partition, timestamp_ms, on_delivery)
+    self.fill(value, key, headers)
+    return self
+
+
+cdef Prepared prepare_raw(
+    object topic, object value, object key, object headers, object partition, object timestamp_ms, object on_delivery
+):
+    """Check the arguments except key, value and headers, which fill() takes after serialization."""
+    cdef Prepared self = _prepare(topic, partition, timestamp_ms, on_delivery)
+    self.given_value, self.given_key, self.given_headers = value, key, headers
+    self.raw = True
+    return self
+
+
+cdef Prepared _prepare(object topic, object partition, object timestamp_ms, object on_delivery):
     cdef Prepared self = Prepared.__new__(Prepared)
-    cdef Py_ssize_t header_bytes = 0
     if not isinstance(topic, str):
         raise TypeError(f"topic must be a str, not {type(topic).__name__}")
     self.topic = topic if type(topic) is str else str.__str__(topic)
-    self.key, self.value, self.on_delivery = key, value, on_delivery
-    self.view.key_length = self.view.value_length = -1
-    if type(value) is bytes:
-        self.view.value = <const uint8_t *>PyBytes_AS_STRING(value)
-        self.view.value_length = PyBytes_GET_SIZE(value)
-    elif value is not None:
-        _take_buffer(&self.value_buffer, value, "value", "value_serializer")
-        self.view.value, self.view.value_length = <const uint8_t *>self.value_buffer.buf, self.value_buffer.len
-    if type(key) is bytes:
-        self.view.key = <const uint8_t *>PyBytes_AS_STRING(key)
-        self.view.key_length = PyBytes_GET_SIZE(key)
-    elif key is not None:
-        _take_buffer(&self.key_buffer, key, "key", "key_serializer")
-        self.view.key, self.view.key_length = <const uint8_t *>self.key_buffer.buf, self.key_buffer.len
-    if headers is not None:
-        self.take_headers(headers)
-        header_bytes = self.bound
-    self.bound = record_size_bound(&self.view, header_bytes)
     self.partition = -1
     if partition is not None:
         self.partition = <int32_t>_index(partition, "partition", 0x7fffffff)
@@ -228,6 +249,7 @@ cdef Prepared prepare(
         self.timestamp = _index(timestamp_ms, "timestamp_ms", 0x7fffffffffffffff)
     if on_delivery is not None and not callable(on_delivery):
         raise TypeError(f"on_delivery must be callable, not {type(on_delivery).__name__}")
+    self.on_delivery = on_delivery
     return self
 
 
@@ -241,3 +263,17 @@ cdef int64_t _index(object number, str what, int64_t largest) except -1:
         raise ValueError(f"{what} must be from 0 to {largest}, not {number}")
     found = number
     return found
+
+
+cdef int check_size(Prepared record, Py_ssize_t limit, object settings) except -1:
+    """Raise RecordTooLargeError if a batch of this record alone could exceed max_request_size, `limit` bytes.
+
+    settings   of the producer, if it is the limit of the sender; else None
+    """
+    if record.bound + BATCH_HEADER_BYTES > limit and _batch_size_bound(record) > limit:
+        owner = "" if settings is None else f" of the sender at {settings.sender}"
+        raise errors.RecordTooLargeError(
+            f"topic {record.topic!r}: the record needs up to {_batch_size_bound(record)} bytes in a batch, "
+            f"max_request_size{owner} is {limit}"
+        )
+    return 0

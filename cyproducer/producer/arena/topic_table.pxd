@@ -5,6 +5,13 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from cyproducer.producer.arena.append cimport Chain
 
 
+# How partitions for records without a key are drawn.
+cdef enum Weights:
+    WEIGHTS_EQUAL = 0           # each partition that has a leader equally
+    WEIGHTS_SHARES = 1          # by the share that the sender publishes (KIP-794)
+    WEIGHTS_NOT_AVOIDED = 2     # equally, without the partitions that the sender avoids
+
+
 cdef class Topic:
     cdef readonly str name
     cdef readonly bytes leaders             # one byte per partition: 1 = has a leader
@@ -14,6 +21,8 @@ cdef class Topic:
     cdef int32_t allocated
     cdef readonly int32_t partition_count   # 0: not known
     cdef readonly int32_t error             # Kafka's code of the topic's metadata
+    cdef double compression_ratio           # estimated: compressed bytes per byte of records
+    cdef uint32_t raw_limit                 # bytes of records that compress to batch_size; 0: only batch_size counts
     cdef int32_t own                        # partition for records without a key; -1: see Arena.sticky_partition
 
     cdef bint grow(self, int32_t partition_count) noexcept
@@ -22,4 +31,4 @@ cdef class Topic:
 cdef Topic make_topic(str name, uint32_t number)
 
 
-cdef int32_t pick_partition(Topic topic, bint adaptive, uint64_t *random) noexcept
+cdef int32_t pick_partition(Topic topic, Weights weights, uint64_t *random) noexcept

@@ -50,13 +50,15 @@ cdef Topic make_topic(str name, uint32_t number):
     topic.name = name
     topic.number = number
     topic.own = -1
+    topic.compression_ratio = 1
     return topic
 
 
-cdef int32_t pick_partition(Topic topic, bint adaptive, uint64_t *random) noexcept:
-    """Return a random partition, weighted by the shares that the sender publishes (KIP-794); -1 if there is none.
+cdef int32_t pick_partition(Topic topic, Weights weights, uint64_t *random) noexcept:
+    """Return a random partition; -1 if there is none. `weights` says how likely each partition is.
 
-    If not `adaptive`, every partition with a leader has the same weight. If no partition has a leader, any is returned.
+    If all weights are 0, every partition with a leader has the same weight. If no partition has a leader, any is
+    returned.
     """
     cdef const uint8_t *shares = topic.shares
     cdef int32_t count = topic.partition_count, last = -1, i
@@ -65,14 +67,14 @@ cdef int32_t pick_partition(Topic topic, bint adaptive, uint64_t *random) noexce
     if count <= 0:  # the topic has just been deleted
         return -1
     for i in range(count):
-        total += _chance(load_relaxed8(&shares[i]), adaptive)
-    if total == 0 and adaptive:
-        return pick_partition(topic, False, random)
+        total += _chance(load_relaxed8(&shares[i]), weights)
+    if total == 0 and weights != WEIGHTS_EQUAL:
+        return pick_partition(topic, WEIGHTS_EQUAL, random)
     if total == 0:
         return <int32_t>((next_random(random) >> 32) % <uint64_t>count)
     choice = (next_random(random) >> 32) % total
     for i in range(count):
-        chance = _chance(load_relaxed8(&shares[i]), adaptive)
+        chance = _chance(load_relaxed8(&shares[i]), weights)
         if chance:
             last = i
             if choice < chance:
@@ -81,8 +83,12 @@ cdef int32_t pick_partition(Topic topic, bint adaptive, uint64_t *random) noexce
     return max(last, 0)  # the sender may have changed a share in between
 
 
-cdef inline uint32_t _chance(uint8_t share, bint adaptive) noexcept nogil:
-    return share - CYP_SHARE_AVOID if adaptive and share != CYP_SHARE_NONE else share != CYP_SHARE_NONE
+cdef inline uint32_t _chance(uint8_t share, Weights weights) noexcept nogil:
+    if share == CYP_SHARE_NONE:
+        return 0
+    if weights == WEIGHTS_EQUAL:
+        return 1
+    return share - CYP_SHARE_AVOID if weights == WEIGHTS_SHARES else share != CYP_SHARE_AVOID
 
 
 def check_name(name):

@@ -36,6 +36,8 @@ _PYTHON_NAME = re.compile(r"(python|pypy)[0-9.]*[a-z]*(-[a-z]+)?")
 _ENVIRONMENT = ["PATH", "LANG", "LC_ALL", "TZ", "HOME", "TMPDIR", "LD_LIBRARY_PATH"]
 if SANITIZED:
     _ENVIRONMENT += ["LD_PRELOAD", "ASAN_OPTIONS", "UBSAN_OPTIONS"]
+#: For compression, and for the push of metrics: package and subpackage.
+_LIBRARIES = (("cramjam", ""), ("opentelemetry", "proto"), ("google", "protobuf"))
 _GUARD = "CYPRODUCER_SPAWNED"
 _DESCRIPTORS = 4
 # EBADF: from posix_spawn it means a descriptor number above the limit of this process.
@@ -211,10 +213,24 @@ def interpreters() -> list[str]:
 
 
 def _paths() -> list[str]:
-    """Return the directories from which the sender imports this package and the compression library."""
-    library = importlib.util.find_spec("cramjam")
-    origin = library.origin if library else None
-    return list(dict.fromkeys([_PACKAGE_PARENT, *([os.path.dirname(os.path.dirname(origin))] if origin else [])]))
+    """Return the directories from which the sender imports this package and the libraries that it may need."""
+    found = [_PACKAGE_PARENT, *(_parent_of(name, part) for name, part in _LIBRARIES)]
+    return list(dict.fromkeys(path for path in found if path))
+
+
+def _parent_of(name: str, part: str) -> str:
+    """Return the directory that has the package `name` with the subpackage `part`; "": none. Import nothing.
+
+    A namespace package has several directories, each with other subpackages.
+    """
+    try:
+        spec = importlib.util.find_spec(name)
+    except ValueError:  # a module without a specification has taken the name
+        spec = None
+    for location in (spec.submodule_search_locations or ()) if spec else ():
+        if os.path.isdir(os.path.join(location, part)):
+            return os.path.dirname(os.path.abspath(location))
+    return ""
 
 
 def _is_executable(path: str) -> bool:

@@ -43,6 +43,7 @@ cdef class BulkFuture:
     cdef Batch _unsettled(self)
     cdef int _settle(self, object timeout) except -1
     cdef Py_ssize_t _count(self, bint failed) noexcept
+    cdef Py_ssize_t _failed_rows(self, const Extent *extent) noexcept
     cdef object failure(self)
     cdef object metadata(self)
     cdef object _make_metadata(self)

@@ -13,7 +13,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t
 from libc.stdlib cimport free, malloc, realloc
 
 from cyproducer.producer.bulk.columns cimport Memory
-from cyproducer.producer.results.futures cimport ON_DONE, make_future, watch
+from cyproducer.producer.results.futures cimport ON_DONE, make_future, offset_in, watch
 from cyproducer.producer.results.native_only cimport native_only
 
 from cyproducer import errors
@@ -134,21 +134,38 @@ cdef class BulkFuture:
         cdef Batch batch
         for at in range(self.extent_count):
             batch = <Batch>self.extents[at].batch
-            if batch.done and batch.error != 0 if failed else not batch.done:
-                rows += self.extents[at].count
+            if not failed:
+                rows += 0 if batch.done else self.extents[at].count
+            elif batch.done:
+                rows += self._failed_rows(&self.extents[at])
+        return rows
+
+    cdef Py_ssize_t _failed_rows(self, const Extent *extent) noexcept:
+        """Return how many rows of an extent of a finished batch failed."""
+        cdef Batch batch = <Batch>extent.batch
+        cdef uint32_t index
+        cdef Py_ssize_t rows = 0
+        if batch.extents is None:
+            return extent.count if batch.error else 0
+        for index in range(extent.first, extent.first + extent.count):
+            rows += batch.error_of(index) != 0
         return rows
 
     cdef object failure(self):
         """Return a new exception for the first batch that failed, or None."""
         cdef Batch batch
         cdef Py_ssize_t at
+        cdef uint32_t index
         for at in range(self.extent_count):
             batch = <Batch>self.extents[at].batch
-            if batch.error and self.extents[at].count:
-                error = batch.failure()
+            if batch.done and self._failed_rows(&self.extents[at]):
+                index = self.extents[at].first
+                while batch.error_of(index) == 0:
+                    index += 1
+                error = batch.failure(index)
                 count = self._count(True)
                 message = f"{count} of {self.rows} rows were not written; the first error: {error.message}"
-                wrapped = errors.for_code(batch.error, message)
+                wrapped = errors.for_code(batch.error_of(index), message)
                 wrapped.__cause__ = error.__cause__
                 return wrapped
         return None
@@ -199,12 +216,12 @@ cdef class BulkFuture:
             while used[at] == self.extents[at].count:
                 at = starts[lane] = self.extents[at].next
             extent = &self.extents[at]
-            offset = (<Batch>extent.batch).base_offset
-            known = offset >= 0
-            if known:
-                offset += extent.first + used[at]
             first = row
             end = min(self.rows, row + <Py_ssize_t>(extent.count - used[at]))
+            if (<Batch>extent.batch).extents is not None:
+                end = row + 1  # each record may have a result of its own
+            offset = offset_in(<Batch>extent.batch, extent.first + used[at])
+            known = offset >= 0
             while row < end and partitions[row] == partition and (topic_of == NULL or topic_of[row] == topic):
                 offsets[row] = offset
                 offset += known

@@ -17,21 +17,23 @@ from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_
 from libc.stdlib cimport calloc, free, malloc
 
 from cyproducer.producer.arena.append cimport Chain, chain_room, chain_tail, commit_records, release_wakes
-from cyproducer.producer.arena.arena cimport HAVE_ROOM, NEED_MEMORY, NEED_METADATA, NEED_SESSION, Room
+from cyproducer.producer.arena.arena cimport HAVE_ROOM, NEED_MEMORY, NEED_METADATA, NEED_SESSION, Arena, Room
 from cyproducer.producer.arena.partitioner cimport key_partition
 from cyproducer.producer.arena.topic_table cimport Topic
 from cyproducer.producer.bulk.bulk_arguments cimport Cursor, Rows, rows_of_arrays, rows_of_table
 from cyproducer.producer.bulk.bulk_future cimport BulkFuture, Extent, make_bulk_future
 from cyproducer.producer.bulk.columns cimport SEGMENT_FIXED, Segment, segment_get
+from cyproducer.producer.bulk.placement cimport place_rows
 from cyproducer.producer.results.futures cimport Batch
 from cyproducer.producer.session.batch_compressor cimport pack_closed
+from cyproducer.producer.session.record_space cimport make_room, put_alone
+from cyproducer.producer.session.topic_metadata cimport is_current
 from cyproducer.record.encode cimport (
     RECORD_OVERHEAD_BOUND, HeaderView, RecordView, fetch_ahead, put_bytes, put_equal_records, put_record_front,
     record_body_size,
 )
 from cyproducer.record.header cimport BATCH_HEADER_BYTES
 from cyproducer.record.varint cimport get_varint, size_of_varint
-from cyproducer.shm.atomics cimport load_acquire
 from cyproducer.shm.clock cimport monotonic_ns, realtime_coarse_ms
 
 from cyproducer import errors
@@ -79,6 +81,10 @@ cdef BulkFuture _send(object producer, Rows rows):
     bulk._check_sizes(bulk.settings.max_request_size, "max_request_size of this producer")
     try:
         bulk._find_topics(needed)
+        if producer._partitioner is not None:
+            counts = [bulk.targets[at].partition_count for at in range(len(rows.topics))]
+            place_rows(rows, bulk.session, counts, producer._partitioner)
+            bulk.plain = False
         bulk._run()
     except BaseException as error:  # including exceptions of signal handlers
         bulk.future.rows = bulk.row
@@ -155,7 +161,7 @@ cdef class Bulk:
         self.epoch = 1
         self.window = self.session.bulk_window
         if self.window == 0:
-            self.window = WINDOW_BYTES * <uint64_t>max(1, self.session.brokers)
+            self.window = WINDOW_BYTES * <uint64_t>max(1, self.session.topics.brokers)
         self.window_check = self.window
         return 0
 
@@ -341,21 +347,21 @@ cdef class Bulk:
         """Look up the topic of the current row. No other code runs between this and the loop."""
         cdef Target *target = &self.targets[self.topic]
         cdef Topic topic
-        if self.session.seen_version != load_acquire(self.session.published):
+        if not is_current(self.session.topics):
             self.session.refresh_topics(None)
-        topic = self.session.topics.get(self.rows.topics[self.topic])
+        topic = self.session.topics.by_name.get(self.rows.topics[self.topic])
         if topic is None or topic.partition_count < target.partition_count:  # deleted, perhaps created again
             self.partition = target.partition_count - 1
             self._wait(NEED_SESSION)
             return 0
-        target.sticky = self.session.sticky_partition(topic) % target.partition_count
+        target.sticky = self.session.arena.sticky_partition(topic) % target.partition_count
         target.chains = topic.chains
         target.epoch = self.epoch
         return 0
 
     cdef int _note_batch(self) except -1:
         """Add the open batch of the current row to the future."""
-        cdef Topic topic = self.session.topics[self.rows.topics[self.topic]]
+        cdef Topic topic = self.session.topics.by_name[self.rows.topics[self.topic]]
         cdef Chain *chain = &topic.chains[self.partition]
         if chain.limit != 0:
             self.future.add_extent(
@@ -365,22 +371,23 @@ cdef class Bulk:
 
     cdef int _make_room(self) except -1:
         """Close, extend or open the batch of the current row, or send the row alone. Wait if necessary."""
-        cdef Topic topic = self.session.topics[self.rows.topics[self.topic]]
+        cdef Topic topic = self.session.topics.by_name[self.rows.topics[self.topic]]
         cdef Chain *chain = &topic.chains[self.partition]
+        cdef Arena arena = self.session.arena
         cdef int status
         if self.encoded >= self.window_check:
             return self._limit_outstanding()
-        if not self.session.fits_batch(self.bound):
+        if not arena.fits_batch(self.bound):
             return self._send_alone(topic)
         if self.rows.partitions[self.row] < 0 and chain.row != NULL:
             # A full batch changes the sticky partition, and a batch that the sender has sealed may do so too.
             if chain.limit == 0:
-                self.session.close_chain(chain, False)
+                arena.close_chain(chain, False)
                 return 0
-            if self.session.close_full(chain, self.bound):
-                pack_closed(self.session)
+            if arena.close_full(chain, self.bound):
+                pack_closed(arena)
                 return 0
-        status = self.session.make_room(topic, self.partition, self.bound, self._timestamp(), self._waiter())
+        status = make_room(self.session, topic, self.partition, self.bound, self._timestamp(), self._waiter())
         return self._continue_or_wait(<Room>status)
 
     cdef int64_t _timestamp(self) noexcept:
@@ -428,8 +435,8 @@ cdef class Bulk:
             if section_size > 1:
                 views = _read_headers(section, section_size, &record.header_count)
             record.headers = views
-            batch = self.session.put_alone(
-                topic, self.partition, self._timestamp(), &record, self._waiter(), &missing
+            batch = put_alone(
+                self.session, topic, self.partition, self._timestamp(), &record, self._waiter(), &missing
             )
         finally:
             free(views)
@@ -469,9 +476,10 @@ cdef class Bulk:
             self._begin_wait().block(NEED_SESSION, session, self.rows.topics[0], 0)
             session = self.producer._session
         self.session = session
-        self.port = &session.port
-        if self.session.max_request < <Py_ssize_t>self.settings.max_request_size:
-            self._check_sizes(self.session.max_request, f"the max_request_size of the sender at {self.settings.sender}")
+        self.port = &session.arena.port
+        if session.arena.max_request < <Py_ssize_t>self.settings.max_request_size:
+            limit_name = f"the max_request_size of the sender at {self.settings.sender}"
+            self._check_sizes(session.arena.max_request, limit_name)
         return 0
 
     cdef int _between_slices(self) except -1:
@@ -506,7 +514,7 @@ cdef class Bulk:
         """
         cdef Py_ssize_t middle = 0
         cdef uint64_t outstanding, before, took, began = monotonic_ns()
-        cdef uint64_t most = SLOW_WINDOW_BYTES * <uint64_t>max(1, self.session.brokers)
+        cdef uint64_t most = SLOW_WINDOW_BYTES * <uint64_t>max(1, self.session.topics.brokers)
         self._release_wakes()
         self.session.drain()
         outstanding = self._outstanding(&middle)

@@ -16,6 +16,17 @@ cdef enum:
     ON_ERROR            # function(error)
 
 
+cdef class Extent:
+    # Records of a batch that have a result of their own: the sender has split the batch.
+    cdef uint32_t first
+    cdef uint32_t count
+    cdef int32_t error
+    cdef int32_t cause
+    cdef int64_t base_offset            # of record `first`; -1: unknown
+    cdef int64_t append_time
+    cdef str said                       # the reason of `error`, or None
+
+
 cdef class Batch:
     cdef readonly object session        # None once the outcome is known
     cdef readonly str topic
@@ -30,11 +41,14 @@ cdef class Batch:
     cdef readonly int32_t partition
     cdef readonly int32_t error         # Kafka's or the client's error code; 0: none
     cdef int32_t cause                  # Kafka's code of the last error before `error`; 0: unknown
-    cdef str said                       # the broker's message for `error`, or None
+    cdef str said                       # the reason of `error`, or None
+    cdef list extents                   # of Extent, ascending: they override the results above; None: none
     cdef readonly bint done
 
     cdef void finish(self, int32_t error, int64_t base_offset, int64_t append_time) noexcept
-    cdef object failure(self)
+    cdef Extent extent_of(self, uint32_t index)
+    cdef int32_t error_of(self, uint32_t index) noexcept
+    cdef object failure(self, uint32_t index)
     cdef object refuse_child(self)
 
 
@@ -67,6 +81,7 @@ cdef class Run:
     cdef void note(self, Future future) noexcept
 
 
+cdef int64_t offset_in(Batch batch, uint32_t index) noexcept
 cdef RecordMetadata metadata_of(Future future)
 cdef Batch make_batch(object session, str topic, int32_t partition, int64_t base_timestamp)
 cdef Future make_future(Batch batch, uint32_t index, int64_t timestamp, Py_ssize_t key_size, Py_ssize_t value_size)

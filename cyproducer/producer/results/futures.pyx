@@ -26,6 +26,16 @@ _log = logging.getLogger("cyproducer")
 
 @cython.final
 @cython.no_gc
+@cython.auto_pickle(False)
+cdef class Extent:
+    """The result of some records of a batch that the sender has split."""
+
+    def __init__(self):
+        raise TypeError("Extent cannot be created directly: a session creates extents")
+
+
+@cython.final
+@cython.no_gc
 @cython.freelist(64)
 @cython.auto_pickle(False)
 cdef class Batch:
@@ -45,16 +55,44 @@ cdef class Batch:
         self.owner = NULL
         self.done = True
 
-    cdef object failure(self):
-        """Return a new exception for the batch's error.
+    cdef Extent extent_of(self, uint32_t index):
+        """Return the extent with the record at `index`; None if the record has the batch's own result."""
+        cdef Extent extent
+        cdef Py_ssize_t low = 0, high, middle
+        if self.extents is None:
+            return None
+        high = len(self.extents)
+        while low < high:
+            middle = (low + high) // 2
+            extent = <Extent>self.extents[middle]
+            if index < extent.first:
+                high = middle
+            elif index >= extent.first + extent.count:
+                low = middle + 1
+            else:
+                return extent
+        return None
+
+    cdef int32_t error_of(self, uint32_t index) noexcept:
+        """Return the error code of the record at `index`; 0 if it was written or has no outcome yet."""
+        cdef Extent extent
+        if self.extents is None:
+            return self.error
+        extent = self.extent_of(index)
+        return self.error if extent is None else extent.error
+
+    cdef object failure(self, uint32_t index):
+        """Return a new exception for the error of the record at `index`.
 
         Each call creates one: a shared exception would collect the tracebacks of all callers.
         """
-        plain = errors.for_code(self.error)
-        said = f"; the broker says: {self.said}" if self.said else ""
-        return errors.for_code(
-            self.error, f"topic {self.topic!r}, partition {self.partition}: {plain.message}{said}", self.cause
-        )
+        cdef Extent extent = self.extent_of(index)
+        code, cause, text = self.error, self.cause, self.said
+        if extent is not None:
+            code, cause, text = extent.error, extent.cause, extent.said
+        plain = errors.for_code(code)
+        said = f"; {text}" if text else ""
+        return errors.for_code(code, f"topic {self.topic!r}, partition {self.partition}: {plain.message}{said}", cause)
 
     cdef object refuse_child(self):
         """Raise ForkedFutureError in a forked child of the process that created the batch."""
@@ -117,8 +155,8 @@ cdef class Future:
         """
         if not self.batch.done:
             settle(self, timeout)
-        if self.batch.error:
-            raise self.batch.failure()
+        if self.batch.error_of(self.index):
+            raise self.batch.failure(self.index)
         return metadata_of(self)
 
     def exception(self, timeout=None):
@@ -128,7 +166,7 @@ cdef class Future:
         """
         if not self.batch.done:
             settle(self, timeout)
-        return self.batch.failure() if self.batch.error else None
+        return self.batch.failure(self.index) if self.batch.error_of(self.index) else None
 
     def get(self, timeout=None):
         """Do the same as `result`, under kafka-python's name."""
@@ -153,19 +191,19 @@ cdef class Future:
     @property
     def value(self):
         """The `RecordMetadata` if the record was written, else None. Does not wait."""
-        return metadata_of(self) if self.done() and not self.batch.error else None
+        return metadata_of(self) if self.done() and not self.batch.error_of(self.index) else None
 
     def succeeded(self):
         """Return, without waiting, whether the record was written."""
-        return self.done() and not self.batch.error
+        return self.done() and not self.batch.error_of(self.index)
 
     def failed(self):
         """Return, without waiting, whether the outcome is an error."""
-        return self.done() and self.batch.error != 0
+        return self.done() and self.batch.error_of(self.index) != 0
 
     def retriable(self):
         """Return whether the outcome is an error after which sending the record again can succeed."""
-        return self.failed() and bool(self.batch.failure().retriable)
+        return self.failed() and bool(self.batch.failure(self.index).retriable)
 
     def add_done_callback(self, function, *, context=None):
         """Arrange that `function(future)` is called when the outcome is known.
@@ -204,7 +242,8 @@ cdef class Future:
 
     def __repr__(self):
         cdef Batch batch = self.batch
-        state = "pending" if not batch.done else f"error {batch.error}" if batch.error else repr(metadata_of(self))
+        error = batch.error_of(self.index)
+        state = "pending" if not batch.done else f"error {error}" if error else repr(metadata_of(self))
         return f"<Future {batch.topic}-{batch.partition} {state}>"
 
     @property
@@ -229,6 +268,14 @@ cdef object settle(Future future, object timeout):
         )
 
 
+cdef int64_t offset_in(Batch batch, uint32_t index) noexcept:
+    """Return the offset of the record at `index`; -1 if it failed or the offset is unknown."""
+    cdef Extent extent = batch.extent_of(index)
+    if extent is None:
+        return -1 if batch.error or batch.base_offset < 0 else batch.base_offset + index
+    return -1 if extent.error or extent.base_offset < 0 else extent.base_offset + (index - extent.first)
+
+
 cdef RecordMetadata metadata_of(Future future):
     return _metadata(future.batch, future.index, future.timestamp_delta, future.key_size, future.value_size)
 
@@ -237,11 +284,13 @@ cdef RecordMetadata _metadata(
     Batch batch, uint32_t index, int32_t timestamp_delta, int32_t key_size, int32_t value_size
 ):
     cdef RecordMetadata made = RecordMetadata.__new__(RecordMetadata)
+    cdef Extent extent = None if batch.extents is None else batch.extent_of(index)
+    cdef int64_t append_time = batch.append_time if extent is None else extent.append_time
     made.topic = batch.topic
     made.partition = batch.partition
-    made.offset = -1 if batch.error or batch.base_offset < 0 else batch.base_offset + index
-    if batch.append_time >= 0:
-        made.timestamp = batch.append_time
+    made.offset = offset_in(batch, index)
+    if append_time >= 0:
+        made.timestamp = append_time
     elif timestamp_delta == FAR_TIMESTAMP:
         made.timestamp = batch.far[index]
     else:
@@ -488,7 +537,7 @@ cdef object _deliver(Batch batch, Run run):
                 noted = &run.noted[at]
                 at += 1
                 run.function(
-                    batch.failure() if batch.error else None,
+                    batch.failure(noted.index) if batch.error_of(noted.index) else None,
                     _metadata(batch, noted.index, noted.timestamp_delta, noted.key_size, noted.value_size),
                 )
         except BaseException:
@@ -501,10 +550,10 @@ cdef object _call(int kind, object function, Future future):
         if kind == ON_DONE:
             function(future)
         elif kind == ON_SUCCESS:
-            if not batch.error:
+            if not batch.error_of(future.index):
                 function(metadata_of(future))
-        elif batch.error:
-            function(batch.failure())
+        elif batch.error_of(future.index):
+            function(batch.failure(future.index))
     except BaseException:
         log_exception("a callback for topic %r, partition %d raised an exception", batch.topic, batch.partition)
 
@@ -536,5 +585,6 @@ def call_back(Batch batch):
 
 
 native_only(Batch)
+native_only(Extent)
 native_only(Future)
 native_only(Run)

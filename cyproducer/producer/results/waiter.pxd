@@ -12,3 +12,6 @@ cdef class Waiter:
     cdef tuple file                 # (device, inode)
 
     cdef bint is_open(self) noexcept
+
+
+cdef object notify_all(object waiters, str how)

@@ -72,3 +72,18 @@ cdef class Waiter:
         """Reset the eventfd after wake()."""
         if self.is_open():
             eventfd_clear(self.fd)
+
+
+cdef object notify_all(object waiters, str how):
+    """Call the method named `how` of every waiter, also if a signal handler raises. Return that exception."""
+    error = None
+    again = []
+    for waiter in waiters:
+        try:
+            getattr(waiter, how)()
+        except BaseException as raised:
+            error = raised
+            again.append(waiter)
+    for waiter in again:
+        getattr(waiter, how)()
+    return error

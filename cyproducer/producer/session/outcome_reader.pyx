@@ -1,236 +1,191 @@
-"""Reads the outcomes of batches from the outcome ring, frees their memory, and notifies waiters and callbacks.
+"""Reads the outcomes of batches from the outcome ring, and frees the memory of batches that the sender has released.
 
-Every method runs with the GIL held. The class is a base of Session. drain() first takes all outcomes off the ring and
-only then notifies the waiters, so that the code that they run finds the session consistent.
+Every method runs with the GIL held. The session notifies the waiters of the finished batches when all outcomes are
+taken off the ring, so that the code that they run finds the session consistent.
 """
-
-from collections import deque
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
-from cyproducer.producer.arena.append cimport Chain
-from cyproducer.producer.arena.arena cimport SlotInfo
+from cyproducer.producer.arena.arena cimport Arena, SlotInfo, is_alive
+from cyproducer.producer.results.futures cimport Batch, Extent
+from cyproducer.producer.results.native_only cimport native_only
 from cyproducer.producer.session.unsent_batches cimport chain_records
 from cyproducer.shm.atomics cimport store_relaxed, store_release
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.layout cimport (
-    CYP_NONE,
+    CYP_EXTENTS_MAX,
     CYP_OUTCOME_RELEASE,
     CYP_OUTCOME_RESULT,
     CYP_TEXT_BYTES,
     CYP_TEXTS,
     CYP_UNIT_BYTES,
+    cyp_extent,
     cyp_outcome,
+    cyp_outcomes_header,
     cyp_text,
 )
-from cyproducer.shm.ring cimport outcome_available, outcome_is_current, outcome_take
+from cyproducer.shm.region cimport Region
+from cyproducer.shm.ring cimport extent_take, outcome_available, outcome_is_current, outcome_take
 
 from cyproducer import errors
-from cyproducer.producer.results.callbacks import Delivery
 
 
+cdef extern from "Python.h":
+    int PyGC_Disable()
+    int PyGC_Enable()
+
+
+def first_of(Extent extent not None):
+    """Return the index of the extent's first record."""
+    return extent.first
+
+
+@cython.final
+@cython.no_gc_clear
 @cython.auto_pickle(False)
-cdef class OutcomeReader(Metadata):
-    """The part of a session that reads outcomes and notifies waiters and callbacks."""
+cdef class OutcomeReader:
+    """Gives the batches of an arena their outcomes, and keeps those that have one until take_finished()."""
 
-    def __cinit__(self, *args):
-        self.memory_queue = deque()
-        self.ready = deque()
-        self.finished = []
+    def __init__(self, *args):
+        raise TypeError("OutcomeReader cannot be created directly: a session creates it")
 
-    # ---------------------------------------------------------------- state
+    cdef int open(self, Region outcomes) except -1:
+        """Read the region `outcomes`, which the caller keeps mapped. The arena is open."""
+        self.header = <const cyp_outcomes_header *>outcomes.base
+        self.ring = <const cyp_outcome *>(outcomes.base + self.arena.geometry.outcome_ring_offset)
+        self.extents = <const cyp_extent *>(outcomes.base + self.arena.geometry.extents_offset)
+        return 0
 
-    @property
-    def alive(self):
-        """Whether the session can be used: it has not ended and belongs to this process, not to a fork's parent."""
-        return self.sentinel[0] == self.token
-
-    @property
-    def foreign(self):
-        """Whether this is a forked child and the session is the parent's."""
-        return self.sentinel[0] != self.process
-
-    @property
-    def recovering(self):
-        """Whether the session has ended and its unsent batches wait for the next session."""
-        return self.sentinel[0] != self.token and len(self.unsent_lists) != 0 and self.sentinel[0] == self.process
-
-    @property
-    def over(self):
-        """Whether the session has ended and has no unsent batches."""
-        return self.sentinel[0] != self.token and not self.recovering
-
-    @property
-    def latest(self):
-        """The last session of the chain of successors; the session itself if it has none."""
-        session = self
-        while session.successor is not None:
-            session = session.successor
-        return session
-
-    @property
-    def buffer_available(self):
-        """Free bytes of the arena; 0 without an arena."""
-        return self.pool.free_bytes if self.pool is not None else 0
-
-    @property
-    def open_records(self):
-        """Records in batches that are still open."""
-        cdef long long found = 0
-        cdef Chain *chain = self.open_chains
-        while chain != NULL:
-            found += chain.total
-            chain = chain.next_open
-        return found
-
-    def unfinished(self):
-        """Return the batches without an outcome; those of one partition are in the order in which they were opened."""
-        cdef uint32_t slot = self.first_pending
-        found = []
-        while slot != CYP_NONE:
-            if self.slots[slot].batch != NULL:
-                found.append(<object>self.slots[slot].batch)
-            slot = self.slots[slot].next_pending
-        for unsent in list(self.unsent_lists):
-            found += unsent.batches()
-        return found
-
-    def outstanding(self):
-        """Return (batches, records): how many have no outcome."""
-        cdef uint32_t slot = self.first_pending
-        cdef long long batches = self.pending, records = 0
-        if self.sentinel[0] == self.token:
-            while slot != CYP_NONE:
-                records += chain_records(self, slot)
-                slot = self.slots[slot].next_pending
-        for unsent in list(self.unsent_lists):
-            batches += unsent.count
-            records += unsent.records()
-        return batches, records
-
-    def seal_all(self):
-        """Give every open batch to the sender now."""
-        while self.sentinel[0] == self.token and self.open_chains != NULL:
-            self.close_chain(self.open_chains, False)
-
-    def add_blocked(self, uint64_t waited_ns):
-        """Add the time that one send() has waited for memory."""
-        self.blocked_ns += waited_ns
-        if self.sentinel[0] == self.token:
-            store_relaxed(&self.port.arena.blocked_ns, self.blocked_ns)
-
-    # ---------------------------------------------------------------- outcomes
-
-    cpdef int drain(self) except -1:
-        """Take all available outcomes, free their batches' memory and notify the waiters. Return how many."""
+    cdef int take(self) except -1:
+        """Take all available outcomes and free their batches' memory. Return how many."""
         cdef uint64_t count, _i
         cdef cyp_outcome outcome
-        if self.sentinel[0] != self.token:
+        cdef Arena arena = self.arena
+        if not is_alive(arena):
             return 0
-        count = outcome_available(&self.outcomes.outcome_tail, self.outcome_head)
+        count = outcome_available(&self.header.outcome_tail, self.head)
         if count == 0:
             return 0
         for _i in range(count):
-            outcome_take(self.outcome_ring, self.geometry.outcome_entries - 1, self.outcome_head, &outcome)
-            self.outcome_head += 1
+            if outcome_available(&self.header.outcome_tail, self.head) == 0:
+                break  # a finalizer has taken some
+            outcome_take(self.ring, arena.geometry.outcome_entries - 1, self.head, &outcome)
+            self.head += 1
             self._apply(&outcome)
         # release: the texts have been read; pairs with the acquire of the sender, which then reuses their places
-        store_release(&self.port.arena.outcome_head, self.outcome_head)
+        store_release(&arena.port.arena.outcome_head, self.head)
         store_relaxed(
-            &self.port.arena.bytes_in_use, <uint64_t>self.geometry.slot_count * CYP_UNIT_BYTES - self.pool.free_bytes
+            &arena.port.arena.bytes_in_use, <uint64_t>arena.geometry.slot_count * CYP_UNIT_BYTES - arena.pool.free_bytes
         )
         CRASHPOINT(b"outcome.drained")
-        self._notify_finished()
         return <int>count
 
     cdef int _apply(self, const cyp_outcome *outcome) except -1:
         cdef uint32_t slot = outcome.slot
         cdef SlotInfo *info
-        if slot >= self.geometry.slot_count or not outcome_is_current(outcome, self.slots[slot].generation):
+        if slot >= self.arena.geometry.slot_count or not outcome_is_current(outcome, self.arena.slots[slot].generation):
             return 0  # the batch has been freed already: a sender after a takeover may publish an outcome twice
-        info = &self.slots[slot]
+        info = &self.arena.slots[slot]
         if info.chain != NULL and outcome.flags & (CYP_OUTCOME_RESULT | CYP_OUTCOME_RELEASE):
             # the sender has sealed and completed a batch that is open here: an append would write to freed memory
-            self._retire(info.chain, False)
+            self.arena.retire(info.chain, False)
         CRASHPOINT(b"outcome.read")
         if outcome.flags & CYP_OUTCOME_RESULT:
+            if outcome.error or outcome.extents:
+                self._read_details(slot, outcome)
+            self.settle(slot, outcome.error, outcome.base_offset, outcome.append_time)
+        if outcome.flags & CYP_OUTCOME_RELEASE:
+            self.settle(slot, errors.OUTCOME_UNKNOWN, -1, -1)
+            CRASHPOINT(b"outcome.settled")
+            self.arena.release(slot)
+        return 0
+
+    cdef int _read_details(self, uint32_t slot, const cyp_outcome *outcome) except -1:
+        """Copy the texts and extents to which an outcome leads.
+
+        No garbage is collected meanwhile. A finalizer could take further outcomes, and the sender would use the places
+        of these texts and extents again.
+        """
+        cdef int collecting = PyGC_Disable()
+        try:
             if outcome.error:
                 self._explain(slot, outcome)
-            self._settle(slot, outcome.error, outcome.base_offset, outcome.append_time)
-        if outcome.flags & CYP_OUTCOME_RELEASE:
-            self._settle(slot, errors.OUTCOME_UNKNOWN, -1, -1)
-            CRASHPOINT(b"outcome.settled")
-            self._release(slot)
+            if outcome.extents:
+                self._take_extents(slot, outcome.extents)
+        finally:
+            if collecting:
+                PyGC_Enable()
         return 0
 
     cdef int _explain(self, uint32_t slot, const cyp_outcome *outcome) except -1:
         """Store the details of the batch's error: the code of the last failed attempt, and the broker's message."""
         cdef Batch batch
-        cdef const cyp_text *text
-        if self.slots[slot].batch == NULL or not self.slots[slot].waits:
+        if self.arena.slots[slot].batch == NULL or not self.arena.slots[slot].waits:
             return 0
-        batch = <Batch>self.slots[slot].batch
+        batch = <Batch>self.arena.slots[slot].batch
         batch.cause = outcome.cause
-        if 0 < outcome.text <= CYP_TEXTS:
-            text = &self.outcomes.texts[outcome.text - 1]
-            said = PyBytes_FromStringAndSize(text.text, min(text.bytes, <uint32_t>CYP_TEXT_BYTES))
-            batch.said = said.decode(errors="replace")
+        batch.said = self._text(outcome.text)
         return 0
 
-    cdef int _settle(self, uint32_t slot, int32_t error, int64_t base_offset, int64_t append_time) except -1:
+    cdef str _text(self, uint32_t place):
+        """Return the broker's message in text place `place - 1`; None if `place` is not that of a message."""
+        cdef const cyp_text *text
+        if not 0 < place <= CYP_TEXTS:
+            return None
+        text = &self.header.texts[place - 1]
+        said = PyBytes_FromStringAndSize(text.text, min(text.bytes, <uint32_t>CYP_TEXT_BYTES))
+        return said.decode(errors="replace")
+
+    cdef int _take_extents(self, uint32_t slot, uint32_t at) except -1:
+        """Copy the results of a batch that the sender has split. `at - 1` is their first row."""
+        cdef cyp_extent found
+        cdef Extent extent
+        cdef list extents = []
+        if self.arena.slots[slot].batch == NULL or not self.arena.slots[slot].waits:
+            return 0
+        while 0 < at <= CYP_EXTENTS_MAX and len(extents) < CYP_EXTENTS_MAX:
+            extent_take(&self.extents[at - 1], &found)
+            extent = Extent.__new__(Extent)
+            extent.first, extent.count = found.first, found.count
+            extent.error, extent.cause = found.error, found.cause
+            extent.base_offset, extent.append_time = found.base_offset, found.append_time
+            extent.said = self._text(found.text)
+            if found.error:
+                self.failures += 1
+                self.arena.own.fail(found.count)
+            extents.append(extent)
+            at = found.next
+        extents.sort(key=first_of)
+        (<Batch>self.arena.slots[slot].batch).extents = extents
+        return 0
+
+    cdef int settle(self, uint32_t slot, int32_t error, int64_t base_offset, int64_t append_time) except -1:
         """Give the batch that starts in `slot` its outcome, unless it has one already."""
         cdef Batch batch
-        if not self.slots[slot].waits:
+        if not self.arena.slots[slot].waits:
             return 0
         if error:
             self.failures += 1
-        batch = self._remove_pending(slot)
+            self.arena.own.fail(self._failed_records(slot))
+        batch = self.arena.remove_pending(slot)
         if batch is not None:
             batch.finish(error, base_offset, append_time)
             self.finished.append(batch)
         return 0
 
-    cdef int _notify_finished(self) except -1:
-        """Notify the waiters of finished batches, pass callbacks to their thread, and offer freed memory to waiters."""
-        cdef Batch batch
-        cdef list finished = self.finished, notified = []
-        self.finished = []
-        for batch in finished:
-            if batch.callbacks is not None:
-                self.watched -= 1
-                self.ready.append(batch)
-            waiters = batch.take_waiters()
-            if waiters is not None:
-                notified += waiters
-        error = self.notify_all(notified, "notify") if notified else None
-        if self.freed:
-            self.freed = False
-            if self.unsent_lists:
-                self.take_over()
-            if self.memory_queue:
-                error = self.notify_all((self.memory_queue[0],), "notify") or error
-        if self.ready and self.delivery is not None:
-            error = self.notify_all((self.delivery,), "poke") or error
-        if error is not None:
-            raise error
-        return 0
+    cdef long long _failed_records(self, uint32_t slot) except -1:
+        """Return the number of records of a failed batch that have no result of their own."""
+        cdef long long count = chain_records(self.arena, slot)
+        cdef Extent extent
+        cdef void *batch = self.arena.slots[slot].batch
+        if batch != NULL and (<Batch>batch).extents is not None:
+            for extent in (<Batch>batch).extents:
+                count -= extent.count
+        return max(count, 0)
 
-    def notify_all(self, waiters, str how):
-        """Call the method named `how` of every waiter, also if a signal handler raises. Return that exception."""
-        error = None
-        again = []
-        for waiter in waiters:
-            try:
-                getattr(waiter, how)()
-            except BaseException as raised:
-                error = raised
-                again.append(waiter)
-        for waiter in again:
-            getattr(waiter, how)()
-        return error
-
-    cdef int _fail(self, object batches, int32_t code) except -1:
+    cdef int fail(self, object batches, int32_t code) except -1:
+        """Give unsent batches the error `code`."""
         cdef Batch batch
         for batch in batches:
             batch.finish(code, -1, -1)
@@ -238,40 +193,18 @@ cdef class OutcomeReader(Metadata):
             self.finished.append(batch)
         return 0
 
-    # ---------------------------------------------------------------- callbacks
+    cdef list take_finished(self):
+        """Remove and return the batches that have finished since the last call."""
+        cdef list finished = self.finished
+        self.finished = []
+        return finished
 
-    def ensure_delivery(self):
-        """Start the callback thread unless it runs. Raise the errors of creating and starting a thread."""
-        if self.delivery is not None or self.over and not self.ready:
-            return
-        delivery = Delivery(self)
-        if self.delivery is None:
-            self.delivery = delivery
-            try:
-                delivery.start()
-            except BaseException:
-                self.delivery = None  # the next callback tries again
-                delivery.close()
-                raise
-        else:
-            delivery.close()  # another thread has started one meanwhile
 
-    def retire_delivery(self):
-        """Return whether the callback thread may end. If so, forget it: the next callback starts another one."""
-        if self.successor is not None or self.watched or self.ready or not (self.orphaned or self.over):
-            return False
-        self.delivery = None
-        return True
+cdef OutcomeReader make_outcome_reader(Arena arena):
+    cdef OutcomeReader reader = OutcomeReader.__new__(OutcomeReader)
+    reader.arena = arena
+    reader.finished = []
+    return reader
 
-    def forget_delivery(self, delivery):
-        """Note that the thread of `delivery` has ended: the next callback starts another one."""
-        if self.delivery is delivery:
-            self.delivery = None
 
-    def watch_batch(self):
-        """Count a batch that got its first callback. The batch may be done and its callback run when this returns."""
-        self.watched += 1
-        if self.delivery is None:
-            self.ensure_delivery()
-        if self.delivery is not None:
-            self.delivery.poke()
+native_only(OutcomeReader)

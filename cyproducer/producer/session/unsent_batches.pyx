@@ -11,6 +11,7 @@ cimport cython
 from libc.string cimport memcpy
 
 from cyproducer.producer.arena.append cimport announce
+from cyproducer.producer.results.futures cimport make_batch
 from cyproducer.shm.clock cimport monotonic_ns
 from cyproducer.shm.layout cimport (
     CYP_BLOCK_BYTES,
@@ -22,7 +23,7 @@ from cyproducer.shm.layout cimport (
     CYP_WORD_HEAD,
     cyp_slot_row,
 )
-from cyproducer.shm.slot cimport slot_glance, slot_open, slot_take_back
+from cyproducer.shm.slot cimport sent_is, slot_glance, slot_open, slot_take_back
 from cyproducer.shm.word cimport word_bytes, word_count, word_make
 
 from cyproducer import errors
@@ -53,6 +54,16 @@ cdef long long chain_records(Arena arena, uint32_t slot) noexcept:
     while slot != CYP_NONE:
         count += word_count(slot_glance(&arena.rows[slot]))
         slot = arena.slots[slot].next
+    return count
+
+
+cdef long long pending_records(Arena arena) noexcept:
+    """Return the number of records in the batches without an outcome."""
+    cdef long long count = 0
+    cdef uint32_t slot = arena.first_pending
+    while slot != CYP_NONE:
+        count += chain_records(arena, slot)
+        slot = arena.slots[slot].next_pending
     return count
 
 
@@ -93,19 +104,24 @@ cdef class UnsentBatches:
             batch.session = session
 
     def take_expired(self):
-        """Remove and return the batches that are older than delivery_timeout_ms."""
+        """Remove and return the batches that are older than delivery_timeout_ms, which the caller fails."""
         cdef uint64_t now = monotonic_ns()
         found = []
         for name, entries in list(self.topics.items()):
             while entries and self._born_ns(entries[0][0]) + self.lifetime_ns <= now:
-                found.append(entries.popleft()[1])
+                slot, batch = entries.popleft()
+                found.append(batch)
+                self._count_failed(slot)
             self._drop_if_empty(name, entries)
         self.count -= len(found)
         return found
 
     def take_topic(self, name):
-        """Remove and return all batches of a topic."""
-        found = [batch for _, batch in self.topics.pop(name, ())]
+        """Remove and return all batches of a topic, which the caller fails."""
+        found = []
+        for slot, batch in self.topics.pop(name, ()):
+            found.append(batch)
+            self._count_failed(slot)
         self.count -= len(found)
         return found
 
@@ -126,6 +142,10 @@ cdef class UnsentBatches:
         """Return when the batch was opened, in its first arena if it has been moved since (CLOCK_MONOTONIC)."""
         cdef cyp_slot_row *row = &self.source.rows[slot]
         return row.opened_ns - row.waited_ms * <uint64_t>1000000
+
+    cdef int _count_failed(self, uint32_t slot) except -1:
+        self.source.own.fail(chain_records(self.source, slot))
+        return 0
 
     def _drop_if_empty(self, name, entries):
         if not entries and self.topics.get(name) is entries:
@@ -156,6 +176,7 @@ cdef class UnsentBatches:
             self.count -= 1
             if error:
                 failed.append((batch, error))
+                self._count_failed(slot)
         self._drop_if_empty(topic.name, entries)
         return True
 
@@ -165,7 +186,7 @@ cdef class UnsentBatches:
             return False
         if not self._publish(target, topic, slot, head, batch):
             return False
-        target._add_pending(head, batch, NULL)
+        target.add_pending(head, batch, NULL)
         target.batches -= 1  # the batch was counted when it was opened first
         announce(&target.port, CYP_SUBMIT_FULL, head, target.slots[head].generation, 0)
         return True
@@ -214,7 +235,7 @@ cdef class UnsentBatches:
                 continue
             following = target.slots[fresh].next
             row = &target.rows[fresh]
-            target._fill_row(fresh, topic.number, batch.partition, batch.base_timestamp)
+            target.fill_row(fresh, topic.number, batch.partition, batch.base_timestamp)
             target.slots[fresh].next = row.next = following
             row.max_timestamp = original.max_timestamp
             row.max_count = original.max_count
@@ -231,3 +252,42 @@ cdef class UnsentBatches:
         row.waited_ms = <uint32_t>min((row.opened_ns - born) // 1000000, <uint64_t>0xffffffff)
         # release: the whole chain is seen with its head
         return slot_open(row, target.slots[head].generation, head_word)
+
+
+cdef long long keep_unsent(
+    object session, TopicTable topics, OutcomeReader outcomes, UnsentBatches unsent
+) except -1:
+    """Give the batches that may have gone out SENDER_LOST, and add the others to `unsent`. Return how many got it.
+
+    Call this after revoke(): the SENT words do not change any more.
+    """
+    cdef Arena arena = unsent.source
+    cdef uint32_t slot = arena.first_pending, following
+    cdef long long lost = 0
+    while slot != CYP_NONE:
+        following = arena.slots[slot].next_pending
+        if sent_is(&arena.sent[slot], arena.slots[slot].generation):
+            outcomes.settle(slot, errors.SENDER_LOST, -1, -1)
+            lost += 1
+        elif chain_records(arena, slot) == 0:
+            arena.remove_pending(slot)
+        else:
+            _keep(session, topics, unsent, slot)
+        slot = following
+    return lost
+
+
+cdef int _keep(object session, TopicTable topics, UnsentBatches unsent, uint32_t slot) except -1:
+    cdef Batch batch = None
+    cdef Arena arena = unsent.source
+    cdef cyp_slot_row *row = &arena.rows[slot]
+    if arena.slots[slot].batch != NULL:
+        batch = <Batch>arena.slots[slot].batch
+    else:
+        # the producer and all futures of this batch are gone
+        batch = make_batch(
+            session, (<Topic>topics.by_number[row.topic]).name, row.partition, row.base_timestamp
+        )
+    unsent.add(slot, batch)
+    arena.remove_pending(slot)  # after add(): unfinished() may find the batch twice, but never misses it
+    return 0

@@ -11,6 +11,7 @@ from typing import Any
 from cyproducer import errors
 from cyproducer.host.forked_child import disown, file_of, in_child, is_still, own
 from cyproducer.producer.results.futures import Batch, Future
+from cyproducer.producer.session.kafka_metrics import count_refused
 from cyproducer.producer.session.session import Session
 from cyproducer.producer.waiting import backpressure
 from cyproducer.producer.waiting.retry import Producer, Retry
@@ -181,7 +182,7 @@ class _Connecting:
     def run(self) -> None:
         error: BaseException | None = None
         try:
-            self.producer._attach(self.deadline)
+            self.producer.attached(self.deadline)
         except BaseException as raised:
             error = raised
         with _connecting_lock:
@@ -282,32 +283,36 @@ async def send(producer: Producer, prepared: Any, max_block_s: float) -> Future:
     Wait in the event loop for a session, metadata or memory, up to `max_block_s` seconds; then raise the error of
     the missing one. The records that one loop sends to a topic keep the order of the calls, whatever they wait for.
     """
-    loop = asyncio.get_running_loop()
-    queue = _SendQueue(producer, prepared.topic_name, loop)
-    if queue.is_empty():
-        future, _ = producer._attempt_prepared(prepared, None)
-        if future is not None:
-            return future
-    waiter = LoopWaiter(loop)
-    retry = _LoopRetry(producer, waiter, max_block_s)
-    queue.join(waiter)
     try:
-        while True:
-            if not await queue.wait(waiter, retry.deadline):
-                raise _queue_timeout(producer._session, prepared, max_block_s)
-            future, missing = producer._attempt_prepared(prepared, waiter)
+        loop = asyncio.get_running_loop()
+        queue = _SendQueue(producer, prepared.topic_name, loop)
+        if queue.is_empty():
+            future, _ = producer._attempt_prepared(prepared, None)
             if future is not None:
                 return future
-            await retry.wait(missing, producer._session, prepared.topic_name, prepared.wanted_partition)
-    finally:
-        retry.leave()
-        queue.leave(waiter)
+        waiter = LoopWaiter(loop)
+        retry = _LoopRetry(producer, waiter, max_block_s)
+        queue.join(waiter)
+        try:
+            while True:
+                if not await queue.wait(waiter, retry.deadline):
+                    raise _queue_timeout(producer._session, prepared, max_block_s)
+                future, missing = producer._attempt_prepared(prepared, waiter)
+                if future is not None:
+                    return future
+                await retry.wait(missing, producer._session, prepared.topic_name, prepared.wanted_partition)
+        finally:
+            retry.leave()
+            queue.leave(waiter)
+    except errors.KafkaError as error:
+        count_refused(producer, error)
+        raise
 
 
 def _queue_timeout(session: Session, prepared: Any, max_block_s: float) -> errors.KafkaError:
     """Return the error for a send whose time is over before it is the first in its queue."""
     if session.alive:
-        if session.topic_state(prepared.topic_name)[0] > prepared.wanted_partition:
+        if session.topics.state(prepared.topic_name)[0] > prepared.wanted_partition:
             return backpressure.no_memory(session, max_block_s)
         return backpressure.no_metadata(session, prepared.topic_name, prepared.wanted_partition)
     text = session.trouble or f"no sender within max_block_ms={round(max_block_s * 1000)}"

@@ -23,14 +23,17 @@ def metadata_over(session: Session, topic: str, needed: int) -> bool:
     """Return whether the topic has more than `needed` partitions, or the session has ended.
 
     If it returns False, new metadata wakes the waiter. Raise the topic's error if it is permanent: an invalid name
-    or missing authorization.
+    or missing authorization. Raise SenderUnavailableError if the sender has no space for another topic.
     """
-    session.sleep_for_metadata()
-    count, error = session.topic_state(topic)
-    if count == 0 or not session.metadata_is_read:
+    session.topics.begin_wait()
+    count, error = session.topics.state(topic)
+    if count == 0 or not session.topics.is_read:
         # Another thread may have read this version of the metadata without looking for this topic.
         session.refresh_topics(topic)
-        count, error = session.topic_state(topic)
+        count, error = session.topics.state(topic)
+    refusal = session.topics.take_refusal(topic) if session.alive and count <= needed else None
+    if refusal is not None:
+        raise errors.SenderUnavailableError(f"the sender refuses topic {topic!r}: {refusal}; nothing was queued")
     if error in PERMANENT_ERRORS:
         raise errors.for_code(error, f"topic {topic!r}: {errors.for_code(error).message}")
     return not session.alive or count > needed
@@ -41,7 +44,7 @@ def no_metadata(session: Session, topic: str, needed: int) -> errors.KafkaError:
 
     The message is that of Kafka's Java producer, followed by the last error of the broker or the sender.
     """
-    count, error = session.topic_state(topic)
+    count, error = session.topics.state(topic)
     limit = session.settings.max_block_ms
     if count == 0:
         text = f"Topic {topic} not present in metadata after {limit} ms."
@@ -52,16 +55,17 @@ def no_metadata(session: Session, topic: str, needed: int) -> errors.KafkaError:
         )
     if error:
         text += f" The broker's last answer: {errors.name_for_code(error)}, {errors.for_code(error).message}."
-    elif session.last_error:
-        text += f" The sender's last error: {session.last_error}."
+    elif session.topics.last_error:
+        text += f" The sender's last error: {session.topics.last_error}."
     return errors.KafkaTimeoutError(text)
 
 
 def enter_queue(session: Session, waiter: "RetryWaiter") -> None:
     """Add `waiter` at the end of the queue for memory, unless it is in it. Open batches are closed to be sent."""
-    session.seal_all()
+    session.arena.seal_all()
     if waiter not in session.memory_queue:
         session.memory_queue.append(waiter)
+        session.arena.own.note_waiting(len(session.memory_queue))
 
 
 def leave_queue(session: Session | None, waiter: "RetryWaiter") -> None:
@@ -69,6 +73,7 @@ def leave_queue(session: Session | None, waiter: "RetryWaiter") -> None:
     if session is None or waiter not in session.memory_queue:
         return
     session.memory_queue.remove(waiter)
+    session.arena.own.note_waiting(len(session.memory_queue))
     if session.memory_queue:
         session.memory_queue[0].notify()
 
@@ -84,10 +89,11 @@ def no_memory(session: Session, max_block_s: float) -> errors.KafkaError:
             "queued; send again when it has ended, or raise max_block_ms"
         )
     total = session.settings.buffer_memory
+    used = total - session.arena.buffer_available
     hint = "Send less at once, or raise buffer_memory or max_block_ms"
-    if session.last_error:
-        hint += f". The sender's last error: {session.last_error}"
+    if session.topics.last_error:
+        hint += f". The sender's last error: {session.topics.last_error}"
     return errors.BufferExhaustedError(
-        f"no memory became free within max_block_ms={round(max_block_s * 1000)}: {total - session.buffer_available} of "
+        f"no memory became free within max_block_ms={round(max_block_s * 1000)}: {used} of "
         f"buffer_memory={total} bytes are not acknowledged by the broker; nothing was queued. {hint}"
     )

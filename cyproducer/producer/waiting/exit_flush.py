@@ -52,7 +52,7 @@ def _flush_all(started: float) -> None:
         if not producer._is_closed:
             session = producer._session
             session.look()
-            session.latest.seal_all()
+            session.latest.arena.seal_all()
     reattach.settle_all(started + _REATTACH_S)
     for producer in list(_producers):
         if producer._is_closed:

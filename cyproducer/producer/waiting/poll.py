@@ -171,6 +171,23 @@ def wait_batches(batches: Iterable[Batch], timeout: float | None, any_of: bool =
             batch.remove_waiter(waiter)
 
 
+def await_callbacks(session: Session, deadline: float | None) -> bool:
+    """Wait until the callbacks that are ready have run. Return False if `deadline` (time.monotonic()) comes first.
+
+    Do not wait on the thread that runs them.
+    """
+    delivery = session.delivery
+    if delivery is None or delivery.is_current_thread():
+        return True
+    waiter = Waiter()
+    delivery.waiting.append(waiter)  # before is_busy(): a busy thread notifies this waiter when it has finished
+    if not delivery.is_busy():
+        delivery.forget(waiter)
+        return True
+    delivery.poke()
+    return wait_until([], waiter, lambda: waiter.wanted <= 0 or session.foreign, deadline)
+
+
 def _ours(fs: Iterable[AnyFuture]) -> set[AnyFuture]:
     """Return the futures as a set. Raise TypeError if one of the objects is not a future of this package."""
     futures = set(fs)

@@ -91,7 +91,7 @@ def succeed(
         session.attach_lock.release()
         raise errors.SenderUnavailableError("this thread is just attaching to a sender; try again when it has attached")
     try:
-        if session.unsettled:
+        if session.unsent.filling:
             # A signal's handler or a finalizer runs while this thread ends the session.
             raise errors.SenderUnavailableError("the sender has just ended; try again")
         if session.successor is None:
@@ -179,13 +179,13 @@ def settle(session: Session, deadline: float | None) -> bool:
     while True:
         session = session.latest
         session.expire_unsent()
-        if not session.unsent_lists or session.foreign:
-            under_way.difference_update([known for known in under_way if not known.latest.unsent_lists])
+        if not session.unsent or session.foreign:
+            under_way.difference_update([known for known in under_way if not known.latest.unsent])
             return True
         now = time.monotonic()
         if deadline is not None and now >= deadline:
             return False
-        next_expiry = min([unsent.expires_in() for unsent in list(session.unsent_lists)], default=0.0)
+        next_expiry = session.unsent.expires_in()
         limit = min(now + next_expiry, deadline or now + 3600)
         if session.alive:
             _move(session, min(limit, now + _ASK_AGAIN_S))
@@ -201,25 +201,25 @@ def settle(session: Session, deadline: float | None) -> bool:
 
 
 def _has_unsent(session: Session) -> bool:
-    return bool(session.unsent_lists)
+    return bool(session.unsent)
 
 
 def _move(session: Session, until: float) -> None:
     """Wait until `until` (time.monotonic()) for the metadata and memory that the unsent batches need."""
     waiter = Waiter()
-    session.metadata_waiters.add(waiter)
+    session.topics.waiters.add(waiter)
     try:
-        for topic in session.unsent_topics():
+        for topic in session.unsent.topics():
             session.want_topic(topic)
         wait_until([session], waiter, lambda: _moved(session), until)
     finally:
-        session.metadata_waiters.discard(waiter)
-        session.end_metadata_wait()
+        session.topics.waiters.discard(waiter)
+        session.topics.end_wait()
 
 
 def _moved(session: Session) -> bool:
     """Move what can be moved. Return whether no unsent batches are left or the session has ended."""
-    session.sleep_for_metadata()
+    session.topics.begin_wait()
     if session.alive:
         session.refresh_topics(None)
-    return not session.alive or not session.unsent_lists
+    return not session.alive or not session.unsent

@@ -44,7 +44,7 @@ class Producer(Protocol):
     def _is_closed(self) -> bool: ...
     @property
     def _lines(self) -> dict[Any, list[Any]]: ...
-    def _attach(self, deadline: float) -> None: ...
+    def attached(self, deadline: float) -> Any: ...
     def _attempt_prepared(self, record: Any, waiter: RetryWaiter | None) -> tuple[Future | None, Room]: ...
     def _finish(self, deadline: float | None) -> bool: ...
 
@@ -94,7 +94,8 @@ async def wait_metadata(session: Session, waiter: RetryWaiter, topic: str, neede
     Raise KafkaTimeoutError at `deadline` (time.monotonic()), or the topic's error if it is permanent.
     """
     ask_at = 0.0
-    session.metadata_waiters.add(waiter)
+    began = time.monotonic_ns()
+    session.topics.waiters.add(waiter)
     try:
         while True:
             waiter.reset()
@@ -103,12 +104,13 @@ async def wait_metadata(session: Session, waiter: RetryWaiter, topic: str, neede
                 backpressure.ask_for(session, topic, needed)
                 ask_at = time.monotonic() + _ASK_AGAIN_S
             if backpressure.metadata_over(session, topic, needed):
+                session.arena.own.add_metadata_wait(time.monotonic_ns() - began)
                 return
             if not await waiter.wait(session, min(deadline, ask_at)) and time.monotonic() >= deadline:
                 raise backpressure.no_metadata(session, topic, needed)
     finally:
-        session.metadata_waiters.discard(waiter)
-        session.end_metadata_wait()
+        session.topics.waiters.discard(waiter)
+        session.topics.end_wait()
 
 
 class Retry(ABC):
@@ -156,7 +158,7 @@ class Retry(ABC):
             if not await self.waiter.wait(session, self.deadline):
                 raise backpressure.no_memory(session, self._max_block_s)
         finally:
-            session.add_blocked(time.monotonic_ns() - began)
+            session.arena.add_blocked(time.monotonic_ns() - began)
 
     def leave(self) -> None:
         """Leave the queue for memory. Must be called when the call ends; does nothing outside of the queue."""
@@ -184,7 +186,7 @@ class BlockingRetry(Retry):
 
     async def attach(self) -> None:
         """Attach the producer to a sender by the deadline. Raise SenderUnavailableError."""
-        self.producer._attach(self.deadline)
+        self.producer.attached(self.deadline)
 
     def block(self, missing: Room, session: Session, topic: str, needed: int) -> None:
         """Do what wait() does, and block."""

@@ -7,6 +7,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t
 
+from cyproducer.producer.arena.arena cimport is_alive
 from cyproducer.producer.results.futures cimport Batch
 from cyproducer.producer.results.waiter cimport Waiter
 from cyproducer.producer.session.session cimport Session
@@ -45,7 +46,7 @@ def await_batch(Batch batch, timeout):
     if session is None:
         return False
     session.verify()
-    if session.sentinel[0] != session.token:
+    if not is_alive(session.arena):
         return batch.done
     waiter = session.take_waiter()
     try:
@@ -65,7 +66,7 @@ def await_batch(Batch batch, timeout):
 cdef int _sleep(Session session, Batch batch, Waiter waiter, int64_t deadline) except -1:
     """Sleep until the batch is done, the session has ended, or `deadline` (monotonic, ns; -1: none) has come."""
     cdef int64_t now, until = monotonic_ns() + TRUST_NS
-    while not batch.done and session.sentinel[0] == session.token:
+    while not batch.done and is_alive(session.arena):
         now = <int64_t>monotonic_ns()
         if 0 <= deadline <= now:
             return 0
@@ -99,8 +100,8 @@ cdef int _poll(Session session, Waiter waiter, int64_t left_ns) except -1:
         return 0
     if polled[0].revents:
         waiter.clear()
-    if polled[2].revents and session.sentinel[0] == session.token:
+    if polled[2].revents and is_alive(session.arena):
         session.on_control()
-    if polled[1].revents and session.sentinel[0] == session.token:
+    if polled[1].revents and is_alive(session.arena):
         session.on_wake()
     return 0

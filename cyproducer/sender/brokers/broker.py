@@ -28,8 +28,12 @@ class Link:
         self.resolving = False
         self.resolving_since_ms = 0
         self.wanted = False  # the loop has something to send
-        self.failures = 0
+        self.failures = 0  # ended connections and failed rounds of attempts since the broker was ready
+        self.setup_failures = 0  # failed attempts since the broker was ready
+        self.unreachable = False
+        self.attempted_ms = 0  # when the last attempt began, or the connection ended
         self.retry_at_ms = 0
+        self.setup_ms = 0  # how long the present attempt may take
         self.connect_deadline_ms: int | None = None
         self.last_error = ""
         self.logged_s = 0.0

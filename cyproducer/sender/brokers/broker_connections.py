@@ -9,31 +9,33 @@ import errno
 import logging
 import math
 import os
-import random
 import time
 from collections.abc import Callable
 from typing import Any
 
-from cyproducer.cluster.backoff import ExponentialBackoff
 from cyproducer.cluster.metadata import ClusterMetadata, PartitionMetadata
 from cyproducer.cluster.topic_state import UNKNOWN_TOPIC_OR_PARTITION
 from cyproducer.error_table import describe
 from cyproducer.protocol.codec import decode_response, encode_request
 from cyproducer.protocol.fields import ProtocolError
-from cyproducer.protocol.versions import ApiKey, ApiVersionsExchange, negotiate
+from cyproducer.protocol.messages import NEVER
+from cyproducer.protocol.versions import ApiKey, ApiVersionsExchange, has_common_version, negotiate
 from cyproducer.sender.brokers.broker import NOTHING_DUE_MS, SAME_ERROR_LOGGED_EVERY_S, Link, connecting_socket
+from cyproducer.sender.brokers.connection_states import PAUSE_MIN_MS, ConnectionStates, backoff_between
+from cyproducer.sender.brokers.leader_hints import take_leader_hints
+from cyproducer.sender.brokers.node_choice import NodeChoice
 from cyproducer.sender.brokers.producer_id_requests import ProducerIdRequests
+from cyproducer.sender.brokers.rebootstrap import Rebootstrap
 from cyproducer.sender.brokers.resolver import Address, Resolver
+from cyproducer.sender.brokers.telemetry_requests import TelemetryRequests
 from cyproducer.version import VERSION
 
 __all__ = ["Brokers"]
 
-CONNECTION_SETUP_TIMEOUT_MS = 10_000  # socket.connection.setup.timeout.ms
-LOOKUP_WAIT_MS = 1000  # after this time another bootstrap server is tried during a name look-up
-PAUSE_MIN_MS = 10  # pause before a reconnect or a retry, also if the backoff is 0: prevents a busy loop
 IDLE_MIN_MS = 1000  # a connection that was just made for a request is not closed as idle
 PARTITIONS_PER_ITERATION = 1024  # new leaders that are set in one loop iteration: takes some milliseconds
-TOPICS_USED_EVERY_MS = 30_000  # well below metadata.max.idle.ms, after which a topic is forgotten
+TOPICS_USED_EVERY_MS = 30_000  # at most half of metadata_max_idle_ms, after which a topic is forgotten
+CANONICAL_NAMES = "resolve_canonical_bootstrap_servers_only"
 CLOSE_REASONS = {
     -1: "the broker closed the connection",
     -2: "the broker sent no response within request_timeout_ms",
@@ -41,10 +43,11 @@ CLOSE_REASONS = {
     -4: "this sender closed the connection",
 }
 #: From these versions on a broker responds at once and the client must wait (KIP-219). Before, the broker delays the
-#: response itself.
+#: response itself. Kafka's client does not wait after a response to another request.
 THROTTLES_FROM = {ApiKey.METADATA: 6, ApiKey.API_VERSIONS: 2, ApiKey.INIT_PRODUCER_ID: 1}
+REBOOTSTRAP_REQUIRED = 129  # the error of a whole Metadata response (KIP-1102)
 RELIABLE_EPOCHS_FROM = 9  # MetadataResponse.hasReliableLeaderEpochs
-OPTIONAL = (ApiKey.INIT_PRODUCER_ID, ApiKey.DESCRIBE_PRODUCERS)
+REQUIRED = (ApiKey.PRODUCE, ApiKey.METADATA, ApiKey.API_VERSIONS)
 PRODUCE_MALFORMED_VERSION = 5  # librdkafka's mock cluster leaves a field out of its v5
 
 
@@ -60,27 +63,27 @@ class Brokers:
         self._settings = settings
         self._log = log
         self.resolver = Resolver()
-        retry_backoff_ms, retry_backoff_max_ms, reconnect_backoff_ms, reconnect_backoff_max_ms = (
-            max(int(settings[f"{name}_ms"]), PAUSE_MIN_MS)
-            for name in ("retry_backoff", "retry_backoff_max", "reconnect_backoff", "reconnect_backoff_max")
-        )
+        retry_backoff = backoff_between(settings, "retry_backoff_ms", "retry_backoff_max_ms", PAUSE_MIN_MS)
         self.metadata = ClusterMetadata(
             [_host_port(server) for server in settings["bootstrap_servers"]],
             max_age_ms=int(settings["metadata_max_age_ms"]),
-            retry_backoff_ms=retry_backoff_ms,
-            retry_backoff_max_ms=retry_backoff_max_ms,
+            max_idle_ms=int(settings["metadata_max_idle_ms"]),
+            retry_backoff_ms=retry_backoff.base_ms,
+            retry_backoff_max_ms=retry_backoff.max_ms,
         )
-        self._backoff = ExponentialBackoff(reconnect_backoff_ms, reconnect_backoff_max_ms)
+        self._states = ConnectionStates(settings)
+        self._rebootstrap = Rebootstrap(settings)
         max_idle_ms = int(settings["connections_max_idle_ms"])
         # Negative: never closed as idle, as in Kafka.
         self._max_idle_ms = math.inf if max_idle_ms < 0 else max(max_idle_ms, IDLE_MIN_MS)
+        self._rack = settings["client_rack"] if settings["partitioner_rack_aware"] else None
         self.links: dict[int, Link] = {}  # by broker id
+        self.node_choice = NodeChoice(self.metadata, self.links, loop)
         self._by_index: dict[int, Link] = {}
         self._pending: dict[tuple[int, int], Handler] = {}
         self._metadata_link: Link | None = None
-        self.producer_ids = ProducerIdRequests(
-            self, loop, ExponentialBackoff(retry_backoff_ms, retry_backoff_max_ms), log
-        )
+        self.producer_ids = ProducerIdRequests(self, loop, retry_backoff, log)
+        self.telemetry = TelemetryRequests(self, loop, settings, log)
         self._used_at_ms = 0
         self._now_ms = 0
         self._left_out: set[str] = set()  # invalid brokers of the last metadata response
@@ -113,6 +116,8 @@ class Brokers:
             self._on_connected(link)
         elif kind == "closed":
             self._on_closed(link, error, now_ms)
+        elif kind == "leaders":
+            self._handle(link, self._on_leaders, payload, now_ms)
         elif kind == "response":
             handler = self._pending.pop((index, correlation_id), None)
             if handler is not None:
@@ -174,18 +179,14 @@ class Brokers:
         if ranges is None:
             self._ask_versions(link)
             return
-        wanted = [api for api in ApiKey if api not in OPTIONAL or api in ranges]
-        versions = negotiate(ranges, wanted)
+        versions = negotiate(ranges, [api for api in ApiKey if api in REQUIRED or has_common_version(ranges, api)])
         if versions[ApiKey.PRODUCE] == PRODUCE_MALFORMED_VERSION:
             versions[ApiKey.PRODUCE] -= 1
         assert link.exchange.body is not None
         self._apply_throttle(link, ApiKey.API_VERSIONS, link.exchange.version, link.exchange.body)
         link.versions = versions
         link.exchange = None
-        link.connect_deadline_ms = None
-        link.failures = 0
-        link.last_error = ""
-        link.addresses = []
+        self._states.ready(link)
         describes = ApiKey.DESCRIBE_PRODUCERS in versions
         self._loop.connection_ready(link.index, versions[ApiKey.PRODUCE], describes)
         self._log.info("connected to broker %s (id %d)", link.name, link.broker_id)
@@ -203,12 +204,14 @@ class Brokers:
             self._note_error(link, text)
         self._fail_metadata(link, text, now_ms)
         self.producer_ids.on_closed(link)
+        self.telemetry.on_closed(link, error == -4, now_ms)
         if error == -4:
             return
         self.metadata.request_update()
-        if was_ready or not link.addresses:  # otherwise the next address is tried at once
-            link.retry_at_ms = now_ms + self._backoff.delay_ms(link.failures)
-            link.failures += not was_ready  # a broken connection does not mean that the broker cannot be reached
+        if was_ready:
+            self._states.broken(link, now_ms)
+        else:
+            self._states.failed(link, now_ms)
         self._maybe_rebootstrap()
 
     def _give_up(self, link: Link, text: str, now_ms: int) -> None:
@@ -217,9 +220,7 @@ class Brokers:
         self._fail_metadata(link, text, now_ms)
         self._loop.close_node(link.index)
         self.metadata.request_update()
-        if not link.addresses:
-            link.retry_at_ms = now_ms + self._backoff.delay_ms(link.failures)
-            link.failures += 1
+        self._states.failed(link, now_ms)
         self._maybe_rebootstrap()
 
     def _fail_metadata(self, link: Link, text: str, now_ms: int) -> None:
@@ -244,15 +245,35 @@ class Brokers:
 
     def _maybe_rebootstrap(self) -> None:
         """If no broker of the metadata can be reached, ask the bootstrap servers for other brokers (KIP-899)."""
-        if self.metadata.bootstrapping:
-            return
         known = [self.links[broker_id] for broker_id in self.metadata.brokers if broker_id in self.links]
-        if known and all(link.failures for link in known):
-            change = self.metadata.rebootstrap()
-            self._log.warning("no known broker can be reached: asking the bootstrap servers again")
-            for link in self.links.values():
-                link.failures = max(link.failures - 1, 0)
-            self.unsettled.update(dict.fromkeys(change.topics))
+        if not self.metadata.bootstrapping and self._rebootstrap.is_needed(known):
+            self._ask_bootstrap_servers("no known broker can be reached")
+
+    def _ask_bootstrap_servers(self, reason: str) -> None:
+        self._log.warning("%s: asking the bootstrap servers again", reason)
+        self._rebootstrap.end()
+        change = self.metadata.rebootstrap()
+        for link in self.links.values():
+            link.unreachable = False
+        self.unsettled.update(dict.fromkeys(change.topics))
+
+    def _maintain_rebootstrap(self, now_ms: int) -> int:
+        """Close all connections if there is no metadata for too long, and ask the bootstrap servers (KIP-1102)."""
+        due_ms = self._rebootstrap.due_ms(now_ms)
+        if due_ms > 0:
+            return due_ms
+        self._close_and_ask("no metadata within metadata_recovery_rebootstrap_trigger_ms", now_ms)
+        return NOTHING_DUE_MS
+
+    def _close_and_ask(self, reason: str, now_ms: int) -> None:
+        """Close all connections, and ask the bootstrap servers."""
+        for link in self.links.values():
+            if not self._is_closed(link):
+                self._fail_metadata(link, "closed for another attempt with the bootstrap servers", now_ms)
+                link.connect_deadline_ms = None
+                link.addresses = []
+                self._loop.close_node(link.index)
+        self._ask_bootstrap_servers(reason)
 
     # ------------------------------------------------------------ scheduled work
 
@@ -261,14 +282,15 @@ class Brokers:
         self._now_ms = now_ms
         if now_ms >= self._used_at_ms:
             self._note_used(now_ms)
-        due = NOTHING_DUE_MS
+        due = self._maintain_rebootstrap(now_ms)
         due = min(due, self._maintain_metadata(now_ms))
-        due = min(due, self.producer_ids.maintain(now_ms))
+        due = min(due, self.producer_ids.maintain(now_ms), self.telemetry.maintain(now_ms))
         for link in list(self.links.values()):
             if link.connect_deadline_ms is not None:
                 if link.connect_deadline_ms <= now_ms:
                     link.connect_deadline_ms = None
-                    self._give_up(link, "no connection within 10 s: check its address and the network", now_ms)
+                    text = f"no connection within {link.setup_ms} ms: check its address and the network"
+                    self._give_up(link, text, now_ms)
                 else:
                     due = min(due, link.connect_deadline_ms - now_ms)
             if link.versions is not None and self._loop.idle_ms(link.index) > self._max_idle_ms:
@@ -293,7 +315,7 @@ class Brokers:
 
     def _note_used(self, now_ms: int) -> None:
         """Keep the topics with batches in the metadata, or add them to it again."""
-        self._used_at_ms = now_ms + TOPICS_USED_EVERY_MS
+        self._used_at_ms = now_ms + min(TOPICS_USED_EVERY_MS, self.metadata.max_idle_ms // 2)
         for name in self._loop.take_used_topics():
             self.metadata.want(name, now_ms)
 
@@ -310,6 +332,7 @@ class Brokers:
             return NOTHING_DUE_MS
         if at > now_ms:
             return at - now_ms
+        self._rebootstrap.begin(now_ms)
         link = self.least_loaded()
         if link is not None:
             self._send_metadata(link, now_ms)
@@ -317,57 +340,35 @@ class Brokers:
         return self.connect_any(now_ms)
 
     def least_loaded(self, api: ApiKey = ApiKey.METADATA) -> Link | None:
-        """Return the broker with the fewest requests in flight among those that can take one; None if none can."""
-        least, fewest = None, math.inf
-        for broker_id in self.metadata.brokers:
-            link = self.links.get(broker_id)
-            if link is None or link.versions is None or api not in link.versions:
-                continue
-            state, in_flight = self._loop.connection_state(link.index)  # it may have closed since the last event
-            if state == "ready" and in_flight < fewest and not self._loop.throttled_ms(link.index):
-                least, fewest = link, in_flight
-        return least
+        """Return the broker with the fewest requests in flight among those that can take one; None if none can.
+
+        A broker that has no room for a further request is returned only if no other one can be waited for.
+        """
+        free, busy = self.node_choice.ready(api)
+        if free or not busy or self.node_choice.any_other(self._now_ms):
+            return free
+        return busy
 
     def connect_any(self, now_ms: int) -> int:
         """Start a connection to some broker, as none can take a request. Return in how many ms to look again."""
         self._ensure_links()
-        due = NOTHING_DUE_MS
-        closed = []
-        for link in [self.links[broker_id] for broker_id in self.metadata.brokers]:
-            state, _ = self._loop.connection_state(link.index)
-            if state == "closed":
-                closed.append(link)
-            elif state == "ready" and (throttled_ms := self._loop.throttled_ms(link.index)):
-                due = min(due, throttled_ms)
-            else:
-                return NOTHING_DUE_MS  # the next event of this connection comes soon
-        waits_ms = [link.resolving_since_ms + LOOKUP_WAIT_MS - now_ms for link in closed if link.resolving]
-        if waits_ms and max(waits_ms) > 0:
-            return min(due, max(waits_ms))
-        idle = [link for link in closed if not link.resolving]
-        if not idle:
-            return due
-        random.shuffle(idle)
-        due = min(due, self._connect(min(idle, key=lambda link: self._pause_ms(link, now_ms)), now_ms))
-        return min(due, LOOKUP_WAIT_MS)
-
-    def _pause_ms(self, link: Link, now_ms: int) -> int:
-        """Return for how many ms the broker must not be connected to: it could not be reached, or it throttles."""
-        throttled_ms: int = self._loop.throttled_ms(link.index)
-        return max(link.retry_at_ms - now_ms, throttled_ms, 0)
+        due_ms, link = self.node_choice.to_connect(now_ms)
+        return due_ms if link is None else min(due_ms, self._connect(link, now_ms))
 
     # ------------------------------------------------------------ connecting
 
     def _ensure_links(self) -> None:
-        for broker_id, (host, port, _) in self.metadata.brokers.items():
+        for broker_id, (host, port, rack) in self.metadata.brokers.items():
             link = self.links.get(broker_id)
             if link is None:
                 link = Link(self._loop.add_node(broker_id), broker_id, host, port)
                 self._by_index[link.index] = link
                 self._add_link(link)
             elif (link.host, link.port) != (host, port):
-                link.host, link.port, link.addresses, link.retry_at_ms = host, port, [], 0
+                self._states.renew(link, host, port)
                 self._loop.close_node(link.index)
+            if self._rack is not None:
+                self._loop.set_in_rack(link.index, rack == self._rack)
 
     def _add_link(self, link: Link) -> None:
         """Add the link of a broker. settle() then sets it as the leader of its partitions."""
@@ -384,7 +385,7 @@ class Brokers:
         """
         if link.resolving:
             return NOTHING_DUE_MS
-        pause_ms = self._pause_ms(link, now_ms)
+        pause_ms = self.node_choice.pause_ms(link, now_ms)
         if pause_ms:
             return pause_ms
         if link.addresses:
@@ -403,20 +404,26 @@ class Brokers:
                 self._fail_to_connect(link, f"the host name cannot be resolved ({answer or 'no address'})")
                 return
             link.addresses = list(answer)
+            if link.addresses[0] == link.peer:
+                link.addresses.append(link.addresses.pop(0))  # the address of the last attempt is the last one now
             self._connect_to(link, link.addresses.pop(0))
 
-        self.resolver.resolve(*asked, resolved)
+        if link.broker_id < 0 and self._settings["client_dns_lookup"] == CANONICAL_NAMES:
+            self.resolver.resolve_canonical(*asked, resolved)
+        else:
+            self.resolver.resolve(*asked, resolved)
         return NOTHING_DUE_MS if link.resolving else self._due_of(link, now_ms)
 
     @staticmethod
     def _due_of(link: Link, now_ms: int) -> int:
         """Return in how many ms to look again at an attempt that has begun, or failed at once (network unreachable)."""
-        return link.retry_at_ms - now_ms if link.retry_at_ms > now_ms else CONNECTION_SETUP_TIMEOUT_MS
+        if link.connect_deadline_ms is not None:
+            return link.connect_deadline_ms - now_ms
+        return max(link.retry_at_ms - now_ms, 0)
 
     def _fail_to_connect(self, link: Link, text: str) -> None:
         self._note_error(link, text)
-        link.retry_at_ms = self._now_ms + self._backoff.delay_ms(link.failures)
-        link.failures += 1
+        self._states.failed(link, self._now_ms)
         if self.metadata.bootstrapping:
             self.metadata.last_error = self.last_error
         self.metadata.request_update()
@@ -437,7 +444,7 @@ class Brokers:
             return
         link.peer = address
         link.wanted = False
-        link.connect_deadline_ms = self._now_ms + CONNECTION_SETUP_TIMEOUT_MS
+        self._states.connecting(link, self._now_ms)
 
     # ------------------------------------------------------------ requests
 
@@ -461,7 +468,8 @@ class Brokers:
         return body
 
     def _apply_throttle(self, link: Link, api: ApiKey, version: int, body: dict[str, Any]) -> None:
-        if version >= THROTTLES_FROM[api]:
+        self._loop.note_throttle(body.get("throttle_time_ms", 0))
+        if version >= THROTTLES_FROM.get(api, NEVER):
             self._loop.throttle(link.index, body["throttle_time_ms"])
 
     def _send_metadata(self, link: Link, now_ms: int) -> None:
@@ -474,6 +482,11 @@ class Brokers:
         # librdkafka's mock cluster adds a byte after the body; the Java client ignores such bytes, too.
         body = self.take_answer(link, ApiKey.METADATA, payload, exact=False)
         self._metadata_link = None
+        if body["error_code"] == REBOOTSTRAP_REQUIRED:
+            self.metadata.on_failure(now_ms, f"broker {link.name}: {describe(REBOOTSTRAP_REQUIRED)}")
+            if self._rebootstrap.enabled:
+                self._close_and_ask("the cluster asks the client to bootstrap again", now_ms)
+            return
         self._keep_used(now_ms)  # topics may have become idle meanwhile, if this process was stopped
         reliable = link.versions[ApiKey.METADATA] >= RELIABLE_EPOCHS_FROM
         change = self.metadata.on_response(body, now_ms, reliable_epochs=reliable)
@@ -486,10 +499,19 @@ class Brokers:
         self.changed = True
         if change.ignored:
             return
+        self._rebootstrap.end()
+        self._loop.note_metadata()
         if not self.metadata.last_error:
             self.last_error = ""
         if link.broker_id < 0:
             self._settle_bootstrap(link)
+        self._ensure_links()
+        self.unsettled.update(dict.fromkeys(change.topics))
+
+    def _on_leaders(self, link: Link, payload: bytes, now_ms: int) -> None:
+        """Take the newer leaders that the broker names, so that their batches need not wait for the next metadata."""
+        change = take_leader_hints(self.metadata, self._loop, payload)
+        self.changed = self.changed or change.brokers
         self._ensure_links()
         self.unsettled.update(dict.fromkeys(change.topics))
 
@@ -529,21 +551,24 @@ class Brokers:
                 continue
             names.append(name)
             left -= 1 + len(topic.partitions)
-            self._loop.set_topic_error(self._loop.add_topic(name), topic.error_code)
+            number = self._loop.add_topic(name)
+            self._loop.set_topic_error(number, topic.error_code)
+            if not topic.error_code:
+                self._loop.set_topic_id(number, topic.topic_id.bytes if topic.topic_id is not None else b"")
             if topic.partitions or topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
                 # After a retriable error no partition has a leader: queued batches wait, as in Kafka's producer.
                 self._set_leaders(name, topic.usable)
         return names
 
     def _set_leaders(self, name: str, partitions: list[PartitionMetadata]) -> None:
-        leaders = []
+        leaders, epochs = [], [partition.leader_epoch for partition in partitions]
         for partition in partitions:
             # as a leader -1 means none; as a key of `links` it is the first bootstrap address
             link = self.links.get(partition.leader_id) if partition.leader_id >= 0 else None
             leaders.append(-1 if link is None else link.index)
             if link is None and partition.leader_id >= 0:
                 self._leaderless.setdefault(partition.leader_id, set()).add(name)
-        self._note_truncated(name, len(leaders), self._loop.set_leaders(self._loop.add_topic(name), leaders))
+        self._note_truncated(name, len(leaders), self._loop.set_leaders(self._loop.add_topic(name), leaders, epochs))
 
     def _note_truncated(self, name: str, count: int, kept: int) -> None:
         if kept == count:
@@ -564,6 +589,7 @@ class Brokers:
 
     def close(self) -> None:
         self.resolver.close()
+        self.telemetry.close()
 
 
 def _host_port(server: str) -> tuple[str, int]:

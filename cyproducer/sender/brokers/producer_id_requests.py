@@ -47,7 +47,7 @@ class ProducerIdRequests:
             self.asked = link
             self._brokers.request(link, ApiKey.INIT_PRODUCER_ID, BODY, self._on_response)
             return NOTHING_DUE_MS
-        if self._brokers.least_loaded() is not None:
+        if self._brokers.least_loaded() and not self._brokers.node_choice.knows(ApiKey.INIT_PRODUCER_ID):
             self._refuse(UNSUPPORTED_VERSION, now_ms)
             return NOTHING_DUE_MS
         return self._brokers.connect_any(now_ms)

@@ -32,6 +32,8 @@ __all__ = ["DRAIN_S", "Control", "Facts"]
 
 HANDSHAKE_S = 5.0
 DELIVERY_POLL_S = 0.05
+#: Pause between looks at the last push of metrics, whose response also wakes the engine.
+LAST_PUSH_POLL_S = 0.02
 #: The shortest time that a sender waits for its first front-end. With an idle timeout of 0 it would end at once.
 FIRST_IDLE_S = 1.0
 _PENDING_MAX = 256
@@ -68,6 +70,7 @@ class Control:
         self._began_at = time.time()
         self._drain: Drain | None = None
         self._idle_since: float | None = clock()
+        self._pushes_last = False  # the sender is idle for long enough, and pushes its metrics for the last time
         self._reserve = Reserve()
         self.listening = Listening(engine, listener, self._reserve, log, clock)
         self.table = PeerTable(engine, self.line, log, clock, self.listening.note_closed_connection)
@@ -113,6 +116,8 @@ class Control:
         elif not self.table.front_ends:
             if self.engine.undelivered():
                 times.append(now + DELIVERY_POLL_S)
+            elif self._pushes_last:
+                times.append(now + LAST_PUSH_POLL_S)
             elif self._idle_since is not None and self.idle_timeout_s is not None:
                 times.append(self._idle_since + self._idle_limit_s(self.idle_timeout_s))
         notice = self.ledger.next_warning_in(now)
@@ -137,16 +142,22 @@ class Control:
 
     def _maybe_finish(self, now: float) -> None:
         if self._drain is not None:
-            self.finished = self._drain.is_over(now, list(self.table.front_ends))
+            # The last push comes first, since released front-ends wait for the end of this sender.
+            if self.engine.end_metrics_push() or now >= self._drain.deadline:
+                self.finished = self._drain.is_over(now, list(self.table.front_ends))
             return
         if self.table.front_ends or self.engine.undelivered():
-            self._idle_since = None
+            if self._idle_since is not None:
+                self._idle_since = None
+                self._pushes_last = False
+                self.engine.resume_metrics_push()
             return
         if self._idle_since is None:
             self._idle_since = now
         if self.idle_timeout_s is not None and now >= self._idle_since + self._idle_limit_s(self.idle_timeout_s):
+            self._pushes_last = not self.engine.end_metrics_push()
             self._accept()  # a process that has connected at this moment is not refused
-            self.finished = not self.table.unfinished
+            self.finished = not self.table.unfinished and not self._pushes_last
 
     def _idle_limit_s(self, timeout_s: float) -> float:
         return timeout_s if self.attaching.attached_any else max(timeout_s, FIRST_IDLE_S)
@@ -254,6 +265,8 @@ class Control:
             self.table.end(peer, "refused")
         elif op == "status":
             self._answer_status(peer)
+        elif op == "client_instance_id":
+            peer.send({"ok": True, "id": self.engine.client_instance_id(), "pushes": self.engine.pushes_metrics()})
         elif op == "stop":
             self._answer_stop(peer)
         elif op == "attach" and not peer.attach_id and self._drain is not None:
@@ -288,8 +301,11 @@ class Control:
             is_new_topic = peer.note_want(name)
             self.engine.want_topic(peer.attach_id, name, wanted_partition(message))
         except (OverflowError, ValueError) as error:
-            extra = {"app": peer.app}
-            self.log.warning("cannot request metadata of topic %s for %s: %s", name, peer.app, error, extra=extra)
+            peer.send({"op": "refused", "topic": name, "message": str(error)})
+            if not peer.refusal_logged:
+                peer.refusal_logged = True
+                extra = {"app": peer.app}
+                self.log.warning("cannot request metadata of topic %s for %s: %s", name, peer.app, error, extra=extra)
         return is_new_topic
 
     # ------------------------------------------------------------------ handover
@@ -402,6 +418,7 @@ class Control:
             ],
             "connections": stats["connections"],
             "totals": stats["totals"],
+            "counts": stats["counts"],
             "ledger": self.ledger.rows(),
             "last_error": stats["last_error"],
         }

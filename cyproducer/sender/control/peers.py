@@ -39,7 +39,10 @@ _SETTINGS: tuple[tuple[str, tuple[type, ...], int, int], ...] = (
     ("linger_ms", (int, float), 0, _INT_MAX),
     ("delivery_timeout_ms", (int,), 0, _INT_MAX),
     ("retries", (int,), 0, _INT_MAX),
+    ("batch_size", (int,), 0, _INT_MAX),
     ("sender_idle_timeout_ms", (int,), 0, _INT_MAX),
+    ("metrics_num_samples", (int,), 1, 10),
+    ("metrics_sample_window_ms", (int,), 1, _INT_MAX),
 )
 
 
@@ -91,6 +94,7 @@ class Peer:
         self.awaits_retry = False
         self.arena = (0, 0)
         self.wanted: set[str] = set()
+        self.refusal_logged = False
 
     @property
     def is_owner(self) -> bool:
@@ -102,7 +106,9 @@ class Peer:
         if name in self.wanted:
             return False
         if len(self.wanted) >= TOPICS_PER_FRONT_END:
-            raise OverflowError(f"a front-end may request at most {TOPICS_PER_FRONT_END} topics")
+            raise OverflowError(
+                f"a process may send to at most {TOPICS_PER_FRONT_END} topics: use fewer names in one process"
+            )
         self.wanted.add(name)
         return True
 

@@ -5,5 +5,5 @@ from libc.stdint cimport uint64_t
 from cyproducer.sender.engine.state.model cimport Core, Node
 
 
-cdef bint drain(Core *core, Node *node) noexcept nogil
+cdef void drain_all(Core *core) noexcept nogil
 cdef bint saturated(Core *core) noexcept nogil

@@ -18,15 +18,30 @@ from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t, uint64_t
 from cyproducer.sender.engine.delivery.epoch cimport next_to_settle, settle_epoch
 from cyproducer.sender.engine.delivery.isolation cimport move_to_isolation
 from cyproducer.sender.engine.delivery.oversized_requests cimport is_suspect, request_limit
+from cyproducer.sender.engine.delivery.parts cimport (
+    PART_DONE,
+    PART_MALFORMED,
+    PART_NO_ROOM,
+    PartCode,
+    divide_by_size,
+    encode_part,
+    exceeds_limit,
+)
 from cyproducer.sender.engine.delivery.producer_ids cimport want_producer_id
 from cyproducer.sender.engine.delivery.producer_states cimport may_send_again, states_request
 from cyproducer.sender.engine.delivery.rejection cimport reject_changed
 from cyproducer.sender.engine.delivery.requests cimport produce_overhead, produce_request
 from cyproducer.sender.engine.delivery.wire_batches cimport any_idempotent, assign, is_retrying, stamp
 from cyproducer.sender.engine.intake.accumulator cimport put_back, rotate_ring, seal, take_head
-from cyproducer.sender.engine.intake.compression cimport may_compress, must_postpone, must_postpone_wire, wire_bytes
+from cyproducer.sender.engine.intake.compression cimport (
+    may_compress,
+    must_postpone,
+    must_postpone_wire,
+    sent_bytes,
+    wire_bytes,
+)
 from cyproducer.sender.engine.intake.sticky_partitioner cimport note_drained
-from cyproducer.sender.engine.network.connection cimport enqueue
+from cyproducer.sender.engine.network.connection cimport enqueue, flush_out
 from cyproducer.sender.engine.state.flows cimport (
     begin_backoff,
     begin_with,
@@ -40,13 +55,13 @@ from cyproducer.sender.engine.state.flows cimport (
     merge_room,
     next_backlog,
 )
+from cyproducer.sender.engine.state.events cimport EVENT_WORK
 from cyproducer.sender.engine.state.model cimport (
     BATCH_CLOSED,
     BATCH_LINGERING,
     CONNECTION_CLOSED,
     CONNECTION_READY,
     DRAIN_ALL_BELOW_BYTES,
-    EVENT_WORK,
     MERGE_BELOW_BYTES,
     MERGE_MAX,
     UNRESOLVED_MAX,
@@ -63,9 +78,11 @@ from cyproducer.sender.engine.state.model cimport (
     Request,
     WireBatch,
 )
+from cyproducer.sender.engine.state.metrics cimport count_produce, count_work
 from cyproducer.sender.engine.state.outcomes cimport push_event
 from cyproducer.sender.engine.state.ready cimport lane_producer_id, note_timer, relist
 from cyproducer.sender.engine.state.window cimport window_room
+from cyproducer.shm.clock cimport monotonic_ns
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.layout cimport CYP_BLOCK_BYTES, CYP_READY
 from cyproducer.shm.slot cimport slot_glance
@@ -87,7 +104,21 @@ ctypedef struct Draft:
     WireBatch *wires[WIRES_PER_REQUEST_MAX]
 
 
-cdef bint drain(Core *core, Node *node) noexcept nogil:
+cdef void drain_all(Core *core) noexcept nogil:
+    """Make the requests that the brokers can take now, and write them."""
+    cdef Node *node
+    cdef uint32_t index
+    cdef uint64_t began
+    for index in range(core.node_count):
+        # a different node is first in each iteration: the first ones may use up the time for compression
+        node = core.nodes[(core.totals.turns + index) % core.node_count]
+        while _drain(core, node):
+            began = monotonic_ns()
+            flush_out(core, node)
+            count_work(core, monotonic_ns() - began)
+
+
+cdef bint _drain(Core *core, Node *node) noexcept nogil:
     """Make the next request for the node. Return True if there is one to write."""
     cdef int16_t acks
     cdef uint32_t step
@@ -169,7 +200,8 @@ cdef bint _drain_request(Core *core, Node *node, int16_t acks) noexcept nogil:
         wire.lane.in_flight += 1
         wire.lane.waiting -= 1
         relist(wire.lane)
-        note_drained(core, wire.lane, wire.entry.length)
+        note_drained(core, wire)
+    count_produce(core, draft.wires, draft.count)
     enqueue(core, node, request)
     CRASHPOINT(b"drain.queued")
     return True
@@ -248,14 +280,42 @@ cdef WireBatch *_take_from(Core *core, Lane *lane, Draft *draft, bint *postponed
         wire = _next_wire(core, lane, draft.acks, room, draft.count == 0, postponed)
     if wire == NULL:
         return NULL
-    if not stamp(core, wire):
-        reject_changed(core, wire)
+    wire = _ready_to_send(core, wire)
+    if wire == NULL:
         return NULL
     wire.lane.collected = True
     draft.wires[draft.count] = wire
     draft.count += 1
     draft.size += wire_bytes(wire) + produce_overhead(wire)
     return wire
+
+
+cdef WireBatch *_ready_to_send(Core *core, WireBatch *wire) noexcept nogil:
+    """Write the records and the header of the wire batch. Return it, or its first part if its topic refuses its size.
+
+    Return NULL if it cannot be sent: its front-end has changed its records, or there is no memory.
+    """
+    cdef Lane *lane = wire.lane
+    cdef WireBatch *before
+    cdef PartCode code
+    while True:
+        code = encode_part(core, wire) if wire.partial and wire.copy == NULL else PART_DONE
+        if code == PART_NO_ROOM:
+            note_timer(core, core.now + core.retry_backoff_ns)
+            return NULL
+        if code == PART_MALFORMED or not stamp(core, wire):
+            reject_changed(core, wire)
+            return NULL
+        if not exceeds_limit(core, wire):
+            return wire
+        before = wire.previous
+        code = divide_by_size(core, wire)
+        if code == PART_MALFORMED:
+            reject_changed(core, wire)
+            return NULL
+        if code != PART_DONE:
+            return wire  # the broker refuses it, and it is tried again
+        wire = before.next if before != NULL else lane.wire_head
 
 
 cdef WireBatch *_next_wire(
@@ -324,7 +384,7 @@ cdef WireBatch *_new_wire(
         return NULL
     if not _close_head(core, queue):
         return NULL
-    if not alone and queue.head.bytes + 400 > room:
+    if not alone and queue.head.bytes + 400 > room and sent_bytes(queue.head) + 400 > room:
         postponed[0] = True
         lane.ring = queue  # it keeps its round-robin position
         return NULL

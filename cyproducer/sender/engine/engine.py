@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from cyproducer.sender.brokers.broker_connections import Brokers
 from cyproducer.sender.engine.front_ends import FrontEnds
 from cyproducer.sender.engine.loop import Loop
-from cyproducer.sender.engine.topic_requests import TopicRequests
+from cyproducer.sender.engine.topic_requests import TopicRequests, TopicShares
 
 __all__ = ["Engine", "FormerFrontEnd", "PredecessorState"]
 
@@ -70,9 +70,11 @@ class Engine:
         self._loop = Loop(sender_settings, self._front_ends)
         self.refused: list[int] = list(self._front_ends.refused)
         self._brokers = Brokers(self._loop, sender_settings, log)
+        self._brokers.telemetry.measure(self._front_ends.counts, predecessor_state is not None)
         self._loop.watch(self._brokers.resolver.fd)
         self._violators: list[int] = []
         self._topic_requests = TopicRequests()
+        self._topic_shares = TopicShares()
         #: Counters of work; tests compare them with the number of topics.
         self.rows_published = 0
         self.waiters_woken = 0
@@ -104,6 +106,7 @@ class Engine:
     def detach(self, attach_id: int, opens_nothing: bool = False) -> None:
         """End a front-end; its committed batches are delivered: see FrontEnds.detach."""
         self._topic_requests.drop(attach_id)
+        self._topic_shares.drop(attach_id)
         self._front_ends.detach(attach_id, opens_nothing)
 
     def release(self, attach_id: int) -> None:
@@ -148,7 +151,13 @@ class Engine:
         return gone
 
     def want_topic(self, attach_id: int, name: str, partition: int = 0) -> None:
-        """Request metadata of a topic in which `partition` exists. Wake the front-end when there is new metadata."""
+        """Request metadata of a topic in which `partition` exists. Wake the front-end when there is new metadata.
+
+        Raise OverflowError if the name is new and the front-end has used up its share of the table of topics.
+        """
+        known, free = self._loop.room_for_topic(name)
+        if not known:
+            self._topic_shares.add(attach_id, free)
         self._loop.add_topic(name)
         self._topic_requests.add(attach_id, name)
         if not self._brokers.metadata.want(name, _now_ms(), partition) and name not in self._brokers.unsettled:
@@ -189,6 +198,9 @@ class Engine:
         if self._brokers.resolver.fd in ready:
             ready.remove(self._brokers.resolver.fd)
             self._brokers.resolver.collect()
+        if self._brokers.telemetry.fd in ready:
+            ready.remove(self._brokers.telemetry.fd)
+            self._brokers.telemetry.collect(now)
         self._publish()
         return ready
 
@@ -216,6 +228,27 @@ class Engine:
             self.rows_published += 1
             waiting = self._topic_requests.take(name, bool(leaders and not topic.error_code))
             self.waiters_woken += self._front_ends.wake_snapshot_waiters(waiting)
+
+    # ------------------------------------------------------------ the push of metrics (KIP-714)
+
+    def client_instance_id(self) -> str | None:
+        """Return the id that a broker has assigned to this sender; None: it is being requested, if that is possible."""
+        return self._brokers.telemetry.client_instance_id()
+
+    def pushes_metrics(self) -> bool:
+        """Return the setting `enable_metrics_push`."""
+        return self._brokers.telemetry.enabled
+
+    def end_metrics_push(self) -> bool:
+        """Begin the last push of metrics. Return whether the sender need not wait for it any more: after 1 s at most.
+
+        Called again and again, between calls of run().
+        """
+        return self._brokers.telemetry.end(_now_ms())
+
+    def resume_metrics_push(self) -> None:
+        """Continue to push metrics: the sender does not end after all."""
+        self._brokers.telemetry.resume()
 
     # ------------------------------------------------------------ observing
 
@@ -268,6 +301,7 @@ class Engine:
             "front_ends": self._front_ends.describe(),
             "connections": connections,
             "totals": {name: totals[name] for name in ("records", "bytes", "batches", "requests", "retries", "errors")},
+            "counts": self._front_ends.counts(),
             "last_error": self._brokers.metadata.last_error or self._brokers.last_error,
         }
 
@@ -283,5 +317,6 @@ class Engine:
     def close(self) -> None:
         """Close all connections at once and unmap everything."""
         self._loop.unwatch(self._brokers.resolver.fd)
+        self._loop.unwatch(self._brokers.telemetry.fd)
         self._brokers.close()
         self._loop.close()

@@ -9,7 +9,9 @@ from collections import deque
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from cyproducer.sender.engine.intake.accumulator cimport accumulate, scan_some
-from cyproducer.sender.engine.network.epoll cimport EPOLLET, EPOLLIN, epoll_add, epoll_new, epoll_remove
+from cyproducer.sender.engine.network.epoll cimport (
+    EPOLLET, EPOLLIN, TAG_FRONT_END, TAG_SHIFT, epoll_add, epoll_new, epoll_remove,
+)
 from cyproducer.sender.engine.recovery cimport restore_front_end, restore_tables, restore_work
 from cyproducer.sender.engine.state.activity cimport activate, deactivate
 from cyproducer.sender.engine.state.breadcrumb cimport untouch
@@ -25,24 +27,35 @@ from cyproducer.sender.engine.state.front_end_tables cimport (
     reserve_front_end,
 )
 from cyproducer.sender.engine.state.invariants cimport check_core
-from cyproducer.sender.engine.state.model cimport TAG_FRONT_END, TAG_SHIFT, FrontEnd
+from cyproducer.sender.engine.state.metrics cimport begin_sender_metrics, keep_totals
+from cyproducer.sender.engine.state.model cimport FrontEnd
 from cyproducer.sender.engine.state.outcomes cimport announce
 from cyproducer.sender.engine.tables cimport begin_state, core_free, core_new, core_state
+from cyproducer.shm.atomics cimport load_relaxed
 from cyproducer.shm.clock cimport monotonic_ns, wake_signal
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.debug cimport CYPRODUCER_DEBUG
 from cyproducer.shm.geometry cimport StateGeometry, front_end_geometry, state_geometry
 from cyproducer.shm.layout cimport (
     CYP_BODIES_MAX,
+    CYP_CLIENT_ERRORS,
+    CYP_CLIENT_SENSORS,
     CYP_CONTRIBUTORS_MAX,
     CYP_CONTROL_DETACHED,
     CYP_CONTROL_RELEASED,
     CYP_ENTRIES_MAX,
+    CYP_OWN_ERRORS,
+    CYP_OWN_SENSORS,
+    CYP_SENDER_TOPICS,
     CYP_UNIT_BYTES,
     cyp_arena_header,
+    cyp_sender_metrics,
 )
+from cyproducer.shm.metrics cimport readings, sender_counts, topic_readings
 from cyproducer.shm.slot cimport control_release
 from cyproducer.shm.wake cimport sender_wakes, waiter_needs_wake
+
+from cyproducer import metric_table
 
 
 cdef enum:
@@ -80,6 +93,9 @@ cdef class FrontEnds:
         self.core.sticky = <int32_t *>(self.snapshot.region.base + self.snapshot.geometry.sticky_offset)
         self.core.topic_rows = self.snapshot.rows
         self.core.leaders = self.snapshot.leaders
+        self.core.metrics = <cyp_sender_metrics *>(self.snapshot.region.base + self.snapshot.geometry.metrics_offset)
+        begin_sender_metrics(self.core.metrics)
+        self.core.now = monotonic_ns()
         self.core.epoll_fd = epoll_new()
         if self.core.epoll_fd < 0:
             raise OSError("epoll_create1 failed: check the limit of open files (ulimit -n)")
@@ -173,6 +189,7 @@ cdef class FrontEnds:
         activate(&self.core, front_end)
         self._close_arena(front_end)
         front_end.detached = True
+        keep_totals(&self.core, front_end)
         deactivate(&self.core, front_end)
         front_end.outcomes_header.control = CYP_CONTROL_DETACHED
         epoll_remove(self.core.epoll_fd, front_end.sender_wake_fd)
@@ -347,6 +364,27 @@ cdef class FrontEnds:
                     "blocked_ms": front_end.header.blocked_ns // 1_000_000,
                 }
             front_end = front_end.next
+        return found
+
+    def counts(self):
+        """Return what was counted for all front-ends and for the connections, see metric_table.py."""
+        cdef FrontEnd *front_end = self.core.front_ends
+        cdef cyp_sender_metrics *metrics = self.core.metrics
+        own = [readings(metrics.ended.sensors, CYP_OWN_SENSORS, &metrics.windows)]
+        waiting = total = used = 0
+        while front_end != NULL:
+            if not front_end.detached:
+                own.append(readings(front_end.header.metrics.sensors, CYP_OWN_SENSORS, &front_end.metrics.windows))
+                waiting += load_relaxed(&front_end.header.metrics.waiting)
+                total += <uint64_t>front_end.slot_count * CYP_UNIT_BYTES
+                used += load_relaxed(&front_end.header.bytes_in_use)
+            front_end = front_end.next
+        found = sender_counts(metrics)
+        found["client"] = readings(metrics.client.sensors, CYP_CLIENT_SENSORS, &metrics.windows)
+        found["topics"] = topic_readings(metrics.topics, CYP_SENDER_TOPICS, &metrics.windows, self.core.topic_rows)
+        found["own"] = metric_table.merged_rows(own)
+        found["errors"] = metric_table.merged([found["client"][CYP_CLIENT_ERRORS], found["own"][CYP_OWN_ERRORS]])
+        found["gauges"].update({"waiting": waiting, "buffer-total": total, "buffer-available": max(total - used, 0)})
         return found
 
     # ---------------------------------------------------------------- the end

@@ -16,7 +16,8 @@ from cyproducer.sender.engine.delivery.expiry cimport expire
 from cyproducer.sender.engine.delivery.producer_ids cimport refuse_producer_id
 from cyproducer.sender.engine.delivery.requests cimport new_request, next_correlation_id, recycle_all
 from cyproducer.sender.engine.delivery.throttle cimport throttle
-from cyproducer.sender.engine.drain cimport drain, saturated
+from cyproducer.sender.engine.delivery.wire_batches cimport demand_epoch
+from cyproducer.sender.engine.drain cimport drain_all, saturated
 from cyproducer.sender.engine.front_ends cimport FrontEnds
 from cyproducer.sender.engine.intake.accumulator cimport accumulate, anything_submitted, linger, scan_ending
 from cyproducer.sender.engine.intake.sticky_partitioner cimport choose_sticky, leave_stuck, note_load, publish_shares
@@ -24,6 +25,10 @@ from cyproducer.sender.engine.network.connection cimport check_timeouts, close_c
 from cyproducer.sender.engine.network.epoll cimport (
     EPOLLIN,
     EPOLLOUT,
+    TAG_MASK,
+    TAG_NODE,
+    TAG_SHIFT,
+    TAG_WATCHED,
     cyp_epoll_event,
     epoll_add,
     epoll_collect,
@@ -33,20 +38,21 @@ from cyproducer.sender.engine.state.activity cimport activate, next_due
 from cyproducer.sender.engine.state.breadcrumb cimport untouch
 from cyproducer.sender.engine.state.flows cimport set_leader
 from cyproducer.sender.engine.state.invariants cimport check_core
+from cyproducer.sender.engine.state.metrics cimport (
+    count_connection,
+    count_select,
+    count_throttle,
+    count_work,
+    enter_node,
+)
+from cyproducer.sender.engine.state.events cimport CLOSE_BY_US, EVENT_PRODUCER_ID, Event
 from cyproducer.sender.engine.state.model cimport (
-    CLOSE_BY_US,
     CONNECTION_CLOSED,
     CONNECTION_CONNECTING,
     CONNECTION_NEGOTIATING,
     CONNECTION_READY,
-    EVENT_PRODUCER_ID,
     REQUEST_CONTROL,
-    TAG_MASK,
-    TAG_NODE,
-    TAG_SHIFT,
-    TAG_WATCHED,
     Core,
-    Event,
     FrontEnd,
     Node,
     Lane,
@@ -60,7 +66,7 @@ from cyproducer.shm.atomics cimport store_relaxed, store_release
 from cyproducer.shm.clock cimport monotonic_ns
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.debug cimport CYPRODUCER_DEBUG
-from cyproducer.shm.layout cimport CYP_PARTITIONS_MAX
+from cyproducer.shm.layout cimport CYP_PARTITIONS_MAX, CYP_TOPICS_MAX
 from cyproducer.shm.wake cimport sender_sleeps, sender_wakes
 
 
@@ -87,6 +93,7 @@ cdef class Loop:
         self.core.request_timeout_ns = int(settings["request_timeout_ms"]) * 1_000_000
         self.core.retry_backoff_ns = max(int(settings["retry_backoff_ms"]) * 1_000_000, RETRY_MIN_NS)
         self.core.retry_backoff_max_ns = max(int(settings["retry_backoff_max_ms"]) * 1_000_000, RETRY_MIN_NS)
+        self.core.rack_aware = bool(settings.get("partitioner_rack_aware", False))
         self.core.stuck_ns = int(settings.get("partitioner_availability_timeout_ms", 0)) * 1_000_000
         self.core.random = int.from_bytes(os.urandom(8), "little") | 1
         client_id = settings["client_id"].encode()[:255]
@@ -125,14 +132,19 @@ cdef class Loop:
             self.front_ends.snapshot.enter(number, encoded)
         return number
 
-    def set_leaders(self, uint32_t number, list leaders):
+    def room_for_topic(self, str name):
+        """Return whether the topic is known, and how many topics can still be added."""
+        return name in self.front_ends.topic_numbers, CYP_TOPICS_MAX - self.core.topic_count
+
+    def set_leaders(self, uint32_t number, list leaders, list epochs):
         """Set the leaders of a topic's partitions, and add new partitions. A topic never shrinks.
 
-        `leaders` has the index of the leader's node for each partition, -1 if unknown. Return how many partitions the
-        topic has: all, or as many as before if the table has no space for the new ones.
+        `leaders` has the index of the leader's node for each partition, -1 if unknown, and `epochs` its epoch, -1 if
+        unknown. Return how many partitions the topic has: all, or as many as before if the table has no space for the
+        new ones.
         """
         cdef Topic *topic = self.core.topics[number]
-        cdef int32_t index, node
+        cdef int32_t index, node, epoch
         cdef Lane *lane
         if len(leaders) - topic.partition_count <= <Py_ssize_t>(CYP_PARTITIONS_MAX - self.core.lane_count):
             while topic.partition_count < len(leaders):
@@ -142,13 +154,34 @@ cdef class Loop:
             node = leaders[index] if index < len(leaders) else -1
             lane = topic.partitions[index]
             leader = self.core.nodes[node] if node >= 0 else NULL
-            while lane != NULL and lane.leader != leader:  # both lanes
-                set_leader(self.core, lane, leader)
-                lane = lane.other_lane
+            epoch = epochs[index] if node >= 0 else -1
+            set_leader(self.core, lane, leader, epoch)
+            if lane.other_lane != NULL:
+                set_leader(self.core, lane.other_lane, leader, epoch)
         if topic.sticky < 0 or topic.partitions[topic.sticky].leader == NULL:
             choose_sticky(self.core, topic)
         note_load(self.core, topic)
         return min(topic.partition_count, <int32_t>len(leaders))
+
+    def set_topic_id(self, uint32_t number, bytes topic_id):
+        """Set the topic's id of 16 bytes; empty: the brokers have no topic ids.
+
+        A topic with another id was created again, and its log knows no producer. Its partitions begin a new epoch: then
+        only one batch is in flight until the first one is acknowledged.
+        """
+        cdef Topic *topic = self.core.topics[number]
+        cdef Lane *lane
+        cdef bint created_again = topic.has_id and len(topic_id) == 16 and topic.id[:16] != topic_id
+        cdef int32_t index
+        topic.has_id = len(topic_id) == 16
+        if topic.has_id:
+            memcpy(topic.id, <const char *>topic_id, 16)
+        for index in range(topic.partition_count if created_again else 0):
+            lane = topic.partitions[index]
+            while lane != NULL:
+                if lane.producer_id >= 0:
+                    demand_epoch(lane)
+                lane = lane.other_lane if not lane.isolation else NULL
 
     def set_topic_error(self, uint32_t number, int16_t error):
         """Set Kafka's error code for the topic in the last metadata response; 0: none."""
@@ -170,6 +203,7 @@ cdef class Loop:
         node.fd = -1
         node.state = CONNECTION_CLOSED
         node.epoll_tag = TAG_NODE << TAG_SHIFT | node.index
+        enter_node(self.core, node)
         self.core.nodes[node.index] = node
         self.core.node_count += 1
         return node.index
@@ -177,6 +211,11 @@ cdef class Loop:
     def set_node_id(self, uint32_t index, int32_t broker_id):
         """Give a bootstrap address the id of its broker, which keeps using the connection."""
         self.core.nodes[index].id = broker_id
+        enter_node(self.core, self.core.nodes[index])
+
+    def set_in_rack(self, uint32_t index, bint in_rack):
+        """Set whether a broker is in the rack of this host (client_rack)."""
+        self.core.nodes[index].in_rack = in_rack
 
     def open_connection(self, uint32_t index, int fd):
         """Take over `fd`, a connecting non-blocking socket. EVENT_CONNECTED or EVENT_CLOSED follows. Raise OSError."""
@@ -187,6 +226,7 @@ cdef class Loop:
             raise OSError(error, os.strerror(error))
         node.fd = fd
         node.state = CONNECTION_CONNECTING
+        count_connection(self.core, 1)
         node.wants_write = False
         node.active_ns = monotonic_ns()
 
@@ -203,9 +243,29 @@ cdef class Loop:
         cdef Node *node = self.core.nodes[index]
         return ("closed", "connecting", "negotiating", "ready")[node.state], node.in_flight
 
+    def takes_requests(self, uint32_t index):
+        """Return whether the broker can take another request, as canSendRequest() in Kafka's NetworkClient.
+
+        It is ready and does not throttle, has read what was sent, and has less than the allowed requests in flight.
+        """
+        cdef Node *node = self.core.nodes[index]
+        return (
+            node.state == CONNECTION_READY and node.muted_until_ns <= monotonic_ns()
+            and node.out_head == NULL and node.in_flight < self.core.max_in_flight
+        )
+
     def throttle(self, uint32_t index, int32_t throttle_ms):
         """Send the broker no requests for `throttle_ms`, as it demands in an answer."""
         throttle(self.core.nodes[index], monotonic_ns(), throttle_ms)
+
+    def note_throttle(self, int32_t throttle_ms):
+        """Count the throttle time of a response, whether or not the client must wait for it."""
+        self.core.now = monotonic_ns()
+        count_throttle(self.core, throttle_ms)
+
+    def note_metadata(self):
+        """Note that metadata has come."""
+        store_relaxed(&self.core.metrics.metadata_ns, monotonic_ns())
 
     def throttled_ms(self, uint32_t index):
         """Return for how many milliseconds the broker still gets no requests, rounded up; 0 if it is not throttled."""
@@ -349,13 +409,12 @@ cdef class Loop:
     cdef bint _turn(self, uint64_t deadline_ns) except -1:
         """Run one loop iteration. Return True when Python has work or the time is over."""
         cdef Core *core = self.core
-        cdef Node *node
         cdef FrontEnd *front_end
         cdef cyp_epoll_event events[EVENTS_MAX]
         cdef uint32_t index, kind
         cdef int found
         cdef bint watched = False
-        cdef uint64_t wait
+        cdef uint64_t wait, began
         with nogil:
             core.now = monotonic_ns()
             core.next_timer_ns = deadline_ns
@@ -372,11 +431,7 @@ cdef class Loop:
             check_timeouts(core)
             leave_stuck(core)
             publish_shares(core)
-            for index in range(core.node_count):
-                # a different node is first in each iteration: the first ones may use up the time for compression
-                node = core.nodes[(core.totals.turns + index) % core.node_count]
-                while drain(core, node):
-                    flush_out(core, node)
+            drain_all(core)
             untouch(core)
             announce(core)
             if core.live_batches:
@@ -393,10 +448,12 @@ cdef class Loop:
                     wait = core.next_timer_ns - core.now
                     core.totals.sleeps += 1
             store_relaxed(&core.state_header.pending, core.live_batches)
+            began = monotonic_ns()
             found = epoll_collect(core.epoll_fd, events, EVENTS_MAX, wait)
             store_relaxed(&core.state_header.pending, core.live_batches + 1)  # awake: not 0, so the tick must change
             sender_wakes(core.snapshot)
             core.now = monotonic_ns()
+            count_select(core, core.now - began)
             for index in range(<uint32_t>found):
                 kind = events[index].tag >> TAG_SHIFT
                 if kind == TAG_NODE:
@@ -405,6 +462,8 @@ cdef class Loop:
                     watched = True
                 elif core.tagged[events[index].tag & TAG_MASK] != NULL:  # a front-end that was idle
                     activate(core, core.tagged[events[index].tag & TAG_MASK])
+            if found:
+                count_work(core, monotonic_ns() - core.now)
             untouch(core)
             announce(core)
             if CYPRODUCER_DEBUG:
@@ -431,6 +490,7 @@ cdef class Loop:
                 free(event.payload)
             kind = (
                 "", "connected", "closed", "response", "producer_id", "violation", "work", "state_lost", "state_denied",
+                "leaders",
             )[event.kind]
             events.append((kind, event.node, event.correlation_id, event.error, event.attach_id, payload))
         self.core.event_count = 0

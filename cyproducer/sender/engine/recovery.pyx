@@ -7,15 +7,17 @@ and its outcome ring. The order in which they are read matters:
  2. entries in order: the result of a RESOLVED one is published (unless it is in the outcome ring already), and the
     entry is freed; an ASSIGNED one waits to be sent, unsure if it was so before; its batches are sealed and measured
     again
- 3. SPLIT entries: a contributor that is in none of the fragments is released, or is queued again
- 4. partitions: the next sequence, and whether the epoch must be raised
- 5. slot tables: committed batches that belong to no entry are queued by open_seq
+ 3. parts of batches that have a result: it goes to the table of extents (extents.pyx), and the entry is freed; the last
+    part completes its batch
+ 4. SPLIT entries: a contributor that is in none of the fragments is released, or is queued again
+ 5. partitions: the next sequence, and whether the epoch must be raised
+ 6. slot tables: committed batches that belong to no entry are queued by open_seq
 
 Every store here is one that a running sender makes too. So a successor may itself be killed at any point, and the next
 one continues from there.
 """
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, qsort
 
 from cyproducer.sender.engine.delivery.isolation cimport mark_for_isolation
@@ -30,18 +32,21 @@ from cyproducer.sender.engine.delivery.wire_batches cimport (
     reset_wire,
 )
 from cyproducer.sender.engine.intake.accumulator cimport (
-    admit, report_violation, enter, move_queue, next_used, queue_for, scan, seal,
+    enter, move_queue, queue_for, report_violation, seal,
 )
+from cyproducer.sender.engine.slot_recovery cimport Ranked, by_rank, published_flags, restore_slots
 from cyproducer.sender.engine.state.activity cimport note_outcomes
 from cyproducer.sender.engine.state.breadcrumb cimport touch, untouch
+from cyproducer.sender.engine.state.extents cimport (
+    find_extents, is_covered, promise_extents, restore_extents, settle_extents,
+)
 from cyproducer.sender.engine.state.front_end_tables cimport end_front_end
+from cyproducer.sender.engine.state.metrics cimport count_errors
+from cyproducer.sender.engine.state.events cimport VIOLATION_CHANGED
 from cyproducer.sender.engine.state.model cimport (
     BATCH_ASSIGNED,
     BATCH_DUE,
-    BATCH_LINGERING,
     BATCH_NONE,
-    VIOLATION_CHAIN,
-    VIOLATION_CHANGED,
     ClientBatch,
     Core,
     FrontEnd,
@@ -56,12 +61,11 @@ from cyproducer.sender.engine.state.outcomes cimport (
     age_unlink,
     finish,
     note_failure,
-    sort_by_age,
 )
 from cyproducer.sender.engine.state.topic_table cimport note_use, restore_partition, restore_topic
 from cyproducer.shm.clock cimport monotonic_ns
 from cyproducer.shm.crash cimport CRASHPOINT
-from cyproducer.shm.entry cimport entry_enter
+from cyproducer.shm.entry cimport entry_enter, entry_resolve
 from cyproducer.shm.layout cimport (
     CYP_BLOCK_BYTES,
     CYP_BODIES_MAX,
@@ -73,14 +77,15 @@ from cyproducer.shm.layout cimport (
     CYP_ENTRY_FREE,
     CYP_ENTRY_FRAGMENT,
     CYP_ENTRY_ORDER_STEP,
+    CYP_ENTRY_PARTIAL,
     CYP_ENTRY_PREPARED,
     CYP_ENTRY_PROVEN,
+    CYP_ENTRY_REFUSED,
     CYP_ENTRY_RESOLVED,
     CYP_ENTRY_SPLIT,
     CYP_ENTRY_UNSURE,
     CYP_LAYOUT_VERSION,
     CYP_NONE,
-    CYP_OPEN,
     CYP_OUTCOME_RELEASE,
     CYP_OUTCOME_RESULT,
     CYP_OUTCOMES_MAGIC,
@@ -96,25 +101,13 @@ from cyproducer.shm.layout cimport (
     cyp_state_header,
 )
 from cyproducer.shm.ring cimport outcome_take, submit_tail
-from cyproducer.shm.slot cimport slot_done, slot_next, slot_peek, word_is_live, word_is_taken
-from cyproducer.shm.word cimport word_continues, word_count, word_generation, word_state
-
-
-ctypedef struct Ranked:
-    # an item to be handled in the order of `rank`
-    uint64_t rank
-    uint64_t index
+from cyproducer.shm.slot cimport slot_done, slot_peek, word_is_live, word_is_taken
 
 
 ctypedef struct Owners:
     # the front-ends by attach id, ascending
     FrontEnd **front_ends
     uint32_t count
-
-
-cdef int _by_rank(const void *a, const void *b) noexcept nogil:
-    cdef uint64_t left = (<const Ranked *>a).rank, right = (<const Ranked *>b).rank
-    return (left > right) - (left < right)
 
 
 cdef int _by_attach_id(const void *a, const void *b) noexcept nogil:
@@ -175,12 +168,7 @@ cdef object restore_front_end(Core *core, FrontEnd *front_end, bint ended):
                 published.generation = outcome.generation
                 published.flags = 0
             published.flags |= outcome.flags
-
-
-cdef inline uint32_t _published(FrontEnd *front_end, uint32_t slot, uint32_t generation) noexcept nogil:
-    """Return the flags of the published outcomes of a batch, which its front-end may have read."""
-    cdef Published *published = &front_end.published[slot]
-    return published.flags if published.generation == generation else 0
+    restore_extents(front_end)
 
 
 # ---------------------------------------------------------------- work
@@ -206,7 +194,7 @@ cdef object restore_work(Core *core):
         for index in range(core.lane_count):
             restore_sequences(core.lanes[index])
         for index in range(owners.count):
-            _restore_slots(core, owners.front_ends[index])
+            restore_slots(core, owners.front_ends[index])
         for index in range(core.lane_count):
             drop_hopeless(core, core.lanes[index])
         for index in range(owners.count):
@@ -245,6 +233,7 @@ cdef FrontEnd *_owner(Owners *owners, uint64_t attach_id) noexcept nogil:
 
 cdef void _release_guard(Core *core, FrontEnd *front_end) noexcept nogil:
     """Undo what _list_owners added to `live`. End the front-end if it has nothing left."""
+    settle_extents(front_end)
     free(front_end.published)
     front_end.published = NULL
     front_end.live -= 1
@@ -262,7 +251,10 @@ cdef void _settle_fragments(Core *core) noexcept nogil:
         if entry.state != CYP_ENTRY_PREPARED:
             continue
         if entry.parent < CYP_ENTRIES_MAX and core.entries[entry.parent].state == CYP_ENTRY_SPLIT:
-            entry_enter(entry, CYP_ENTRY_ASSIGNED)
+            if entry.flags & CYP_ENTRY_REFUSED:
+                entry_resolve(entry, entry.error, -1, -1)
+            else:
+                entry_enter(entry, CYP_ENTRY_ASSIGNED)
             CRASHPOINT(b"recover.part-kept")
         else:
             entry_enter(entry, CYP_ENTRY_FREE)
@@ -273,6 +265,7 @@ cdef uint32_t _rank_entries(Core *core, Ranked *ranked) noexcept nogil:
     cdef uint32_t index, count = 0
     cdef uint64_t last = 0
     cdef cyp_entry *entry
+    cdef Lane *lane
     for index in range(CYP_ENTRIES_MAX):
         entry = &core.entries[index]
         if entry.state == CYP_ENTRY_FREE:
@@ -282,11 +275,18 @@ cdef uint32_t _rank_entries(Core *core, Ranked *ranked) noexcept nogil:
             entry_enter(entry, CYP_ENTRY_FREE)  # no sender writes such an entry
             continue
         ranked[count].rank = entry.order | <uint64_t>(entry.state == CYP_ENTRY_SPLIT) << 63
+        # Parts have the order of the batch that they replace. A new epoch is given to them one after the other.
+        lane = core.lanes[entry.partition]
+        ranked[count].stale = entry.producer_id != lane.producer_id or entry.producer_epoch != lane.producer_epoch
+        ranked[count].sequence = entry.base_sequence
+        ranked[count].start = 0
+        if entry.flags & CYP_ENTRY_PARTIAL and entry.contributors < CYP_CONTRIBUTORS_MAX:
+            ranked[count].start = core.contributors[entry.contributors].start
         ranked[count].index = index
         last = max(last, entry.order)
         count += 1
     core.next_order = (last // CYP_ENTRY_ORDER_STEP + 1) * CYP_ENTRY_ORDER_STEP
-    qsort(ranked, count, sizeof(Ranked), _by_rank)
+    qsort(ranked, count, sizeof(Ranked), by_rank)
     return count
 
 
@@ -333,23 +333,42 @@ cdef object _reserve_rows(Core *core):
 
 
 cdef void _restore_entries(Core *core, Owners *owners, Ranked *ranked, uint32_t count) noexcept nogil:
-    cdef uint32_t at, state
+    """Restore the entries in order, then end those that have a result or cannot go on.
+
+    No part of a batch ends before all of its parts are restored. So the batch gets its outcome with its last part, as
+    in a running sender: before the entry of that part is free. Otherwise a successor of this sender would find neither
+    an entry nor an outcome, and would send the batch again.
+    """
+    cdef uint32_t at
     cdef WireBatch *wire
     for at in range(count):
         wire = &core.wires[ranked[at].index]
-        state = wire.entry.state
         _restore_wire(core, wire)
-        if state == CYP_ENTRY_SPLIT:
+        if wire.entry.state == CYP_ENTRY_SPLIT:
+            continue
+        _restore_contributors(core, owners, wire)
+        link_before(wire.lane, wire, NULL)
+        if not wire.partial:
+            _end_restored(core, wire)
+        CRASHPOINT(b"recover.entry-taken")
+    for at in range(count):
+        wire = &core.wires[ranked[at].index]
+        if wire.lane == NULL:
+            continue  # it has ended, and its entry is free
+        if wire.entry.state == CYP_ENTRY_SPLIT:
             _settle_split(core, owners, wire)
             free_wire(core, wire)
-        else:
-            _restore_contributors(core, owners, wire)
-            link_before(wire.lane, wire, NULL)
-            if state == CYP_ENTRY_RESOLVED:
-                publish_resolved(core, wire)
-            elif not _can_go_on(core, wire):
-                give_up(core, wire, CODE_OUTCOME_UNKNOWN)
-        CRASHPOINT(b"recover.entry-taken")
+        elif wire.partial:
+            _end_restored(core, wire)
+        CRASHPOINT(b"recover.entry-ended")
+
+
+cdef void _end_restored(Core *core, WireBatch *wire) noexcept nogil:
+    """Publish the result of a RESOLVED entry. Give up one that cannot be sent again."""
+    if wire.entry.state == CYP_ENTRY_RESOLVED:
+        publish_resolved(core, wire)
+    elif not _can_go_on(core, wire):
+        give_up(core, wire, CODE_OUTCOME_UNKNOWN)
 
 
 cdef bint _can_go_on(Core *core, WireBatch *wire) noexcept nogil:
@@ -374,6 +393,7 @@ cdef void _restore_wire(Core *core, WireBatch *wire) noexcept nogil:
     wire.unsure = (entry.flags & CYP_ENTRY_UNSURE) != 0
     wire.proven = wire.unsure and (entry.flags & CYP_ENTRY_PROVEN) != 0
     wire.retried = True
+    wire.partial = (entry.flags & CYP_ENTRY_PARTIAL) != 0
     wire.fragment = (entry.flags & CYP_ENTRY_FRAGMENT) != 0
     wire.stamped = entry.attempts > 0
     core.acks_seen |= <uint8_t>(1 << (entry.acks + 1))
@@ -393,9 +413,13 @@ cdef void _restore_contributors(Core *core, Owners *owners, WireBatch *wire) noe
         front_end = _owner(owners, contributor.attach_id)
         batch = NULL if front_end == NULL else _restore_batch(core, front_end, wire, contributor)
         core.contributor_batches[row] = batch
+        if batch != NULL and wire.partial:
+            _enter_part(wire, contributor, batch)
+        if batch != NULL and batch.reported:
+            contributor.flags |= CYP_CONTRIBUTOR_REPORTED
         wire.contributor_count += 1
         if batch != NULL:
-            wire.unreported += not batch.reported
+            wire.unreported += not batch.reported and not (wire.partial and wire.unreported)
             if front_end.retries < wire.retries:
                 wire.retries = front_end.retries
             wire.codec = front_end.codec  # the batch may only be small enough for the broker if it is compressed again
@@ -404,25 +428,40 @@ cdef void _restore_contributors(Core *core, Owners *owners, WireBatch *wire) noe
             note_failure(
                 core, contributor.attach_id, wire.lane.topic.number, CODE_OUTCOME_UNKNOWN, contributor.count
             )
+            count_errors(core, NULL, wire.lane.topic, contributor.count)
         row = contributor.next
+
+
+cdef void _enter_part(WireBatch *wire, cyp_contributor *contributor, ClientBatch *batch) noexcept nogil:
+    """Note that the batch has one more range of records in a part."""
+    if not batch.split:
+        batch.split = True
+        batch.wire = NULL
+        if not batch.reported:
+            find_extents(batch)
+    batch.parts += wire.contributor_count == 0
+    if not is_covered(batch, contributor.start, contributor.count):
+        promise_extents(batch, 1)
 
 
 cdef void _settle_split(Core *core, Owners *owners, WireBatch *wire) noexcept nogil:
     """Complete the contributors of a SPLIT entry that are in no fragment; those in a fragment were restored with it.
 
     If a contributor has had its result, its chunks are released. Any other contributor was refused and has no result
-    yet. If an attempt is unsure, its result is unknown. Else it stays in the slot table, and _restore_slots queues it
-    like a batch that was never sent.
+    yet. If an attempt is unsure, its result is unknown. Else it gets the error of the entry. If that is 0, it stays in
+    the slot table, and restore_slots queues it like a batch that was never sent.
     """
     cdef cyp_contributor *contributor
     cdef uint32_t row = wire.entry.contributors
+    cdef int32_t error
     cdef FrontEnd *front_end
     while row != CYP_NONE:
         contributor = &core.contributors[row]
         front_end = _owner(owners, contributor.attach_id)
-        if front_end != NULL and (wire.unsure or _is_reported(front_end, contributor)):
+        if front_end != NULL and (wire.unsure or wire.entry.error or _is_reported(front_end, contributor)):
             core.contributor_batches[row] = _restore_batch(core, front_end, wire, contributor)
-            let_go(core, row, -1, -1, CODE_OUTCOME_UNKNOWN)
+            error = CODE_OUTCOME_UNKNOWN if wire.unsure or wire.entry.error == 0 else wire.entry.error
+            let_go(core, row, -1, -1, error)
         row = contributor.next
 
 
@@ -431,13 +470,16 @@ cdef inline bint _is_reported(FrontEnd *front_end, cyp_contributor *contributor)
     if contributor.flags & CYP_CONTRIBUTOR_REPORTED:
         return True
     return contributor.slot < front_end.slot_count \
-        and _published(front_end, contributor.slot, contributor.generation) & CYP_OUTCOME_RESULT
+        and published_flags(front_end, contributor.slot, contributor.generation) & CYP_OUTCOME_RESULT
 
 
 cdef ClientBatch *_restore_batch(
     Core *core, FrontEnd *front_end, WireBatch *wire, cyp_contributor *contributor
 ) noexcept nogil:
-    """Return the batch of an entry, sealed and measured again; NULL if it is released or has changed."""
+    """Return the batch of an entry, sealed and measured again; NULL if it is released or has changed.
+
+    A batch can be in several PARTIAL entries.
+    """
     cdef cyp_slot_row *row
     cdef uint64_t word
     cdef ClientBatch *batch
@@ -448,19 +490,21 @@ cdef ClientBatch *_restore_batch(
     word = slot_peek(row)
     if not word_is_live(word, contributor.generation) and not word_is_taken(word, contributor.generation):
         return NULL  # its front-end has freed it
-    if _published(front_end, contributor.slot, contributor.generation) & CYP_OUTCOME_RELEASE:
+    if published_flags(front_end, contributor.slot, contributor.generation) & CYP_OUTCOME_RELEASE:
         slot_done(row, contributor.generation)
         return NULL
-    if front_end.batches[contributor.slot].state != BATCH_NONE:
+    batch = &front_end.batches[contributor.slot]
+    if batch.state != BATCH_NONE:
+        if batch.split and wire.partial and wire.entry.state != CYP_ENTRY_SPLIT \
+                and <uint64_t>contributor.start + contributor.count <= batch.count:
+            return batch
         return NULL  # it is in another entry
     batch = enter(core, front_end, contributor.slot, contributor.generation)
     batch.state = BATCH_DUE
     if not seal(core, batch):
         return NULL
     batch.queue = _queue_in(front_end, wire.lane)
-    if batch.queue == NULL or batch.count != contributor.count or (
-        wire.body == NULL and wire.entry.state == CYP_ENTRY_ASSIGNED and batch.bytes != wire.entry.length
-    ):
+    if batch.queue == NULL or not _is_as_assigned(wire, contributor, batch):
         report_violation(core, front_end, VIOLATION_CHANGED)
         finish(core, batch, -1, -1, CODE_INVALID_BATCH)
         return NULL
@@ -473,6 +517,15 @@ cdef ClientBatch *_restore_batch(
     return batch
 
 
+cdef bint _is_as_assigned(WireBatch *wire, cyp_contributor *contributor, ClientBatch *batch) noexcept nogil:
+    """Return whether the batch has as many records and bytes as when it was assigned to the entry."""
+    if wire.partial:
+        return <uint64_t>contributor.start + contributor.count <= batch.count
+    if wire.body == NULL and wire.entry.state == CYP_ENTRY_ASSIGNED and batch.bytes != wire.entry.length:
+        return False
+    return batch.count == contributor.count
+
+
 cdef Queue *_queue_in(FrontEnd *front_end, Lane *lane) noexcept nogil:
     """Return the front-end's queue for the partition, in the lane where an entry was found; NULL without memory."""
     cdef Queue *queue = queue_for(front_end, lane.other_lane if lane.isolation else lane)
@@ -480,93 +533,3 @@ cdef Queue *_queue_in(FrontEnd *front_end, Lane *lane) noexcept nogil:
         mark_for_isolation(queue)
         move_queue(queue, lane)
     return queue
-
-
-cdef object _restore_slots(Core *core, FrontEnd *front_end):
-    """Queue committed batches that are in no entry, by open_seq. If the front-end has ended, revoke its slots.
-
-    The front-end may go on meanwhile. If it opens two batches, one pass over the table can find the second and miss the
-    first. So a first pass finds the highest open_seq. A second pass takes all batches up to that. Newer ones are
-    submitted as hints, which were not read yet. Raise MemoryError.
-    """
-    cdef Ranked *found = <Ranked *>calloc(front_end.slot_count, sizeof(Ranked))
-    cdef uint32_t slot, count = 0, at, first = 0, end = 0
-    cdef uint64_t youngest = 0, steps = 0
-    if found == NULL:
-        raise MemoryError
-    while next_used(front_end, &first, &end):
-        for slot in range(first, end):
-            touch(core, front_end, slot)
-            if _is_unassigned(front_end, slot):
-                youngest = max(youngest, front_end.rows[slot].open_seq)
-        first = end
-    first = 0
-    while next_used(front_end, &first, &end):
-        for slot in range(first, end):
-            touch(core, front_end, slot)
-            if _is_unassigned(front_end, slot) and front_end.rows[slot].open_seq <= youngest:
-                found[count].rank = front_end.rows[slot].open_seq
-                found[count].index = slot
-                count += 1
-        first = end
-    qsort(found, count, sizeof(Ranked), _by_rank)
-    for at in range(count):
-        if front_end.violation:
-            break
-        _restore_slot(core, front_end, <uint32_t>found[at].index, &steps)
-        CRASHPOINT(b"recover.batch-queued")
-    free(found)
-    if front_end.detached and not front_end.violation:
-        scan(core, front_end)
-    if front_end.detached:
-        front_end.outcomes_header.control = CYP_CONTROL_DETACHED
-    front_end.outcomes_header.submit_head = front_end.submit_head
-    sort_by_age(core, front_end)
-
-
-cdef bint _is_unassigned(FrontEnd *front_end, uint32_t slot) noexcept nogil:
-    """Return whether a batch starts here that holds records, is not released, and was not found in an entry."""
-    cdef uint64_t word = slot_peek(&front_end.rows[slot])
-    cdef uint32_t generation = word_generation(word)
-    if front_end.batches[slot].state != BATCH_NONE:
-        return False
-    if not word_is_live(word, generation) and not word_is_taken(word, generation):
-        return False
-    if _published(front_end, slot, word_generation(word)) & CYP_OUTCOME_RELEASE:
-        slot_done(&front_end.rows[slot], word_generation(word))
-        return False
-    return word_state(word) != CYP_OPEN or word_count(word) > 0 or word_continues(word)
-
-
-cdef void _restore_slot(Core *core, FrontEnd *front_end, uint32_t slot, uint64_t *steps) noexcept nogil:
-    """Queue one committed batch, and seal it if its front-end has closed it."""
-    cdef uint64_t word = slot_peek(&front_end.rows[slot])
-    cdef ClientBatch *batch
-    touch(core, front_end, slot)
-    batch = admit(core, front_end, slot, word_generation(word), True)
-    # an open batch goes on lingering; a closed one is sealed here: the predecessor may have read its FULL hint
-    if batch != NULL and (batch.state == BATCH_LINGERING or batch.state == BATCH_DUE) \
-            and not _is_open(front_end, slot, steps):
-        seal(core, batch)
-    if steps[0] > 2 * <uint64_t>front_end.slot_count:
-        report_violation(core, front_end, VIOLATION_CHAIN)
-
-
-cdef bint _is_open(FrontEnd *front_end, uint32_t slot, uint64_t *steps) noexcept nogil:
-    """Return whether the front-end may still add to the chain that starts here.
-
-    `steps` counts the chunks of all chains. A chunk is in one chain, or in two if it was used again meanwhile. If there
-    are more steps than that, chains lead into each other.
-    """
-    cdef uint64_t word
-    while steps[0] <= 2 * <uint64_t>front_end.slot_count:
-        steps[0] += 1
-        word = slot_peek(&front_end.rows[slot])
-        if word_state(word) == CYP_OPEN:
-            return True
-        if not word_continues(word):
-            return False
-        slot = slot_next(&front_end.rows[slot])
-        if slot >= front_end.slot_count:
-            return False
-    return False

@@ -9,7 +9,16 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 
 from cyproducer.sender.engine.delivery.requests cimport free_request
-from cyproducer.sender.engine.state.model cimport FAILURES_MAX, ClientBatch, Core, Failure, Request, WireBatch
+from cyproducer.sender.engine.state.events cimport Failure
+from cyproducer.sender.engine.state.model cimport (
+    FAILURES_MAX,
+    NAMED_MAX,
+    ClientBatch,
+    Core,
+    Named,
+    Request,
+    WireBatch,
+)
 from cyproducer.shm.debug cimport CYPRODUCER_DEBUG, check
 from cyproducer.shm.geometry cimport StateGeometry
 from cyproducer.shm.layout cimport (
@@ -34,8 +43,10 @@ cdef object core_new(Core *core):
     core.contributor_batches = <ClientBatch **>calloc(CYP_CONTRIBUTORS_MAX, sizeof(ClientBatch *))
     core.free_bodies = <uint32_t *>calloc(CYP_BODIES_MAX, sizeof(uint32_t))
     core.failures = <Failure *>calloc(FAILURES_MAX, sizeof(Failure))
+    core.named = <Named *>calloc(NAMED_MAX, sizeof(Named))
     if core.wires == NULL or core.free_wires == NULL or core.free_contributors == NULL \
-            or core.contributor_batches == NULL or core.free_bodies == NULL or core.failures == NULL:
+            or core.contributor_batches == NULL or core.free_bodies == NULL or core.failures == NULL \
+            or core.named == NULL:
         raise MemoryError
     # last in, first out: the lowest rows, which are in the CPU cache, are used first
     for index in range(CYP_ENTRIES_MAX):
@@ -110,6 +121,8 @@ cdef void core_free(Core *core) noexcept:
     free(core.contributor_batches)
     free(core.free_bodies)
     free(core.events)
+    free(core.hints)
     free(core.failures)
+    free(core.named)
     free(core.deadlines)
     free(core.tagged)

@@ -1,8 +1,8 @@
-"""Tracks which front-ends wait for the metadata of which topics, so that a topic wakes only those that need it."""
+"""Tracks which front-ends wait for the metadata of which topics, and shares the table of topics among front-ends."""
 
 from collections.abc import Collection
 
-__all__ = ["TopicRequests"]
+__all__ = ["TopicRequests", "TopicShares"]
 
 
 class TopicRequests:
@@ -43,3 +43,28 @@ class TopicRequests:
             waiting.discard(attach_id)
             if not waiting:
                 del self._by_topic[name]
+
+
+class TopicShares:
+    """How many names each front-end has added to the sender's table of topics.
+
+    A front-end may add a name while the table has more free numbers than it has added names. So one that adds names
+    without end leaves half of the table free, and each further one leaves half of the rest.
+    """
+
+    def __init__(self) -> None:
+        self._added: dict[int, int] = {}
+
+    def add(self, attach_id: int, free: int) -> None:
+        """Count a name that the front-end adds. `free`: so many can be added. Raise OverflowError if it may not."""
+        added = self._added.get(attach_id, 0)
+        if added >= free:
+            raise OverflowError(
+                f"this process has added {added} topic names to its sender, whose table has space for {free} more: use "
+                "fewer names, or give the process a sender of its own (the setting sender)"
+            )
+        self._added[attach_id] = added + 1
+
+    def drop(self, attach_id: int) -> None:
+        """Forget the count of a front-end that has ended."""
+        self._added.pop(attach_id, None)

@@ -1,6 +1,7 @@
 """Runs supervisor and sender, started through an order on standard input or from the command line, until their end.
 
-The interpreter has no site-packages: only the standard library and cyproducer can be imported.
+The interpreter does not process site-packages: only the standard library, cyproducer, and what is installed beside
+cyproducer or its libraries can be imported.
 """
 
 import contextlib

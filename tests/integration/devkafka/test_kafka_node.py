@@ -255,6 +255,24 @@ def test_failed_fetch_leaves_nothing_and_two_fetch_once(tmp_path, monkeypatch):
     assert (tmp_path / "calls").read_text() == "called\n"
 
 
+def test_jars_of_an_older_version_lie_beside_and_without_tools(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(jars_module, "_ivy_jar", lambda: None)
+    asked = []
+
+    def fetch(command, **_):
+        asked.append(Path(command[4]).read_text())
+        for name in ("kafka_2.13-3.3.2.jar", "slf4j-simple-1.7.36.jar"):
+            (Path(command[-1].partition("=")[2]) / name).touch()
+        return subprocess.CompletedProcess(command, 0, "")
+
+    monkeypatch.setattr(jars_module.shutil, "which", lambda _: "mvn")
+    monkeypatch.setattr(jars_module.subprocess, "run", fetch)
+    assert kafka_jars("3.3.2") == tmp_path / "cyproducer" / "kafka-3.3.2"
+    assert "<version>3.3.2</version>" in asked[0]
+    assert "kafka-tools" not in asked[0]
+
+
 FAKE_MAVEN = """#!/bin/sh
 echo called >> "$CALLS"
 for word in "$@"; do case "$word" in -DoutputDirectory=*) out="${word#*=}";; esac; done

@@ -3,7 +3,8 @@
 import pytest
 from support.fault_rig import INVALID_RECORD, Rig
 from support.front_end import run_until
-from support.scripted_broker import CORRUPT_MESSAGE, NOT_LEADER, REQUEST_TIMED_OUT, Fault, ScriptedBroker
+from support.scripted_broker import NOT_LEADER, REQUEST_TIMED_OUT, Fault, ScriptedBroker
+from support.scripted_log import CORRUPT_MESSAGE
 from support.takeover_rig import TakeoverRig
 
 

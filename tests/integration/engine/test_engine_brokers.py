@@ -7,7 +7,7 @@ import time
 import pytest
 from support.fault_rig import Rig
 from support.front_end import run_until
-from support.scripted_broker import ScriptedBroker
+from support.scripted_broker import METADATA, Fault, ScriptedBroker
 
 from cyproducer.sender.brokers import broker_connections
 from cyproducer.sender.brokers.broker import connecting_socket
@@ -110,9 +110,9 @@ def test_an_answer_that_cannot_be_handled_costs_its_connection_alone(rig, broker
 
 
 @pytest.mark.parametrize("silent", [True, False], ids=["silent", "no Kafka"])
-def test_bootstrap_servers_are_asked_when_no_known_broker_is_usable(silent, monkeypatch):
-    monkeypatch.setattr(broker_connections, "CONNECTION_SETUP_TIMEOUT_MS", 100)
-    with ScriptedBroker(bootstrap_apart=True) as broker, Rig(broker, request_timeout_ms=5000) as rig:
+def test_bootstrap_servers_are_asked_when_no_known_broker_is_usable(silent):
+    settings = {"request_timeout_ms": 5000, "socket_connection_setup_timeout_ms": 100}
+    with ScriptedBroker(bootstrap_apart=True) as broker, Rig(broker, **settings) as rig:
         rig.attach()
         if silent:
             broker.mute.update((1, 2))
@@ -129,6 +129,46 @@ def test_bootstrap_servers_are_asked_when_no_known_broker_is_usable(silent, monk
         assert rig.errors(0) == [0, 0]
 
 
+def test_bootstrap_servers_are_not_asked_again_without_recovery():
+    """Both known brokers come back at their addresses later."""
+    with ScriptedBroker(bootstrap_apart=True) as broker, Rig(broker, metadata_recovery_strategy="none") as rig:
+        rig.attach()
+        rig.send(0, 0)
+        rig.settle()
+        broker.down.update((1, 2))
+        broker.drop_connections()
+        rig.send(0, 0)
+        links = rig.engine._brokers.links
+        run_until(rig.engine, lambda: links[1].failures >= 3 and links[2].failures >= 3)
+        assert not rig.engine._brokers.metadata.bootstrapping
+        since = time.monotonic()
+        broker.down.clear()
+        rig.settle()
+        rig.check()
+        assert rig.errors(0) == [0, 0]
+        assert {node for at, node, _ in broker.requests if at > since} <= {1, 2}
+
+
+def test_bootstrap_servers_are_asked_when_there_is_no_metadata_for_too_long(caplog):
+    """The known brokers answer, but do not know the cluster."""
+    settings = {"metadata_recovery_rebootstrap_trigger_ms": 0, "request_timeout_ms": 30_000}
+    with ScriptedBroker(bootstrap_apart=True) as broker, Rig(broker, **settings) as rig:
+        rig.attach()
+        rig.send(0, 0)
+        rig.settle()
+        before = broker.accepted
+        broker.lies = lambda answer: answer.update(brokers=[])
+        rig.engine._brokers.metadata.request_update()
+        run_until(rig.engine, lambda: rig.engine._brokers.metadata.bootstrapping)
+        assert "no metadata within metadata_recovery_rebootstrap_trigger_ms" in caplog.text
+        broker.lies = None
+        rig.send(0, 0)
+        rig.settle()
+        rig.check()
+        assert rig.errors(0) == [0, 0]
+        assert broker.accepted >= before + 2, "the former connections were closed"
+
+
 @pytest.fixture
 def black_hole():
     """Yield an address where connecting never completes: the queue of its listener is full."""
@@ -141,7 +181,37 @@ def black_hole():
         yield listener.getsockname()
 
 
-def test_the_second_address_of_a_peer_that_is_no_broker_has_its_time_limit(rig, broker, black_hole, monkeypatch):
+def test_an_attempt_to_connect_ends_after_its_time(broker, black_hole, monkeypatch):
+    settings = {"socket_connection_setup_timeout_ms": 100, "socket_connection_setup_timeout_max_ms": 300}
+    with Rig(broker, **settings) as rig:
+        control = rig.engine._brokers
+        monkeypatch.setattr(control.resolver, "resolve", lambda host, port, then: then([(socket.AF_INET, black_hole)]))
+        control.metadata.want("t", 0)
+        errors: list[str] = []
+
+        def three_times() -> bool:
+            if control.last_error not in errors[-1:]:
+                errors.append(control.last_error)
+            return control.links[-1].setup_failures >= 3
+
+        control.maintain(time.monotonic_ns() // 1_000_000)
+        run_until(rig.engine, three_times)
+    limits_ms = [int(error.split("within ")[1].split(" ms")[0]) for error in errors if error]
+    assert 80 <= limits_ms[0] <= 120
+    assert 160 <= limits_ms[1] <= 240
+    assert limits_ms[2] <= 300
+
+
+@pytest.fixture
+def hasty_rig(broker):
+    """Yield a rig that gives up an attempt to connect after 0.3 s, or up to 1 s if attempts fail."""
+    settings = {"socket_connection_setup_timeout_ms": 300, "socket_connection_setup_timeout_max_ms": 1000}
+    with Rig(broker, **settings) as rig:
+        yield rig
+
+
+def test_the_second_address_of_a_peer_that_is_no_broker_has_its_time_limit(hasty_rig, broker, black_hole, monkeypatch):
+    rig = hasty_rig
     resolver = rig.engine._brokers.resolver
     resolve, asked = resolver.resolve, []
 
@@ -153,7 +223,6 @@ def test_the_second_address_of_a_peer_that_is_no_broker_has_its_time_limit(rig, 
         else:
             then([(socket.AF_INET, (host, port)), (socket.AF_INET, black_hole)])
 
-    monkeypatch.setattr(broker_connections, "CONNECTION_SETUP_TIMEOUT_MS", 300)
     monkeypatch.setattr(resolver, "resolve", resolve_to_both)
     broker.nonsense = True
     rig.attach()
@@ -186,6 +255,44 @@ def leave(broker: ScriptedBroker, node: int) -> None:
             partition.leader = 3 - node
             partition.leader_epoch += 1
     broker.lies = lambda answer: answer.update(brokers=[b for b in answer["brokers"] if b["node_id"] != node])
+
+
+def test_a_broker_with_the_allowed_requests_in_flight_is_not_asked(broker):
+    """It answers nothing. The other broker is not connected yet."""
+    with Rig(broker, max_in_flight_requests_per_connection=1, request_timeout_ms=30_000) as rig:
+        rig.attach()
+        rig.send(0, 0)
+        rig.settle()
+        before, asked = broker.produce_requests, broker.metadata_requests
+        broker.faults.append(Fault(hang="appended"))
+        rig.send(0, 0)
+        run_until(rig.engine, lambda: broker.produce_requests > before)
+        rig.engine._brokers.metadata.request_update()
+        run_until(rig.engine, lambda: broker.metadata_requests > asked)
+        assert [node for _, node, api in broker.requests if api == METADATA][-1] == 2
+        broker.drop_connections()
+        rig.settle()
+        rig.check()
+
+
+def test_a_lone_broker_with_the_allowed_requests_in_flight_is_asked():
+    with (
+        ScriptedBroker(nodes=1) as broker,
+        Rig(broker, max_in_flight_requests_per_connection=1, request_timeout_ms=30_000) as rig,
+    ):
+        rig.attach()
+        rig.send(0, 0)
+        rig.settle()
+        before, asked = broker.produce_requests, broker.metadata_requests
+        broker.faults.append(Fault(delay=1.0))
+        rig.send(0, 0)
+        run_until(rig.engine, lambda: broker.produce_requests > before)
+        rig.engine._brokers.metadata.request_update()
+        run_until(rig.engine, lambda: broker.metadata_requests > asked)
+        state = rig.engine._loop.connection_state(rig.engine._brokers.links[1].index)
+        assert state == ("ready", 2), "the answer to the batch comes later"
+        rig.settle()
+        rig.check()
 
 
 def test_a_broker_that_has_left_the_cluster_is_not_asked(rig, broker):
@@ -293,6 +400,101 @@ def test_leader_epochs_of_old_brokers_are_not_trusted(version):
 def test_name_and_version_are_sent_to_the_broker(rig, broker):
     rig.attach()
     assert broker.software == {("cyproducer", VERSION)}
+
+
+@pytest.fixture
+def attempts(monkeypatch):
+    """Yield the hosts of all attempts to connect."""
+    found = []
+
+    def note(address, *sizes):
+        found.append(address[1][0])
+        return connecting_socket(address, *sizes)
+
+    monkeypatch.setattr(broker_connections, "connecting_socket", note)
+    return found
+
+
+def test_all_addresses_of_a_name_are_tried_and_the_last_one_comes_last(monkeypatch, attempts):
+    """Only the third address has a listener."""
+    with ScriptedBroker(nodes=1) as broker, Rig(broker) as rig:
+        resolver = rig.engine._brokers.resolver
+        looked_up = []
+
+        def to_three(host, port, then):
+            looked_up.append(host)
+            then([(socket.AF_INET, (f"127.0.0.{end}", port)) for end in (3, 2, 1)])
+
+        monkeypatch.setattr(resolver, "resolve", to_three)
+        rig.attach()
+        rig.send(0, 0)
+        rig.settle()
+        assert attempts == ["127.0.0.3", "127.0.0.2", "127.0.0.1"]
+        assert len(looked_up) == 1
+        monkeypatch.setattr(
+            resolver,
+            "resolve",
+            lambda host, port, then: then([(socket.AF_INET, (f"127.0.0.{end}", port)) for end in (1, 2)]),
+        )
+        broker.drop_connections()
+        rig.send(0, 0)
+        rig.settle()
+        rig.check()
+    assert attempts[3:5] == ["127.0.0.2", "127.0.0.1"]
+
+
+@pytest.mark.parametrize("lookup", ["use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"])
+def test_canonical_names_are_for_bootstrap_servers(monkeypatch, lookup):
+    """The broker of the metadata has another address than the bootstrap server."""
+    asked = []
+    with ScriptedBroker(bootstrap_apart=True) as broker, Rig(broker, client_dns_lookup=lookup) as rig:
+        resolver = rig.engine._brokers.resolver
+        for name in ("resolve", "resolve_canonical"):
+            monkeypatch.setattr(
+                resolver,
+                name,
+                lambda host, port, then, name=name: (
+                    asked.append((name, f"{host}:{port}")),
+                    then([(socket.AF_INET, (host, port))]),
+                ),
+            )
+        rig.attach()
+        rig.send(0, 0)
+        rig.settle()
+        first = "resolve" if lookup == "use_all_dns_ips" else "resolve_canonical"
+        assert asked == [(first, broker.bootstrap_servers), ("resolve", f"127.0.0.1:{broker.ports[0]}")]
+
+
+@pytest.mark.parametrize(("max_idle_ms", "closed"), [(-1, False), (0, True), (1500, True), (540_000, False)])
+def test_an_idle_connection_is_closed_after_its_time(monkeypatch, max_idle_ms, closed):
+    """The loop says that the connections were idle for two seconds. A record makes a new connection."""
+    with ScriptedBroker(nodes=1) as broker, Rig(broker, connections_max_idle_ms=max_idle_ms) as rig:
+        rig.attach()
+        rig.send(0, 0)
+        rig.settle()
+        control, before = rig.engine._brokers, broker.accepted
+        patient = PatientLoop(control._loop)
+        monkeypatch.setattr(control, "_loop", patient)
+        control.maintain(time.monotonic_ns() // 1_000_000)
+        monkeypatch.undo()
+        assert rig.engine._loop.connection_state(control.links[1].index)[0] == ("closed" if closed else "ready")
+        rig.send(0, 0)
+        rig.settle()
+        rig.check()
+        assert broker.accepted == before + closed
+
+
+class PatientLoop:
+    """A loop whose connections were idle for two seconds."""
+
+    def __init__(self, loop) -> None:
+        self._loop = loop
+
+    def __getattr__(self, name: str):
+        return getattr(self._loop, name)
+
+    def idle_ms(self, index: int) -> int:
+        return 2000
 
 
 @pytest.mark.parametrize("size", [4096, 65536])

@@ -225,20 +225,28 @@ def test_application_gets_class_code_cause_and_text(foreground, broker):
 # ---------------------------------------------------------------- the broker's error texts
 
 
+SAYS = "the broker says: "
+
+
 def said(rig: Rig, index: int) -> list[str]:
-    return [rig.front_ends[index].explained[slot][1] for slot in range(len(rig.sent[index]))]
+    """Return the text of each batch, or of its first record that has one."""
+    found = []
+    for slot in range(len(rig.sent[index])):
+        texts = [text for _, _, text in rig.parts[index][slot].values()]
+        found.append(next(filter(None, [rig.front_ends[index].explained[slot][1], *texts]), ""))
+    return found
 
 
 def test_the_brokers_error_text_arrives_with_the_outcome(rig, broker):
     index = rig.attach()
-    broker.says = "One or more records have been rejected"
+    broker.names_records = False
     for number in range(30):
         broker.says = f"refused for reason {number}, \u20ac" + "." * number * 40
         rig.send(index, 0, poison=True)
         rig.settle()
     assert rig.errors(index) == [INVALID_RECORD] * 30
     for number, text in enumerate(said(rig, index)):
-        full = f"refused for reason {number}, \u20ac" + "." * number * 40
+        full = f"{SAYS}refused for reason {number}, \u20ac" + "." * number * 40
         assert text == full.encode()[:476].decode()
     rig.send(index, 0)
     rig.settle()
@@ -249,11 +257,12 @@ def test_the_brokers_error_text_arrives_with_the_outcome(rig, broker):
 def test_unread_error_texts_are_dropped_when_their_ring_is_full(rig, broker):
     index = rig.attach()
     rig.front_ends[index].takes_texts = False
+    broker.names_records = False
     broker.says = "no"
     for _ in range(20):
         rig.send(index, 0, poison=True)
         rig.settle()
-    assert said(rig, index) == ["no"] * 8 + [""] * 12
+    assert said(rig, index) == [f"{SAYS}no"] * 8 + [""] * 12
 
 
 def test_each_owner_of_a_merged_batch_gets_only_its_own_error_text(rig, broker):
@@ -265,7 +274,7 @@ def test_each_owner_of_a_merged_batch_gets_only_its_own_error_text(rig, broker):
     rig.settle()
     rig.check()
     assert [rig.errors(index) for index in range(3)] == [[0], [INVALID_RECORD], [0]]
-    assert said(rig, 1) == ["record 3 is one that this topic refuses"]
+    assert said(rig, 1) == [f"{SAYS}record 3 is one that this topic refuses"]
     assert said(rig, 0) == said(rig, 2) == [""]
 
 
@@ -273,6 +282,7 @@ def test_the_texts_of_a_front_end_go_on_after_a_takeover(broker, nursery):
     rig = TakeoverRig(broker, nursery)
     try:
         index = rig.attach()
+        broker.names_records = False
         broker.says = "before"
         for _ in range(5):
             rig.send(index, 0, poison=True)
@@ -283,6 +293,7 @@ def test_the_texts_of_a_front_end_go_on_after_a_takeover(broker, nursery):
         for _ in range(10):
             rig.send(index, 0, poison=True)
             rig.settle()
-        assert [text for _, text in rig.front_ends[index].explained.values()] == ["before"] * 5 + ["after"] * 10
+        texts = [text for _, text in rig.front_ends[index].explained.values()]
+        assert texts == [f"{SAYS}before"] * 5 + [f"{SAYS}after"] * 10
     finally:
         rig.close()

@@ -5,7 +5,7 @@ import time
 import pytest
 from support.fault_rig import Rig
 from support.front_end import run_until
-from support.scripted_broker import OUT_OF_ORDER, Fault, ScriptedBroker
+from support.scripted_broker import INIT_PRODUCER_ID, OUT_OF_ORDER, Fault, ScriptedBroker
 
 CLUSTER_AUTHORIZATION_FAILED, TRANSACTIONAL_ID_AUTHORIZATION_FAILED, UNSUPPORTED_VERSION = 31, 53, 35
 UNKNOWN_SERVER_ERROR, COORDINATOR_NOT_AVAILABLE = -1, 15
@@ -28,6 +28,8 @@ def test_records_fail_at_once_with_the_refusal_and_the_next_ones_ask_again(rig, 
     rig.send(0, 1, seal=False)  # still open when the refusal comes
     rig.settle()
     assert rig.errors(0) == [code, code]
+    for slot in (0, 1):
+        assert rig.front_ends[0].explained[slot][1] == "the brokers gave no producer id, so the record was not sent"
     assert broker.producer_ids == 1
     rig.send(0, 0)
     rig.settle()
@@ -42,12 +44,42 @@ def test_records_fail_at_once_with_the_refusal_and_the_next_ones_ask_again(rig, 
     assert broker.produce_requests == 1
 
 
-def test_a_broker_without_the_api_counts_as_a_refusal(rig, broker):
-    broker.apis_left_out = {22}
+def announce(broker: ScriptedBroker, versions: tuple[int, int]) -> None:
+    """Let the broker announce these versions of InitProducerId."""
+    answer = broker._versions
+
+    def with_other_versions(body: dict) -> dict:
+        found = answer(body)
+        for api in found["api_keys"]:
+            if api["api_key"] == INIT_PRODUCER_ID:
+                api["min_version"], api["max_version"] = versions
+        return found
+
+    broker._versions = with_other_versions
+
+
+@pytest.mark.parametrize("versions", [None, (90, 99)], ids=["no such API", "no common version"])
+def test_a_broker_without_the_api_counts_as_a_refusal(rig, broker, versions):
+    """Batches that need no producer id are delivered meanwhile. Then the broker is upgraded."""
+    if versions is None:
+        broker.apis_left_out = {INIT_PRODUCER_ID}
+    else:
+        announce(broker, versions)
     rig.attach(delivery_timeout_ms=120_000)
+    rig.attach(enable_idempotence=False)
     rig.send(0, 0)
+    rig.send(1, 0)
     rig.settle()
     assert rig.errors(0) == [UNSUPPORTED_VERSION]
+    assert rig.errors(1) == [0]
+    assert broker.producer_ids == 0
+    broker.apis_left_out = set()
+    announce(broker, (0, 4))
+    broker.drop_connections()
+    run_until(rig.engine, lambda: all(link.versions is None for link in rig.engine._brokers.links.values()))
+    rig.send(0, 0)
+    rig.settle()
+    assert rig.errors(0) == [UNSUPPORTED_VERSION, 0]
 
 
 def test_an_error_that_may_pass_is_asked_again(rig, broker):

@@ -8,8 +8,8 @@ from support.fault_rig import Rig
 from support.front_end import run_until
 from support.scripted_broker import Fault, ScriptedBroker
 
-LEADERS_OFFSET = 48
-"""Where the snapshot's header says where the shares are (layout.h)."""
+STICKY_OFFSET, LEADERS_OFFSET = 16, 48
+"""Where the snapshot's header says where the sticky partitions and the shares are (layout.h)."""
 AVOID, FULL = 1, 255
 LITTLE = 100
 """Less than the share of a partition with one batch among others with none."""
@@ -29,14 +29,26 @@ def shares(rig):
         return list(memory[at : at + len(rig.broker.partitions)])
 
 
-def hang_node_2(rig):
-    """Let the broker take a batch for each of its partitions and not answer."""
+def sticky(rig):
+    """Return the sticky partition of the only topic."""
+    with rig.front_ends[0].snapshot.region.memory() as memory:
+        (at,) = struct.unpack_from("=Q", memory, STICKY_OFFSET)
+        return struct.unpack_from("=i", memory, at + 4 * rig.number)[0]
+
+
+def hang_node_2(rig, even=True):
+    """Let the broker take a batch for each of its partitions and not answer. Return the time before these batches."""
     for partition in range(4):
         rig.send(0, partition)
     rig.settle()
+    if even:  # while the connections were made, the partitions were avoided
+        wait_until_even(rig)
+        rig.settle()
     rig.broker.faults.append(Fault(hang="lost", node=2))
+    began = time.monotonic()
     for partition in (1, 3):
         rig.send(0, partition)
+    return began
 
 
 def wait_until_even(rig):
@@ -52,8 +64,7 @@ def wait_until_even(rig):
 def test_partitions_of_a_broker_that_does_not_answer_are_avoided_until_it_does(broker, settings, least):
     with Rig(broker, request_timeout_ms=60_000, **settings) as rig:
         rig.attach(slots=2048, delivery_timeout_ms=60_000)
-        hang_node_2(rig)
-        began = time.monotonic()
+        began = hang_node_2(rig)
 
         def avoided():
             rig.send(0, 0)
@@ -115,3 +126,62 @@ def test_a_successor_publishes_the_shares_anew(broker, nursery):
 
         wait_until_even(rig)
         rig.settle(30)
+
+
+@pytest.mark.parametrize(("batch_size", "changes"), [(1, True), (1 << 20, False)])
+def test_the_batch_size_of_its_records_changes_the_sticky_partition(broker, batch_size, changes):
+    """After 50 ms the next batch changes it anyway, so only batches that are sent within 40 ms count."""
+    with Rig(broker) as rig:
+        rig.attach(slots=4096, batch_size=batch_size)
+        rig.send(0, 0)
+        rig.settle()
+        found: list[bool] = []
+        ending = time.monotonic() + 60
+        while len(found) < 10:
+            assert time.monotonic() < ending, "the machine is too slow: nearly every batch took more than 40 ms"
+            before = sticky(rig)
+            while sticky(rig) == before:
+                began = time.monotonic()
+                rig.send(0, before)
+                rig.settle()
+            new = sticky(rig)
+            rig.send(0, new)
+            rig.settle()
+            if time.monotonic() - began < 0.04:
+                found.append(sticky(rig) != new)
+        assert any(found) == changes
+        rig.check()
+
+
+def test_partitions_of_the_rack_are_preferred_while_one_of_them_answers(broker):
+    def place(answer):
+        for node, rack in zip(answer["brokers"], ("far", "near"), strict=True):
+            node["rack"] = rack
+
+    broker.lies = place
+    rack = {"partitioner_rack_aware": True, "client_rack": "near"}
+    with Rig(broker, request_timeout_ms=60_000, **rack) as rig:
+        rig.attach(slots=2048, delivery_timeout_ms=60_000)
+
+        def preferred():
+            rig.send(0, 0)
+            rig.listen()
+            return shares(rig)[0] == shares(rig)[2] == AVOID
+
+        run_until(rig.engine, preferred, 30)
+        assert min(shares(rig)[1::2]) > AVOID
+        assert sticky(rig) in (1, 3)
+        hang_node_2(rig, even=False)
+
+        def falls_back():
+            rig.send(0, 0)
+            rig.listen()
+            avoided = shares(rig)[1] == shares(rig)[3] == AVOID and min(shares(rig)[0::2]) > AVOID
+            return avoided and sticky(rig) in (0, 2)
+
+        run_until(rig.engine, falls_back, 30)
+        broker.drop_connections()
+        rig.settle(30)
+        run_until(rig.engine, preferred, 30)
+        rig.settle(30)
+        rig.check()

@@ -5,7 +5,15 @@ import time
 import pytest
 from support.fault_rig import Rig
 from support.front_end import run_until
-from support.scripted_broker import API_VERSIONS, INIT_PRODUCER_ID, METADATA, PRODUCE, Fault, ScriptedBroker
+from support.scripted_broker import (
+    API_VERSIONS,
+    DESCRIBE_PRODUCERS,
+    INIT_PRODUCER_ID,
+    METADATA,
+    PRODUCE,
+    Fault,
+    ScriptedBroker,
+)
 
 FOR_EVER_MS = 600_000
 
@@ -26,6 +34,43 @@ def test_the_time_in_an_answer_is_heeded(lone_broker, api):
         rig.check()
     at = [kind for _, _, kind in lone_broker.requests].index(api)
     assert lone_broker.requests[at + 1][0] - lone_broker.requests[at][0] >= 0.5
+
+
+def test_the_time_in_an_answer_about_the_states_of_producers_is_heeded(lone_broker):
+    with Rig(lone_broker, request_timeout_ms=30_000) as rig:
+        rig.attach()
+        rig.send(0, 0)
+        rig.settle()
+        lone_broker.throttles[DESCRIBE_PRODUCERS] = 500
+        lone_broker.faults.append(Fault(close="before"))
+        rig.send(0, 0)
+        rig.settle()
+        rig.check()
+    at = [kind for _, _, kind in lone_broker.requests].index(DESCRIBE_PRODUCERS)
+    assert lone_broker.requests[at + 1][0] - lone_broker.requests[at][0] >= 0.5
+
+
+def test_a_shorter_time_of_another_api_does_not_replace_a_longer_one(lone_broker):
+    """The answer to the metadata request comes when the long time is running."""
+    with Rig(lone_broker, request_timeout_ms=30_000) as rig:
+        rig.attach()
+        rig.send(0, 0)
+        rig.settle()
+        with lone_broker.lock:
+            lone_broker.faults.append(Fault(delay=0.2, throttle_ms=1000))
+            lone_broker.throttles[METADATA] = 1
+        before = lone_broker.metadata_requests
+        rig.send(0, 0)
+        run_until(rig.engine, lambda: rig.engine._loop.connection_state(rig.engine._brokers.links[1].index)[1] > 0)
+        rig.engine._brokers.metadata.request_update()
+        run_until(rig.engine, lambda: lone_broker.metadata_requests > before)
+        rig.settle()
+        rig.send(0, 0)
+        rig.settle()
+        rig.check()
+    times = [at for at, _, api in lone_broker.requests if api == PRODUCE]
+    assert times[-1] - times[-2] >= 1.0
+    assert lone_broker.throttles == {}
 
 
 def test_a_shorter_time_does_not_replace_a_longer_one(lone_broker):

@@ -1,10 +1,11 @@
 """Tests what a sender does with the batches of a topic that its metadata lacks, for a moment or for good."""
 
+import pytest
 from support.fault_rig import Rig
 from support.front_end import run_until
-from support.scripted_broker import NOT_LEADER, UNKNOWN_TOPIC, Fault, ScriptedBroker
+from support.scripted_broker import NOT_LEADER, PRODUCE, UNKNOWN_TOPIC, Fault, ScriptedBroker
 
-from cyproducer import errors
+from cyproducer.sender.engine import engine as engine_module
 
 
 def published(rig):
@@ -14,10 +15,16 @@ def published(rig):
 
 
 def delete(rig):
-    """Delete the topic; the next batch makes the sender notice it."""
+    """Delete the topic. The next batch makes the sender notice it; no request of that batch is left unanswered."""
     rig.broker.delete()
     rig.send(0, 0)
-    run_until(rig.engine, lambda: published(rig) == (UNKNOWN_TOPIC, 0))
+    run_until(
+        rig.engine,
+        lambda: (
+            published(rig) == (UNKNOWN_TOPIC, 0)
+            and not any(connection["in_flight"] for connection in rig.engine.stats()["connections"])
+        ),
+    )
 
 
 def test_a_batch_outlasts_metadata_of_a_broker_that_is_behind(broker, rig):
@@ -37,7 +44,7 @@ def test_a_batch_outlasts_metadata_of_a_broker_that_is_behind(broker, rig):
 
 
 def test_queued_batches_of_a_deleted_topic_fail_with_that_reason(broker, rig):
-    """The batch that was sent before may have been in the log; the later ones were never sent."""
+    """The broker refused the batch that was sent before, and the later ones were never sent."""
     rig.attach(delivery_timeout_ms=1500)
     rig.send(0, 0)
     rig.settle()
@@ -46,7 +53,7 @@ def test_queued_batches_of_a_deleted_topic_fail_with_that_reason(broker, rig):
     rig.send(0, 0)
     rig.send(0, 1)
     rig.settle()
-    assert rig.errors(0) == [0, errors.OUTCOME_UNKNOWN, UNKNOWN_TOPIC, UNKNOWN_TOPIC]
+    assert rig.errors(0) == [0, UNKNOWN_TOPIC, UNKNOWN_TOPIC, UNKNOWN_TOPIC]
     assert broker.produce_requests == asked, "a deleted topic has no leaders"
     assert broker.complaints == []
 
@@ -80,3 +87,45 @@ def test_a_topic_that_was_created_again_is_known_without_topic_ids_too():
         rig.send(0, 1)
         rig.settle()
         assert rig.errors(0)[2] == 0
+
+
+@pytest.mark.parametrize(("unused_ms", "kept"), [(5_500, False), (4_500, True)])
+def test_a_topic_without_batches_is_forgotten_after_metadata_max_idle_ms(broker, monkeypatch, unused_ms, kept):
+    with Rig(broker, metadata_max_idle_ms=5000) as rig:
+        rig.attach()
+        rig.send(0, 0)
+        rig.settle()
+        metadata = rig.engine._brokers.metadata
+        rig.engine._brokers._note_used(engine_module._now_ms())
+        clock = engine_module._now_ms
+        monkeypatch.setattr(engine_module, "_now_ms", lambda: clock() + unused_ms)
+        before = broker.metadata_requests
+        metadata.request_update()
+        run_until(rig.engine, lambda: broker.metadata_requests > before and metadata._in_flight is None)
+        assert ("t" in metadata.topics) == kept
+        rig.send(0, 0)
+        rig.settle()
+        rig.check()
+        run_until(rig.engine, lambda: "t" in metadata.topics)
+
+
+@pytest.mark.parametrize(("version", "asked"), [(8, 2), (9, 1), (13, 1)])
+def test_leader_epochs_count_from_metadata_9_on(version, asked):
+    """The last response names another leader, with an older epoch. Older brokers may send that for the true leader."""
+
+    def name_an_older_epoch(answer: dict) -> None:
+        for topic in answer["topics"]:
+            topic["partitions"][0].update(leader_id=2, leader_epoch=0)
+
+    with ScriptedBroker(partitions=1, nodes=2, metadata_version=version) as broker, Rig(broker) as rig:
+        rig.attach()
+        broker.lies = name_an_older_epoch
+        broker.partitions[0].leader = asked
+        before = broker.metadata_requests
+        rig.engine._brokers.metadata.request_update()
+        run_until(rig.engine, lambda: broker.metadata_requests > before and not rig.engine._brokers.unsettled)
+        run_until(rig.engine, lambda: rig.engine._brokers.metadata._in_flight is None)
+        rig.send(0, 0)
+        rig.settle()
+        rig.check()
+        assert {node for _, node, api in broker.requests if api == PRODUCE} == {asked}

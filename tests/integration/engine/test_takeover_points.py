@@ -11,7 +11,7 @@ from collections import Counter
 
 import pytest
 from support.build import is_debug
-from support.crashpoints import Trigger, points
+from support.crashpoints import AFTER_LOST_ANSWERS, IN_SEQUENCES, Trigger, points
 from support.engine_host import EngineEndedError, Nursery
 from support.fault_rig import INVALID_RECORD, POISON
 from support.front_end import PlainFrontEnd, run_until
@@ -21,22 +21,25 @@ from support.takeover_rig import TakeoverRig
 from cyproducer import errors
 from cyproducer.shm.liveness import read_liveness
 
-#: Points that this traffic does not reach: attaching, ending, a full socket, compression, and those of
-#: test_takeover_sequences.
+#: Points that this traffic does not reach. tests/crash reaches them, except those of test_takeover_sequences.
 ELSEWHERE = (
     "attach.",
     "reclaim.",
     "release.",
     "write.blocked",
     "build.packed",
-    "complete.predecessor",
-    "epoch.place",
-    "epoch.predecessor",
+    "metrics.node-entered",
+    "metrics.topic-entered",
+    "metrics.totals-kept",
+    *IN_SEQUENCES,
+    "parts.",
+    "extent.",
 )
 #: Points of a takeover that are reached if the former engine died at another point.
 AFTER = {
     "recover.part-kept": "split.committed",
     "recover.entry-taken": "write.unsure",
+    "recover.entry-ended": "write.unsure",
     "recover.batch-queued": "accumulate.admitted",
 }
 #: The hit that kills: the first, and later ones, where an operation of several steps is further on.
@@ -51,6 +54,10 @@ def engine_points() -> list[str]:
         for name, file in points().items()
         if file.startswith("sender/") and file.endswith((".pyx", ".pxd")) and not name.startswith(ELSEWHERE)
     )
+
+
+def test_the_points_that_a_real_kafka_does_not_reach_are_reached_here():
+    assert set(AFTER_LOST_ANSWERS) - set(IN_SEQUENCES) <= set(engine_points())
 
 
 class Traffic:

@@ -8,6 +8,7 @@ from collections import deque
 
 import pytest
 from support.build import is_debug
+from support.crashpoints import IN_SEQUENCES
 from support.fault_rig import INVALID_RECORD, POISON
 from support.front_end import run_until
 from support.scripted_broker import OUT_OF_ORDER, REQUEST_TIMED_OUT, Fault, ScriptedBroker
@@ -77,7 +78,7 @@ STEPS = {
 }
 
 
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("name", IN_SEQUENCES)
 def test_killed_while_it_settles_what_is_in_the_log(rig, broker, trigger, name):
     """The next engine settles it as well: nothing is in the log twice, and good batches are there."""
     rig.attach(delivery_timeout_ms=60_000)

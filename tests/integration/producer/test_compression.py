@@ -75,11 +75,46 @@ def test_incompressible_records_go_out_uncompressed(kafka, make_producer, new_to
     assert {batch.compression for batch in kafka.dump_log(topic, 0)} == {"none"}
 
 
-def test_a_level_is_used(kafka, make_producer, new_topic):
+@pytest.mark.parametrize("way", ["send", "send_array"])
+def test_compressed_batches_grow_to_the_batch_size(kafka, make_producer, new_topic, way):
+    """The estimated ratio of the topic falls by 0.005 with each batch that the process compresses."""
+    topic = new_topic(1)
+    producer = make_producer(compression_type="lz4", linger_ms=1000, batch_size=16_384)
+    block = [line(n) for n in range(1000)]
+    for _ in range(200):
+        if way == "send":
+            for value in block:
+                producer.send(topic, value)
+        else:
+            producer.send_array(topic, block)
+    producer.flush(60)
+    batches = kafka.dump_log(topic, 0)
+    full = [batch for batch in batches if batch.compression == "lz4"]
+    assert sum(batch.count for batch in batches) == 200_000
+    first, last = [batch.size for batch in full[:10]], [batch.size for batch in full[-30:]]
+    assert max(first) < 10_000, "the first batches hold batch_size bytes of records"
+    assert sorted(last)[20] > 12_000
+    assert max(batch.size for batch in full) <= 1.1 * 16_384
+    for _ in range(3_000):
+        producer.send(topic, os.urandom(100))
+    producer.flush(60)
+    assert sum(batch.count for batch in kafka.dump_log(topic, 0)) == 203_000
+
+
+@pytest.mark.parametrize(
+    ("codec", "name", "levels"),
+    [
+        ("zstd", "compression_level", (1, 19)),
+        ("gzip", "compression.gzip.level", (1, 9)),
+        ("lz4", "compression_lz4_level", (1, 17)),
+        ("zstd", "compression_zstd_level", (-100, 19)),
+    ],
+)
+def test_a_level_is_used(kafka, make_producer, new_topic, codec, name, levels):
     sizes = []
-    for level in (1, 19):
+    for level in levels:
         topic = new_topic(1)
-        producer = make_producer(compression_type="zstd", compression_level=level, linger_ms=100)
+        producer = make_producer(compression_type=codec, linger_ms=100, **{name: level})
         for n in range(3_000):
             producer.send(topic, line(n))
         producer.flush(30)

@@ -8,7 +8,7 @@ from confluent_kafka import admin
 
 from cyproducer import KafkaProducer
 from cyproducer.devkafka.node import KafkaCluster
-from cyproducer.errors import ClusterAuthorizationFailedError
+from cyproducer.errors import ClusterAuthorizationFailedError, TopicAuthorizationFailedError
 
 WHO = "User:ANONYMOUS"
 
@@ -51,8 +51,11 @@ def test_a_producer_id_that_is_refused_fails_the_records_until_the_right_is_gran
     for done in client.create_acls([*ALLOWED, *DENIED]).values():
         done.result(30)
     producer: KafkaProducer = make_producer(bootstrap_servers=guarded.bootstrap_servers)
-    with pytest.raises(ClusterAuthorizationFailedError):
+    with pytest.raises(ClusterAuthorizationFailedError, match="so the record was not sent"):
         producer.send(topic, b"refused").result(60)  # delivery_timeout_ms is 120 s
+    plain: KafkaProducer = make_producer(bootstrap_servers=guarded.bootstrap_servers, acks=1)
+    with pytest.raises(TopicAuthorizationFailedError):  # it needs no producer id, but WRITE on the topic
+        plain.send(topic, b"refused").result(60)
     filters = [
         admin.AclBindingFilter(
             each.restype, each.name, each.resource_pattern_type, WHO, "*", each.operation, each.permission_type

@@ -30,6 +30,8 @@ from cyproducer.sender.engine.engine import Engine
 
 NAMES = {"bootstrap_servers", "sender"}  # settings that say where the broker or sender is, not how it behaves
 OTHERS = ("ssl_*", "sasl_*")
+#: What a setting needs beside it.
+NEEDED = {"partitioner_rack_aware": {"client_rack": "rack"}}
 #: A record of Kafka's smallest size does not fit: send() refuses it and names the setting.
 TOO_SMALL_FOR_A_RECORD = ("max_request_size", 1)
 
@@ -80,7 +82,7 @@ def broker() -> Iterator[ScriptedBroker]:
 @pytest.mark.parametrize(("name", "value"), rows(front_end=False))
 def test_setting_of_the_sender(name: str, value: Any, broker: ScriptedBroker) -> None:
     """The setting is given as a producer's own setting, and as one of a sender that was started explicitly."""
-    given = {"bootstrap_servers": broker.bootstrap_servers, name: value}
+    given = {"bootstrap_servers": broker.bootstrap_servers, name: value, **NEEDED.get(name, {})}
     if refused(name, value):
         for parse in (lambda: Settings.parse(**given), lambda: Settings.for_sender(given)):
             with pytest.raises(KafkaConfigurationError) as caught:

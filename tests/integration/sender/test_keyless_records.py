@@ -96,3 +96,29 @@ def test_without_adaptive_partitioning_a_broker_that_hangs_gets_its_part(make_pr
     brokers.drop_connections()
     assert {future.result(60).partition for future in waiting} & {1, 3}
     adaptive.flush(60)
+
+
+@pytest.mark.parametrize("adaptive", [True, False])
+def test_records_go_to_leaders_in_the_rack(make_producer, new_topic, kafka3, adaptive):
+    topic = new_topic(6, 2, cluster=kafka3)
+    leaders = kafka3.metadata(topic).leaders
+    near = {partition for partition, leader in leaders.items() if leader == 2}
+    assert 0 < len(near) < 6
+    producer = make_producer(
+        bootstrap_servers=kafka3.bootstrap_servers,
+        partitioner_rack_aware=True,
+        client_rack="rack-2",
+        partitioner_adaptive_partitioning_enable=adaptive,
+    )
+    producer.send(topic, b"first", partition=0).result(30)
+    used = set()
+
+    def settled():
+        """Send again: the first records may be drawn before the shares are published."""
+        used.clear()
+        used.update(producer.send(topic, b"value").result(30).partition for _ in range(30))
+        return used <= near
+
+    wait_until(settled, 30, "records that stay in the rack")
+    rows = producer.send_array(topic, numpy.zeros((1000, 100), numpy.uint8)).result(60)
+    assert set(rows.partition.tolist()) <= near

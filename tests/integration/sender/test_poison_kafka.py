@@ -12,6 +12,7 @@ from support.front_end import PlainFrontEnd, run_until, topic_number
 
 from cyproducer import errors
 
+RECORDS = 3  # of a batch
 NOW = int(time.time() * 1000)
 DAY = 86_400_000
 MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, INVALID_RECORD = 10, 32, 87
@@ -34,11 +35,11 @@ class Streams:
         self.front_ends = [rig.attach(linger_ms=5, delivery_timeout_ms=150_000) for _ in range(front_ends)]
         self.number = topic_number(rig.engine, self.front_ends[0], topic)
         self.sent: list[list[tuple[bool, list[bytes]]]] = [[] for _ in self.front_ends]
-        self.codes: list[dict[int, int]] = [{} for _ in self.front_ends]
+        self.codes: list[dict[int, list[int]]] = [{} for _ in self.front_ends]  # by slot: the error of each record
 
     def send(self, index: int, spoiled: bool = False) -> None:
         slot = len(self.sent[index])
-        values = [b"%d/%d/%d" % (index, slot, number) for number in range(3)]
+        values = [b"%d/%d/%d" % (index, slot, number) for number in range(RECORDS)]
         self.sent[index].append((spoiled, values))
         records = [(NOW, value, value) for value in values]
         if spoiled:
@@ -51,21 +52,35 @@ class Streams:
             for slot, _, _, _, _, error, flags in front_end.outcomes():
                 if flags & 1:
                     assert slot not in codes
-                    codes[slot] = error
+                    parts = front_end.parts[slot]
+                    codes[slot] = [parts[number][1] if number in parts else error for number in range(RECORDS)]
         return self.rig.engine.undelivered() == 0
 
     def settle(self, timeout: float = 30) -> None:
         run_until(self.rig.engine, self.listen, timeout)
 
     def check(self, kafka, topic: str, code: int) -> None:
-        """Check that spoiled batches failed with `code` and are not there, and all others are, once and in order."""
-        good = [[value for spoiled, values in sent if not spoiled for value in values] for sent in self.sent]
+        """Check that bad records failed with `code` and are not there, and all others are, once and in order.
+
+        The outcome of a spoiled batch may be unknown: its good records may be there.
+        """
+        good, maybe = [], set()
         for sent, codes in zip(self.sent, self.codes, strict=True):
-            assert [codes[slot] for slot in range(len(sent))] == [code if spoiled else 0 for spoiled, _ in sent]
-        found = read_topic(kafka.bootstrap_servers, topic, sum(map(len, good))).value
+            good.append([])
+            for slot, (spoiled, values) in enumerate(sent):
+                expected = [0, code, 0] if spoiled else [0, 0, 0]
+                unknown = [error == errors.OUTCOME_UNKNOWN for error in codes[slot]]
+                assert [error for error, doubt in zip(codes[slot], unknown, strict=True) if not doubt] == [
+                    error for error, doubt in zip(expected, unknown, strict=True) if not doubt
+                ]
+                assert spoiled or not any(unknown)
+                good[-1] += [value for value, error in zip(values, expected, strict=True) if error == 0]
+                maybe |= {value for value, doubt in zip(values, unknown, strict=True) if doubt}
+        found = read_topic(kafka.bootstrap_servers, topic, sum(map(len, good)) - len(maybe)).value
         for index, values in enumerate(good):
-            assert [value for value in found if value.startswith(b"%d/" % index)] == values
-        assert len(found) == sum(map(len, good))
+            mine = [value for value in found if value.startswith(b"%d/" % index)]
+            assert mine == [value for value in values if value not in maybe or value in mine]
+        assert len(found) == len(set(found))
 
 
 def check_log(kafka, topic: str) -> dict[int, list]:
@@ -107,7 +122,7 @@ def test_bad_records_among_merged_ones_fail_for_their_owner_alone(rig, kafka, ne
     lanes = check_log(kafka, topic)
     ordinary, isolation = sorted(lanes)
     assert max(batch.count for batch in lanes[ordinary]) >= 9, "nothing was merged"
-    assert {batch.count for batch in lanes[isolation]} == {3}
+    assert {batch.count for batch in lanes[isolation]} <= {2, 3}, "batches there are not merged"
     assert lanes[ordinary][-1].epoch <= 2
 
 
@@ -124,10 +139,6 @@ def test_bad_records_while_the_broker_is_killed_and_restarted(rig, kafka, new_to
             kafka.restart(wait=False)
         rig.engine.run(5)
     streams.settle(120)
-    unknown = [slot for slot, error in streams.codes[2].items() if error == errors.OUTCOME_UNKNOWN]
-    assert all(streams.sent[2][slot][0] for slot in unknown)
-    for slot in unknown:
-        streams.codes[2][slot] = INVALID_RECORD
     streams.check(kafka, topic, INVALID_RECORD)
     check_log(kafka, topic)
 

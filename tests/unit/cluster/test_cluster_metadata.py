@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 
-from cyproducer.cluster.metadata import PARTITIONS_PER_REQUEST, ClusterMetadata, PartitionMetadata
+from cyproducer.cluster.metadata import PARTITIONS_PER_REQUEST, ClusterMetadata, MetadataChange, PartitionMetadata
 from cyproducer.protocol.codec import decode_request, decode_response, encode_request, encode_response
 from cyproducer.protocol.fields import ZERO_UUID, ProtocolError
 
@@ -508,3 +508,47 @@ def test_a_request_of_a_long_refresh_that_fails_is_repeated():
     refresh = rounds(metadata, now)
     assert lost == refresh[0]
     assert sorted(name for request in refresh for name in request) == sorted(names)
+
+
+def with_leaders() -> ClusterMetadata:
+    return known(0, topic("a", [partition(0, leader=1, epoch=5), partition(1, leader=1, epoch=5)]))
+
+
+def test_a_newer_leader_that_a_broker_names_is_taken():
+    metadata = with_leaders()
+    change = metadata.take_leaders({("a", 1): (2, 6)}, {2: ("two", 9092, None)})
+    assert (change.topics, change.brokers) == ({"a"}, False)
+    assert metadata.topics["a"].partitions == [PartitionMetadata(1, 5, 0), PartitionMetadata(2, 6, 0)]
+
+
+def test_a_named_leader_that_was_not_known_is_added_with_the_other_endpoints():
+    metadata = with_leaders()
+    change = metadata.take_leaders({("a", 0): (3, 6)}, {3: ("three", 9092, "r"), 1: ("moved", 9093, None)})
+    assert change.brokers
+    assert metadata.brokers == {1: ("moved", 9093, None), 2: ("two", 9092, None), 3: ("three", 9092, "r")}
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        {("a", 0): (2, 5)},
+        {("a", 0): (2, -1)},
+        {("a", 0): (-1, 6)},
+        {("a", 0): (4, 6)},
+        {("a", 2): (2, 6)},
+        {("b", 0): (2, 6)},
+    ],
+    ids=["not newer", "no epoch", "no leader", "unknown broker", "unknown partition", "unknown topic"],
+)
+def test_a_named_leader_that_does_not_count_changes_nothing(hint):
+    metadata = with_leaders()
+    change = metadata.take_leaders(hint, {3: ("three", 9092, None), 4: ("four", 70_000, None)})
+    assert change == MetadataChange()
+    assert metadata.topics["a"].partitions[0] == PartitionMetadata(1, 5, 0)
+    assert 3 not in metadata.brokers
+
+
+def test_a_named_leader_does_not_count_while_the_bootstrap_servers_are_asked():
+    metadata = with_leaders()
+    metadata.rebootstrap()
+    assert metadata.take_leaders({("a", 0): (1, 6)}, {1: ("one", 9092, None)}) == MetadataChange()

@@ -100,7 +100,7 @@ def test_a_setting_in_both_spellings_is_refused():
     "name", [s.name for s in PLAIN if s.kind.allowed.startswith("an integer") and s.name != "retries"]
 )
 def test_integers(name):
-    for value in ("5", 5.0, True, None, [5], b"5", math.nan, -(2**40), 2**40):
+    for value in ("5", 5.0, True, None, [5], b"5", math.nan, -(2**70), 2**70):
         message = refused(**{name: value})
         assert message.startswith(f"{name}=")
         assert "expected an integer from" in message
@@ -137,7 +137,7 @@ def test_linger_takes_fractions(value):
     assert parse(linger_ms=value).linger_ms == value
 
 
-@pytest.mark.parametrize("value", [-1, -0.1, math.inf, math.nan, "5", True, None, 2**31])
+@pytest.mark.parametrize("value", [-1, -0.1, math.inf, math.nan, "5", True, None, 2**63])
 def test_linger_refuses(value):
     assert refused(linger_ms=value).startswith("linger_ms=")
 
@@ -293,7 +293,8 @@ def test_front_end_settings():
     assert json.loads(json.dumps(settings.front_end_settings())) == {
         "acks": -1, "batch_size": 65536, "buffer_memory": 32 * MIB, "compression_level": None,
         "compression_type": None, "delivery_timeout_ms": 120000,
-        "enable_idempotence": True, "linger_ms": 2.5, "max_block_ms": 60000, "retries": INT_MAX,
+        "enable_idempotence": True, "linger_ms": 2.5, "max_block_ms": 60000, "metrics_num_samples": 2,
+        "metrics_sample_window_ms": 30000, "retries": INT_MAX,
         "sender_idle_timeout_ms": 7,
     }  # fmt: skip
 
@@ -406,10 +407,6 @@ def test_accepted_settings_obey_every_rule_and_keep_explicit_values(asked):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("interceptors", [object()]),
-        ("interceptor.classes", "com.example.I"),
-        ("partitioner", hash),
-        ("partitioner.class", "com.example.P"),
         ("transactional_id", "tx"),
         ("transaction_timeout_ms", 1000),
         ("security_protocol", "SSL"),

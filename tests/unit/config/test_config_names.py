@@ -18,7 +18,9 @@ def test_names_unlike_any_setting_get_no_suggestion(name):
     assert "did you mean" not in refused(**{name: "x"})
 
 
-@pytest.mark.parametrize("name", ["client.dns.lookup", "client_dns_lookup", "metrics.num.samples", "metric.reporters"])
+@pytest.mark.parametrize(
+    "name", ["config.providers", "config_providers", "metrics.recording.level", "metric.reporters"]
+)
 def test_unsupported_settings_of_kafka_are_reported_as_such(name):
     assert f"{name!r} is not supported; leave it out" in refused(**{name: "x"})
 

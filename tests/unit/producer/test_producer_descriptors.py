@@ -144,7 +144,7 @@ def test_other_eventfds_with_our_inode_are_left_alone(sender, producer, kind):
     counter, epoll = os.eventfd(0, os.EFD_NONBLOCK), select.epoll()
     for fd in numbers:
         os.dup2(counter if kind == "eventfd" else epoll.fileno(), fd)
-    producer._session.seal_all()  # the sender has to be woken
+    producer._session.arena.seal_all()  # the sender has to be woken
     with pytest.raises(errors.OutcomeUnknownError):
         future.result(10)
     for fd in numbers:

@@ -22,7 +22,7 @@ from cyproducer import KafkaProducer, errors
 from cyproducer.producer.results import callbacks
 from cyproducer.producer.results.callbacks import Delivery
 from cyproducer.producer.results.waiter import Waiter
-from cyproducer.producer.waiting import aio, poll, wait_for_batch
+from cyproducer.producer.waiting import poll, wait_for_batch
 
 HERE = Path(__file__).parent
 
@@ -261,12 +261,11 @@ def test_a_callback_thread_that_cannot_be_started_is_tried_again(sender, produce
     assert [record.value for record in sender.log] == [b"x", b"y"]
 
 
-def test_sending_and_flushing_in_a_callback(sender, producer):
+def test_sending_in_a_callback(sender, producer):
     seen = []
 
     def again(error, record):
         seen.append(producer.send("one", b"again"))
-        producer.flush(10)
 
     producer.send("one", b"x", on_delivery=again)
     producer.flush(10)
@@ -553,21 +552,6 @@ def test_waits_that_time_out_leave_no_waiter(sender, producer, monkeypatch):
     assert time.monotonic() - started < 9
     timer.join()
     assert kept == [sys.getrefcount(waiter) for waiter in [Waiter(), Waiter()]]
-
-
-def test_awaits_that_time_out_leave_no_waiter(sender, producer):
-    async def main(future):
-        for _ in range(5):
-            with pytest.raises(asyncio.TimeoutError):
-                await asyncio.wait_for(_await(future), 0.01)
-        gc.collect()
-        return sum(type(each) is aio.LoopWaiter for each in gc.get_objects())
-
-    sender.hold = True
-    future = producer.send("one", b"1")
-    assert asyncio.run(main(future)) == 0
-    sender.release()
-    assert future.result(10).offset == 0
 
 
 def test_a_batch_that_finishes_before_it_is_waited_for(sender, producer, monkeypatch):

@@ -76,7 +76,7 @@ def test_everything_that_was_not_sent_moves_in_order(started, path):
             assert place[record.partition, record.offset] == b"%05d" % value
         assert futures[20_000].result(0).serialized_value_size == 300_005
         assert values(sender, "t", 2).index(b"alone" + bytes(300_000)) == 5000
-        assert producer.metrics()["producer-metrics"]["record-send-total"] == 21_001
+        assert producer.metrics()["producer-metrics"]["record-accepted-total"] == 21_001
 
 
 def test_waiters_callbacks_and_awaits_live_on(started, path):

@@ -26,6 +26,7 @@ def values(field, version):
             "uuid": st.uuids() | st.just(uuid.UUID(int=0)),
             "string": TEXT,
             "records": st.binary(max_size=200),
+            "bytes": st.binary(max_size=200),
         }[kind]
     return st.none() | plain if version >= field.nullable else plain
 

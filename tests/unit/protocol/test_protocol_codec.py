@@ -192,7 +192,7 @@ def test_defaults_are_not_shared():
             {**PRODUCE, "topic_data": [{"name": "t", "partition_data": [{"index": 0, "records": "s"}]}]},
             r"records: str is not bytes",
         ),
-        (3, 13, {"topics": []}, r"version 13 is not in 1\.\.12"),
+        (3, 14, {"topics": []}, r"version 14 is not in 1\.\.13"),
         (99, 0, {}, "API key 99"),
     ],
 )

@@ -10,7 +10,7 @@ from cyproducer.protocol.fields import ProtocolError
 from cyproducer.protocol.versions import SUPPORTED, ApiKey, ApiVersionsExchange, UnsupportedVersion, negotiate
 
 ALWAYS = [ApiKey.PRODUCE, ApiKey.METADATA, ApiKey.API_VERSIONS, ApiKey.INIT_PRODUCER_ID]
-KAFKA_4 = {0: (0, 13), 3: (0, 13), 18: (0, 4), 22: (0, 5), 61: (0, 0), 1: (4, 17)}
+KAFKA_4 = {0: (0, 13), 3: (0, 13), 18: (0, 4), 22: (0, 5), 61: (0, 0), 71: (0, 0), 72: (0, 0), 1: (4, 17)}
 MOCK = {0: (0, 10), 3: (0, 13), 18: (0, 2), 22: (0, 4)}
 
 
@@ -25,8 +25,8 @@ def version_asked(frame):
 
 
 def test_highest_common_version():
-    assert negotiate(KAFKA_4) == {0: 12, 3: 12, 18: 4, 22: 4, 61: 0}
-    assert negotiate(MOCK, ALWAYS) == {0: 10, 3: 12, 18: 2, 22: 4}
+    assert negotiate(KAFKA_4) == {0: 13, 3: 13, 18: 4, 22: 4, 61: 0, 71: 0, 72: 0}
+    assert negotiate(MOCK, ALWAYS) == {0: 10, 3: 13, 18: 2, 22: 4}
     assert negotiate({0: (0, 3), 3: (0, 1), 18: (0, 0), 22: (0, 0)}, ALWAYS) == {0: 3, 3: 1, 18: 0, 22: 0}
 
 
@@ -45,17 +45,17 @@ def test_the_agreed_version_is_supported_by_both(ranges):
 
 
 def test_no_common_version_names_the_api_and_both_ranges():
-    with pytest.raises(UnsupportedVersion, match=r"PRODUCE \(API 0\).*3\.\.12.*broker 0\.\.2"):
+    with pytest.raises(UnsupportedVersion, match=r"PRODUCE \(API 0\).*3\.\.13.*broker 0\.\.2"):
         negotiate({**KAFKA_4, 0: (0, 2)})
-    with pytest.raises(UnsupportedVersion, match=r"METADATA.*1\.\.12.*broker 13\.\.14"):
-        negotiate({**KAFKA_4, 3: (13, 14)})
+    with pytest.raises(UnsupportedVersion, match=r"METADATA.*1\.\.13.*broker 14\.\.15"):
+        negotiate({**KAFKA_4, 3: (14, 15)})
 
 
 def test_an_api_that_the_broker_lacks():
     ranges = {key: value for key, value in KAFKA_4.items() if key != 22}
     with pytest.raises(UnsupportedVersion, match=r"does not support INIT_PRODUCER_ID \(API 22\).*0\.\.4"):
         negotiate(ranges)
-    assert negotiate(ranges, [ApiKey.PRODUCE, ApiKey.METADATA]) == {0: 12, 3: 12}
+    assert negotiate(ranges, [ApiKey.PRODUCE, ApiKey.METADATA]) == {0: 13, 3: 13}
 
 
 def test_exchange_in_one_round():

@@ -77,6 +77,7 @@ def test_descriptors_are_given_back(make: Callable[..., Sender]) -> None:
         ({"settings": {"linger_ms": -1}}, "MALFORMED", "linger_ms"),
         ({"settings": {"delivery_timeout_ms": 1 << 60}}, "MALFORMED", "delivery_timeout_ms"),
         ({"settings": {"retries": None}}, "MALFORMED", "retries"),
+        ({"settings": {"batch_size": -1}}, "MALFORMED", "batch_size"),
         ({"sender_settings": None}, "MALFORMED", "settings"),
         ({"pid": "1"}, "MALFORMED", "pid is not an integer"),
         ({"sender_settings": {"client_id": "d"}}, "SETTINGS", "client_id is 'c' in the running sender and 'd' in this"),
@@ -286,6 +287,7 @@ def test_status_has_the_documented_shape(make: Callable[..., Sender]) -> None:
         "front_ends",
         "connections",
         "totals",
+        "counts",
         "ledger",
         "last_error",
     ]

@@ -44,10 +44,10 @@ def helpers() -> list[int]:
 class Ask:
     """Make one look-up and return its answer."""
 
-    def __init__(self, resolver: Resolver, host: str) -> None:
+    def __init__(self, resolver: Resolver, host: str, canonical: bool = False) -> None:
         self.answer: list[Address] | OSError | None = None
         self.resolver = resolver
-        resolver.resolve(host, 9092, self.take)
+        (resolver.resolve_canonical if canonical else resolver.resolve)(host, 9092, self.take)
 
     def take(self, answer: list[Address] | OSError) -> None:
         assert self.answer is None
@@ -76,6 +76,37 @@ def test_names_and_errors(resolver: Resolver) -> None:
     assert unknown.strerror == "Name or service not known"
     assert "label too long" in str(odd)
     assert len(helpers()) == 1
+
+
+CANONICAL = {"192.0.2.1": "one.example", "192.0.2.2": "two.example", "192.0.2.3": "unknown"}
+
+
+def of_alias(host: str, port: int, **_: object) -> list[tuple]:
+    """Replace the system's look-up: "alias" has three addresses."""
+    found = {
+        "alias": [*CANONICAL],
+        "lone": ["192.0.2.3"],
+        "192.0.2.9": ["192.0.2.9"],
+        "one.example": ["192.0.2.1", "192.0.2.7"],
+        "two.example": ["192.0.2.2", "192.0.2.7"],
+    }.get(host)
+    if found is None:
+        raise socket.gaierror(-2, "Name or service not known")
+    return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in found]
+
+
+def test_the_addresses_of_canonical_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", of_alias)
+    monkeypatch.setattr(socket, "getnameinfo", lambda address, flags: (CANONICAL.get(address[0], address[0]), "9092"))
+    resolver = Resolver()
+    try:
+        alias, lone, numeric = [Ask(resolver, host, canonical=True) for host in ("alias", "lone", "192.0.2.9")]
+        assert alias.wait() == [(socket.AF_INET, (f"192.0.2.{end}", 9092)) for end in (1, 7, 2)]
+        assert isinstance(lone.wait(), OSError)
+        assert numeric.wait() == [(socket.AF_INET, ("192.0.2.9", 9092))]
+        assert Ask(resolver, "alias").wait() == [(socket.AF_INET, (address, 9092)) for address in CANONICAL]
+    finally:
+        resolver.close()
 
 
 def test_the_systems_own_look_up() -> None:

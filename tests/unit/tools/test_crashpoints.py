@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from crash.scenario import AFTER, BOTH_FALL, FRESH
+from crash.stimuli import STIMULI
 from cyproducer.shm.build import SANITIZED
 from support.build import PACKAGE, is_debug
-from support.crashpoints import Trigger, points
+from support.crashpoints import AFTER_LOST_ANSWERS, Trigger, points
 from support.process import script_environment
 
 STEPS = (
@@ -30,6 +32,9 @@ STEPS = (
     "epoch",
     "expire",
     "supervise",
+    "publish",
+    "release",
+    "metrics",
 )
 SCRIPT = """
 import sys
@@ -50,6 +55,11 @@ def test_every_step_has_points():
     steps = {name.partition(".")[0] for name in found}
     assert steps >= set(STEPS)
     assert all(name.count(".") == 1 and len(name) < 128 and name.isascii() for name in found)
+
+
+@pytest.mark.parametrize("names", [AFTER_LOST_ANSWERS, FRESH, BOTH_FALL, AFTER, STIMULI])
+def test_the_tests_name_points_that_the_source_has(names):
+    assert set(names) <= set(points())
 
 
 @pytest.mark.skipif(SANITIZED, reason="a sanitized build keeps unreferenced names")

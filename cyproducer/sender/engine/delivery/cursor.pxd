@@ -69,13 +69,38 @@ cdef inline const uint8_t *get_text(Cursor *cursor, bint flexible, uint32_t *len
     return text
 
 
-cdef inline void skip_tags(Cursor *cursor) noexcept nogil:
-    """Skip the tagged fields at the end of a flexible struct."""
-    cdef uint32_t count = get_compact(cursor), size, _index
+cdef inline const uint8_t *get_bytes(Cursor *cursor, uint32_t size) noexcept nogil:
+    """Return the start of the next `size` bytes; NULL on an error."""
+    cdef const uint8_t *found = cursor.at
+    if cursor.bad or <uint64_t>(cursor.end - cursor.at) < size:
+        cursor.bad = True
+        return NULL
+    cursor.at += size
+    return found
+
+
+cdef inline const uint8_t *take_tag(Cursor *cursor, uint32_t wanted, uint32_t *length) noexcept nogil:
+    """Skip the tagged fields at the end of a flexible struct, and return the one with the number `wanted`.
+
+    Set `length`. Return NULL, with a `length` of 0, if the field is missing.
+    """
+    cdef uint32_t count = get_compact(cursor), number, size, _index
+    cdef const uint8_t *found = NULL
+    length[0] = 0
     for _index in range(count):
-        get_compact(cursor)
+        number = get_compact(cursor)
         size = get_compact(cursor)
         if cursor.bad or <uint64_t>(cursor.end - cursor.at) < size:
             cursor.bad = True
-            return
+            length[0] = 0
+            return NULL
+        if number == wanted:
+            found, length[0] = cursor.at, size
         cursor.at += size
+    return found
+
+
+cdef inline void skip_tags(Cursor *cursor) noexcept nogil:
+    """Skip the tagged fields at the end of a flexible struct."""
+    cdef uint32_t _length
+    take_tag(cursor, 0, &_length)

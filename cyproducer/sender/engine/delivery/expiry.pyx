@@ -15,10 +15,10 @@ from cyproducer.sender.engine.delivery.rejection cimport withdraw
 from cyproducer.sender.engine.delivery.wire_batches cimport complete, drop_hopeless, give_up
 from cyproducer.sender.engine.intake.accumulator cimport remove, seal
 from cyproducer.sender.engine.state.model cimport (
-    BATCH_ASSIGNED, BATCH_CLOSED, WIRE_WAITING, ClientBatch, Core, FrontEnd, WireBatch,
+    BATCH_ASSIGNED, BATCH_CLOSED, WIRE_WAITING, ClientBatch, Core, FrontEnd, Lane, WireBatch,
 )
 from cyproducer.sender.engine.state.outcomes cimport (
-    CODE_DELIVERY_TIMEOUT, CODE_OUTCOME_UNKNOWN, age_unlink, finish, report,
+    CODE_DELIVERY_TIMEOUT, CODE_OUTCOME_UNKNOWN, age_unlink, finish, next_part, report,
 )
 
 
@@ -34,6 +34,9 @@ cdef void _expire(Core *core, ClientBatch *batch) noexcept nogil:
     cdef WireBatch *wire = batch.wire
     cdef bint certain
     cdef int32_t reason
+    if batch.split:
+        _expire_parts(core, batch)
+        return
     if batch.state == BATCH_ASSIGNED and wire.unsure and wire.proven and wire.state == WIRE_WAITING:
         complete(core, wire, wire.proven_offset, -1)
         return
@@ -56,6 +59,31 @@ cdef void _expire(Core *core, ClientBatch *batch) noexcept nogil:
     reason = _reason(batch)
     remove(batch.queue, batch)
     finish(core, batch, -1, -1, reason)
+
+
+cdef void _expire_parts(Core *core, ClientBatch *batch) noexcept nogil:
+    """End the parts of a split batch of which it is certain what became of them. The outcome of the others is unknown.
+
+    Parts that were acknowledged before keep their offsets.
+    """
+    cdef Lane *lane = batch.queue.lane
+    cdef WireBatch *wire = next_part(core, batch, NULL)
+    cdef WireBatch *following
+    while wire != NULL and batch.split:
+        following = next_part(core, batch, wire)
+        if wire.state == WIRE_WAITING and wire.unsure and wire.proven:
+            complete(core, wire, wire.proven_offset, -1)
+        elif wire.state == WIRE_WAITING and not wire.unsure:
+            give_up(core, wire, _reason(batch))
+        wire = following
+    if not batch.split:
+        return
+    report(core, batch, CODE_OUTCOME_UNKNOWN)
+    wire = next_part(core, batch, NULL)
+    while wire != NULL:
+        wire.unreported = 0
+        wire = next_part(core, batch, wire)
+    drop_hopeless(core, lane)
 
 
 cdef inline int32_t _reason(const ClientBatch *batch) noexcept nogil:

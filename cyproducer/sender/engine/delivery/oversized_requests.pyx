@@ -15,8 +15,8 @@ from libc.errno cimport ECONNRESET, EPIPE
 from libc.stdint cimport int32_t, uint32_t, uint64_t
 
 from cyproducer.sender.engine.delivery.wire_batches cimport give_up
+from cyproducer.sender.engine.state.events cimport CLOSE_BY_PEER
 from cyproducer.sender.engine.state.model cimport (
-    CLOSE_BY_PEER,
     REQUEST_PRODUCE,
     WIRE_IN_FLIGHT,
     ClientBatch,
@@ -99,6 +99,10 @@ cdef void _fail(Core *core, WireBatch *wire) noexcept nogil:
     """Report REQUEST_TOO_LARGE to the contributors that have no outcome yet, then end the entry as unknown."""
     cdef uint32_t row = wire.entry.contributors
     cdef ClientBatch *batch
+    if wire.partial:
+        wire.unsure = True  # the attempt had begun
+        give_up(core, wire, CODE_REQUEST_TOO_LARGE)
+        return
     while row != CYP_NONE:
         batch = core.contributor_batches[row]
         row = core.contributors[row].next

@@ -6,14 +6,17 @@ id. The next batch of the lane requests a producer id again, so a permission tha
 a restart of the sender.
 """
 
-from libc.stdint cimport int32_t, uint32_t
+from libc.stdint cimport int32_t, uint8_t, uint32_t
+from libc.string cimport strlen
 
 from cyproducer.sender.engine.intake.accumulator cimport remove, seal
 from cyproducer.sender.engine.state.breadcrumb cimport untouch
-from cyproducer.sender.engine.state.model cimport (
-    BATCH_CLOSED, EVENT_PRODUCER_ID, ClientBatch, Core, FrontEnd, Lane, Queue,
-)
+from cyproducer.sender.engine.state.events cimport EVENT_PRODUCER_ID
+from cyproducer.sender.engine.state.model cimport BATCH_CLOSED, ClientBatch, Core, FrontEnd, Lane, Queue
 from cyproducer.sender.engine.state.outcomes cimport finish, push_event
+
+
+cdef const char *NOT_SENT = b"the brokers gave no producer id, so the record was not sent"
 
 
 cdef void want_producer_id(Core *core, Lane *lane) noexcept nogil:
@@ -32,11 +35,15 @@ cdef void want_producer_id(Core *core, Lane *lane) noexcept nogil:
 
 
 cdef void refuse_producer_id(Core *core, int32_t error) noexcept nogil:
-    """Fail the batches without a sequence in the lanes that requested a producer id, with `error` of the broker."""
+    """Fail the batches without a sequence in the lanes that requested a producer id, with `error` of the broker.
+
+    They were never sent, and the outcome says so.
+    """
     cdef bint isolation = core.wants_isolation_id and not core.wants_producer_id
     cdef FrontEnd *front_end = core.front_ends
     cdef FrontEnd *following
     cdef uint32_t index
+    core.said, core.said_bytes = <const uint8_t *>NOT_SENT, <uint32_t>strlen(NOT_SENT)
     while front_end != NULL:
         following = front_end.next  # the front-end leaves the list if it has ended and this was its last batch
         index = 0
@@ -45,6 +52,7 @@ cdef void refuse_producer_id(Core *core, int32_t error) noexcept nogil:
                 _fail_queue(core, front_end.queues[index], error)
             index += 1
         front_end = following
+    core.said_bytes = 0
     untouch(core)
     if isolation:
         core.wants_isolation_id = False

@@ -14,22 +14,16 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport malloc
 from libc.string cimport memcmp, memcpy
 
-from cyproducer.protocol.error_codes cimport (
-    ERROR_KAFKA_STORAGE_ERROR,
-    ERROR_LEADER_NOT_AVAILABLE,
-    ERROR_NOT_LEADER_OR_FOLLOWER,
-    ERROR_UNKNOWN_TOPIC_OR_PARTITION,
-)
 from cyproducer.record.varint cimport put_uvarint
 from cyproducer.sender.engine.delivery.backoff cimport backoff_ns
 from cyproducer.sender.engine.delivery.cursor cimport Cursor, get_count, get_int, get_text, skip_tags
+from cyproducer.sender.engine.delivery.error_flags cimport is_retriable, is_stale_metadata
 from cyproducer.sender.engine.delivery.requests cimport new_request, next_correlation_id, put32, put_request_header
 from cyproducer.sender.engine.delivery.sequences cimport on_state_lost
 from cyproducer.sender.engine.delivery.throttle cimport throttle
 from cyproducer.sender.engine.delivery.wire_batches cimport newest_unsure
+from cyproducer.sender.engine.state.events cimport EVENT_STATE_DENIED, EVENT_STATE_LOST
 from cyproducer.sender.engine.state.model cimport (
-    EVENT_STATE_DENIED,
-    EVENT_STATE_LOST,
     REQUEST_STATES,
     STATE_ASKED,
     STATE_KNOWN,
@@ -181,9 +175,9 @@ cdef bint _take_state(Core *core, Node *node, Lane *lane, Cursor *cursor) noexce
     if lane.state != STATE_ASKED or lane.state_of != node:
         return True  # the leader has changed since the request
     lane.state = STATE_KNOWN
-    if error == ERROR_NOT_LEADER_OR_FOLLOWER or error == ERROR_UNKNOWN_TOPIC_OR_PARTITION \
-            or error == ERROR_LEADER_NOT_AVAILABLE or error == ERROR_KAFKA_STORAGE_ERROR:
-        core.refresh_wanted = True
+    if is_retriable(error):
+        if is_stale_metadata(error):
+            core.refresh_wanted = True
         lane.state = STATE_NOT_ASKED
         lane.states_refused += 1
         lane.retry_at_ns = core.now + backoff_ns(core, lane.states_refused)

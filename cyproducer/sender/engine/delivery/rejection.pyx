@@ -16,23 +16,27 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy
 
-from cyproducer.protocol.error_codes cimport (
-    ERROR_CORRUPT_MESSAGE,
-    ERROR_INVALID_RECORD,
-    ERROR_INVALID_TIMESTAMP,
-    ERROR_MESSAGE_TOO_LARGE,
-    ERROR_POLICY_VIOLATION,
-    ERROR_RECORD_LIST_TOO_LARGE,
-    ERROR_UNKNOWN_SERVER_ERROR,
-    ERROR_UNSUPPORTED_COMPRESSION_TYPE,
-    ERROR_UNSUPPORTED_FOR_MESSAGE_FORMAT,
-)
+from cyproducer.protocol.error_codes cimport ERROR_MESSAGE_TOO_LARGE, ERROR_RECORD_LIST_TOO_LARGE
 from cyproducer.record.crc32c cimport crc32c
 from cyproducer.record.merge cimport merge_records
 from cyproducer.record.varint cimport get_varint
 from cyproducer.sender.engine.delivery.backoff cimport back_off
+from cyproducer.sender.engine.delivery.error_flags cimport is_content
 from cyproducer.sender.engine.delivery.fragments cimport end_fragment
 from cyproducer.sender.engine.delivery.isolation cimport isolate_queue
+from cyproducer.sender.engine.delivery.parts cimport (
+    PART_DONE,
+    PART_MALFORMED,
+    PART_NO_ROOM,
+    PART_REFUSED,
+    PartCode,
+    begin_parts,
+    divide_by_size,
+    divide_named,
+    may_divide,
+    note_too_large,
+    prepare_named,
+)
 from cyproducer.sender.engine.delivery.wire_batches cimport (
     demand_epoch,
     give_up,
@@ -46,14 +50,18 @@ from cyproducer.sender.engine.delivery.wire_batches cimport (
 )
 from cyproducer.sender.engine.intake.accumulator cimport report_violation, put_back
 from cyproducer.sender.engine.state.breadcrumb cimport touch
+from cyproducer.sender.engine.state.metrics cimport count_retry, count_split
+from cyproducer.sender.engine.state.events cimport VIOLATION_CHAIN, VIOLATION_CHANGED
 from cyproducer.sender.engine.state.model cimport (
-    VIOLATION_CHAIN,
-    VIOLATION_CHANGED,
     MERGE_MAX,
+    NAMED_MAX,
+    WIRE_IN_FLIGHT,
     ClientBatch,
     Core,
     FrontEnd,
     Lane,
+    Named,
+    Queue,
     WireBatch,
 )
 from cyproducer.sender.engine.state.outcomes cimport CODE_INVALID_BATCH, CODE_OUTCOME_UNKNOWN, is_aging
@@ -71,24 +79,27 @@ from cyproducer.shm.layout cimport (
 )
 
 
-cdef inline bint _is_content(int32_t error) noexcept nogil:
-    """Return whether the error is caused by the content of the batch."""
-    return (
-        error == ERROR_INVALID_RECORD
-        or error == ERROR_INVALID_TIMESTAMP
-        or error == ERROR_CORRUPT_MESSAGE
-        or error == ERROR_MESSAGE_TOO_LARGE
-        or error == ERROR_RECORD_LIST_TOO_LARGE
-        or error == ERROR_UNSUPPORTED_FOR_MESSAGE_FORMAT
-        or error == ERROR_POLICY_VIOLATION
-        or error == ERROR_UNSUPPORTED_COMPRESSION_TYPE
-        or error == ERROR_UNKNOWN_SERVER_ERROR
-    )
+cdef void note_named(
+    Core *core, WireBatch *wire, uint32_t record, const uint8_t *text, uint32_t text_bytes
+) noexcept nogil:
+    """Note a record that the broker names in a refused batch, and mark its contributor if the batch is merged.
 
-
-cdef void mark_named_contributor(Core *core, WireBatch *wire, uint32_t record) noexcept nogil:
-    """Mark the contributor whose record the broker names in a refused merged batch. The caller calls fail() next."""
-    cdef uint32_t row = wire.entry.contributors
+    The caller calls fail() next.
+    """
+    cdef uint32_t row = wire.entry.contributors, at = core.named_count, index
+    while 0 < at <= NAMED_MAX and core.named[at - 1].record > record:  # brokers name them in order
+        at -= 1
+    if at and at <= NAMED_MAX and core.named[at - 1].record == record:
+        return  # it is named twice
+    if record < wire.entry.count and core.named_count < NAMED_MAX:
+        for index in range(core.named_count, at, -1):
+            core.named[index] = core.named[index - 1]
+        core.named[at] = Named(record, text_bytes, text, NULL, 0)
+        core.named_count += 1
+    elif record < wire.entry.count:
+        core.named_count = NAMED_MAX + 1  # too many: it is not known which
+    if wire.body == NULL:
+        return
     wire.record_named = True
     while row != CYP_NONE:
         if record - core.contributors[row].first < core.contributors[row].count:
@@ -109,12 +120,16 @@ cdef void fail(Core *core, WireBatch *wire, int32_t error) noexcept nogil:
         return
     if not wire.unsure:
         entry_sure(wire.entry)  # for a successor, in case this sender dies during the steps below
+    if _is_too_large(error):
+        note_too_large(core, wire)
+    if may_divide(core, wire) and _divide(core, wire, error):
+        return
     if wire.body == NULL or wire.unreported == 0:
-        if wire.body == NULL and _is_content(error):
+        if wire.body == NULL and is_content(error):
             isolate_queue(core, core.contributor_batches[wire.entry.contributors].queue)
         end_fragment(core, wire, error, 1)
         return
-    if error == ERROR_MESSAGE_TOO_LARGE:
+    if _is_too_large(error):
         lane.merge_max = wire.entry.length // 2
     _mark_isolated(core, wire)
     if wire.unsure and not wire.record_named and not wire.idempotent:
@@ -126,7 +141,40 @@ cdef void fail(Core *core, WireBatch *wire, int32_t error) noexcept nogil:
     if not done:  # no free entries to replace it: it is sent again later and refused once more
         unmark_all(core, wire)
         back_off(core, wire)
-        wait(wire)
+        wait(core, wire)
+
+
+cdef bint _divide(Core *core, WireBatch *wire, int32_t error) noexcept nogil:
+    """Split a refused batch of one front-end if it is too large, or if the broker names records. Return whether it is.
+
+    Without entries or memory for the parts it is sent again later and refused once more.
+    """
+    cdef PartCode code
+    if _is_too_large(error):
+        wire.retried = True
+        code = divide_by_size(core, wire)
+        if code == PART_NO_ROOM:
+            back_off(core, wire)
+            wait(core, wire)
+        elif code == PART_MALFORMED:
+            reject_changed(core, wire)
+        return code != PART_REFUSED
+    if core.named_count == 0 or not _may_send_rest(wire):
+        return False
+    isolate_queue(core, core.contributor_batches[wire.entry.contributors].queue)
+    if wire.idempotent:
+        demand_epoch(wire.lane)
+    return divide_named(core, wire, error) == PART_DONE
+
+
+cdef inline bint _is_too_large(int32_t error) noexcept nogil:
+    """Return whether the broker refuses the size of a batch."""
+    return error == ERROR_MESSAGE_TOO_LARGE or error == ERROR_RECORD_LIST_TOO_LARGE
+
+
+cdef inline bint _may_send_rest(const WireBatch *wire) noexcept nogil:
+    """Return whether the records that the broker has not named may be sent again."""
+    return not wire.unsure and wire.acks != 0 and wire.retries > 0
 
 
 cdef bint withdraw(Core *core, ClientBatch *batch, int32_t error) noexcept nogil:
@@ -162,28 +210,28 @@ cdef bint _remove_marked(Core *core, WireBatch *wire, int32_t error) noexcept no
     """
     cdef ClientBatch *staying[MERGE_MAX]
     cdef ClientBatch *batch
-    cdef WireBatch *part = NULL
-    cdef uint32_t row = wire.entry.contributors, count = 0
+    cdef uint32_t row = wire.entry.contributors, count = 0, records = 0
     while row != CYP_NONE:
         batch = core.contributor_batches[row]
         if batch != NULL and not batch.to_withdraw and is_aging(batch):
             staying[count] = batch
             count += 1
+            records += batch.count
         row = core.contributors[row].next
     if count:
         if core.free_wire_count == 0 or core.free_contributor_count < count or \
                 (count > 1 and core.free_body_count == 0):
             return False
-        part = _prepare(core, wire, staying, count, 0)
-        entry_enter(wire.entry, CYP_ENTRY_SPLIT)  # from here on a successor continues with the smaller batch
+        _prepare(core, wire, staying, count, 0)
+    if _prepare_marked(core, wire, records, error) or count:
+        wire.entry.error = error  # a successor ends the batches that are in no part with it; 0: it queues them
+        entry_enter(wire.entry, CYP_ENTRY_SPLIT)  # from here on a successor continues with the smaller batches
         CRASHPOINT(b"split.shed")
-        entry_enter(part.entry, CYP_ENTRY_ASSIGNED)
+        begin_parts(core, wire)
     elif error:
         # a successor reports the same outcome
         entry_resolve(wire.entry, CODE_OUTCOME_UNKNOWN if wire.unsure else error, -1, -1)
         CRASHPOINT(b"split.all-shed")
-    # if the sender dies after this point, the marked batches are in no entry: a successor finds them in the slot
-    # table, as not yet sent
     row = wire.entry.contributors
     while row != CYP_NONE:
         batch = core.contributor_batches[row]
@@ -197,6 +245,27 @@ cdef bint _remove_marked(Core *core, WireBatch *wire, int32_t error) noexcept no
         row = core.contributors[row].next
     leave(core, wire)
     return True
+
+
+cdef bint _prepare_marked(Core *core, WireBatch *wire, uint32_t begin, int32_t error) noexcept nogil:
+    """Prepare parts for the marked batches with records that the broker has named. Return whether there are any.
+
+    Their sequences begin `begin` after that of `wire`.
+    """
+    cdef uint32_t row = wire.entry.contributors, following
+    cdef ClientBatch *batch
+    cdef bint some = False
+    if error == 0 or core.judged != wire or not _may_send_rest(wire):
+        return False
+    while row != CYP_NONE:
+        batch = core.contributor_batches[row]
+        following = core.contributors[row].next
+        if batch != NULL and batch.to_withdraw and not batch.reported \
+                and prepare_named(core, wire, row, begin, error):
+            some = True
+            begin += core.contributors[row].count
+        row = following
+    return some
 
 
 cdef WireBatch *_prepare(
@@ -222,6 +291,8 @@ cdef WireBatch *_prepare(
     link_before(wire.lane, part, wire)
     entry_enter(part.entry, CYP_ENTRY_PREPARED)
     CRASHPOINT(b"split.part-prepared")
+    if wire.state == WIRE_IN_FLIGHT and not _is_too_large(wire.entry.cause):
+        count_retry(core, part)
     return part
 
 
@@ -245,7 +316,7 @@ cdef void _copy_staying(Core *core, WireBatch *wire, WireBatch *part) noexcept n
         if core.contributor_batches[row] != NULL and core.contributor_batches[row].wire == part:
             written = merge_records(
                 source, following - source, <int32_t>core.contributors[row].count, 0, <int32_t>first,
-                part.body + at, CYP_BLOCK_BYTES - at, &delta,
+                part.body + at, CYP_BLOCK_BYTES - at, &delta, &core.contributor_batches[row].largest,
             )
             if written > 0:  # it fits, since deltas only become smaller
                 at += written
@@ -281,6 +352,8 @@ cdef bint _split(Core *core, WireBatch *wire) noexcept nogil:
     cdef WireBatch *part = wire
     if core.free_wire_count < wire.contributor_count or core.free_contributor_count < wire.contributor_count:
         return False
+    if _is_too_large(wire.entry.cause):
+        count_split(core, wire)
     while row != CYP_NONE:
         batch = core.contributor_batches[row]
         if batch != NULL and is_aging(batch):
@@ -288,6 +361,7 @@ cdef bint _split(Core *core, WireBatch *wire) noexcept nogil:
             _prepare(core, wire, &batch, 1, number).entry.base_sequence += core.contributors[row].first
             number += 1
         row = core.contributors[row].next
+    wire.entry.error = 0
     entry_enter(wire.entry, CYP_ENTRY_SPLIT)  # from here on a successor sees the parts instead
     CRASHPOINT(b"split.committed")
     while number:
@@ -309,6 +383,17 @@ cdef void release_reported(Core *core, WireBatch *wire) noexcept nogil:
         row = core.contributors[row].next
 
 
+cdef bint _has_part_after(Core *core, WireBatch *wire, Queue *queue) noexcept nogil:
+    """Return whether a later batch of the queue was split: its parts stay, so what comes before them stays too."""
+    cdef ClientBatch *batch
+    while wire.next != NULL:
+        wire = wire.next
+        batch = core.contributor_batches[wire.entry.contributors]
+        if wire.partial and batch != NULL and batch.queue == queue:
+            return True
+    return False
+
+
 cdef void withdraw_marked(Core *core, Lane *lane) noexcept nogil:
     """Return the unresolved batches of isolated front-ends to their queues before a new epoch. None is unsure."""
     cdef WireBatch *wire = lane.wire_tail  # from the last: each is put back before the one that follows it
@@ -319,8 +404,9 @@ cdef void withdraw_marked(Core *core, Lane *lane) noexcept nogil:
         before = wire.previous
         row = wire.entry.contributors
         some = False
-        while row != CYP_NONE and wire.idempotent:
-            if core.contributor_batches[row] != NULL and core.contributor_batches[row].queue.isolated:
+        while row != CYP_NONE and wire.idempotent and not wire.partial:
+            if core.contributor_batches[row] != NULL and core.contributor_batches[row].queue.isolated \
+                    and not _has_part_after(core, wire, core.contributor_batches[row].queue):
                 core.contributor_batches[row].to_withdraw = True
                 some = True
             row = core.contributors[row].next

@@ -2,7 +2,8 @@
 
 A request consists of one private buffer (frame, request header, topic names, batch headers) and an iovec that
 interleaves the buffer with the front-ends' chunks. So records go straight to the socket from the memory where send()
-has put them. The versions of Produce are 3 to 12; from 9 on they are flexible (compact lengths, tagged fields).
+has put them. The versions of Produce are 3 to 13; from 9 on they are flexible (compact lengths, tagged fields). From 13
+on a topic id takes the place of the topic name.
 """
 
 from libc.stdint cimport int16_t, int32_t, uint8_t, uint32_t, uint64_t
@@ -21,6 +22,8 @@ from cyproducer.shm.layout cimport CYP_NONE, CYP_UNIT_BYTES
 cdef enum:
     PRODUCE_KEY = 0
     FLEXIBLE_FROM = 9
+    TOPIC_IDS_FROM = 13
+    TOPIC_ID_BYTES = 16
     # frame 4, request header 8 + client id 2 + tags 1, transactional id 2, acks 2, timeout 4, topic count 5, tags 1
     REQUEST_FIXED = 32
     # topic name length 3, partition count 5, tags 2; partition 4, records length 5, tags 1
@@ -33,7 +36,7 @@ cdef enum:
 
 cdef uint32_t produce_overhead(WireBatch *wire) noexcept nogil:
     """Return the bytes that the wire batch adds to a request besides its records."""
-    return WIRE_FIXED + BATCH_HEADER_BYTES + wire.lane.topic.name_bytes
+    return WIRE_FIXED + BATCH_HEADER_BYTES + max(wire.lane.topic.name_bytes, <uint32_t>TOPIC_ID_BYTES)
 
 
 cdef Request *new_request(
@@ -144,9 +147,20 @@ cdef uint32_t _pieces(Core *core, WireBatch *wire) noexcept nogil:
     return pieces
 
 
+cdef int16_t _version(Node *node, WireBatch **wires, uint32_t count) noexcept nogil:
+    """Return the version of a Produce request: one with topic names if a topic's id is not known."""
+    cdef uint32_t index
+    if node.produce_version >= TOPIC_IDS_FROM:
+        for index in range(count):
+            if not wires[index].lane.topic.has_id:
+                return TOPIC_IDS_FROM - 1
+    return node.produce_version
+
+
 cdef Request *produce_request(Core *core, Node *node, WireBatch **wires, uint32_t count) noexcept nogil:
     """Return one request with all the wire batches (stamped, of one `acks`); NULL without memory. Sort `wires`."""
-    cdef bint flexible = node.produce_version >= FLEXIBLE_FROM
+    cdef int16_t version = _version(node, wires, count)
+    cdef bint flexible = version >= FLEXIBLE_FROM
     cdef uint32_t index, capacity = REQUEST_FIXED + core.client_id_bytes, pieces = 1, topics = 0, same
     cdef uint8_t *at
     cdef uint8_t *piece
@@ -161,7 +175,7 @@ cdef Request *produce_request(Core *core, Node *node, WireBatch **wires, uint32_
     if request == NULL:
         return NULL
     request.kind = REQUEST_PRODUCE
-    request.version = node.produce_version
+    request.version = version
     request.acks = wires[0].acks
     request.correlation_id = next_correlation_id(node)
     piece = request.bytes
@@ -174,7 +188,7 @@ cdef Request *produce_request(Core *core, Node *node, WireBatch **wires, uint32_
             same = index + 1
             while same < count and wires[same].lane.topic == wires[index].lane.topic:
                 same += 1
-            at = _put_topic(at, wires[index], same - index, flexible)
+            at = _put_topic(at, wires[index], same - index, version)
         at = put32(at, <uint32_t>wires[index].lane.number)
         at = _put_count(at, wire_bytes(wires[index]) + BATCH_HEADER_BYTES, flexible)
         memcpy(at, wires[index].header, BATCH_HEADER_BYTES)
@@ -184,6 +198,7 @@ cdef Request *produce_request(Core *core, Node *node, WireBatch **wires, uint32_
         _add_records(core, request, wires[index])
         if flexible:
             at = put_uvarint(at, 0)  # tags of the partition
+        memcpy(wires[index].topic_id, wires[index].lane.topic.id, TOPIC_ID_BYTES)  # it may change before the response
         request.wires[index] = wires[index]
     request.wire_count = count
     if flexible:
@@ -215,8 +230,12 @@ cdef uint8_t *_put_produce_fields(Core *core, Request *request, bint flexible) n
     return put32(at, <uint32_t>(core.request_timeout_ns // 1000000))
 
 
-cdef uint8_t *_put_topic(uint8_t *at, WireBatch *wire, uint32_t partitions, bint flexible) noexcept nogil:
+cdef uint8_t *_put_topic(uint8_t *at, WireBatch *wire, uint32_t partitions, int16_t version) noexcept nogil:
+    cdef bint flexible = version >= FLEXIBLE_FROM
     cdef uint32_t name_bytes = wire.lane.topic.name_bytes
+    if version >= TOPIC_IDS_FROM:
+        memcpy(at, wire.lane.topic.id, TOPIC_ID_BYTES)
+        return _put_count(at + TOPIC_ID_BYTES, partitions, flexible)
     if flexible:
         at = put_uvarint(at, name_bytes + 1)
     else:

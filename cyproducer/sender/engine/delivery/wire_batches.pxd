@@ -13,6 +13,7 @@ cdef inline void reset_wire(WireBatch *wire, Lane *lane) noexcept nogil:
     wire.body = NULL
     wire.packed = NULL
     wire.codec = 0
+    wire.partial = False
     wire.copy = NULL
     wire.corrupt = 0
     wire.breaks = 0
@@ -47,7 +48,7 @@ cdef void publish_resolved(Core *core, WireBatch *wire) noexcept nogil
 cdef void note_cause(WireBatch *wire, int32_t error) noexcept nogil
 cdef void give_up(Core *core, WireBatch *wire, int32_t error) noexcept nogil
 cdef void conclude(Core *core, WireBatch *wire, int32_t error) noexcept nogil
-cdef void wait(WireBatch *wire) noexcept nogil
+cdef void wait(Core *core, WireBatch *wire) noexcept nogil
 cdef void retry(Core *core, WireBatch *wire, int32_t error, bint unsure) noexcept nogil
 cdef void demand_epoch(Lane *lane) noexcept nogil
 cdef void drop_hopeless(Core *core, Lane *lane) noexcept nogil

@@ -21,6 +21,7 @@ from cyproducer.sender.engine.intake.compression cimport pack, wire_bytes
 from cyproducer.sender.engine.intake.validation cimport well_formed
 from cyproducer.sender.engine.state.breadcrumb cimport touch
 from cyproducer.sender.engine.state.flows cimport charge_new, discharge
+from cyproducer.sender.engine.state.metrics cimport count_retry
 from cyproducer.sender.engine.state.model cimport (
     BATCH_ASSIGNED,
     BATCH_CLOSED,
@@ -35,7 +36,7 @@ from cyproducer.sender.engine.state.model cimport (
     Queue,
     WireBatch,
 )
-from cyproducer.sender.engine.state.outcomes cimport CODE_OUTCOME_UNKNOWN, finish
+from cyproducer.sender.engine.state.outcomes cimport CODE_OUTCOME_UNKNOWN, CODE_REQUEST_TOO_LARGE, finish, settle_part
 from cyproducer.sender.engine.state.ready cimport lane_producer_epoch, lane_producer_id, relist
 from cyproducer.shm.atomics cimport fence_seq_cst, store_release, store_release32
 from cyproducer.shm.crash cimport CRASHPOINT
@@ -135,6 +136,7 @@ cdef WireBatch *new_wire(Core *core, Lane *lane, ClientBatch **batches, uint32_t
         contributor.generation = batches[index].generation
         contributor.first = first
         contributor.count = batches[index].count
+        contributor.start = 0
         contributor.flags = 0
         contributor.next = CYP_NONE
         core.contributor_batches[row] = batches[index]
@@ -164,6 +166,7 @@ cdef bint _merge(Core *core, WireBatch *wire) noexcept nogil:
         front_end = batch.front_end
         slot = batch.slot
         touch(core, front_end, slot)
+        batch.largest = 0
         while slot != CYP_NONE:
             if front_end.chunk_count[slot] == 0:  # sealed just after the front-end had added this chunk
                 slot = front_end.chunk_next[slot]
@@ -177,6 +180,7 @@ cdef bint _merge(Core *core, WireBatch *wire) noexcept nogil:
                 wire.body + at,
                 CYP_BLOCK_BYTES - at,
                 &delta,
+                &batch.largest,
             )
             if written < 0:
                 batch.solo = True  # it is sent alone, so that the broker checks only this batch
@@ -434,8 +438,12 @@ cdef void publish_resolved(Core *core, WireBatch *wire) noexcept nogil:
             lane.acknowledged_ns = core.now
             _note_acked(lane, entry)
             CRASHPOINT(b"complete.acked")
-        if lane.isolation and row != CYP_NONE and core.contributor_batches[row] != NULL:
+        if lane.isolation and row != CYP_NONE and core.contributor_batches[row] != NULL \
+                and (not wire.partial or core.contributor_batches[row].parts == 1):
             queue = core.contributor_batches[row].queue
+    if wire.partial:
+        settle_part(core, wire, entry.base_offset if entry.error == 0 else -1, append_time)
+        row = CYP_NONE
     while row != CYP_NONE:
         if entry.error == 0 and entry.base_offset >= 0:
             offset = entry.base_offset + core.contributors[row].first
@@ -481,14 +489,17 @@ cdef void conclude(Core *core, WireBatch *wire, int32_t error) noexcept nogil:
     note_cause(wire, error)
     if wire.idempotent:
         demand_epoch(wire.lane)
-    entry_resolve(wire.entry, CODE_OUTCOME_UNKNOWN if wire.unsure else error, -1, -1)
+    if wire.unsure and error != CODE_REQUEST_TOO_LARGE:
+        error = CODE_OUTCOME_UNKNOWN
+    entry_resolve(wire.entry, error, -1, -1)
     CRASHPOINT(b"complete.given-up")
     publish_resolved(core, wire)
 
 
-cdef void wait(WireBatch *wire) noexcept nogil:
+cdef void wait(Core *core, WireBatch *wire) noexcept nogil:
     """Let an entry wait for its next attempt."""
     if wire.state == WIRE_IN_FLIGHT:
+        count_retry(core, wire)
         wire.lane.in_flight -= 1
         wire.lane.waiting += 1
         wire.state = WIRE_WAITING
@@ -514,7 +525,7 @@ cdef void retry(Core *core, WireBatch *wire, int32_t error, bint unsure) noexcep
             or (wire.acks == 0 and wire.request.finished):
         give_up(core, wire, error)
         return
-    wait(wire)
+    wait(core, wire)
     core.totals.retries += 1
     drop_hopeless(core, lane)
 

@@ -14,15 +14,12 @@ from cyproducer.sender.engine.state.activity cimport deactivate, make_idle, note
 from cyproducer.sender.engine.state.breadcrumb cimport touch, untouch
 from cyproducer.sender.engine.state.flows cimport unlist_backlog
 from cyproducer.sender.engine.state.front_end_tables cimport end_front_end
+from cyproducer.sender.engine.state.events cimport VIOLATION_CHAIN, VIOLATION_HINT, VIOLATION_RING, EVENT_VIOLATION
 from cyproducer.sender.engine.state.model cimport (
     BATCH_CLOSED,
     BATCH_DUE,
     BATCH_LINGERING,
     BATCH_NONE,
-    VIOLATION_CHAIN,
-    VIOLATION_HINT,
-    VIOLATION_RING,
-    EVENT_VIOLATION,
     ClientBatch,
     Core,
     FrontEnd,

@@ -1,6 +1,6 @@
 """Declares the compression of batches by the sender, see compression.pyx."""
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint32_t, uint64_t
 
 from cyproducer.sender.engine.state.model cimport ClientBatch, Core, FrontEnd, WireBatch
 
@@ -9,6 +9,7 @@ cdef void pack(Core *core, WireBatch *wire) noexcept nogil
 cdef bint may_compress(const Core *core, const FrontEnd *front_end) noexcept nogil
 cdef bint must_postpone(Core *core, ClientBatch *batch) noexcept nogil
 cdef bint must_postpone_wire(Core *core, const WireBatch *wire) noexcept nogil
+cdef uint64_t sent_bytes(ClientBatch *batch) noexcept nogil
 
 
 cdef inline uint32_t wire_bytes(const WireBatch *wire) noexcept nogil:

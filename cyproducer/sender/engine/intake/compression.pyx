@@ -114,6 +114,23 @@ cdef uint32_t _offered(ClientBatch *batch) noexcept nogil:
     return slot
 
 
+cdef uint64_t sent_bytes(ClientBatch *batch) noexcept nogil:
+    """Return the size of a sealed batch as it is sent, unless the sender will compress it: then its present size."""
+    cdef FrontEnd *front_end = batch.front_end
+    cdef uint32_t slot = _offered(batch) if front_end.codec else <uint32_t>CYP_NONE
+    cdef uint64_t size = 0
+    cdef uint32_t piece
+    while slot < front_end.slot_count:
+        piece = load_relaxed32(&front_end.rows[slot].max_count)
+        size += piece
+        slot = load_relaxed32(&front_end.rows[slot].next)
+        if slot == CYP_NONE:
+            return min(size, <uint64_t>batch.bytes)
+        if piece < CYP_UNIT_BYTES or size >= batch.bytes:
+            break  # all but the last are full: a circular chain ends soon
+    return batch.bytes
+
+
 cdef void _take_offer(ClientBatch *batch, WireBatch *wire, uint32_t slot) noexcept nogil:
     """Copy the compressed records of the front-end. An invalid offer is ignored: the batch is sent uncompressed.
 

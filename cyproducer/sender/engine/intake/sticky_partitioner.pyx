@@ -5,6 +5,9 @@ producer (RecordAccumulator, BuiltInPartitioner), the share falls with the lengt
 lowest value, CYP_SHARE_AVOID, while the leader does not answer, or throttles for long. A front-end that fills whole
 batches draws from these shares.
 
+With partitioner_rack_aware, partitions with a leader in client_rack are drawn only, as long as one of these answers
+(KIP-1123).
+
 The other front-ends follow the topic's sticky partition, which the sender draws in the same way. So many slow
 front-ends fill one batch together. The sender chooses another one after a batch's worth of bytes was sent to it, or
 when a batch of it is sent after 50 ms. So a slow stream of records also reaches all partitions, without smaller
@@ -13,7 +16,7 @@ batches. It also chooses another one when the leader does not answer, since noth
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
-from cyproducer.sender.engine.state.model cimport CONNECTION_READY, Core, Node, Lane, Request, Topic
+from cyproducer.sender.engine.state.model cimport CONNECTION_READY, Core, Node, Lane, Request, Topic, WireBatch
 from cyproducer.sender.engine.state.topic_table cimport note_use
 from cyproducer.shm.atomics cimport load_relaxed8, store_relaxed8, store_relaxed_i32
 from cyproducer.shm.layout cimport cyp_topic_row
@@ -28,7 +31,7 @@ from cyproducer.shm.snapshot cimport (
 
 
 cdef enum:
-    STICKY_BYTES = 65536            # the default of batch_size
+    STICKY_BYTES = 65536            # if the front-end of a batch has ended: the default of batch_size
     STICKY_NS = 50000000
     STUCK_MIN_NS = 100000000
     STUCK_MAX_NS = 1000000000
@@ -45,6 +48,14 @@ cdef inline uint64_t _random(Core *core) noexcept nogil:
     return core.random
 
 
+# Which partitions of a topic may be drawn, and how likely each of them is.
+ctypedef struct Draw:
+    uint32_t longest                # length of the longest queue of a partition whose leader answers
+    bint any_answers                # a partition has a leader that answers
+    bint rack_only                  # only leaders in client_rack: one of them answers (KIP-1123)
+    bint stuck_too                  # also partitions whose leader does not answer
+
+
 cdef inline uint32_t _load(Lane *lane) noexcept nogil:
     return lane.unresolved + lane.ready
 
@@ -57,18 +68,19 @@ cdef void choose_sticky(Core *core, Topic *topic) noexcept nogil:
 
     Partitions whose leader answers are preferred, then those that have a leader, then any.
     """
-    cdef uint32_t number, longest = _longest(core, topic)
+    cdef Draw draw = _draw(core, topic)
+    cdef uint32_t number
     cdef uint64_t total = 0, drawn, weight
-    cdef bint stuck_too = not _any_answers(core, topic)
+    draw.stuck_too = not draw.any_answers
     if topic.partition_count <= 0:
         return
     for number in range(<uint32_t>topic.partition_count):
-        total += _weight(core, topic.partitions[number], longest, stuck_too)
+        total += _weight(core, topic.partitions[number], &draw)
     topic.sticky = <int32_t>(_random(core) % <uint64_t>topic.partition_count)
     if total:
         drawn = _random(core) % total
         for number in range(<uint32_t>topic.partition_count):
-            weight = _weight(core, topic.partitions[number], longest, stuck_too)
+            weight = _weight(core, topic.partitions[number], &draw)
             if drawn < weight:
                 topic.sticky = <int32_t>number
                 break
@@ -78,33 +90,31 @@ cdef void choose_sticky(Core *core, Topic *topic) noexcept nogil:
     store_relaxed_i32(&core.sticky[topic.number], topic.sticky)
 
 
-cdef inline uint64_t _weight(Core *core, Lane *lane, uint32_t longest, bint stuck_too) noexcept nogil:
-    """Return 1 for the longest queue, and more for shorter ones; 0 if the partition must not be drawn."""
-    cdef uint32_t load = _load(lane)
-    if lane.leader == NULL or (not stuck_too and _is_stuck(core, lane.leader)):
-        return 0
-    return longest + 1 - load if load <= longest else 1
-
-
-cdef uint32_t _longest(Core *core, Topic *topic) noexcept nogil:
-    """Return the length of the longest queue of a partition whose leader answers."""
-    cdef uint32_t longest = 0
+cdef Draw _draw(Core *core, Topic *topic) noexcept nogil:
+    """Return how to draw a partition of the topic whose leader answers."""
+    cdef Draw draw
     cdef int32_t number
     cdef Lane *lane
+    draw.longest = 0
+    draw.any_answers = draw.rack_only = draw.stuck_too = False
     for number in range(topic.partition_count):
         lane = topic.partitions[number]
-        if _load(lane) > longest and lane.leader != NULL and not _is_stuck(core, lane.leader):
-            longest = _load(lane)
-    return longest
+        if lane.leader == NULL or _is_stuck(core, lane.leader):
+            continue
+        draw.any_answers = True
+        draw.longest = max(draw.longest, _load(lane))
+        draw.rack_only = draw.rack_only or core.rack_aware and lane.leader.in_rack
+    return draw
 
 
-cdef bint _any_answers(Core *core, Topic *topic) noexcept nogil:
-    """Return whether a partition of the topic has a leader that is not stuck."""
-    cdef int32_t number
-    for number in range(topic.partition_count):
-        if topic.partitions[number].leader != NULL and not _is_stuck(core, topic.partitions[number].leader):
-            return True
-    return False
+cdef inline uint64_t _weight(Core *core, Lane *lane, const Draw *draw) noexcept nogil:
+    """Return 1 for the longest queue, and more for shorter ones; 0 if the partition must not be drawn."""
+    cdef uint32_t load = _load(lane)
+    if lane.leader == NULL or (not draw.stuck_too and _is_stuck(core, lane.leader)):
+        return 0
+    if draw.rack_only and not lane.leader.in_rack:
+        return 0
+    return draw.longest + 1 - load if load <= draw.longest else 1
 
 
 cdef bint _is_stuck(Core *core, const Node *node) noexcept nogil:
@@ -155,18 +165,25 @@ cdef void leave_stuck(Core *core) noexcept nogil:
             note_load(core, topic)
         if any_stuck and 0 <= topic.sticky < topic.partition_count:
             leader = topic.partitions[topic.sticky].leader
-            if leader != NULL and _is_stuck(core, leader) and _any_answers(core, topic):
+            if leader != NULL and _is_stuck(core, leader) and _draw(core, topic).any_answers:
                 choose_sticky(core, topic)
 
 
-cdef void note_drained(Core *core, Lane *lane, uint64_t size) noexcept nogil:
-    """Update the sticky partition after `size` bytes were sent to the lane. This must be called for every batch."""
+cdef void note_drained(Core *core, const WireBatch *wire) noexcept nogil:
+    """Update the sticky partition after a batch was sent to its lane. This must be called for every batch.
+
+    The batch_size of its front-end is the quantum of the change, as in Kafka's producer (BuiltInPartitioner).
+    """
+    cdef Lane *lane = wire.lane
     cdef Topic *topic = lane.topic
+    cdef uint64_t quantum = STICKY_BYTES
     note_use(core, topic)
     note_load(core, topic)
     if lane.number == topic.sticky:
-        topic.sticky_bytes += size
-        if topic.sticky_bytes >= STICKY_BYTES or core.now - topic.sticky_ns >= STICKY_NS:
+        if wire.flow != NULL and wire.flow.front_end != NULL:
+            quantum = wire.flow.front_end.sticky_bytes
+        topic.sticky_bytes += wire.entry.length
+        if topic.sticky_bytes >= quantum or core.now - topic.sticky_ns >= STICKY_NS:
             choose_sticky(core, topic)
 
 
@@ -212,7 +229,7 @@ cdef bint _publish_topic(Core *core, Topic *topic) noexcept nogil:
     """Publish the shares of a topic's partitions. Return whether all have the full share."""
     cdef cyp_topic_row *row = &core.topic_rows[topic.number]
     cdef uint32_t count = topic_partitions(topic_load(row)), number
-    cdef uint32_t longest = _longest(core, topic)
+    cdef Draw draw = _draw(core, topic)
     cdef uint8_t *shares = core.leaders + <uint32_t>topic_leaders(row)
     cdef uint8_t share
     cdef uint64_t weight
@@ -221,9 +238,9 @@ cdef bint _publish_topic(Core *core, Topic *topic) noexcept nogil:
         count = <uint32_t>topic.partition_count
     for number in range(count):
         share = CYP_SHARE_AVOID
-        weight = _weight(core, topic.partitions[number], longest, False)
+        weight = _weight(core, topic.partitions[number], &draw)
         if weight:
-            weight = weight * (CYP_SHARE_FULL - CYP_SHARE_AVOID) // (longest + 1)
+            weight = weight * (CYP_SHARE_FULL - CYP_SHARE_AVOID) // (draw.longest + 1)
             share = <uint8_t>(CYP_SHARE_AVOID + (weight if weight else 1))
         even = even and share == CYP_SHARE_FULL
         if load_relaxed8(&shares[number]) != CYP_SHARE_NONE and load_relaxed8(&shares[number]) != share:

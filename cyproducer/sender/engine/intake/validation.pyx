@@ -21,10 +21,12 @@ ctypedef struct RecordCursor:
 
 
 cdef bint well_formed(ClientBatch *batch) noexcept nogil:
-    """Return whether the batch's chunks hold exactly the declared records."""
+    """Return whether the batch's chunks hold exactly the declared records. Store the size of the largest one."""
     cdef FrontEnd *front_end = batch.front_end
     cdef uint32_t slot = batch.slot, first = 0
+    batch.largest = 0
     if batch.count == 1 and front_end.chunk_bytes[slot] < batch.bytes:
+        batch.largest = batch.bytes
         return _one_record(batch)
     while slot != CYP_NONE:
         if not check_records(
@@ -32,6 +34,7 @@ cdef bint well_formed(ClientBatch *batch) noexcept nogil:
             front_end.chunk_bytes[slot],
             front_end.chunk_count[slot],
             first,
+            &batch.largest,
         ):
             return False
         first += front_end.chunk_count[slot]

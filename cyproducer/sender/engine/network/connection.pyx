@@ -20,22 +20,33 @@ from cyproducer.sender.engine.delivery.requests cimport recycle
 from cyproducer.sender.engine.delivery.response cimport on_produce_response
 from cyproducer.sender.engine.delivery.wire_batches cimport give_up, mark_sent, retry
 from cyproducer.sender.engine.network.epoll cimport EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, epoll_update, socket_error
-from cyproducer.sender.engine.state.model cimport (
+from cyproducer.sender.engine.state.metrics cimport (
+    count_connection,
+    count_established,
+    count_read,
+    count_request,
+    count_response,
+    count_unanswered,
+    count_written,
+)
+from cyproducer.sender.engine.state.events cimport (
     CLOSE_BY_PEER,
     CLOSE_PROTOCOL,
     CLOSE_TIMEOUT,
-    CONNECTION_CLOSED,
-    CONNECTION_CONNECTING,
-    CONNECTION_NEGOTIATING,
     EVENT_CLOSED,
     EVENT_CONNECTED,
     EVENT_RESPONSE,
+    Event,
+)
+from cyproducer.sender.engine.state.model cimport (
+    CONNECTION_CLOSED,
+    CONNECTION_CONNECTING,
+    CONNECTION_NEGOTIATING,
     IOV_PER_CALL_MAX,
     REQUEST_PRODUCE,
     REQUEST_STATES,
     WIRE_IN_FLIGHT,
     Core,
-    Event,
     Node,
     Request,
     WireBatch,
@@ -61,6 +72,7 @@ cdef void enqueue(Core *core, Node *node, Request *request) noexcept nogil:
         node.out_head = request
     node.out_tail = request
     node.in_flight += 1
+    count_unanswered(core, 1)
 
 
 cdef void flush_out(Core *core, Node *node) noexcept nogil:
@@ -86,7 +98,9 @@ cdef void flush_out(Core *core, Node *node) noexcept nogil:
                 return
             CRASHPOINT(b"write.blocked")
             blocked = True
-        elif _advance(request, <uint64_t>written):
+            continue
+        count_written(core, node, <uint64_t>written)
+        if _advance(request, <uint64_t>written):
             CRASHPOINT(b"write.whole")
             node.active_ns = core.now
             node.out_head = request.next
@@ -118,6 +132,7 @@ cdef void _written(Core *core, Node *node, Request *request) noexcept nogil:
     cdef uint32_t index
     request.finished = True
     request.next = NULL
+    count_request(core, node, request)
     core.totals.requests += request.kind == REQUEST_PRODUCE
     if request.kind == REQUEST_PRODUCE and request.acks == 0:
         for index in range(request.wire_count):
@@ -140,6 +155,7 @@ cdef void on_socket(Core *core, Node *node, uint32_t events) noexcept nogil:
             close_connection(core, node, error)
         elif events & EPOLLOUT:
             node.state = CONNECTION_NEGOTIATING
+            count_established(core)
             epoll_update(core.epoll_fd, node.fd, node.epoll_tag, EPOLLIN)
             push_event(core, EVENT_CONNECTED, node.index, 0, 0)
         return
@@ -172,6 +188,7 @@ cdef void _read_available(Core *core, Node *node) noexcept nogil:
                 close_connection(core, node, errno)
             return
         node.input_length += <uint32_t>got
+        count_read(core, node, <uint64_t>got)
         CRASHPOINT(b"read.arrived")
         node.active_ns = core.now
         if not _take_responses(core, node):
@@ -212,6 +229,8 @@ cdef bint _take_responses(Core *core, Node *node) noexcept nogil:
             node.sent_tail = NULL
         node.in_flight -= 1
         window_leave(node, request, core.now)
+        count_unanswered(core, -1)
+        count_response(core, node, request, size + 4)
         CRASHPOINT(b"read.framed")
         if request.kind == REQUEST_PRODUCE:
             if not on_produce_response(core, node, request, node.input + at + 8, size - 4):
@@ -284,6 +303,8 @@ cdef void close_connection(Core *core, Node *node, int32_t reason) noexcept nogi
     node.wants_write = False
     node.input_length = 0
     _trim_input(node)
+    count_connection(core, -1)
+    count_unanswered(core, -<int32_t>node.in_flight)
     node.in_flight = 0
     node.in_flight_bytes = 0
     forget_asked(node)

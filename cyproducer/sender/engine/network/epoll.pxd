@@ -3,6 +3,15 @@
 from libc.stdint cimport uint32_t, uint64_t
 
 
+# An epoll tag: the kind of descriptor above TAG_SHIFT; below it an index, or the watched descriptor itself.
+cdef enum EpollTag:
+    TAG_NODE = 1
+    TAG_FRONT_END = 2
+    TAG_WATCHED = 3
+    TAG_SHIFT = 28
+    TAG_MASK = 0x0fffffff
+
+
 cdef extern from "cyproducer/sender/engine/network/epoll.h" nogil:
     enum:
         EPOLLIN "CYP_EPOLLIN"

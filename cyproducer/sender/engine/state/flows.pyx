@@ -15,17 +15,18 @@ at least one entry. So brokers that do not answer cannot use up the entries, in 
     the only flow of a sender finds   at least N / 2 = 4,096 entries; five requests of 512 partitions need 2,560
 
 The first half is given out without conditions, and the reserve consists of the entries that are still free. So no
-deadlock is possible. After a takeover, a sender does not know which entries its predecessor took from the reserve. It
-counts entries as taken from the reserve when their partition gets a leader, if more entries are in use than the first
-half and the counted ones. For each broker it counts at most the broker's part. So the numbers above hold after any
-number of takeovers.
+deadlock is possible. A batch that is sent in parts takes an entry for each part, under the same rule.
+
+After a takeover, a sender does not know which entries its predecessor took from the reserve. It counts entries as taken
+from the reserve when their partition gets a leader, if more entries are in use than the first half and the counted
+ones. For each broker it counts at most the broker's part. So the numbers above hold after any number of takeovers.
 
 Bodies, and more than one contributor for an entry, are only needed for merging. Merging is optional: a broker that uses
 its part of one half of these rows merges nothing until more than half of them are free. One free contributor is kept
 for each free entry. Merged batches get only contributors beyond these.
 """
 
-from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport UINT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
 
@@ -34,6 +35,7 @@ from cyproducer.sender.engine.state.model cimport (
     BACKLOG_RETRIES,
     MERGE_MAX,
     Backlog,
+    ClientBatch,
     Core,
     Flow,
     FrontEnd,
@@ -297,8 +299,26 @@ cdef void _relist_all(Lane *lane) noexcept nogil:
         queue = queue.next
 
 
-cdef void set_leader(Core *core, Lane *lane, Node *leader) noexcept nogil:
-    """Change the partition's leader (NULL: none). Its batches wait for that one, and its rows are counted there."""
+cdef void set_leader(Core *core, Lane *lane, Node *leader, int32_t epoch) noexcept nogil:
+    """Set the lane's leader (NULL: none) and its epoch (-1: not known).
+
+    A retry backoff concerns the old leader, so another leader or a newer epoch ends it, as
+    ProducerBatch.hasLeaderChangedForTheOngoingRetry in Kafka.
+    """
+    cdef bint newer = leader != NULL and epoch > lane.leader_epoch
+    if leader != NULL:
+        lane.leader_epoch = epoch
+    if leader != lane.leader:
+        _move_to(core, lane, leader)
+    elif newer:
+        lane.retry_at_ns = 0
+        if lane.backs_off:
+            _leave_backoff(lane)
+            _relist_all(lane)
+
+
+cdef void _move_to(Core *core, Lane *lane, Node *leader) noexcept nogil:
+    """Change the lane's leader. Its batches wait for that one, and its rows are counted there."""
     cdef Queue *queue = lane.ring
     cdef uint32_t _index
     cdef WireBatch *wire = lane.wire_head
@@ -317,7 +337,7 @@ cdef void set_leader(Core *core, Lane *lane, Node *leader) noexcept nogil:
     delist(lane)
     lane.leader = leader
     if leader != NULL:
-        lane.retry_at_ns = 0  # as RecordAccumulator.shouldBackoff in Kafka: the backoff only concerns the old leader
+        lane.retry_at_ns = 0
     wire = lane.wire_head
     while wire != NULL:
         front_end = NULL
@@ -362,6 +382,7 @@ cdef void _count(Usage *used, const WireBatch *wire) noexcept nogil:
     used.reserved += wire.reserved
     used.bodies += wire.body != NULL
     used.extras += _extras(wire)
+    used.parts += wire.partial
 
 
 cdef void discharge(WireBatch *wire) noexcept nogil:
@@ -377,6 +398,7 @@ cdef void _uncount(Usage *used, const WireBatch *wire) noexcept nogil:
     used.reserved -= wire.reserved
     used.bodies -= wire.body != NULL
     used.extras -= _extras(wire)
+    used.parts -= wire.partial
 
 
 cdef inline uint32_t _extras(const WireBatch *wire) noexcept nogil:
@@ -391,6 +413,37 @@ cdef bint may_begin(const Core *core, const Flow *flow) noexcept nogil:
     part = _part(core, CYP_ENTRIES_MAX)
     return flow.node.used.reserved < part \
         and flow.used.reserved < max(<uint32_t>1, part // (flow.node.users + 1))
+
+
+cdef uint32_t split_room(const Core *core, ClientBatch *batch) noexcept nogil:
+    """Return how many entries the parts of the batch may take now.
+
+    Two are allowed in any case if no other batch of the flow has parts. So a front-end can always split one batch at
+    each broker, and the batches that wait for its parts can be split later.
+    """
+    cdef Node *node = batch.queue.lane.leader
+    cdef uint32_t room = 0, half = CYP_ENTRIES_MAX // 2, part = _part(core, CYP_ENTRIES_MAX)
+    cdef Flow *flow
+    if core.free_wire_count > half:
+        room = core.free_wire_count - half
+    if node == NULL:
+        return room
+    flow = flow_of(batch.front_end, node)
+    if flow.used.parts <= batch.parts:
+        room = max(room, <uint32_t>2)
+    if node.used.reserved < part:
+        room += min(part - node.used.reserved, max(<uint32_t>1, part // (node.users + 1)) - min(
+            flow.used.reserved, max(<uint32_t>1, part // (node.users + 1))
+        ))
+    return min(room, core.free_wire_count)
+
+
+cdef uint32_t range_room(const Core *core, ClientBatch *batch, uint32_t entries) noexcept nogil:
+    """Return how many contributors the parts of the batch may take now, if these are `entries` entries."""
+    cdef Node *node = batch.queue.lane.leader
+    if node == NULL or merge_room(core, flow_of(batch.front_end, node)) == 1:
+        return entries
+    return core.free_contributor_count - (core.free_wire_count - entries)
 
 
 cdef inline uint32_t _part(const Core *core, uint32_t rows) noexcept nogil:

@@ -18,8 +18,10 @@ from cyproducer.shm.layout cimport (
     CYP_OUTCOMES_MAGIC,
     CYP_PAGE_BYTES,
     cyp_arena_header,
+    cyp_extent,
     cyp_outcome,
     cyp_outcomes_header,
+    cyp_share_metrics,
     cyp_slot_row,
 )
 from cyproducer.shm.pages cimport pages_free, pages_new
@@ -89,6 +91,8 @@ cdef void free_front_end(FrontEnd *front_end) noexcept nogil:
     free_tables(front_end, front_end.tables_bytes)
     free(front_end.published)
     free(front_end.unknown)
+    free(front_end.extent_until)
+    free(front_end.free_extents)
     free(front_end)
 
 
@@ -106,6 +110,10 @@ cdef void lay_out(
     front_end.outcomes_header = <cyp_outcomes_header *>outcomes
     front_end.outcome_ring = <cyp_outcome *>(outcomes + geometry.outcome_ring_offset)
     front_end.sent = <uint32_t *>(outcomes + geometry.sent_offset)
+    front_end.extents = <cyp_extent *>(outcomes + geometry.extents_offset)
+    front_end.metrics = <cyp_share_metrics *>(outcomes + geometry.metrics_offset)
+    front_end.metrics.windows.window_ns = front_end.window_ns
+    front_end.metrics.windows.samples = front_end.samples
 
 
 cdef void describe_outcomes(FrontEnd *front_end, FrontEndGeometry *geometry) noexcept nogil:
@@ -116,6 +124,7 @@ cdef void describe_outcomes(FrontEnd *front_end, FrontEndGeometry *geometry) noe
     header.ring_entries = geometry.outcome_entries
     header.sent_offset = geometry.sent_offset
     header.ring_offset = geometry.outcome_ring_offset
+    header.extents_offset = geometry.extents_offset
     header.region_bytes = geometry.outcomes_bytes
     header.attach_id = front_end.attach_id
     header.control = CYP_CONTROL_ATTACHED
@@ -131,7 +140,11 @@ cdef object _configure(FrontEnd *front_end, dict settings):
     front_end.level = INT32_MIN if level is None else level
     front_end.linger_ns = <int64_t>(settings["linger_ms"] * 1_000_000)
     front_end.delivery_timeout_ns = <int64_t>(settings["delivery_timeout_ms"] * 1_000_000)
+    # A batch_size of 0 means one record per batch: each batch then changes the sticky partition.
+    front_end.sticky_bytes = max(settings["batch_size"], 1)
     front_end.retries = settings["retries"]
+    front_end.window_ns = int(settings.get("metrics_sample_window_ms", 30_000)) * 1_000_000
+    front_end.samples = settings.get("metrics_num_samples", 2)
     front_end.idle_after_ns = max(2 * <uint64_t>front_end.linger_ns, <uint64_t>IDLE_AFTER_NS)
 
 

@@ -30,6 +30,7 @@ from cyproducer.sender.engine.state.model cimport (
     Request,
     WireBatch,
 )
+from cyproducer.sender.engine.state.outcomes cimport next_part
 from cyproducer.shm.debug cimport check
 from cyproducer.shm.layout cimport CYP_BODIES_MAX, CYP_CONTRIBUTORS_MAX, CYP_ENTRIES_MAX, CYP_ENTRY_ASSIGNED
 
@@ -59,11 +60,11 @@ cdef void _check_activity(Core *core) noexcept nogil:
 
 cdef void check_core(Core *core) noexcept nogil:
     cdef uint32_t index, wires = 0, contributors = 0, bodies = 0, front_ends = 0, reserved = 0
-    cdef uint64_t live = 0, assigned = 0, queued = 0
+    cdef uint64_t live = 0, assigned = 0, queued = 0, ranges = 0, split = 0
     cdef FrontEnd *front_end = core.front_ends
     while front_end != NULL:
         live += front_end.live
-        _check_front_end(front_end)
+        split += _check_front_end(core, front_end)
         front_ends += 1
         check(front_end.next == NULL or front_end.next.previous == front_end, b"the front-ends are doubly linked")
         check(not front_end.detached or front_end.live or front_end.ending, b"an ended front-end has left the list")
@@ -82,22 +83,25 @@ cdef void check_core(Core *core) noexcept nogil:
     free(used)
     for index in range(CYP_CONTRIBUTORS_MAX):
         if core.contributor_batches[index] != NULL:
-            assigned += 1
+            ranges += 1
+            assigned += not core.contributor_batches[index].split
             check(core.contributor_batches[index].state == BATCH_ASSIGNED, b"a contributor's batch is ASSIGNED")
             check(core.contributor_batches[index].slot == core.contributors[index].slot
                   and core.contributor_batches[index].generation == core.contributors[index].generation,
                   b"a contributor names its batch as it was assigned")
-    check(assigned <= contributors, b"every contributor belongs to a wire; after a takeover some have no batch")
+    check(ranges <= contributors, b"every contributor belongs to a wire; after a takeover some have no batch")
     for index in range(CYP_ENTRIES_MAX):
         reserved += core.wires[index].reserved
     check(reserved == core.reserved_wire_count, b"reserved_wire_count counts the entries taken from the reserve")
     check(wires + core.free_wire_count == CYP_ENTRIES_MAX, b"every entry is free or unresolved")
     check(contributors + core.free_contributor_count == CYP_CONTRIBUTORS_MAX, b"every contributor is free or used")
     check(bodies + core.free_body_count == CYP_BODIES_MAX, b"every body is free or used")
-    check(queued + assigned == live, b"every live batch is queued or assigned")
+    check(queued + assigned + split == live, b"every live batch is queued or assigned")
 
 
-cdef void _check_front_end(FrontEnd *front_end) noexcept nogil:
+cdef uint32_t _check_front_end(Core *core, FrontEnd *front_end) noexcept nogil:
+    """Check the batches of a front-end. Return how many of them are split."""
+    cdef uint32_t split = 0, promised = 0
     cdef ClientBatch *batch = front_end.linger_head
     cdef uint32_t unreported = 0, live = 0, chunks = 0, held = 0, slot, lingering = 0
     cdef uint64_t size = 0
@@ -121,7 +125,11 @@ cdef void _check_front_end(FrontEnd *front_end) noexcept nogil:
         check(not batch.reported or batch.state == BATCH_ASSIGNED, b"only an assigned batch stays after its RESULT")
         # The SENT word is stored before the first byte is written. If the sender is gone, its front-end takes a
         # batch without that word for one that was never sent.
-        if batch.state == BATCH_ASSIGNED and batch.wire.entry.attempts and not front_end.detached:
+        if batch.split:
+            split += 1
+            promised += batch.promised
+            _check_split(core, batch)
+        elif batch.state == BATCH_ASSIGNED and batch.wire.entry.attempts and not front_end.detached:
             check(front_end.sent[slot] == batch.generation + 1, b"a batch with an attempt has its SENT word")
     check(live == front_end.live, b"live counts the front-end's batches")
     check(size == front_end.bytes_live, b"bytes_live is the sum over the front-end's batches")
@@ -134,6 +142,23 @@ cdef void _check_front_end(FrontEnd *front_end) noexcept nogil:
         unreported += 1
         batch = batch.age_next
     check(unreported <= front_end.live, b"batches in the age list are live")
+    check(promised == front_end.extents_promised, b"extents_promised is the sum over the split batches")
+    check(promised <= front_end.free_extent_count, b"every promised row of the table of extents is free")
+    return split
+
+
+cdef void _check_split(Core *core, ClientBatch *batch) noexcept nogil:
+    """Check that each record of a split batch has a result, or is in a part."""
+    cdef WireBatch *wire = next_part(core, batch, NULL)
+    cdef uint32_t parts = 0, records = batch.settled
+    check(batch.state == BATCH_ASSIGNED and batch.wire == NULL, b"a split batch is assigned to its parts alone")
+    while wire != NULL:
+        parts += 1
+        records += wire.entry.count
+        wire = next_part(core, batch, wire)
+    check(parts == batch.parts, b"parts counts the unresolved parts of a batch")
+    # after a takeover it is not known which results of a reported batch there are
+    check(batch.reported or records == batch.count, b"every record of a split batch is in one part, or has its result")
 
 
 cdef void _check_node(Node *node) noexcept nogil:

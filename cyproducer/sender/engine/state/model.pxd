@@ -15,14 +15,19 @@ A "wire" in names is a wire batch. Times that end in _ns are nanoseconds of CLOC
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from posix.uio cimport iovec
 
+from cyproducer.sender.engine.state.events cimport Event, Failure, LeaderHint
 from cyproducer.shm.layout cimport (
     CYP_TEXTS,
     cyp_arena_header,
     cyp_contributor,
     cyp_entry,
+    cyp_extent,
+    cyp_node_metrics,
     cyp_outcome,
     cyp_outcomes_header,
     cyp_partition_row,
+    cyp_sender_metrics,
+    cyp_share_metrics,
     cyp_slot_row,
     cyp_snapshot_header,
     cyp_state_header,
@@ -38,6 +43,7 @@ cdef enum:
     MERGE_MAX = 64                  # front-ends that share one wire batch
     FAILURES_MAX = 1024             # rows of the failure table, which Python empties
     IOV_PER_CALL_MAX = 1024         # IOV_MAX of Linux
+    NAMED_MAX = 1024                # records of a wire batch that a broker names
     STATES_PER_REQUEST_MAX = 64     # partitions: the answer lists every producer that wrote to one within a day
 
 
@@ -55,11 +61,17 @@ ctypedef struct ClientBatch:
     bint reported                   # RESULT was published (an error, or acks=0 and written); RELEASE follows later
     bint solo                       # it is not merged: a merged batch that contained it was refused
     bint to_withdraw                # leaves its merged batch: the broker named one of its records, or it is isolated
+    bint split                      # ASSIGNED, and it contributes to partial wire batches only
+    uint32_t parts                  # how many of them have no result yet
+    uint32_t extents                # index + 1 of its newest row in FrontEnd.extents; 0: none
+    uint32_t promised               # rows that its parts may still fill
+    uint32_t settled                # records that have a result in these rows
     uint32_t slot                   # first slot of its chain; the batch is FrontEnd.batches[slot]
     uint32_t generation
     uint32_t count
     uint32_t bytes
     uint32_t chunks                 # of its chain; held since it was sealed
+    uint32_t largest                # bytes of its largest record; 0: not measured
     uint64_t open_seq
     uint64_t created_ns             # start of its linger time: born_ns, or that of the batch before it if later
     uint64_t born_ns                # when it was opened, in this or an earlier arena; its delivery timeout starts
@@ -96,6 +108,7 @@ ctypedef struct Usage:
     uint32_t reserved               # how many of the entries were taken from the reserve
     uint32_t extras                 # contributors beyond the first one of each entry
     uint32_t bodies
+    uint32_t parts                  # entries that have some records of one batch
 
 
 # One front-end at one broker: its position in the deficit round robin of requests, and the rows that it uses.
@@ -131,7 +144,7 @@ ctypedef struct Queue:
     Queue *previous
 
 
-# The flags of the newest outcomes that the predecessor has published for a slot.
+# The newest outcomes that the predecessor has published for a slot.
 ctypedef struct Published:
     uint32_t generation
     uint32_t flags
@@ -154,6 +167,11 @@ ctypedef struct FrontEnd:
     uint64_t outcome_tail
     uint32_t text_place             # index of the next text in cyp_outcomes_header.texts
     uint64_t[CYP_TEXTS] text_until  # by index: it is free once the front-end has read the outcomes before this position
+    cyp_extent *extents
+    uint64_t *extent_until          # by index, as text_until; NULL until a batch is split (extents.pyx)
+    uint32_t *free_extents
+    uint32_t free_extent_count
+    uint32_t extents_promised       # sum of ClientBatch.promised
     int wake_fd                     # eventfd that wakes the front-end
     int sender_wake_fd              # eventfd that the front-end writes to wake the sender
     uint32_t wake_signalled
@@ -179,6 +197,7 @@ ctypedef struct FrontEnd:
     int32_t level                   # of the codec; INT32_MIN: the default level
     int64_t linger_ns
     int64_t delivery_timeout_ns
+    uint64_t sticky_bytes           # its batch_size: so much of it changes a sticky partition, see note_drained()
     uint32_t retries
     ClientBatch *batches            # by first slot; start of the memory of all tables by slot
     uint64_t tables_bytes           # size of that memory
@@ -197,6 +216,11 @@ ctypedef struct FrontEnd:
     ClientBatch *age_head
     ClientBatch *age_tail
     uint64_t bytes_live
+    cyp_share_metrics *metrics      # in its outcomes region
+    uint64_t window_ns              # metrics_sample_window_ms
+    uint32_t samples                # metrics_num_samples
+    uint64_t drawn_records          # in the request that is being counted
+    FrontEnd *drawn_next            # list of the front-ends with drawn_records
     FrontEnd *next
     FrontEnd *previous
     FrontEnd *active_next
@@ -223,9 +247,14 @@ ctypedef struct Topic:
     uint64_t sticky_ns              # when it was chosen
     bint shares_due                 # its shares must be published: it is in Core.shares_due
     Topic *next_shares_due
+    uint32_t too_large              # bytes of the smallest batch that was refused as too large; 0: none was
+    uint32_t accepted               # bytes of the largest batch that was accepted since
+    uint64_t too_large_ns           # when that was
     bint used                       # a batch was queued or sent since Python last took Core.used_topics: it is in there
     Topic *next_used
     int16_t error                   # Kafka's error code in the last metadata response; 0: none
+    uint8_t id[16]                  # Kafka's topic id; valid if has_id
+    bint has_id
     bint not_refreshed              # its leaders are not kept up to date: its next batch requests a metadata refresh
 
 
@@ -247,6 +276,7 @@ ctypedef struct Lane:
     int32_t number                  # of the partition in its topic
     cyp_partition_row *row
     Node *leader                    # NULL: unknown
+    int32_t leader_epoch            # the last one in the metadata; -1: not known
     Queue *ring                     # points to the queue with which the next drain starts
     uint32_t queue_count
     uint32_t ready                  # queued batches that are DUE or CLOSED
@@ -305,13 +335,15 @@ ctypedef struct WireBatch:
     Flow *flow                      # it counts the rows of the wire batch; NULL while the partition has no leader
     bint reserved                   # its entry was taken from the reserve
     Request *request
+    uint8_t topic_id[16]            # in `request`, if that has topic ids
     uint8_t header[61]
     uint8_t *body                   # NULL: the records are in the chunks of the only contributor
     uint8_t *packed                 # private copy of the compressed records; NULL: the records are sent uncompressed
     uint32_t packed_bytes
     int16_t codec                   # 0: it is not compressed
     int32_t level
-    uint8_t *copy                   # private copy of the chunks, made after the broker found them corrupt; NULL: none
+    bint partial                    # it has some records of one batch; `copy` has them once it is sent (parts.pyx)
+    uint8_t *copy                   # private copy: re-encoded, or of chunks that the broker found corrupt; NULL: none
     uint32_t corrupt                # attempts that the broker answered with CORRUPT_MESSAGE
     uint32_t breaks                 # times that the broker closed the connection while the batch was in flight
     uint32_t lone_breaks            # how many of them while nothing else was in flight; valid if `breaks` is not 0
@@ -372,7 +404,9 @@ cdef enum ConnectionState:
 # A broker and the only connection to it.
 ctypedef struct Node:
     int32_t id                      # of the broker; negative for a bootstrap address
+    bint in_rack                    # the broker's rack is client_rack
     uint32_t index
+    cyp_node_metrics *metrics       # its row in the snapshot
     uint8_t state
     int fd
     bint wants_write
@@ -424,56 +458,13 @@ ctypedef struct Node:
     uint32_t lingering_count
 
 
-# An epoll tag: the kind of descriptor above TAG_SHIFT; below it an index, or the watched descriptor itself.
-cdef enum EpollTag:
-    TAG_NODE = 1
-    TAG_FRONT_END = 2
-    TAG_WATCHED = 3
-    TAG_SHIFT = 28
-    TAG_MASK = 0x0fffffff
-
-
-cdef enum EventKind:
-    EVENT_CONNECTED = 1
-    EVENT_CLOSED = 2
-    EVENT_RESPONSE = 3
-    EVENT_PRODUCER_ID = 4           # a new producer id is needed
-    EVENT_VIOLATION = 5             # a front-end broke the protocol
-    EVENT_WORK = 6                  # there are batches for a broker without a connection
-    EVENT_STATE_LOST = 7            # the broker has lost the state of a lane's producer; attach_id: the lane's row
-    EVENT_STATE_DENIED = 8          # the broker refuses to say whether it has the state; error: Kafka's code
-
-
-# How a front-end broke the shared-memory protocol; engine.py has the text for the log.
-cdef enum Violation:
-    VIOLATION_RING = 1              # its submission ring claims more entries than it can hold
-    VIOLATION_HINT = 2              # an entry of its submission ring is invalid
-    VIOLATION_CHAIN = 3             # a committed batch is not a valid chain of records
-    VIOLATION_CHANGED = 4           # it changed a batch after it was committed
-
-
-ctypedef struct Event:
-    uint8_t kind
-    uint32_t node
-    int32_t correlation_id
-    int32_t error                   # errno, a CLOSE_ or a VIOLATION_ reason, or Kafka's code
-    uint64_t attach_id
-    uint8_t *payload                # of a response; the receiver of the event frees it
-    uint32_t payload_length
-
-
-cdef enum CloseReason:
-    CLOSE_BY_PEER = -1
-    CLOSE_TIMEOUT = -2
-    CLOSE_PROTOCOL = -3
-    CLOSE_BY_US = -4
-
-
-ctypedef struct Failure:
-    uint64_t attach_id
-    uint32_t topic
-    int32_t error
-    uint64_t records
+# A record that the broker has named in its answer about a wire batch.
+ctypedef struct Named:
+    uint32_t record                 # index in the wire batch
+    uint32_t text_bytes
+    const uint8_t *text             # the broker's message; not a copy
+    ClientBatch *batch              # once that is split: the record has index `start` in it
+    uint32_t start
 
 
 ctypedef struct Totals:
@@ -498,16 +489,24 @@ ctypedef struct Core:
     uint64_t request_timeout_ns
     uint64_t retry_backoff_ns
     uint64_t retry_backoff_max_ns
+    bint rack_aware                 # records without a key prefer leaders in client_rack (KIP-1123)
     uint64_t stuck_ns               # without an answer for so long a broker is stuck; 0: see _stuck_timeout
     uint8_t acks_seen               # bit 0: a front-end has acks=0, bit 1: acks=1, bit 2: acks=all
     char client_id[256]
     int16_t client_id_bytes
-    # the broker's error message about the batch whose response is being handled; not a copy
-    WireBatch *judged               # NULL: none
+    # the reason of the error that is being handled, and the batch that it is about; not a copy
+    WireBatch *judged               # NULL: batches that are in no wire batch; otherwise it is the broker's message
     const uint8_t *said
-    uint32_t said_bytes
+    uint32_t said_bytes             # 0: there is none
+    Named *named                    # NAMED_MAX records of that batch, or more of them: it is not known which
+    uint32_t named_count
+    # the newer leaders in the response that is being handled
+    LeaderHint *hints
+    uint32_t hint_count
+    uint32_t hint_room              # capacity of `hints`
     # shared regions
     cyp_snapshot_header *snapshot
+    cyp_sender_metrics *metrics     # in the snapshot
     int32_t *sticky
     cyp_topic_row *topic_rows       # in the snapshot, like `leaders`
     uint8_t *leaders

@@ -25,6 +25,8 @@ cdef inline bint is_aging(ClientBatch *batch) noexcept nogil:
 cdef void push_event(Core *core, int kind, uint32_t node, int32_t error, uint64_t attach_id) noexcept nogil
 cdef void report_written(Core *core, WireBatch *wire) noexcept nogil
 cdef void report(Core *core, ClientBatch *batch, int32_t error) noexcept nogil
+cdef WireBatch *next_part(Core *core, ClientBatch *batch, WireBatch *after) noexcept nogil
+cdef void settle_part(Core *core, WireBatch *wire, int64_t base_offset, int64_t append_time) noexcept nogil
 cdef void finish(Core *core, ClientBatch *batch, int64_t base_offset, int64_t append_time, int32_t error) noexcept nogil
 cdef void announce(Core *core) noexcept nogil
 cdef object sort_by_age(Core *core, FrontEnd *front_end)

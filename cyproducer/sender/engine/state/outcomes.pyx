@@ -5,44 +5,54 @@ has two entries per chunk, so it can never be full and the sender never waits fo
 killed, its successor reads in the ring which results were published: a slot word becomes DONE only after them.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport UINT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, qsort, realloc
 from libc.string cimport memcpy
 
 from cyproducer.protocol.error_codes cimport ERROR_LEADER_NOT_AVAILABLE
 from cyproducer.sender.engine.state.activity cimport note_deadline, note_outcomes, take_to_announce
 from cyproducer.sender.engine.state.breadcrumb cimport touch
+from cyproducer.sender.engine.state.extents cimport end_promise, extents_are_published, fill_extent
 from cyproducer.sender.engine.state.front_end_tables cimport end_front_end
+from cyproducer.sender.engine.state.metrics cimport count_errors
+from cyproducer.sender.engine.state.events cimport Event, Failure
 from cyproducer.sender.engine.state.model cimport (
     BATCH_NONE,
     FAILURES_MAX,
+    NAMED_MAX,
     ClientBatch,
     Core,
-    Event,
-    Failure,
     FrontEnd,
     Lane,
+    Published,
     WireBatch,
 )
-from cyproducer.shm.atomics cimport load_acquire, store_release32
+from cyproducer.shm.atomics cimport store_release32
 from cyproducer.shm.clock cimport wake_signal
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.layout cimport (
     CYP_CONTRIBUTOR_REPORTED,
+    CYP_ENTRY_REFUSED,
     CYP_NONE,
     CYP_OUTCOME_RELEASE,
     CYP_OUTCOME_RESULT,
     CYP_TEXT_BYTES,
     CYP_TEXTS,
+    cyp_entry,
+    cyp_extent,
     cyp_outcome,
     cyp_text,
 )
-from cyproducer.shm.ring cimport outcome_publish, outcome_put
+from cyproducer.shm.ring cimport outcome_publish, outcome_put, outcomes_taken
 from cyproducer.shm.slot cimport slot_done
 from cyproducer.shm.wake cimport waiter_needs_wake
 
 cdef enum:
     AGE_STEPS_MAX = 256
+    BROKER_SAYS_BYTES = 17
+
+
+cdef const char *BROKER_SAYS = b"the broker says: "
 
 
 cdef void push_event(Core *core, int kind, uint32_t node, int32_t error, uint64_t attach_id) noexcept nogil:
@@ -136,7 +146,7 @@ cdef object sort_by_age(Core *core, FrontEnd *front_end):
 cdef void report(Core *core, ClientBatch *batch, int32_t error) noexcept nogil:
     """Publish the RESULT of an assigned batch with an error. Its chunks are still in use, so RELEASE follows later."""
     age_unlink(batch.front_end, batch)
-    _note_failure(core, batch, error)
+    _note_failure(core, batch, error, batch.count - min(batch.settled, batch.count))
     _publish_result(core, batch, error)
 
 
@@ -153,14 +163,68 @@ cdef void report_written(Core *core, WireBatch *wire) noexcept nogil:
 
 
 cdef void _publish_result(Core *core, ClientBatch *batch, int32_t error) noexcept nogil:
-    cdef uint32_t row = batch.wire.entry.contributors
+    cdef WireBatch *wire = batch.wire
+    cdef WireBatch *following
     batch.reported = True
     _push(core, batch, CYP_OUTCOME_RESULT, -1, -1, error)
     CRASHPOINT(b"expire.reported")
+    # after the outcome: a successor of a sender that was killed in between finds the outcome in the ring
+    if not batch.split:
+        _mark_reported(core, batch, wire)
+        return
+    wire = next_part(core, batch, NULL)
+    while wire != NULL:
+        following = next_part(core, batch, wire)
+        _mark_reported(core, batch, wire)
+        wire = following
+
+
+cdef void _mark_reported(Core *core, ClientBatch *batch, WireBatch *wire) noexcept nogil:
+    cdef uint32_t row = wire.entry.contributors
     while core.contributor_batches[row] != batch:
         row = core.contributors[row].next
-    # after the outcome: a successor of a sender that was killed in between finds the outcome in the ring
     store_release32(&core.contributors[row].flags, CYP_CONTRIBUTOR_REPORTED)
+
+
+cdef WireBatch *next_part(Core *core, ClientBatch *batch, WireBatch *after) noexcept nogil:
+    """Return the first unresolved part of a split batch, or the first one after `after`; NULL if there is none."""
+    cdef WireBatch *wire = batch.queue.lane.wire_head if after == NULL else after.next
+    while wire != NULL and not (wire.partial and core.contributor_batches[wire.entry.contributors] == batch):
+        wire = wire.next
+    return wire
+
+
+cdef void settle_part(Core *core, WireBatch *wire, int64_t base_offset, int64_t append_time) noexcept nogil:
+    """Store the result of a RESOLVED partial wire batch. Complete its batch if that was the last part."""
+    cdef cyp_entry *entry = wire.entry
+    cdef uint32_t row = entry.contributors
+    cdef ClientBatch *batch = core.contributor_batches[row]
+    cdef cyp_extent extent
+    cdef cyp_extent *filled
+    if batch == NULL:
+        return
+    if entry.error and is_aging(batch):
+        _note_failure(core, batch, entry.error, entry.count)
+    elif is_aging(batch):
+        core.totals.records += entry.count
+        core.totals.bytes += entry.length
+    extent.error = entry.error
+    extent.append_time = append_time
+    extent.cause = entry.cause if entry.error and entry.cause != entry.error else 0
+    while row != CYP_NONE:
+        extent.first = core.contributors[row].start
+        extent.count = core.contributors[row].count
+        extent.base_offset = base_offset + core.contributors[row].first if base_offset >= 0 else -1
+        extent.text = 0
+        filled = fill_extent(batch, &extent)
+        if filled != NULL and entry.error and (core.judged == wire or entry.flags & CYP_ENTRY_REFUSED):
+            filled.text = _put_text(core, batch, extent.first, UINT64_MAX)
+        core.contributor_batches[row] = NULL
+        row = core.contributors[row].next
+    batch.parts -= 1
+    if batch.parts == 0:
+        end_promise(batch)
+        finish(core, batch, -1, -1, 0 if batch.settled == batch.count else CODE_OUTCOME_UNKNOWN)
 
 
 cdef void finish(
@@ -173,8 +237,8 @@ cdef void finish(
     if is_aging(batch):  # with acks=0 the front-end already has a RESULT: a later failure is only counted
         age_unlink(front_end, batch)
         if error:
-            _note_failure(core, batch, error)
-        else:
+            _note_failure(core, batch, error, batch.count - min(batch.settled, batch.count))
+        elif not batch.split:
             core.totals.records += batch.count
             core.totals.bytes += batch.bytes
     _push(
@@ -194,6 +258,7 @@ cdef void finish(
         slot = front_end.chunk_next[slot]
     batch.state = BATCH_NONE
     batch.wire = NULL
+    batch.split = False
     front_end.live -= 1
     front_end.bytes_live -= batch.bytes
     core.live_batches -= 1
@@ -209,6 +274,15 @@ cdef void announce(Core *core) noexcept nogil:
             CRASHPOINT(b"complete.before-wake")
             wake_signal(front_end.wake_fd)
         front_end = take_to_announce(core)
+
+
+cdef void _note_published(FrontEnd *front_end, const cyp_outcome *outcome) noexcept nogil:
+    """Note an outcome that is published in a takeover: its batch is not restored again, whatever its slot word says."""
+    cdef Published *published = &front_end.published[outcome.slot]
+    if published.generation != outcome.generation:
+        published.generation = outcome.generation
+        published.flags = 0
+    published.flags |= outcome.flags
 
 
 cdef void _push(
@@ -228,10 +302,16 @@ cdef void _push(
     outcome.flags = flags
     outcome.cause = _cause(batch, error)
     outcome.text = 0
-    if error and core.judged != NULL and batch.wire == core.judged:
-        outcome.text = _put_text(core, front_end)
+    outcome.extents = 0
+    if error and batch.wire == core.judged:
+        outcome.text = _put_text(core, batch, 0, front_end.outcome_tail + 1)
+    if flags & CYP_OUTCOME_RESULT and batch.extents:
+        outcome.extents = batch.extents
+        extents_are_published(batch, front_end.outcome_tail + 1)
     outcome_put(front_end.outcome_ring, front_end.outcome_mask, front_end.outcome_tail, &outcome)
     CRASHPOINT(b"complete.outcome-filled")
+    if front_end.published != NULL:
+        _note_published(front_end, &outcome)
     front_end.outcome_tail += 1
     outcome_publish(&front_end.outcomes_header.outcome_tail, front_end.outcome_tail)
     CRASHPOINT(b"complete.outcome-published")
@@ -249,7 +329,7 @@ cdef int32_t _cause(ClientBatch *batch, int32_t error) noexcept nogil:
         return 0
     if batch.wire != NULL:
         cause = batch.wire.entry.cause
-    elif error == CODE_DELIVERY_TIMEOUT and batch.queue != NULL:
+    elif (error == CODE_DELIVERY_TIMEOUT or batch.split) and batch.queue != NULL:
         lane = batch.queue.lane
         if lane.leader == NULL:
             cause = ERROR_LEADER_NOT_AVAILABLE
@@ -258,28 +338,41 @@ cdef int32_t _cause(ClientBatch *batch, int32_t error) noexcept nogil:
     return cause if cause != error else 0
 
 
-cdef uint32_t _put_text(Core *core, FrontEnd *front_end) noexcept nogil:
-    """Copy the broker's error message to the next text place, so that an outcome can refer to it. Return the place + 1.
+cdef uint32_t _put_text(Core *core, ClientBatch *batch, uint32_t start, uint64_t until) noexcept nogil:
+    """Copy the reason of an error to the next text place, so that an outcome can refer to it. Return the place + 1.
 
-    Return 0 if there is no message, or if the front-end has not yet read the outcome that refers to the next place. The
-    front-end itself says how far it has read. If that is wrong, only its own texts are spoiled.
+    That is the message for record `start` of the batch, or else the one for core.judged. The place is reused when the
+    front-end has read the outcomes before `until`. Return 0 if there is no message, or if the front-end has not yet
+    read the outcome that refers to the next place. The front-end itself says how far it has read. If that is wrong,
+    only its own texts are spoiled.
     """
+    cdef FrontEnd *front_end = batch.front_end
     cdef uint32_t place = front_end.text_place
-    cdef uint32_t size = min(core.said_bytes, <uint32_t>CYP_TEXT_BYTES)
+    cdef const uint8_t *said = core.said
+    cdef uint32_t begin = 0 if core.judged == NULL else BROKER_SAYS_BYTES
+    cdef uint32_t size = core.said_bytes, index
     cdef cyp_text *text = &front_end.outcomes_header.texts[place]
-    # pairs with the release in OutcomeReader.drain: the front-end has read the text that is overwritten
-    if size == 0 or load_acquire(&front_end.header.outcome_head) < front_end.text_until[place]:
+    for index in range(min(core.named_count, <uint32_t>NAMED_MAX)):
+        if core.named[index].batch == batch and core.named[index].start == start and core.named[index].text_bytes:
+            said, size = core.named[index].text, core.named[index].text_bytes
+            break
+    if size == 0:
+        return 0
+    size = min(begin + size, <uint32_t>CYP_TEXT_BYTES)
+    if outcomes_taken(&front_end.header.outcome_head) < front_end.text_until[place]:
         return 0
     text.bytes = size
-    memcpy(text.text, core.said, size)
-    front_end.text_until[place] = front_end.outcome_tail + 1
+    memcpy(text.text, BROKER_SAYS, begin)
+    memcpy(text.text + begin, said, size - begin)
+    front_end.text_until[place] = until
     front_end.text_place = (place + 1) % <uint32_t>CYP_TEXTS
     return place + 1
 
 
-cdef void _note_failure(Core *core, ClientBatch *batch, int32_t error) noexcept nogil:
+cdef void _note_failure(Core *core, ClientBatch *batch, int32_t error, uint32_t records) noexcept nogil:
     cdef uint32_t topic = batch.queue.lane.topic.number if batch.queue != NULL else 0xffffffffU
-    note_failure(core, batch.front_end.attach_id, topic, error, batch.count)
+    note_failure(core, batch.front_end.attach_id, topic, error, records)
+    count_errors(core, batch.front_end, batch.queue.lane.topic if batch.queue != NULL else NULL, records)
 
 
 cdef void note_failure(Core *core, uint64_t attach_id, uint32_t topic, int32_t error, uint64_t records) noexcept nogil:

@@ -100,6 +100,7 @@ cdef void _link_lanes(Lane *ordinary, Lane *lane) noexcept nogil:
     lane.isolation = True
     lane.other_lane = ordinary
     lane.leader = ordinary.leader
+    lane.leader_epoch = ordinary.leader_epoch
     ordinary.other_lane = lane
 
 
@@ -178,6 +179,7 @@ cdef Lane *_new_row(Core *core, Topic *topic, int32_t number) noexcept nogil:
     lane.producer_id = -1
     lane.producer_epoch = -1
     lane.known_end_offset = -1
+    lane.leader_epoch = -1
     lane.lost_id = -1
     lane.row = &core.partition_rows[lane.index]
     core.lanes[lane.index] = lane

@@ -1,0 +1,68 @@
+"""Implements KafkaProducer.client_instance_id(), which asks the sender (clientInstanceId in Kafka, KIP-714)."""
+
+import _socket
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any
+
+from cyproducer import errors
+from cyproducer.host import control_messages
+from cyproducer.host.poll import wait_readable
+from cyproducer.producer.waiting.poll import deadline_after
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+__all__ = ["ask_client_instance_id"]
+
+POLL_S = 0.05
+_ANSWER_S = 5.0
+
+
+def ask_client_instance_id(producer: Any, timeout: float | None) -> "UUID | None":
+    """Return the id that a broker has assigned to the sender; None if none has within `timeout` seconds.
+
+    None means max_block_ms. The sender connects to a broker if it has no connection. Raise IllegalStateError if the
+    sender does not push metrics, ValueError for a negative timeout, and the errors of attaching.
+    """
+    settings = producer.settings
+    deadline = deadline_after(settings.max_block_ms / 1000 if timeout is None else timeout)
+    if timeout is not None and timeout < 0:
+        raise ValueError(f"timeout={timeout}: expected a number of seconds from 0 on, or None")
+    assert deadline is not None
+    _check(settings.enable_metrics_push)
+    while True:
+        session = producer.attached(deadline)
+        answer = _ask(session.attachment.socket)
+        _check(answer.get("pushes", True))
+        if answer.get("id"):
+            import uuid  # imports much, and few processes need it
+
+            return uuid.UUID(answer["id"])
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return None
+        wait_readable([], min(POLL_S, left))
+
+
+def _check(pushes: bool) -> None:
+    if not pushes:
+        raise errors.IllegalStateError(
+            "there is no client instance id with enable_metrics_push=False; leave the setting out, or set it to True"
+        )
+
+
+def _ask(control_socket: Any) -> dict[str, Any]:
+    """Ask the sender on a connection of its own. Return an empty answer if it is ending, or is replaced."""
+    with contextlib.closing(_socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)) as sock:
+        sock.setblocking(False)
+        try:
+            sock.connect(control_socket.getpeername())
+            control_messages.send(sock, {"op": "client_instance_id"})  # type: ignore[arg-type]
+            if not wait_readable([sock.fileno()], _ANSWER_S):
+                return {}
+            answer, fds = control_messages.receive(sock)  # type: ignore[arg-type]
+        except (OSError, control_messages.HandshakeError):
+            return {}
+    control_messages.discard(fds)
+    return answer or {}

@@ -1,0 +1,299 @@
+"""Asks brokers which metrics they want, and pushes these (KIP-714), as TelemetrySender does in Kafka's NetworkClient.
+
+The sender is one client instance, for all of its front-ends. A broker whose ApiVersions lacks the requests gets none.
+The counts are read in the sender, which takes some 100 us. A helper process makes the payload from them.
+"""
+
+import functools
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from cyproducer import metric_table
+from cyproducer.error_table import describe
+from cyproducer.host.control_messages import HandshakeError
+from cyproducer.protocol.fields import ZERO_UUID, ProtocolError
+from cyproducer.protocol.versions import ApiKey
+from cyproducer.sender.brokers.broker import NOTHING_DUE_MS, Link
+from cyproducer.sender.telemetry.otlp import Request
+from cyproducer.sender.telemetry.payload_process import Payload, PayloadProcess
+from cyproducer.sender.telemetry.states import ClientTelemetry, State, Subscription
+
+if TYPE_CHECKING:
+    from cyproducer.sender.brokers.broker_connections import Brokers
+
+__all__ = ["TelemetryRequests"]
+
+LAST_PUSH_MS = 1000  # how long the end of the sender waits for its last push
+LOOK_AGAIN_MS = 10_000  # pause before another look, if the connected brokers lack the requests
+MISSING = (
+    "brokers request metrics, but the package opentelemetry-proto is not installed, so that none are pushed: "
+    "pip install 'cyproducer[telemetry]', or set enable_metrics_push=False"
+)
+
+Counts = metric_table.Counts
+
+
+class TelemetryRequests:
+    """Sends the requests when they are due, one at a time."""
+
+    def __init__(self, brokers: "Brokers", loop: Any, settings: dict[str, Any], log: logging.Logger) -> None:
+        self.enabled: bool = settings["enable_metrics_push"]
+        self._brokers = brokers
+        self._loop = loop
+        self._rack: str = settings["client_rack"]
+        self._log = log
+        self._counts: Callable[[], Counts] = metric_table.nothing
+        self._process: PayloadProcess | None = None
+        self._sticky: Link | None = None  # the broker of the last request
+        self._asked: Link | None = None  # the broker of the request in flight
+        self._look_at_ms = 0
+        self._id_wanted = False
+        self._logged_error = 0
+        self._telemetry = ClientTelemetry()
+        self._telemetry.enabled = self.enabled
+        self._end_by_ms: int | None = None
+        self._making: Counts | None = None  # what the payload in the making contains
+        self._sent: Counts | None = None  # what the push in flight contains
+        self._sent_ns = 0
+        # Sums begin here, in ns since 1970: those of all pushes, and those of the next push with delta temporality.
+        self._origin: Counts | None = None
+        self._origin_ns = time.time_ns()
+        self._since: Counts | None = None
+        self._since_ns = self._origin_ns
+
+    def measure(self, counts: Callable[[], Counts], continues: bool) -> None:
+        """Push these counts. `continues`: they contain what a predecessor has counted, and may have pushed."""
+        self._counts = counts
+        if self.enabled and continues:
+            self._origin = self._since = counts()
+
+    @property
+    def fd(self) -> int:
+        """A descriptor that is readable when `collect()` must be called; -1: none."""
+        return -1 if self._process is None else self._process.fd
+
+    def client_instance_id(self) -> str | None:
+        """Return the id that a broker has assigned. Without one, let it be requested, also if nothing is sent."""
+        self._id_wanted = self.enabled
+        known = self._telemetry.subscription
+        return None if known is None else str(known.client_instance_id)
+
+    # ------------------------------------------------------------ the end
+
+    def end(self, now_ms: int) -> bool:
+        """Begin the last push, if there is a subscription. Return whether the sender need not wait for it any more."""
+        if self._end_by_ms is None:
+            self._telemetry.terminate()
+            self._end_by_ms = now_ms + LAST_PUSH_MS
+        return not self._telemetry.terminating or now_ms >= self._end_by_ms
+
+    def resume(self) -> None:
+        """Go on after `end()`, as another client instance: the broker refuses more metrics of this one."""
+        if self._end_by_ms is None:
+            return
+        self._end_by_ms = None
+        enabled = self._telemetry.enabled
+        self._telemetry = ClientTelemetry()
+        self._telemetry.enabled = enabled
+        self._asked = None
+        self._confirm()
+        self._origin, self._origin_ns = self._since, self._since_ns
+
+    # ------------------------------------------------------------ requests
+
+    def maintain(self, now_ms: int) -> int:
+        """Send the request that is due. Return in how many ms something is due again."""
+        due_ms = self._telemetry.due_ms(now_ms)
+        if due_ms is None or self._making is not None or self._asked is not None or now_ms < self._look_at_ms:
+            return NOTHING_DUE_MS
+        if due_ms > 0:
+            return due_ms
+        asks = self._telemetry.state is State.SUBSCRIPTION_NEEDED
+        api = ApiKey.GET_TELEMETRY_SUBSCRIPTIONS if asks else ApiKey.PUSH_TELEMETRY
+        link = self._link(api)
+        if link is None:
+            return self._without_link(asks, now_ms)
+        if asks:
+            known = self._telemetry.subscription
+            self._telemetry.begin()
+            body = {"client_instance_id": ZERO_UUID if known is None else known.client_instance_id}
+            self._send(link, api, body, self._on_subscription)
+        else:
+            self._make_payload(now_ms)
+        return NOTHING_DUE_MS
+
+    def _link(self, api: ApiKey) -> Link | None:
+        """Return the broker of the last request if it can take another one, or the one with the fewest requests."""
+        known = self._sticky
+        if known is not None and known.versions is not None and api in known.versions:
+            is_ready = self._loop.connection_state(known.index)[0] == "ready"
+            if is_ready and self._loop.takes_requests(known.index) and not self._loop.throttled_ms(known.index):
+                return known
+        self._sticky = self._brokers.least_loaded(api)
+        return self._sticky
+
+    def _without_link(self, asks: bool, now_ms: int) -> int:
+        """Connect to a broker for a push, and for an id that a process waits for. Return in how many ms to look again.
+
+        A sender without a subscription makes no connection only to ask for one.
+        """
+        if self._telemetry.terminating:
+            self._telemetry.take_back()
+        elif self._brokers.least_loaded() is not None:
+            self._look_at_ms = now_ms + LOOK_AGAIN_MS
+        elif not asks or (self._id_wanted and self._telemetry.subscription is None):
+            return self._brokers.connect_any(now_ms)
+        return NOTHING_DUE_MS
+
+    def _send(self, link: Link, api: ApiKey, body: dict[str, Any], then: Callable[[dict[str, Any], int], None]) -> None:
+        self._asked = link
+        self._brokers.request(link, api, body, functools.partial(self._on_response, self._telemetry, api, then))
+
+    def _on_response(
+        self,
+        telemetry: ClientTelemetry,
+        api: ApiKey,
+        then: Callable[[dict[str, Any], int], None],
+        link: Link,
+        payload: bytes,
+        now_ms: int,
+    ) -> None:
+        if telemetry is not self._telemetry:
+            return  # of the client instance that has ended
+        if self._asked is link:
+            self._asked = None
+        try:
+            body = self._brokers.take_answer(link, api, payload, exact=False)
+        except ProtocolError as error:  # the connection is kept: it has the batches of all processes
+            self._telemetry.on_lost(now_ms)
+            self._disable(f"broker {link.name} has sent an invalid response: {error}")
+            return
+        then(body, now_ms)
+        self._note_error(link, body["error_code"])
+
+    def on_closed(self, link: Link, by_us: bool, now_ms: int) -> None:
+        """Note that a connection has ended. What was pushed on it counts as pushed."""
+        if self._asked is link:
+            self._asked = None
+            self._confirm()
+            self._telemetry.on_lost(now_ms, at_once=by_us)
+
+    def _on_subscription(self, body: dict[str, Any], now_ms: int) -> None:
+        before = self._telemetry.subscription
+        self._telemetry.on_subscription(body, now_ms)
+        found = self._telemetry.subscription
+        if not self._telemetry.enabled and not body["error_code"]:
+            self._disable("a broker has assigned no client instance id")
+        if found is None or found is before:
+            return
+        if before is None or before.client_instance_id != found.client_instance_id:
+            self._log.info("client instance id %s (KIP-714)", found.client_instance_id)
+        self._note_requested(before, found)
+
+    def _note_requested(self, before: Subscription | None, found: Subscription) -> None:
+        if before is not None and before.delta != found.delta:
+            self._since, self._since_ns = self._origin, self._origin_ns  # the receiver begins anew
+        if not found.prefixes:
+            if self._process is not None:
+                self._process.end()
+            return
+        if before is None or not before.prefixes:
+            self._log.info("brokers request metrics, every %d ms", found.push_interval_ms)
+        if self._process is None:
+            self._process = PayloadProcess()
+            self._loop.watch(self._process.fd)
+        try:
+            self._process.prepare()
+        except (OSError, HandshakeError):
+            pass  # the push tries again
+
+    # ------------------------------------------------------------ pushes
+
+    def _make_payload(self, now_ms: int) -> None:
+        found = self._telemetry.subscription
+        assert found is not None and self._process is not None
+        self._telemetry.begin()
+        counts = self._counts()
+        wanted = Request(
+            counts,
+            self._since if found.delta else self._origin,
+            found.delta,
+            self._since_ns if found.delta else self._origin_ns,
+            time.time_ns(),
+            list(found.prefixes),
+            list(found.accepted),
+            found.max_bytes,
+            self._rack,
+        )
+        try:
+            self._process.request(wanted)
+        except (OSError, HandshakeError) as error:
+            self._log.warning("the metrics for the brokers could not be prepared: %s", error)
+            self._telemetry.on_not_made(now_ms)
+        else:
+            self._making, self._sent_ns = counts, wanted.now_ns
+
+    def collect(self, now_ms: int) -> None:
+        """Push the payload that has been made."""
+        assert self._process is not None
+        for made in self._process.collect():
+            counts, self._making = self._making, None
+            if made.missing:
+                self._telemetry.on_not_made(now_ms)
+                self._disable(MISSING)
+            elif made.error:
+                self._log.warning("the metrics for the brokers could not be prepared: %s", made.error)
+                self._telemetry.on_not_made(now_ms)
+            else:
+                self._push(made, counts)
+
+    def _push(self, made: Payload, counts: Counts | None) -> None:
+        link = self._link(ApiKey.PUSH_TELEMETRY)
+        found = self._telemetry.subscription
+        if self._telemetry.state is State.TERMINATING_PUSH_NEEDED:
+            self._telemetry.begin()  # the end has begun while this push was made, so it is the last one
+        if link is None or found is None:
+            self._telemetry.take_back()
+            return
+        self._sent = counts
+        body = {
+            "client_instance_id": found.client_instance_id,
+            "subscription_id": found.subscription_id,
+            "terminating": self._telemetry.terminating,
+            "compression_type": made.codec,
+            "metrics": made.data,
+        }
+        self._send(link, ApiKey.PUSH_TELEMETRY, body, self._on_pushed)
+
+    def _on_pushed(self, body: dict[str, Any], now_ms: int) -> None:
+        if body["error_code"]:
+            self._sent = None
+        self._confirm()
+        self._telemetry.on_pushed(body["error_code"], now_ms)
+
+    def _confirm(self) -> None:
+        """Let the next push with delta temporality begin where the push in flight ends."""
+        if self._sent is not None:
+            self._since, self._since_ns, self._sent = self._sent, self._sent_ns, None
+
+    # ------------------------------------------------------------ errors
+
+    def _note_error(self, link: Link, code: int) -> None:
+        """Log an error of a broker, and not the same one again and again."""
+        if code and not self._telemetry.enabled:
+            self._disable(f"broker {link.name}: {describe(code)}")
+        elif code and code != self._logged_error:
+            self._log.info("metrics were not pushed to broker %s: %s", link.name, describe(code))
+        self._logged_error = code
+
+    def _disable(self, reason: str) -> None:
+        self._telemetry.enabled = False
+        self._log.warning("metrics are not pushed to brokers: %s", reason)
+        if self._process is not None:
+            self._process.end()
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.close()

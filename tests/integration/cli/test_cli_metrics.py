@@ -1,0 +1,108 @@
+"""Tests the metrics for Prometheus: over HTTP beside a sender, as a file, and at a shell."""
+
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from support.process import wait_until
+
+from cyproducer import metric_table
+from cyproducer.devkafka.node import free_ports
+from cyproducer.observe.status import status
+
+WITHOUT_LIBRARY = """
+import sys
+sys.modules["prometheus_client"] = None
+from cyproducer.cli.main import main
+sys.exit(main(["metrics"]))
+"""
+
+
+def cyproducer(*arguments):
+    command = [sys.executable, "-m", "cyproducer", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def samples(text):
+    """Return {(name, labels without the socket): value} and the sockets."""
+    found, sockets = {}, set()
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = dict(sample.labels)
+            sockets.add(labels.pop("socket"))
+            found[sample.name, tuple(labels.items())] = sample.value
+    return found, sockets
+
+
+def check(text, socket, topic):
+    found, sockets = samples(text)
+    assert sockets == {str(socket)}
+    assert found["kafka_producer_record_send_total", ()] == 10
+    assert found["kafka_producer_topic_record_send_total", (("topic", topic),)] == 10
+    assert found["kafka_producer_front_ends", ()] == 1
+    (sender,) = status(str(socket))
+    in_status = sender["metrics"]["producer-node-metrics.node-1"]["request-total"]
+    assert 0 < found["kafka_producer_node_request_total", (("node_id", "node-1"),)] <= in_status
+    # everything but what has no value
+    names = {name for name, _ in found}
+    absent = {m.name for m in metric_table.PRODUCER if f"kafka_producer_{m.name.replace('-', '_')}" not in names}
+    assert absent == {"reauthentication-latency-avg", "reauthentication-latency-max"}
+
+
+@pytest.fixture
+def sender(kafka, runtime_dir):
+    """Start `cyproducer sender --metrics-port`. Yield (its socket, the port)."""
+    (port,) = free_ports(1)
+    socket = runtime_dir / "s"
+    command = [sys.executable, "-m", "cyproducer", "sender", "--bootstrap-servers", kafka.bootstrap_servers]
+    process = subprocess.Popen([*command, "--socket", str(socket), "--metrics-port", str(port)])
+    try:
+        wait_until(socket.exists, 60, "the sender's socket")
+        yield socket, port
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0
+
+
+def scrape(port):
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+            return answer.read().decode()
+    except urllib.error.URLError:
+        return None
+
+
+def test_each_way_has_the_same_numbers(sender, make_producer, topic, tmp_path):
+    socket, port = sender
+    producer = make_producer(sender=str(socket))
+    for future in [producer.send(topic, b"value") for _ in range(10)]:
+        future.result(60)
+    check(wait_until(lambda: scrape(port), 60, "an answer"), socket, topic)
+    shown = cyproducer("metrics", "--socket", socket)
+    assert shown.returncode == 0, shown.stderr
+    check(shown.stdout, socket, topic)
+    file = tmp_path / "cyproducer.prom"
+    written = cyproducer("metrics", "--output", file)
+    assert (written.returncode, written.stdout, written.stderr) == (0, "", "")
+    check(file.read_text(), socket, topic)
+
+
+def test_a_sender_that_is_missing(tmp_path):
+    shown = cyproducer("metrics", "--socket", tmp_path / "missing")
+    assert shown.returncode == 1
+    assert "no sender at" in shown.stderr
+
+
+def test_without_the_library(runtime_dir):
+    shown = subprocess.run([sys.executable, "-c", WITHOUT_LIBRARY], capture_output=True, text=True, timeout=60)
+    assert shown.returncode == 1
+    assert "pip install 'cyproducer[prometheus]'" in shown.stderr
+
+
+def test_a_wrong_port():
+    shown = cyproducer("metrics", "--port", "70000")
+    assert shown.returncode == 2
+    assert "'70000' is not a port from 1 to 65535" in shown.stderr

@@ -1,0 +1,154 @@
+"""Tests that the leader which a broker names in a Produce response is used at once (KIP-951)."""
+
+import logging
+import time
+
+import pytest
+from confluent_kafka import ElectionType, TopicPartition
+from confluent_kafka.admin import AdminClient
+from support.consumer import read_topic
+from support.fault_rig import Rig
+from support.front_end import PlainFrontEnd, run_until, topic_number
+from support.process import wait_until
+from support.scripted_broker import NOT_ENOUGH_REPLICAS, NOT_LEADER, PRODUCE, Fault, ScriptedBroker
+
+from cyproducer.config.settings import Settings
+from cyproducer.sender.engine.engine import Engine
+
+FOREVER_MS = 600_000  # a batch that backs off is not sent again within the test
+PATIENT = {"retry_backoff_ms": FOREVER_MS, "retry_backoff_max_ms": FOREVER_MS, "request_timeout_ms": 10_000}
+
+
+def keep_old_leaders(broker: ScriptedBroker) -> None:
+    """Let metadata responses name the present leaders and their epochs for ever."""
+    old = [(partition.leader, partition.leader_epoch) for partition in broker.partitions]
+
+    def name_old_leaders(answer: dict) -> None:
+        for topic in answer["topics"]:
+            for partition, (leader, epoch) in zip(topic["partitions"], old, strict=True):
+                partition["leader_id"], partition["leader_epoch"] = leader, epoch
+
+    broker.lies = name_old_leaders
+
+
+def truth(partition) -> tuple[int, int]:
+    return partition.leader, partition.leader_epoch
+
+
+@pytest.mark.parametrize("version", [10, 11, 12])
+def test_the_leader_that_a_broker_names_gets_the_batches_at_once(version):
+    """The metadata stays out of date, and the backoff does not end."""
+    with ScriptedBroker(produce_version=version) as broker, Rig(broker, **PATIENT) as rig:
+        rig.attach()
+        keep_old_leaders(broker)
+        broker.names_leader = truth
+        broker.move_leaders()
+        for partition in range(3):
+            rig.send(0, partition)
+        rig.settle()
+        rig.check()
+        assert rig.errors(0) == [0, 0, 0]
+
+
+def test_a_named_leader_that_was_not_known_is_added_with_its_address():
+    def without_the_last(answer: dict) -> None:
+        answer["brokers"] = answer["brokers"][:2]
+
+    with ScriptedBroker(partitions=1, nodes=3) as broker, Rig(broker, **PATIENT) as rig:
+        broker.lies = without_the_last
+        rig.attach()
+        assert sorted(rig.engine._brokers.metadata.brokers) == [1, 2]
+        broker.names_leader = truth
+        broker.partitions[0].leader, broker.partitions[0].leader_epoch = 3, 2
+        # the metadata that the error asks for would remove broker 3 again
+        rig.engine._brokers.metadata.request_update = lambda: None
+        rig.send(0, 0)
+        rig.settle()
+        rig.check()
+        assert sorted(rig.engine._brokers.metadata.brokers) == [1, 2, 3]
+        assert rig.errors(0) == [0]
+
+
+@pytest.mark.parametrize("epoch", [-1, 0, 1], ids=["no epoch", "older", "the known one"])
+def test_a_named_leader_without_a_newer_epoch_changes_nothing(epoch):
+    with ScriptedBroker(partitions=1, nodes=2) as broker, Rig(broker) as rig:
+        rig.attach()
+        broker.names_leader = lambda _: (2, epoch)
+        broker.faults.append(Fault(code=NOT_LEADER))
+        rig.send(0, 0)
+        rig.settle()
+        rig.check()
+        assert rig.errors(0) == [0]
+        assert {node for _, node, api in broker.requests if api == PRODUCE} == {1}
+
+
+def test_a_newer_epoch_of_the_same_leader_ends_the_backoff():
+    with ScriptedBroker(partitions=1, nodes=1) as broker, Rig(broker, **PATIENT) as rig:
+        rig.attach()
+        broker.faults.append(Fault(code=NOT_ENOUGH_REPLICAS))
+        rig.send(0, 0)
+        run_until(rig.engine, lambda: rig.engine.stats()["totals"]["retries"] == 1)
+        broker.partitions[0].leader_epoch += 1
+        metadata = rig.engine._brokers.metadata
+        metadata._full_not_before_ms = None  # PATIENT also delays a refresh
+        metadata.request_update()
+        rig.settle()
+        rig.check()
+        assert rig.errors(0) == [0]
+
+
+def elect(kafka3, topic: str) -> None:
+    """Make the preferred replica of partition 0 its leader."""
+    admin = AdminClient({"bootstrap.servers": kafka3.bootstrap_servers, "log_level": 0})
+    wanted = TopicPartition(topic, 0)
+    elected = admin.elect_leaders(ElectionType.PREFERRED, [wanted]).result(30)
+    assert elected[wanted] is None, elected[wanted]
+
+
+def test_a_real_broker_names_the_leader_after_an_election(kafka3, new_topic):
+    """Both leaders live, and no metadata is requested after the first: only the response can name the new leader."""
+    topic = new_topic(1, replication=3, cluster=kafka3)
+    preferred = kafka3.metadata(topic, 1).leaders[0]
+    asked = preferred % 3 + 1
+    kafka3.kill(preferred)
+    wait_until(lambda: kafka3.metadata(topic, asked).leaders[0] not in (preferred, -1), 60, "another leader")
+    kafka3.restart(preferred)
+    wait_until(lambda: len(kafka3.metadata(topic, asked).brokers) == 3, 60, "three brokers")
+    parsed = Settings.parse(bootstrap_servers=kafka3.bootstrap_servers)
+    engine = Engine(parsed.sender_settings(), logging.getLogger("engine"))
+    front_end = PlainFrontEnd(engine)
+    try:
+        number = topic_number(engine, front_end, topic)
+        metadata = engine._brokers.metadata
+        former = metadata.topics[topic].partitions[0].leader_id
+        assert former != preferred
+
+        def send(slot: int) -> None:
+            front_end.send(slot, [(int(time.time() * 1000), None, b"%d" % slot)], topic=number, partition=0, seal=True)
+            outcomes: list[tuple] = []
+            run_until(
+                engine, lambda: outcomes.extend(front_end.outcomes()) or engine.undelivered() == 0 < len(outcomes)
+            )
+            assert {error for *_, error, _ in outcomes} == {0}
+
+        send(0)
+        requests = []
+        request_body = metadata.request_body
+        metadata.request_body = lambda now_ms: requests.append(now_ms) or request_body(now_ms)
+        metadata.request_update = lambda: None
+
+        def elected() -> bool:
+            try:
+                elect(kafka3, topic)
+            except AssertionError:  # the preferred replica is not yet in sync
+                return False
+            return kafka3.metadata(topic, former).leaders[0] == preferred
+
+        wait_until(elected, 60, "the preferred leader")
+        send(1)
+        assert requests == []
+        assert metadata.topics[topic].partitions[0].leader_id == preferred
+    finally:
+        engine.close()
+        front_end.close()
+    assert sorted(read_topic(kafka3.bootstrap_servers, topic, 2).value) == [b"0", b"1"]

@@ -1,0 +1,164 @@
+"""Tests each version of Produce and Metadata from Kafka 2.1 to 4.3, and topic ids, which Produce 13 has for names."""
+
+import logging
+import time
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from support.consumer import read_topic
+from support.fault_rig import Rig
+from support.front_end import PlainFrontEnd, run_until, topic_number
+from support.process import wait_until
+from support.scripted_broker import METADATA, PRODUCE, UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID, Fault, ScriptedBroker
+
+from cyproducer.config.settings import Settings
+from cyproducer.protocol.messages import METADATA_REQUEST, PRODUCE_REQUEST
+from cyproducer.sender.engine.engine import Engine
+
+INCONSISTENT_TOPIC_ID, REBOOTSTRAP_REQUIRED = 103, 129
+
+
+def round_trip(broker: ScriptedBroker) -> None:
+    with Rig(broker) as rig:
+        rig.attach()
+        for partition in range(len(broker.partitions)):
+            rig.send(0, partition)
+        rig.settle()
+        rig.check()
+        assert set(rig.errors(0)) == {0}
+
+
+def test_the_newest_versions_are_those_of_kafka_4_3():
+    assert (PRODUCE_REQUEST.last, METADATA_REQUEST.last) == (13, 13)
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+def test_each_version_of_produce(version):
+    with ScriptedBroker(produce_version=version) as broker:
+        round_trip(broker)
+        assert broker.versions[PRODUCE] == {4 if version == 5 else version}
+
+
+@pytest.mark.parametrize("version", range(1, 14))
+def test_each_version_of_metadata(version):
+    """Topic ids come with version 10. Without them a broker with Produce 13 gets version 12."""
+    with ScriptedBroker(metadata_version=version) as broker:
+        round_trip(broker)
+        assert broker.versions[METADATA] == {version}
+        assert broker.versions[PRODUCE] == {13 if version >= 10 else 12}
+
+
+def test_a_topic_without_an_id_is_sent_by_its_name():
+    with ScriptedBroker() as broker:
+        broker.has_ids = False
+        round_trip(broker)
+        assert broker.versions[PRODUCE] == {12}
+
+
+@pytest.mark.parametrize("code", [UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID])
+def test_a_wrong_topic_id_is_retried_with_newer_metadata(broker, rig, code):
+    rig.attach()
+    asked = broker.metadata_requests
+    broker.faults.append(Fault(code=code))
+    rig.send(0, 0)
+    rig.settle()
+    rig.check()
+    assert rig.errors(0) == [0]
+    assert broker.metadata_requests > asked
+    assert broker.states_asked == 0, "the batch was not appended, so the producer's state is not in question"
+
+
+def test_batches_of_a_topic_that_was_created_again_go_to_the_new_one():
+    """The broker refuses the id of the old topic. The new log has no producer, so the sequences begin again."""
+    with ScriptedBroker(partitions=1, nodes=1) as broker, Rig(broker) as rig:
+        rig.attach()
+        rig.send(0, 0)
+        rig.settle()
+        broker.delete()
+        broker.create(1)
+        broker.partitions[0].forgot = False  # a first sequence other than 0 is a complaint
+        for _ in range(3):
+            rig.send(0, 0)
+        rig.settle()
+        assert rig.errors(0) == [0, 0, 0, 0]
+        assert [rig.heard[0][slot][0] for slot in (1, 2, 3)] == [0, 2, 4]
+        assert broker.complaints == []
+        (producer_id, epoch, sequence, _, _), *_ = broker.partitions[0].batches
+        assert (epoch, sequence) == (1, 0), producer_id
+
+
+def test_a_batch_that_a_deleted_topic_refused_is_in_no_log():
+    """UNKNOWN_TOPIC_OR_PARTITION may come after the append, UNKNOWN_TOPIC_ID may not."""
+    with ScriptedBroker(partitions=1, nodes=1) as broker, Rig(broker) as rig:
+        rig.attach(delivery_timeout_ms=1000)
+        rig.send(0, 0)
+        rig.settle()
+        broker.delete()
+        rig.send(0, 0)
+        rig.settle()
+        assert rig.errors(0) == [0, UNKNOWN_TOPIC]
+
+
+@pytest.mark.parametrize("strategy", ["rebootstrap", "none"])
+def test_a_metadata_response_can_demand_to_bootstrap_again(strategy):
+    """Metadata 13 has an error for the whole response (KIP-1102)."""
+
+    def demand_it(answer: dict) -> None:
+        answer["error_code"] = REBOOTSTRAP_REQUIRED
+
+    with ScriptedBroker(bootstrap_apart=True) as broker, Rig(broker, metadata_recovery_strategy=strategy) as rig:
+        rig.attach()
+        rig.send(0, 0)
+        rig.settle()
+        metadata = rig.engine._brokers.metadata
+        assert not metadata.bootstrapping
+        broker.lies = demand_it
+        metadata.request_update()
+        run_until(rig.engine, lambda: "129" in metadata.last_error or "REBOOTSTRAP" in metadata.last_error)
+        assert metadata.bootstrapping == (strategy == "rebootstrap")
+        broker.lies = None
+        rig.send(0, 0)
+        rig.settle()
+        rig.check()
+        assert rig.errors(0) == [0, 0]
+
+
+def test_a_real_broker_gets_topic_ids(kafka, new_topic):
+    """With names, the broker would take the batch for the new topic without a retry."""
+    topic = new_topic(1)
+    parsed = Settings.parse(bootstrap_servers=kafka.bootstrap_servers)
+    engine = Engine(parsed.sender_settings(), logging.getLogger("engine"))
+    front_end = PlainFrontEnd(engine)
+    try:
+        number = topic_number(engine, front_end, topic)
+
+        def send(slot: int) -> None:
+            value = b"%d" % slot
+            front_end.send(slot, [(int(time.time() * 1000), None, value)], topic=number, partition=0, seal=True)
+            outcomes: list[tuple] = []
+
+            def delivered() -> bool:
+                outcomes.extend(front_end.outcomes())
+                return engine.undelivered() == 0 < len(outcomes)
+
+            run_until(engine, delivered, 60)
+            assert {error for *_, error, _ in outcomes} == {0}
+
+        send(0)
+        assert engine.stats()["totals"]["retries"] == 0
+        versions = {link.versions[PRODUCE] for link in engine._brokers.links.values() if link.versions}
+        assert versions == {13}
+        former = engine._brokers.metadata.topics[topic].topic_id
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
+        for future in admin.delete_topics([topic]).values():
+            future.result(30)
+        wait_until(lambda: topic not in admin.list_topics(timeout=30).topics, 30, "the end of the topic")
+        kafka.create_topic(topic, 1)
+        assert engine._brokers.metadata.topics[topic].topic_id == former
+        send(1)
+        assert engine.stats()["totals"]["retries"] > 0
+        assert engine._brokers.metadata.topics[topic].topic_id != former
+    finally:
+        engine.close()
+        front_end.close()
+    assert read_topic(kafka.bootstrap_servers, topic, 1).value == [b"1"]

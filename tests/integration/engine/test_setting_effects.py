@@ -1,0 +1,167 @@
+"""Tests that settings of the sender change what it does: two engines with different values run side by side.
+
+The engine with the longer time is compared with the other one, and not with a clock.
+"""
+
+import time
+from collections.abc import Callable
+
+import pytest
+from support import scripted_broker
+from support.fault_rig import Rig
+from support.front_end import run_until
+from support.scripted_broker import ScriptedBroker
+
+LONG_MS = 600_000
+
+
+def side_by_side(rigs: list[Rig], over: Callable[[], bool], timeout: float = 60) -> None:
+    """Run all engines until `over()`."""
+    deadline = time.monotonic() + timeout
+    while not over():
+        assert time.monotonic() < deadline
+        for rig in rigs:
+            rig.engine.run(5)
+
+
+def two(settings: list[dict], **brokers: int) -> list[tuple[ScriptedBroker, Rig]]:
+    """Return a broker and an engine with a front-end for each of the settings. The front-end has sent one batch."""
+    made = []
+    for given in settings:
+        broker = ScriptedBroker(**{"partitions": 5, "nodes": 1, **brokers})
+        broker.__enter__()
+        rig = Rig(broker, **{"request_timeout_ms": LONG_MS, **given})
+        rig.attach()
+        rig.send(0, 0)
+        rig.settle()
+        made.append((broker, rig))
+    return made
+
+
+def end(made: list[tuple[ScriptedBroker, Rig]]) -> None:
+    for broker, rig in made:
+        rig.close()
+        broker.__exit__(None, None, None)
+
+
+def test_metadata_max_age_ms() -> None:
+    made = two([{"metadata_max_age_ms": 50}, {"metadata_max_age_ms": LONG_MS}])
+    (often, _), (seldom, _) = made
+    before = seldom.metadata_requests
+    asked = often.metadata_requests
+    side_by_side([rig for _, rig in made], lambda: often.metadata_requests >= asked + 5)
+    assert seldom.metadata_requests == before
+    end(made)
+
+
+def test_connections_max_idle_ms() -> None:
+    """The connection to the broker closes, and the next batch makes another one."""
+    made = two([{"connections_max_idle_ms": 1000}, {"connections_max_idle_ms": -1}])
+    (closed, rig), (kept, other) = made
+    before = len(kept._connections)
+    assert before == len(closed._connections) > 0
+    side_by_side([rig, other], lambda: len(closed._connections) < before)
+    assert len(kept._connections) == before
+    rig.send(0, 0)
+    rig.settle()
+    assert rig.errors(0) == [0, 0]
+    end(made)
+
+
+def test_request_timeout_ms() -> None:
+    made = two([{"request_timeout_ms": 100}, {}])
+    (impatient, rig), (patient, other) = made
+    before = impatient.produce_requests, patient.produce_requests
+    for broker, each in made:
+        broker.swallow = True
+        each.send(0, 0)
+    side_by_side([rig, other], lambda: impatient.produce_requests >= before[0] + 3)
+    assert patient.produce_requests == before[1] + 1
+    for broker, _ in made:
+        broker.swallow = False
+    patient.drop_connections()
+    side_by_side([rig, other], lambda: rig.engine.undelivered() == other.engine.undelivered() == 0)
+    end(made)
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+def test_max_in_flight_requests_per_connection(limit: int) -> None:
+    made = two([{"max_in_flight_requests_per_connection": limit}])
+    ((broker, rig),) = made
+    before = broker.produce_requests
+    broker.swallow = True
+    for partition in range(5):
+        rig.send(0, partition)
+        for _ in range(20):
+            rig.engine.run(1)
+    run_until(rig.engine, lambda: broker.produce_requests >= before + limit)
+    for _ in range(50):
+        rig.engine.run(1)
+    assert broker.produce_requests == before + limit
+    broker.swallow = False
+    broker.drop_connections()
+    rig.settle()
+    end(made)
+
+
+@pytest.mark.parametrize(
+    "slow",
+    [
+        {"reconnect_backoff_ms": LONG_MS, "reconnect_backoff_max_ms": LONG_MS},
+        {"reconnect_backoff_ms": 20, "reconnect_backoff_max_ms": LONG_MS},
+    ],
+    ids=["reconnect_backoff_ms", "reconnect_backoff_max_ms"],
+)
+def test_reconnect_backoff(slow: dict[str, int]) -> None:
+    """The pauses of the slow engine are long from the start, or double without a limit."""
+    made = two([{"reconnect_backoff_ms": 20, "reconnect_backoff_max_ms": 20}, slow])
+    (fast, rig), (other, other_rig) = made
+    before = fast.accepted, other.accepted
+    for broker, _ in made:
+        broker.nonsense = True
+        broker.drop_connections()
+    rig.send(0, 0)
+    other_rig.send(0, 0)
+    side_by_side([rig, other_rig], lambda: fast.accepted >= before[0] + 20)
+    assert other.accepted < before[1] + 15
+    for broker, _ in made:
+        broker.nonsense = False
+    end(made)
+
+
+def test_client_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = set()
+
+    def note(frame: bytes) -> tuple:
+        request = decode(frame)
+        seen.add(request[3])
+        return request
+
+    decode = scripted_broker.decode_request
+    monkeypatch.setattr(scripted_broker, "decode_request", note)
+    end(two([{"client_id": "billing"}]))
+    assert seen == {"billing"}
+
+
+def test_enable_idempotence() -> None:
+    """A front-end without idempotence needs no producer id."""
+    for wanted in (True, False):
+        with ScriptedBroker(partitions=1, nodes=1) as broker, Rig(broker) as rig:
+            rig.attach(enable_idempotence=wanted)
+            rig.send(0, 0)
+            rig.settle()
+            assert bool(broker.partitions[0].producers) == wanted
+
+
+def test_linger_ms() -> None:
+    """The partitions have different brokers: a request takes along what lingers for the same broker."""
+    with ScriptedBroker(partitions=2, nodes=2) as broker, Rig(broker, request_timeout_ms=LONG_MS) as rig:
+        rig.attach(linger_ms=LONG_MS)
+        rig.attach(linger_ms=0)
+        rig.send(0, 0, seal=False)
+        rig.send(1, 1, seal=False)
+        run_until(rig.engine, lambda: rig.listen() or bool(rig.heard[1]))
+        for _ in range(50):
+            rig.engine.run(1)
+        rig.listen()
+        assert rig.heard[0] == {}

@@ -1,0 +1,100 @@
+"""Compares the list of Kafka's settings with `ProducerConfig` of the real Kafka: names, defaults and ranges."""
+
+import html
+import re
+import subprocess
+from typing import NamedTuple
+
+import pytest
+
+from cyproducer.config.kafka_settings import KAFKA_SETTINGS, PARTLY, REFUSED, SUPPORTED
+from cyproducer.config.kinds import INT_MAX, LONG_MAX, Wrong
+from cyproducer.config.settings import SETTINGS
+from cyproducer.devkafka.jars import kafka_jars
+from cyproducer.devkafka.maven import DownloadError, JavaMissingError, find_java
+
+OURS = {setting.kafka_name: setting for setting in SETTINGS}
+ROWS = {row.name: row for row in KAFKA_SETTINGS}
+#: docs/decisions/other-defaults.md, and settings that are objects of Python here.
+OTHER_DEFAULTS = {"batch.size", "client.id"}
+OBJECTS = {"bootstrap.servers", "key.serializer", "value.serializer", "partitioner.class", "interceptor.classes"}
+#: Settings that accept less than Kafka; each row of the list says so.
+NARROWER = {
+    "buffer.memory",
+    "max.request.size",
+    "metrics.num.samples",
+    "metrics.sample.window.ms",
+    "request.timeout.ms",
+    "socket.connection.setup.timeout.max.ms",
+    "socket.connection.setup.timeout.ms",
+}
+
+
+class Defined(NamedTuple):
+    """What Kafka says of a setting."""
+
+    type: str
+    default: str
+    valid: str
+
+
+@pytest.fixture(scope="module")
+def java() -> dict[str, Defined]:
+    """Return the settings of `ProducerConfig`. Its main() prints them as HTML."""
+    try:
+        jars, program = kafka_jars(), find_java()
+    except (JavaMissingError, DownloadError) as error:
+        pytest.fail(str(error), pytrace=False)
+    command = [program, "-cp", f"{jars}/*", "org.apache.kafka.clients.producer.ProducerConfig"]
+    text = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
+    found = {}
+    for part in text.split("<h4>")[1:]:
+        name = re.search(r'<a id="([\w.]+)">', part)
+        cells = [re.search(rf"<th>{head}:</th><td>(.*?)</td>", part) for head in ("Type", "Default", "Valid Values")]
+        assert name and all(cells), part[:200]
+        found[name[1]] = Defined(*(html.unescape(cell[1]) for cell in cells if cell))
+    assert len(found) > 100
+    return found
+
+
+def row_of(name: str) -> str:
+    """Return the name of the row that describes one of Kafka's settings, or ""."""
+    family = name.split(".")[0] + ".*"
+    return name if name in ROWS else family if family in ROWS else ""
+
+
+def test_every_setting_of_kafka_has_a_row_and_every_row_a_setting(java: dict[str, Defined]) -> None:
+    assert [name for name in java if not row_of(name)] == []
+    assert set(ROWS) - {row_of(name) for name in java} == set()
+
+
+def test_defaults_are_kafkas(java: dict[str, Defined]) -> None:
+    different = set()
+    for name, row in ROWS.items():
+        if row.status == REFUSED or name in OBJECTS:
+            continue
+        default = re.sub(r" \(.*\)$", "", java[name].default)
+        if default == '""' or OURS[name].kind.parse(default, True) != OURS[name].default:
+            different.add(name)
+    assert different == OTHER_DEFAULTS
+
+
+def test_ranges_are_kafkas(java: dict[str, Defined]) -> None:
+    narrower = set()
+    for name, defined in java.items():
+        row = ROWS.get(name)
+        if row is None or row.status == REFUSED or defined.type not in ("int", "long"):
+            continue
+        ends = [int(number) for number in re.findall(r"-?\d+", defined.valid)]
+        most = LONG_MAX if defined.type == "long" else INT_MAX
+        if len(ends) < 2:
+            ends = [*(ends or [-1]), most]
+        for value in ends:
+            try:
+                OURS[name].kind.parse(str(value), True)
+            except Wrong:
+                narrower.add(name)
+    assert narrower == NARROWER
+    assert {ROWS[name].status for name in narrower} == {PARTLY}
+    assert {ROWS[name].status for name in OTHER_DEFAULTS} == {PARTLY}
+    assert {row.status for row in KAFKA_SETTINGS} == {SUPPORTED, PARTLY, REFUSED}

@@ -1,0 +1,498 @@
+"""Answers the requests of a producer as a Kafka cluster does, with the faults of the present weather."""
+
+import random
+import socket
+from collections import Counter, deque
+
+from cyproducer.protocol.codec import decode_request, encode_response
+from cyproducer.protocol.messages import REQUESTS
+from simulation.events import Events
+from simulation.partition_log import CORRUPT_MESSAGE, LogBatch, PartitionLog
+from simulation.weather import AFTER_APPEND, ANY, BEFORE_APPEND, LIKELY, RETRIABLE, Weather, happens
+
+PRODUCE, METADATA, API_VERSIONS, INIT_PRODUCER_ID, DESCRIBE_PRODUCERS = 0, 3, 18, 22, 61
+TELEMETRY = (71, 72)  # these brokers have no plugin for metrics
+UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, NOT_LEADER = 3, 5, 6
+MESSAGE_TOO_LARGE, NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS_AFTER_APPEND = 10, 19, 20
+UNSUPPORTED_VERSION, INVALID_RECORD = 35, 87
+WITHOUT_TOPIC_IDS = 12  # the newest version of Produce and Metadata that the model answers: it has no topic ids
+HOST = "127.0.0.1"
+POISON = b"!"  # a value with this end is refused
+
+
+class Partition:
+    """One partition: its leader, its log, and the logs that it had before its topic was deleted."""
+
+    def __init__(self, leader: int, complaints: list[str]) -> None:
+        self.leader = leader
+        self.leader_epoch = 0
+        self.log = PartitionLog(complaints)
+        self.short_of_replicas = False
+
+
+class Topic:
+    """A topic as the controller sees it, and as each node sees it, which may be later."""
+
+    def __init__(self, name: str, partitions: list[Partition]) -> None:
+        self.name = name
+        self.partitions = partitions
+        self.exists = True
+
+
+class Node:
+    """One broker. `up`: it accepts connections. `reachable`: attempts to connect are answered at all."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.port = 9000 + number
+        self.up = True
+        self.reachable = True
+        self.view: dict[str, list[tuple[int, int]] | None] = {}  # what its metadata responses say
+
+
+class Connection:
+    """One connection of the sender to a node. Requests are handled one after the other, as by a broker."""
+
+    def __init__(self, sock: socket.socket, node: Node) -> None:
+        self.socket = sock
+        self.node = node
+        self.input = bytearray()
+        self.requests: deque[bytes] = deque()
+        self.handling = False
+        self.hung = False  # requests do not arrive
+        self.mute = False  # answers do not arrive
+        self.ended_by_client = False
+        self.closed = False
+
+
+class Cluster:
+    """The nodes and their topics. `connect` makes the sender's end of a connection; `look` reads what it has sent."""
+
+    def __init__(self, chance: random.Random, events: Events, nodes: int, weather: Weather) -> None:
+        self.chance = chance
+        self.events = events
+        self.weather = weather
+        self.nodes = {number: Node(number) for number in range(1, nodes + 1)}
+        self.topics: dict[str, Topic] = {}
+        self.former: list[tuple[str, int, PartitionLog]] = []  # logs of deleted topics
+        self.connections: list[Connection] = []
+        self.complaints: list[str] = []
+        self.met: Counter[str] = Counter()  # how often each fault and each rule was met
+        self.producer_ids = 0
+        self.produce_version = min(REQUESTS[PRODUCE].last, WITHOUT_TOPIC_IDS)
+        self.metadata_version = min(REQUESTS[METADATA].last, WITHOUT_TOPIC_IDS)
+        self.describes_producers = True
+        self.largest = 1 << 30
+
+    # ------------------------------------------------------------ the state of the cluster
+
+    def create(self, name: str, partitions: int) -> None:
+        """Create a topic, or create it again."""
+        numbers = sorted(self.nodes)
+        made = [Partition(self.chance.choice(numbers), self.complaints) for _ in range(partitions)]
+        self.topics[name] = Topic(name, made)
+        self.spread(name)
+
+    def delete(self, name: str) -> None:
+        """Delete a topic with its records and the state of their producers."""
+        topic = self.topics[name]
+        topic.exists = False
+        self.former += [(name, index, partition.log) for index, partition in enumerate(topic.partitions)]
+        self.spread(name)
+
+    def grow(self, name: str) -> None:
+        """Give a topic one more partition."""
+        partitions = self.topics[name].partitions
+        partitions.append(Partition(self.chance.choice(sorted(self.nodes)), self.complaints))
+        self.spread(name)
+
+    def spread(self, name: str) -> None:
+        """Let each node learn of the present state of a topic, some of them later."""
+        topic = self.topics[name]
+        leaders = [(p.leader, p.leader_epoch) for p in topic.partitions] if topic.exists else None
+
+        def learn(node: Node) -> None:
+            node.view[name] = leaders
+
+        for node in self.nodes.values():
+            self.events.after(self.chance.choice((0, 0, 5, 100)) if self.events.now else 0, lambda n=node: learn(n))
+
+    def move(self, name: str, index: int, leader: int) -> None:
+        """Give a partition another leader. What only the old one had is lost, or all have it."""
+        partition = self.topics[name].partitions[index]
+        if self.chance.random() < 0.5:
+            partition.log.commit()
+        elif partition.log.end > partition.log.high_watermark:
+            self.met["truncated"] += 1
+        partition.log.truncate(self.chance.choice((1, 2, 5, 5)))
+        partition.leader = leader
+        partition.leader_epoch += 1
+        self.spread(name)
+
+    def stop(self, node: Node) -> None:
+        """Stop a node: its connections end, and its partitions get other leaders if there is another node."""
+        node.up = False
+        for connection in [c for c in self.connections if c.node is node]:
+            self.close(connection)
+        others = [other.number for other in self.nodes.values() if other.up]
+        for topic in self.topics.values():
+            for index, partition in enumerate(topic.partitions):
+                if partition.leader == node.number and others:
+                    self.move(topic.name, index, self.chance.choice(others))
+
+    def start(self, node: Node) -> None:
+        """Start a node. A leader that has restarted remembers less of its producers."""
+        node.up = node.reachable = True
+        for topic in self.topics.values():
+            for partition in topic.partitions:
+                if partition.leader == node.number:
+                    partition.log.truncate(self.chance.choice((1, 1, 3)))
+
+    # ------------------------------------------------------------ connections
+
+    def connect(self, address: tuple, send_buffer: int, receive_buffer: int) -> socket.socket:
+        """Return the sender's end of a new connection. Raise OSError if the node is down."""
+        node = self.nodes[address[1][1] - 9000]
+        if not node.up:
+            self.met["refused connection"] += 1
+            raise ConnectionRefusedError(111, "Connection refused")
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        connection = Connection(ours, node)
+        if not node.reachable or happens(self.chance, self.weather.slow):
+            self._fill(theirs)
+            if node.reachable:
+                self.events.after(self.chance.random() * self.weather.slow_for, lambda: self._accept(connection))
+            else:
+                self.met["unreachable"] += 1
+                connection.hung = True
+                self.connections.append(connection)
+        else:
+            self.connections.append(connection)
+        return theirs
+
+    @staticmethod
+    def _fill(theirs: socket.socket) -> None:
+        """Make the sender's end unwritable, so that it does not look connected."""
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4608)
+        try:
+            while True:
+                theirs.send(b"\0" * 512)
+        except BlockingIOError:
+            pass
+
+    def _accept(self, connection: Connection) -> None:
+        try:
+            while connection.socket.recv(1 << 16):
+                pass
+        except BlockingIOError:
+            pass
+        if not connection.node.up:
+            connection.socket.close()
+            return
+        self.connections.append(connection)
+
+    def close(self, connection: Connection) -> None:
+        """End a connection from the broker's side, without an answer to what it has sent."""
+        if not connection.closed:
+            connection.closed = True
+            connection.socket.close()
+            self.connections.remove(connection)
+
+    def lose_sender(self) -> None:
+        """Act as when the sender's process has ended: its connections are reset, some bytes never arrive."""
+        for connection in list(self.connections):
+            if not connection.hung and self.chance.random() < 0.5:
+                self._read(connection)
+            connection.ended_by_client = True
+            if not connection.requests or self.chance.random() < 0.5:
+                self.close(connection)
+            else:
+                self.met["handled after the sender's end"] += 1
+
+    def look(self) -> None:
+        """Read what the sender has written to all connections."""
+        for connection in list(self.connections):
+            if not connection.closed and not connection.ended_by_client:
+                self._read(connection)
+
+    def _read(self, connection: Connection) -> None:
+        while True:
+            try:
+                data = connection.socket.recv(1 << 18)
+            except BlockingIOError:
+                break
+            except OSError:
+                data = b""
+            if not data:
+                connection.ended_by_client = True
+                break
+            connection.input += data
+        self._take_frames(connection)
+        if connection.ended_by_client and not connection.requests and not connection.handling:
+            self.close(connection)
+
+    def _take_frames(self, connection: Connection) -> None:
+        if connection.hung:
+            connection.input.clear()
+            return
+        while len(connection.input) >= 4:
+            size = int.from_bytes(connection.input[:4], "big")
+            if len(connection.input) < 4 + size:
+                break
+            connection.requests.append(bytes(connection.input[4 : 4 + size]))
+            del connection.input[: 4 + size]
+        self._next(connection)
+
+    def _next(self, connection: Connection) -> None:
+        """Handle the connection's next request a little later, unless one is being handled."""
+        if connection.handling or connection.closed:
+            return
+        if not connection.requests:
+            if connection.ended_by_client:
+                self.close(connection)
+            return
+        connection.handling = True
+        self.events.after(self._delay(), lambda: self._handle(connection))
+
+    def _delay(self) -> float:
+        return self.weather.latency / 2 + self.chance.random() * self.weather.jitter / 2
+
+    def _handle(self, connection: Connection) -> None:
+        if connection.closed:
+            return
+        frame = connection.requests.popleft()
+        weather = self.weather
+        if happens(self.chance, weather.close_before):
+            self.met["closed before"] += 1
+            self.close(connection)
+            return
+        if happens(self.chance, weather.lose):
+            self.met["lost"] += 1
+            self._hang(connection)
+            return
+        response = self._answer(connection, frame)
+        if response is None:
+            self._done(connection)
+            return
+        if connection.ended_by_client:
+            self._done(connection)
+            return
+        if happens(self.chance, weather.close_after):
+            self.met["closed after"] += 1
+            self.close(connection)
+        elif connection.mute or happens(self.chance, weather.hang):
+            self.met["unanswered"] += 1
+            connection.mute = True
+            self._done(connection)
+        else:
+            delay = self._delay()
+            if happens(self.chance, weather.slow):
+                self.met["slow"] += 1
+                delay += self.chance.random() * weather.slow_for
+            self.events.after(delay, lambda: self._respond(connection, response))
+
+    def _hang(self, connection: Connection) -> None:
+        connection.hung = True
+        connection.requests.clear()
+        connection.handling = False
+        if connection.ended_by_client:
+            self.close(connection)
+
+    def _done(self, connection: Connection) -> None:
+        connection.handling = False
+        self._next(connection)
+
+    def _respond(self, connection: Connection, response: bytes) -> None:
+        if connection.closed:
+            return
+        if happens(self.chance, self.weather.cut):
+            self.met["cut"] += 1
+            self._send(connection, response[: self.chance.randrange(len(response))])
+            if not connection.closed:
+                self.close(connection)
+        elif happens(self.chance, self.weather.split):
+            self.met["split"] += 1
+            at = self.chance.randrange(len(response))
+            self._send(connection, response[:at])
+            self.events.after(self.chance.random() * 20, lambda: self._rest(connection, response[at:]))
+        else:
+            self._rest(connection, response)
+
+    def _rest(self, connection: Connection, response: bytes) -> None:
+        if not connection.closed:
+            self._send(connection, response)
+        if not connection.closed:
+            self._done(connection)
+
+    def _send(self, connection: Connection, data: bytes) -> None:
+        try:
+            connection.socket.send(data)
+        except OSError:
+            self.close(connection)
+
+    # ------------------------------------------------------------ requests
+
+    def _answer(self, connection: Connection, frame: bytes) -> bytes | None:
+        """Return the response; None if the request gets none."""
+        try:
+            api, version, correlation_id, _, body = decode_request(frame)
+        except Exception as error:
+            self.complaints.append(f"undecodable request: {error}")
+            return None
+        self.met[f"api {api} v{version}"] += 1
+        node = connection.node
+        if api == PRODUCE:
+            answer = self._produce(node, body)
+            if body["acks"] == 0:
+                return None
+        elif api == METADATA:
+            answer = self._metadata(node, body)
+        elif api == INIT_PRODUCER_ID:
+            answer = self._producer_id()
+        elif api == DESCRIBE_PRODUCERS:
+            answer = self._producers(node, body)
+        else:
+            answer = self._versions()
+            if answer["error_code"] == UNSUPPORTED_VERSION:
+                version = 0
+        answer["throttle_time_ms"] = (
+            self.chance.choice((1, 20, 300)) if happens(self.chance, self.weather.throttle) else 0
+        )
+        return encode_response(api, version, correlation_id, answer)
+
+    def _error(self, codes: tuple[int, ...], cures: tuple[int, ...]) -> int:
+        """Return an error that a request meets; 0 most of the time."""
+        if not happens(self.chance, self.weather.error):
+            return 0
+        code = self.chance.choice(codes if happens(self.chance, self.weather.definite) else cures)
+        self.met[f"error {code}"] += 1
+        return code
+
+    def _versions(self) -> dict:
+        highest = {PRODUCE: self.produce_version, METADATA: self.metadata_version}
+        keys = [
+            {"api_key": key, "min_version": m.first, "max_version": highest.get(key, m.last)}
+            for key, m in sorted(REQUESTS.items())
+            if key not in TELEMETRY and (key != DESCRIBE_PRODUCERS or self.describes_producers)
+        ]
+        return {"error_code": self._error(ANY, ANY), "api_keys": keys}
+
+    def _metadata(self, node: Node, body: dict) -> dict:
+        topics = []
+        for item in body["topics"] or ():
+            view = node.view.get(item["name"])
+            code = self._error(ANY, RETRIABLE)
+            if view is None or code:
+                topics.append({"error_code": code or UNKNOWN_TOPIC, "name": item["name"], "partitions": []})
+                continue
+            partitions = []
+            for index, (leader, epoch) in enumerate(view):
+                code = self._error(ANY, RETRIABLE)
+                away = code or not self.nodes[leader].up
+                partitions.append(
+                    {
+                        "error_code": code or (LEADER_NOT_AVAILABLE if away else 0),
+                        "partition_index": index,
+                        "leader_id": -1 if away else leader,
+                        "leader_epoch": epoch,
+                        "replica_nodes": [],
+                        "isr_nodes": [],
+                    }
+                )
+            topics.append({"error_code": 0, "name": item["name"], "partitions": partitions})
+        brokers = [{"node_id": n.number, "host": HOST, "port": n.port} for n in self.nodes.values() if n.up]
+        return {"brokers": brokers, "cluster_id": "simulated", "controller_id": 1, "topics": topics}
+
+    def _producer_id(self) -> dict:
+        self.producer_ids += 1
+        code = self._error(ANY, RETRIABLE)
+        return {
+            "error_code": code,
+            "producer_id": -1 if code else 1000 + self.producer_ids,
+            "producer_epoch": -1 if code else 0,
+        }
+
+    def _leads(self, node: Node, name: str, index: int) -> Partition | int:
+        """Return the partition if the node leads it, else an error code."""
+        topic = self.topics.get(name)
+        if topic is None or not topic.exists or not 0 <= index < len(topic.partitions):
+            return UNKNOWN_TOPIC
+        partition = topic.partitions[index]
+        return partition if partition.leader == node.number else NOT_LEADER
+
+    def _producers(self, node: Node, body: dict) -> dict:
+        topics = []
+        for topic in body["topics"]:
+            answers = []
+            for index in topic["partition_indexes"]:
+                found = self._leads(node, topic["name"], index)
+                code = found if isinstance(found, int) else self._error(ANY, ANY)
+                active = (
+                    []
+                    if code or isinstance(found, int)
+                    else [
+                        {"producer_id": pid, "producer_epoch": known.epoch, "coordinator_epoch": -1}
+                        for pid, known in found.log.producers.items()
+                    ]
+                )
+                answers.append({"partition_index": index, "error_code": code, "active_producers": active})
+            topics.append({"name": topic["name"], "partitions": answers})
+        return {"topics": topics}
+
+    def _produce(self, node: Node, body: dict) -> dict:
+        topics = []
+        seen = set()
+        for topic in body["topic_data"]:
+            answers = []
+            for item in topic["partition_data"]:
+                if (topic["name"], item["index"]) in seen:
+                    self.complaints.append(f"partition {item['index']} is twice in a request")
+                seen.add((topic["name"], item["index"]))
+                answers.append(self._result(node, topic["name"], item, body["acks"]))
+            topics.append({"name": topic["name"], "partition_responses": answers})
+        return {"responses": topics}
+
+    def _result(self, node: Node, name: str, item: dict, acks: int) -> dict:
+        errors: list[int] = []
+        found = self._leads(node, name, item["index"])
+        offset = -1
+        if isinstance(found, int):
+            code = found
+        else:
+            batch = found.log.parse(item["records"])
+            code = CORRUPT_MESSAGE if batch is None else 0
+            if batch is not None:
+                code, offset = self._append(found, batch, acks, len(item["records"]))
+                if code == INVALID_RECORD and batch.values:
+                    errors = [at for at, value in enumerate(batch.values) if value.endswith(POISON)]
+        named = [{"batch_index": at, "batch_index_error_message": "refused by the topic"} for at in errors]
+        return {
+            "index": item["index"],
+            "error_code": code,
+            "base_offset": -1 if code else offset,
+            "record_errors": named if self.chance.random() < 0.7 else [],
+            "error_message": "refused" if code else None,
+        }
+
+    def _append(self, partition: Partition, batch: LogBatch, acks: int, size: int) -> tuple[int, int]:
+        code = self._error(BEFORE_APPEND, LIKELY)
+        if size > self.largest:
+            code = MESSAGE_TOO_LARGE
+        elif any(value.endswith(POISON) for value in batch.values):
+            code = INVALID_RECORD
+        elif acks < 0 and partition.short_of_replicas:
+            code = NOT_ENOUGH_REPLICAS if self.chance.random() < 0.6 else NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        if code and (acks >= 0 or code not in AFTER_APPEND or self.chance.random() < 0.3):
+            return code, -1
+        refused, offset = partition.log.append(batch)
+        if refused:
+            self.met[f"refused {refused}"] += 1
+            return refused, -1
+        if code:
+            self.met["appended, then an error"] += 1
+            return code, -1
+        if acks < 0 or self.chance.random() < 0.8:
+            partition.log.commit()
+        return 0, offset

@@ -1,0 +1,108 @@
+"""Builds copies of the package with one mistake each. The simulation must find every one of them."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+
+from model.compiling import compiler
+from support.build import PACKAGE, SOURCE, is_debug
+
+DIRECTIVES = ("boundscheck=False", "wraparound=False", "cdivision=True", "initializedcheck=False")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One mistake: `old`, which the file of the sender's engine has once, becomes `new`.
+
+    crash_points: only a sender that dies between two stores shows it, so a debug build is needed.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    crash_points: bool = False
+
+
+MUTANTS = (
+    Mutant(
+        "a batch whose connection broke counts as not in the log",
+        "network/connection.pyx",
+        "retry(core, wire, ERROR_NETWORK_EXCEPTION, request.started)",
+        "retry(core, wire, ERROR_NETWORK_EXCEPTION, False)",
+    ),
+    Mutant(
+        "no error of a broker leaves a batch unsure",
+        "delivery/response.pyx",
+        "retry(core, wire, error, wire.acks < 0 and is_appended_maybe(error))",
+        "retry(core, wire, error, wire.acks < -1 and is_appended_maybe(error))",
+    ),
+    Mutant(
+        "an unsure batch that the broker calls out of order is sent again in a new epoch",
+        "delivery/sequences.pyx",
+        "        newest = newest_unsure(lane)\n",
+        "        newest = wire\n",
+    ),
+    Mutant(
+        "a batch that is given up counts as not in the log",
+        "delivery/wire_batches.pyx",
+        "    if wire.unsure and error != CODE_REQUEST_TOO_LARGE:",
+        "    if wire.unsure and error == CODE_OUTCOME_UNKNOWN:",
+    ),
+    Mutant(
+        "a successor takes every batch for unsent",
+        "recovery.pyx",
+        "wire.unsure = (entry.flags & CYP_ENTRY_UNSURE) != 0",
+        "wire.unsure = False",
+    ),
+    Mutant(
+        "a successor forgets the sequences of the batches that it takes over",
+        "delivery/sequences.pyx",
+        "            lane.next_sequence = max(lane.next_sequence, end)",
+        "            lane.next_sequence = identity.acked_end",
+    ),
+    Mutant(
+        "a successor drops the newest batch",
+        "recovery.pyx",
+        "_restore_entries(core, &owners, ranked, count)\n        for index",
+        "_restore_entries(core, &owners, ranked, count - (count > 0))\n        for index",
+    ),
+    Mutant(
+        "a successor publishes outcomes again",
+        "recovery.pyx",
+        "return published.flags if published.generation == generation else 0",
+        "return 0",
+        crash_points=True,
+    ),
+)
+
+
+def build(mutant: Mutant, directory: Path) -> Path:
+    """Copy the package into a directory and compile the changed module there. Return the directory to import from."""
+    root = directory / "mutant"
+    shutil.copytree(PACKAGE, root / "cyproducer", ignore=shutil.ignore_patterns("__pycache__"))
+    for path in SOURCE.rglob("*"):
+        if path.suffix in (".pyx", ".pxd", ".h"):
+            shutil.copy(path, root / "cyproducer" / path.relative_to(SOURCE))
+    source = root / "cyproducer" / "sender" / "engine" / mutant.file
+    text = source.read_text()
+    assert text.count(mutant.old) == 1, f"{mutant.file} has {text.count(mutant.old)} times: {mutant.old}"
+    source.write_text(text.replace(mutant.old, mutant.new))
+    made = source.with_suffix(".c")
+    options = [word for directive in DIRECTIVES for word in ("-X", directive)]
+    _run([sys.executable, "-m", "cython", "-3", *options, "-o", str(made), str(source)], root)
+    library = source.with_suffix(sysconfig.get_config_var("EXT_SUFFIX"))
+    library.unlink()
+    command = [*compiler(), "-shared", "-fPIC", "-O0", "-std=gnu11", "-fno-strict-aliasing", "-w"]
+    command += [f"-DCYPRODUCER_DEBUG={int(bool(is_debug()))}", f"-I{root}", f"-I{sysconfig.get_path('include')}"]
+    _run([*command, str(made), "-o", str(library)], root)
+    return root
+
+
+def _run(command: list[str], directory: Path) -> None:
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=300, env=os.environ)
+    assert done.returncode == 0, done.stderr

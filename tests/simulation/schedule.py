@@ -1,0 +1,469 @@
+"""Draws the schedule of a seed, plays it on the virtual clock, and returns what the oracle found."""
+
+import contextlib
+import gc
+import logging
+import os
+import random
+import traceback
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from cyproducer.config.settings import Settings
+from cyproducer.producer.attach import connect
+from cyproducer.sender.brokers import broker_connections
+from simulation import virtual
+from simulation.broker import HOST, POISON, Cluster
+from simulation.events import MS, Events
+from simulation.front_end import FrontEnd
+from simulation.oracle import Oracle
+from simulation.sender import CrashPage, Sender, SenderKilledError
+from simulation.weather import Weather, draw_weather
+
+START_NS = 1_000_000_000_000_000
+CALM_AFTER_MS = (300, 1500, 6000)
+SETTLED_AFTER_MS = 400_000  # longer than every timeout together
+RUNS_MAX = 60_000
+
+
+@dataclass
+class Result:
+    """What became of one schedule. `defects` is empty for a schedule that the oracle accepts."""
+
+    seed: int
+    defects: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    digest: str = ""
+    met: Counter[str] = field(default_factory=Counter)
+    virtual_ms: float = 0.0
+
+
+class Machine:
+    """What the schedules of a process share: the library, the page of the crash points, and the patches."""
+
+    def __init__(self, points: list[str]) -> None:
+        self.library, self.state = virtual.load()
+        self.page = CrashPage()
+        self.points = points
+        self.former_urandom = os.urandom
+        self.graves: list[Any] = []
+        gc.collect()
+        gc.freeze()
+        gc.disable()  # a collection in the middle of a schedule closes descriptors at a time that differs
+        logging.getLogger("cyproducer").setLevel(logging.CRITICAL)
+
+    def play(self, seed: int, log_level: int = logging.WARNING) -> Result:
+        """Play the schedule of a seed."""
+        result = Result(seed)
+        gc.collect()
+        before = set(os.listdir("/proc/self/fd"))
+        self.library.virtual_start(START_NS)
+        self.state.random = seed * 2 + 1
+        world = None
+        try:
+            world = World(self, seed, log_level)
+            world.play()
+            result.defects = world.judge()
+        except Exception as error:
+            result.defects = [f"{type(error).__name__}: {error}", *traceback.format_exc().splitlines()[-24:]]
+        finally:
+            self.state.in_sender = 0
+            self.page.disarm()
+        if world is not None:
+            result.lines = world.events.lines
+            result.digest = world.events.digest()
+            result.met = world.met()
+            result.virtual_ms = (self.state.now_ns - START_NS) / MS
+            self._bury(world, before, bool(result.defects))
+        return result
+
+    def _bury(self, world: "World", before: set[str], failed: bool) -> None:
+        """Free what the schedule has used. What a frozen engine has used is kept; only its descriptors are closed."""
+        if not failed:
+            world.close()
+        if not failed and not world.deaths:
+            return
+        self.graves.append(world)
+        for fd in set(os.listdir("/proc/self/fd")) - before:
+            with contextlib.suppress(OSError):
+                os.close(int(fd))
+
+
+class World:
+    """One schedule: its cluster, its sender, its front-ends."""
+
+    def __init__(self, machine: Machine, seed: int, log_level: int) -> None:
+        self.machine = machine
+        self.state = machine.state
+        self.chance = chance = random.Random(seed)
+        random.seed(seed)
+        # The same bytes for every caller: what a process asks for only once must not change a schedule.
+        os.urandom = lambda size: random.Random(seed).randbytes(size)
+        self.events = Events()
+        self.events.now = self.state.now_ns
+        self.deaths = 0
+        self.exact = chance.random() < 0.85
+        self.cluster = Cluster(chance, self.events, chance.choice((1, 2, 2, 3)), Weather())
+        self.topics = [f"t{number}" for number in range(chance.choice((1, 1, 2)))]
+        for name in self.topics:
+            self.cluster.create(name, chance.choice((1, 2, 3)))
+        self._draw_versions()
+        broker_connections.connecting_socket = self.cluster.connect
+        log = logging.Logger("sender", log_level)
+        log.addHandler(_Notes(self.events))
+        self.settings = self._sender_settings()
+        self.sender = Sender(self.settings, log, machine.library, self.state, machine.page)
+        self.front_ends: list[FrontEnd] = []
+        self.made = 0
+
+    def _draw_versions(self) -> None:
+        chance = self.chance
+        if chance.random() < 0.3:
+            self.cluster.produce_version = chance.randint(3, self.cluster.produce_version)
+            self.cluster.metadata_version = chance.randint(4, self.cluster.metadata_version)
+        self.cluster.describes_producers = chance.random() < 0.8
+        if chance.random() < 0.2:
+            self.cluster.largest = chance.choice((400, 3000))
+
+    def _sender_settings(self) -> dict[str, Any]:
+        chance = self.chance
+        servers = [f"{HOST}:{node.port}" for node in self.cluster.nodes.values()]
+        self.request_timeout_ms = chance.choice((300, 2000))
+        given = {
+            "bootstrap_servers": servers,
+            "request_timeout_ms": self.request_timeout_ms,
+            "retry_backoff_ms": chance.choice((5, 100)),
+            "retry_backoff_max_ms": chance.choice((100, 1000)),
+            "reconnect_backoff_ms": chance.choice((5, 50)),
+            "reconnect_backoff_max_ms": chance.choice((50, 1000)),
+            "metadata_max_age_ms": chance.choice((1000, 300_000)),
+            "connections_max_idle_ms": chance.choice((1500, 540_000)),
+            "max_in_flight_requests_per_connection": chance.choice((1, 2, 5, 5)),
+            "partitioner_availability_timeout_ms": chance.choice((0, 200)),
+        }
+        self.events.note(f"settings {given}")
+        return Settings.parse(**given).sender_settings()
+
+    def _add_front_end(self) -> None:
+        chance = self.chance
+        given: dict[str, Any] = {
+            "linger_ms": chance.choice((0, 0, 5, 30)),
+            "batch_size": chance.choice((200, 1000, 16_384)),
+            "delivery_timeout_ms": self.request_timeout_ms + chance.choice((30, 300, 3000, 60_000)),
+            "request_timeout_ms": self.request_timeout_ms,
+            "buffer_memory": 1 << 20,
+            "max_request_size": 1 << 19,
+            "compression_type": chance.choice((None, None, None, "gzip")),
+        }
+        if not self.exact:
+            given |= chance.choice(({"acks": 0}, {"acks": 1}, {"acks": "all", "enable_idempotence": False}))
+            given["retries"] = chance.choice((0, 3, 2**31 - 1))
+        self.events.note(f"front-end {self.made}: {given}")
+        self.front_ends.append(FrontEnd(self.made, self.sender, **given))
+        self.made += 1
+
+    # ------------------------------------------------------------ the schedule
+
+    def play(self) -> None:
+        """Play the bad time, then the calm, until every record has its outcome."""
+        chance = self.chance
+        state = self.state
+        for _ in range(chance.choice((1, 2, 3))):
+            self._add_front_end()
+        horizon = chance.choice(CALM_AFTER_MS)
+        self.events.note(f"{len(self.cluster.nodes)} nodes, idempotence {self.exact}, calm after {horizon} ms")
+        self._draw_incidents(horizon)
+        self._draw_records(horizon)
+        for number in range(chance.choice((1, 2, 4))):
+            at = 0 if number == 0 else chance.random() * horizon
+            self.events.after(at, self._change_weather)
+        self._change_system(chance.random() < 0.5)
+        calm = [False]
+        self.events.after(horizon, lambda: self._calm_down(calm))
+        limit = state.now_ns + (horizon + SETTLED_AFTER_MS) * MS
+        runs = 0
+        while not (calm[0] and self._settled()):
+            self._step()
+            runs += 1
+            if state.now_ns > limit or runs > RUNS_MAX:
+                raise AssertionError(f"not settled: {self._unsettled()}")
+        self.events.note(f"settled after {runs} runs")
+        self.cluster.met["runs"] += runs
+
+    def _step(self) -> None:
+        self.events.now = self.state.now_ns
+        try:
+            if self.sender.is_dead():
+                self._take_over()
+            self.events.run_due()
+            self.cluster.look()
+            for front_end in self.front_ends:
+                front_end.listen()
+            next_at = self.events.next_at
+            self.state.until_ns = self.state.now_ns + 1000 * MS if next_at is None else next_at
+            self.sender.run()
+        except SenderKilledError:
+            self.deaths += 1
+            self.events.now = self.state.now_ns
+            self.events.note("the sender is killed")
+            self.cluster.lose_sender()
+            if self.chance.random() < 0.3:
+                self.state.now_ns += int(self.chance.random() * 1500 * MS)
+            if self.chance.random() < 0.3:
+                self._arm()  # the successor dies, too
+
+    def _take_over(self) -> None:
+        self.sender.start()
+        self.events.note("a successor has taken over")
+        assert self.sender.engine is not None
+        assert not self.sender.engine.refused, f"refused front-ends: {self.sender.engine.refused}"
+
+    def _draw_records(self, horizon: int) -> None:
+        chance = self.chance
+        for _ in range(chance.choice((3, 10, 30))):
+            self.events.after(chance.random() * horizon, lambda: self._send(chance.choice((1, 1, 1, 4, 12))))
+
+    def _send(self, count: int) -> None:
+        chance = self.chance
+        front_end = chance.choice(self.front_ends)
+        topic = chance.choice(self.topics)
+        partition = chance.choice((None, 0, 0, chance.randrange(len(self.cluster.topics[topic].partitions))))
+        size = chance.choice((0, 10, 10, 100, 3000))
+        end = POISON if self.poisons and chance.random() < 0.1 else b""
+        self._send_some(front_end, topic, partition, size, end, count)
+
+    @staticmethod
+    def _send_some(front_end: FrontEnd, topic: str, partition: int | None, size: int, end: bytes, count: int) -> None:
+        for _ in range(count):
+            if front_end.dead or not front_end.send(topic, partition, size, end):
+                return
+
+    def _change_weather(self) -> None:
+        self.cluster.weather = draw_weather(self.chance)
+        self.events.note(f"{self.cluster.weather}")
+
+    def _change_system(self, bad: bool) -> None:
+        chance = self.chance
+        self.state.blocks = chance.choice((0, 100)) if bad else 0
+        self.state.splits = chance.choice((0, 100, 500)) if bad else 0
+        self.state.interrupts = chance.choice((0, 20)) if bad else 0
+        self.poisons = chance.random() < 0.3
+
+    def _calm_down(self, calm: list[bool]) -> None:
+        self.sender.disarm()
+        self._change_system(False)
+        self.cluster.weather = self.cluster.weather.calm()
+        self.cluster.largest = 1 << 30
+        for node in self.cluster.nodes.values():
+            if not node.up:
+                self.cluster.start(node)
+            node.reachable = True
+        for topic in self.cluster.topics.values():
+            for partition in topic.partitions:
+                partition.short_of_replicas = False
+            if not topic.exists:
+                self.cluster.create(topic.name, len(topic.partitions))
+        calm[0] = True
+        self.events.note("calm")
+
+    def _settled(self) -> bool:
+        engine = self.sender.engine
+        return (
+            engine is not None
+            and not any(front_end.pending for front_end in self.front_ends)
+            and engine.undelivered() == 0
+            and not any(engine.tables_in_use().values())
+        )
+
+    def _unsettled(self) -> str:
+        engine = self.sender.engine
+        left = {front_end.number: [s.value[:12] for s in front_end.pending] for front_end in self.front_ends}
+        rows = None if engine is None else (engine.undelivered(), engine.tables_in_use(), engine.stats())
+        return f"{left}, {rows}"
+
+    # ------------------------------------------------------------ incidents
+
+    def _draw_incidents(self, horizon: int) -> None:
+        chance = self.chance
+        kinds = (
+            self._arm, self._arm, self._arm, self._move, self._move, self._stop_node, self._hide_node,
+            self._delete_topic, self._starve, self._replace_front_end, self._cut_connections, self._grow,
+        )  # fmt: skip
+        for _ in range(chance.choice((0, 1, 2, 4, 8))):
+            self.events.after(chance.random() * horizon, chance.choice(kinds))
+        for _ in range(chance.choice((0, 1, 1, 3))):
+            self.events.after(chance.random() * horizon, self._crisis)
+
+    def _crisis(self) -> None:
+        """Let something happen while several batches of a partition are in flight."""
+        chance = self.chance
+        front_end = chance.choice(self.front_ends)
+        topic = chance.choice(self.topics)
+        kinds = (
+            self._arm, self._arm, self._move, self._stop_node, self._cut_connections, self._hide_node, self._starve,
+            self._silence, self._silence,
+        )  # fmt: skip
+        for number in range(chance.choice((2, 5, 9))):
+            self.events.after(
+                number * chance.choice((0, 1, 5)), lambda: self._send_some(front_end, topic, 0, 90, b"", 4)
+            )
+        for _ in range(chance.choice((1, 2, 4))):
+            incident = chance.choice(kinds)
+            self.events.after(chance.random() * chance.choice((5, 50, 400)), incident)
+
+    def _arm(self) -> None:
+        if self.machine.points and self.chance.random() < 0.6:
+            name, hit = self.chance.choice(self.machine.points), self.chance.choice((1, 1, 1, 2, 5, 20))
+            self.events.note(f"the sender is killed at hit {hit} of {name}")
+            self.sender.arm_point(name, hit)
+        else:
+            calls = int(2 ** (self.chance.random() * 8))
+            self.events.note(f"the sender is killed at its system call {calls} from now")
+            self.sender.arm_call(calls)
+
+    def _move(self) -> None:
+        name = self.chance.choice(self.topics)
+        topic = self.cluster.topics[name]
+        numbers = [node.number for node in self.cluster.nodes.values() if node.up]
+        if topic.exists and numbers:
+            index = self.chance.randrange(len(topic.partitions))
+            leader = self.chance.choice(numbers)
+            self.events.note(f"{name}-{index} moves to {leader}")
+            self.cluster.move(name, index, leader)
+
+    def _stop_node(self) -> None:
+        node = self.chance.choice(list(self.cluster.nodes.values()))
+        if node.up:
+            self.events.note(f"node {node.number} stops")
+            self.cluster.stop(node)
+            self.events.after(self.chance.choice((10, 200, 3000)), lambda: self._start_node(node))
+
+    def _start_node(self, node: Any) -> None:
+        if not node.up:
+            self.events.note(f"node {node.number} starts")
+            self.cluster.start(node)
+
+    def _hide_node(self) -> None:
+        node = self.chance.choice(list(self.cluster.nodes.values()))
+        self.events.note(f"node {node.number} cannot be reached")
+        node.reachable = False
+        for connection in self.cluster.connections:
+            if connection.node is node:
+                connection.hung = True
+
+        def back() -> None:
+            node.reachable = True
+
+        self.events.after(self.chance.choice((200, 2500)), back)
+
+    def _delete_topic(self) -> None:
+        topic = self.cluster.topics[self.chance.choice(self.topics)]
+        if not topic.exists:
+            return
+        count = len(topic.partitions)
+        self.events.note(f"{topic.name} is deleted")
+        self.cluster.delete(topic.name)
+
+        def again() -> None:
+            if not self.cluster.topics[topic.name].exists:
+                self.events.note(f"{topic.name} is created again")
+                self.cluster.create(topic.name, count)
+
+        self.events.after(self.chance.choice((1, 50, 1000)), again)
+
+    def _grow(self) -> None:
+        topic = self.cluster.topics[self.chance.choice(self.topics)]
+        if topic.exists:
+            self.events.note(f"{topic.name} gets another partition")
+            self.cluster.grow(topic.name)
+
+    def _silence(self) -> None:
+        self.events.note("no answer comes on the present connections")
+        for connection in self.cluster.connections:
+            connection.mute = True
+
+    def _starve(self) -> None:
+        topic = self.cluster.topics[self.chance.choice(self.topics)]
+        partition = self.chance.choice((topic.partitions[0], *topic.partitions))
+        self.events.note(f"a partition of {topic.name} is short of replicas")
+        partition.short_of_replicas = True
+
+        def back() -> None:
+            partition.short_of_replicas = False
+
+        self.events.after(self.chance.choice((50, 500, 2500)), back)
+
+    def _replace_front_end(self) -> None:
+        front_end = self.chance.choice(self.front_ends)
+        if not front_end.dead:
+            self.events.note(f"front-end {front_end.number} is killed")
+            self._add_front_end()
+            front_end.die()
+
+    def _cut_connections(self) -> None:
+        self.events.note("all connections end")
+        for connection in list(self.cluster.connections):
+            self.cluster.close(connection)
+
+    # ------------------------------------------------------------ the end
+
+    def judge(self) -> list[str]:
+        """Return the defects of the finished schedule, and close everything."""
+        oracle = Oracle(self.cluster, self.front_ends, self.exact)
+        defects = oracle.check()
+        self.outcomes = oracle.outcomes
+        engine = self.sender.engine
+        assert engine is not None
+        if not defects:
+            for front_end in self.front_ends:
+                if not front_end.dead:
+                    front_end.producer.close(0)
+            self.sender.close()
+            if not self.deaths and not all(self._is_closed(c) for c in self.cluster.connections):
+                defects.append("connections are open after the end")
+        connect.connect = CONNECT
+        os.urandom = self.machine.former_urandom
+        return defects
+
+    def close(self) -> None:
+        """Close what a schedule without defects has left open."""
+        for connection in self.cluster.connections:
+            connection.socket.close()
+        for front_end in self.front_ends:
+            front_end.close()
+
+    @staticmethod
+    def _is_closed(connection: Any) -> bool:
+        try:
+            while connection.socket.recv(1 << 18):
+                pass
+        except BlockingIOError:
+            return False
+        except OSError:
+            pass
+        return True
+
+    def met(self) -> Counter[str]:
+        """Return what the schedule has met."""
+        found = Counter(self.cluster.met)
+        found["deaths of the sender"] = self.deaths
+        found["records"] = sum(len(front_end.sent) for front_end in self.front_ends)
+        found["refused sends"] = sum(front_end.refusals for front_end in self.front_ends)
+        for name, count in getattr(self, "outcomes", {}).items():
+            found[f"outcome {name}"] += count
+        return found
+
+
+CONNECT = connect.connect
+
+
+class _Notes(logging.Handler):
+    """Adds the log of the sender to the schedule."""
+
+    def __init__(self, events: Events) -> None:
+        super().__init__()
+        self._events = events
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._events.note(f"sender: {record.getMessage()}")

@@ -1,0 +1,50 @@
+"""Plays schedules for a bounded time, and checks that the simulation finds mistakes and repeats a schedule exactly.
+
+Longer by hand: `python -m tests.simulation --help`. In a release build the sender dies at its system calls, in a debug
+build also at its crash points.
+"""
+
+import os
+
+import pytest
+from support.build import is_debug
+
+from simulation.campaign import Campaign, play
+from simulation.mutants import MUTANTS, Mutant, build
+
+SECONDS = float(os.environ.get("CYPRODUCER_SIMULATION_SECONDS", "45"))
+LEAST = 120  # schedules, also on a slow machine: what is asserted below was met in them
+FIRST_SEED = 1
+#: Far more than it takes: the mistake that is hardest to find takes 622 schedules.
+SCHEDULES_FOR_A_MISTAKE = 6000
+
+
+def failures(campaign: Campaign) -> str:
+    return "\n".join(
+        f"python -m tests.simulation --seed {row['seed']}: {'; '.join(row['defects'][:3])[:500]}"
+        for row in campaign.failed
+    )
+
+
+def test_the_oracle_accepts_every_schedule():
+    """The seeds are always the same ones; a faster machine plays more of them."""
+    campaign = play(FIRST_SEED, 10**6, SECONDS, least=LEAST)
+    print(f"{campaign.schedules} schedules, {campaign.virtual_s:.0f} s of virtual time: {dict(campaign.met)}")
+    assert not campaign.failed, failures(campaign)
+    for met in ("deaths of the sender", "outcome acknowledged", "outcome OutcomeUnknownError", "closed after"):
+        assert campaign.met[met], f"no schedule has met: {met}"
+
+
+def test_a_seed_is_the_same_schedule_in_any_process():
+    together = play(FIRST_SEED, 12, workers=1)
+    for seed in (FIRST_SEED + 5, FIRST_SEED + 11):
+        alone = play(seed, 1, workers=1)
+        assert alone.digests[seed] == together.digests[seed]
+
+
+@pytest.mark.parametrize("mutant", [m for m in MUTANTS if is_debug() or not m.crash_points], ids=lambda m: m.name)
+def test_the_oracle_finds_a_mistake(mutant: Mutant, tmp_path):
+    campaign = play(FIRST_SEED, SCHEDULES_FOR_A_MISTAKE, package=build(mutant, tmp_path), stop_at=1)
+    assert campaign.failed, f"not found in {campaign.schedules} schedules"
+    assert "status 1" not in campaign.failed[0]["defects"][0], failures(campaign)  # the worker could not run
+    print(f"found after {campaign.schedules} schedules: {campaign.failed[0]['defects'][0][:200]}")

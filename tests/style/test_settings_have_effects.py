@@ -1,0 +1,92 @@
+"""Names, for each supported setting, the test that shows that it changes what happens."""
+
+import pytest
+from test_matrix import ROOT, functions_of
+
+from cyproducer.config.settings import SETTINGS
+
+_CODECS = "tests/integration/producer/test_compression.py::test_a_level_is_used"
+_EFFECTS = "tests/integration/engine/test_setting_effects.py::"
+_RECONNECT = _EFFECTS + "test_reconnect_backoff"
+_PAUSES = "tests/integration/engine/test_engine_backoff.py::test_pauses_of_batches_are_those_of_exponential_backoff"
+_SEND = "tests/unit/producer/test_producer_send.py::"
+_TOPICS = "tests/integration/engine/test_engine_topics.py::"
+_BROKERS = "tests/integration/engine/test_engine_brokers.py::"
+_RACK = "tests/integration/engine/test_engine_shares.py"
+_RACK += "::test_partitions_of_the_rack_are_preferred_while_one_of_them_answers"
+_SETUP = "tests/unit/sender/test_connection_states.py::test_the_time_for_an_attempt_doubles_up_to_its_maximum"
+_WINDOWS = "tests/integration/producer/test_metrics_kafka.py::test_the_windows_are_settings"
+_SIZES = "tests/integration/engine/test_engine_brokers.py::test_sizes_of_socket_buffers"
+
+#: Setting -> the test that fails if the setting has no effect.
+SHOWN_BY = {
+    "bootstrap_servers": "tests/unit/producer/test_setting_effects_of_producers.py::test_bootstrap_servers",
+    "client_id": _EFFECTS + "test_client_id",
+    "key_serializer": _SEND + "test_serializers",
+    "value_serializer": _SEND + "test_serializers",
+    "partitioner": "tests/unit/producer/test_partitioners.py::test_an_object_gets_javas_arguments_and_the_cluster",
+    "interceptors": "tests/unit/producer/test_interceptors.py"
+    "::test_the_chain_changes_the_record_before_it_is_serialized",
+    "acks": "tests/integration/engine/test_engine_faults.py::test_acks_of_all_kinds_in_one_partition",
+    "enable_idempotence": _EFFECTS + "test_enable_idempotence",
+    "compression_type": "tests/integration/producer/test_compression.py"
+    "::test_batches_are_compressed_and_read_as_they_were_sent",
+    "compression_level": _CODECS,
+    "compression_gzip_level": _CODECS,
+    "compression_lz4_level": _CODECS,
+    "compression_zstd_level": _CODECS,
+    "batch_size": "tests/unit/producer/test_setting_effects_of_producers.py::test_batch_size",
+    "linger_ms": _EFFECTS + "test_linger_ms",
+    "buffer_memory": "tests/unit/producer/test_setting_effects_of_producers.py::test_buffer_memory",
+    "max_block_ms": "tests/unit/producer/test_setting_effects_of_producers.py::test_max_block_ms",
+    "max_request_size": "tests/usage/test_usage_bad_records.py::test_the_largest_record_that_fits_is_taken",
+    "delivery_timeout_ms": "tests/integration/engine/test_engine_certainty.py"
+    "::test_batch_refused_at_every_attempt_was_not_written",
+    "request_timeout_ms": _EFFECTS + "test_request_timeout_ms",
+    "retries": "tests/integration/engine/test_engine_faults.py::test_retries_run_out",
+    "retry_backoff_ms": _PAUSES,
+    "retry_backoff_max_ms": _PAUSES,
+    "max_in_flight_requests_per_connection": _EFFECTS + "test_max_in_flight_requests_per_connection",
+    "metadata_max_age_ms": _EFFECTS + "test_metadata_max_age_ms",
+    "metadata_max_idle_ms": _TOPICS + "test_a_topic_without_batches_is_forgotten_after_metadata_max_idle_ms",
+    "metadata_recovery_strategy": "tests/integration/sender/test_rebootstrap_kafka.py"
+    "::test_a_producer_follows_its_bootstrap_address_to_other_brokers",
+    "metadata_recovery_rebootstrap_trigger_ms": _BROKERS
+    + "test_bootstrap_servers_are_asked_when_there_is_no_metadata_for_too_long",
+    "metrics_num_samples": _WINDOWS,
+    "metrics_sample_window_ms": _WINDOWS,
+    "enable_metrics_push": "tests/integration/engine/test_engine_telemetry.py::test_the_setting_turns_it_off",
+    "client_dns_lookup": _BROKERS + "test_canonical_names_are_for_bootstrap_servers",
+    "client_rack": _RACK,
+    "partitioner_rack_aware": _RACK,
+    "socket_connection_setup_timeout_ms": _SETUP,
+    "socket_connection_setup_timeout_max_ms": _SETUP,
+    "partitioner_ignore_keys": "tests/unit/producer/test_bulk_standin.py"
+    "::test_ignored_keys_follow_the_sticky_partition",
+    "partitioner_adaptive_partitioning_enable": "tests/unit/producer/test_partition_draw.py"
+    "::test_without_adaptive_partitioning_all_that_have_a_leader_are_drawn_alike",
+    "partitioner_availability_timeout_ms": "tests/integration/engine/test_engine_shares.py"
+    "::test_partitions_of_a_broker_that_does_not_answer_are_avoided_until_it_does",
+    "connections_max_idle_ms": _EFFECTS + "test_connections_max_idle_ms",
+    "send_buffer_bytes": _SIZES,
+    "receive_buffer_bytes": _SIZES,
+    "reconnect_backoff_ms": _RECONNECT,
+    "reconnect_backoff_max_ms": _RECONNECT,
+    "sender": "tests/integration/sender/test_sender_process.py"
+    "::test_named_sender_is_used_and_its_settings_are_compared",
+    "sender_idle_timeout_ms": "tests/integration/sender/test_sender_process.py"
+    "::test_sender_ends_when_idle_and_leaves_nothing_but_its_log",
+    "exit_flush_timeout_ms": "tests/unit/producer/test_producer_exit.py"
+    "::test_exit_without_close_flushes_within_exit_flush_timeout",
+    "api_version": "tests/unit/config/test_config.py::test_api_version_is_ignored_with_a_warning",
+}
+
+
+def test_every_supported_setting_has_a_test_that_shows_it():
+    assert set(SHOWN_BY) == {setting.name for setting in SETTINGS if setting.supported}
+
+
+@pytest.mark.parametrize("name", SHOWN_BY)
+def test_the_test_exists(name):
+    path, _, function = SHOWN_BY[name].partition("::")
+    assert function in functions_of(ROOT / path)

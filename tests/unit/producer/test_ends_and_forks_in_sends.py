@@ -1,0 +1,132 @@
+"""Tests code of the application that runs in the middle of a send: finalizers, signal handlers and serializers."""
+
+import gc
+import os
+import signal
+import threading
+
+import pytest
+
+from cyproducer import KafkaProducer, errors
+
+
+@pytest.fixture
+def make(sender):
+    """Return ``make(**settings)``: a producer on the stand-in sender. It ends without waiting."""
+    made = []
+
+    def make_producer(**settings):
+        made.append(KafkaProducer(sender=sender.path, **settings))
+        return made[-1]
+
+    yield make_producer
+    for producer in made:
+        producer.close(0)
+
+
+@pytest.mark.parametrize("allocations", range(1, 40, 3))
+def test_a_finalizer_that_sends_while_a_session_ends(make, allocations):
+    """Garbage is collected at the next allocations, which may be those of the end itself."""
+    producer = make()
+    producer.send("one", b"first").result(10)
+    sent = []
+
+    class Sends:
+        def __del__(self):
+            sent.append(producer.send("one", b"from the finalizer"))
+
+    garbage = Sends()
+    garbage.itself = garbage
+    del garbage
+    former = gc.get_threshold()
+    gc.set_threshold(allocations)
+    try:
+        producer._session.end("the test ends it", errors.OUTCOME_UNKNOWN)
+    finally:
+        gc.set_threshold(*former)
+    gc.collect()
+    (future,) = sent
+    assert future.exception(10) is None or isinstance(future.exception(), errors.OutcomeUnknownError)
+
+
+def in_child_of(send, fork_at):
+    """Call `send()`, during which `fork_at` forks once. Return the future of the parent, and what the child got."""
+    read, write = os.pipe()
+    pids = fork_at
+    try:
+        outcome = send()
+    except BaseException as error:
+        outcome = error
+    if pids == [0]:
+        os.write(write, type(outcome).__name__.encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as stream:
+        heard = stream.read()
+    assert os.waitpid(pids[0], 0)[1] == 0
+    return outcome, heard
+
+
+def test_a_serializer_that_forks(make):
+    pids = []
+    armed = []
+
+    def serialize(value):
+        if armed:
+            armed.clear()
+            pids.append(os.fork())
+            if pids == [0]:
+                signal.alarm(20)  # in case it waits for ever
+        return value
+
+    producer = make(value_serializer=serialize)
+    producer.send("one", b"first").result(10)
+    armed.append(True)
+    future, heard = in_child_of(lambda: producer.send("one", b"second"), pids)
+    assert heard == "Future"
+    assert future.result(10).offset >= 0
+
+
+@pytest.mark.parametrize("lacks", ["memory", "metadata"])
+def test_a_fork_in_the_middle_of_a_wait_of_send(make, sender, lacks):
+    producer = make(buffer_memory=1 << 20, max_block_ms=20_000)
+    producer.send("one", b"first").result(10)
+    topic, value = "one", bytes(50_000)
+    if lacks == "memory":
+        sender.hold = True
+        for _ in range(15):
+            producer.send(topic, value)
+    else:
+        topic = "late"
+        producer = make(max_block_ms=3_000)
+        producer.send("one", b"first").result(10)
+    pids = []
+
+    def fork(*_):
+        if pids:
+            return
+        pids.append(os.fork())
+        if pids == [0]:
+            signal.alarm(20)
+        else:
+            sender.release()
+
+    former = signal.signal(signal.SIGUSR1, fork)
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGUSR1))
+    timer.start()
+
+    def send():
+        while not pids:
+            future = producer.send(topic, value)
+        return future
+
+    try:
+        outcome, heard = in_child_of(send, pids)
+    finally:
+        signal.signal(signal.SIGUSR1, former)
+        timer.join()
+    if lacks == "memory":
+        assert heard == "Future"
+        assert outcome.result(10).offset >= 0
+    else:
+        assert heard == "KafkaTimeoutError"
