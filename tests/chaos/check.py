@@ -1,7 +1,7 @@
 """Compares the results that the front-ends got (their journals) with the contents of the topic."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from cyproducer import errors
 READ_S = 120.0
 #: (pid, monotonic ns) of each SIGKILL.
 Kills = Iterable[tuple[int, int]]
+#: {error code: records that the sender's ledger says have failed with it} for the errors that records may have.
+Excused = Mapping[int, int]
 EXAMPLES = 5
 
 
@@ -177,13 +179,17 @@ class _Falls:
 
 
 def compare(
-    lives: list[Life], log: Log, falls: Sequence[Fall] = (), killed: Kills = (), excused: Collection[int] = ()
+    lives: list[Life], log: Log, falls: Sequence[Fall] = (), killed: Kills = (), excused: Excused | None = None
 ) -> Report:
-    """Compare journals and log.
+    """Compare journals and log. `falls`: deaths of supervisor and sender together; `killed`: front-ends.
 
-    `falls`: deaths of supervisor and sender together; `killed`: front-ends; `excused`: errors that records may have.
+    An excused error of a killed front-end is in no journal, but in the ledger. So its missing records are not lost if
+    the ledger has as many such errors beyond those in the journals.
     """
     report = Report()
+    codes = dict(excused or {})
+    untold = sum(codes.values()) - sum(int(np.isin(life.error, list(codes)).sum()) for life in lives)
+    of_killed = Report()
     deaths: dict[int, list[int]] = {}
     for pid, when in killed:
         deaths.setdefault(pid, []).append(when)
@@ -198,7 +204,13 @@ def compare(
         rows = order[first:last]
         of_mine = [when for when in deaths.get(life.pid, ()) if when > life.began]
         life_falls = _Falls(life, falls, min(of_mine, default=None))
-        _compare_one(report, life, log.number[rows], log.partition[rows], log.offset[rows], life_falls, excused)
+        missing = _compare_one(report, life, log.number[rows], log.partition[rows], log.offset[rows], life_falls, codes)
+        (of_killed if of_mine else report).add_records("lost", life, missing, "accepted")
+    report.counts["errors in no journal"] = max(0, untold)
+    report.counts["missing of killed processes"] = of_killed.defects["lost"]
+    if of_killed.defects["lost"] > untold:
+        report.defects += of_killed.defects
+        report.examples.setdefault("lost", []).extend(of_killed.examples["lost"])
     return report
 
 
@@ -209,8 +221,9 @@ def _compare_one(
     partition: "np.ndarray",
     offset: "np.ndarray",
     falls: _Falls,
-    codes: Collection[int],
-) -> None:
+    codes: Excused,
+) -> "np.ndarray":
+    """Add all defects and counts of one front-end, and return its accepted records that are missing without excuse."""
     inside = number < life.count
     report.add("foreign", int((~inside).sum()), f"incarnation {life.incarnation}: numbers it never sent")
     number, partition, offset = number[inside], partition[inside], offset[inside]
@@ -224,7 +237,6 @@ def _compare_one(
     missing = pending & (there == 0)
     excused = missing & falls.may_be_missing()
     report.counts["gone with its holders"] += int(excused.sum())
-    report.add_records("lost", life, np.flatnonzero(missing & ~excused), "accepted")
     report.add_records("refused yet delivered", life, np.flatnonzero(life.refused & (there > 0)))
     unknown = failed & (life.error == errors.OUTCOME_UNKNOWN) | failed & (life.error == errors.SENDER_LOST)
     for code in np.unique(life.error[failed]):
@@ -244,6 +256,7 @@ def _compare_one(
     report.counts["in the log"] += len(number)
     report.counts["refused"] += int(life.refused.sum())
     report.counts["in doubt, in the log"] += int((~life.accepted & ~life.refused & (there > 0)).sum())
+    return np.flatnonzero(missing & ~excused)
 
 
 def _codes(life: Life, chosen: "np.ndarray") -> str:
@@ -286,7 +299,7 @@ def check(
     topic: str,
     falls: Sequence[Fall] = (),
     killed: Kills = (),
-    excused: Collection[int] = (),
+    excused: Excused | None = None,
 ) -> tuple[Report, list[Life]]:
     """Read the journals and the topic, and compare them."""
     lives = read_all(directory)

@@ -112,7 +112,7 @@ def run(plan: Plan, cluster: KafkaCluster, directory: Path, progress: bool = Fal
     if progress:
         _show("reading the topic")
     # a batch that may be in the log is not sent in parts if it is refused then
-    excused = [errors.OUTCOME_UNKNOWN] if limit else []
+    excused = {errors.OUTCOME_UNKNOWN: world.failed("OUTCOME_UNKNOWN")} if limit else {}
     report, lives = check(
         world.journals, cluster.bootstrap_servers, topic, monkey.falls, monkey.front_end_kills, excused
     )

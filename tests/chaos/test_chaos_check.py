@@ -42,10 +42,11 @@ class Story:
             for writer in self.writers:
                 writer.put(journal.END, RECORDS, flags=journal.CLOSED)
 
-    def compare(self, falls=(), killed=()):
+    def compare(self, falls=(), killed=(), excused=None):
         for writer in self.writers:
             writer.close()
-        return compare(journal.read_all(self.directory), Log.of([tuple(row) for row in self.rows]), falls, killed)
+        log = Log.of([tuple(row) for row in self.rows])
+        return compare(journal.read_all(self.directory), log, falls, killed, excused)
 
 
 @pytest.fixture
@@ -67,6 +68,29 @@ def test_a_correct_run_is_clean(story):
 def test_records_accepted_before_a_kill_must_be_there(killed):
     assert killed.rows.pop()[1] == RECORDS - 1
     assert dict(killed.compare().defects) == {"lost": 1}
+
+
+@pytest.mark.parametrize(
+    ("unknown", "code", "lost"),
+    [(1, errors.OUTCOME_UNKNOWN, 0), (0, errors.OUTCOME_UNKNOWN, 1), (1, errors.DELIVERY_TIMEOUT, 1)],
+)
+def test_a_killed_process_may_miss_what_the_ledger_says_has_failed(killed, unknown, code, lost):
+    """The other process has an error in its journal, which the ledger counts too."""
+    assert killed.rows.pop()[1] == RECORDS - 1
+    killed.writers[0].put(journal.INTENT, RECORDS, 1)
+    killed.writers[0].put(journal.ACCEPTED, RECORDS, 1)
+    killed.writers[0].put(journal.FAILED, RECORDS, 0, code)
+    kills = [(os.getpid(), time.monotonic_ns())]
+    report = killed.compare((), kills, {errors.OUTCOME_UNKNOWN: 1 + unknown if code == errors.OUTCOME_UNKNOWN else 0})
+    assert report.defects["lost"] == lost, report.lines()
+
+
+def test_the_ledger_excuses_no_record_of_a_living_process(story):
+    for writer in story.writers:
+        writer.put(journal.INTENT, RECORDS, 1)
+        writer.put(journal.ACCEPTED, RECORDS, 1)
+    report = story.compare((), (), {errors.OUTCOME_UNKNOWN: 5})
+    assert report.defects["lost"] == 2, report.lines()
 
 
 def test_all_of_a_killed_process_there_is_clean(killed):

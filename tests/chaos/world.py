@@ -16,7 +16,7 @@ from support.process import command_of, is_running, script_environment, users_of
 from chaos import journal
 from chaos.front_end import FINISH_S, Order
 from cyproducer.errors import SenderUnavailableError
-from cyproducer.observe.status import status, stop
+from cyproducer.observe.status import ended_with_failures, status, stop
 
 #: Slots of the eight front-ends, by the kind of their master.
 FAMILIES = {"forked": [0, 1, 2], "recycled": [3, 4, 5], "spawned": [6, 7]}
@@ -157,6 +157,11 @@ class World:
     def log_text(self) -> str:
         """Return the log of the senders."""
         return "".join(path.read_text(errors="replace") for path in sorted(self.runtime.glob("*.log*"), reverse=True))
+
+    def failed(self, cause: str) -> int:
+        """Return how many records have failed for a cause, by the ledgers of senders that have ended."""
+        rows = [row for sender in ended_with_failures() for row in sender["ledger"]]
+        return sum(row["count"] for row in rows if row["topic"] == self.topic and row["cause"] == cause)
 
     # ------------------------------------------------------------------ the end
 
