@@ -61,6 +61,7 @@ class Foreground:
     def __init__(self, socket: Path, servers: str, log: Path, patch: str = "", **options: Any) -> None:
         self.socket = socket
         self.log = log
+        self.ended = False
         script = f"""
 import os, sys, time
 sys.path[:0] = {[options.pop("root", str(ROOT))]!r}
@@ -86,7 +87,10 @@ run_sender({{"bootstrap_servers": {servers!r}, **{options.pop("settings", {})!r}
         return [line for line in self.log.read_text().splitlines() if text in line]
 
     def end(self) -> None:
-        """End the sender; if it was killed, stop its successor."""
+        """End the sender; if it was killed, stop its successor. A second call does nothing."""
+        if self.ended:
+            return
+        self.ended = True
         if self.process.poll() is None:
             self.process.terminate()
         if self.process.wait(30) == -signal.SIGKILL:

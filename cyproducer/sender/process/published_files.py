@@ -8,6 +8,7 @@ that one, and this sender continues to serve the front-ends that it has.
 
 import os
 import socket
+import threading
 
 from cyproducer.host.rendezvous import private_directory
 from cyproducer.observe.logfmt import fields
@@ -17,18 +18,40 @@ from cyproducer.sender.process import other_senders
 __all__ = ["Names"]
 
 
+#: How long the supervisor's end waits until a description is written.
+WRITE_S = 1.0
+
+
 class Names:
     """The files of one sender: lock, socket and description."""
 
     def __init__(self, post: Post) -> None:
         self.post = post
+        self._writing = threading.Lock()
         self._last_problem = ""
 
     def describe(self) -> None:
-        """Write the description, unless the place belongs to another sender. Raise OSError."""
-        if self.post.election.holds_place():
-            mine = other_senders.describe(self.post.place.socket, self.post.identity)
-            other_senders.write_description(self.post.place.description, mine)
+        """Write the description, unless the place belongs to another sender. Raise OSError.
+
+        Do nothing while another thread writes it.
+        """
+        if not self._writing.acquire(blocking=False):
+            return
+        try:
+            if self.post.election.holds_place():
+                mine = other_senders.describe(self.post.place.socket, self.post.identity)
+                other_senders.write_description(self.post.place.description, mine)
+        finally:
+            self._writing.release()
+
+    def release(self) -> None:
+        """Remove the files and end the lock. Wait until no thread writes the description, which would be left."""
+        written = self._writing.acquire(timeout=WRITE_S)
+        try:
+            self.post.election.release()
+        finally:
+            if written:
+                self._writing.release()
 
     def missing(self) -> bool:
         """Return whether a file is missing, or belongs to another sender."""

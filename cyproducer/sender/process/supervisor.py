@@ -364,7 +364,7 @@ class Supervisor:
         if self.child is not None:
             self.child.close()
         self.failures.close()  # before the lock ends: afterwards another sender of this place may read the file
-        self.post.election.release()
+        self.names.release()
         self.post.listener.close()
         self.handover.close()
         self.log.info("ended")

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 from support.process import is_running, kill9, name_of, sender_processes, supervisors, wait_until
-from support.supervised import Foreground, pair, the_sender
+from support.supervised import Foreground, another, kill, pair, the_sender
 
 from cyproducer.observe.status import status
 from cyproducer.producer.attach.connect import Attachment
@@ -111,3 +111,26 @@ def test_names_of_a_named_sender_are_made_again(
     wait_until(lambda: len(names(runtime_dir)) == 3, 30, "the names")
     assert sender.socket.stat().st_mode & 0o777 == 0o666
     assert connect(sender=str(sender.socket)).sender_pid == first.sender_pid
+
+
+SLOW_DESCRIPTION = """
+from cyproducer.sender.process import other_senders
+write = other_senders.write_description
+def slowly(*arguments):
+    time.sleep(0.3)
+    write(*arguments)
+other_senders.write_description = slowly
+"""
+
+
+def test_a_new_supervisor_that_ends_while_it_writes_the_description_leaves_no_file(
+    foreground: Callable[..., Foreground], runtime_dir: Path
+) -> None:
+    """A thread of the supervisor writes the description, in a slow file system."""
+    sender = foreground("127.0.0.1:9", SLOW_DESCRIPTION).ready()
+    before = wait_until(pair, 30, "a sender and its supervisor")
+    kill("supervisor")
+    another(before)
+    sender.end()
+    wait_until(lambda: not sender_processes(runtime_dir), 30, "the end of sender and supervisor")
+    assert names(runtime_dir) == {}
