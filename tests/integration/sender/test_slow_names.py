@@ -85,7 +85,10 @@ def test_a_supervisor_is_replaced_while_a_name_is_looked_up(
     sender = foreground("slow.test:9092", SLOW).ready()
     attachment = connect(sender=str(sender.socket))
     control_messages.send(attachment.socket, {"op": "want", "topic": "t"})
-    wait_until(lambda: helper_of(the_sender()["sender_pid"]), 30, "the look-up")
+    try:
+        wait_until(lambda: helper_of(the_sender()["sender_pid"]), 30, "the look-up")
+    except AssertionError as error:
+        pytest.fail(f"{error}: {the_sender()}, children {children_of(sender.process.pid)}\n{sender.log.read_text()}")
     for victim in ("supervisor", "sender", "supervisor"):
         before = wait_until(pair, 30, "a sender and its supervisor")
         kill(victim)
@@ -95,3 +98,8 @@ def test_a_supervisor_is_replaced_while_a_name_is_looked_up(
 def helper_of(pid: int) -> bool:
     """Return whether the sender has the process that looks up names."""
     return any(name_of(child) == "cyp-resolver" for child in psutil.Process(pid).children())
+
+
+def children_of(pid: int) -> list[tuple[int, str]]:
+    """Return all processes that a process and its descendants have started."""
+    return [(child.pid, name_of(child)) for child in psutil.Process(pid).children(recursive=True)]

@@ -18,6 +18,9 @@ SCRIPT = """
 """
 
 
+ADDRESS_SPACE = 1 << 46  # AddressSanitizer maps 20 TiB
+
+
 def limits(*arguments: object) -> tuple[list[int], str]:
     """Return (soft, hard, soft and hard afterwards), and what the sender writes to its log."""
     first, second = run_script(SCRIPT, *arguments).stdout.splitlines()
@@ -27,11 +30,11 @@ def limits(*arguments: object) -> tuple[list[int], str]:
 @pytest.mark.parametrize("name", ["NOFILE", "AS", "DATA", "FSIZE", "CPU", "NPROC"])
 def test_soft_limit_is_raised(name: str) -> None:
     """It is raised to the hard limit at least."""
-    (_, hard, soft, _), _ = limits("as it is", name, 4 << 30 if name in ("AS", "DATA") else 200, -1)
+    (_, hard, soft, _), _ = limits("as it is", name, ADDRESS_SPACE if name in ("AS", "DATA") else 200, -1)
     assert soft == -1 or (hard != -1 and soft >= hard)
 
 
-@pytest.mark.parametrize(("name", "value"), [("NOFILE", 200), ("AS", 1 << 46)])  # AddressSanitizer maps 20 TiB
+@pytest.mark.parametrize(("name", "value"), [("NOFILE", 200), ("AS", ADDRESS_SPACE)])
 def test_hard_limit_that_cannot_be_raised_is_logged(name: str, value: int) -> None:
     (_, _, soft, hard), said = limits("unprivileged", name, value, value)
     assert (soft, hard) == (value, value)
