@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cyproducer.devkafka.jars import KAFKA_VERSION
+from cyproducer.observe.status import status
 from faults.check import Log, read_log
 from faults.cluster import NODES, FaultyCluster
 
@@ -197,6 +198,9 @@ def _quota(stage: Stage) -> None:
     stage.begin()
     stage.cluster.limit_bytes(20_000)
     stage.rest(FAULT_S)
+    (sender,) = status()
+    if not sender["metrics"]["producer-metrics"]["produce-throttle-time-max"]:
+        raise AssertionError("no broker has throttled the sender")
     stage.cluster.limit_bytes(None)
     stage.well()
 
