@@ -2,6 +2,7 @@
 
 import random
 import socket
+import uuid
 from collections import Counter, deque
 
 from cyproducer.protocol.codec import decode_request, encode_response
@@ -14,8 +15,8 @@ PRODUCE, METADATA, API_VERSIONS, INIT_PRODUCER_ID, DESCRIBE_PRODUCERS = 0, 3, 18
 TELEMETRY = (71, 72)  # these brokers have no plugin for metrics
 UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, NOT_LEADER = 3, 5, 6
 MESSAGE_TOO_LARGE, NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS_AFTER_APPEND = 10, 19, 20
-UNSUPPORTED_VERSION, INVALID_RECORD = 35, 87
-WITHOUT_TOPIC_IDS = 12  # the newest version of Produce and Metadata that the model answers: it has no topic ids
+UNSUPPORTED_VERSION, INVALID_RECORD, UNKNOWN_TOPIC_ID = 35, 87, 100
+PRODUCE_WITH_TOPIC_IDS = 13  # the first version
 HOST = "127.0.0.1"
 POISON = b"!"  # a value with this end is refused
 
@@ -31,10 +32,11 @@ class Partition:
 
 
 class Topic:
-    """A topic as the controller sees it, and as each node sees it, which may be later."""
+    """A topic as the controller sees it. A topic that is created again has another id."""
 
-    def __init__(self, name: str, partitions: list[Partition]) -> None:
+    def __init__(self, name: str, topic_id: uuid.UUID, partitions: list[Partition]) -> None:
         self.name = name
+        self.id = topic_id
         self.partitions = partitions
         self.exists = True
 
@@ -47,7 +49,8 @@ class Node:
         self.port = 9000 + number
         self.up = True
         self.reachable = True
-        self.view: dict[str, list[tuple[int, int]] | None] = {}  # what its metadata responses say
+        # What its metadata responses say: the id of each topic, the leader of each partition and its epoch.
+        self.view: dict[str, tuple[uuid.UUID, list[tuple[int, int]]] | None] = {}
 
 
 class Connection:
@@ -79,8 +82,9 @@ class Cluster:
         self.complaints: list[str] = []
         self.met: Counter[str] = Counter()  # how often each fault and each rule was met
         self.producer_ids = 0
-        self.produce_version = min(REQUESTS[PRODUCE].last, WITHOUT_TOPIC_IDS)
-        self.metadata_version = min(REQUESTS[METADATA].last, WITHOUT_TOPIC_IDS)
+        self.produce_version = REQUESTS[PRODUCE].last
+        self.metadata_version = REQUESTS[METADATA].last
+        self.topic_ids = 0
         self.describes_producers = True
         self.largest = 1 << 30
 
@@ -90,7 +94,8 @@ class Cluster:
         """Create a topic, or create it again."""
         numbers = sorted(self.nodes)
         made = [Partition(self.chance.choice(numbers), self.complaints) for _ in range(partitions)]
-        self.topics[name] = Topic(name, made)
+        self.topic_ids += 1
+        self.topics[name] = Topic(name, uuid.UUID(int=self.topic_ids), made)
         self.spread(name)
 
     def delete(self, name: str) -> None:
@@ -109,10 +114,10 @@ class Cluster:
     def spread(self, name: str) -> None:
         """Let each node learn of the present state of a topic, some of them later."""
         topic = self.topics[name]
-        leaders = [(p.leader, p.leader_epoch) for p in topic.partitions] if topic.exists else None
+        view = (topic.id, [(p.leader, p.leader_epoch) for p in topic.partitions]) if topic.exists else None
 
         def learn(node: Node) -> None:
-            node.view[name] = leaders
+            node.view[name] = view
 
         for node in self.nodes.values():
             self.events.after(self.chance.choice((0, 0, 5, 100)) if self.events.now else 0, lambda n=node: learn(n))
@@ -344,7 +349,7 @@ class Cluster:
         self.met[f"api {api} v{version}"] += 1
         node = connection.node
         if api == PRODUCE:
-            answer = self._produce(node, body)
+            answer = self._produce(node, body, version)
             if body["acks"] == 0:
                 return None
         elif api == METADATA:
@@ -387,8 +392,9 @@ class Cluster:
             if view is None or code:
                 topics.append({"error_code": code or UNKNOWN_TOPIC, "name": item["name"], "partitions": []})
                 continue
+            topic_id, leaders = view
             partitions = []
-            for index, (leader, epoch) in enumerate(view):
+            for index, (leader, epoch) in enumerate(leaders):
                 code = self._error(ANY, RETRIABLE)
                 away = code or not self.nodes[leader].up
                 partitions.append(
@@ -401,7 +407,7 @@ class Cluster:
                         "isr_nodes": [],
                     }
                 )
-            topics.append({"error_code": 0, "name": item["name"], "partitions": partitions})
+            topics.append({"error_code": 0, "name": item["name"], "topic_id": topic_id, "partitions": partitions})
         brokers = [{"node_id": n.number, "host": HOST, "port": n.port} for n in self.nodes.values() if n.up]
         return {"brokers": brokers, "cluster_id": "simulated", "controller_id": 1, "topics": topics}
 
@@ -414,9 +420,8 @@ class Cluster:
             "producer_epoch": -1 if code else 0,
         }
 
-    def _leads(self, node: Node, name: str, index: int) -> Partition | int:
+    def _leads(self, node: Node, topic: Topic | None, index: int) -> Partition | int:
         """Return the partition if the node leads it, else an error code."""
-        topic = self.topics.get(name)
         if topic is None or not topic.exists or not 0 <= index < len(topic.partitions):
             return UNKNOWN_TOPIC
         partition = topic.partitions[index]
@@ -427,7 +432,7 @@ class Cluster:
         for topic in body["topics"]:
             answers = []
             for index in topic["partition_indexes"]:
-                found = self._leads(node, topic["name"], index)
+                found = self._leads(node, self.topics.get(topic["name"]), index)
                 code = found if isinstance(found, int) else self._error(ANY, ANY)
                 active = (
                     []
@@ -441,22 +446,32 @@ class Cluster:
             topics.append({"name": topic["name"], "partitions": answers})
         return {"topics": topics}
 
-    def _produce(self, node: Node, body: dict) -> dict:
+    def _produce(self, node: Node, body: dict, version: int) -> dict:
         topics = []
         seen = set()
-        for topic in body["topic_data"]:
+        with_ids = version >= PRODUCE_WITH_TOPIC_IDS
+        for asked in body["topic_data"]:
             answers = []
-            for item in topic["partition_data"]:
-                if (topic["name"], item["index"]) in seen:
+            if with_ids:
+                topic = next((t for t in self.topics.values() if t.id == asked["topic_id"] and t.exists), None)
+            else:
+                topic = self.topics.get(asked["name"])
+            for item in asked["partition_data"]:
+                place = asked["topic_id"], asked["name"], item["index"]
+                if place in seen:
                     self.complaints.append(f"partition {item['index']} is twice in a request")
-                seen.add((topic["name"], item["index"]))
-                answers.append(self._result(node, topic["name"], item, body["acks"]))
-            topics.append({"name": topic["name"], "partition_responses": answers})
+                seen.add(place)
+                if topic is None and with_ids:
+                    self.met["unknown topic id"] += 1
+                    answers.append({"index": item["index"], "error_code": UNKNOWN_TOPIC_ID, "base_offset": -1})
+                else:
+                    answers.append(self._result(node, topic, item, body["acks"]))
+            topics.append({"name": asked["name"], "topic_id": asked["topic_id"], "partition_responses": answers})
         return {"responses": topics}
 
-    def _result(self, node: Node, name: str, item: dict, acks: int) -> dict:
+    def _result(self, node: Node, topic: Topic | None, item: dict, acks: int) -> dict:
         errors: list[int] = []
-        found = self._leads(node, name, item["index"])
+        found = self._leads(node, topic, item["index"])
         offset = -1
         if isinstance(found, int):
             code = found

@@ -119,7 +119,7 @@ class World:
 
     def _draw_versions(self) -> None:
         chance = self.chance
-        if chance.random() < 0.3:
+        if chance.random() < 0.5:
             self.cluster.produce_version = chance.randint(3, self.cluster.produce_version)
             self.cluster.metadata_version = chance.randint(4, self.cluster.metadata_version)
         self.cluster.describes_producers = chance.random() < 0.8

@@ -234,6 +234,26 @@ cdef void _check_request(Request *request) noexcept nogil:
               b"the wires of a request are in flight with it")
 
 
+cdef void _check_ranges(Lane *lane) noexcept nogil:
+    """Check that no two wires have a sequence of one epoch in common: a broker takes the second for a duplicate.
+
+    While an epoch is awaited, the wires of a lane may have several epochs and be in another order than their sequences.
+    """
+    cdef WireBatch *wire = lane.wire_head
+    cdef WireBatch *other
+    while wire != NULL and lane.bumping:
+        other = wire.next
+        while other != NULL:
+            check(not wire.idempotent or not other.idempotent
+                  or wire.entry.producer_id != other.entry.producer_id
+                  or wire.entry.producer_epoch != other.entry.producer_epoch
+                  or <uint32_t>wire.entry.base_sequence + wire.entry.count <= <uint32_t>other.entry.base_sequence
+                  or <uint32_t>other.entry.base_sequence + other.entry.count <= <uint32_t>wire.entry.base_sequence,
+                  b"no two wires of a lane have a sequence of one epoch in common")
+            other = other.next
+        wire = wire.next
+
+
 cdef void _check_partition(
     Lane *lane, uint32_t *used, uint32_t *wires, uint32_t *contributors, uint32_t *bodies, uint64_t *queued
 ) noexcept nogil:
@@ -283,6 +303,7 @@ cdef void _check_partition(
         contributors[0] += wire.contributor_count
         bodies[0] += wire.body != NULL
         wire = wire.next
+    _check_ranges(lane)
     check(unresolved == lane.unresolved, b"unresolved counts the wires")
     check(waiting == lane.waiting and in_flight == lane.in_flight, b"waiting and in_flight count the wires")
     check(in_flight <= UNRESOLVED_MAX, b"at most five batches of a lane are in flight")
