@@ -17,7 +17,8 @@ from cyproducer import errors
 LARGEST = 1500
 KILLED = ("split.", "parts.", "extent.", "complete.", "epoch.", "write.unsure", "build.sequenced")
 KILLED_AGAIN = ("recover.", "extent.", "complete.")
-ROUNDS, TRY_S = 40, 0.5
+ROUNDS, ROUNDS_MAX, TRY_S = 40, 200, 0.5
+DEATHS, SECOND_DEATHS = 15, 3  # at least; a slow machine needs more rounds for them
 
 
 def names(beginnings: tuple[str, ...]) -> list[str]:
@@ -82,11 +83,12 @@ class Traffic:
 @pytest.mark.parametrize("seed", range(6))
 def test_killed_between_parts_and_again_in_the_takeover(trigger, crashing_nursery, seed):
     chance = random.Random(seed)
-    died = again = 0
+    rounds = died = again = 0
     with ScriptedBroker(partitions=1, nodes=1) as broker:
         traffic = Traffic(broker, crashing_nursery, seed)
         try:
-            for _ in range(ROUNDS):
+            while rounds < ROUNDS or (died < DEATHS or again < SECOND_DEATHS) and rounds < ROUNDS_MAX:
+                rounds += 1
                 trigger.arm(chance.choice(names(KILLED)), "sender", signal.SIGKILL, chance.choice([1, 1, 2, 3, 5]))
                 traffic.run_until_killed(trigger)
                 died += trigger.fired != 0
@@ -98,5 +100,5 @@ def test_killed_between_parts_and_again_in_the_takeover(trigger, crashing_nurser
         finally:
             trigger.disarm()
             traffic.rig.close()
-    assert died > ROUNDS // 3
-    assert again > ROUNDS // 20
+    assert died >= DEATHS
+    assert again >= SECOND_DEATHS
