@@ -87,7 +87,7 @@ def test_killed_between_parts_and_again_in_the_takeover(trigger, crashing_nurser
     with ScriptedBroker(partitions=1, nodes=1) as broker:
         traffic = Traffic(broker, crashing_nursery, seed)
         try:
-            while rounds < ROUNDS or (died < DEATHS or again < SECOND_DEATHS) and rounds < ROUNDS_MAX:
+            while rounds < ROUNDS or ((died < DEATHS or again < SECOND_DEATHS) and rounds < ROUNDS_MAX):
                 rounds += 1
                 trigger.arm(chance.choice(names(KILLED)), "sender", signal.SIGKILL, chance.choice([1, 1, 2, 3, 5]))
                 traffic.run_until_killed(trigger)
