@@ -223,9 +223,14 @@ def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
 
 
 def peek(sock: socket.socket) -> dict[str, Any] | None:
-    """Return the next message of a non-blocking socket and leave it there; None without a valid message."""
+    """Return the next message of a non-blocking socket and leave it there; None if it is invalid or the end.
+
+    Raise BlockingIOError if none has arrived.
+    """
     try:
         message = json.loads(sock.recv(MESSAGE_BYTES_MAX, socket.MSG_PEEK))
+    except BlockingIOError:
+        raise
     except (OSError, ValueError, RecursionError):
         return None
     return message if isinstance(message, dict) else None

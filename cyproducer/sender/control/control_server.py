@@ -233,7 +233,12 @@ class Control:
 
     def _read(self, peer: Peer) -> None:
         for _ in range(_MESSAGES_PER_TURN):
-            is_new_topic = peer.attach_id != 0 and self._handle_want(peer)
+            try:
+                # A message that arrives after this look is left for the next one: it may be a "want".
+                waiting = control_messages.peek(peer.socket) if peer.attach_id else None
+            except BlockingIOError:
+                return
+            is_new_topic = waiting is not None and self._handle_want(peer, waiting)
             try:
                 message, fds = self._reserve.receive(peer.socket)
             except BlockingIOError:
@@ -283,18 +288,17 @@ class Control:
             peer.send(refusal("MALFORMED", f"unexpected message: {str(op)[:40]!r}"))
             self.table.end(peer, "it sent an unexpected message")
 
-    def _handle_want(self, peer: Peer) -> bool:
+    def _handle_want(self, peer: Peer, message: dict[str, Any]) -> bool:
         """Handle a "want" before it is taken from the socket: a successor finds it there or in the state region.
 
         Return whether it is the front-end's first request for this topic; the number of these is limited.
         """
-        message = control_messages.peek(peer.socket)
         try:
-            name = topic_name(message) if message is not None and message.get("op") == "want" else None
+            name = topic_name(message) if message.get("op") == "want" else None
         except ValueError as error:
             peer.send({"op": "warning", "message": str(error)})  # cyproducer's own front-ends check the name before
             return False
-        if message is None or name is None:
+        if name is None:
             return False
         is_new_topic = False
         try:

@@ -34,6 +34,29 @@ def test_attach_want_close(make: Callable[..., Sender]) -> None:
     assert not sender.control.finished
 
 
+def test_a_want_that_arrives_after_the_look_for_it_is_handled(
+    make: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sender looks at a message before it takes it. This one comes when nothing was found."""
+    sender = make()
+    _, client = sender.attach()
+    peek = control_messages.peek
+    looks = []
+
+    def peek_too_early(sock: socket.socket) -> dict[str, Any] | None:
+        looks.append(sock)
+        try:
+            return peek(sock)
+        finally:
+            if len(looks) == 2:
+                control_messages.send(client, {"op": "want", "topic": "late"})
+
+    control_messages.send(client, {"op": "want", "topic": "early"})
+    monkeypatch.setattr(control_messages, "peek", peek_too_early)
+    sender.turn()
+    assert sender.engine.wanted == [(1, "early"), (1, "late")]
+
+
 @pytest.mark.parametrize("name", ["", ".", "..", "t\0", "t ", "t\n", "a/b", "тема", "x" * 250])
 def test_topic_with_an_invalid_name_is_not_asked_for(make: Callable[..., Sender], name: str) -> None:
     sender = make()

@@ -223,7 +223,8 @@ def test_which_builds_may_replace_a_sender() -> None:
 def test_peeked_message_stays() -> None:
     left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     right.setblocking(False)
-    assert control_messages.peek(right) is None
+    with pytest.raises(BlockingIOError):
+        control_messages.peek(right)
     control_messages.send(left, {"op": "want"}, [0])
     assert control_messages.peek(right) == control_messages.peek(right) == {"op": "want"}
     message, (fd,) = control_messages.receive(right)
@@ -231,7 +232,9 @@ def test_peeked_message_stays() -> None:
     assert message == {"op": "want"}
     left.send(b"[1]")
     assert control_messages.peek(right) is None
+    right.recv(10)
     left.close()
+    assert control_messages.peek(right) is None
     right.close()
 
 
