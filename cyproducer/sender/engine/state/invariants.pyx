@@ -238,13 +238,14 @@ cdef void _check_ranges(Lane *lane) noexcept nogil:
     """Check that no two wires have a sequence of one epoch in common: a broker takes the second for a duplicate.
 
     While an epoch is awaited, the wires of a lane may have several epochs and be in another order than their sequences.
+    Fragments are not checked: they are sent alone, under sequences that the broker may expect (fragments.pyx).
     """
     cdef WireBatch *wire = lane.wire_head
     cdef WireBatch *other
     while wire != NULL and lane.bumping:
         other = wire.next
         while other != NULL:
-            check(not wire.idempotent or not other.idempotent
+            check(not wire.idempotent or not other.idempotent or wire.fragment or other.fragment
                   or wire.entry.producer_id != other.entry.producer_id
                   or wire.entry.producer_epoch != other.entry.producer_epoch
                   or <uint32_t>wire.entry.base_sequence + wire.entry.count <= <uint32_t>other.entry.base_sequence
