@@ -439,9 +439,13 @@ cdef void _enter_part(WireBatch *wire, cyp_contributor *contributor, ClientBatch
         batch.wire = NULL
         if not batch.reported:
             find_extents(batch)
+            if batch.front_end.detached:
+                batch.settled = batch.count  # what is in no part has its result, perhaps in no row: it has no reader
     batch.parts += wire.contributor_count == 0
     if not is_covered(batch, contributor.start, contributor.count):
         promise_extents(batch, 1)
+        if batch.front_end.detached:
+            batch.settled -= contributor.count
 
 
 cdef void _settle_split(Core *core, Owners *owners, WireBatch *wire) noexcept nogil:

@@ -9,6 +9,7 @@ from support.crashpoints import points
 from support.engine_host import EngineEndedError
 from support.fault_rig import INVALID_RECORD, NOW, Rig, _is_poison
 from support.front_end import run_until
+from support.process import wait_until
 from support.scripted_broker import (
     MESSAGE_TOO_LARGE,
     NOT_ENOUGH_REPLICAS,
@@ -332,5 +333,29 @@ def test_killed_between_the_parts(trigger, crashing_nursery, name, hit):
                     for (_, error), expected in zip(rig.results(index, slot), wanted, strict=True):
                         # a batch that was in flight may be in the log: if it is refused then, it is not split
                         assert error in (expected, errors.OUTCOME_UNKNOWN)
+        finally:
+            rig.close()
+
+
+def test_the_parts_of_an_ended_front_end_are_no_failures_after_a_takeover(nursery):
+    """Its first part has its result when the sender is killed. No row keeps that, since nothing would read it."""
+    with ScriptedBroker(partitions=1, nodes=1) as broker:
+        broker.largest = LARGEST
+        broker.faults.extend([Fault(), Fault(), Fault(), Fault(hang="lost")])  # two are refused, one part is written
+        rig = TakeoverRig(broker, nursery)
+        try:
+            rig.attach()
+            rig.send(0, 0, records=RECORDS, size=SIZE)
+            rig.engine.detach(rig.front_ends[0].attach_id)
+            rig.ended.add(0)
+            rig.stop_after(4)
+            assert 0 < len(broker.values(0)) < RECORDS
+            rig.engine.take_over()
+            seen = [rig.engine.look()]
+            wait_until(
+                lambda: seen.append(rig.engine.look()) or not seen[-1]["undelivered"], 30, "the end of the parts"
+            )
+            assert [failure for look in seen for failure in look["failures"]] == []
+            rig.check()
         finally:
             rig.close()
