@@ -11,6 +11,7 @@ from support.front_end import PlainFrontEnd, run_until, topic_number
 from support.process import wait_until
 from support.scripted_broker import METADATA, PRODUCE, UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID, Fault, ScriptedBroker
 
+from cyproducer import errors
 from cyproducer.config.settings import Settings
 from cyproducer.protocol.messages import METADATA_REQUEST, PRODUCE_REQUEST
 from cyproducer.sender.engine.engine import Engine
@@ -162,3 +163,22 @@ def test_a_real_broker_gets_topic_ids(kafka, new_topic):
         engine.close()
         front_end.close()
     assert read_topic(kafka.bootstrap_servers, topic, 1).value == [b"1"]
+
+
+def test_a_later_batch_in_the_log_of_a_new_topic_proves_nothing_about_an_earlier_one():
+    """Brokers without topic ids: the later one is the first in the new log, which begins with any sequence."""
+    with ScriptedBroker(partitions=1, nodes=1) as broker, Rig(broker, request_timeout_ms=300) as rig:
+        broker.has_ids = False
+        rig.attach()
+        rig.send(0, 0)
+        rig.settle()
+        broker.faults.append(Fault(code=UNKNOWN_TOPIC, delay=0.6))  # the answers come after the timeout
+        for requests in (2, 3):
+            rig.send(0, 0)
+            run_until(rig.engine, lambda requests=requests: broker.produce_requests == requests)
+            if requests == 2:
+                broker.delete()
+                broker.create(1)
+        rig.settle()
+        assert rig.errors(0) == [0, errors.OUTCOME_UNKNOWN, 0]
+        assert [value[:4] for value in broker.values(0)] == [b"0/2/", b"0/2/"]

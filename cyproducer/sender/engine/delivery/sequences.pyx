@@ -7,7 +7,8 @@ it remembers; otherwise it answers OUT_OF_ORDER_SEQUENCE_NUMBER. So it gives the
 log, but that it no longer remembers, and for one that never arrived. These facts distinguish the two cases:
 
  - Sequences in the log have no gap. If a batch is in the log, the one directly before it is too. If a batch is
-   appended under a sequence, nothing after that sequence was in the log.
+   appended under a sequence, nothing after that sequence was in the log. Only the log of a topic that was created again
+   may begin with any sequence: then the offset is smaller than the sequence, and nothing is known of earlier batches.
  - The broker always remembers the last batch. So a batch that it refuses is not the last one in the log. If nothing
    later can be in the log, the refused batch is not in the log at all. The batch directly before it is not in the log
    either: otherwise the broker would have appended the refused batch after it.
@@ -69,6 +70,14 @@ cdef WireBatch *_unsure_before(Lane *lane, WireBatch *wire) noexcept nogil:
     return NULL
 
 
+cdef inline bint _is_in_new_log(const WireBatch *wire, int64_t base_offset) noexcept nogil:
+    """Return whether the log has too few records before `wire` for all those with lower sequences of its epoch.
+
+    Then the topic was created again. A log without a state of the producer begins with any sequence.
+    """
+    return base_offset >= 0 and <uint64_t>base_offset < wire.entry.base_sequence
+
+
 cdef void prove_predecessors(Lane *lane, WireBatch *wire, int64_t base_offset) noexcept nogil:
     """Mark the unsure batches directly before `wire` as proven, since the broker has `wire` at `base_offset`.
 
@@ -80,7 +89,7 @@ cdef void prove_predecessors(Lane *lane, WireBatch *wire, int64_t base_offset) n
     cdef WireBatch *first = NULL
     cdef int64_t offset = base_offset
     # a fragment, or a batch that was sent ahead, does not have the sequence of its position in the lane
-    if not wire.fragment and not wire.ahead and _is_current(lane, wire):
+    if not wire.fragment and not wire.ahead and _is_current(lane, wire) and not _is_in_new_log(wire, base_offset):
         before = _unsure_before(lane, wire)
     while before != NULL:
         first = before
