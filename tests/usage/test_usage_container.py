@@ -214,7 +214,8 @@ LISTENER = """
         os.mkdir(home)
         os.chown(home, 65534, 65534)
     path = os.path.join(directory if kind == "false" else home, "s.sock")
-    import cyproducer.sender.process.sender_process, cyproducer.sender.handover.upgrade
+    # now, since the other user may not be able to read them
+    import cyproducer.sender.handover.upgrade, cyproducer.sender.process.main, cyproducer.sender.process.sender_process
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
