@@ -9,7 +9,6 @@ import errno
 import logging
 import math
 import os
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,13 +19,14 @@ from cyproducer.protocol.codec import decode_response, encode_request
 from cyproducer.protocol.fields import ProtocolError
 from cyproducer.protocol.messages import NEVER
 from cyproducer.protocol.versions import ApiKey, ApiVersionsExchange, has_common_version, negotiate
-from cyproducer.sender.brokers.broker import NOTHING_DUE_MS, SAME_ERROR_LOGGED_EVERY_S, Link, connecting_socket
+from cyproducer.sender.brokers.broker import CLOSE_REASONS, NOTHING_DUE_MS, Link, connecting_socket, host_port
 from cyproducer.sender.brokers.connection_states import PAUSE_MIN_MS, ConnectionStates, backoff_between
 from cyproducer.sender.brokers.leader_hints import take_leader_hints
 from cyproducer.sender.brokers.node_choice import NodeChoice
 from cyproducer.sender.brokers.producer_id_requests import ProducerIdRequests
 from cyproducer.sender.brokers.rebootstrap import Rebootstrap
 from cyproducer.sender.brokers.resolver import Address, Resolver
+from cyproducer.sender.brokers.slow_links import SlowLinks
 from cyproducer.sender.brokers.telemetry_requests import TelemetryRequests
 from cyproducer.version import VERSION
 
@@ -36,12 +36,6 @@ IDLE_MIN_MS = 1000  # a connection that was just made for a request is not close
 PARTITIONS_PER_ITERATION = 1024  # new leaders that are set in one loop iteration: takes some milliseconds
 TOPICS_USED_EVERY_MS = 30_000  # at most half of metadata_max_idle_ms, after which a topic is forgotten
 CANONICAL_NAMES = "resolve_canonical_bootstrap_servers_only"
-CLOSE_REASONS = {
-    -1: "the broker closed the connection",
-    -2: "the broker sent no response within request_timeout_ms",
-    -3: "the broker sent an invalid response: check that the address is a Kafka listener",
-    -4: "this sender closed the connection",
-}
 #: From these versions on a broker responds at once and the client must wait (KIP-219). Before, the broker delays the
 #: response itself. Kafka's client does not wait after a response to another request.
 THROTTLES_FROM = {ApiKey.METADATA: 6, ApiKey.API_VERSIONS: 2, ApiKey.INIT_PRODUCER_ID: 1}
@@ -65,7 +59,7 @@ class Brokers:
         self.resolver = Resolver()
         retry_backoff = backoff_between(settings, "retry_backoff_ms", "retry_backoff_max_ms", PAUSE_MIN_MS)
         self.metadata = ClusterMetadata(
-            [_host_port(server) for server in settings["bootstrap_servers"]],
+            [host_port(server) for server in settings["bootstrap_servers"]],
             max_age_ms=int(settings["metadata_max_age_ms"]),
             max_idle_ms=int(settings["metadata_max_idle_ms"]),
             retry_backoff_ms=retry_backoff.base_ms,
@@ -79,6 +73,7 @@ class Brokers:
         self._rack = settings["client_rack"] if settings["partitioner_rack_aware"] else None
         self.links: dict[int, Link] = {}  # by broker id
         self.node_choice = NodeChoice(self.metadata, self.links, loop)
+        self._slow_links = SlowLinks(loop)
         self._by_index: dict[int, Link] = {}
         self._pending: dict[tuple[int, int], Handler] = {}
         self._metadata_link: Link | None = None
@@ -110,6 +105,8 @@ class Brokers:
             return
         elif kind == "work":
             link.wanted = True
+        elif kind == "slow":
+            self._open_slow(link, now_ms)
         elif kind in ("state_lost", "state_denied"):
             self._note_state(link, kind, event[4], error)
         elif kind == "connected":
@@ -237,11 +234,8 @@ class Brokers:
     def _note_error(self, link: Link, text: str) -> None:
         """Set and log the error of a broker. The same error is logged once a minute."""
         self.note_status(f"broker {link.name}: {text}")
-        now_s = time.monotonic()
-        if link.last_error != text or now_s >= link.logged_s + SAME_ERROR_LOGGED_EVERY_S:
-            link.logged_s = now_s
+        if link.is_new_error(text):
             self._log.warning("broker %s: %s", link.name, text)
-        link.last_error = text
 
     def _maybe_rebootstrap(self) -> None:
         """If no broker of the metadata can be reached, ask the bootstrap servers for other brokers (KIP-899)."""
@@ -268,6 +262,7 @@ class Brokers:
     def _close_and_ask(self, reason: str, now_ms: int) -> None:
         """Close all connections, and ask the bootstrap servers."""
         for link in self.links.values():
+            self._slow_links.close(link)
             if not self._is_closed(link):
                 self._fail_metadata(link, "closed for another attempt with the bootstrap servers", now_ms)
                 link.connect_deadline_ms = None
@@ -285,7 +280,7 @@ class Brokers:
         due = self._maintain_rebootstrap(now_ms)
         due = min(due, self._maintain_metadata(now_ms))
         due = min(due, self.producer_ids.maintain(now_ms), self.telemetry.maintain(now_ms))
-        for link in list(self.links.values()):
+        for link in [*self.links.values(), *self._slow_links]:
             if link.connect_deadline_ms is not None:
                 if link.connect_deadline_ms <= now_ms:
                     link.connect_deadline_ms = None
@@ -367,6 +362,7 @@ class Brokers:
             elif (link.host, link.port) != (host, port):
                 self._states.renew(link, host, port)
                 self._loop.close_node(link.index)
+                self._slow_links.close(link)
             if self._rack is not None:
                 self._loop.set_in_rack(link.index, rack == self._rack)
 
@@ -446,6 +442,14 @@ class Brokers:
         link.wanted = False
         self._states.connecting(link, self._now_ms)
 
+    def _open_slow(self, broker: Link, now_ms: int) -> None:
+        """Open the second connection to a broker, to the address of the first one."""
+        self._now_ms = now_ms
+        link = self._slow_links.to_open(broker, now_ms)
+        if link is not None and broker.peer is not None:
+            self._by_index[link.index] = link
+            self._connect_to(link, broker.peer)
+
     # ------------------------------------------------------------ requests
 
     def request(self, link: Link, api: ApiKey, body: dict[str, Any], then: Handler) -> None:
@@ -518,7 +522,7 @@ class Brokers:
     def _settle_bootstrap(self, link: Link) -> None:
         """Make the bootstrap connection that of the broker to which it leads, or close it."""
         for broker_id, (host, port, _) in self.metadata.brokers.items():
-            if broker_id in self.links or not self._leads_to(link, host, port):
+            if broker_id in self.links or not link.leads_to(host, port):
                 continue
             del self.links[link.broker_id]
             self._loop.set_node_id(link.index, broker_id)
@@ -530,11 +534,6 @@ class Brokers:
         for other in [other for other in self.links.values() if other.broker_id < 0 and other is not link]:
             if not self._is_closed(other):
                 self._loop.close_node(other.index)
-
-    def _leads_to(self, link: Link, host: str, port: int) -> bool:
-        if (link.host, link.port) == (host, port):
-            return True
-        return link.peer is not None and (str(link.peer[1][0]), link.peer[1][1]) == (host, port)
 
     def settle(self) -> list[str]:
         """Give the loop the new leaders of some topics, the oldest change first. Return their names, to be published.
@@ -590,8 +589,3 @@ class Brokers:
     def close(self) -> None:
         self.resolver.close()
         self.telemetry.close()
-
-
-def _host_port(server: str) -> tuple[str, int]:
-    host, _, port = server.rpartition(":")
-    return host.strip("[]"), int(port)

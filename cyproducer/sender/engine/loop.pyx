@@ -22,6 +22,7 @@ from cyproducer.sender.engine.front_ends cimport FrontEnds
 from cyproducer.sender.engine.intake.accumulator cimport accumulate, anything_submitted, linger, scan_ending
 from cyproducer.sender.engine.intake.sticky_partitioner cimport choose_sticky, leave_stuck, note_load, publish_shares
 from cyproducer.sender.engine.network.connection cimport check_timeouts, close_connection, enqueue, flush_out, on_socket
+from cyproducer.sender.engine.network.slow_lanes cimport note_opened, set_broker
 from cyproducer.sender.engine.network.epoll cimport (
     EPOLLIN,
     EPOLLOUT,
@@ -36,7 +37,6 @@ from cyproducer.sender.engine.network.epoll cimport (
 )
 from cyproducer.sender.engine.state.activity cimport activate, next_due
 from cyproducer.sender.engine.state.breadcrumb cimport untouch
-from cyproducer.sender.engine.state.flows cimport set_leader
 from cyproducer.sender.engine.state.invariants cimport check_core
 from cyproducer.sender.engine.state.metrics cimport (
     count_connection,
@@ -155,9 +155,9 @@ cdef class Loop:
             lane = topic.partitions[index]
             leader = self.core.nodes[node] if node >= 0 else NULL
             epoch = epochs[index] if node >= 0 else -1
-            set_leader(self.core, lane, leader, epoch)
+            set_broker(self.core, lane, leader, epoch)
             if lane.other_lane != NULL:
-                set_leader(self.core, lane.other_lane, leader, epoch)
+                set_broker(self.core, lane.other_lane, leader, epoch)
         if topic.sticky < 0 or topic.partitions[topic.sticky].leader == NULL:
             choose_sticky(self.core, topic)
         note_load(self.core, topic)
@@ -208,6 +208,12 @@ cdef class Loop:
         self.core.node_count += 1
         return node.index
 
+    def add_slow_node(self, uint32_t index):
+        """Add a node for the slow connection to a broker, in answer to EVENT_SLOW. Return its index."""
+        cdef Node *slow = self.core.nodes[self.add_node(self.core.nodes[index].id)]
+        slow.broker, self.core.nodes[index].slow = self.core.nodes[index], slow
+        return slow.index
+
     def set_node_id(self, uint32_t index, int32_t broker_id):
         """Give a bootstrap address the id of its broker, which keeps using the connection."""
         self.core.nodes[index].id = broker_id
@@ -237,6 +243,7 @@ cdef class Loop:
             node.produce_version = produce_version
             node.describes_producers = describes_producers
             node.state = CONNECTION_READY
+            note_opened(node)
 
     def connection_state(self, uint32_t index):
         """Return (state, requests in flight). The state is "closed", "connecting", "negotiating" or "ready"."""
@@ -490,7 +497,7 @@ cdef class Loop:
                 free(event.payload)
             kind = (
                 "", "connected", "closed", "response", "producer_id", "violation", "work", "state_lost", "state_denied",
-                "leaders",
+                "leaders", "slow",
             )[event.kind]
             events.append((kind, event.node, event.correlation_id, event.error, event.attach_id, payload))
         self.core.event_count = 0

@@ -20,6 +20,7 @@ from cyproducer.sender.engine.delivery.requests cimport recycle
 from cyproducer.sender.engine.delivery.response cimport on_produce_response
 from cyproducer.sender.engine.delivery.wire_batches cimport give_up, mark_sent, retry
 from cyproducer.sender.engine.network.epoll cimport EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, epoll_update, socket_error
+from cyproducer.sender.engine.network.slow_lanes cimport delays_others, judge_answer, late_at, note_ended, note_late
 from cyproducer.sender.engine.state.metrics cimport (
     count_connection,
     count_established,
@@ -66,6 +67,7 @@ cdef enum:
 cdef void enqueue(Core *core, Node *node, Request *request) noexcept nogil:
     """Append a request to the node's output; flush_out writes it."""
     window_enter(node, request, core.now)
+    request.node = node
     if node.out_tail != NULL:
         node.out_tail.next = request
     else:
@@ -228,6 +230,7 @@ cdef bint _take_responses(Core *core, Node *node) noexcept nogil:
         if node.sent_head == NULL:
             node.sent_tail = NULL
         node.in_flight -= 1
+        judge_answer(core, node, request)
         window_leave(node, request, core.now)
         count_unanswered(core, -1)
         count_response(core, node, request, size + 4)
@@ -325,6 +328,7 @@ cdef void close_connection(Core *core, Node *node, int32_t reason) noexcept nogi
         CRASHPOINT(b"read.abandoned")
         recycle(core, request)
         request = following
+    note_ended(core, node)
     push_event(core, EVENT_CLOSED, node.index, reason, 0)
 
 
@@ -347,6 +351,19 @@ cdef void check_timeouts(Core *core) noexcept nogil:
             close_connection(core, node, CLOSE_TIMEOUT)
         elif deadline != UINT64_MAX:
             note_timer(core, deadline)
+            _check_lateness(core, node)
+
+
+cdef void _check_lateness(Core *core, Node *node) noexcept nogil:
+    """Note that the first request of the connection is late, if so and if other lanes wait for its answer."""
+    cdef uint64_t late_ns = late_at(core, node)
+    if late_ns <= core.now and delays_others(node):
+        _read_available(core, node)
+        late_ns = late_at(core, node)
+        if late_ns <= core.now and delays_others(node):
+            note_late(core, node)
+    if core.now < late_ns != UINT64_MAX:
+        note_timer(core, late_ns)
 
 
 cdef uint64_t _answer_deadline(const Core *core, const Node *node) noexcept nogil:

@@ -13,6 +13,7 @@ from cyproducer.sender.engine.state.model cimport (
     BATCH_LINGERING,
     BATCH_NONE,
     CONNECTION_CLOSED,
+    DOUBT_NONE,
     LIST_LINGERING,
     LIST_NONE,
     LIST_READY,
@@ -171,6 +172,7 @@ cdef void _check_node(Node *node) noexcept nogil:
     while request != NULL:
         check(request.finished, b"a request that waits for its response is written in full")
         _check_request(request)
+        _check_connection(node, request)
         requests += 1
         size += request.total
         request = request.next
@@ -181,6 +183,7 @@ cdef void _check_node(Node *node) noexcept nogil:
         requests += 1
         size += request.total
         request = request.next
+    check(node.broker == NULL or node.broker.slow == node, b"a broker has one slow connection")
     check(size == node.in_flight_bytes, b"in_flight_bytes is the size of the requests of a connection")
     check(requests == node.in_flight, b"in_flight counts the requests of a connection")
     check(node.state != CONNECTION_CLOSED or requests == 0, b"a closed connection has no requests")
@@ -232,6 +235,17 @@ cdef void _check_request(Request *request) noexcept nogil:
     for index in range(request.wire_count):
         check(request.wires[index].state == WIRE_IN_FLIGHT and request.wires[index].request == request,
               b"the wires of a request are in flight with it")
+
+
+cdef void _check_connection(const Node *node, const Request *request) noexcept nogil:
+    """Check that a lane that goes by the slow connection has nothing in flight on the first one."""
+    cdef uint32_t index
+    for index in range(request.wire_count):
+        check(node.broker == NULL or request.wires[index].lane.leader != node
+              or request.wires[index].lane.in_flight == 1,
+              b"a lane has one wire in flight on the slow connection")
+        check(node.slow == NULL or request.wires[index].lane.leader != node.slow,
+              b"a lane of the slow connection has no wire in flight on the first one")
 
 
 cdef void _check_partition(
@@ -287,6 +301,9 @@ cdef void _check_partition(
     check(waiting == lane.waiting and in_flight == lane.in_flight, b"waiting and in_flight count the wires")
     check(in_flight <= UNRESOLVED_MAX, b"at most five batches of a lane are in flight")
     wires[0] += unresolved
+    check(lane.doubt == DOUBT_NONE or lane.doubted_at != NULL, b"a doubted lane is in the list of its broker")
+    check(lane.leader == NULL or lane.leader.broker == NULL or lane.doubted_at == lane.leader.broker,
+          b"a lane of a slow connection is in the list of its broker")
     if lane.leader == NULL:
         check(lane.listed == LIST_NONE, b"a partition without a leader is in no ring")
     elif lane.ready or lane.waiting:

@@ -21,6 +21,11 @@ cdef inline void note_timer(Core *core, uint64_t at_ns) noexcept nogil:
         core.next_timer_ns = at_ns
 
 
+cdef inline Node *first_connection(Node *node) noexcept nogil:
+    """Return the node with the first connection to the node's broker."""
+    return node.broker if node.broker != NULL else node
+
+
 cdef inline int64_t lane_producer_id(Core *core, Lane *lane) noexcept nogil:
     return core.isolation_producer_id if lane.isolation else core.producer_id
 

@@ -8,6 +8,7 @@ from libc.stdlib cimport calloc, realloc
 from libc.string cimport memcpy, memset
 
 from cyproducer.sender.engine.state.model cimport Core, Lane, Topic
+from cyproducer.sender.engine.state.ready cimport first_connection
 from cyproducer.shm.atomics cimport store_release32
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.layout cimport (
@@ -99,7 +100,7 @@ cdef Lane *append_lane(Core *core, Lane *ordinary) noexcept nogil:
 cdef void _link_lanes(Lane *ordinary, Lane *lane) noexcept nogil:
     lane.isolation = True
     lane.other_lane = ordinary
-    lane.leader = ordinary.leader
+    lane.leader = first_connection(ordinary.leader) if ordinary.leader != NULL else NULL
     lane.leader_epoch = ordinary.leader_epoch
     ordinary.other_lane = lane
 
