@@ -48,6 +48,8 @@ class Load:
     """Front-ends that are attached and do nothing."""
     busy: int = 0
     """Processes that keep the cores busy meanwhile."""
+    disturbance: str = ""
+    """What disturbs the measured records (see bench/disturbance.py)."""
     most_bytes: int = 1 << 30
 
     def sized(self, count: int, scale: float = 1.0) -> int:
