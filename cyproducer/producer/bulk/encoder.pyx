@@ -349,6 +349,7 @@ cdef class Bulk:
         cdef Topic topic
         if not is_current(self.session.topics):
             self.session.refresh_topics(None)
+            self.epoch += 1  # the chains of other topics may have moved
         topic = self.session.topics.by_name.get(self.rows.topics[self.topic])
         if topic is None or topic.partition_count < target.partition_count:  # deleted, perhaps created again
             self.partition = target.partition_count - 1
