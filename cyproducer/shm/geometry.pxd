@@ -15,7 +15,6 @@ from cyproducer.shm.layout cimport (
     CYP_PAGE_BYTES,
     CYP_PARTITIONS_MAX,
     CYP_TOPIC_INDEX_ENTRIES,
-    CYP_TOPIC_NAME_BYTES,
     CYP_TOPICS_MAX,
     CYP_UNIT_BYTES,
     cyp_contributor,
@@ -27,6 +26,7 @@ from cyproducer.shm.layout cimport (
     cyp_share_metrics,
     cyp_slot_row,
     cyp_topic_row,
+    cyp_topic_state,
 )
 
 
@@ -101,7 +101,7 @@ cdef inline void snapshot_geometry(SnapshotGeometry *out) noexcept nogil:
 
 cdef inline void state_geometry(StateGeometry *out) noexcept nogil:
     out.topics_offset = CYP_PAGE_BYTES
-    out.partitions_offset = out.topics_offset + <uint64_t>CYP_TOPICS_MAX * CYP_TOPIC_NAME_BYTES
+    out.partitions_offset = out.topics_offset + <uint64_t>CYP_TOPICS_MAX * sizeof(cyp_topic_state)
     out.entries_offset = out.partitions_offset + <uint64_t>CYP_PARTITIONS_MAX * sizeof(cyp_partition_row)
     out.contributors_offset = out.entries_offset + <uint64_t>CYP_ENTRIES_MAX * sizeof(cyp_entry)
     out.bodies_offset = out.contributors_offset + <uint64_t>CYP_CONTRIBUTORS_MAX * sizeof(cyp_contributor)

@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CYP_LAYOUT_VERSION 8u
+#define CYP_LAYOUT_VERSION 9u
 #define CYP_ARENA_MAGIC 0x616e657261707963ull    /* "cyparena" */
 #define CYP_OUTCOMES_MAGIC 0x656d6f6374757063ull
 #define CYP_SNAPSHOT_MAGIC 0x70616e7370796373ull
@@ -220,7 +220,7 @@ _Static_assert(CYP_BLOCK_BYTES / CYP_RECORD_BYTES_MIN <= CYP_WORD_COUNT_MASK, "t
 typedef struct {
     alignas(CYP_CACHE_LINE) uint64_t word;
     uint64_t open_seq;          /* counts the chunks that a front-end has opened, from 1; stored before OPEN */
-    uint32_t topic;             /* the sender's dense topic number */
+    uint32_t topic;             /* the sender's number of the topic, with a part of its generation: cyp_topic_id */
     int32_t partition;
     int64_t base_timestamp;     /* ms; of the batch's first record; the deltas of the whole chain refer to it */
     int64_t max_timestamp;      /* ms; of the chunk's first max_count records: valid if that is the word's count */
@@ -384,7 +384,7 @@ _Static_assert(sizeof(cyp_outcomes_header) <= CYP_PAGE_BYTES, "the header has th
 #define CYP_TOPIC_INDEX_ENTRIES 32768u           /* a power of two, twice CYP_TOPICS_MAX: at most half full */
 #define CYP_CHANGES_ENTRIES 16384u               /* a power of two; a reader further behind reads all its rows */
 #endif
-#define CYP_LEADERS_BYTES (8 * CYP_PARTITIONS_MAX)      /* areas grow in powers of two; outgrown ones are not reused */
+#define CYP_LEADERS_BYTES (8 * CYP_PARTITIONS_MAX)      /* areas are powers of two: leader_areas.py */
 #define CYP_SNAPSHOT_ERROR_BYTES 256
 
 /* Word of a topic's row: one store publishes the topic's metadata.
@@ -403,11 +403,15 @@ typedef struct {
     alignas(CYP_CACHE_LINE) uint64_t word;
     uint64_t leaders;           /* capacity << 32 | offset in leaders: a CYP_SHARE byte per partition (snapshot.h) */
     uint32_t name_bytes;
-    uint32_t reserved;
-    char name[CYP_TOPIC_NAME_BYTES];    /* stored once, before the index leads to the row */
+    uint32_t generation;        /* even: that of the name. Odd: the number is being given back, or is free */
+    union {
+        char name[CYP_TOPIC_NAME_BYTES];    /* changes only while the generation is odd */
+        uint64_t name_words[CYP_TOPIC_NAME_BYTES / 8];
+    };
 } cyp_topic_row;
 _Static_assert(sizeof(cyp_topic_row) == 320, "five cache lines");
 _Static_assert(offsetof(cyp_topic_row, leaders) == 8, "");
+_Static_assert(offsetof(cyp_topic_row, generation) == 20, "");
 _Static_assert(offsetof(cyp_topic_row, name) == 24, "");
 
 typedef struct {
@@ -416,7 +420,7 @@ typedef struct {
     uint32_t topics_max;
     uint64_t sticky_offset;     /* int32_t[topics_max]: the partition for records without a key; -1: none yet */
     uint64_t topics_offset;     /* cyp_topic_row[topics_max] */
-    uint64_t index_offset;      /* uint64_t[CYP_TOPIC_INDEX_ENTRIES]: upper half of the name's hash, then number + 1 */
+    uint64_t index_offset;      /* uint64_t[CYP_TOPIC_INDEX_ENTRIES]: see cyp_topic_enter */
     uint64_t changes_offset;    /* uint64_t[CYP_CHANGES_ENTRIES]: position + 1 << 16 | topic number or CYP_CHANGE_ALL */
     uint64_t leaders_offset;
     uint64_t region_bytes;
@@ -425,7 +429,7 @@ typedef struct {
     uint64_t next_wake_ns;                          /* CLOCK_MONOTONIC: when the sender wakes; 0: never wake it */
     alignas(CYP_CACHE_LINE) uint64_t text;          /* version << 1 | index of the current text */
     uint32_t brokers;                               /* number of known brokers; 0: none has answered */
-    uint32_t leaders_used;                          /* sender only: bytes of the area of leaders that are allocated */
+    uint32_t reserved;
     char texts[2][CYP_SNAPSHOT_ERROR_BYTES];        /* the sender's last error with the cluster, UTF-8, NUL-padded */
 } cyp_snapshot_header;
 _Static_assert(offsetof(cyp_snapshot_header, published) == 64, "");
@@ -529,15 +533,32 @@ typedef struct {
 } cyp_identity;
 _Static_assert(sizeof(cyp_identity) == 56, "two of them and a header are two cache lines");
 
+/* A number and its name. A successor finds the state of each number here. FREE: the number has no name, and no row of
+ * a partition. RETIRED: it is being given back. No batch has it any more, so a successor frees the rest. */
+enum cyp_topic_state_word {
+    CYP_TOPIC_FREE = 0,
+    CYP_TOPIC_USED = 1,
+    CYP_TOPIC_RETIRED = 2,
+};
+
+typedef struct {
+    uint32_t state;             /* CYP_TOPIC_; stored after the fields below */
+    uint32_t first;             /* the first generation of the name in the snapshot */
+    char name[CYP_TOPIC_NAME_BYTES];
+} cyp_topic_state;
+_Static_assert(sizeof(cyp_topic_state) == 264, "");
+
 #define CYP_LANE_ORDINARY 0u
 #define CYP_LANE_ISOLATION 1u                    /* front-ends whose records were refused; it has its own producer id */
+
+#define CYP_LANE_FREE 2u                         /* the row belongs to no partition */
 
 /* A partition has one row for its ordinary lane, and one more for its isolation lane if there is one. */
 typedef struct {
     uint32_t topic;
     int32_t partition;
     uint32_t current;           /* index of the identity in force */
-    uint32_t lane;              /* CYP_LANE_ */
+    uint32_t lane;              /* CYP_LANE_; stored after the other fields */
     cyp_identity identity[2];
 } cyp_partition_row;
 _Static_assert(sizeof(cyp_partition_row) == 128, "two cache lines");
@@ -552,7 +573,7 @@ typedef struct {
     int64_t producer_id;
     int16_t producer_epoch;
     int16_t reserved_epoch[3];
-    uint64_t topics_offset;
+    uint64_t topics_offset;     /* cyp_topic_state[CYP_TOPICS_MAX] */
     uint64_t partitions_offset;
     uint64_t entries_offset;
     uint64_t contributors_offset;

@@ -235,6 +235,7 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         uint64_t word
         uint64_t leaders
         uint32_t name_bytes
+        uint32_t generation
         char *name
 
     ctypedef struct cyp_snapshot_header:
@@ -252,7 +253,6 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         uint64_t next_wake_ns
         uint64_t text
         uint32_t brokers
-        uint32_t leaders_used
         char *texts
 
     const uint32_t CYP_ENTRIES_MAX
@@ -273,6 +273,10 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         CYP_DOUBTS_MAX
         CYP_LANE_ORDINARY
         CYP_LANE_ISOLATION
+        CYP_LANE_FREE
+        CYP_TOPIC_FREE
+        CYP_TOPIC_USED
+        CYP_TOPIC_RETIRED
         CYP_ENTRY_ORDER_STEP
         CYP_CONTRIBUTOR_REPORTED
 
@@ -318,6 +322,11 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         uint16_t doubts
         uint32_t bumping
         uint64_t *doubtful_ends
+
+    ctypedef struct cyp_topic_state:
+        uint32_t state
+        uint32_t first
+        char *name
 
     ctypedef struct cyp_partition_row:
         uint32_t topic

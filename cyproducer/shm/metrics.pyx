@@ -7,7 +7,7 @@ a rate of the windows is divided. cyproducer/metric_table.py makes Kafka's metri
 from libc.stdint cimport int32_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from cyproducer.shm.atomics cimport load_acquire, load_relaxed
+from cyproducer.shm.atomics cimport load_acquire, load_acquire32, load_relaxed, load_relaxed32
 from cyproducer.shm.clock cimport monotonic_ns
 from cyproducer.shm.layout cimport (
     CYP_METRICS_NODES,
@@ -15,6 +15,7 @@ from cyproducer.shm.layout cimport (
     CYP_NETWORK_SENSORS,
     CYP_NODE_SENSORS,
     CYP_SAMPLES_MAX,
+    CYP_TOPIC_NAME_BYTES,
     CYP_TOPIC_SENSORS,
     cyp_sender_metrics,
     cyp_sensor,
@@ -23,6 +24,7 @@ from cyproducer.shm.layout cimport (
     cyp_topic_row,
     cyp_windows,
 )
+from cyproducer.shm.snapshot cimport topic_is_valid
 
 #: metrics_num_samples is at most this.
 SAMPLES_MAX = CYP_SAMPLES_MAX - 1
@@ -57,9 +59,21 @@ cdef dict topic_readings(
             continue
         name = "(other)"
         if key != CYP_METRICS_OTHER:
-            name = topics[key - 1].name[:topics[key - 1].name_bytes].decode(errors="replace")
+            name = _name_of(&topics[key - 1])
+            if name is None:
+                continue  # the number is being given back
         found[name] = readings(rows[index].sensors, CYP_TOPIC_SENSORS, windows)
     return found
+
+
+cdef str _name_of(const cyp_topic_row *row):
+    """Return the name of a row of the snapshot; None if it has none."""
+    cdef uint32_t generation = load_acquire32(&row.generation)  # pairs with cyp_topic_keep
+    cdef uint32_t size = load_relaxed32(&row.name_bytes)
+    cdef bytes name = row.name[:min(size, <uint32_t>CYP_TOPIC_NAME_BYTES)]
+    if generation & 1 or not topic_is_valid(row, generation):
+        return None
+    return name.decode(errors="replace")
 
 
 cdef dict sender_counts(const cyp_sender_metrics *metrics):

@@ -93,6 +93,14 @@ static inline uint64_t cyp_slot_peek(const cyp_slot_row *row) {
     return cyp_load_acquire_u64(&row->word); /* pairs with the owner's CAS: open, commit, roll, close */
 }
 
+/* Return the topic of the batch that starts here and is not finished, as its row has it; CYP_NONE if there is none. */
+static inline uint32_t cyp_slot_topic(const cyp_slot_row *row) {
+    uint64_t seen = cyp_slot_peek(row);
+    uint32_t state = cyp_word_state(seen);
+    if (!(seen & CYP_WORD_HEAD) || state < CYP_OPEN || state > CYP_TAKEN) return CYP_NONE;
+    return cyp_load_relaxed_u32(&row->topic);
+}
+
 /* Return the word for an estimate. Do not read the rest of the row after it. */
 static inline uint64_t cyp_slot_glance(const cyp_slot_row *row) { return cyp_load_relaxed_u64(&row->word); }
 

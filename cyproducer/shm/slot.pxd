@@ -19,6 +19,7 @@ cdef extern from "cyproducer/shm/slot.h" nogil:
     uint64_t slot_take_back "cyp_slot_take_back"(cyp_slot_row *row) noexcept
 
     uint64_t slot_peek "cyp_slot_peek"(const cyp_slot_row *row) noexcept
+    uint32_t slot_topic "cyp_slot_topic"(const cyp_slot_row *row) noexcept
     uint64_t slot_glance "cyp_slot_glance"(const cyp_slot_row *row) noexcept
     bint word_is_live "cyp_word_is_live"(uint64_t word, uint32_t generation) noexcept
     bint word_is_taken "cyp_word_is_taken"(uint64_t word, uint32_t generation) noexcept

@@ -1,10 +1,11 @@
 /* Defines the cluster's metadata in shared memory: the sender writes it, front-ends read it, and neither side waits.
  *
- * Each topic has a row at its number. Only one word of a row changes, so no row is ever half written. The bytes per
- * partition change too, but they are hints. A change is announced by an entry in a ring and a counter (`published`). A
- * reader that sees the counter sees the row; a reader that is too far behind the ring reads all the rows that it uses.
- * A writer may be killed anywhere: its successor adds missing topics to the index and announces a change of everything,
- * because a row may have been stored but not announced. */
+ * Each topic has a row at its number. As long as the row has one name, only one word of it changes, so no row is ever
+ * half written. The bytes per partition change too, but they are hints. A change is announced by an entry in a ring and a
+ * counter (`published`). A reader that sees the counter sees the row; a reader that is too far behind the ring reads all
+ * the rows that it uses. A number can be given back and get another name; its generation shows that. A writer may be
+ * killed anywhere: its successor makes the index anew and announces a change of everything, because a row may have been
+ * stored but not announced. */
 #ifndef CYPRODUCER_SNAPSHOT_H
 #define CYPRODUCER_SNAPSHOT_H
 
@@ -31,6 +32,76 @@ static inline uint64_t cyp_topic_word(int16_t error, uint32_t partitions) {
 static inline uint32_t cyp_topic_partitions(uint64_t word) { return (uint32_t)word; }
 static inline int16_t cyp_topic_error(uint64_t word) { return (int16_t)(uint16_t)(word >> CYP_TOPIC_ERROR_SHIFT); }
 
+/* ------------------------------------------------------------------ generations
+ *
+ * A front-end opens a slot with a number and then looks at the generation of the number. The sender makes the generation
+ * odd and then looks for open slots with the number. So the front-end commits nothing, or the sender finds the slot. */
+
+/* What a slot row has as its topic: the number, and above it the low bits of the generation. */
+#define CYP_TOPIC_NUMBER_BITS 14
+#define CYP_TOPIC_GENERATION_MASK ((1u << (32 - CYP_TOPIC_NUMBER_BITS)) - 1)
+_Static_assert(CYP_TOPICS_MAX == 1u << CYP_TOPIC_NUMBER_BITS, "an id holds every number");
+
+static inline uint32_t cyp_topic_id(uint32_t number, uint32_t generation) {
+    return generation << CYP_TOPIC_NUMBER_BITS | number;
+}
+static inline uint32_t cyp_topic_id_number(uint32_t id) { return id & (CYP_TOPICS_MAX - 1); }
+
+/* Return whether the id has one of the generations of the present name. `first`: the first of them; `generation`: the
+ * present one of the number, which is odd while the number is being given back. */
+static inline bool cyp_topic_id_is_valid(uint32_t id, uint32_t first, uint32_t generation) {
+    uint32_t of_id = id >> CYP_TOPIC_NUMBER_BITS;
+    return !(of_id & 1) && ((generation - of_id) & CYP_TOPIC_GENERATION_MASK) <= generation - first;
+}
+
+/* Return whether a number that was read with this generation still has its name. The owner calls this after it has opened
+ * a slot with the number, before it commits the first record. */
+static inline bool cyp_topic_is_valid(const cyp_topic_row *row, uint32_t generation) {
+    cyp_fence_seq_cst(); /* pairs with that in cyp_topic_retire */
+    return cyp_load_relaxed_u32(&row->generation) == generation;
+}
+
+/* Retire a number, of which no further batch can be opened then. The sender must look for open slots with the number
+ * after this, before the number gets another name. */
+static inline void cyp_topic_retire(cyp_topic_row *row) {
+    cyp_store_relaxed_u32(&row->generation, cyp_load_relaxed_u32(&row->generation) | 1);
+    cyp_fence_seq_cst(); /* pairs with that in cyp_topic_is_valid: the owner sees the odd value, or the sender the slot */
+}
+
+/* Let a retired number keep its name. */
+static inline void cyp_topic_keep(cyp_topic_row *row) {
+    /* release: pairs with the acquire in cyp_topic_named: the name is there */
+    cyp_store_release_u32(&row->generation, (cyp_load_relaxed_u32(&row->generation) | 1) + 1);
+}
+
+/* ------------------------------------------------------------------ names */
+
+static inline uint64_t cyp_name_word(const char *name, uint32_t bytes, uint32_t at) {
+    uint64_t word = 0;
+    memcpy(&word, name + at, bytes - at < 8 ? bytes - at : 8);
+    return word;
+}
+
+/* Give a number a name, in the next generation. The former name, if any, must be retired. */
+static inline void cyp_topic_name(cyp_topic_row *row, const char *name, uint32_t bytes) {
+    cyp_topic_retire(row); /* its fence pairs with that in cyp_topic_named: who sees a new word sees the odd generation */
+    for (uint32_t at = 0; at < bytes; at += 8) {
+        cyp_store_relaxed_u64(&row->name_words[at / 8], cyp_name_word(name, bytes, at));
+    }
+    cyp_store_relaxed_u32(&row->name_bytes, bytes);
+    cyp_topic_keep(row);
+}
+
+/* Return the generation in which the row has this name; 0 if it does not have it. */
+static inline uint32_t cyp_topic_named(const cyp_topic_row *row, const char *name, uint32_t bytes) {
+    uint32_t generation = cyp_load_acquire_u32(&row->generation); /* pairs with cyp_topic_keep */
+    if ((generation & 1) || cyp_load_relaxed_u32(&row->name_bytes) != bytes) return 0;
+    for (uint32_t at = 0; at < bytes; at += 8) {
+        if (cyp_load_relaxed_u64(&row->name_words[at / 8]) != cyp_name_word(name, bytes, at)) return 0;
+    }
+    return cyp_topic_is_valid(row, generation) ? generation : 0;
+}
+
 /* ------------------------------------------------------------------ index: name -> number */
 
 /* Return the FNV-1a hash. Names that collide on purpose slow down the index for all processes of that user; the size of
@@ -41,21 +112,26 @@ static inline uint64_t cyp_topic_hash(const char *name, uint32_t bytes) {
     return hash ^ hash >> 32;
 }
 
-/* Return the number of a topic; CYP_NONE if the index does not have it. Set `place` to its place, or to the free
- * place where it can be entered. */
+/* An entry: upper half of the name's hash | the first place for it (16 bits) | number + 1 (16 bits). */
+#define CYP_INDEX_MASK (CYP_TOPIC_INDEX_ENTRIES - 1)
+_Static_assert(CYP_TOPICS_MAX < 0xffff && CYP_TOPIC_INDEX_ENTRIES <= 0x10000, "two halves of 32 bits");
+
+/* Return the number of a topic, and set `generation` to that in which it has this name; CYP_NONE if the index does not
+ * have it. Set `place` to its place, or to the free place where it can be entered. A reader may miss a name whose entry is
+ * being moved: the sender then tells it that the name has a number. */
 static inline uint32_t cyp_topic_find(
-    const uint64_t *index, const cyp_topic_row *rows, const char *name, uint32_t bytes, uint32_t *place
+    const uint64_t *index, const cyp_topic_row *rows, const char *name, uint32_t bytes, uint32_t *place,
+    uint32_t *generation
 ) {
     uint64_t hash = cyp_topic_hash(name, bytes);
     for (uint32_t step = 0; step < CYP_TOPIC_INDEX_ENTRIES; step++) {
-        *place = (uint32_t)(hash + step) & (CYP_TOPIC_INDEX_ENTRIES - 1);
+        *place = (uint32_t)(hash + step) & CYP_INDEX_MASK;
         uint64_t entry = cyp_load_acquire_u64(&index[*place]); /* pairs with cyp_topic_enter: the name is there */
-        uint32_t number = (uint32_t)entry - 1;
+        uint32_t number = (uint32_t)(entry & 0xffff) - 1;
         if (entry == 0) return CYP_NONE;
-        if (entry >> 32 == hash >> 32 && number < CYP_TOPICS_MAX && CYP_GET(rows[number].name_bytes) == bytes
-            && memcmp(rows[number].name, name, bytes) == 0) {
-            return number;
-        }
+        if (entry >> 32 != hash >> 32 || number >= CYP_TOPICS_MAX) continue;
+        *generation = cyp_topic_named(&rows[number], name, bytes);
+        if (*generation) return number;
     }
     return CYP_NONE;
 }
@@ -63,7 +139,34 @@ static inline uint32_t cyp_topic_find(
 /* Enter a topic, whose row has its name already, into the index at the `place` that cyp_topic_find has returned. */
 static inline void cyp_topic_enter(uint64_t *index, uint32_t place, uint32_t number, uint64_t hash) {
     /* release: pairs with cyp_topic_find */
-    cyp_store_release_u64(&index[place], hash >> 32 << 32 | (number + 1));
+    cyp_store_release_u64(
+        &index[place], hash >> 32 << 32 | (uint64_t)((uint32_t)hash & CYP_INDEX_MASK) << 16 | (number + 1)
+    );
+}
+
+/* Return the place of a number whose name has this hash; CYP_NONE if the index does not have it. For the sender. */
+static inline uint32_t cyp_topic_place(const uint64_t *index, uint32_t number, uint64_t hash) {
+    for (uint32_t step = 0; step < CYP_TOPIC_INDEX_ENTRIES; step++) {
+        uint32_t place = (uint32_t)(hash + step) & CYP_INDEX_MASK;
+        uint64_t entry = cyp_load_relaxed_u64(&index[place]);
+        if (entry == 0) break;
+        if ((entry & 0xffff) == number + 1) return place;
+    }
+    return CYP_NONE;
+}
+
+/* Remove the entry at `place`. Later entries move back, each into the place that is left: a search ends at a place that
+ * is 0. An entry is at its new place before its old place gets another value. */
+static inline void cyp_topic_leave(uint64_t *index, uint32_t place) {
+    for (uint32_t at = (place + 1) & CYP_INDEX_MASK;; at = (at + 1) & CYP_INDEX_MASK) {
+        uint64_t entry = cyp_load_relaxed_u64(&index[at]);
+        if (entry == 0) break;
+        uint32_t first = (uint32_t)(entry >> 16) & 0xffff;
+        if (((at - first) & CYP_INDEX_MASK) < ((at - place) & CYP_INDEX_MASK)) continue;
+        cyp_store_release_u64(&index[place], entry); /* pairs with cyp_topic_find, as cyp_topic_enter */
+        place = at;
+    }
+    cyp_store_release_u64(&index[place], 0);
 }
 
 /* ------------------------------------------------------------------ rows */

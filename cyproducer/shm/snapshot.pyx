@@ -10,6 +10,7 @@ from libc.string cimport memcpy, memset
 
 from cyproducer.shm.atomics cimport (
     load_acquire,
+    load_acquire32,
     load_relaxed,
     load_relaxed8,
     load_relaxed32,
@@ -26,12 +27,15 @@ from cyproducer.shm.layout cimport (
     CYP_NONE,
     CYP_SNAPSHOT_ERROR_BYTES,
     CYP_SNAPSHOT_MAGIC,
+    CYP_TOPIC_INDEX_ENTRIES,
     CYP_TOPIC_NAME_BYTES,
     CYP_TOPICS_MAX,
     cyp_snapshot_header,
     cyp_topic_row,
 )
 from cyproducer.shm.region cimport Region, fork_page
+
+from cyproducer.shm.leader_areas import LeaderAreas
 
 
 cdef extern from "cyproducer/shm/layout.h" nogil:
@@ -69,12 +73,15 @@ cdef class Snapshot:
         if self.header.magic != CYP_SNAPSHOT_MAGIC or self.header.layout_version != CYP_LAYOUT_VERSION:
             raise ValueError("the descriptor is not a metadata snapshot of this layout")
 
-    cdef uint32_t number_of(self, bytes name, uint32_t *place) noexcept:
-        """Return the topic's number; CYP_NONE if it has none. Set `place` to its place in the index."""
-        return topic_find(self.index, self.rows, name, <uint32_t>len(name), place)
+    cdef uint32_t number_of(self, bytes name, uint32_t *place, uint32_t *generation) noexcept:
+        """Return the topic's number, and set `generation`; CYP_NONE if it has none. Set `place`: see topic_find."""
+        return topic_find(self.index, self.rows, name, <uint32_t>len(name), place, generation)
 
     cdef tuple row(self, uint32_t number):
-        """Return a topic's (error code, one byte per partition: 1 = leader known); None without current metadata."""
+        """Return a topic's (error code, one byte per partition: 1 = leader known); None without current metadata.
+
+        A reader must check the generation of the number after this.
+        """
         cdef cyp_topic_row *row = &self.rows[number]
         cdef uint64_t word = topic_load(row)
         cdef uint32_t count = topic_partitions(word), at, i
@@ -103,19 +110,23 @@ cdef class Snapshot:
         return at[:CYP_SNAPSHOT_ERROR_BYTES].rstrip(b"\0").decode(errors="replace")
 
     def read(self):
-        """Return everything: (number of changes, brokers, last_error, {name: (number, error_code, leaders)})."""
-        cdef uint32_t number
+        """Return everything: (number of changes, brokers, last_error, {name: (id, error_code, leaders)}).
+
+        The id is what a slot row has as its topic.
+        """
+        cdef uint32_t number, generation
         if self.region.base == NULL or fork_page()[0] != self.region.process:
             raise ValueError("the snapshot is not mapped in this process")
         published = load_acquire(&self.header.published)
         topics = {}
         for number in range(CYP_TOPICS_MAX):
+            generation = load_acquire32(&self.rows[number].generation)  # pairs with cyp_topic_keep
             if topic_load(&self.rows[number]) == 0:
                 continue
             name = self.rows[number].name[:self.rows[number].name_bytes].decode()
             row = self.row(number)
-            if row is not None:
-                topics[name] = number, row[0], row[1]
+            if row is not None and not generation & 1 and topic_is_valid(&self.rows[number], generation):
+                topics[name] = topic_id(number, generation), row[0], row[1]
         return published, self.brokers(), self.last_error(), topics
 
 
@@ -128,10 +139,20 @@ cdef class SnapshotWriter(Snapshot):
 
     def __cinit__(self, int fd=-1):
         cdef SnapshotGeometry geometry
+        cdef uint32_t index
+        cdef uint64_t area
         snapshot_geometry(&geometry)
+        self.areas = LeaderAreas(CYP_LEADERS_BYTES)
         if fd >= 0:
             self._lay_out(Region.attach(fd, geometry.region_bytes, True))
             self._check_layout()
+            for index in range(CYP_TOPICS_MAX):
+                area = topic_leaders(&self.rows[index])
+                if area >> 32:
+                    self.areas.reserve(<uint32_t>area, area >> 32)
+            for index in range(CYP_TOPIC_INDEX_ENTRIES):  # the caller enters all names again
+                store_release(&self.index[index], 0)  # pairs with cyp_topic_find
+            CRASHPOINT(b"recover.index-cleared")
             return
         self._lay_out(Region.create("cyproducer-snapshot", geometry.region_bytes))
         self.header.topics_max = CYP_TOPICS_MAX
@@ -146,25 +167,25 @@ cdef class SnapshotWriter(Snapshot):
         self.header.magic = CYP_SNAPSHOT_MAGIC
 
     def enter(self, uint32_t number, bytes name):
-        """Give a topic its final number. Do nothing if it has one.
+        """Enter a topic, whose name has this number. Give the row its name unless it has it. A free number is retired.
 
         Raise ValueError if the number or the name is too large, OverflowError if the index is full.
         """
-        cdef uint32_t place = 0
+        cdef uint32_t place = 0, generation = 0
         cdef cyp_topic_row *row
         if number >= CYP_TOPICS_MAX or len(name) >= CYP_TOPIC_NAME_BYTES:
             raise ValueError(
                 f"topic number {number} and a name of {len(name)} bytes: the limits are {CYP_TOPICS_MAX - 1} "
                 f"and {CYP_TOPIC_NAME_BYTES - 1}"
             )
-        if self.number_of(name, &place) != CYP_NONE:
+        row = &self.rows[number]
+        if row.generation == 0 or row.generation & 1:
+            topic_name(row, <const char *>name, <uint32_t>len(name))
+        CRASHPOINT(b"publish.topic-named")
+        if self.number_of(name, &place, &generation) != CYP_NONE:
             return
         if load_relaxed(&self.index[place]) != 0:
             raise OverflowError("the index of topics is full")
-        row = &self.rows[number]
-        memcpy(row.name, <const char *>name, len(name))
-        row.name_bytes = <uint32_t>len(name)
-        CRASHPOINT(b"publish.topic-named")
         topic_enter(self.index, place, number, topic_hash(name, <uint32_t>len(name)))
         CRASHPOINT(b"publish.topic-entered")
 
@@ -187,21 +208,20 @@ cdef class SnapshotWriter(Snapshot):
 
     cdef object _store_leaders(self, cyp_topic_row *row, bytes leaders):
         """Store the shares: partitions that had a leader keep their share, those that gain one get the full share."""
-        cdef uint32_t count = <uint32_t>len(leaders), i, room = 8, at
+        cdef uint32_t count = <uint32_t>len(leaders), i, room, at
         cdef uint32_t known = topic_partitions(topic_load(row))
         cdef uint64_t area = topic_leaders(row)
         cdef const uint8_t *former = self.leaders + <uint32_t>area
         cdef const uint8_t *wanted = <const uint8_t *>PyBytes_AS_STRING(leaders)
         if count > area >> 32:
-            while room < count:
-                room *= 2
-            at = self.header.leaders_used
-            if room > CYP_LEADERS_BYTES - at:
-                raise OverflowError(f"the metadata snapshot has no space for {count} more partitions")
-            self.header.leaders_used = at + room
+            at, room = self.areas.allocate(count)
             for i in range(count):
                 store_relaxed8(&self.leaders[at + i], _share(wanted[i], former[i] if i < known else CYP_SHARE_NONE))
             topic_move(row, at, room)
+            CRASHPOINT(b"publish.leaders-moved")
+            if area >> 32:
+                # A reader that is behind reads shares of another topic there, which are hints.
+                self.areas.free(<uint32_t>area, area >> 32)
             return
         at = <uint32_t>area
         for i in range(count):
@@ -211,6 +231,29 @@ cdef class SnapshotWriter(Snapshot):
         """Mark metadata that is not kept up to date any more: a front-end that does not use it yet asks for it."""
         cdef cyp_topic_row *row = &self.rows[number]
         topic_store(row, topic_load(row) | CYP_TOPIC_FORGOTTEN)
+
+    def retire(self, uint32_t number):
+        """Begin to give a number back: see cyp_topic_retire."""
+        topic_retire(&self.rows[number])
+
+    def keep(self, uint32_t number):
+        """Let a retired number keep its name."""
+        topic_keep(&self.rows[number])
+
+    def clear(self, uint32_t number, bytes name):
+        """Remove a retired number, which had this name, from the index, and clear its metadata. Announce the change."""
+        cdef cyp_topic_row *row = &self.rows[number]
+        cdef uint32_t place = topic_place(self.index, number, topic_hash(name, <uint32_t>len(name)))
+        cdef uint64_t area = topic_leaders(row)
+        if place != CYP_NONE:
+            topic_leave(self.index, place)
+            CRASHPOINT(b"topics.index-left")
+        topic_store(row, 0)
+        topic_move(row, 0, 0)
+        if area >> 32:
+            self.areas.free(<uint32_t>area, area >> 32)
+        self.set_sticky(number, -1)
+        self._announce(number)
 
     def announce_all(self):
         """Announce a change of all rows. A successor calls this: its predecessor may have stored rows unannounced."""

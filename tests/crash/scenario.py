@@ -38,6 +38,8 @@ SETTINGS = {
     "sender_idle_timeout_ms": 5_000,
     "compression_type": "lz4",
     "max_request_size": 4 << 20,
+    "metadata_max_age_ms": 1_000,  # topics that are not used give their numbers back
+    "metadata_max_idle_ms": 5_000,
 }
 #: Points that are reached only when no sender runs yet: each gets a world of its own.
 FRESH = (
@@ -51,11 +53,12 @@ FRESH = (
 #: A kill at one of these ends the supervisor when the sender has just died, or the other way round.
 BOTH_FALL = ("supervise.before-fork", "supervise.sender-gone", "supervise.reaped", "supervise.lost")
 #: Another point where a process has to stop first, and how that ends: a front-end goes on once the sender has sealed
-#: its batch, a sender is killed in the middle of a split.
+#: its batch, a sender is killed in the middle of a split, or while it gives a number back.
 AFTER = {
     "commit.refused": ("append.encoded", signal.SIGCONT),
     "append.chunk-refused": ("append.chunk-opened", signal.SIGCONT),
     "recover.part-kept": ("split.committed", signal.SIGKILL),
+    "recover.row-freed": ("topics.decided", signal.SIGKILL),
 }
 
 

@@ -11,6 +11,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 EXPLORER = ("histories.c", "owner.c", "sender.c", "machine.c")
 EXTENTS = ("extents.c", "machine.c")
+NUMBERS = ("numbers.c", "machine.c")
 TOPICS = ("topics.c", "machine.c")
 
 

@@ -20,6 +20,9 @@ flight, up to two kills; a load returns one of the last 6 stores of a place.
 topics.c does the same for the metadata snapshot: a front-end waits for a topic that its sender, killed up to twice,
 enters, stores, changes and announces. No half-written row is read, and no change or wake-up is lost.
 
+numbers.c models a topic number that gets another name, with the opening of a batch and a sender that is killed: every
+batch has the name that its front-end meant.
+
 extents.c does the same for batches that are sent in parts: their results share the rows of a table of extents. No
 record gets two results, none gets that of another one, and no batch is sent anew of which a part is in the log.
 
@@ -36,7 +39,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from compiling import EXPLORER, EXTENTS, TOPICS, changed_headers, compile_c
+from compiling import EXPLORER, EXTENTS, NUMBERS, TOPICS, changed_headers, compile_c
 
 # history: (slots, states). The states are counted, so that a history that gets smaller does not go unnoticed.
 QUICK = {
@@ -148,14 +151,43 @@ TOPIC_MUTANTS = {
         "snapshot.h", "cyp_store_release_u64(&row->leaders, (uint64_t)room << 32 | at);",
         "cyp_store_relaxed_u64(&row->leaders, (uint64_t)room << 32 | at);", "half a row",
     ),
-    "the index is not released": (
-        "snapshot.h", "cyp_store_release_u64(&index[place], hash", "cyp_store_relaxed_u64(&index[place], hash",
-        "data race: .* name",
-    ),
     "no fence before looking who waits for metadata": (
         "wake.h", "cyp_fence_seq_cst(); /* pairs with the fence in cyp_waiter_sleeps */", "", "waits for ever",
     ),
 }  # fmt: skip
+
+
+# The same for numbers that get another name, without a kill.
+NUMBER_MUTANTS = {
+    "no fence before looking at the generation": (
+        "snapshot.h", "cyp_fence_seq_cst(); /* pairs with that in cyp_topic_retire */", "", "to another topic|too old",
+    ),
+    "no fence after a number is retired": (
+        "snapshot.h", "cyp_fence_seq_cst(); /* pairs with that in cyp_topic_is_valid: the owner", "/*",
+        "to another topic|too old",
+    ),
+    "the generation is not compared": (
+        "snapshot.h", "return cyp_load_relaxed_u32(&row->generation) == generation;",
+        "(void)row; (void)generation; return true;",
+        "to another topic|too old",
+    ),
+    "a number has the same generation under another name": (
+        "snapshot.h", "(cyp_load_relaxed_u32(&row->generation) | 1) + 1);",
+        "cyp_load_relaxed_u32(&row->name_bytes) ? 2 : (cyp_load_relaxed_u32(&row->generation) | 1) + 1);",
+        "to another topic|too old",
+    ),
+    "a name is compared without its generation": (
+        "snapshot.h", "return cyp_topic_is_valid(row, generation) ? generation : 0;",
+        "return cyp_load_relaxed_u32(&row->generation);", "to another topic|too old",
+    ),
+    "a slot that is open without records is not found": (
+        "slot.h", "if (!(seen & CYP_WORD_HEAD) || state < CYP_OPEN",
+        "if (!(seen & CYP_WORD_HEAD) || !cyp_word_count(seen) || state < CYP_OPEN", "to another topic|too old",
+    ),
+}  # fmt: skip
+
+# Mistakes in the order of the calls.
+NUMBER_ORDERS = ("CHECK_BEFORE_OPEN", "SEARCH_BEFORE_RETIRE")
 
 
 # The same for the results of parts.
@@ -194,9 +226,9 @@ def check(program: Path, history: str, least: int) -> None:
     assert states >= least, done.stdout
 
 
-def check_is_found(program: Path, expected: str) -> None:
+def check_is_found(program: Path, expected: str, kills: int = 1) -> None:
     """Check that the program, with one kill, reports a violation that matches `expected`."""
-    done = subprocess.run([program, "1"], capture_output=True, text=True, timeout=280)
+    done = subprocess.run([program, str(kills)], capture_output=True, text=True, timeout=280)
     assert done.returncode == 1, done.stdout + done.stderr
     violation = re.match(r"VIOLATION: (.*)\n", done.stdout)
     assert violation and re.search(expected, violation[1]), done.stdout[:2000]
@@ -233,7 +265,7 @@ def test_a_mistake_in_the_headers_is_found(tmp_path, mutant):
 )
 def test_no_order_of_steps_breaks_the_metadata_snapshot(tmp_path, kills, least):
     program = compile_c(TOPICS, tmp_path / "topics", "-O2")
-    done = subprocess.run([program, str(kills), "12000000"], capture_output=True, text=True, timeout=280)
+    done = subprocess.run([program, str(kills), "16000000"], capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
     assert int(re.match(r"(\d+) states", done.stdout)[1]) >= least, done.stdout
 
@@ -243,6 +275,33 @@ def test_a_mistake_in_the_metadata_snapshot_is_found(tmp_path, mutant):
     header, old, new, expected = TOPIC_MUTANTS[mutant]
     headers = changed_headers(tmp_path, header, old, new)
     check_is_found(compile_c(TOPICS, tmp_path / "mutant", "-O1", headers=headers), expected)
+
+
+@pytest.mark.parametrize(
+    ("kills", "least", "bounds"),
+    [
+        (0, 100_000, ()),
+        (1, 200_000, ("-DLOOKS=2", "-DSENDS=1", "-DROUNDS=1")),
+        pytest.param(2, 1_000_000, ("-DLOOKS=2", "-DSENDS=1", "-DROUNDS=1"), marks=pytest.mark.long_model),
+    ],
+)
+def test_no_order_of_steps_sends_a_batch_to_another_topic(tmp_path, kills, least, bounds):
+    program = compile_c(NUMBERS, tmp_path / "numbers", "-O2", *bounds)
+    done = subprocess.run([program, str(kills), "12000000"], capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert int(re.match(r"(\d+) states", done.stdout)[1]) >= least, done.stdout
+
+
+@pytest.mark.parametrize("mutant", NUMBER_MUTANTS)
+def test_a_mistake_with_topic_numbers_is_found(tmp_path, mutant):
+    header, old, new, expected = NUMBER_MUTANTS[mutant]
+    headers = changed_headers(tmp_path, header, old, new)
+    check_is_found(compile_c(NUMBERS, tmp_path / "mutant", "-O1", headers=headers), expected, 0)
+
+
+@pytest.mark.parametrize("mistake", NUMBER_ORDERS)
+def test_a_wrong_order_with_topic_numbers_is_found(tmp_path, mistake):
+    check_is_found(compile_c(NUMBERS, tmp_path / "mutant", "-O1", f"-D{mistake}"), "to another topic|too old", 0)
 
 
 @pytest.mark.parametrize(("kills", "least"), [(0, 150), (1, 8_000), (2, 200_000)])

@@ -68,7 +68,7 @@ static void read_row(void) {
 
 static void refresh(void) {
     uint64_t published = cyp_load_acquire_u64(&W.header.published);
-    uint32_t place;
+    uint32_t place, generation;
     bool all = published - R.seen > 1;
     for (uint64_t position = R.seen; R.knows && !all && position != published; position++) {
         uint32_t number = cyp_change_take(W.changes, position);
@@ -78,7 +78,7 @@ static void refresh(void) {
     R.seen = published;
     if (R.knows) {
         if (all) read_row();
-    } else if (cyp_topic_find(W.index, &W.row, NAME, 1, &place) == 0) {
+    } else if (cyp_topic_find(W.index, &W.row, NAME, 0, &place, &generation) == 0) {
         read_row();
         R.knows = R.partitions > 0;
     }
@@ -110,10 +110,10 @@ static void announce(uint32_t number) {
 }
 
 static void enter(void) {
-    uint32_t place;
-    if (cyp_topic_find(W.index, &W.row, NAME, 1, &place) == CYP_NONE) {
-        CYP_SET(W.row.name_bytes, 1u);
-        cyp_topic_enter(W.index, place, 0, cyp_topic_hash(NAME, 1));
+    uint32_t place, generation = cyp_load_relaxed_u32(&W.row.generation);
+    if (generation == 0) cyp_topic_keep(&W.row);    /* numbers.c has the store of the name, which is empty here */
+    if (cyp_topic_find(W.index, &W.row, NAME, 0, &place, &generation) == CYP_NONE) {
+        cyp_topic_enter(W.index, place, 0, cyp_topic_hash(NAME, 0));
     }
     S.entered = true;
 }
@@ -182,7 +182,8 @@ static void run(int thread, int op) {
 static void born(struct state *s) {
     model_place(&W.row.word, "word", 0, 0);
     model_place(&W.row.leaders, "leaders", 0, 0);
-    model_plain(&W.row.name_bytes, "name", 0);
+    model_place(&W.row.generation, "generation", 0, 0);
+    model_place(&W.row.name_bytes, "name_bytes", 0, 0);
     for (int i = 0; i < (int)CYP_TOPIC_INDEX_ENTRIES; i++) model_place(&W.index[i], "index", i, 0);
     for (int i = 0; i < (int)CYP_CHANGES_ENTRIES; i++) model_place(&W.changes[i], "change", i, 0);
     for (int i = 0; i < LEADERS; i++) model_place(&W.leaders[STRIDE * i], "leader", i, 0);

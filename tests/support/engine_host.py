@@ -178,6 +178,10 @@ class RemoteEngine:
     def want_topic(self, attach_id: int, name: str) -> None:
         self._ask("want", attach_id=attach_id, name=name)
 
+    def give_back(self, name: str) -> bool:
+        """Remove the topic from the metadata, as if it were not in use. Return whether it has no number any more."""
+        return name not in self._ask("give_back", name=name)[0]["topics"]
+
     def run(self, timeout_ms: float) -> None:
         """Sleep a little: the engine runs by itself."""
         time.sleep(min(timeout_ms, 2) / 1000)
@@ -301,6 +305,12 @@ def _answer(
         engine.detach(message["attach_id"])
     elif op == "want":
         engine.want_topic(message["attach_id"], message["name"])
+    elif op == "give_back":
+        engine._loop.take_used_topics()
+        engine._brokers.metadata._wanted.pop(message["name"], None)
+        engine._brokers.metadata.topics.pop(message["name"], None)
+        engine._idle_topics.add([message["name"]], 0)
+        answer["topics"] = engine._loop.topics()
     elif op == "look":
         stats = engine.stats()
         answer |= {

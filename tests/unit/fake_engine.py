@@ -101,6 +101,9 @@ class Engine:
         arena, outcomes, wake_fd, wake = self.front_ends[attach_id]
         return arena.fd, outcomes.fd, wake_fd, wake
 
+    def take_given_back(self) -> list[str]:
+        return []
+
     def take_gone(self) -> list[int]:
         gone, self.gone = self.gone, []
         return gone

@@ -334,7 +334,7 @@ class StandIn:
 
     def _complete(self, front_end, head, generation):
         row = front_end.row(head)
-        topic, partition = list(self.topics)[row[2]], row[3]
+        topic, partition = list(self.topics)[row[2] & 0x3FFF], row[3]  # above it: the generation
         data, count, chunks, slot, last_seq = b"", 0, 0, head, 0
         if word_fields(front_end.word(head))[0] == REVOKED:
             return  # its owner took it back when it lost this sender

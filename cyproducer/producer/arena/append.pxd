@@ -55,7 +55,7 @@ ctypedef struct Chain:
     uint32_t slot
     uint32_t before                 # bytes in the batch's earlier chunks
     uint32_t batch_limit            # bytes of records in the whole batch
-    uint32_t topic                  # the sender's number
+    uint32_t topic                  # Topic.id when the batch was opened
     int32_t partition
     int chunk_class
     int learned                     # class that the next batch starts with

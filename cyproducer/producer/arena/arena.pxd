@@ -6,7 +6,6 @@ from cyproducer.producer.arena.append cimport Chain, Port
 from cyproducer.producer.arena.own_metrics cimport OwnMetrics
 from cyproducer.producer.arena.topic_table cimport Topic, Weights
 from cyproducer.producer.results.futures cimport Batch
-from cyproducer.record.encode cimport RecordView
 from cyproducer.shm.geometry cimport FrontEndGeometry
 from cyproducer.shm.layout cimport cyp_slot_row
 from cyproducer.shm.pool cimport ChunkPool
@@ -18,7 +17,7 @@ cpdef enum Room:
     NEED_MEMORY = 1     # the arena is full, or its sender is ending: wait for memory, or for the sender's end
     NEED_SESSION = 2    # revoked, the sender is gone, or the topic has changed: look everything up again
     NEED_BATCH = 3      # the sender has sealed the batch: open a new one
-    NEED_METADATA = 4   # the topic's partitions are not known
+    NEED_METADATA = 4   # the topic's partitions are not known, or its number was given back (TopicTable.renew)
 
 
 cdef enum:
@@ -91,14 +90,11 @@ cdef class Arena:
     cdef void take_counters(self, Arena former) noexcept
     cdef int drop_references(self) except -1
     cdef bint close_full(self, Chain *chain, Py_ssize_t bound) noexcept
-    cdef int write_alone(
-        self, Topic topic, int32_t partition, int64_t timestamp, const RecordView *record, const uint8_t *packed,
-        Py_ssize_t packed_bytes, Batch batch,
-    ) except -1
     cdef void offer(self, uint32_t head, uint32_t raw_bytes, const uint8_t *packed, Py_ssize_t size) noexcept
 
     cdef int _open_port(self, object attachment, SnapshotReader snapshot, object settings) except -1
     cdef int _open(self, Topic topic, Chain *chain, Py_ssize_t bound, int64_t timestamp, Batch batch) noexcept
+    cdef int open_head(self, Topic topic, uint32_t slot) noexcept
     cdef int _roll(self, Chain *chain, Py_ssize_t bound) noexcept
     cdef uint32_t reserve(self, int chunk_class, Py_ssize_t least) noexcept
     cdef uint32_t _alloc(self, int chunk_class, Py_ssize_t least) noexcept
@@ -110,7 +106,6 @@ cdef class Arena:
     cdef Batch remove_pending(self, uint32_t slot)
     cdef uint32_t _take_chunks(self, Py_ssize_t size) noexcept
     cdef void give_back(self, uint32_t slot) noexcept
-    cdef bint _publish_alone(self, const uint32_t *slots, Py_ssize_t count, Py_ssize_t size) noexcept
 
 
 cdef inline bint is_alive(Arena arena) noexcept:

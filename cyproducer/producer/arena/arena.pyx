@@ -9,25 +9,20 @@ import os
 
 cimport cython
 from cpython.ref cimport Py_DECREF, Py_INCREF
-from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from cyproducer.producer.arena.append cimport announce
-from cyproducer.producer.arena.scatter cimport Scatter, scatter_record
 from cyproducer.producer.arena.topic_table cimport WEIGHTS_EQUAL, WEIGHTS_NOT_AVOIDED, WEIGHTS_SHARES, pick_partition
-from cyproducer.record.encode cimport RecordView, record_size
 from cyproducer.record.header cimport BATCH_HEADER_BYTES
-from cyproducer.shm.atomics cimport load_relaxed_i32, store_relaxed
+from cyproducer.shm.atomics cimport load_relaxed_i32, store_relaxed, store_relaxed32
 from cyproducer.shm.clock cimport monotonic_ns
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.geometry cimport front_end_geometry
 from cyproducer.shm.layout cimport (
     CYP_NONE,
     CYP_OPEN,
-    CYP_READY,
     CYP_SUBMIT_FULL,
     CYP_UNIT_BYTES,
-    CYP_WORD_CONT,
     CYP_WORD_HEAD,
     cyp_arena_header,
     cyp_outcomes_header,
@@ -45,6 +40,7 @@ from cyproducer.shm.slot cimport (
     slot_packed,
     slot_roll,
 )
+from cyproducer.shm.snapshot cimport topic_is_valid
 from cyproducer.shm.word cimport next_generation, word_bytes, word_make
 
 
@@ -235,7 +231,7 @@ cdef class Arena:
         cdef cyp_slot_row *row = &self.rows[slot]
         self.open_seq += 1
         row.open_seq = self.open_seq
-        row.topic = topic
+        store_relaxed32(&row.topic, topic)  # the sender may read it before the word: cyp_slot_topic
         row.partition = partition
         row.base_timestamp = base
         slot_hint(row, 0, base, True)
@@ -270,19 +266,21 @@ cdef class Arena:
         cdef uint32_t limit = max(self.port.batch_limit, topic.raw_limit)
         cdef int wanted = max(min(chain.learned, class_for(limit)), class_for(bound))
         cdef uint32_t slot = self.reserve(wanted, bound)
-        cdef uint32_t generation, size
+        cdef uint32_t size
+        cdef int status
         if slot == CYP_NONE:
             return NEED_MEMORY
         size = class_bytes(self.pool.chunk_class[slot])
-        generation = self.slots[slot].generation
-        self.fill_row(slot, topic.number, chain.partition, timestamp)
+        self.fill_row(slot, topic.id, chain.partition, timestamp)
         CRASHPOINT(b"append.row-filled")
-        chain.word = word_make(CYP_OPEN, CYP_WORD_HEAD, generation, 0, 0)
-        if not slot_open(&self.rows[slot], generation, chain.word):
-            return NEED_SESSION
-        CRASHPOINT(b"append.opened")
+        status = self.open_head(topic, slot)
+        if status != HAVE_ROOM:
+            if status == NEED_METADATA:
+                self.release(slot)
+            return status
         self.add_pending(slot, batch, chain)
         chain.row = &self.rows[slot]
+        chain.word = word_make(CYP_OPEN, CYP_WORD_HEAD, self.slots[slot].generation, 0, 0)
         chain.base = self.chunks + <uint64_t>slot * CYP_UNIT_BYTES
         chain.batch_limit = limit
         chain.limit = min(size, limit)
@@ -292,9 +290,9 @@ cdef class Arena:
         chain.batch = <void *>batch
         chain.deadline_ns = chain.row.opened_ns + self.port.linger_ns
         chain.head = chain.slot = slot
-        chain.head_generation = generation
+        chain.head_generation = self.slots[slot].generation
         chain.before = 0
-        chain.topic = topic.number
+        chain.topic = topic.id
         chain.chunk_class = self.pool.chunk_class[slot]
         chain.previous_open = NULL
         chain.next_open = self.open_chains
@@ -302,6 +300,17 @@ cdef class Arena:
             self.open_chains.previous_open = chain
         self.open_chains = chain
         return HAVE_ROOM
+
+    cdef int open_head(self, Topic topic, uint32_t slot) noexcept:
+        """Open the first slot of a batch, whose row is filled, without records.
+
+        Return a Room code. With NEED_METADATA the slot is open: the topic's number was given back, so call release().
+        """
+        cdef uint32_t generation = self.slots[slot].generation
+        if not slot_open(&self.rows[slot], generation, word_make(CYP_OPEN, CYP_WORD_HEAD, generation, 0, 0)):
+            return NEED_SESSION
+        CRASHPOINT(b"append.opened")
+        return HAVE_ROOM if topic_is_valid(topic.row, topic.generation) else NEED_METADATA
 
     cdef int _roll(self, Chain *chain, Py_ssize_t bound) noexcept:
         """Lengthen an open batch by a chunk. Return a Room code; NEED_BATCH if the sender has sealed the batch."""
@@ -483,59 +492,6 @@ cdef class Arena:
             self.pool.free(slot)
             slot = following
 
-    cdef int write_alone(
-        self, Topic topic, int32_t partition, int64_t timestamp, const RecordView *record, const uint8_t *packed,
-        Py_ssize_t packed_bytes, Batch batch,
-    ) except -1:
-        """Write a record that cannot share a batch as a batch of its own. `packed`: compressed records, or NULL.
-
-        Return a Room code. Raise MemoryError.
-        """
-        cdef Py_ssize_t size = record_size(0, 0, record)
-        cdef Py_ssize_t count = 0, i
-        cdef Scatter out
-        cdef uint32_t *slots
-        cdef uint32_t slot, first = CYP_NONE
-        cdef bint published
-        if may_open(self.control):
-            first = self._take_chunks(size)
-        if first == CYP_NONE:
-            return NEED_MEMORY
-        slot = first
-        while slot != CYP_NONE:
-            count += 1
-            slot = self.slots[slot].next
-        slots = <uint32_t *>calloc(count, sizeof(uint32_t))
-        if slots == NULL:
-            self.give_back(first)
-            raise MemoryError
-        if topic.chains[partition].row != NULL:
-            self.close_chain(&topic.chains[partition], True)
-        for i in range(count):
-            slots[i] = first
-            first = self.slots[first].next
-            self.fill_row(slots[i], topic.number, partition, timestamp)
-        out.chunks = self.chunks
-        out.slots = slots
-        out.classes = self.pool.chunk_class
-        out.room = 0
-        scatter_record(&out, record)
-        CRASHPOINT(b"append.scattered")
-        if packed != NULL:
-            for i in range(1, count):
-                self.slots[slots[i - 1]].next = slots[i]
-            self.offer(slots[0], <uint32_t>size, packed, packed_bytes)
-        published = self._publish_alone(slots, count, size)
-        if published:
-            CRASHPOINT(b"commit.alone")
-            self.add_pending(slots[0], batch, NULL)
-            self.records += 1
-            self.bytes += size
-            store_relaxed(&self.port.arena.records_sent, self.records)
-            announce(&self.port, CYP_SUBMIT_FULL, slots[0], self.slots[slots[0]].generation, 0)
-        free(slots)
-        return HAVE_ROOM if published else NEED_SESSION
-
     cdef void offer(self, uint32_t head, uint32_t raw_bytes, const uint8_t *packed, Py_ssize_t size) noexcept:
         """Store the compressed records of a complete batch beside it, if memory is free.
 
@@ -558,28 +514,3 @@ cdef class Arena:
         self.slots[last].next = first
         slot_offer(&self.rows[last], first)
         CRASHPOINT(b"pack.offered")
-
-    cdef bint _publish_alone(self, const uint32_t *slots, Py_ssize_t count, Py_ssize_t size) noexcept:
-        """Store the words of a written chain; the head's word comes last and commits the batch. False if revoked."""
-        cdef Py_ssize_t i
-        cdef uint32_t slot, used, generation
-        cdef uint32_t first = class_bytes(self.pool.chunk_class[slots[0]])
-        cdef uint64_t flags
-        size -= first
-        for i in range(1, count):
-            slot = slots[i]
-            self.rows[slots[i - 1]].next = self.slots[slots[i - 1]].next = slot
-            used = <uint32_t>min(size, class_bytes(self.pool.chunk_class[slot]))
-            size -= used
-            flags = CYP_WORD_CONT if i + 1 < count else 0
-            generation = self.slots[slot].generation
-            if not slot_open(&self.rows[slot], generation, word_make(CYP_READY, flags, generation, 0, used)):
-                return False
-        CRASHPOINT(b"commit.tail-published")
-        slot = slots[0]
-        generation = self.slots[slot].generation
-        slot_hint(&self.rows[slot], 1, 0, False)  # fill_row has stored the timestamp
-        flags = CYP_WORD_HEAD | (CYP_WORD_CONT if count > 1 else 0)
-        used = <uint32_t>(first if count > 1 else first + size)
-        # release: the whole chain is seen with its head
-        return slot_open(&self.rows[slot], generation, word_make(CYP_READY, flags, generation, 1, used))

@@ -3,6 +3,7 @@
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 
 from cyproducer.producer.arena.append cimport Chain
+from cyproducer.shm.layout cimport cyp_topic_row
 
 
 # How partitions for records without a key are drawn.
@@ -17,7 +18,10 @@ cdef class Topic:
     cdef readonly bytes leaders             # one byte per partition: 1 = has a leader
     cdef const uint8_t *shares              # in the snapshot, one CYP_SHARE byte per partition
     cdef Chain *chains                      # one per partition
+    cdef const cyp_topic_row *row           # in the snapshot
     cdef uint32_t number                    # the sender's topic number
+    cdef uint32_t generation                # of the number, when it was looked up
+    cdef uint32_t id                        # both, as in slot rows
     cdef int32_t allocated
     cdef readonly int32_t partition_count   # 0: not known
     cdef readonly int32_t error             # Kafka's code of the topic's metadata
@@ -26,9 +30,10 @@ cdef class Topic:
     cdef int32_t own                        # partition for records without a key; -1: see Arena.sticky_partition
 
     cdef bint grow(self, int32_t partition_count) noexcept
+    cdef void renumber(self, uint32_t generation) noexcept
 
 
-cdef Topic make_topic(str name, uint32_t number)
+cdef Topic make_topic(str name, uint32_t number, uint32_t generation, const cyp_topic_row *row)
 
 
 cdef int32_t pick_partition(Topic topic, Weights weights, uint64_t *random) noexcept

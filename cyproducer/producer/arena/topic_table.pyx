@@ -7,7 +7,7 @@ from libc.string cimport memcpy
 
 from cyproducer.producer.arena.partitioner cimport key_partition, next_random
 from cyproducer.shm.atomics cimport load_relaxed8
-from cyproducer.shm.snapshot cimport CYP_SHARE_AVOID, CYP_SHARE_NONE
+from cyproducer.shm.snapshot cimport CYP_SHARE_AVOID, CYP_SHARE_NONE, topic_id
 
 from cyproducer import errors
 from cyproducer.config.kinds import TOPIC_NAME_MAX, is_topic_name
@@ -40,15 +40,21 @@ cdef class Topic:
             self.allocated = partition_count
         for i in range(self.allocated):
             self.chains[i].partition = i
-            self.chains[i].topic = self.number
             self.chains[i].owner = <void *>self
         return True
 
+    cdef void renumber(self, uint32_t generation) noexcept:
+        """Set the generation of the number, which has the same name as before."""
+        self.generation = generation
+        self.id = topic_id(self.number, generation)
 
-cdef Topic make_topic(str name, uint32_t number):
+
+cdef Topic make_topic(str name, uint32_t number, uint32_t generation, const cyp_topic_row *row):
     cdef Topic topic = Topic.__new__(Topic)
     topic.name = name
+    topic.row = row
     topic.number = number
+    topic.renumber(generation)
     topic.own = -1
     topic.compression_ratio = 1
     return topic

@@ -2,7 +2,8 @@
 
 from libc.stdint cimport uint8_t, uint64_t
 
-from cyproducer.producer.arena.arena cimport HAVE_ROOM, NEED_MEMORY, NEED_SESSION, Arena, is_alive
+from cyproducer.producer.arena.arena cimport HAVE_ROOM, NEED_MEMORY, NEED_METADATA, NEED_SESSION, Arena, is_alive
+from cyproducer.producer.arena.lone_record cimport write_alone
 from cyproducer.producer.results.futures cimport Batch, make_batch
 from cyproducer.producer.session.batch_compressor cimport pack_alone, pack_closed
 from cyproducer.producer.session.topic_metadata cimport is_current
@@ -42,7 +43,8 @@ cdef int make_room(
     """Open or lengthen the batch of a partition, so that a record of at most `bound` bytes fits.
 
     `bound` comes from record_size_bound, and fits_batch(bound) is true. `waiter` is the caller's waiter in the
-    memory queue, or None. Return HAVE_ROOM, NEED_MEMORY or NEED_SESSION.
+    memory queue, or None. Return HAVE_ROOM, NEED_MEMORY or NEED_SESSION; or NEED_METADATA if the sender has given the
+    topic's number back: the topic must be looked up again.
     """
     cdef int status = _prepare(session, waiter)
     cdef Arena arena = session.arena
@@ -53,6 +55,8 @@ cdef int make_room(
     if not is_alive(arena) or partition >= topic.partition_count:
         return NEED_SESSION
     status = arena.lengthen(topic, partition, bound, timestamp, batch)
+    if status == NEED_METADATA and session.topics.renew(topic):
+        status = arena.lengthen(topic, partition, bound, timestamp, batch)
     pack_closed(arena)
     if status == NEED_SESSION:
         session.on_control()
@@ -90,7 +94,9 @@ cdef Batch put_alone(
             return None
         if packed is not None:
             data, packed_bytes = &packed[0], packed.shape[0]
-    missing[0] = <Room>arena.write_alone(topic, partition, timestamp, record, data, packed_bytes, batch)
+    missing[0] = <Room>write_alone(arena, topic, partition, timestamp, record, data, packed_bytes, batch)
+    if missing[0] == NEED_METADATA and session.topics.renew(topic):
+        missing[0] = <Room>write_alone(arena, topic, partition, timestamp, record, data, packed_bytes, batch)
     arena.announce_closed()  # a batch that another thread has closed meanwhile
     if missing[0] == NEED_SESSION:
         session.on_control()

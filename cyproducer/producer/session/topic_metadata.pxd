@@ -18,6 +18,7 @@ cdef class TopicTable:
     cdef SnapshotReader snapshot
     cdef readonly dict by_name              # the topics in use
     cdef dict by_number                     # the same, keyed by the sender's numbers
+    cdef dict names                         # number -> name: the last one that was looked up
     cdef readonly uint64_t rows_read        # how many rows of the snapshot were read, for tests
     cdef readonly set waiters               # for metadata
     cdef dict refusals                      # topics that the sender has refused, with its reason
@@ -30,6 +31,8 @@ cdef class TopicTable:
     cdef int look_up(self, str name) except -1
     cdef int notify_waiters(self) except -1
     cdef int _read_rows(self, uint64_t position, uint64_t end) except -1
+    cdef bint renew(self, Topic topic) except -1
+    cdef int _drop(self, Topic topic) except -1
     cdef int _read_row(self, Topic topic) except -1
     cdef object _update(self, Topic topic, tuple row)
 

@@ -6,14 +6,14 @@ Every method runs with the GIL held.
 cimport cython
 from cpython.dict cimport PyDict_GetItem
 from cpython.object cimport PyObject
-from libc.stdint cimport int32_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 
 from cyproducer.producer.arena.arena cimport Arena, is_alive
 from cyproducer.producer.arena.topic_table cimport make_topic
 from cyproducer.producer.results.native_only cimport native_only
 from cyproducer.shm.atomics cimport load_acquire
 from cyproducer.shm.layout cimport CYP_NONE
-from cyproducer.shm.snapshot cimport CYP_CHANGE_ALL, CYP_CHANGE_LOST, change_take
+from cyproducer.shm.snapshot cimport CYP_CHANGE_ALL, CYP_CHANGE_LOST, change_take, topic_is_valid, topic_named
 from cyproducer.shm.wake cimport waiter_sleeps, waiter_wakes
 
 
@@ -92,24 +92,64 @@ cdef class TopicTable:
 
     cdef int look_up(self, str name) except -1:
         """Add the topic `name` to those in use, if it is not one of them and the sender has metadata of it."""
-        cdef uint32_t place, number
-        cdef Topic topic
+        cdef uint32_t place, number, generation = 0
+        cdef Topic topic, former
         if name in self.by_name:
             return 0
-        number = self.snapshot.number_of(name.encode(), &place)
+        number = self.snapshot.number_of(name.encode(), &place, &generation)
         if number == CYP_NONE or self.snapshot.row(number) is None:
             return 0
-        topic = make_topic(name, number)
+        former = self.by_number.get(number)
+        if former is not None:
+            self._drop(former)
+        topic = make_topic(name, number, generation, &self.snapshot.rows[number])
         self.by_name[name] = topic
         self.by_number[number] = topic
+        self.names[number] = name
         return self._read_row(topic)
 
+    cdef bint renew(self, Topic topic) except -1:
+        """Read the number's generation anew. If the number has another name or none, drop the topic; return False.
+
+        No batch of the topic can be opened then, and it has no partitions. It must be looked up again.
+        """
+        cdef bytes name = topic.name.encode()
+        cdef uint32_t generation = topic_named(topic.row, name, <uint32_t>len(name))
+        if generation and self.by_name.get(topic.name) is topic:
+            topic.renumber(generation)
+            return True
+        self._drop(topic)
+        return False
+
+    cdef int _drop(self, Topic topic) except -1:
+        """Close the batches of a topic that is not in use any more, and forget it."""
+        cdef int32_t i
+        for i in range(topic.allocated):
+            if topic.chains[i].row != NULL:
+                self.arena.close_chain(&topic.chains[i], False)
+        topic.partition_count = 0
+        if self.by_name.get(topic.name) is topic:
+            del self.by_name[topic.name]
+        if self.by_number.get(topic.number) is topic:
+            del self.by_number[topic.number]
+        if self.cached_topic is topic:
+            self.forget_cached()
+        return 0
+
     cdef int _read_row(self, Topic topic) except -1:
-        cdef tuple row = self.snapshot.row(topic.number)
+        cdef tuple row
+        cdef const uint8_t *shares
         self.rows_read += 1
+        while True:
+            row = self.snapshot.row(topic.number)
+            shares = self.snapshot.shares(topic.number)
+            if topic_is_valid(topic.row, topic.generation):
+                break
+            if not self.renew(topic):
+                return 0
         if row is not None:
             self._update(topic, row)
-            topic.shares = self.snapshot.shares(topic.number)
+            topic.shares = shares
         return 0
 
     cdef object _update(self, Topic topic, tuple row):
@@ -185,6 +225,7 @@ cdef TopicTable make_topic_table(Arena arena):
     topics.arena = arena
     topics.by_name = {}
     topics.by_number = {}
+    topics.names = {}
     topics.waiters = set()
     topics.refusals = {}
     return topics

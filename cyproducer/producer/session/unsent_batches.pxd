@@ -17,10 +17,10 @@ cdef class UnsentBatches:
     cdef readonly long long count           # batches
 
     cdef int add(self, uint32_t slot, Batch batch) except -1
-    cdef bint move(self, Arena target, Topic topic, list failed) except -1
-    cdef bint _copy(self, Arena target, Topic topic, uint32_t slot, Batch batch) except -1
+    cdef bint move(self, Arena target, TopicTable known, Topic topic, list failed) except -1
+    cdef int _copy(self, Arena target, Topic topic, uint32_t slot, Batch batch) except -1
     cdef bint _copy_chunks(self, Arena target, uint32_t slot, uint32_t *first) noexcept
-    cdef bint _publish(self, Arena target, Topic topic, uint32_t slot, uint32_t head, Batch batch) noexcept
+    cdef int _publish(self, Arena target, Topic topic, uint32_t slot, uint32_t head, Batch batch) noexcept
     cdef uint64_t _born_ns(self, uint32_t slot) noexcept
     cdef int _count_failed(self, uint32_t slot) except -1
 

@@ -11,11 +11,13 @@ cimport cython
 from libc.string cimport memcpy
 
 from cyproducer.producer.arena.append cimport announce
+from cyproducer.producer.arena.arena cimport HAVE_ROOM, NEED_MEMORY, NEED_METADATA, NEED_SESSION
 from cyproducer.producer.results.futures cimport make_batch
 from cyproducer.shm.clock cimport monotonic_ns
 from cyproducer.shm.layout cimport (
     CYP_BLOCK_BYTES,
     CYP_NONE,
+    CYP_OPEN,
     CYP_READY,
     CYP_SUBMIT_FULL,
     CYP_UNIT_BYTES,
@@ -23,7 +25,8 @@ from cyproducer.shm.layout cimport (
     CYP_WORD_HEAD,
     cyp_slot_row,
 )
-from cyproducer.shm.slot cimport sent_is, slot_glance, slot_open, slot_take_back
+from cyproducer.shm.slot cimport sent_is, slot_commit, slot_glance, slot_open, slot_take_back
+from cyproducer.shm.snapshot cimport topic_id_number
 from cyproducer.shm.word cimport word_bytes, word_count, word_make
 
 from cyproducer import errors
@@ -153,14 +156,16 @@ cdef class UnsentBatches:
 
     # ---------------------------------------------------------------- into the next session's arena
 
-    cdef bint move(self, Arena target, Topic topic, list failed) except -1:
+    cdef bint move(self, Arena target, TopicTable known, Topic topic, list failed) except -1:
         """Copy the topic's batches into `target` and remove them here. Return False if memory is lacking.
 
-        Batches that cannot be sent any more are added to `failed` as (batch, error code): their partition does not
-        exist, or the next sender's limit is smaller than the batch.
+        If the sender has given the topic's number back, the batches stay until the topic is known again. Batches that
+        cannot be sent any more are added to `failed` as (batch, error code): their partition does not exist, or the
+        next sender's limit is smaller than the batch.
         """
         cdef Batch batch
         cdef uint32_t slot
+        cdef int status
         entries = self.topics.get(topic.name)
         while entries:
             # Other threads may run this too; none of them runs between the look at an entry and its removal.
@@ -170,8 +175,14 @@ cdef class UnsentBatches:
                 error = errors.UNKNOWN_PARTITION
             elif _chain_bytes(self.source, slot) > target.max_request + CYP_BLOCK_BYTES:
                 error = errors.RecordTooLargeError.code  # the next sender has a smaller limit and would refuse it
-            if not error and not self._copy(target, topic, slot, batch):
-                return False
+            if not error:
+                status = self._copy(target, topic, slot, batch)
+                if status == NEED_METADATA:
+                    if known.renew(topic):
+                        continue
+                    return True
+                if status != HAVE_ROOM:
+                    return False
             entries.popleft()
             self.count -= 1
             if error:
@@ -180,16 +191,19 @@ cdef class UnsentBatches:
         self._drop_if_empty(topic.name, entries)
         return True
 
-    cdef bint _copy(self, Arena target, Topic topic, uint32_t slot, Batch batch) except -1:
+    cdef int _copy(self, Arena target, Topic topic, uint32_t slot, Batch batch) except -1:
+        """Copy a batch. Return a Room code."""
         cdef uint32_t head = CYP_NONE
+        cdef int status
         if not self._copy_chunks(target, slot, &head):
-            return False
-        if not self._publish(target, topic, slot, head, batch):
-            return False
+            return NEED_MEMORY
+        status = self._publish(target, topic, slot, head, batch)
+        if status != HAVE_ROOM:
+            return status
         target.add_pending(head, batch, NULL)
         target.batches -= 1  # the batch was counted when it was opened first
         announce(&target.port, CYP_SUBMIT_FULL, head, target.slots[head].generation, 0)
-        return True
+        return HAVE_ROOM
 
     cdef bint _copy_chunks(self, Arena target, uint32_t slot, uint32_t *first) noexcept:
         """Copy the batch's chunks into private, linked chunks of the target. Return False if memory is lacking.
@@ -219,15 +233,17 @@ cdef class UnsentBatches:
             slot = source.slots[slot].next
         return True
 
-    cdef bint _publish(self, Arena target, Topic topic, uint32_t slot, uint32_t head, Batch batch) noexcept:
-        """Write the rows and words of the copied chunks, the head's word last: that publishes the batch.
+    cdef int _publish(self, Arena target, Topic topic, uint32_t slot, uint32_t head, Batch batch) noexcept:
+        """Write the rows and words of the copied chunks. The head is open meanwhile; its word publishes the batch.
 
-        Return False if the sender has revoked the target's slots.
+        Return NEED_SESSION if the sender has revoked the target's slots, NEED_METADATA if it has given the topic's
+        number back: then the chunks are free.
         """
         cdef cyp_slot_row *row
         cdef cyp_slot_row *original
         cdef uint32_t fresh = head, following
         cdef uint64_t word, head_word = 0, born = self._born_ns(slot)
+        cdef int status
         while fresh != CYP_NONE:
             original = &self.source.rows[slot]
             slot = self.source.slots[slot].next
@@ -235,8 +251,14 @@ cdef class UnsentBatches:
                 continue
             following = target.slots[fresh].next
             row = &target.rows[fresh]
-            target.fill_row(fresh, topic.number, batch.partition, batch.base_timestamp)
+            target.fill_row(fresh, topic.id, batch.partition, batch.base_timestamp)
             target.slots[fresh].next = row.next = following
+            if fresh == head:
+                status = target.open_head(topic, head)
+                if status == NEED_METADATA:
+                    target.release(head)
+                if status != HAVE_ROOM:
+                    return status
             row.max_timestamp = original.max_timestamp
             row.max_count = original.max_count
             word = word_make(
@@ -246,12 +268,13 @@ cdef class UnsentBatches:
             if fresh == head:
                 head_word = word | CYP_WORD_HEAD
             elif not slot_open(row, target.slots[fresh].generation, word):
-                return False
+                return NEED_SESSION
             fresh = following
         row = &target.rows[head]
         row.waited_ms = <uint32_t>min((row.opened_ns - born) // 1000000, <uint64_t>0xffffffff)
         # release: the whole chain is seen with its head
-        return slot_open(row, target.slots[head].generation, head_word)
+        word = word_make(CYP_OPEN, CYP_WORD_HEAD, target.slots[head].generation, 0, 0)
+        return HAVE_ROOM if slot_commit(row, word, head_word) else NEED_SESSION
 
 
 cdef long long keep_unsent(
@@ -286,7 +309,7 @@ cdef int _keep(object session, TopicTable topics, UnsentBatches unsent, uint32_t
     else:
         # the producer and all futures of this batch are gone
         batch = make_batch(
-            session, (<Topic>topics.by_number[row.topic]).name, row.partition, row.base_timestamp
+            session, topics.names[topic_id_number(row.topic)], row.partition, row.base_timestamp
         )
     unsent.add(slot, batch)
     arena.remove_pending(slot)  # after add(): unfinished() may find the batch twice, but never misses it

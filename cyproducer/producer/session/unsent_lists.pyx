@@ -68,7 +68,7 @@ cdef class UnsentLists:
                     if topic is not None and topic.error in PERMANENT_ERRORS:
                         failed += [(batch, topic.error) for batch in unsent.take_topic(name)]
                 elif room:
-                    room = unsent.move(target, topic, failed)
+                    room = unsent.move(target, known, topic, failed)
         return room
 
     cdef list take_expired(self):

@@ -89,6 +89,7 @@ class Brokers:
         self._left_out: set[str] = set()  # invalid brokers of the last metadata response
         self._truncated: dict[str, int] = {}  # partitions in the loop, of topics that do not fit into it
         self._state_denied: set[str] = set()  # topics for which a broker denies the producers' state
+        self.forgotten: list[str] = []  # topics that have left the metadata
         self.unsettled: dict[str, None] = {}  # topics whose new metadata must be applied and published
         self._leaderless: dict[int, set[str]] = {}  # by broker id: topics that need a link which does not exist yet
         self.changed = True  # the number of brokers or the last error must be published
@@ -493,6 +494,7 @@ class Brokers:
         for name in change.forgotten:
             self._loop.forget_topic(name)
             self._truncated.pop(name, None)
+        self.forgotten += change.forgotten
         for broker in sorted(change.left_out - self._left_out):
             self._log.warning("ignoring broker %s of the metadata response: its id or port is invalid", broker)
         self._left_out = change.left_out

@@ -100,6 +100,7 @@ class Control:
         self._collect_failures()
         self._detach_violators()
         self.table.drop_finished()
+        self.table.drop_topics()
         self.line.flush()
         self._run_timers()
 

@@ -107,6 +107,12 @@ class PeerTable:
             self.ended.pop(attach_id, None)
             self._line.tell({"op": "drop", "attach_id": attach_id})
 
+    def drop_topics(self) -> None:
+        """Forget that front-ends have requested topics which have given their numbers back."""
+        names = self._engine.take_given_back()
+        for peer in self.front_ends.values() if names else ():
+            peer.wanted.difference_update(names)
+
     def remember_app(self, attach_id: int, app: str) -> None:
         """Keep the application's name longer than the front-end lives, since its records may fail after its end."""
         self._apps[attach_id] = app

@@ -8,10 +8,12 @@ import logging
 import time
 from typing import Any, NamedTuple
 
+from cyproducer.sender.brokers.broker import NOTHING_DUE_MS
 from cyproducer.sender.brokers.broker_connections import Brokers
 from cyproducer.sender.engine.front_ends import FrontEnds
 from cyproducer.sender.engine.loop import Loop
-from cyproducer.sender.engine.topic_requests import TopicRequests, TopicShares
+from cyproducer.sender.engine.topic_numbers import TopicNumbers
+from cyproducer.sender.engine.topic_requests import IdleTopics, TopicRequests, TopicShares
 
 __all__ = ["Engine", "FormerFrontEnd", "PredecessorState"]
 
@@ -45,6 +47,7 @@ _VIOLATIONS = {
     2: "its submission ring has an invalid entry",
     3: "a batch that it committed is not a valid chain of records",
     4: "it changed a batch after it had committed it",
+    5: "it committed a batch with a topic number that it had not looked up",
 }
 
 
@@ -75,6 +78,9 @@ class Engine:
         self._violators: list[int] = []
         self._topic_requests = TopicRequests()
         self._topic_shares = TopicShares()
+        self._topic_numbers = TopicNumbers(self._front_ends)
+        self._idle_topics = IdleTopics()
+        self._given_back: list[str] = []
         #: Counters of work; tests compare them with the number of topics.
         self.rows_published = 0
         self.waiters_woken = 0
@@ -89,6 +95,7 @@ class Engine:
         for name in self._loop.topics_without_metadata():
             self._brokers.metadata.want(name, _now_ms())
             self._topic_requests.add_unknown(name)
+        self._idle_topics.add(self._loop.topics(), _now_ms() + self._brokers.metadata.max_idle_ms)
         self._brokers.changed = False
 
     # ------------------------------------------------------------ front-ends
@@ -150,6 +157,11 @@ class Engine:
         gone: list[int] = self._front_ends.take_gone()
         return gone
 
+    def take_given_back(self) -> list[str]:
+        """Return the names of the topics that have given their numbers back since the last call."""
+        names, self._given_back = self._given_back, []
+        return names
+
     def want_topic(self, attach_id: int, name: str, partition: int = 0) -> None:
         """Request metadata of a topic in which `partition` exists. Wake the front-end when there is new metadata.
 
@@ -157,7 +169,7 @@ class Engine:
         """
         known, free = self._loop.room_for_topic(name)
         if not known:
-            self._topic_shares.add(attach_id, free)
+            self._topic_shares.add(attach_id, name, free)
         self._loop.add_topic(name)
         self._topic_requests.add(attach_id, name)
         if not self._brokers.metadata.want(name, _now_ms(), partition) and name not in self._brokers.unsettled:
@@ -179,7 +191,8 @@ class Engine:
         Return when a watched descriptor is ready, `timeout_ms` is over (-1: never), or an event was handled here (the
         result may be empty).
         """
-        due = self._brokers.maintain(_now_ms())
+        due = self._give_numbers_back(_now_ms())
+        due = min(due, self._brokers.maintain(_now_ms()))
         self._publish()
         if self._brokers.unsettled:
             due = 0
@@ -203,6 +216,35 @@ class Engine:
             self._brokers.telemetry.collect(now)
         self._publish()
         return ready
+
+    def _give_numbers_back(self, now_ms: int) -> int:
+        """Let topics that have left the metadata give their numbers back. Return in how many ms to call this again.
+
+        All events of the last iteration must be handled: they can refer to partitions.
+        """
+        numbers, metadata = self._topic_numbers, self._brokers.metadata
+        if self._brokers.forgotten:
+            self._idle_topics.add(self._brokers.forgotten, now_ms)
+            self._brokers.forgotten = []
+        if numbers.is_searching():
+            settled = numbers.settle() if numbers.search() else None
+            if settled is None:
+                return 0
+            self._given_back += settled[0]
+            for name in settled[0]:
+                self._topic_shares.give_back(name)
+                self._topic_requests.take(name, True)
+            self._idle_topics.add(settled[1], now_ms + metadata.max_idle_ms)
+        due_ms = self._idle_topics.next_due()
+        if due_ms is None:
+            return NOTHING_DUE_MS
+        if due_ms > now_ms:
+            return due_ms - now_ms
+        names = [name for name in self._idle_topics.take_due(now_ms) if name not in metadata.wanted]
+        for name in names:
+            self._loop.forget_topic(name)
+        self._idle_topics.add(numbers.retire(names), now_ms + metadata.max_idle_ms)
+        return 0
 
     def _publish(self) -> None:
         """Apply and publish what has changed since the last call, and wake the front-ends that wait for it."""

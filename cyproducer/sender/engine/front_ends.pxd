@@ -4,7 +4,7 @@ from cyproducer.sender.engine.state.model cimport Core, FrontEnd
 from cyproducer.shm.geometry cimport FrontEndGeometry
 from cyproducer.shm.region cimport Region
 from cyproducer.shm.snapshot cimport SnapshotWriter
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 
 
 cdef class FrontEnds:
@@ -19,6 +19,7 @@ cdef class FrontEnds:
     cdef object _unmapping          # deque of (arena, outcomes, address of the FrontEnd) that are being unmapped
     cdef list _gone                 # attach ids that were unmapped since the last take_gone()
 
+    cdef object free_number(self, uint32_t number)
     cdef object _take_over(self, object predecessor_state)
     cdef object _take_over_front_end(self, object former)
     cdef object _close_arena(self, FrontEnd *front_end)

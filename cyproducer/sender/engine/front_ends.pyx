@@ -27,9 +27,10 @@ from cyproducer.sender.engine.state.front_end_tables cimport (
     reserve_front_end,
 )
 from cyproducer.sender.engine.state.invariants cimport check_core
-from cyproducer.sender.engine.state.metrics cimport begin_sender_metrics, keep_totals
-from cyproducer.sender.engine.state.model cimport FrontEnd
+from cyproducer.sender.engine.state.metrics cimport begin_sender_metrics, forget_topic, keep_totals
+from cyproducer.sender.engine.state.model cimport FrontEnd, Topic
 from cyproducer.sender.engine.state.outcomes cimport announce
+from cyproducer.sender.engine.state.topic_table cimport add_topic, free_topic
 from cyproducer.sender.engine.tables cimport begin_state, core_free, core_new, core_state
 from cyproducer.shm.atomics cimport load_relaxed
 from cyproducer.shm.clock cimport monotonic_ns, wake_signal
@@ -240,6 +241,38 @@ cdef class FrontEnds:
             front_end = front_end.next
         return False
 
+    # ---------------------------------------------------------------- topics
+
+    def add_topic(self, str name):
+        """Return the number of a topic, which is added if needed. A number that is being given back keeps its name.
+
+        Raise OverflowError if 16,384 topics are in use, ValueError if the name is too long.
+        """
+        cdef bytes encoded
+        cdef uint32_t number
+        found = self.topic_numbers.get(name)
+        if found is None:
+            encoded = name.encode()
+            number = add_topic(&self.core, encoded).number
+            self.topic_numbers[name] = number
+            self.snapshot.enter(number, encoded)
+            return number
+        number = found
+        if self.core.topics[number].retired:
+            self.core.topics[number].retired = False
+            self.snapshot.keep(number)
+        return number
+
+    cdef object free_number(self, uint32_t number):
+        """Free a retired number whose partitions are freed: clear what is published and counted of its topic."""
+        cdef Topic *topic = self.core.topics[number]
+        cdef bytes name = topic.name[:topic.name_bytes]
+        forget_topic(&self.core, number)
+        self.snapshot.clear(number, name)
+        CRASHPOINT(b"topics.cleared")
+        self.topic_numbers.pop(name.decode(), None)
+        free_topic(&self.core, topic)
+
     # ---------------------------------------------------------------- taking over
 
     cdef object _take_over(self, object predecessor_state):
@@ -248,8 +281,9 @@ cdef class FrontEnds:
         restore_tables(&self.core)
         for number in range(self.core.topic_count):
             name = self.core.topics[number].name[:self.core.topics[number].name_bytes]
-            self.topic_numbers[name.decode()] = number
-            self.snapshot.enter(number, name)  # the predecessor may have died before it entered the topic
+            if not self.core.topics[number].free and not self.core.topics[number].retired:
+                self.topic_numbers[name.decode()] = number
+                self.snapshot.enter(number, name)
         self.snapshot.announce_all()
         for former in predecessor_state.front_ends:
             self.core.state_header.next_attach_id = max(
@@ -259,6 +293,9 @@ cdef class FrontEnds:
                 self._take_over_front_end(former)
             except (OSError, ValueError, MemoryError, KeyError, TypeError):
                 self.refused.append(former.attach_id)
+        for number in range(self.core.topic_count):
+            if self.core.topics[number].retired:
+                self.free_number(number)  # the predecessor died while it gave the number back
         restore_work(&self.core)
         sender_wakes(self.core.snapshot)  # the predecessor may have died while it slept
         announce(&self.core)

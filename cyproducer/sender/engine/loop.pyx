@@ -61,12 +61,12 @@ from cyproducer.sender.engine.state.model cimport (
 )
 from cyproducer.sender.engine.state.outcomes cimport announce, push_event
 from cyproducer.sender.engine.state.ready cimport note_timer
-from cyproducer.sender.engine.state.topic_table cimport append_partition, append_topic, note_use
+from cyproducer.sender.engine.state.topic_table cimport append_partition, note_use, rows_left
 from cyproducer.shm.atomics cimport store_relaxed, store_release
 from cyproducer.shm.clock cimport monotonic_ns
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.debug cimport CYPRODUCER_DEBUG
-from cyproducer.shm.layout cimport CYP_PARTITIONS_MAX, CYP_TOPICS_MAX
+from cyproducer.shm.layout cimport CYP_TOPICS_MAX
 from cyproducer.shm.wake cimport sender_sleeps, sender_wakes
 
 
@@ -121,20 +121,14 @@ cdef class Loop:
     def add_topic(self, str name):
         """Return the number of a topic, which is added if needed; set_leaders adds partitions.
 
-        Raise OverflowError after 16,384 topics, ValueError if the name is too long.
+        Raise OverflowError if 16,384 topics are in use, ValueError if the name is too long.
         """
-        cdef bytes encoded
-        number = self.front_ends.topic_numbers.get(name)
-        if number is None:
-            encoded = name.encode()
-            number = append_topic(self.core, encoded).number
-            self.front_ends.topic_numbers[name] = number
-            self.front_ends.snapshot.enter(number, encoded)
-        return number
+        return self.front_ends.add_topic(name)
 
     def room_for_topic(self, str name):
         """Return whether the topic is known, and how many topics can still be added."""
-        return name in self.front_ends.topic_numbers, CYP_TOPICS_MAX - self.core.topic_count
+        left = CYP_TOPICS_MAX - self.core.topic_count + self.core.free_topic_count
+        return name in self.front_ends.topic_numbers, left
 
     def set_leaders(self, uint32_t number, list leaders, list epochs):
         """Set the leaders of a topic's partitions, and add new partitions. A topic never shrinks.
@@ -146,7 +140,7 @@ cdef class Loop:
         cdef Topic *topic = self.core.topics[number]
         cdef int32_t index, node, epoch
         cdef Lane *lane
-        if len(leaders) - topic.partition_count <= <Py_ssize_t>(CYP_PARTITIONS_MAX - self.core.lane_count):
+        if len(leaders) - topic.partition_count <= <Py_ssize_t>rows_left(self.core):
             while topic.partition_count < len(leaders):
                 append_partition(self.core, topic)
         topic.not_refreshed = False
@@ -298,14 +292,19 @@ cdef class Loop:
         snapshot = self.front_ends.snapshot
         return [name for name, number in self.front_ends.topic_numbers.items() if not snapshot.is_usable(number)]
 
+    def topics(self):
+        """Return the names of all topics that have a number."""
+        return list(self.front_ends.topic_numbers)
+
     def forget_topic(self, str name):
         """Note that the topic has left the metadata, which is not kept up to date from here on.
 
-        Its next batch requests a refresh, and so does the next front-end that needs it.
+        Its next batch requests a refresh, and so does the next front-end that needs it. Do nothing if it has no number.
         """
-        cdef uint32_t number = self.front_ends.topic_numbers[name]
-        self.core.topics[number].not_refreshed = True
-        self.front_ends.snapshot.forget(number)
+        number = self.front_ends.topic_numbers.get(name)
+        if number is not None:
+            self.core.topics[<uint32_t>number].not_refreshed = True
+            self.front_ends.snapshot.forget(number)
 
     def take_used_topics(self):
         """Return the names of topics with batches queued or sent since the last call, or that still have batches."""

@@ -62,7 +62,7 @@ from cyproducer.sender.engine.state.outcomes cimport (
     finish,
     note_failure,
 )
-from cyproducer.sender.engine.state.topic_table cimport note_use, restore_partition, restore_topic
+from cyproducer.sender.engine.state.topic_table cimport note_use, restore_partitions, restore_topic
 from cyproducer.shm.clock cimport monotonic_ns
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.entry cimport entry_enter, entry_resolve
@@ -128,8 +128,7 @@ cdef object restore_tables(Core *core):
         raise ValueError(f"invalid predecessor state: {header.topic_count} topics, {header.partition_count} partitions")
     for index in range(header.topic_count):
         restore_topic(core, index)
-    for index in range(header.partition_count):
-        restore_partition(core, index)
+    restore_partitions(core, header.partition_count)
     for index in range(core.topic_count):
         if 0 <= core.sticky[index] < core.topics[index].partition_count:
             core.topics[index].sticky = core.sticky[index]
@@ -192,11 +191,13 @@ cdef object restore_work(Core *core):
         _reserve_rows(core)
         _restore_entries(core, &owners, ranked, count)
         for index in range(core.lane_count):
-            restore_sequences(core.lanes[index])
+            if core.lanes[index] != NULL:
+                restore_sequences(core.lanes[index])
         for index in range(owners.count):
             restore_slots(core, owners.front_ends[index])
         for index in range(core.lane_count):
-            drop_hopeless(core, core.lanes[index])
+            if core.lanes[index] != NULL:
+                drop_hopeless(core, core.lanes[index])
         for index in range(owners.count):
             _release_guard(core, owners.front_ends[index])
     finally:
@@ -270,7 +271,7 @@ cdef uint32_t _rank_entries(Core *core, Ranked *ranked) noexcept nogil:
         entry = &core.entries[index]
         if entry.state == CYP_ENTRY_FREE:
             continue
-        if entry.partition >= core.lane_count or entry.state > CYP_ENTRY_SPLIT \
+        if entry.partition >= core.lane_count or core.lanes[entry.partition] == NULL or entry.state > CYP_ENTRY_SPLIT \
                 or (entry.body != CYP_NONE and entry.body >= CYP_BODIES_MAX):
             entry_enter(entry, CYP_ENTRY_FREE)  # no sender writes such an entry
             continue

@@ -26,7 +26,9 @@ from cyproducer.shm.layout cimport (
     CYP_CONTRIBUTORS_MAX,
     CYP_ENTRIES_MAX,
     CYP_LAYOUT_VERSION,
+    CYP_PARTITIONS_MAX,
     CYP_STATE_MAGIC,
+    CYP_TOPICS_MAX,
     cyp_contributor,
     cyp_entry,
     cyp_partition_row,
@@ -44,9 +46,11 @@ cdef object core_new(Core *core):
     core.free_bodies = <uint32_t *>calloc(CYP_BODIES_MAX, sizeof(uint32_t))
     core.failures = <Failure *>calloc(FAILURES_MAX, sizeof(Failure))
     core.named = <Named *>calloc(NAMED_MAX, sizeof(Named))
+    core.free_topics = <uint32_t *>calloc(CYP_TOPICS_MAX, sizeof(uint32_t))
+    core.free_rows = <uint32_t *>calloc(CYP_PARTITIONS_MAX, sizeof(uint32_t))
     if core.wires == NULL or core.free_wires == NULL or core.free_contributors == NULL \
             or core.contributor_batches == NULL or core.free_bodies == NULL or core.failures == NULL \
-            or core.named == NULL:
+            or core.named == NULL or core.free_topics == NULL or core.free_rows == NULL:
         raise MemoryError
     # last in, first out: the lowest rows, which are in the CPU cache, are used first
     for index in range(CYP_ENTRIES_MAX):
@@ -113,7 +117,9 @@ cdef void core_free(Core *core) noexcept:
     if CYPRODUCER_DEBUG:
         check(core.requests_made == 0, b"every request was returned by its connection")
     free(core.topics)
+    free(core.free_topics)
     free(core.lanes)
+    free(core.free_rows)
     free(core.nodes)
     free(core.wires)
     free(core.free_wires)

@@ -1,8 +1,11 @@
-"""Tracks which front-ends wait for the metadata of which topics, and shares the table of topics among front-ends."""
+"""Tracks which front-ends wait for which topics, shares the table of topics, and says which topics are not in use."""
 
-from collections.abc import Collection
+import heapq
+from collections.abc import Collection, Iterable
 
-__all__ = ["TopicRequests", "TopicShares"]
+__all__ = ["IdleTopics", "TopicRequests", "TopicShares"]
+
+GIVEN_BACK_AT_ONCE = 512  # takes some milliseconds
 
 
 class TopicRequests:
@@ -49,13 +52,15 @@ class TopicShares:
     """How many names each front-end has added to the sender's table of topics.
 
     A front-end may add a name while the table has more free numbers than it has added names. So one that adds names
-    without end leaves half of the table free, and each further one leaves half of the rest.
+    without end leaves half of the table free, and each further one leaves half of the rest. A name that gives its
+    number back does not count any more.
     """
 
     def __init__(self) -> None:
         self._added: dict[int, int] = {}
+        self._adder: dict[str, int] = {}
 
-    def add(self, attach_id: int, free: int) -> None:
+    def add(self, attach_id: int, name: str, free: int) -> None:
         """Count a name that the front-end adds. `free`: so many can be added. Raise OverflowError if it may not."""
         added = self._added.get(attach_id, 0)
         if added >= free:
@@ -64,7 +69,46 @@ class TopicShares:
                 "fewer names, or give the process a sender of its own (the setting sender)"
             )
         self._added[attach_id] = added + 1
+        self._adder[name] = attach_id
+
+    def give_back(self, name: str) -> None:
+        """Note that the name has given its number back."""
+        attach_id = self._adder.pop(name, None)
+        if attach_id in self._added:
+            self._added[attach_id] -= 1
 
     def drop(self, attach_id: int) -> None:
         """Forget the count of a front-end that has ended."""
         self._added.pop(attach_id, None)
+
+
+class IdleTopics:
+    """Topics that are not in the metadata, and when they may give their numbers back (topic_numbers.pyx)."""
+
+    def __init__(self) -> None:
+        self._due_ms: dict[str, int] = {}
+        self._heap: list[tuple[int, str]] = []
+
+    def add(self, names: Iterable[str], due_ms: int) -> None:
+        """Note topics that may give their numbers back at `due_ms`."""
+        for name in names:
+            self._due_ms[name] = due_ms
+            heapq.heappush(self._heap, (due_ms, name))
+
+    def next_due(self) -> int | None:
+        """Return when the next topic may give its number back; None if there is none."""
+        while self._heap and self._due_ms.get(self._heap[0][1]) != self._heap[0][0]:
+            heapq.heappop(self._heap)  # it was noted again
+        return self._heap[0][0] if self._heap else None
+
+    def take_due(self, now_ms: int) -> list[str]:
+        """Remove and return the topics that are due, some of them if there are many."""
+        names: list[str] = []
+        while len(names) < GIVEN_BACK_AT_ONCE:
+            due_ms = self.next_due()
+            if due_ms is None or due_ms > now_ms:
+                break
+            name = heapq.heappop(self._heap)[1]
+            del self._due_ms[name]
+            names.append(name)
+        return names

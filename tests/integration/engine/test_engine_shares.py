@@ -33,7 +33,7 @@ def sticky(rig):
     """Return the sticky partition of the only topic."""
     with rig.front_ends[0].snapshot.region.memory() as memory:
         (at,) = struct.unpack_from("=Q", memory, STICKY_OFFSET)
-        return struct.unpack_from("=i", memory, at + 4 * rig.number)[0]
+        return struct.unpack_from("=i", memory, at + 4 * (rig.number & 0x3FFF))[0]
 
 
 def hang_node_2(rig, even=True):

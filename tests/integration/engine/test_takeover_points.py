@@ -34,6 +34,9 @@ ELSEWHERE = (
     *IN_SEQUENCES,
     "parts.",
     "extent.",
+    "topics.",
+    "metrics.topic-cleared",
+    "recover.row-freed",
 )
 #: Points of a takeover that are reached if the former engine died at another point.
 AFTER = {
@@ -184,7 +187,10 @@ def replace(rig: TakeoverRig) -> None:
 
 
 @pytest.mark.skipif(not is_debug(), reason="a release build has no crash points")
-@pytest.mark.parametrize("name", sorted(name for name, file in points().items() if file == "shm/snapshot.pyx"))
+@pytest.mark.parametrize(
+    "name",
+    sorted(name for name, file in points().items() if file == "shm/snapshot.pyx" and name.startswith("publish.")),
+)
 def test_killed_while_a_topic_is_published(trigger, crashing_nursery, name):
     """A front-end that waits for the topic gets it from the next engine, with the former one's number."""
     with ScriptedBroker() as broker:
@@ -202,6 +208,6 @@ def test_killed_while_a_topic_is_published(trigger, crashing_nursery, name):
             bury(rig)
             rig.engine.take_over()
             run_until(rig.engine, lambda: len(front_end.snapshot.read()[3].get(broker.topic, (0, 0, b""))[2]) == 3)
-            assert front_end.snapshot.read()[3][broker.topic][0] == 0
+            assert front_end.snapshot.read()[3][broker.topic][0] & 0x3FFF == 0
         finally:
             rig.close()

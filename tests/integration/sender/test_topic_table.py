@@ -15,8 +15,8 @@ from cyproducer.errors import KafkaTimeoutError, SenderUnavailableError
 ROOM = 20
 SMALL_TABLE = f"""
 class SmallTable(engine.TopicShares):
-    def add(self, attach_id, free):
-        super().add(attach_id, free - (16384 - {ROOM}))
+    def add(self, attach_id, name, free):
+        super().add(attach_id, name, free - (16384 - {ROOM}))
 engine.TopicShares = SmallTable
 """
 

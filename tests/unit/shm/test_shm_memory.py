@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from cyproducer.host import control_messages
 
 UNITS = 16 * 6
+GENERATION = 2 << 14  # the first one of a number, as slot rows have it
 CLASS_BYTES = (4096, 16384, 65536)
 
 
@@ -149,8 +150,9 @@ def test_a_snapshot_is_read_as_it_was_published():
     writer = SnapshotWriter()
     reader = SnapshotReader(writer.region.read_only_descriptor())
     assert reader.read() == (0, 0, "", {})
-    topics = {f"topic-{index}ä": (index, index % 5 - 1, bytes([1, 0] * index)) for index in range(50)}
-    for name, (number, code, leaders) in topics.items():
+    topics = {f"topic-{index}ä": (GENERATION | index, index % 5 - 1, bytes([1, 0] * index)) for index in range(50)}
+    for name, (identifier, code, leaders) in topics.items():
+        number = identifier & 0x3FFF
         writer.enter(number, name.encode())
         assert writer.store(number, code, leaders)
         assert not writer.store(number, code, leaders)
@@ -159,7 +161,7 @@ def test_a_snapshot_is_read_as_it_was_published():
     writer.describe(0, "x" * 300)
     assert reader.read()[1:3] == (0, "x" * 256)
     assert writer.store(7, 5, b"")
-    assert reader.read()[3]["topic-7ä"] == (7, 5, b"")
+    assert reader.read()[3]["topic-7ä"] == (GENERATION | 7, 5, b"")
     writer.forget(7)
     assert "topic-7ä" not in reader.read()[3]
     assert writer.store(7, 5, b"")
@@ -183,7 +185,7 @@ def test_a_snapshot_holds_as_many_topics_and_partitions_as_a_sender():
         writer.enter(16_384, b"one-more")
     topics = writer.read()[3]
     assert len(topics) == 16_384
-    assert topics["topic-16383"] == (16_383, 0, b"\1\0\1\1")
+    assert topics["topic-16383"] == (GENERATION | 16_383, 0, b"\1\0\1\1")
     writer.region.close()
     writer = SnapshotWriter()
     for number, most in ((0, 1_500), (1, 3_000), (2, 61_036)):

@@ -14,7 +14,9 @@ from cyproducer.sender.engine.state.activity cimport deactivate, make_idle, note
 from cyproducer.sender.engine.state.breadcrumb cimport touch, untouch
 from cyproducer.sender.engine.state.flows cimport unlist_backlog
 from cyproducer.sender.engine.state.front_end_tables cimport end_front_end
-from cyproducer.sender.engine.state.events cimport VIOLATION_CHAIN, VIOLATION_HINT, VIOLATION_RING, EVENT_VIOLATION
+from cyproducer.sender.engine.state.events cimport (
+    EVENT_VIOLATION, VIOLATION_CHAIN, VIOLATION_HINT, VIOLATION_RING, VIOLATION_TOPIC,
+)
 from cyproducer.sender.engine.state.model cimport (
     BATCH_CLOSED,
     BATCH_DUE,
@@ -49,6 +51,7 @@ from cyproducer.shm.layout cimport (
 from cyproducer.shm.pages cimport next_data
 from cyproducer.shm.ring cimport submit_generation, submit_kind, submit_slot, submit_tail, submit_take
 from cyproducer.shm.slot cimport slot_hinted, slot_next, slot_peek, slot_revoke, slot_seal, word_is_live, word_is_taken
+from cyproducer.shm.snapshot cimport topic_id_is_valid, topic_id_number
 from cyproducer.shm.word cimport word_bytes, word_continues, word_count, word_generation, word_state
 
 
@@ -132,7 +135,8 @@ cdef ClientBatch *admit(
     """
     cdef cyp_slot_row *row = &front_end.rows[slot]
     cdef uint64_t word = slot_peek(row)
-    cdef uint32_t topic = load_relaxed32(&row.topic)  # each field is read once: the front-end may change it at any time
+    cdef uint32_t id = load_relaxed32(&row.topic)  # each field is read once: the front-end may change it at any time
+    cdef uint32_t topic = topic_id_number(id)
     cdef int32_t partition_number = load_relaxed_i32(&row.partition)
     cdef ClientBatch *batch
     cdef Queue *queue
@@ -144,6 +148,10 @@ cdef ClientBatch *admit(
         seal(core, batch)
         if batch.state != BATCH_NONE:
             finish(core, batch, -1, -1, CODE_UNKNOWN_PARTITION)
+        return NULL
+    if not topic_id_is_valid(id, core.topics[topic].first, load_relaxed32(&core.topic_rows[topic].generation)):
+        report_violation(core, front_end, VIOLATION_TOPIC)
+        finish(core, batch, -1, -1, CODE_INVALID_BATCH)
         return NULL
     queue = queue_for(front_end, core.topics[topic].partitions[partition_number])
     if queue == NULL:

@@ -21,6 +21,7 @@ cdef enum Violation:
     VIOLATION_HINT = 2              # an entry of its submission ring is invalid
     VIOLATION_CHAIN = 3             # a committed batch is not a valid chain of records
     VIOLATION_CHANGED = 4           # it changed a batch after it was committed
+    VIOLATION_TOPIC = 5             # a committed batch has a generation that the topic's name never had
 
 
 ctypedef struct Event:

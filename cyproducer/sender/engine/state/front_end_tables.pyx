@@ -50,7 +50,7 @@ cdef FrontEnd *new_front_end(uint32_t slot_count, dict settings) except NULL:
     if front_end == NULL:
         raise MemoryError
     try:
-        front_end.slot_count = slot_count
+        front_end.slot_count = front_end.topics_scanned = slot_count
         front_end.batches = <ClientBatch *>pages_new(_tables_bytes(slot_count))
         if front_end.batches == NULL:
             raise MemoryError

@@ -58,6 +58,21 @@ cdef void _check_activity(Core *core) noexcept nogil:
               b"no deadline in the heap is earlier than that of its parent node")
 
 
+cdef void _check_topics(Core *core) noexcept nogil:
+    cdef uint32_t index, free_topics = 0, free_rows = 0
+    for index in range(core.topic_count):
+        free_topics += core.topics[index].free
+        check(not core.topics[index].free or core.topic_rows[index].generation & 1,
+              b"a number without a name has an odd generation")
+        check(not core.topics[index].retired or core.topic_rows[index].generation & 1,
+              b"a retired number has an odd generation")
+    check(free_topics == core.free_topic_count, b"free_topics has the numbers without a name")
+    for index in range(core.lane_count):
+        free_rows += core.lanes[index] == NULL
+        check(core.lanes[index] == NULL or core.lanes[index].index == index, b"a lane knows its row")
+    check(free_rows == core.free_row_count, b"free_rows has the rows without a lane")
+
+
 cdef void check_core(Core *core) noexcept nogil:
     cdef uint32_t index, wires = 0, contributors = 0, bodies = 0, front_ends = 0, reserved = 0
     cdef uint64_t live = 0, assigned = 0, queued = 0, ranges = 0, split = 0
@@ -75,8 +90,10 @@ cdef void check_core(Core *core) noexcept nogil:
     cdef uint32_t *used = <uint32_t *>calloc(core.node_count + 1, sizeof(uint32_t))
     if used == NULL:
         return
+    _check_topics(core)
     for index in range(core.lane_count):
-        _check_partition(core.lanes[index], used, &wires, &contributors, &bodies, &queued)
+        if core.lanes[index] != NULL:
+            _check_partition(core.lanes[index], used, &wires, &contributors, &bodies, &queued)
     for index in range(core.node_count):
         _check_node(core.nodes[index])
         check(used[index] == core.nodes[index].used.entries, b"Node.used counts the entries of the broker")

@@ -12,6 +12,7 @@ from cyproducer.sender.engine.state.model cimport (
 )
 from cyproducer.shm.layout cimport cyp_sender_metrics
 
+cdef void forget_topic(Core *core, uint32_t number) noexcept nogil
 cdef void begin_sender_metrics(cyp_sender_metrics *metrics) noexcept nogil
 cdef void count_produce(Core *core, WireBatch **wires, uint32_t count) noexcept nogil
 cdef void count_retry(Core *core, WireBatch *wire) noexcept nogil

@@ -2,15 +2,17 @@
 
 Everything here is for each batch, each request, or rarer. What happens to a batch is counted for the front-ends that
 contribute to it: in the region of their outcomes. What happens to a connection is counted for the sender only: in the
-snapshot. A successor continues both; it begins with no connection. Totals never fall, but an event that is counted at
-the moment of a kill may be missing in a part of them. What a front-end has counted itself is added to the sum when it
-ends, by the sender or its successor: a kill in between may add one sensor twice.
+snapshot. A successor continues both; it begins with no connection. Totals never fall, except that those of a topic end
+when it gives its number back. An event that is counted at the moment of a kill may be missing in a part of them. What a
+front-end has counted itself is added to the sum when it ends, by the sender or its successor: a kill in between may add
+one sensor twice.
 
 The rules are those of SenderMetrics, SelectorMetrics and NetworkClient in Kafka: a batch counts in each request, also
 when it is sent again.
 """
 
 from libc.stdint cimport int32_t, uint32_t, uint64_t
+from libc.string cimport memset
 
 from cyproducer.record.header cimport BATCH_HEADER_BYTES
 from cyproducer.sender.engine.state.model cimport (
@@ -95,20 +97,43 @@ cdef void begin_sender_metrics(cyp_sender_metrics *metrics) noexcept nogil:
 
 cdef cyp_topic_metrics *_row(cyp_topic_metrics *rows, uint32_t room, const Topic *topic) noexcept nogil:
     """Return the topic's row of a table with `room` rows and one more for topics that find no row."""
-    cdef uint64_t key = <uint64_t>topic.number + 1, found
-    cdef uint32_t probe
-    cdef cyp_topic_metrics *row
-    for probe in range(<uint32_t>CYP_TOPIC_PROBES):
-        row = &rows[(topic.number + probe) & (room - 1)]
-        found = load_relaxed(&row.key)
-        if found == key:
-            return row
-        if found == 0:
-            store_release(&row.key, key)
+    cdef cyp_topic_metrics *row = _find_row(rows, room, topic.number, <uint64_t>topic.number + 1)
+    if row == NULL:
+        row = _find_row(rows, room, topic.number, 0)
+        if row != NULL:
+            store_release(&row.key, <uint64_t>topic.number + 1)
             CRASHPOINT(b"metrics.topic-entered")
-            return row
+    if row != NULL:
+        return row
     store_release(&rows[room].key, CYP_METRICS_OTHER)
     return &rows[room]
+
+
+cdef cyp_topic_metrics *_find_row(
+    cyp_topic_metrics *rows, uint32_t room, uint32_t number, uint64_t key
+) noexcept nogil:
+    """Return the first of the rows for topic `number` that has this key; NULL if none has it."""
+    cdef uint32_t probe
+    for probe in range(<uint32_t>CYP_TOPIC_PROBES):
+        if load_relaxed(&rows[(number + probe) & (room - 1)].key) == key:
+            return &rows[(number + probe) & (room - 1)]
+    return NULL
+
+
+cdef void forget_topic(Core *core, uint32_t number) noexcept nogil:
+    """Clear what is counted of a topic that gives its number back: the number's next topic begins at 0."""
+    cdef FrontEnd *front_end = core.front_ends
+    _clear_row(_find_row(core.metrics.topics, CYP_SENDER_TOPICS, number, <uint64_t>number + 1))
+    while front_end != NULL:
+        _clear_row(_find_row(front_end.metrics.topics, CYP_CLIENT_TOPICS, number, <uint64_t>number + 1))
+        front_end = front_end.next
+
+
+cdef void _clear_row(cyp_topic_metrics *row) noexcept nogil:
+    if row != NULL:
+        memset(row.sensors, 0, sizeof(row.sensors))
+        CRASHPOINT(b"metrics.topic-cleared")
+        store_release(&row.key, 0)  # pairs with the acquire in topic_readings: a reader may see some sensors as 0
 
 
 cdef void _count_sent(

@@ -187,6 +187,7 @@ ctypedef struct FrontEnd:
     bint ending                     # detached or released, and its slot table is being scanned: it is in Core.ending
     bint released                   # its process lives and opens no more slots, because this sender is ending
     uint32_t scanned                # slots that the scan has passed
+    uint32_t topics_scanned         # slots that the search for retired topics has passed
     uint32_t unknown_count
     uint64_t *unknown               # pairs (open_seq, slot) that the scan has found
     bint detached                   # its process has ended, or the sender has detached it
@@ -240,6 +241,10 @@ ctypedef struct Topic:
     char name[256]
     uint32_t name_bytes
     uint32_t number
+    bint free                       # the number has no name
+    bint retired                    # its generation is odd: it keeps its name only if it is in use (topic_numbers.pyx)
+    bint held                       # a batch or a report has the number
+    uint32_t first                  # generation in which the name got the number
     int32_t partition_count
     Lane **partitions
     int32_t sticky                  # the sticky partition; -1: none
@@ -529,12 +534,16 @@ ctypedef struct Core:
     uint32_t tag_room
     FrontEnd *ended                 # detached and nothing refers to them: Python unmaps them
     Topic **topics
-    uint32_t topic_count
+    uint32_t topic_count            # free ones included
     uint32_t topic_room             # capacity of `topics`
+    uint32_t *free_topics           # numbers without a name
+    uint32_t free_topic_count
     Topic *used_topics              # list of the topics that are `used`
-    Lane **lanes
-    uint32_t lane_count
+    Lane **lanes                    # by row of the partition table; NULL: the row is free
+    uint32_t lane_count             # free rows included
     uint32_t lane_room              # capacity of `lanes`
+    uint32_t *free_rows             # rows of the partition table without a partition
+    uint32_t free_row_count
     Node **nodes
     uint32_t node_count
     WireBatch *wires

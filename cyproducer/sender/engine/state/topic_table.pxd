@@ -1,6 +1,7 @@
 """Declares the sender's table of topics and partitions, see topic_table.pyx."""
 
 from cyproducer.sender.engine.state.model cimport Core, Lane, Topic
+from cyproducer.shm.layout cimport CYP_PARTITIONS_MAX, cyp_topic_state
 from libc.stdint cimport uint32_t
 
 
@@ -12,8 +13,16 @@ cdef inline void note_use(Core *core, Topic *topic) noexcept nogil:
         core.used_topics = topic
 
 
-cdef Topic *append_topic(Core *core, bytes name) except NULL
+cdef inline uint32_t rows_left(Core *core) noexcept nogil:
+    """Return how many lanes can still be added."""
+    return CYP_PARTITIONS_MAX - core.lane_count + core.free_row_count
+
+
+cdef cyp_topic_state *topic_state(Core *core, uint32_t number) noexcept nogil
+cdef Topic *add_topic(Core *core, bytes name) except NULL
+cdef void free_rows(Core *core, Topic *topic) noexcept nogil
+cdef void free_topic(Core *core, Topic *topic) noexcept nogil
 cdef Lane *append_partition(Core *core, Topic *topic) except NULL
 cdef Lane *append_lane(Core *core, Lane *ordinary) noexcept nogil
 cdef Topic *restore_topic(Core *core, uint32_t number) except NULL
-cdef Lane *restore_partition(Core *core, uint32_t index) except NULL
+cdef object restore_partitions(Core *core, uint32_t count)

@@ -1,0 +1,243 @@
+"""Gives back the numbers of topics that are not in use any more, so that other names can have them.
+
+A front-end keeps the number of a name, and may be stopped at any point. So a number is retired first: its generation
+becomes odd, and a front-end that opens a batch after that sees it and commits nothing. Then all slots are searched for
+batches with the number. If there is one, or if the name is used again meanwhile, the number keeps its name, in the next
+generation. Otherwise the number is free. docs/design/topic-numbers.md says why no batch can reach a wrong topic.
+
+The order of the stores: the epoch in which new lanes begin is raised, the number is RETIRED in the state region, the
+rows of its partitions are FREE, the snapshot is cleared, the number is FREE. A successor that finds RETIRED does what
+is left. One that finds a number USED with an odd generation lets it keep its name.
+"""
+
+from libc.stdint cimport int16_t, int32_t, uint32_t
+from libc.stdlib cimport free
+
+from cyproducer.sender.engine.delivery.producer_ids cimport want_producer_id
+from cyproducer.sender.engine.front_ends cimport FrontEnds
+from cyproducer.sender.engine.intake.accumulator cimport next_used
+from cyproducer.sender.engine.state.breadcrumb cimport touch, untouch
+from cyproducer.sender.engine.state.model cimport LIST_NONE, Core, FrontEnd, Lane, Node, Topic
+from cyproducer.sender.engine.state.topic_table cimport free_rows, topic_state
+from cyproducer.shm.atomics cimport store_release32
+from cyproducer.shm.crash cimport CRASHPOINT
+from cyproducer.shm.layout cimport CYP_NONE, CYP_TOPIC_RETIRED
+from cyproducer.shm.slot cimport slot_topic
+from cyproducer.shm.snapshot cimport topic_id_number
+
+
+cdef enum:
+    SLOTS_AT_ONCE = 16384           # rows that one call of search() looks at
+    EPOCH_MAX = 32767
+
+
+cdef class TopicNumbers:
+    """The numbers of one sender that are being given back. Call retire(), search() until it is True, then settle()."""
+
+    cdef FrontEnds front_ends
+    cdef Core *core
+    cdef list _retired              # numbers
+
+    def __cinit__(self, FrontEnds front_ends not None):
+        self.front_ends = front_ends
+        self.core = &front_ends.core
+        self._retired = []
+
+    def retire(self, names):
+        """Retire the numbers of topics that have left the metadata. Return the names of those that are in use."""
+        cdef FrontEnd *front_end = self.core.front_ends
+        cdef Topic *topic
+        in_use = []
+        for name in names:
+            number = self.front_ends.topic_numbers.get(name)
+            if number is None:
+                continue
+            topic = self.core.topics[<uint32_t>number]
+            if not _is_unused(topic):
+                in_use.append(name)
+                continue
+            topic.retired = True
+            topic.held = False
+            self.front_ends.snapshot.retire(number)
+            CRASHPOINT(b"topics.retired")
+            self._retired.append(number)
+        while front_end != NULL and self._retired:
+            front_end.topics_scanned = 0
+            front_end = front_end.next
+        return in_use
+
+    def is_searching(self):
+        """Return whether numbers are retired and not settled."""
+        return bool(self._retired)
+
+    def search(self):
+        """Search further slots for batches with retired numbers. Return whether all slots are done.
+
+        A front-end that attaches after retire() cannot look up a retired number.
+        """
+        cdef bint done
+        with nogil:
+            done = _search(self.core)
+        return done
+
+    def settle(self):
+        """Give the retired numbers back that no batch has. Return (names that gave theirs back, names that keep it).
+
+        Names that are in the metadata again are in neither. Return None if events must be taken first, since they can
+        refer to partitions.
+        """
+        cdef uint32_t number
+        cdef list free_ones = [], kept = [], given = []
+        if self.core.event_count:
+            return None
+        _note_references(self.core)
+        for number in self._retired:
+            if self.core.topics[number].retired:
+                in_use = self.core.topics[number].held or not _is_unused(self.core.topics[number])
+                (kept if in_use else free_ones).append(number)
+        self._retired = []
+        if not self._raise_epochs(free_ones):
+            kept += free_ones
+            free_ones = []
+        for number in kept:
+            self.front_ends.add_topic(self._name_of(number))
+        for number in free_ones:
+            given.append(self._name_of(number))
+            self._give_back(number)
+        return given, [self._name_of(number) for number in kept]
+
+    def _name_of(self, uint32_t number):
+        return self.core.topics[number].name[:self.core.topics[number].name_bytes].decode()
+
+    cdef bint _raise_epochs(self, list numbers) except -1:
+        """Raise the epochs in which new lanes begin above those of the lanes of these numbers.
+
+        If the name comes back, the broker still knows the producer id in the partitions. It would take the sequence 0
+        in the same epoch for a duplicate. Return False if there is no higher epoch: a new producer id is requested.
+        """
+        cdef Core *core = self.core
+        cdef int32_t ordinary = -1, isolation = -1, at
+        cdef uint32_t number
+        cdef Lane *lane
+        cdef Lane *last = NULL
+        for number in numbers:
+            for at in range(core.topics[number].partition_count):
+                lane = core.topics[number].partitions[at]
+                if lane.producer_id >= 0 and lane.producer_id == core.state_header.producer_id:
+                    ordinary = max(ordinary, <int32_t>lane.producer_epoch)
+                    last = lane if lane.producer_epoch >= EPOCH_MAX else last
+                lane = lane.other_lane
+                if lane != NULL and lane.producer_id >= 0 and lane.producer_id == core.isolation_producer_id:
+                    isolation = max(isolation, <int32_t>lane.producer_epoch)
+                    last = lane if lane.producer_epoch >= EPOCH_MAX else last
+        if last != NULL:
+            want_producer_id(core, last)
+            return False
+        if isolation >= core.isolation_producer_epoch:
+            core.isolation_producer_epoch = <int16_t>(isolation + 1)  # a successor gets another producer id
+        if ordinary >= core.state_header.producer_epoch:
+            # A release follows before a row is free.
+            core.state_header.producer_epoch = <int16_t>(ordinary + 1)
+            CRASHPOINT(b"topics.epoch-raised")
+            if core.producer_id == core.state_header.producer_id:
+                core.producer_epoch = core.state_header.producer_epoch
+        return True
+
+    cdef object _give_back(self, uint32_t number):
+        cdef Topic *topic = self.core.topics[number]
+        store_release32(&topic_state(self.core, number).state, CYP_TOPIC_RETIRED)
+        CRASHPOINT(b"topics.decided")
+        _free_queues(self.core, topic)
+        _unlist_shares(self.core, topic)
+        free_rows(self.core, topic)
+        self.front_ends.free_number(number)
+
+
+cdef bint _search(Core *core) noexcept nogil:
+    cdef FrontEnd *front_end = core.front_ends
+    cdef uint32_t most = SLOTS_AT_ONCE, slot, end = 0, id
+    while front_end != NULL:
+        while front_end.topics_scanned < front_end.slot_count:
+            if most == 0:
+                untouch(core)
+                return False
+            touch(core, front_end, CYP_NONE)
+            if not next_used(front_end, &front_end.topics_scanned, &end):
+                front_end.topics_scanned = front_end.slot_count
+                break
+            end = min(end, front_end.topics_scanned + most)
+            most -= end - front_end.topics_scanned
+            for slot in range(front_end.topics_scanned, end):
+                id = slot_topic(&front_end.rows[slot])
+                if id != CYP_NONE and topic_id_number(id) < core.topic_count:
+                    core.topics[topic_id_number(id)].held = True
+            front_end.topics_scanned = end
+        front_end = front_end.next
+    untouch(core)
+    return True
+
+
+cdef void _note_references(Core *core) noexcept nogil:
+    """Note which topics requests for the states of producers, and the table of failures, refer to."""
+    cdef uint32_t index, at
+    cdef Node *node
+    for index in range(core.node_count):
+        node = core.nodes[index]
+        for at in range(node.asked_count):
+            node.asked[at].topic.held = True
+    for index in range(core.failure_count):
+        if core.failures[index].topic < core.topic_count:
+            core.topics[core.failures[index].topic].held = True
+
+
+cdef bint _is_unused(const Topic *topic) noexcept nogil:
+    """Return whether no batch refers to the topic or one of its lanes, and none has since used_topics was taken."""
+    cdef int32_t at
+    cdef Lane *lane
+    if topic.used or topic.retired and topic.held:
+        return False
+    for at in range(topic.partition_count):
+        lane = topic.partitions[at]
+        if not _is_idle(lane) or lane.other_lane != NULL and not _is_idle(lane.other_lane):
+            return False
+    return True
+
+
+cdef bint _is_idle(const Lane *lane) noexcept nogil:
+    return (
+        lane.ring == NULL and lane.queue_count == 0 and lane.ready == 0 and lane.wire_head == NULL
+        and lane.unresolved == 0 and lane.in_flight == 0 and lane.waiting == 0 and lane.retries.flow == NULL
+        and lane.listed == LIST_NONE and not lane.backs_off and not lane.collected
+    )
+
+
+cdef void _free_queues(Core *core, Topic *topic) noexcept nogil:
+    """Free the empty queues that front-ends have for the partitions of a topic."""
+    cdef FrontEnd *front_end = core.front_ends
+    cdef int32_t at
+    cdef uint32_t row
+    while front_end != NULL:
+        for at in range(topic.partition_count):
+            row = topic.partitions[at].index
+            if row < front_end.queue_capacity:
+                free(front_end.queues[row])
+                front_end.queues[row] = NULL
+        front_end = front_end.next
+
+
+cdef void _unlist_shares(Core *core, Topic *topic) noexcept nogil:
+    """Remove the topic from the list of those whose shares must be published: a broker that is down keeps it there."""
+    cdef Topic *before = NULL
+    cdef Topic *listed = core.shares_due
+    while listed != NULL and listed != topic:
+        before = listed
+        listed = listed.next_shares_due
+    if listed == NULL:
+        return
+    if before == NULL:
+        core.shares_due = topic.next_shares_due
+    else:
+        before.next_shares_due = topic.next_shares_due
+    if core.shares_due_tail == topic:
+        core.shares_due_tail = before
+    topic.shares_due = False
