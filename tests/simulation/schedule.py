@@ -142,8 +142,11 @@ class World:
             "max_in_flight_requests_per_connection": chance.choice((1, 2, 5, 5)),
             "partitioner_availability_timeout_ms": chance.choice((0, 200)),
         }
-        self.events.note(f"settings {given}")
-        return Settings.parse(**given).sender_settings()
+        settings = Settings.parse(**given).sender_settings()
+        # less than Kafka allows: so that topics give their numbers back within a schedule, and are used again
+        settings["metadata_max_idle_ms"] = chance.choice((60, 300_000))
+        self.events.note(f"settings {given}, idle topics {settings['metadata_max_idle_ms']} ms")
+        return settings
 
     def _add_front_end(self) -> None:
         chance = self.chance
@@ -448,6 +451,7 @@ class World:
         """Return what the schedule has met."""
         found = Counter(self.cluster.met)
         found["deaths of the sender"] = self.deaths
+        found["topic numbers given back"] = self.sender.given_back
         found["records"] = sum(len(front_end.sent) for front_end in self.front_ends)
         found["refused sends"] = sum(front_end.refusals for front_end in self.front_ends)
         for name, count in getattr(self, "outcomes", {}).items():

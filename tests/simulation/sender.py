@@ -97,6 +97,7 @@ class Sender:
         self._graves: list[Any] = []
         self.held: dict[int, FormerFrontEnd] = {}
         self.starts = 0
+        self.given_back = 0  # numbers of topics
         self.engine: Engine | None = None
         self.event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         state.event_fd = self.event_fd
@@ -177,6 +178,7 @@ class Sender:
         for attach_id in self.engine.take_gone():
             self._drop(attach_id)
         self.engine.take_failures()
+        self.given_back += len(self.engine.take_given_back())
         violators = self.engine.take_violators()
         assert not violators, f"front-ends {violators} were detached for a violation"
 
