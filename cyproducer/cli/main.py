@@ -19,6 +19,7 @@ COMMANDS = {
     "sender": ("cyproducer.cli.sender", "run a sender in the foreground, for systemd or a container"),
     "status": ("cyproducer.cli.status", "show the senders of this user"),
     "stop": ("cyproducer.cli.stop", "stop a sender of this user after it has delivered its records"),
+    "txn": ("cyproducer.cli.txn", "list, describe and abort transactions of the cluster of a sender"),
 }
 
 

@@ -3,13 +3,15 @@
 import argparse
 import os
 import stat
+import sys
 from collections.abc import Iterable
 from typing import Any
 
 from cyproducer.config.settings import SETTINGS
-from cyproducer.errors import KafkaConfigurationError
+from cyproducer.errors import KafkaConfigurationError, SenderUnavailableError
+from cyproducer.observe.status import status
 
-__all__ = ["given_settings", "port"]
+__all__ = ["given_settings", "port", "the_sender"]
 
 _SECRET_FAMILIES = tuple(s.name.rstrip("*").replace("_", ".") for s in SETTINGS if s.secret)
 
@@ -75,3 +77,20 @@ def port(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 0 < int(text) < 65536:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port from 1 to 65535")
     return int(text)
+
+
+def the_sender(path: str | None) -> str | None:
+    """Return the socket `path`, or without it that of the only sender of this user.
+
+    If several senders run, print them on standard error and return None. Raise SenderUnavailableError if none runs.
+    """
+    sockets = [path] if path is not None else [sender["socket"] for sender in status()]
+    if not sockets:
+        raise SenderUnavailableError(
+            "no sender of this user is running; start one with `cyproducer sender --bootstrap-servers HOST:PORT`"
+        )
+    if len(sockets) > 1:
+        print("several senders run; choose one with --socket:", file=sys.stderr)
+        print("\n".join(f"  {known}" for known in sockets), file=sys.stderr)
+        return None
+    return sockets[0]

@@ -23,6 +23,8 @@ peer has sent in part.
     A hang-up without "ended" or "detached" means that sender and supervisor are gone. The front-end then owns its
     unsent batches again.
     any process           {"op": "status"} -> the status as JSON; {"op": "stop"} -> drain and end
+                          {"op": "transactions", "do": "list" | "describe" | "abort", ...} -> the answer of
+                          sender/brokers/transaction_queries.py as JSON
                           {"op": "client_instance_id"} -> {"ok": true, "id": text or null, "pushes": whether the sender
                           pushes metrics}; without an id, the sender requests one
 """

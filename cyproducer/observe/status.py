@@ -1,9 +1,7 @@
 """Requests the status of this user's senders, or stops one."""
 
-import json
 import math
 import os
-import socket
 import time
 from typing import Any
 
@@ -13,13 +11,9 @@ from cyproducer.host import control_messages
 from cyproducer.host.poll import wait_readable
 from cyproducer.host.rendezvous import RendezvousError, existing_directories, senders_in
 from cyproducer.observe import failures
+from cyproducer.observe.requests import ANSWER_S, NoListenerError, connect, request, request_document
 
 __all__ = ["ended_with_failures", "senders", "status", "stop"]
-
-_ANSWER_S = 5.0
-# A successor follows a sender that was killed: for this long a request is sent again.
-_RETRY_S = 2.0
-_PAUSE_S = 0.02
 
 
 def senders() -> list[str]:
@@ -37,7 +31,7 @@ def _directories() -> list[str]:
         raise SenderUnavailableError(str(error)) from None
 
 
-def status(path: str | None = None, timeout: float = _ANSWER_S) -> list[dict[str, Any]]:
+def status(path: str | None = None, timeout: float = ANSWER_S) -> list[dict[str, Any]]:
     """Return the status of every living sender of this user, or of the one at `path`.
 
     The result is a list of `{socket, version, log, cluster_id, bootstrap_servers, sender_pid, supervisor_pid,
@@ -63,7 +57,7 @@ def status(path: str | None = None, timeout: float = _ANSWER_S) -> list[dict[str
     for known in senders():
         try:
             found.append(_ask(known, timeout))
-        except _NoListenerError:
+        except NoListenerError:
             continue  # it was killed: a later sender will remove its files
     return _with_metrics(found)
 
@@ -106,8 +100,8 @@ def ended_with_failures() -> list[dict[str, Any]]:
 
 def _is_served(path: str) -> bool:
     try:
-        _connect(path).close()
-    except _NoListenerError:
+        connect(path).close()
+    except NoListenerError:
         return False
     except SenderUnavailableError:
         pass
@@ -120,7 +114,7 @@ def stop(path: str, timeout: float | None = None) -> None:
     Raise SenderUnavailableError if there is no sender, if it refuses, or if it has not ended in time.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
-    sock, answer, _ = _request(path, {"op": "stop"}, _ANSWER_S)
+    sock, answer, _ = request(path, {"op": "stop"}, ANSWER_S)
     with sock:
         if answer is None:
             return
@@ -139,79 +133,5 @@ def stop(path: str, timeout: float | None = None) -> None:
                 return
 
 
-class _NoListenerError(SenderUnavailableError):
-    """No process listens at the socket."""
-
-
-def _connect(path: str) -> socket.socket:
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    try:
-        sock.settimeout(_ANSWER_S)
-        sock.connect(path)
-    except (FileNotFoundError, ConnectionRefusedError) as error:
-        sock.close()
-        raise _NoListenerError(f"no sender at {path} ({error.strerror})") from None
-    except OSError as error:
-        sock.close()
-        raise SenderUnavailableError(f"cannot connect to the sender at {path}: {error}") from error
-    return sock
-
-
-def _request(
-    path: str, message: dict[str, Any], timeout: float
-) -> tuple[socket.socket, dict[str, Any] | None, list[int]]:
-    """Send a request and return (connection, answer, descriptors), which the caller owns.
-
-    The answer is None if the sender is ending and no other sender follows. Raise _NoListenerError if no process
-    listens at the first attempt.
-    """
-    give_up = time.monotonic() + _RETRY_S
-    sock = _connect(path)
-    while True:
-        try:
-            control_messages.send(sock, message)
-            answer, fds = _receive(sock, path, timeout)
-        except ConnectionError:
-            answer, fds = None, []
-        except BaseException:
-            sock.close()
-            raise
-        ending = answer is None or answer.get("error") == "DRAINING"
-        if not ending or time.monotonic() >= give_up:
-            return sock, answer, fds
-        wait_readable([], _PAUSE_S)
-        try:
-            successor = _connect(path)
-        except _NoListenerError:
-            return sock, None, []
-        sock.close()
-        sock = successor
-
-
-def _receive(sock: socket.socket, path: str, timeout: float) -> tuple[dict[str, Any] | None, list[int]]:
-    if not wait_readable([sock.fileno()], timeout):
-        text = f"the sender at {path} accepted the connection but did not answer within {timeout:g} s"
-        raise SenderUnavailableError(text)
-    try:
-        return control_messages.receive(sock)
-    except ConnectionError:
-        return None, []
-    except (OSError, control_messages.HandshakeError) as error:
-        raise SenderUnavailableError(f"the sender at {path} sent an invalid reply: {error}") from error
-
-
 def _ask(path: str, timeout: float) -> dict[str, Any]:
-    sock, answer, fds = _request(path, {"op": "status"}, timeout)
-    sock.close()
-    try:
-        if answer is None:
-            raise _NoListenerError(f"the sender at {path} is ending")
-        if not answer.get("ok") or len(fds) != 1:
-            raise SenderUnavailableError(f"the sender at {path} sent no status: {answer.get('message')}")
-        # The status is in a memfd, since that of a thousand front-ends is too large for one message.
-        with open(os.dup(fds[0]), "rb") as file:
-            file.seek(0)
-            return dict(json.loads(file.read()))
-    finally:
-        for fd in fds:
-            os.close(fd)
+    return request_document(path, {"op": "status"}, timeout, "status")

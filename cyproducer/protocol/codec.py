@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from .fields import INT16, INT32, UVARINT, ProtocolError, Reader, String, decode_exactly, decode_tagged
-from .messages import REQUESTS, RESPONSES, Message, schema
+from .messages import REQUESTS, RESPONSES, schema
+from .tables import Message
 
 API_VERSIONS = 18
 CLIENT_ID = String(nullable=True)

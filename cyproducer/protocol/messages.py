@@ -6,7 +6,6 @@ are Kafka's in snake_case. ``schema`` turns a table into a ``Struct`` for one ve
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, NamedTuple
 
 from .fields import (
     BOOLEAN,
@@ -14,7 +13,6 @@ from .fields import (
     INT16,
     INT32,
     INT64,
-    REQUIRED,
     UUID,
     ZERO_UUID,
     Array,
@@ -24,40 +22,15 @@ from .fields import (
     Struct,
     Type,
 )
-
-NEVER = 32767
-"""The first version of something that no version has; no version number is this high."""
-
-
-class Field(NamedTuple):
-    """A field of a message, which exists from version `first` to version `last`.
-
-    `type` is the name of a primitive type or "struct", with "[]" in front for an array. `nullable` is the first version
-    that allows null, `tag` the number of a tagged field. `default` is the value in a version without the field, or if
-    the caller gives none. If `ignorable` is true, a version without the field drops its value silently.
-    """
-
-    name: str
-    type: str
-    first: int = 0
-    last: int = NEVER - 1
-    nullable: int = NEVER
-    tag: int | None = None
-    default: Any = REQUIRED
-    ignorable: bool = False
-    fields: Sequence["Field"] = ()
-
-
-class Message(NamedTuple):
-    """A request or response: its API, the first and last version in the table, and the first flexible version."""
-
-    name: str
-    api_key: int
-    first: int
-    last: int
-    flexible: int
-    fields: Sequence[Field]
-
+from .tables import Field, Message
+from .transaction_messages import (
+    DESCRIBE_TRANSACTIONS_REQUEST,
+    DESCRIBE_TRANSACTIONS_RESPONSE,
+    FIND_COORDINATOR_REQUEST,
+    FIND_COORDINATOR_RESPONSE,
+    LIST_TRANSACTIONS_REQUEST,
+    LIST_TRANSACTIONS_RESPONSE,
+)
 
 UNKNOWN_OPERATIONS = -(1 << 31)
 """The value that Kafka sends for authorized operations if the request did not ask for them."""
@@ -199,7 +172,7 @@ INIT_PRODUCER_ID_REQUEST = Message(
     "InitProducerIdRequest",
     22,
     0,
-    4,
+    5,
     2,
     (
         Field("transactional_id", "string", nullable=0),
@@ -213,7 +186,7 @@ INIT_PRODUCER_ID_RESPONSE = Message(
     "InitProducerIdResponse",
     22,
     0,
-    4,
+    5,
     2,
     (
         Field("throttle_time_ms", "int32"),
@@ -447,6 +420,9 @@ REQUESTS: dict[int, Message] = {
         DESCRIBE_PRODUCERS_REQUEST,
         GET_TELEMETRY_SUBSCRIPTIONS_REQUEST,
         PUSH_TELEMETRY_REQUEST,
+        FIND_COORDINATOR_REQUEST,
+        LIST_TRANSACTIONS_REQUEST,
+        DESCRIBE_TRANSACTIONS_REQUEST,
     )
 }
 RESPONSES: dict[int, Message] = {
@@ -459,6 +435,9 @@ RESPONSES: dict[int, Message] = {
         DESCRIBE_PRODUCERS_RESPONSE,
         GET_TELEMETRY_SUBSCRIPTIONS_RESPONSE,
         PUSH_TELEMETRY_RESPONSE,
+        FIND_COORDINATOR_RESPONSE,
+        LIST_TRANSACTIONS_RESPONSE,
+        DESCRIBE_TRANSACTIONS_RESPONSE,
     )
 }
 

@@ -40,6 +40,9 @@ OPERATIONS = (
     Entry("ended_with_failures", "cyproducer.observe.status"),
     Entry("stop", "cyproducer.observe.status"),
     Entry("senders", "cyproducer.observe.status"),
+    Entry("list_all", "cyproducer.observe.transactions"),
+    Entry("describe", "cyproducer.observe.transactions"),
+    Entry("abort", "cyproducer.observe.transactions"),
     Entry("run_sender", "cyproducer.foreground"),
 )
 

@@ -275,19 +275,22 @@ def commands() -> str:
     """Return a section for each command: its usage line and its options."""
     parts = []
     for name, (_, summary) in main.COMMANDS.items():
-        parser = command_parser(name)
-        usage = " ".join(parser.format_usage().removeprefix("usage: ").split())
-        parts += [f"## cyproducer {name}", _sentence(summary), f"```text\n{usage}\n```"]
-        rows = [[_option(action), (action.help or "").replace("<", "\\<")] for action in parser._actions]
-        parts.append(table(["Argument", "Meaning"], rows))
+        parts += [f"## cyproducer {name}", _sentence(summary)]
+        for parser in command_parsers(name):
+            usage = " ".join(parser.format_usage().removeprefix("usage: ").split())
+            rows = [[_option(action), (action.help or "").replace("<", "\\<")] for action in parser._actions]
+            parts += [f"```text\n{usage}\n```", table(["Argument", "Meaning"], rows)]
     return "\n\n".join(parts)
 
 
-def command_parser(name: str) -> argparse.ArgumentParser:
-    """Return the parser of one command, with its arguments."""
+def command_parsers(name: str) -> list[argparse.ArgumentParser]:
+    """Return the parser of one command with its arguments, or those of its actions."""
     parser = argparse.ArgumentParser(prog=f"cyproducer {name}")
     importlib.import_module(main.COMMANDS[name][0]).add_arguments(parser)
-    return parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return list(action.choices.values())
+    return [parser]
 
 
 def _option(action: argparse.Action) -> str:

@@ -131,8 +131,10 @@ def test_every_command_has_a_section():
     text = tables.commands()
     for name in COMMANDS:
         assert f"## cyproducer {name}\n" in text
-        for action in tables.command_parser(name)._actions:
-            assert all(f"`{option}" in text for option in action.option_strings), (name, action)
+        for parser in tables.command_parsers(name):
+            assert f"{parser.prog} " in text
+            for action in parser._actions:
+                assert all(f"`{option}" in text for option in action.option_strings), (name, action)
 
 
 def test_the_reference_describes_every_public_name():

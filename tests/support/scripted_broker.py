@@ -17,11 +17,13 @@ from dataclasses import dataclass
 from cyproducer.protocol.codec import decode_request, encode_response
 from cyproducer.protocol.messages import REQUESTS
 from cyproducer.record.twin import Record
+from support.scripted_coordinator import DESCRIBE_TRANSACTIONS, FIND_COORDINATOR, LIST_TRANSACTIONS, ScriptedCoordinator
 from support.scripted_log import INVALID_EPOCH, OUT_OF_ORDER, WRONG_CRC, Partition, decoded
 from support.scripted_telemetry import CLOSE, MALFORMED, ScriptedTelemetry
 
 PRODUCE, METADATA, API_VERSIONS, INIT_PRODUCER_ID, DESCRIBE_PRODUCERS = 0, 3, 18, 22, 61
 TELEMETRY = 71, 72
+COORDINATOR = (FIND_COORDINATOR, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS)
 TOPIC_IDS_FROM = 13  # version of Produce
 UNKNOWN_TOPIC_ID = 100
 UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, NOT_LEADER, REQUEST_TIMED_OUT = 3, 5, 6, 7
@@ -79,6 +81,8 @@ class ScriptedBroker:
     versions that it supports. `host`, `port`: the address on which it listens (port 0: any free port).
     """
 
+    find_coordinator_version = REQUESTS[FIND_COORDINATOR].last
+    coordinator: ScriptedCoordinator | None = None  # None: ApiVersions does not contain its requests
     telemetry: ScriptedTelemetry | None = None  # None: ApiVersions does not contain its requests
     _asked_node = 0  # the node of the request that is being answered
 
@@ -325,8 +329,13 @@ class ScriptedBroker:
             API_VERSIONS: self._versions,
             INIT_PRODUCER_ID: self._producer_id,
             DESCRIBE_PRODUCERS: self._producers,
-        }[api]
-        filled = {**answer(body), "throttle_time_ms": self.throttles.pop(api, 0)}
+        }.get(api)
+        if answer is None or body.get("transactional_id") is not None:
+            assert self.coordinator is not None
+            found = self.coordinator.answer(api, connection.node, body, self.host, 0)
+        else:
+            found = answer(body)
+        filled = {**found, "throttle_time_ms": self.throttles.pop(api, 0)}
         response = encode_response(api, version, correlation_id, filled)
         if api == METADATA and self.cut_short:
             self.cut_short -= 1
@@ -390,10 +399,12 @@ class ScriptedBroker:
     def _versions(self, body: dict) -> dict:
         self.software.add((body["client_software_name"], body["client_software_version"]))
         highest = {PRODUCE: self._produce_version, METADATA: self._metadata_version}
+        highest[FIND_COORDINATOR] = self.find_coordinator_version
         keys = [
             {"api_key": key, "min_version": m.first, "max_version": highest.get(key, m.last)}
             for key, m in sorted(REQUESTS.items())
             if key not in self.apis_left_out and (key != DESCRIBE_PRODUCERS or self._describes_producers)
+            if key not in COORDINATOR or self.coordinator is not None
             if key not in TELEMETRY or (self.telemetry is not None and self.telemetry.supports(self._asked_node))
         ]
         return {"error_code": 0, "api_keys": keys}

@@ -18,16 +18,18 @@ from cyproducer.cluster.topic_state import UNKNOWN_TOPIC_OR_PARTITION
 from cyproducer.error_table import describe
 from cyproducer.protocol.codec import decode_response, encode_request
 from cyproducer.protocol.fields import ProtocolError
-from cyproducer.protocol.messages import NEVER
+from cyproducer.protocol.tables import NEVER
 from cyproducer.protocol.versions import ApiKey, ApiVersionsExchange, has_common_version, negotiate
 from cyproducer.sender.brokers.broker import NOTHING_DUE_MS, SAME_ERROR_LOGGED_EVERY_S, Link, connecting_socket
 from cyproducer.sender.brokers.connection_states import PAUSE_MIN_MS, ConnectionStates, backoff_between
 from cyproducer.sender.brokers.leader_hints import take_leader_hints
 from cyproducer.sender.brokers.node_choice import NodeChoice
 from cyproducer.sender.brokers.producer_id_requests import ProducerIdRequests
+from cyproducer.sender.brokers.producer_state_notes import ProducerStateNotes
 from cyproducer.sender.brokers.rebootstrap import Rebootstrap
 from cyproducer.sender.brokers.resolver import Address, Resolver
 from cyproducer.sender.brokers.telemetry_requests import TelemetryRequests
+from cyproducer.sender.brokers.transaction_queries import TransactionQueries
 from cyproducer.version import VERSION
 
 __all__ = ["Brokers"]
@@ -44,7 +46,14 @@ CLOSE_REASONS = {
 }
 #: From these versions on a broker responds at once and the client must wait (KIP-219). Before, the broker delays the
 #: response itself. Kafka's client does not wait after a response to another request.
-THROTTLES_FROM = {ApiKey.METADATA: 6, ApiKey.API_VERSIONS: 2, ApiKey.INIT_PRODUCER_ID: 1}
+THROTTLES_FROM = {
+    ApiKey.METADATA: 6,
+    ApiKey.FIND_COORDINATOR: 2,
+    ApiKey.API_VERSIONS: 2,
+    ApiKey.INIT_PRODUCER_ID: 1,
+    ApiKey.DESCRIBE_TRANSACTIONS: 0,
+    ApiKey.LIST_TRANSACTIONS: 0,
+}
 REBOOTSTRAP_REQUIRED = 129  # the error of a whole Metadata response (KIP-1102)
 RELIABLE_EPOCHS_FROM = 9  # MetadataResponse.hasReliableLeaderEpochs
 REQUIRED = (ApiKey.PRODUCE, ApiKey.METADATA, ApiKey.API_VERSIONS)
@@ -84,11 +93,12 @@ class Brokers:
         self._metadata_link: Link | None = None
         self.producer_ids = ProducerIdRequests(self, loop, retry_backoff, log)
         self.telemetry = TelemetryRequests(self, loop, settings, log)
+        self.transactions = TransactionQueries(self, loop, retry_backoff, log)
         self._used_at_ms = 0
         self._now_ms = 0
         self._left_out: set[str] = set()  # invalid brokers of the last metadata response
         self._truncated: dict[str, int] = {}  # partitions in the loop, of topics that do not fit into it
-        self._state_denied: set[str] = set()  # topics for which a broker denies the producers' state
+        self._state_notes = ProducerStateNotes(loop, log)
         self.forgotten: list[str] = []  # topics that have left the metadata
         self.unsettled: dict[str, None] = {}  # topics whose new metadata must be applied and published
         self._leaderless: dict[int, set[str]] = {}  # by broker id: topics that need a link which does not exist yet
@@ -112,7 +122,7 @@ class Brokers:
         elif kind == "work":
             link.wanted = True
         elif kind in ("state_lost", "state_denied"):
-            self._note_state(link, kind, event[4], error)
+            self._state_notes.note(link, kind, event[4], error)
         elif kind == "connected":
             self._on_connected(link)
         elif kind == "closed":
@@ -123,26 +133,6 @@ class Brokers:
             handler = self._pending.pop((index, correlation_id), None)
             if handler is not None:
                 self._handle(link, handler, payload, now_ms)
-
-    def _note_state(self, link: Link, kind: str, row: int, error: int) -> None:
-        topic, partition = self._loop.partition_name(row)
-        if kind == "state_lost":
-            self._log.warning(
-                "broker %s has lost the producer state for %s-%d (it expired, or was deleted with the records): "
-                "batches that may be in the log fail with an unknown outcome, since the broker could append them twice",
-                link.name,
-                topic,
-                partition,
-            )
-        elif topic not in self._state_denied:
-            self._state_denied.add(topic)
-            self._log.info(
-                "broker %s does not say whether it has the producer state for topic %s (%s): grant READ on the topic; "
-                "otherwise a batch can be appended twice if the broker loses that state between two attempts",
-                link.name,
-                topic,
-                describe(error),
-            )
 
     def _resync(self, now_ms: int) -> None:
         """Make up for lost events, from the present states of the connections."""
@@ -206,6 +196,7 @@ class Brokers:
         self._fail_metadata(link, text, now_ms)
         self.producer_ids.on_closed(link)
         self.telemetry.on_closed(link, error == -4, now_ms)
+        self.transactions.on_closed(link, now_ms)
         if error == -4:
             return
         self.metadata.request_update()
@@ -286,6 +277,7 @@ class Brokers:
         due = self._maintain_rebootstrap(now_ms)
         due = min(due, self._maintain_metadata(now_ms))
         due = min(due, self.producer_ids.maintain(now_ms), self.telemetry.maintain(now_ms))
+        due = min(due, self.transactions.maintain(now_ms))
         for link in list(self.links.values()):
             if link.connect_deadline_ms is not None:
                 if link.connect_deadline_ms <= now_ms:
@@ -302,12 +294,12 @@ class Brokers:
         return max(due, 1)
 
     def _connect_for_batches(self, link: Link, now_ms: int) -> int:
-        """Call _connect() if the broker still has batches and is one of the cluster. Return the same as _connect()."""
+        """Call connect() if the broker still has batches and is one of the cluster. Return the same as connect()."""
         if not self._loop.wants_connection(link.index):
             link.wanted = False
             return NOTHING_DUE_MS
         if link.broker_id in self.metadata.brokers:
-            return self._connect(link, now_ms)
+            return self.connect(link, now_ms)
         at = self.metadata.next_request_at(now_ms)
         if at is None:
             return NOTHING_DUE_MS  # the response to the request in flight may name another leader
@@ -326,10 +318,9 @@ class Brokers:
             self._note_used(now_ms)
 
     def _maintain_metadata(self, now_ms: int) -> int:
-        at = self.metadata.next_request_at(now_ms) if self.metadata.wanted or self.metadata.bootstrapping else None
-        if at is None:
-            return NOTHING_DUE_MS
-        if not self.metadata.wanted and not self.producer_ids.wanted:
+        needed = self.metadata.wanted or self.transactions.wanted
+        at = self.metadata.next_request_at(now_ms) if needed or self.metadata.bootstrapping else None
+        if at is None or not (needed or self.producer_ids.wanted):
             return NOTHING_DUE_MS
         if at > now_ms:
             return at - now_ms
@@ -354,7 +345,7 @@ class Brokers:
         """Start a connection to some broker, as none can take a request. Return in how many ms to look again."""
         self._ensure_links()
         due_ms, link = self.node_choice.to_connect(now_ms)
-        return due_ms if link is None else min(due_ms, self._connect(link, now_ms))
+        return due_ms if link is None else min(due_ms, self.connect(link, now_ms))
 
     # ------------------------------------------------------------ connecting
 
@@ -379,12 +370,12 @@ class Brokers:
     def _is_closed(self, link: Link) -> bool:
         return bool(self._loop.connection_state(link.index)[0] == "closed")
 
-    def _connect(self, link: Link, now_ms: int) -> int:
-        """Start connecting unless the link backs off or its name is being resolved.
+    def connect(self, link: Link, now_ms: int) -> int:
+        """Start connecting unless the link is not closed, backs off, or its name is being resolved.
 
         Return in how many ms to look again.
         """
-        if link.resolving:
+        if link.resolving or not self._is_closed(link):
             return NOTHING_DUE_MS
         pause_ms = self.node_choice.pause_ms(link, now_ms)
         if pause_ms:

@@ -275,6 +275,8 @@ class Control:
             peer.send({"ok": True, "id": self.engine.client_instance_id(), "pushes": self.engine.pushes_metrics()})
         elif op == "stop":
             self._answer_stop(peer)
+        elif op == "transactions" and not peer.attach_id:
+            self._ask_about_transactions(peer, message)
         elif op == "attach" and not peer.attach_id and self._drain is not None:
             self.attaching.refuse_during_drain(peer)
         elif op == "attach" and not peer.attach_id:
@@ -396,6 +398,25 @@ class Control:
         self.line.give({"op": "waiting"}, (peer.fd,))
         peer.send({"ok": True})
         self.drain(f"stop request from pid {peer.pid}")
+
+    def _ask_about_transactions(self, peer: Peer, question: dict[str, Any]) -> None:
+        """Answer once the brokers have answered. The connection has no time limit until then."""
+        if question.get("do") == "abort" and not peer.is_owner:
+            text = f"uid {peer.uid} may not abort transactions with this sender, only its owner and root may"
+            peer.send(refusal("REFUSED", text))
+            return
+
+        def answer(result: dict[str, Any]) -> None:
+            if self.table.peers.get(peer.fd) is peer:
+                with self._reserve.released():
+                    peer.send_file("cyproducer-transactions", json.dumps(result).encode())
+
+        try:
+            self.engine.ask_about_transactions(question, answer)
+        except ValueError as error:
+            peer.send(refusal("MALFORMED", str(error)))
+        else:
+            self.table.finish(peer)
 
     def _answer_status(self, peer: Peer) -> None:
         with self._reserve.released():

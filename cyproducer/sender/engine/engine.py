@@ -6,6 +6,7 @@ snapshot of the old one, and for each front-end the descriptors and settings of 
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from cyproducer.sender.brokers.broker import NOTHING_DUE_MS
@@ -291,6 +292,15 @@ class Engine:
     def resume_metrics_push(self) -> None:
         """Continue to push metrics: the sender does not end after all."""
         self._brokers.telemetry.resume()
+
+    # ------------------------------------------------------------ transactions
+
+    def ask_about_transactions(self, question: dict[str, Any], answer: Callable[[dict[str, Any]], None]) -> None:
+        """Begin a query about transactions of the cluster; `answer` gets its result: see TransactionQueries.
+
+        Raise ValueError for an invalid question.
+        """
+        self._brokers.transactions.ask(question, answer, _now_ms())
 
     # ------------------------------------------------------------ observing
 

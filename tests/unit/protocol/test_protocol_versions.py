@@ -10,7 +10,19 @@ from cyproducer.protocol.fields import ProtocolError
 from cyproducer.protocol.versions import SUPPORTED, ApiKey, ApiVersionsExchange, UnsupportedVersion, negotiate
 
 ALWAYS = [ApiKey.PRODUCE, ApiKey.METADATA, ApiKey.API_VERSIONS, ApiKey.INIT_PRODUCER_ID]
-KAFKA_4 = {0: (0, 13), 3: (0, 13), 18: (0, 4), 22: (0, 5), 61: (0, 0), 71: (0, 0), 72: (0, 0), 1: (4, 17)}
+KAFKA_4 = {
+    0: (0, 13),
+    1: (4, 17),
+    3: (0, 13),
+    10: (0, 6),
+    18: (0, 4),
+    22: (0, 5),
+    61: (0, 0),
+    65: (0, 0),
+    66: (0, 2),
+    71: (0, 0),
+    72: (0, 0),
+}
 MOCK = {0: (0, 10), 3: (0, 13), 18: (0, 2), 22: (0, 4)}
 
 
@@ -25,7 +37,7 @@ def version_asked(frame):
 
 
 def test_highest_common_version():
-    assert negotiate(KAFKA_4) == {0: 13, 3: 13, 18: 4, 22: 4, 61: 0, 71: 0, 72: 0}
+    assert negotiate(KAFKA_4) == {0: 13, 3: 13, 10: 6, 18: 4, 22: 5, 61: 0, 65: 0, 66: 2, 71: 0, 72: 0}
     assert negotiate(MOCK, ALWAYS) == {0: 10, 3: 13, 18: 2, 22: 4}
     assert negotiate({0: (0, 3), 3: (0, 1), 18: (0, 0), 22: (0, 0)}, ALWAYS) == {0: 3, 3: 1, 18: 0, 22: 0}
 
@@ -53,7 +65,7 @@ def test_no_common_version_names_the_api_and_both_ranges():
 
 def test_an_api_that_the_broker_lacks():
     ranges = {key: value for key, value in KAFKA_4.items() if key != 22}
-    with pytest.raises(UnsupportedVersion, match=r"does not support INIT_PRODUCER_ID \(API 22\).*0\.\.4"):
+    with pytest.raises(UnsupportedVersion, match=r"does not support INIT_PRODUCER_ID \(API 22\).*0\.\.5"):
         negotiate(ranges)
     assert negotiate(ranges, [ApiKey.PRODUCE, ApiKey.METADATA]) == {0: 13, 3: 13}
 

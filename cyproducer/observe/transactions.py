@@ -1,0 +1,54 @@
+"""Lists, describes and aborts the transactions of a cluster through a sender of this host."""
+
+from typing import Any
+
+from cyproducer.errors import KafkaError
+from cyproducer.observe.requests import request_document
+
+__all__ = ["TransactionQueryError", "abort", "describe", "list_all"]
+
+_TIMEOUT_S = 40.0  # the sender answers after 30 s at the latest
+
+
+class TransactionQueryError(KafkaError):
+    """The brokers have refused a query about transactions, or have not answered it."""
+
+
+def list_all(path: str, states: list[str], older_than_s: float | None = None) -> dict[str, Any]:
+    """Return the transactional ids that the coordinators of the cluster know.
+
+    path           control socket of a sender
+    states         only those in one of these states, by Kafka's names such as "Ongoing"; empty: all
+    older_than_s   only transactions that have been open for longer, in seconds
+
+    The result is {"transactions": [{transactional_id, coordinator, producer_id, state}], "unanswered": {broker: why}}.
+    Raise SenderUnavailableError without a sender, TransactionQueryError if the brokers refuse.
+    """
+    older_ms = -1 if older_than_s is None else int(older_than_s * 1000)
+    return _ask(path, {"do": "list", "states": states, "older_than_ms": older_ms})
+
+
+def describe(path: str, transactional_ids: list[str]) -> list[dict[str, Any]]:
+    """Return what the coordinators know of these transactional ids, in their order.
+
+    The result is a list of {transactional_id, coordinator, producer_id, producer_epoch, state, timeout_ms, started_at,
+    partitions: [[topic, partition]]}. `started_at` is in seconds since 1970, None without an open transaction. Raise as
+    list_all(); an id that the cluster does not know raises TransactionQueryError, too.
+    """
+    rows: list[dict[str, Any]] = _ask(path, {"do": "describe", "ids": transactional_ids})["transactions"]
+    return rows
+
+
+def abort(path: str, transactional_id: str) -> dict[str, Any]:
+    """Abort the open transaction of a transactional id, and fence its producer. Return {"aborted": bool, "text": str}.
+
+    Without an open transaction nothing is done. Raise as describe().
+    """
+    return _ask(path, {"do": "abort", "id": transactional_id})
+
+
+def _ask(path: str, question: dict[str, Any]) -> dict[str, Any]:
+    answer = request_document(path, {"op": "transactions", **question}, _TIMEOUT_S, "answer about transactions")
+    if "error" in answer:
+        raise TransactionQueryError(answer["error"])
+    return answer

@@ -1,0 +1,100 @@
+"""Tests `cyproducer txn` while a coordinator is killed, on three brokers, and while the sender is killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from support.process import wait_until
+
+from cyproducer.devkafka.node import KafkaCluster
+from cyproducer.errors import SenderUnavailableError
+from cyproducer.observe import transactions
+from cyproducer.observe.status import status
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with KafkaCluster(3) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def sender(cluster, runtime_dir):
+    """Start a sender under a supervisor. Yield its socket."""
+    socket = runtime_dir / "s"
+    command = [sys.executable, "-m", "cyproducer", "sender", "--bootstrap-servers", cluster.bootstrap_servers]
+    process = subprocess.Popen([*command, "--socket", str(socket)])
+    try:
+        wait_until(socket.exists, 60, "the sender's socket")
+        yield str(socket)
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0
+
+
+def txn(*arguments):
+    command = [sys.executable, "-m", "cyproducer", "txn", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def open_transaction(cluster):
+    """Return the id of a transaction that is open, and its producer."""
+    topic = f"t{uuid.uuid4().hex[:12]}"
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    admin.create_topics([NewTopic(topic, 1, 3)])[topic].result(60)
+    name = f"txn-{uuid.uuid4().hex[:12]}"
+    producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": name})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(topic, b"value")
+    assert producer.flush(60) == 0
+    return name, producer
+
+
+def test_queries_survive_kills_of_the_sender(cluster, sender):
+    name, _producer = open_transaction(cluster)
+    answers, failures, done = [], [], threading.Event()
+
+    def ask():
+        while not done.is_set():
+            try:
+                answers.append({row["transactional_id"] for row in transactions.list_all(sender, [])["transactions"]})
+            except SenderUnavailableError as error:
+                failures.append(str(error))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        for kills in range(1, 6):
+            before = len(answers)
+            wait_until(lambda before=before: len(answers) >= before + 3 or failures, 60, "answers")
+            os.kill(status(sender)[0]["sender_pid"], signal.SIGKILL)
+            wait_until(lambda kills=kills: status(sender)[0]["restarts"] == kills, 60, "the next sender")
+    finally:
+        done.set()
+        asking.join()
+    assert failures == []
+    assert all(name in found for found in answers)
+    assert transactions.abort(sender, name)["aborted"]
+
+
+def test_a_killed_coordinator_is_named_and_its_transactions_move(cluster, sender):
+    name, _producer = open_transaction(cluster)
+    (before,) = transactions.describe(sender, [name])
+    cluster.kill(before["coordinator"])  # the last test of this cluster
+    (after,) = transactions.describe(sender, [name])
+    assert after["coordinator"] != before["coordinator"]
+    assert (after["state"], after["producer_id"]) == ("Ongoing", before["producer_id"])
+    listed = txn("list", "--json", "--socket", sender)
+    found = json.loads(listed.stdout)
+    assert name in {row["transactional_id"] for row in found["transactions"]}
+    if found["unanswered"]:  # the metadata still has the broker
+        assert listed.returncode == 1 and f"(id {before['coordinator']}) is not in this list" in listed.stderr
+    assert txn("abort", name, "--socket", sender).stdout.startswith("aborted the transaction")

@@ -1,0 +1,182 @@
+"""Tests queries about transactions of an engine on scripted brokers: coordinators that move, fail and do not answer."""
+
+from collections import deque
+
+import pytest
+from support.fault_rig import Rig
+from support.front_end import run_until
+from support.scripted_broker import ScriptedBroker
+from support.scripted_coordinator import (
+    DESCRIBE_TRANSACTIONS,
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    LIST_TRANSACTIONS,
+    ScriptedCoordinator,
+)
+
+from cyproducer.sender.brokers import transaction_queries
+
+COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, CONCURRENT = 14, 15, 16, 51
+DENIED = 53
+
+
+@pytest.fixture
+def cluster():
+    with ScriptedBroker(nodes=3) as broker:
+        broker.coordinator = ScriptedCoordinator(node=2)
+        yield broker
+
+
+@pytest.fixture
+def ask(cluster):
+    """Return ``ask(question) -> answer``, on one engine that has no front-end."""
+    rig = Rig(cluster)
+
+    def ask(timeout=20, **question):
+        found = []
+        rig.engine.ask_about_transactions(question, found.append)
+        run_until(rig.engine, lambda: bool(found), timeout)
+        assert len(found) == 1
+        return found[0]
+
+    ask.rig = rig
+    yield ask
+    rig.close()
+    assert cluster.complaints == []
+
+
+def test_each_broker_is_asked_for_its_transactions(cluster, ask):
+    assert ask(do="list", states=["Ongoing"], older_than_ms=5) == {
+        "transactions": [{"transactional_id": "a", "coordinator": 2, "producer_id": 7, "state": "Ongoing"}],
+        "unanswered": {},
+    }
+    assert sorted(node for api, node in cluster.coordinator.asked if api == LIST_TRANSACTIONS) == [1, 2, 3]
+    filters = {(tuple(body["state_filters"]), body["duration_filter"]) for body in cluster.coordinator.asked_for}
+    assert filters == {(("Ongoing",), 5)}
+
+
+def test_a_broker_that_does_not_answer_is_named_and_the_others_are_listed(cluster, ask, monkeypatch):
+    monkeypatch.setattr(transaction_queries, "CALL_MS", 500)
+    cluster.down = {3}
+    found = ask(do="list", states=[], older_than_ms=-1)
+    assert [row["coordinator"] for row in found["transactions"]] == [2]
+    assert [name.split("(")[1] for name in found["unanswered"]] == ["id 3)"]
+
+
+@pytest.mark.parametrize("api", [FIND_COORDINATOR, DESCRIBE_TRANSACTIONS])
+def test_an_error_that_is_retriable_leads_to_another_attempt(cluster, ask, api):
+    cluster.coordinator.codes[api] = codes = deque([COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE])
+    (row,) = ask(do="describe", ids=["a"])["transactions"]
+    assert row == {
+        "transactional_id": "a",
+        "coordinator": 2,
+        "producer_id": 7,
+        "producer_epoch": 0,
+        "state": "Ongoing",
+        "timeout_ms": 50_000,
+        "started_at": 1.0,
+        "partitions": [("t", 0), ("t", 1)],
+    }
+    assert not codes
+
+
+def test_a_coordinator_that_moves_is_looked_up_again(cluster, ask):
+    assert ask(do="describe", ids=["a"])["transactions"][0]["coordinator"] == 2
+    cluster.coordinator.codes[DESCRIBE_TRANSACTIONS] = deque([NOT_COORDINATOR])
+    cluster.coordinator.node = 3
+    assert ask(do="describe", ids=["a"])["transactions"][0]["coordinator"] == 3
+
+
+def test_a_coordinator_that_is_down_is_looked_up_until_another_broker_has_its_role(cluster, ask, monkeypatch):
+    monkeypatch.setattr(transaction_queries, "CALL_MS", 200)
+    cluster.down = {2}
+    found = []
+    ask.rig.engine.ask_about_transactions({"do": "describe", "ids": ["a"]}, found.append)
+    run_until(ask.rig.engine, lambda: len(cluster.coordinator.asked) >= 2 or bool(found), 20)
+    assert not found
+    cluster.coordinator.node = 1
+    run_until(ask.rig.engine, lambda: bool(found), 20)
+    assert found[0]["transactions"][0]["coordinator"] == 1
+
+
+def test_without_a_coordinator_the_query_ends_in_time_with_the_reason(ask, cluster, monkeypatch):
+    monkeypatch.setattr(transaction_queries, "CALL_MS", 100)
+    monkeypatch.setattr(transaction_queries, "QUERY_MS", 800)
+    cluster.down = {2}
+    answer = ask(do="describe", ids=["a"])
+    assert list(answer) == ["error"]
+    assert "broker 2" in answer["error"] or "closed the connection" in answer["error"]
+
+
+@pytest.mark.parametrize(
+    ("states", "codes", "aborted", "text"),
+    [
+        (["Ongoing", "PrepareAbort"], [CONCURRENT, CONCURRENT, 0], True, "aborted the transaction of a"),
+        (["Ongoing", "PrepareCommit"], [CONCURRENT, 0], False, "being committed already"),
+        (["Ongoing", "Empty"], [0], False, "ended before it could be aborted"),
+        (["CompleteCommit"], [], False, "no transaction of a is open"),
+    ],
+)
+def test_an_abort_says_what_became_of_the_transaction(cluster, ask, states, codes, aborted, text):
+    cluster.coordinator.states.clear()
+    cluster.coordinator.states.extend(states)
+    cluster.coordinator.codes[INIT_PRODUCER_ID] = deque(codes)
+    answer = ask(do="abort", id="a")
+    assert answer["aborted"] is aborted
+    assert text in answer["text"]
+    asked = [body for body in cluster.coordinator.asked_for if "transaction_timeout_ms" in body]
+    assert len(asked) == len(codes)
+    assert all(body["transaction_timeout_ms"] == 50_000 and body["transactional_id"] == "a" for body in asked)
+
+
+def test_an_abort_that_is_denied_is_an_error(cluster, ask):
+    cluster.coordinator.codes[INIT_PRODUCER_ID] = deque([DENIED])
+    assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED" in ask(do="abort", id="a")["error"]
+    assert "TRANSACTIONAL_ID_NOT_FOUND" in ask(do="describe", ids=["b"])["error"]
+
+
+def test_brokers_without_these_requests(cluster, ask):
+    cluster.apis_left_out = {LIST_TRANSACTIONS, DESCRIBE_TRANSACTIONS}
+    assert "does not support LIST_TRANSACTIONS" in ask(do="list", states=[], older_than_ms=-1)["error"]
+    assert "does not support DESCRIBE_TRANSACTIONS" in ask(do="abort", id="a")["error"]
+    assert INIT_PRODUCER_ID not in {api for api, _ in cluster.coordinator.asked}
+
+
+def test_an_old_find_coordinator_has_one_key(cluster, ask, monkeypatch):
+    monkeypatch.setattr(cluster, "find_coordinator_version", 3)
+    assert ask(do="describe", ids=["a"])["transactions"][0]["state"] == "Ongoing"
+    assert [body["key"] for body in cluster.coordinator.asked_for if "key_type" in body] == ["a"]
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        {},
+        {"do": "delete"},
+        {"do": "list", "states": "Ongoing", "older_than_ms": 1},
+        {"do": "list", "states": [], "older_than_ms": 1.5},
+        {"do": "list", "states": [], "older_than_ms": 1 << 63},
+        {"do": "describe", "ids": [7]},
+        {"do": "describe", "ids": ["x" * 40_000]},
+        {"do": "abort"},
+    ],
+)
+def test_an_invalid_question_is_refused(ask, question):
+    with pytest.raises(ValueError):
+        ask.rig.engine.ask_about_transactions(question, pytest.fail)
+
+
+def test_a_response_that_cannot_be_read_ends_only_its_connection(cluster, ask, monkeypatch):
+    monkeypatch.setattr(transaction_queries, "CALL_MS", 200)
+    cluster.coordinator.states[0] = "Ongoing"
+    real, broken = cluster.coordinator.answer, []
+
+    def answer(api, *rest):
+        if api == DESCRIBE_TRANSACTIONS and not broken:
+            broken.append(api)
+            return {"transaction_states": []}
+        return real(api, *rest)
+
+    monkeypatch.setattr(cluster.coordinator, "answer", answer)
+    assert "UNKNOWN_SERVER_ERROR" in ask(do="describe", ids=["a"])["error"]
+    assert ask(do="describe", ids=["a"])["transactions"][0]["state"] == "Ongoing"

@@ -1,0 +1,55 @@
+"""Answers requests about transactions for a scripted broker: a coordinator that can move, and fail on command."""
+
+from collections import deque
+from typing import Any
+
+FIND_COORDINATOR, INIT_PRODUCER_ID, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 10, 22, 65, 66
+NOT_COORDINATOR, UNKNOWN_ID = 16, 105
+
+
+class ScriptedCoordinator:
+    """One transactional id, whose coordinator is the broker `node`.
+
+    `states`: the states in which the id is described, the last one for ever. `codes`: by API, the error codes of the
+    next responses. `asked`: (API, node) of each request.
+    """
+
+    def __init__(self, name: str = "a", node: int = 1, states: tuple[str, ...] = ("Ongoing",)) -> None:
+        self.name = name
+        self.node = node
+        self.states = deque(states)
+        self.codes: dict[int, deque[int]] = {}
+        self.asked: list[tuple[int, int]] = []
+        self.asked_for: list[dict[str, Any]] = []  # the bodies
+
+    def answer(self, api: int, node: int, body: dict[str, Any], host: str, port: int) -> dict[str, Any]:
+        self.asked.append((api, node))
+        self.asked_for.append(body)
+        queue = self.codes.get(api)
+        code = queue.popleft() if queue else 0
+        if api == FIND_COORDINATOR:
+            place = {"node_id": -1 if code else self.node, "host": host, "port": port, "error_code": code}
+            if body["coordinator_keys"]:
+                return {"coordinators": [{"key": body["coordinator_keys"][0], **place}]}
+            return place
+        if api != LIST_TRANSACTIONS and node != self.node:
+            code = NOT_COORDINATOR
+        if api == INIT_PRODUCER_ID:
+            return {"error_code": code, "producer_id": 7, "producer_epoch": 1}
+        if api == LIST_TRANSACTIONS:
+            rows = [{"transactional_id": self.name, "producer_id": 7, "transaction_state": self.states[0]}]
+            return {"error_code": code, "unknown_state_filters": [], "transaction_states": rows * (node == self.node)}
+        asked = body["transactional_ids"][0]
+        row = {
+            "error_code": code or (0 if asked == self.name else UNKNOWN_ID),
+            "transactional_id": asked,
+            "transaction_state": self.states[0],
+            "transaction_timeout_ms": 50_000,
+            "transaction_start_time_ms": 1_000,
+            "producer_id": 7,
+            "producer_epoch": 0,
+            "topics": [{"topic": "t", "partitions": [1, 0]}],
+        }
+        if len(self.states) > 1 and not row["error_code"]:
+            self.states.popleft()
+        return {"transaction_states": [row]}
