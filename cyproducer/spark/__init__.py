@@ -1,11 +1,26 @@
-"""Provides the PySpark sink ``cyproducer`` for batch and streaming, which sends whole Arrow columns to Kafka.
+"""Provides `write(df)` and the PySpark sink ``cyproducer``, which send whole Arrow columns of DataFrames to Kafka.
 
 Columns: ``value`` (binary or string, required), ``key`` (binary or string), ``partition`` (int), ``timestamp``
 (TIMESTAMP), ``headers`` (array<struct<key:string,value:binary>>), ``topic`` (string; the option ``topic`` overrides
 it). ``offset`` and ``timestampType``, which Spark's Kafka source adds, are ignored.
-Options: ``kafka.*`` are Kafka's producer settings; also ``topic``, ``includeHeaders``, ``sender``. Options of Spark's
-Kafka source are ignored with a warning.
+Options of the sink: ``kafka.*`` are Kafka's producer settings; also ``topic``, ``includeHeaders``, ``sender``. Options
+of Spark's Kafka source are ignored with a warning.
 Delivery is at least once: a task succeeds when all of its rows are acknowledged, and fails when a row is not.
 
-This module imports nothing. `writer` and `stream` import PySpark.
+This module imports nothing but `write` and `WriteResult` at their first use. The other modules import PySpark.
 """
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cyproducer.spark.dataframe import WriteResult, write
+
+__all__ = ["WriteResult", "write"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        from cyproducer.spark import dataframe  # imported here: PySpark need not be installed to import this package
+
+        return getattr(dataframe, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
