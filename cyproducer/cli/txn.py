@@ -63,7 +63,9 @@ def _list(path: str, args: argparse.Namespace) -> int:
         print("the cluster knows no such transactional id")
     else:
         table = [("TRANSACTIONAL ID", "COORDINATOR", "PRODUCER ID", "STATE")]
-        table += [(r["transactional_id"], str(r["coordinator"]), str(r["producer_id"]), r["state"]) for r in rows]
+        table += [
+            (_shown(r["transactional_id"]), str(r["coordinator"]), str(r["producer_id"]), r["state"]) for r in rows
+        ]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         for row in table:
             print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
@@ -74,7 +76,7 @@ def _list(path: str, args: argparse.Namespace) -> int:
 
 def _description(found: dict[str, Any]) -> str:
     lines = [
-        found["transactional_id"],
+        _shown(found["transactional_id"]),
         f"  state        {found['state']}",
         f"  coordinator  broker {found['coordinator']}",
         f"  producer     id {found['producer_id']}, epoch {found['producer_epoch']}",
@@ -86,6 +88,11 @@ def _description(found: dict[str, Any]) -> str:
     if found["partitions"]:
         lines.append(f"  partitions   {', '.join(f'{topic}-{number}' for topic, number in found['partitions'])}")
     return "\n".join(lines)
+
+
+def _shown(transactional_id: str) -> str:
+    """Return an id for a terminal. It may have any characters, and any client of the cluster has chosen it."""
+    return transactional_id if transactional_id.isprintable() else repr(transactional_id)
 
 
 def _seconds(text: str) -> float:

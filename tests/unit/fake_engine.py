@@ -3,6 +3,7 @@
 import os
 import select
 import struct
+from collections.abc import Callable
 from typing import Any
 
 from cyproducer.shm.arena_region import LAYOUT_VERSION
@@ -37,7 +38,13 @@ class Engine:
         self.next_id = 1
         self.client_instance: str | None = None
         self.pushed = True
+        self.questions: list[tuple[dict[str, Any], Callable[[dict[str, Any]], None]]] = []
         self.ends: list[str] = []  # calls of end_metrics_push() and resume_metrics_push()
+
+    def ask_about_transactions(self, question: dict[str, Any], answer: Callable[[dict[str, Any]], None]) -> None:
+        if question["do"] not in ("list", "describe", "abort"):
+            raise ValueError("not a question")
+        self.questions.append((question, answer))
 
     def snapshot_fd(self) -> int:
         return self.snapshot.region.read_only_descriptor()

@@ -174,8 +174,14 @@ class TransactionQueries:
         version = link.versions[call.api]
 
         def respond(link: Link, payload: bytes, now_ms: int) -> None:
-            if query.call is call and query in self._queries:
+            if query.call is not call or query not in self._queries:
+                return
+            try:
                 body = self._brokers.take_answer(link, call.api, payload)
+            except ProtocolError as error:  # the connection is kept: it has the batches of all processes
+                text = f"broker {link.name} has sent an invalid response: {error}"
+                self._advance(query, _QueryError(text), now_ms)
+            else:
                 self._advance(query, (body, version), now_ms)
 
         try:

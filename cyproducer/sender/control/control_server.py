@@ -407,9 +407,14 @@ class Control:
             return
 
         def answer(result: dict[str, Any]) -> None:
-            if self.table.peers.get(peer.fd) is peer:
+            if self.table.peers.get(peer.fd) is not peer:
+                return  # it has hung up
+            try:
                 with self._reserve.released():
                     peer.send_file("cyproducer-transactions", json.dumps(result).encode())
+            except (OSError, MemoryError) as error:
+                self.log.warning("pid %d gets no answer about transactions: %s", peer.pid, error or "no memory")
+                self.table.end(peer, "its answer could not be sent")
 
         try:
             self.engine.ask_about_transactions(question, answer)

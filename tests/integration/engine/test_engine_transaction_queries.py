@@ -166,17 +166,22 @@ def test_an_invalid_question_is_refused(ask, question):
         ask.rig.engine.ask_about_transactions(question, pytest.fail)
 
 
-def test_a_response_that_cannot_be_read_ends_only_its_connection(cluster, ask, monkeypatch):
-    monkeypatch.setattr(transaction_queries, "CALL_MS", 200)
-    cluster.coordinator.states[0] = "Ongoing"
-    real, broken = cluster.coordinator.answer, []
+@pytest.mark.parametrize("api", [FIND_COORDINATOR, DESCRIBE_TRANSACTIONS])
+def test_a_response_that_cannot_be_read_ends_the_query_and_no_connection(cluster, ask, api):
+    assert ask(do="describe", ids=["a"])["transactions"]
+    before = cluster.accepted
+    cluster.coordinator.cut_short = {api}
+    assert "has sent an invalid response" in ask(do="describe", ids=["a"])["error"]
+    cluster.coordinator.cut_short = set()
+    assert ask(do="describe", ids=["a"])["transactions"][0]["state"] == "Ongoing"
+    assert cluster.accepted == before
+
+
+def test_a_coordinator_that_describes_nothing_is_an_error(cluster, ask, monkeypatch):
+    real = cluster.coordinator.answer
 
     def answer(api, *rest):
-        if api == DESCRIBE_TRANSACTIONS and not broken:
-            broken.append(api)
-            return {"transaction_states": []}
-        return real(api, *rest)
+        return {"transaction_states": []} if api == DESCRIBE_TRANSACTIONS else real(api, *rest)
 
     monkeypatch.setattr(cluster.coordinator, "answer", answer)
     assert "UNKNOWN_SERVER_ERROR" in ask(do="describe", ids=["a"])["error"]
-    assert ask(do="describe", ids=["a"])["transactions"][0]["state"] == "Ongoing"
