@@ -197,7 +197,7 @@ class TransactionQueries:
             query.last_error = str(got)
         try:
             if now_ms >= query.until_ms and not isinstance(got, tuple):
-                raise got if isinstance(got, _QueryError) else _QueryError(query.last_error or "no broker has answered")
+                raise _QueryError(query.last_error or str(self._no_answer(query)))
             step = query.steps.throw(got) if isinstance(got, _QueryError) else query.steps.send(got)
         except StopIteration as end:
             self._end(query, end.value)
@@ -218,9 +218,7 @@ class TransactionQueries:
 
     def _cluster(self) -> Generator[_Pause, Any, None]:
         """Wait until a broker has answered with the metadata of the cluster."""
-        for _ in range(QUERY_MS // PAUSE_MS):
-            if not self._brokers.metadata.bootstrapping:
-                return
+        while self._brokers.metadata.bootstrapping:
             yield _Pause(PAUSE_MS)
 
     def _list(self, states: list[str], older_than_ms: int) -> Steps:

@@ -108,6 +108,13 @@ def test_without_a_coordinator_the_query_ends_in_time_with_the_reason(ask, clust
     assert "broker 2" in answer["error"] or "closed the connection" in answer["error"]
 
 
+def test_without_a_cluster_the_query_ends_in_time_with_the_reason(ask, cluster, monkeypatch):
+    monkeypatch.setattr(transaction_queries, "QUERY_MS", 500)
+    cluster.down = {1, 2, 3}
+    answer = ask(do="list", states=[], older_than_ms=-1)
+    assert answer["error"].startswith("no bootstrap server has answered: broker 127.0.0.1")
+
+
 @pytest.mark.parametrize(
     ("states", "codes", "aborted", "text"),
     [
