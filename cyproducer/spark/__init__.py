@@ -7,7 +7,7 @@ Options of the sink: ``kafka.*`` are Kafka's producer settings; also ``topic``, 
 of Spark's Kafka source are ignored with a warning.
 Delivery is at least once: a task succeeds when all of its rows are acknowledged, and fails when a row is not.
 
-This module imports nothing but `write` and `WriteResult` at their first use. The other modules import PySpark.
+This module imports nothing but `write` and `WriteResult` at their first use, which need no PySpark to be imported.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ __all__ = ["WriteResult", "write"]
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        from cyproducer.spark import dataframe  # imported here: PySpark need not be installed to import this package
+        from cyproducer.spark import dataframe  # imported here: the sink does not need it
 
         return getattr(dataframe, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

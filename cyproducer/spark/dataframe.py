@@ -15,7 +15,6 @@ from cyproducer.config.settings import Settings
 from cyproducer.errors import KafkaConfigurationError
 from cyproducer.spark.delivery import deliver, producer_for
 from cyproducer.spark.options import REFUSED
-from cyproducer.spark.schema import check_columns
 
 if TYPE_CHECKING:
     import pyarrow
@@ -55,6 +54,8 @@ def write(df: DataFrame, topic: str | None = None, **settings: Any) -> WriteResu
     starts. If a row is not acknowledged, its task fails with DeliveryFailedError. When Spark has repeated the task for
     the last time, it raises its own error with that text.
     """
+    from cyproducer.spark.schema import check_columns  # imported here: this module is imported without PySpark, too
+
     given = _checked(topic, settings)
     columns = check_columns(df.schema, topic)
 
