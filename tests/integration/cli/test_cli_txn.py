@@ -8,9 +8,9 @@ import uuid
 
 import confluent_kafka
 import pytest
-from support.process import wait_until
 
 from cyproducer.observe import transactions
+from cyproducer.observe.status import status
 
 
 def cyproducer(*arguments, status=0):
@@ -21,17 +21,9 @@ def cyproducer(*arguments, status=0):
 
 
 @pytest.fixture
-def sender(kafka, runtime_dir):
-    """Start a sender that no process uses: it has no metadata and no connection. Yield its socket."""
-    socket = runtime_dir / "s"
-    command = [sys.executable, "-m", "cyproducer", "sender", "--bootstrap-servers", kafka.bootstrap_servers]
-    process = subprocess.Popen([*command, "--socket", str(socket)])
-    try:
-        wait_until(socket.exists, 60, "the sender's socket")
-        yield str(socket)
-    finally:
-        process.terminate()
-        assert process.wait(60) == 0
+def sender(kafka, foreground):
+    """Start a sender that no process uses: it has no metadata and no connection. Return its socket."""
+    return str(foreground(kafka.bootstrap_servers).ready().socket)
 
 
 @pytest.fixture
@@ -120,8 +112,6 @@ def test_the_attached_processes_of_a_sender_are_not_disturbed(kafka, make_produc
     """Queries and records share the connections of the sender."""
     producer = make_producer(bootstrap_servers=kafka.bootstrap_servers)
     producer.send(topic, b"first").get(60)
-    from cyproducer.observe.status import status
-
     (running,) = [each for each in status() if each["bootstrap_servers"] == [kafka.bootstrap_servers]]
     other, name = transactional()
     begin(other, topic)

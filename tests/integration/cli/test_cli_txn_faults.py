@@ -26,17 +26,9 @@ def cluster():
 
 
 @pytest.fixture
-def sender(cluster, runtime_dir):
-    """Start a sender under a supervisor. Yield its socket."""
-    socket = runtime_dir / "s"
-    command = [sys.executable, "-m", "cyproducer", "sender", "--bootstrap-servers", cluster.bootstrap_servers]
-    process = subprocess.Popen([*command, "--socket", str(socket)])
-    try:
-        wait_until(socket.exists, 60, "the sender's socket")
-        yield str(socket)
-    finally:
-        process.terminate()
-        assert process.wait(60) == 0
+def sender(cluster, foreground):
+    """Start a sender under a supervisor. Return its socket."""
+    return str(foreground(cluster.bootstrap_servers).ready().socket)
 
 
 def txn(*arguments):
