@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +20,7 @@ from support.process import script_environment, wait_until
 from cyproducer.devkafka.node import free_ports
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+SETTLED_S = 0.5
 
 
 class WebServer:
@@ -54,8 +56,17 @@ class WebServer:
         """Return the process ids of the master and its workers."""
         return {self.process.pid, *(p.pid for p in psutil.Process(self.process.pid).children(recursive=True))}
 
+    def _youngest_s(self) -> float:
+        """Return the age of the youngest process of the server in seconds; 0 if one has just ended."""
+        try:
+            return time.time() - max(psutil.Process(pid).create_time() for pid in self.family())
+        except psutil.NoSuchProcess:
+            return 0.0
+
     def terminate(self) -> int:
         """Send SIGTERM to the master; return its exit status, when all workers are gone."""
+        # uWSGI loses the signal for a worker that it has just forked: this one still has the handler of the master.
+        wait_until(lambda: self._youngest_s() > SETTLED_S, 20, "workers that were not just started")
         family = self.family()
         self.process.send_signal(signal.SIGTERM)
         status = self.process.wait(30)
