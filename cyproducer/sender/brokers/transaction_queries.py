@@ -28,6 +28,7 @@ PAUSE_MS = 20  # between attempts, if the broker asks for another one
 QUERIES_MAX = 64
 CONCURRENT_TRANSACTIONS = 51
 TRANSACTIONAL_ID_NOT_FOUND = 105
+OPEN = ["Ongoing", "PrepareCommit", "PrepareAbort"]
 #: What the coordinator still has to do when the end of a transaction is decided, and what it has done.
 COMMITTED = ("PrepareCommit", "CompleteCommit")
 ABORTED = ("PrepareAbort", "PrepareEpochFence", "CompleteAbort", "Empty")
@@ -155,6 +156,8 @@ class TransactionQueries:
             if link is None and self._brokers.least_loaded() is None:
                 return self._brokers.connect_any(now_ms)
         else:
+            if call.broker_id not in self._brokers.metadata.brokers:
+                return PAUSE_MS  # such a broker is not connected to; newer metadata may have it
             link = self._brokers.links.get(call.broker_id)
             if link is not None and link.versions is None:
                 return self._brokers.connect(link, now_ms)
@@ -229,7 +232,9 @@ class TransactionQueries:
         def request(version: int) -> dict[str, Any]:
             if older_than_ms >= 0 and version < DURATION_FROM:
                 raise _QueryError("the broker cannot choose transactions by their duration (Kafka 3.8 and newer can)")
-            return {"state_filters": states} | ({"duration_filter": older_than_ms} if older_than_ms >= 0 else {})
+            return {"state_filters": states or OPEN * (older_than_ms >= 0)} | (
+                {"duration_filter": older_than_ms} if older_than_ms >= 0 else {}
+            )
 
         for broker_id, (host, port, _) in sorted(self._brokers.metadata.brokers.items()):
             try:
@@ -302,16 +307,17 @@ class TransactionQueries:
             body, _ = yield from self._ask_coordinator(transactional_id, ApiKey.INIT_PRODUCER_ID, request, is_done)
             if not body["error_code"]:
                 break
-            if not ended_as:
+            if ended_as in ("", "Ongoing"):  # the coordinator has not begun to end it yet
                 ended_as = (yield from self._describe_one(transactional_id))["state"]
             yield _Pause(PAUSE_MS)
-        self._log.warning(
-            "the transaction of %s was aborted by request: %s", transactional_id, ended_as or "it had ended"
-        )
+        self._log.warning("the producer of %s is fenced by request; its transaction: %s", transactional_id, ended_as)
         if ended_as in COMMITTED:
             return {"aborted": False, "text": f"the transaction of {transactional_id} was being committed already"}
         if ended_as not in ABORTED:
-            return {"aborted": False, "text": f"the transaction of {transactional_id} ended before it could be aborted"}
+            return {
+                "aborted": False,
+                "text": f"the transaction of {transactional_id} has ended, and its producer is fenced",
+            }
         return {"aborted": True, "text": f"aborted the transaction of {transactional_id} and fenced its producer"}
 
     # ------------------------------------------------------------ coordinators

@@ -55,6 +55,25 @@ def test_each_broker_is_asked_for_its_transactions(cluster, ask):
     assert filters == {(("Ongoing",), 5)}
 
 
+def test_a_duration_chooses_open_transactions_only(cluster, ask):
+    ask(do="list", states=[], older_than_ms=5)
+    asked = [body["state_filters"] for body in cluster.coordinator.asked_for]
+    assert asked == [["Ongoing", "PrepareCommit", "PrepareAbort"]] * 3
+
+
+def test_a_coordinator_that_is_not_in_the_metadata_is_waited_for_without_a_busy_loop(cluster, ask, monkeypatch):
+    monkeypatch.setattr(transaction_queries, "CALL_MS", 1000)
+    monkeypatch.setattr(transaction_queries, "QUERY_MS", 1000)
+    assert ask(do="describe", ids=["a"])["transactions"]
+    cluster.coordinator.node = 9
+    calls = []
+    brokers = ask.rig.engine._brokers
+    real = brokers.transactions.maintain
+    monkeypatch.setattr(brokers.transactions, "maintain", lambda now_ms: calls.append(now_ms) or real(now_ms))
+    assert "error" in ask(do="describe", ids=["a"])
+    assert len(calls) < 300
+
+
 def test_a_broker_that_does_not_answer_is_named_and_the_others_are_listed(cluster, ask, monkeypatch):
     monkeypatch.setattr(transaction_queries, "CALL_MS", 500)
     cluster.down = {3}
@@ -120,7 +139,8 @@ def test_without_a_cluster_the_query_ends_in_time_with_the_reason(ask, cluster, 
     [
         (["Ongoing", "PrepareAbort"], [CONCURRENT, CONCURRENT, 0], True, "aborted the transaction of a"),
         (["Ongoing", "PrepareCommit"], [CONCURRENT, 0], False, "being committed already"),
-        (["Ongoing", "Empty"], [0], False, "ended before it could be aborted"),
+        (["Ongoing", "Ongoing", "PrepareAbort"], [CONCURRENT, CONCURRENT, 0], True, "aborted the transaction of a"),
+        (["Ongoing", "Empty"], [0], False, "has ended, and its producer is fenced"),
         (["CompleteCommit"], [], False, "no transaction of a is open"),
     ],
 )
