@@ -337,8 +337,11 @@ class ScriptedBroker:
             found = answer(body)
         filled = {**found, "throttle_time_ms": self.throttles.pop(api, 0)}
         response = encode_response(api, version, correlation_id, filled)
-        if (api == METADATA and self.cut_short) or (self.coordinator is not None and api in self.coordinator.cut_short):
-            self.cut_short -= api == METADATA
+        cut = self.coordinator is not None and api in self.coordinator.cut_short
+        if api == METADATA and self.cut_short:
+            self.cut_short -= 1
+            cut = True
+        if cut:
             response = (len(response) - 7).to_bytes(4, "big") + response[4:-3]
         self._put(connection, response, self.producer_id_delay if api == INIT_PRODUCER_ID else 0.0)
         return True

@@ -19,7 +19,7 @@ class ScriptedCoordinator:
         self.node = node
         self.states = deque(states)
         self.codes: dict[int, deque[int]] = {}
-        self.cut_short: set[int] = set()  # the next responses of these APIs lack their last bytes
+        self.cut_short: set[int] = set()  # responses of these APIs lack their last bytes
         self.asked: list[tuple[int, int]] = []
         self.asked_for: list[dict[str, Any]] = []  # the bodies
 

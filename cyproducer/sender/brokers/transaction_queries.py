@@ -6,7 +6,7 @@ repeated: a call whose connection ends is sent again, in most cases after the co
 
 import logging
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from cyproducer.cluster.backoff import ExponentialBackoff
 from cyproducer.error_table import describe, error_of
@@ -37,7 +37,10 @@ Answer = dict[str, Any]
 
 
 class _Call(NamedTuple):
-    """A request to one broker; `broker_id` None: to any broker. The answer is (its body, the version)."""
+    """A request to one broker; `broker_id` None: to any broker. `body` makes the request's body for a version.
+
+    The query gets the body of the response.
+    """
 
     broker_id: int | None
     api: ApiKey
@@ -97,8 +100,6 @@ class TransactionQueries:
             raise ValueError(f"{QUERIES_MAX} queries about transactions are being answered; try again later")
         steps = self._steps_of(question)
         self._queries.append(query := _Query(steps, answer, now_ms))
-        if self._brokers.metadata.bootstrapping:
-            self._brokers.metadata.request_update()
         self._advance(query, None, now_ms)
 
     def _steps_of(self, question: dict[str, Any]) -> Steps:
@@ -107,7 +108,7 @@ class TransactionQueries:
             states, older_ms = question.get("states"), question.get("older_than_ms")
             if not _is_texts(states) or type(older_ms) is not int or not -1 <= older_ms < 1 << 63:
                 raise ValueError("a list of transactions needs `states` (texts) and `older_than_ms` (an integer)")
-            return self._list(list(states or []), older_ms)
+            return self._list(states, older_ms)
         if kind == "describe" and _is_texts(question.get("ids")):
             return self._describe(question["ids"])
         if kind == "abort" and _is_texts([question.get("id")]):
@@ -155,26 +156,24 @@ class TransactionQueries:
             link = self._brokers.least_loaded(call.api)
             if link is None and self._brokers.least_loaded() is None:
                 return self._brokers.connect_any(now_ms)
-        else:
-            if call.broker_id not in self._brokers.metadata.brokers:
-                return PAUSE_MS  # such a broker is not connected to; newer metadata may have it
+            if link is None and not self._brokers.node_choice.knows(call.api):
+                text = f"no connected broker has {call.api.name} (Kafka 3.0 and newer)"
+                self._advance(query, _QueryError(text), now_ms)
+                return 0
+        elif call.broker_id in self._brokers.metadata.brokers:
             link = self._brokers.links.get(call.broker_id)
             if link is not None and link.versions is None:
                 return self._brokers.connect(link, now_ms)
-        if link is None:
-            if self._brokers.node_choice.knows(call.api) or call.broker_id is not None:
-                return PAUSE_MS  # it throttles, or it is not in the metadata yet
-            self._advance(query, _QueryError(f"no connected broker has {call.api.name} (Kafka 3.0 and newer)"), now_ms)
-            return 0
+        else:
+            link = None  # such a broker is not connected to; newer metadata may have it
+        if link is None or not self._loop.takes_requests(link.index):
+            return PAUSE_MS
         assert link.versions is not None
         if call.api not in link.versions:
             text = f"broker {link.name} does not support {call.api.name}: transactions can be shown from Kafka 3.0 on"
             self._advance(query, _QueryError(text), now_ms)
             return 0
-        if not self._loop.takes_requests(link.index):
-            return PAUSE_MS
         query.asked = link
-        version = link.versions[call.api]
 
         def respond(link: Link, payload: bytes, now_ms: int) -> None:
             if query.call is not call or query not in self._queries:
@@ -185,10 +184,10 @@ class TransactionQueries:
                 text = f"broker {link.name} has sent an invalid response: {error}"
                 self._advance(query, _QueryError(text), now_ms)
             else:
-                self._advance(query, (body, version), now_ms)
+                self._advance(query, body, now_ms)
 
         try:
-            self._brokers.request(link, call.api, call.body(version), respond)
+            self._brokers.request(link, call.api, call.body(link.versions[call.api]), respond)
         except (ProtocolError, _QueryError) as error:
             self._advance(query, _QueryError(str(error)), now_ms)
         return NOTHING_DUE_MS
@@ -199,7 +198,7 @@ class TransactionQueries:
         if isinstance(got, _QueryError):
             query.last_error = str(got)
         try:
-            if now_ms >= query.until_ms and not isinstance(got, tuple):
+            if now_ms >= query.until_ms and not isinstance(got, dict):
                 raise _QueryError(query.last_error or str(self._no_answer(query)))
             step = query.steps.throw(got) if isinstance(got, _QueryError) else query.steps.send(got)
         except StopIteration as end:
@@ -230,11 +229,11 @@ class TransactionQueries:
         unanswered: dict[str, str] = {}
 
         def request(version: int) -> dict[str, Any]:
-            if older_than_ms >= 0 and version < DURATION_FROM:
+            if older_than_ms < 0:
+                return {"state_filters": states}
+            if version < DURATION_FROM:
                 raise _QueryError("the broker cannot choose transactions by their duration (Kafka 3.8 and newer can)")
-            return {"state_filters": states or OPEN * (older_than_ms >= 0)} | (
-                {"duration_filter": older_than_ms} if older_than_ms >= 0 else {}
-            )
+            return {"state_filters": states or OPEN, "duration_filter": older_than_ms}
 
         for broker_id, (host, port, _) in sorted(self._brokers.metadata.brokers.items()):
             try:
@@ -330,7 +329,7 @@ class TransactionQueries:
         while True:
             broker_id = yield from self._find_coordinator(transactional_id)
             try:
-                answer, _ = yield _Call(broker_id, api, lambda version: body)
+                answer = yield _Call(broker_id, api, lambda version: body)
             except _NoAnswerError:
                 code = None
             else:
@@ -365,7 +364,7 @@ class TransactionQueries:
                 yield _Pause(PAUSE_MS)  # another broker is asked, until the time of the query is over
                 continue
             broker_id = int(place(body)["node_id"])
-            if broker_id not in self._brokers.links:
+            if broker_id not in self._brokers.metadata.brokers:
                 self._brokers.metadata.request_update()
             return broker_id
 
@@ -373,10 +372,9 @@ class TransactionQueries:
         """Make a call again while the answer is an error that is retriable. Return the answer without an error."""
         attempts = 0
         while True:
-            body, _ = yield call
-            code = code_of(body)
+            answer: Answer = yield call
+            code = code_of(answer)
             if not code:
-                answer: Answer = body
                 return answer
             if not error_of(code).retriable:
                 raise _QueryError(describe(code))
@@ -394,5 +392,5 @@ def _refused(transactional_id: str, code: int) -> str:
     return f"{transactional_id}: {describe(code)}"
 
 
-def _is_texts(value: Any) -> bool:
+def _is_texts(value: Any) -> TypeGuard[list[str]]:
     return isinstance(value, list) and all(isinstance(text, str) and len(text.encode()) < 1 << 15 for text in value)

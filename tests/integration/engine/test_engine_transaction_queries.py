@@ -74,6 +74,21 @@ def test_a_coordinator_that_is_not_in_the_metadata_is_waited_for_without_a_busy_
     assert len(calls) < 300
 
 
+def test_a_coordinator_that_has_left_the_metadata_is_looked_for_in_newer_metadata(cluster, ask):
+    def hide(body):
+        body["brokers"] = [broker for broker in body["brokers"] if broker["node_id"] != 2]
+
+    assert ask(do="describe", ids=["a"])["transactions"]
+    cluster.lies = hide
+    metadata = ask.rig.engine._brokers.metadata
+    metadata.request_update()
+    found = []
+    ask.rig.engine.ask_about_transactions({"do": "list", "states": [], "older_than_ms": -1}, found.append)
+    run_until(ask.rig.engine, lambda: bool(found) and 2 not in metadata.brokers, 20)
+    cluster.lies = None
+    assert ask(timeout=4, do="describe", ids=["a"])["transactions"][0]["coordinator"] == 2
+
+
 def test_a_broker_that_does_not_answer_is_named_and_the_others_are_listed(cluster, ask, monkeypatch):
     monkeypatch.setattr(transaction_queries, "CALL_MS", 500)
     cluster.down = {3}
