@@ -51,8 +51,6 @@ THROTTLES_FROM = {
     ApiKey.FIND_COORDINATOR: 2,
     ApiKey.API_VERSIONS: 2,
     ApiKey.INIT_PRODUCER_ID: 1,
-    ApiKey.DESCRIBE_TRANSACTIONS: 0,
-    ApiKey.LIST_TRANSACTIONS: 0,
 }
 REBOOTSTRAP_REQUIRED = 129  # the error of a whole Metadata response (KIP-1102)
 RELIABLE_EPOCHS_FROM = 9  # MetadataResponse.hasReliableLeaderEpochs
