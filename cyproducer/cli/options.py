@@ -11,7 +11,7 @@ from cyproducer.config.settings import SETTINGS
 from cyproducer.errors import KafkaConfigurationError, SenderUnavailableError
 from cyproducer.observe.status import status
 
-__all__ = ["given_settings", "port", "the_sender"]
+__all__ = ["given_settings", "port", "print_several", "the_sender"]
 
 _SECRET_FAMILIES = tuple(s.name.rstrip("*").replace("_", ".") for s in SETTINGS if s.secret)
 
@@ -90,7 +90,12 @@ def the_sender(path: str | None) -> str | None:
             "no sender of this user is running; start one with `cyproducer sender --bootstrap-servers HOST:PORT`"
         )
     if len(sockets) > 1:
-        print("several senders run; choose one with --socket:", file=sys.stderr)
-        print("\n".join(f"  {known}" for known in sockets), file=sys.stderr)
+        print_several(sockets, "choose one with --socket")
         return None
     return sockets[0]
+
+
+def print_several(sockets: list[str], advice: str) -> None:
+    """Print on standard error that several senders run, what to do, and which they are."""
+    print(f"several senders run; {advice}:", file=sys.stderr)
+    print("\n".join(f"  {path}" for path in sockets), file=sys.stderr)

@@ -3,6 +3,7 @@
 import argparse
 import sys
 
+from cyproducer.cli.options import print_several
 from cyproducer.errors import SenderUnavailableError
 from cyproducer.observe.status import status, stop
 
@@ -29,8 +30,7 @@ def run(args: argparse.Namespace) -> int:
             print("no sender of this user is running")
             return 0
         if len(sockets) > 1 and not args.all:
-            print("several senders run; choose one with --socket, or use --all:", file=sys.stderr)
-            print("\n".join(f"  {path}" for path in sockets), file=sys.stderr)
+            print_several(sockets, "choose one with --socket, or use --all")
             return 2
     failed = 0
     for path in sockets:

@@ -14,7 +14,7 @@ from cyproducer.config.kinds import is_topic_name
 from cyproducer.config.settings import Settings
 from cyproducer.errors import KafkaConfigurationError
 from cyproducer.spark.delivery import deliver, producer_for
-from cyproducer.spark.options import REFUSED
+from cyproducer.spark.options import REFUSED, TOPIC_NAMES
 
 if TYPE_CHECKING:
     import pyarrow
@@ -75,10 +75,7 @@ def write(df: DataFrame, topic: str | None = None, **settings: Any) -> WriteResu
 def _checked(topic: str | None, settings: dict[str, Any]) -> dict[str, Any]:
     """Check everything that can be checked without a broker, and return the settings for the workers."""
     if topic is not None and (not isinstance(topic, str) or not is_topic_name(topic)):
-        raise KafkaConfigurationError(
-            f"topic is {topic!r}; the name of a topic has 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-', "
-            "and is not '.' or '..'"
-        )
+        raise KafkaConfigurationError(f"topic is {topic!r}; {TOPIC_NAMES}")
     plain = {name: _plain(name, value) for name, value in settings.items()}
     Settings.parse(**plain)
     return plain

@@ -77,6 +77,10 @@ REFUSED = {
 }
 """Producer settings that the sink does not support, by dotted name, with the reason. None is ignored silently."""
 
+TOPIC_NAMES = (
+    "the name of a topic has 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-', and is not '.' or '..'"
+)
+
 
 def parse_options(options: dict[str, str]) -> tuple[dict[str, str], str | None]:
     """Split Spark's options (keys in any case) into producer settings (Kafka's dotted names) and the topic.
@@ -148,10 +152,7 @@ def _topic(value: str) -> str:
     # The name is trimmed, as in Spark's own sink. A name that Kafka would refuse for each row is refused here once.
     topic = value.strip()
     if not is_topic_name(topic):
-        raise KafkaConfigurationError(
-            f"the option 'topic' is {value!r}; the name of a topic has 1 to 249 of the characters a-z, A-Z, 0-9, "
-            "'.', '_' and '-', and is not '.' or '..'"
-        )
+        raise KafkaConfigurationError(f"the option 'topic' is {value!r}; {TOPIC_NAMES}")
     return topic
 
 
