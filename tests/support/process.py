@@ -94,6 +94,12 @@ def run_script(
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
+def cyproducer(*arguments: object, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    """Run the command `cyproducer` to its end."""
+    command = [sys.executable, "-m", "cyproducer", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+
+
 @contextlib.contextmanager
 def start_script(
     script: str | Path,

@@ -7,7 +7,7 @@ import urllib.request
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from support.process import wait_until
+from support.process import cyproducer, wait_until
 
 from cyproducer import metric_table
 from cyproducer.devkafka.node import free_ports
@@ -19,11 +19,6 @@ sys.modules["prometheus_client"] = None
 from cyproducer.cli.main import main
 sys.exit(main(["metrics"]))
 """
-
-
-def cyproducer(*arguments):
-    command = [sys.executable, "-m", "cyproducer", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
 def samples(text):

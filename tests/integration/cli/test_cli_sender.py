@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.process import kill_senders, wait_until
+from support.process import cyproducer, kill_senders, wait_until
 
 from cyproducer import __version__ as cyproducer_version
 from cyproducer.config.settings import Settings
@@ -19,11 +19,6 @@ from cyproducer.producer.attach.connect import Attachment
 from cyproducer.producer.attach.connect import connect as attach
 
 NOWHERE = "127.0.0.1:9"
-
-
-def cyproducer(*arguments: object, timeout: float = 60) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "cyproducer", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
 
 
 def connect(**given: object) -> Attachment:
@@ -62,12 +57,12 @@ def start(runtime_dir: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 
 def test_help_and_version() -> None:
-    for command in ("sender", "status", "stop"):
+    for command in ("sender", "status", "stop", "txn"):
         shown = cyproducer(command, "--help")
         assert shown.returncode == 0
         assert f"usage: cyproducer {command}" in shown.stdout
     shown = cyproducer("--help")
-    for command in ("demo", "send", "sender", "status", "stop"):
+    for command in ("demo", "send", "sender", "status", "stop", "txn"):
         assert f"\n    {command} " in shown.stdout
     assert cyproducer("--version").stdout.startswith("cyproducer 0.")
     assert cyproducer().returncode == 2

@@ -1,21 +1,19 @@
 """Tests `cyproducer txn` on a real Kafka, with transactions of another client library."""
 
 import json
-import subprocess
-import sys
 import time
 import uuid
 
 import confluent_kafka
 import pytest
+from support.process import cyproducer
 
 from cyproducer.observe import transactions
 from cyproducer.observe.status import status
 
 
-def cyproducer(*arguments, status=0):
-    command = [sys.executable, "-m", "cyproducer", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+def txn(*arguments, status=0):
+    done = cyproducer("txn", *arguments)
     assert done.returncode == status, (done.stdout, done.stderr)
     return done
 
@@ -51,7 +49,7 @@ def begin(producer, topic, partitions=(0,)):
 
 
 def states(socket, names, *options):
-    found = json.loads(cyproducer("txn", "list", "--json", "--socket", socket, *options).stdout)
+    found = json.loads(txn("list", "--json", "--socket", socket, *options).stdout)
     assert found["unanswered"] == {}
     return {row["transactional_id"]: row["state"] for row in found["transactions"] if row["transactional_id"] in names}
 
@@ -64,18 +62,18 @@ def test_an_open_transaction_is_listed_described_and_aborted(sender, transaction
     assert states(sender, {name, idle}) == {name: "Ongoing", idle: "Empty"}
     assert states(sender, {name, idle}, "--state", "Ongoing") == {name: "Ongoing"}
     assert states(sender, {name}, "--older-than", "1000") == {}
-    shown = cyproducer("txn", "list", "--socket", sender).stdout.splitlines()
+    shown = txn("list", "--socket", sender).stdout.splitlines()
     assert shown[0].split() == ["TRANSACTIONAL", "ID", "COORDINATOR", "PRODUCER", "ID", "STATE"]
     assert [line.split()[-1] for line in shown if line.startswith(f"{name} ")] == ["Ongoing"]
 
-    (found,) = json.loads(cyproducer("txn", "describe", name, "--json", "--socket", sender).stdout)
+    (found,) = json.loads(txn("describe", name, "--json", "--socket", sender).stdout)
     assert (found["transactional_id"], found["state"], found["timeout_ms"]) == (name, "Ongoing", 50_000)
     assert found["partitions"] == [[topic, 0]]
     assert abs(found["started_at"] - began) < 60
-    text = cyproducer("txn", "describe", name, idle, "--socket", sender).stdout
+    text = txn("describe", name, idle, "--socket", sender).stdout
     assert f"partitions   {topic}-0" in text and "timeout      50 s" in text and "state        Empty" in text
 
-    said = cyproducer("txn", "abort", name, "--socket", sender).stdout
+    said = txn("abort", name, "--socket", sender).stdout
     assert said == f"aborted the transaction of {name} and fenced its producer\n"
     assert states(sender, {name}) == {name: "Empty"}
     with pytest.raises(confluent_kafka.KafkaException) as caught:
@@ -84,7 +82,7 @@ def test_an_open_transaction_is_listed_described_and_aborted(sender, transaction
         confluent_kafka.KafkaError._FENCED,
         confluent_kafka.KafkaError.PRODUCER_FENCED,
     )
-    said = cyproducer("txn", "abort", idle, "--socket", sender).stdout
+    said = txn("abort", idle, "--socket", sender).stdout
     assert said == f"no transaction of {idle} is open (state Empty)\n"
     other.begin_transaction()
     other.produce(topic, b"it is not fenced")
@@ -93,18 +91,18 @@ def test_an_open_transaction_is_listed_described_and_aborted(sender, transaction
 
 def test_what_cannot_be_answered_is_an_error(sender, transactional):
     _, name = transactional()
-    done = cyproducer("txn", "describe", "no-such-id", "--socket", sender, status=1)
+    done = txn("describe", "no-such-id", "--socket", sender, status=1)
     assert "no-such-id: no producer has used this transactional id lately" in done.stderr
-    done = cyproducer("txn", "abort", "no-such-id", "--socket", sender, status=1)
+    done = txn("abort", "no-such-id", "--socket", sender, status=1)
     assert "no-such-id" in done.stderr
-    done = cyproducer("txn", "list", "--state", "Sleeping", "--socket", sender, status=1)
+    done = txn("list", "--state", "Sleeping", "--socket", sender, status=1)
     assert "the broker knows no state Sleeping" in done.stderr
-    assert "not a number of seconds" in cyproducer("txn", "list", "--older-than", "soon", status=2).stderr
+    assert "not a number of seconds" in txn("list", "--older-than", "soon", status=2).stderr
     assert states(sender, {name}) == {name: "Empty"}
 
 
 def test_without_a_sender_the_error_says_how_to_start_one(runtime_dir):
-    done = cyproducer("txn", "list", status=1)
+    done = txn("list", status=1)
     assert "no sender of this user is running; start one with `cyproducer sender" in done.stderr
 
 

@@ -3,15 +3,13 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import uuid
 
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from support.process import wait_until
+from support.process import cyproducer, wait_until
 
 from cyproducer.devkafka.node import KafkaCluster
 from cyproducer.errors import SenderUnavailableError
@@ -29,11 +27,6 @@ def cluster():
 def sender(cluster, foreground):
     """Start a sender under a supervisor. Return its socket."""
     return str(foreground(cluster.bootstrap_servers).ready().socket)
-
-
-def txn(*arguments):
-    command = [sys.executable, "-m", "cyproducer", "txn", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
 def open_transaction(cluster):
@@ -84,9 +77,9 @@ def test_a_killed_coordinator_is_named_and_its_transactions_move(cluster, sender
     (after,) = transactions.describe(sender, [name])
     assert after["coordinator"] != before["coordinator"]
     assert (after["state"], after["producer_id"]) == ("Ongoing", before["producer_id"])
-    listed = txn("list", "--json", "--socket", sender)
+    listed = cyproducer("txn", "list", "--json", "--socket", sender)
     found = json.loads(listed.stdout)
     assert name in {row["transactional_id"] for row in found["transactions"]}
     if found["unanswered"]:  # the metadata still has the broker
         assert listed.returncode == 1 and f"(id {before['coordinator']}) is not in this list" in listed.stderr
-    assert txn("abort", name, "--socket", sender).stdout.startswith("aborted the transaction")
+    assert cyproducer("txn", "abort", name, "--socket", sender).stdout.startswith("aborted the transaction")
