@@ -234,6 +234,7 @@ def test_killed_sender_and_supervisor_are_replaced_at_the_next_attach(
 ) -> None:
     first = connect()
     kill_senders(runtime_dir)
+    assert wait_readable([first.socket.fileno()], 30)
     assert control_messages.receive(first.socket) == (None, [])
     second = connect()
     assert second.sender_pid != first.sender_pid
