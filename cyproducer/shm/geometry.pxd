@@ -16,6 +16,7 @@ from cyproducer.shm.layout cimport (
     CYP_PARTITIONS_MAX,
     CYP_TOPIC_INDEX_ENTRIES,
     CYP_TOPICS_MAX,
+    CYP_TRANSACTIONS_MAX,
     CYP_UNIT_BYTES,
     cyp_contributor,
     cyp_entry,
@@ -27,6 +28,7 @@ from cyproducer.shm.layout cimport (
     cyp_slot_row,
     cyp_topic_row,
     cyp_topic_state,
+    cyp_transaction_row,
 )
 
 
@@ -60,6 +62,7 @@ ctypedef struct StateGeometry:
     uint64_t partitions_offset
     uint64_t entries_offset
     uint64_t contributors_offset
+    uint64_t transactions_offset
     uint64_t bodies_offset
     uint64_t region_bytes
 
@@ -104,5 +107,6 @@ cdef inline void state_geometry(StateGeometry *out) noexcept nogil:
     out.partitions_offset = out.topics_offset + <uint64_t>CYP_TOPICS_MAX * sizeof(cyp_topic_state)
     out.entries_offset = out.partitions_offset + <uint64_t>CYP_PARTITIONS_MAX * sizeof(cyp_partition_row)
     out.contributors_offset = out.entries_offset + <uint64_t>CYP_ENTRIES_MAX * sizeof(cyp_entry)
-    out.bodies_offset = out.contributors_offset + <uint64_t>CYP_CONTRIBUTORS_MAX * sizeof(cyp_contributor)
+    out.transactions_offset = out.contributors_offset + <uint64_t>CYP_CONTRIBUTORS_MAX * sizeof(cyp_contributor)
+    out.bodies_offset = out.transactions_offset + <uint64_t>CYP_TRANSACTIONS_MAX * sizeof(cyp_transaction_row)
     out.region_bytes = out.bodies_offset + <uint64_t>CYP_BODIES_MAX * CYP_BLOCK_BYTES

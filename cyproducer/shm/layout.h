@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CYP_LAYOUT_VERSION 9u
+#define CYP_LAYOUT_VERSION 10u
 #define CYP_ARENA_MAGIC 0x616e657261707963ull    /* "cyparena" */
 #define CYP_OUTCOMES_MAGIC 0x656d6f6374757063ull
 #define CYP_SNAPSHOT_MAGIC 0x70616e7370796373ull
@@ -553,7 +553,11 @@ _Static_assert(sizeof(cyp_topic_state) == 264, "");
 
 #define CYP_LANE_FREE 2u                         /* the row belongs to no partition */
 
-/* A partition has one row for its ordinary lane, and one more for its isolation lane if there is one. */
+/* The lane of a transactional producer: this | the index of its row (transaction.h) << CYP_LANE_TRANSACTION_SHIFT. */
+#define CYP_LANE_TRANSACTION 3u
+#define CYP_LANE_TRANSACTION_SHIFT 8
+
+/* One lane of a partition: the ordinary one, its isolation lane, or that of a transactional producer. */
 typedef struct {
     uint32_t topic;
     int32_t partition;
@@ -579,6 +583,7 @@ typedef struct {
     uint64_t contributors_offset;
     uint64_t bodies_offset;
     uint64_t region_bytes;
+    uint64_t transactions_offset;                   /* cyp_transaction_row[CYP_TRANSACTIONS_MAX] */
     alignas(CYP_CACHE_LINE) uint64_t tick;          /* rises with every loop iteration */
     uint64_t pending;           /* 0: the sender may sleep for ever; else it iterates at least once a second */
     uint64_t breadcrumb_attach; /* attach id of the front-end whose memory is being handled; 0: none */
@@ -589,5 +594,7 @@ _Static_assert(offsetof(cyp_state_header, producer_id) == 32, "");
 _Static_assert(offsetof(cyp_state_header, region_bytes) == 88, "");
 _Static_assert(offsetof(cyp_state_header, tick) == 128, "liveness.py reads it there");
 _Static_assert(offsetof(cyp_state_header, breadcrumb_slot) == 152, "");
+
+#include "cyproducer/shm/transaction.h"
 
 #endif

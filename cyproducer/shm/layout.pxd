@@ -1,6 +1,6 @@
 """Declares the shared structs and constants of layout.h for Cython."""
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 
 cdef extern from "cyproducer/shm/layout.h" nogil:
@@ -274,6 +274,16 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         CYP_LANE_ORDINARY
         CYP_LANE_ISOLATION
         CYP_LANE_FREE
+        CYP_LANE_TRANSACTION
+        CYP_LANE_TRANSACTION_SHIFT
+        CYP_TRANSACTIONS_MAX
+        CYP_TRANSACTIONAL_ID_BYTES
+        CYP_TRANSACTION_NEW
+        CYP_TRANSACTION_READY
+        CYP_TRANSACTION_OPEN
+        CYP_TRANSACTION_COMMITTING
+        CYP_TRANSACTION_ABORTING
+        CYP_TRANSACTION_FATAL
         CYP_TOPIC_FREE
         CYP_TOPIC_USED
         CYP_TOPIC_RETIRED
@@ -335,6 +345,25 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         uint32_t lane
         cyp_identity identity[2]
 
+    ctypedef struct cyp_transaction_place:
+        int64_t producer_id
+        uint64_t number
+        int32_t result
+        uint32_t phase
+        int32_t failed
+        int16_t producer_epoch
+        uint8_t v2
+        uint8_t needs_epoch
+
+    ctypedef struct cyp_transaction_row:
+        uint32_t used
+        uint32_t current
+        uint64_t attach_id
+        int32_t timeout_ms
+        uint32_t id_bytes
+        cyp_transaction_place places[2]
+        char *id
+
     ctypedef struct cyp_state_header:
         uint64_t magic
         uint32_t layout_version
@@ -349,6 +378,7 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         uint64_t contributors_offset
         uint64_t bodies_offset
         uint64_t region_bytes
+        uint64_t transactions_offset
         uint64_t tick
         uint64_t pending
         uint64_t breadcrumb_attach

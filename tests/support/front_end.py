@@ -50,9 +50,14 @@ class PlainFrontEnd:
         ours, senders = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         ours.setblocking(False)
         self.wake_fd = ours.detach()
-        self.attach_id, outcomes, self.sender_wake_fd = engine.attach(
-            os.dup(self.arena.fd), self.slot_count, {**SETTINGS, **settings}, senders.detach()
-        )
+        try:
+            self.attach_id, outcomes, self.sender_wake_fd = engine.attach(
+                os.dup(self.arena.fd), self.slot_count, {**SETTINGS, **settings}, senders.detach()
+            )
+        except BaseException:
+            os.close(self.wake_fd)
+            self.arena.close()
+            raise
         self.snapshot = SnapshotReader(engine.snapshot_fd())
         self.outcomes_region = map_outcomes(outcomes, self.slot_count)
         self.memory = self.arena.memory()

@@ -29,6 +29,7 @@ UNKNOWN_TOPIC_ID = 100
 UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, NOT_LEADER, REQUEST_TIMED_OUT = 3, 5, 6, 7
 NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS_AFTER_APPEND = 19, 20
 MESSAGE_TOO_LARGE, INVALID_RECORD = 10, 87
+ATTRIBUTES_AT = 21  # in a record batch
 SEQUENCE_ERRORS = (OUT_OF_ORDER, INVALID_EPOCH, 59)
 
 
@@ -104,6 +105,7 @@ class ScriptedBroker:
         self.versions: dict[int, set[int]] = {} # the versions that were used, by API
         self.throttles: dict[int, int] = {}     # ms in the next response, by API; for Produce see Fault
         self.acks_seen: list[int] = []
+        self.produced: list[tuple[str | None, list[int]]] = []  # transactional id, attributes of the batches
         self.producer_epoch = producer_epoch
         self.producer_ids = 0           # how many were requested
         self.producer_id_code = 0       # error code of InitProducerId
@@ -147,18 +149,19 @@ class ScriptedBroker:
         self._keep_values = keep_values
         self._selector = selectors.DefaultSelector()
         self._connections: list[_Connection] = []
-        self._listeners = []
-        for node in range(1, nodes + 1 + bootstrap_apart):
-            listener = socket.create_server((host, port))
-            listener.setblocking(False)
-            self._selector.register(listener, selectors.EVENT_READ, node)
-            self._listeners.append(listener)
+        self._listeners = [self._listen(node, port) for node in range(1, nodes + 1 + bootstrap_apart)]
         self.ports = [listener.getsockname()[1] for listener in self._listeners[:nodes]]
         self._bootstrap_port = self._listeners[-1 if bootstrap_apart else 0].getsockname()[1]
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="scripted-broker", daemon=True)
 
     # fmt: on
+
+    def _listen(self, node: int, port: int) -> socket.socket:
+        listener = socket.create_server((self.host, port))
+        listener.setblocking(False)
+        self._selector.register(listener, selectors.EVENT_READ, node)
+        return listener
 
     @property
     def bootstrap_servers(self) -> str:
@@ -473,6 +476,9 @@ class ScriptedBroker:
     def _produce(self, connection: _Connection, version: int, correlation_id: int, body: dict) -> bool:
         self.produce_requests += 1
         self.acks_seen.append(body["acks"])
+        items = [item for topic in body["topic_data"] for item in topic["partition_data"]]
+        attributes = [int.from_bytes(item["records"][ATTRIBUTES_AT : ATTRIBUTES_AT + 2], "big") for item in items]
+        self.produced.append((body["transactional_id"], attributes))
         if connection.node > len(self.ports):
             self.complaints.append("a batch came to the bootstrap address")
         fault = self._take_fault(connection.node)

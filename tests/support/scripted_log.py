@@ -16,6 +16,7 @@ from cyproducer.record.twin import Record, decode_records
 CORRUPT_MESSAGE, OUT_OF_ORDER, INVALID_EPOCH = 2, 45, 47
 HEADER = struct.Struct(">qiibIhiqqqhii")
 GZIP = 1  # in a batch's attributes
+TRANSACTIONAL = 0x10
 REMEMBERED = 5  # batches of a producer and partition
 SEQUENCES = 2**31
 WRONG_CRC = "CRC"
@@ -54,7 +55,12 @@ class Partition:
         """Append a batch. Return (error, offset). Add what a correct producer never sends to `complaints`."""
         header = HEADER.unpack_from(records)
         (_, length, _, magic, crc, attributes, last_delta, _, _, pid, epoch, sequence, count) = header
-        if magic != 2 or attributes not in (0, GZIP) or length != len(records) - 12 or last_delta != count - 1:
+        if (
+            magic != 2
+            or attributes & ~TRANSACTIONAL not in (0, GZIP)
+            or length != len(records) - 12
+            or last_delta != count - 1
+        ):
             complaints.append(f"batch header {header} of {len(records)} bytes")
             return CORRUPT_MESSAGE, -1
         if crc32c(records[21:]) != crc:

@@ -76,11 +76,13 @@ from cyproducer.sender.engine.state.model cimport (
     Lane,
     Queue,
     Request,
+    Transaction,
     WireBatch,
 )
 from cyproducer.sender.engine.state.metrics cimport count_produce, count_work
 from cyproducer.sender.engine.state.outcomes cimport push_event
 from cyproducer.sender.engine.state.ready cimport lane_producer_id, note_timer, relist
+from cyproducer.sender.engine.state.transactions cimport may_send
 from cyproducer.sender.engine.state.window cimport window_room
 from cyproducer.shm.clock cimport monotonic_ns
 from cyproducer.shm.crash cimport CRASHPOINT
@@ -98,6 +100,7 @@ cdef enum:
 # A request that is being made.
 ctypedef struct Draft:
     int16_t acks
+    Transaction *transaction        # of its batches; NULL: they are in no transaction
     uint32_t count
     uint64_t size
     uint64_t room                   # bytes that it may have; only its first wire batch may exceed this
@@ -271,6 +274,9 @@ cdef WireBatch *_take_from(Core *core, Lane *lane, Draft *draft, bint *postponed
     if lane.other_lane != NULL and lane.other_lane.collected:
         lane.goes_first = True
         return NULL
+    if draft.count and lane.transaction != draft.transaction:
+        postponed[0] = True  # a request is of one transaction, or of none
+        return NULL
     if draft.size < draft.room:
         room = draft.room - draft.size
     if lane.other_lane != NULL and lane.other_lane.goes_first:
@@ -284,6 +290,7 @@ cdef WireBatch *_take_from(Core *core, Lane *lane, Draft *draft, bint *postponed
     if wire == NULL:
         return NULL
     wire.lane.collected = True
+    draft.transaction = lane.transaction
     draft.wires[draft.count] = wire
     draft.count += 1
     draft.size += wire_bytes(wire) + produce_overhead(wire)
@@ -328,6 +335,8 @@ cdef WireBatch *_next_wire(
     """
     cdef WireBatch *wire
     cdef bint settling
+    if lane.transaction != NULL and not may_send(lane):
+        return NULL
     if lane.retry_at_ns > core.now:
         begin_backoff(lane)
         note_timer(core, lane.leader.backoff_ends_ns)
@@ -394,7 +403,7 @@ cdef WireBatch *_new_wire(
     count = 1
     size = batches[0].bytes
     # a merged batch must be compressed here, even if the front-ends have offered compressed records
-    if size < MERGE_BELOW_BYTES and not batches[0].solo and not lane.isolation \
+    if size < MERGE_BELOW_BYTES and not batches[0].solo and not lane.isolation and lane.transaction == NULL \
             and may_compress(core, batches[0].front_end):
         _add_small_heads(core, lane, batches, &count, size, room)
     wire = assign(core, lane, batches, count)

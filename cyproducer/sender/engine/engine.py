@@ -15,6 +15,7 @@ from cyproducer.sender.engine.front_ends import FrontEnds
 from cyproducer.sender.engine.loop import Loop
 from cyproducer.sender.engine.topic_numbers import TopicNumbers
 from cyproducer.sender.engine.topic_requests import IdleTopics, TopicRequests, TopicShares
+from cyproducer.sender.engine.transaction_table import TransactionTable
 
 __all__ = ["Engine", "FormerFrontEnd", "PredecessorState"]
 
@@ -80,6 +81,7 @@ class Engine:
         self._topic_requests = TopicRequests()
         self._topic_shares = TopicShares()
         self._topic_numbers = TopicNumbers(self._front_ends)
+        self.transactions = TransactionTable(self._front_ends)
         self._idle_topics = IdleTopics()
         self._given_back: list[str] = []
         #: Counters of work; tests compare them with the number of topics.

@@ -31,6 +31,9 @@ from cyproducer.sender.engine.state.metrics cimport begin_sender_metrics, forget
 from cyproducer.sender.engine.state.model cimport FrontEnd, Topic
 from cyproducer.sender.engine.state.outcomes cimport announce
 from cyproducer.sender.engine.state.topic_table cimport add_topic, free_topic
+from cyproducer.sender.engine.state.transactions cimport (
+    add_transaction, find_transaction, free_transaction, orphan_transaction,
+)
 from cyproducer.sender.engine.tables cimport begin_state, core_free, core_new, core_state
 from cyproducer.shm.atomics cimport load_relaxed
 from cyproducer.shm.clock cimport monotonic_ns, wake_signal
@@ -126,7 +129,7 @@ cdef class FrontEnds:
 
         Own `arena_fd` and `wake_fd` from here on, also after an error. The caller owns the two descriptors of the
         result. Raise ValueError for an arena that does not match the handshake, OSError without memory or descriptors,
-        KeyError or TypeError for invalid settings.
+        OverflowError if a transactional producer gets no row, KeyError or TypeError for invalid settings.
         """
         cdef FrontEndGeometry geometry
         cdef FrontEnd *front_end = NULL
@@ -148,9 +151,13 @@ cdef class FrontEnds:
             lay_out(front_end, &geometry, arena.fd, arena.base, outcomes.base)
             front_end.wake_fd, front_end.sender_wake_fd = mine[:2]
             front_end.attach_id = self.core.state_header.next_attach_id
+            if settings.get("transactional_id") is not None:
+                self._begin_transactional(front_end, settings)
             self._enlist(front_end, arena, outcomes)
         except BaseException:
             if front_end != NULL:
+                if front_end.transaction != NULL:
+                    free_transaction(front_end.transaction)
                 free_front_end(front_end)
             for fd in mine:
                 os.close(fd)
@@ -159,6 +166,14 @@ cdef class FrontEnds:
         describe_outcomes(front_end, &geometry)
         CRASHPOINT(b"attach.listed")
         return front_end.attach_id, mine[2], mine[3]
+
+    cdef object _begin_transactional(self, FrontEnd *front_end, dict settings):
+        """Give the front-end a row of its own in the table of transactions."""
+        if not front_end.idempotent:
+            raise ValueError("a transactional producer needs acks=all and idempotence")
+        front_end.transaction = add_transaction(
+            &self.core, front_end.attach_id, settings["transactional_id"].encode(), settings["transaction_timeout_ms"]
+        )
 
     cdef object _enlist(self, FrontEnd *front_end, Region arena, Region outcomes):
         """Add the front-end to the tables, and watch its eventfd. Raise OSError or MemoryError without a change."""
@@ -190,6 +205,8 @@ cdef class FrontEnds:
         activate(&self.core, front_end)
         self._close_arena(front_end)
         front_end.detached = True
+        if front_end.transaction != NULL:
+            orphan_transaction(front_end.transaction)
         keep_totals(&self.core, front_end)
         deactivate(&self.core, front_end)
         front_end.outcomes_header.control = CYP_CONTROL_DETACHED
@@ -293,6 +310,13 @@ cdef class FrontEnds:
                 self._take_over_front_end(former)
             except (OSError, ValueError, MemoryError, KeyError, TypeError):
                 self.refused.append(former.attach_id)
+        for number in range(self.core.transaction_end):
+            if self.core.transactions[number].used:
+                self.core.state_header.next_attach_id = max(
+                    self.core.state_header.next_attach_id, self.core.transaction_rows[number].attach_id + 1
+                )
+                if self.core.transactions[number].orphaned:
+                    orphan_transaction(&self.core.transactions[number])
         for number in range(self.core.topic_count):
             if self.core.topics[number].retired:
                 self.free_number(number)  # the predecessor died while it gave the number back
@@ -323,6 +347,9 @@ cdef class FrontEnds:
             front_end.wake_fd, front_end.sender_wake_fd = mine
             front_end.attach_id = former.attach_id
             restore_front_end(&self.core, front_end, former.ended)
+            if former.settings.get("transactional_id") is not None:
+                front_end.transaction = find_transaction(&self.core, front_end.attach_id)
+                front_end.transaction.orphaned = front_end.detached
             self._enlist(front_end, arena, outcomes)
         except BaseException:
             if front_end != NULL:

@@ -13,10 +13,11 @@ from posix.uio cimport iovec
 
 from cyproducer.sender.engine.delivery.backoff cimport backoff_ns
 from cyproducer.sender.engine.delivery.expiry cimport expire
+from cyproducer.sender.engine.delivery.identities cimport demand_epoch
 from cyproducer.sender.engine.delivery.producer_ids cimport refuse_producer_id
 from cyproducer.sender.engine.delivery.requests cimport new_request, next_correlation_id, recycle_all
+from cyproducer.sender.engine.delivery.failed_transactions cimport end_failed
 from cyproducer.sender.engine.delivery.throttle cimport throttle
-from cyproducer.sender.engine.delivery.wire_batches cimport demand_epoch
 from cyproducer.sender.engine.drain cimport drain_all, saturated
 from cyproducer.sender.engine.front_ends cimport FrontEnds
 from cyproducer.sender.engine.intake.accumulator cimport accumulate, anything_submitted, linger, scan_ending
@@ -61,7 +62,8 @@ from cyproducer.sender.engine.state.model cimport (
 )
 from cyproducer.sender.engine.state.outcomes cimport announce, push_event
 from cyproducer.sender.engine.state.ready cimport note_timer
-from cyproducer.sender.engine.state.topic_table cimport append_partition, note_use, rows_left
+from cyproducer.sender.engine.state.topic_table cimport append_partition, has_batches, next_lane, note_use, rows_left
+from cyproducer.sender.engine.state.transactions cimport is_open
 from cyproducer.shm.atomics cimport store_relaxed, store_release
 from cyproducer.shm.clock cimport monotonic_ns
 from cyproducer.shm.crash cimport CRASHPOINT
@@ -152,6 +154,10 @@ cdef class Loop:
             set_leader(self.core, lane, leader, epoch)
             if lane.other_lane != NULL:
                 set_leader(self.core, lane.other_lane, leader, epoch)
+            lane = lane.transactional
+            while lane != NULL:
+                set_leader(self.core, lane, leader, epoch)
+                lane = lane.next_transactional
         if topic.sticky < 0 or topic.partitions[topic.sticky].leader == NULL:
             choose_sticky(self.core, topic)
         note_load(self.core, topic)
@@ -173,9 +179,9 @@ cdef class Loop:
         for index in range(topic.partition_count if created_again else 0):
             lane = topic.partitions[index]
             while lane != NULL:
-                if lane.producer_id >= 0:
+                if lane.producer_id >= 0 and (lane.transaction == NULL or is_open(lane.transaction)):
                     demand_epoch(lane)
-                lane = lane.other_lane if not lane.isolation else NULL
+                lane = next_lane(lane)
 
     def set_topic_error(self, uint32_t number, int16_t error):
         """Set Kafka's error code for the topic in the last metadata response; 0: none."""
@@ -315,7 +321,7 @@ cdef class Loop:
         while topic != NULL:
             following = topic.next_used
             topic.used = False
-            if _has_batches(topic):
+            if has_batches(topic):
                 note_use(self.core, topic)
             names.append(topic.name[:topic.name_bytes].decode())
             topic = following
@@ -395,7 +401,7 @@ cdef class Loop:
         """Run iterations until there is work for Python or `timeout_ms` is over. Return (events, ready descriptors).
 
         The descriptors are those of watch(). An event is (kind, node index, correlation id, error, attach id, payload
-        or None).
+        or None). An event "transaction" has the index of a row of the transactions instead of a node index.
         """
         cdef double most_ms = 0 if self.front_ends.is_unmapping() else max(timeout_ms, 0)
         cdef uint64_t deadline = monotonic_ns() + <uint64_t>(most_ms * 1e6)
@@ -430,6 +436,7 @@ cdef class Loop:
             check_timeouts(core)
             leave_stuck(core)
             publish_shares(core)
+            end_failed(core)
             drain_all(core)
             untouch(core)
             announce(core)
@@ -492,6 +499,12 @@ cdef class Loop:
                 "leaders",
             )[event.kind]
             events.append((kind, event.node, event.correlation_id, event.error, event.attach_id, payload))
+        if self.core.transactions_news:
+            self.core.transactions_news = False
+            for index in range(self.core.transaction_end):
+                if self.core.transactions[index].has_news:
+                    self.core.transactions[index].has_news = False
+                    events.append(("transaction", index, 0, 0, 0, None))
         self.core.event_count = 0
         free(self.core.events)
         self.core.events = NULL
@@ -573,20 +586,7 @@ cdef class Loop:
         self.front_ends.abandon()
 
 
-cdef bint _has_batches(Topic *topic) noexcept nogil:
-    """Return whether a partition of the topic has queued batches or unresolved wire batches."""
-    cdef int32_t index
-    cdef Lane *lane
-    for index in range(topic.partition_count):
-        lane = topic.partitions[index]
-        while lane != NULL:  # both lanes
-            if lane.queue_count or lane.unresolved:
-                return True
-            lane = lane.other_lane if not lane.isolation else NULL
-    return False
-
-
 cdef inline bint _has_news(Core *core) noexcept nogil:
     """Return whether there is something for Python."""
     return core.event_count > 0 or core.events_lost or core.refresh_wanted or core.ended != NULL \
-        or core.failure_count > 0
+        or core.failure_count > 0 or core.transactions_news

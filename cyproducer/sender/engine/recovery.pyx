@@ -37,6 +37,7 @@ from cyproducer.sender.engine.intake.accumulator cimport (
 from cyproducer.sender.engine.slot_recovery cimport Ranked, by_rank, published_flags, restore_slots
 from cyproducer.sender.engine.state.activity cimport note_outcomes
 from cyproducer.sender.engine.state.breadcrumb cimport touch, untouch
+from cyproducer.sender.engine.state.client_codes cimport CODE_INVALID_BATCH, CODE_OUTCOME_UNKNOWN
 from cyproducer.sender.engine.state.extents cimport (
     find_extents, is_covered, promise_extents, restore_extents, settle_extents,
 )
@@ -55,14 +56,9 @@ from cyproducer.sender.engine.state.model cimport (
     Queue,
     WireBatch,
 )
-from cyproducer.sender.engine.state.outcomes cimport (
-    CODE_INVALID_BATCH,
-    CODE_OUTCOME_UNKNOWN,
-    age_unlink,
-    finish,
-    note_failure,
-)
+from cyproducer.sender.engine.state.outcomes cimport age_unlink, finish, note_failure
 from cyproducer.sender.engine.state.topic_table cimport note_use, restore_partitions, restore_topic
+from cyproducer.sender.engine.state.transactions cimport restore_transactions
 from cyproducer.shm.clock cimport monotonic_ns
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.entry cimport entry_enter, entry_resolve
@@ -128,6 +124,7 @@ cdef object restore_tables(Core *core):
         raise ValueError(f"invalid predecessor state: {header.topic_count} topics, {header.partition_count} partitions")
     for index in range(header.topic_count):
         restore_topic(core, index)
+    restore_transactions(core)
     restore_partitions(core, header.partition_count)
     for index in range(core.topic_count):
         if 0 <= core.sticky[index] < core.topics[index].partition_count:
@@ -533,8 +530,16 @@ cdef bint _is_as_assigned(WireBatch *wire, cyp_contributor *contributor, ClientB
 
 cdef Queue *_queue_in(FrontEnd *front_end, Lane *lane) noexcept nogil:
     """Return the front-end's queue for the partition, in the lane where an entry was found; NULL without memory."""
-    cdef Queue *queue = queue_for(front_end, lane.other_lane if lane.isolation else lane)
+    cdef Lane *ordinary = lane
+    cdef Queue *queue
+    if lane.isolation:
+        ordinary = lane.other_lane
+    elif lane.transaction != NULL:
+        ordinary = lane.ordinary
+    queue = queue_for(front_end, ordinary)
     if queue != NULL and lane.isolation and queue.lane != lane:
         mark_for_isolation(queue)
         move_queue(queue, lane)
+    if queue != NULL and lane.transaction != NULL and queue.lane != lane:
+        return NULL  # the entry is in the transaction of another producer
     return queue

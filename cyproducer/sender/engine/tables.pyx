@@ -17,8 +17,10 @@ from cyproducer.sender.engine.state.model cimport (
     Core,
     Named,
     Request,
+    Transaction,
     WireBatch,
 )
+from cyproducer.sender.engine.state.transactions cimport place_transactions
 from cyproducer.shm.debug cimport CYPRODUCER_DEBUG, check
 from cyproducer.shm.geometry cimport StateGeometry
 from cyproducer.shm.layout cimport (
@@ -29,10 +31,12 @@ from cyproducer.shm.layout cimport (
     CYP_PARTITIONS_MAX,
     CYP_STATE_MAGIC,
     CYP_TOPICS_MAX,
+    CYP_TRANSACTIONS_MAX,
     cyp_contributor,
     cyp_entry,
     cyp_partition_row,
     cyp_state_header,
+    cyp_transaction_row,
 )
 
 
@@ -45,12 +49,13 @@ cdef object core_new(Core *core):
     core.contributor_batches = <ClientBatch **>calloc(CYP_CONTRIBUTORS_MAX, sizeof(ClientBatch *))
     core.free_bodies = <uint32_t *>calloc(CYP_BODIES_MAX, sizeof(uint32_t))
     core.failures = <Failure *>calloc(FAILURES_MAX, sizeof(Failure))
+    core.transactions = <Transaction *>calloc(CYP_TRANSACTIONS_MAX, sizeof(Transaction))
     core.named = <Named *>calloc(NAMED_MAX, sizeof(Named))
     core.free_topics = <uint32_t *>calloc(CYP_TOPICS_MAX, sizeof(uint32_t))
     core.free_rows = <uint32_t *>calloc(CYP_PARTITIONS_MAX, sizeof(uint32_t))
     if core.wires == NULL or core.free_wires == NULL or core.free_contributors == NULL \
             or core.contributor_batches == NULL or core.free_bodies == NULL or core.failures == NULL \
-            or core.named == NULL or core.free_topics == NULL or core.free_rows == NULL:
+            or core.named == NULL or core.free_topics == NULL or core.free_rows == NULL or core.transactions == NULL:
         raise MemoryError
     # last in, first out: the lowest rows, which are in the CPU cache, are used first
     for index in range(CYP_ENTRIES_MAX):
@@ -77,6 +82,8 @@ cdef void core_state(Core *core, uint8_t *base, StateGeometry *geometry) noexcep
     core.entries = <cyp_entry *>(base + geometry.entries_offset)
     core.contributors = <cyp_contributor *>(base + geometry.contributors_offset)
     core.bodies = base + geometry.bodies_offset
+    core.transaction_rows = <cyp_transaction_row *>(base + geometry.transactions_offset)
+    place_transactions(core)
     for index in range(CYP_ENTRIES_MAX):
         core.wires[index].index = index
         core.wires[index].entry = &core.entries[index]
@@ -89,6 +96,7 @@ cdef void begin_state(Core *core, StateGeometry *geometry) noexcept:
     core.state_header.entries_offset = geometry.entries_offset
     core.state_header.contributors_offset = geometry.contributors_offset
     core.state_header.bodies_offset = geometry.bodies_offset
+    core.state_header.transactions_offset = geometry.transactions_offset
     core.state_header.region_bytes = geometry.region_bytes
     core.state_header.next_attach_id = 1
     core.state_header.producer_id = -1
@@ -130,5 +138,6 @@ cdef void core_free(Core *core) noexcept:
     free(core.hints)
     free(core.failures)
     free(core.named)
+    free(core.transactions)
     free(core.deadlines)
     free(core.tagged)

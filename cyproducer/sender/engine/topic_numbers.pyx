@@ -17,11 +17,12 @@ from cyproducer.sender.engine.delivery.producer_ids cimport want_producer_id
 from cyproducer.sender.engine.front_ends cimport FrontEnds
 from cyproducer.sender.engine.intake.accumulator cimport next_used
 from cyproducer.sender.engine.state.breadcrumb cimport touch, untouch
-from cyproducer.sender.engine.state.model cimport LIST_NONE, Core, FrontEnd, Lane, Node, Topic
-from cyproducer.sender.engine.state.topic_table cimport free_rows, topic_state
+from cyproducer.sender.engine.state.model cimport Core, FrontEnd, Lane, Node, Topic
+from cyproducer.sender.engine.state.topic_table cimport free_rows, is_idle, next_lane, topic_state
+from cyproducer.sender.engine.state.transactions cimport place_of
 from cyproducer.shm.atomics cimport store_release32
 from cyproducer.shm.crash cimport CRASHPOINT
-from cyproducer.shm.layout cimport CYP_NONE, CYP_TOPIC_RETIRED
+from cyproducer.shm.layout cimport CYP_NONE, CYP_TOPIC_RETIRED, cyp_transaction_place
 from cyproducer.shm.slot cimport slot_topic
 from cyproducer.shm.snapshot cimport topic_id_number
 
@@ -198,17 +199,17 @@ cdef bint _is_unused(const Topic *topic) noexcept nogil:
         return False
     for at in range(topic.partition_count):
         lane = topic.partitions[at]
-        if not _is_idle(lane) or lane.other_lane != NULL and not _is_idle(lane.other_lane):
-            return False
+        while lane != NULL:
+            if not is_idle(lane) or lane.transaction != NULL and _is_of_present_epoch(lane):
+                return False
+            lane = next_lane(lane)
     return True
 
 
-cdef bint _is_idle(const Lane *lane) noexcept nogil:
-    return (
-        lane.ring == NULL and lane.queue_count == 0 and lane.ready == 0 and lane.wire_head == NULL
-        and lane.unresolved == 0 and lane.in_flight == 0 and lane.waiting == 0 and lane.retries.flow == NULL
-        and lane.listed == LIST_NONE and not lane.backs_off and not lane.collected
-    )
+cdef inline bint _is_of_present_epoch(const Lane *lane) noexcept nogil:
+    """Return whether the lane of a transactional producer has sequences that the producer continues."""
+    cdef cyp_transaction_place *place = place_of(lane.transaction)
+    return lane.producer_id == place.producer_id and lane.producer_epoch == place.producer_epoch
 
 
 cdef void _free_queues(Core *core, Topic *topic) noexcept nogil:

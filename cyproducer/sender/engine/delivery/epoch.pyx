@@ -19,10 +19,12 @@ the newest unsure batch is sent next, which shows what is in the log (sequences.
 from libc.stdint cimport uint64_t
 
 from cyproducer.sender.engine.delivery.fragments cimport place_fragment
+from cyproducer.sender.engine.delivery.identities cimport begin_epoch
 from cyproducer.sender.engine.delivery.producer_ids cimport want_producer_id
 from cyproducer.sender.engine.delivery.rejection cimport withdraw_marked
 from cyproducer.sender.engine.delivery.sequences cimport seek_place
-from cyproducer.sender.engine.delivery.wire_batches cimport begin_epoch, give_up, newest_unsure
+from cyproducer.sender.engine.delivery.wire_batches cimport give_up, newest_unsure
+from cyproducer.sender.engine.state.client_codes cimport CODE_OUTCOME_UNKNOWN
 from cyproducer.sender.engine.state.model cimport (
     AHEAD_NOT,
     AHEAD_REFUSED,
@@ -31,7 +33,6 @@ from cyproducer.sender.engine.state.model cimport (
     Lane,
     WireBatch,
 )
-from cyproducer.sender.engine.state.outcomes cimport CODE_OUTCOME_UNKNOWN
 from cyproducer.sender.engine.state.ready cimport lane_producer_epoch, lane_producer_id
 from cyproducer.shm.atomics cimport store_release
 from cyproducer.shm.crash cimport CRASHPOINT

@@ -14,12 +14,11 @@ from cyproducer.protocol.error_codes cimport ERROR_UNKNOWN_TOPIC_OR_PARTITION
 from cyproducer.sender.engine.delivery.rejection cimport withdraw
 from cyproducer.sender.engine.delivery.wire_batches cimport complete, drop_hopeless, give_up
 from cyproducer.sender.engine.intake.accumulator cimport remove, seal
+from cyproducer.sender.engine.state.client_codes cimport CODE_DELIVERY_TIMEOUT, CODE_OUTCOME_UNKNOWN
 from cyproducer.sender.engine.state.model cimport (
     BATCH_ASSIGNED, BATCH_CLOSED, WIRE_WAITING, ClientBatch, Core, FrontEnd, Lane, WireBatch,
 )
-from cyproducer.sender.engine.state.outcomes cimport (
-    CODE_DELIVERY_TIMEOUT, CODE_OUTCOME_UNKNOWN, age_unlink, finish, next_part, report,
-)
+from cyproducer.sender.engine.state.outcomes cimport age_unlink, finish, next_part, report
 
 
 cdef void expire(Core *core, FrontEnd *front_end) noexcept nogil:

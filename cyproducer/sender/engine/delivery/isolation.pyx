@@ -25,8 +25,11 @@ cdef enum:
 cdef void isolate_queue(Core *core, Queue *queue) noexcept nogil:
     """Isolate a queue whose records were refused. If it is in the isolation lane already, restart its count of batches.
 
-    The only front-end of a sender stays in the ordinary lane, since it affects no other front-end.
+    The only front-end of a sender stays in the ordinary lane, since it affects no other front-end. A transactional
+    producer has a lane of its own.
     """
+    if queue.lane.transaction != NULL:
+        return
     if queue.lane.isolation:
         queue.isolation_left = queue.isolation_batches
     elif not queue.isolated and core.front_end_count > 1:

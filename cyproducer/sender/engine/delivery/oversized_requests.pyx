@@ -15,6 +15,7 @@ from libc.errno cimport ECONNRESET, EPIPE
 from libc.stdint cimport int32_t, uint32_t, uint64_t
 
 from cyproducer.sender.engine.delivery.wire_batches cimport give_up
+from cyproducer.sender.engine.state.client_codes cimport CODE_OUTCOME_UNKNOWN, CODE_REQUEST_TOO_LARGE
 from cyproducer.sender.engine.state.events cimport CLOSE_BY_PEER
 from cyproducer.sender.engine.state.model cimport (
     REQUEST_PRODUCE,
@@ -25,7 +26,7 @@ from cyproducer.sender.engine.state.model cimport (
     Request,
     WireBatch,
 )
-from cyproducer.sender.engine.state.outcomes cimport CODE_OUTCOME_UNKNOWN, CODE_REQUEST_TOO_LARGE, report
+from cyproducer.sender.engine.state.outcomes cimport report
 from cyproducer.shm.layout cimport CYP_BLOCK_BYTES, CYP_NONE
 
 

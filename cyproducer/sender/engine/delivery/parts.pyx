@@ -180,7 +180,7 @@ cdef WireBatch *_new_part(Core *core, WireBatch *wire, ClientBatch *batch) noexc
     entry.max_timestamp = entry.base_timestamp
     entry.created_ns = whole.created_ns
     entry.length = 0
-    entry.attributes = 0
+    entry.attributes = whole.attributes
     entry.acks = whole.acks
     entry.cause = whole.cause
     entry.attempts = 0

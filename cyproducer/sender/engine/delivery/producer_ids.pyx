@@ -48,7 +48,8 @@ cdef void refuse_producer_id(Core *core, int32_t error) noexcept nogil:
         following = front_end.next  # the front-end leaves the list if it has ended and this was its last batch
         index = 0
         while front_end.idempotent and index < front_end.queue_capacity:
-            if front_end.queues[index] != NULL and front_end.queues[index].lane.isolation == isolation:
+            if front_end.queues[index] != NULL and front_end.queues[index].lane.isolation == isolation \
+                    and front_end.transaction == NULL:
                 _fail_queue(core, front_end.queues[index], error)
             index += 1
         front_end = following

@@ -23,6 +23,7 @@ from cyproducer.record.varint cimport get_varint
 from cyproducer.sender.engine.delivery.backoff cimport back_off
 from cyproducer.sender.engine.delivery.error_flags cimport is_content
 from cyproducer.sender.engine.delivery.fragments cimport end_fragment
+from cyproducer.sender.engine.delivery.identities cimport demand_epoch
 from cyproducer.sender.engine.delivery.isolation cimport isolate_queue
 from cyproducer.sender.engine.delivery.parts cimport (
     PART_DONE,
@@ -38,7 +39,6 @@ from cyproducer.sender.engine.delivery.parts cimport (
     prepare_named,
 )
 from cyproducer.sender.engine.delivery.wire_batches cimport (
-    demand_epoch,
     give_up,
     leave,
     let_go,
@@ -50,6 +50,7 @@ from cyproducer.sender.engine.delivery.wire_batches cimport (
 )
 from cyproducer.sender.engine.intake.accumulator cimport report_violation, put_back
 from cyproducer.sender.engine.state.breadcrumb cimport touch
+from cyproducer.sender.engine.state.client_codes cimport CODE_INVALID_BATCH, CODE_OUTCOME_UNKNOWN
 from cyproducer.sender.engine.state.metrics cimport count_retry, count_split
 from cyproducer.sender.engine.state.events cimport VIOLATION_CHAIN, VIOLATION_CHANGED
 from cyproducer.sender.engine.state.model cimport (
@@ -64,7 +65,7 @@ from cyproducer.sender.engine.state.model cimport (
     Queue,
     WireBatch,
 )
-from cyproducer.sender.engine.state.outcomes cimport CODE_INVALID_BATCH, CODE_OUTCOME_UNKNOWN, is_aging
+from cyproducer.sender.engine.state.outcomes cimport is_aging
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.entry cimport entry_enter, entry_resolve, entry_sure
 from cyproducer.shm.layout cimport (
@@ -122,6 +123,9 @@ cdef void fail(Core *core, WireBatch *wire, int32_t error) noexcept nogil:
         entry_sure(wire.entry)  # for a successor, in case this sender dies during the steps below
     if _is_too_large(error):
         note_too_large(core, wire)
+    if lane.transaction != NULL and not _is_too_large(error):
+        give_up(core, wire, error)  # as in Kafka, a record that is refused fails the transaction
+        return
     if may_divide(core, wire) and _divide(core, wire, error):
         return
     if wire.body == NULL or wire.unreported == 0:

@@ -14,7 +14,10 @@ from posix.uio cimport iovec
 from cyproducer.record.header cimport BATCH_HEADER_BYTES
 from cyproducer.record.varint cimport put_uvarint
 from cyproducer.sender.engine.intake.compression cimport wire_bytes
-from cyproducer.sender.engine.state.model cimport REQUEST_PRODUCE, ClientBatch, Core, FrontEnd, Node, Request, WireBatch
+from cyproducer.sender.engine.state.model cimport (
+    REQUEST_PRODUCE, ClientBatch, Core, FrontEnd, Node, Request, Transaction, WireBatch,
+)
+from cyproducer.sender.engine.state.transactions cimport place_of
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.layout cimport CYP_NONE, CYP_UNIT_BYTES
 
@@ -24,7 +27,9 @@ cdef enum:
     FLEXIBLE_FROM = 9
     TOPIC_IDS_FROM = 13
     TOPIC_ID_BYTES = 16
-    # frame 4, request header 8 + client id 2 + tags 1, transactional id 2, acks 2, timeout 4, topic count 5, tags 1
+    IMPLICIT_FROM = 12              # such a request adds its partitions to the transaction (KIP-890)
+    # frame 4, request header 8 + client id 2 + tags 1, transactional id's length 2, acks 2, timeout 4, topic count 5,
+    # tags 1
     REQUEST_FIXED = 32
     # topic name length 3, partition count 5, tags 2; partition 4, records length 5, tags 1
     WIRE_FIXED = 24
@@ -148,8 +153,14 @@ cdef uint32_t _pieces(Core *core, WireBatch *wire) noexcept nogil:
 
 
 cdef int16_t _version(Node *node, WireBatch **wires, uint32_t count) noexcept nogil:
-    """Return the version of a Produce request: one with topic names if a topic's id is not known."""
+    """Return the version of a Produce request: one with topic names if a topic's id is not known.
+
+    A transaction whose partitions the coordinator adds needs a version that adds none.
+    """
     cdef uint32_t index
+    cdef Transaction *transaction = wires[0].lane.transaction
+    if transaction != NULL and not place_of(transaction).v2:
+        return min(node.produce_version, <int16_t>(IMPLICIT_FROM - 1))
     if node.produce_version >= TOPIC_IDS_FROM:
         for index in range(count):
             if not wires[index].lane.topic.has_id:
@@ -158,13 +169,19 @@ cdef int16_t _version(Node *node, WireBatch **wires, uint32_t count) noexcept no
 
 
 cdef Request *produce_request(Core *core, Node *node, WireBatch **wires, uint32_t count) noexcept nogil:
-    """Return one request with all the wire batches (stamped, of one `acks`); NULL without memory. Sort `wires`."""
+    """Return one request with all the wire batches, and sort `wires`. Return NULL without memory.
+
+    They are stamped, have one `acks`, and are all of one transaction or of none.
+    """
+    cdef Transaction *transaction = wires[0].lane.transaction
     cdef int16_t version = _version(node, wires, count)
     cdef bint flexible = version >= FLEXIBLE_FROM
     cdef uint32_t index, capacity = REQUEST_FIXED + core.client_id_bytes, pieces = 1, topics = 0, same
     cdef uint8_t *at
     cdef uint8_t *piece
     cdef Request *request
+    if transaction != NULL:
+        capacity += transaction.row.id_bytes
     qsort(wires, count, sizeof(WireBatch *), _by_topic)
     for index in range(count):
         capacity += produce_overhead(wires[index])
@@ -179,7 +196,7 @@ cdef Request *produce_request(Core *core, Node *node, WireBatch **wires, uint32_
     request.acks = wires[0].acks
     request.correlation_id = next_correlation_id(node)
     piece = request.bytes
-    at = _put_produce_fields(core, request, flexible)
+    at = _put_produce_fields(core, request, flexible, transaction)
     at = _put_count(at, topics, flexible)
     for index in range(count):
         if index == 0 or wires[index].lane.topic != wires[index - 1].lane.topic:
@@ -223,9 +240,18 @@ cdef uint8_t *put_request_header(Core *core, Request *request, int16_t api, bint
     return put_uvarint(at, 0) if flexible else at  # its tags
 
 
-cdef uint8_t *_put_produce_fields(Core *core, Request *request, bint flexible) noexcept nogil:
+cdef uint8_t *_put_produce_fields(
+    Core *core, Request *request, bint flexible, const Transaction *transaction
+) noexcept nogil:
     cdef uint8_t *at = put_request_header(core, request, PRODUCE_KEY, flexible)
-    at = put_uvarint(at, 0) if flexible else put16(at, -1)  # transactional id: null
+    cdef uint32_t id_bytes
+    if transaction == NULL:
+        at = put_uvarint(at, 0) if flexible else put16(at, -1)
+    else:
+        id_bytes = transaction.row.id_bytes
+        at = put_uvarint(at, id_bytes + 1) if flexible else put16(at, <int32_t>id_bytes)
+        memcpy(at, transaction.row.id, id_bytes)
+        at += id_bytes
     at = put16(at, request.acks if request.acks else 1)  # never 0: the broker would close the connection on an error
     return put32(at, <uint32_t>(core.request_timeout_ns // 1000000))
 

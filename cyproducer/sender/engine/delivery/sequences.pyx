@@ -41,12 +41,14 @@ from cyproducer.protocol.error_codes cimport (
     ERROR_UNKNOWN_PRODUCER_ID,
 )
 from cyproducer.sender.engine.delivery.fragments cimport end_fragment, has_place_before, step_back
-from cyproducer.sender.engine.delivery.wire_batches cimport complete, demand_epoch, give_up, newest_unsure, retry
+from cyproducer.sender.engine.delivery.identities cimport demand_epoch
+from cyproducer.sender.engine.delivery.wire_batches cimport complete, give_up, newest_unsure, retry
+from cyproducer.sender.engine.state.client_codes cimport CODE_OUTCOME_UNKNOWN
 from cyproducer.sender.engine.state.model cimport AHEAD_REFUSED, AHEAD_SENT, WIRE_WAITING, Core, Lane, WireBatch
-from cyproducer.sender.engine.state.outcomes cimport CODE_OUTCOME_UNKNOWN
+from cyproducer.sender.engine.state.transactions cimport place_of
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.entry cimport entry_fragment, entry_prove, entry_sure
-from cyproducer.shm.layout cimport CYP_DOUBTS_MAX, cyp_identity
+from cyproducer.shm.layout cimport CYP_DOUBTS_MAX, cyp_identity, cyp_transaction_place
 
 
 cdef inline uint64_t _end(WireBatch *wire) noexcept nogil:
@@ -180,6 +182,12 @@ cdef void handle_sequence_error(Core *core, WireBatch *wire, int16_t error) noex
     cdef Lane *lane = wire.lane
     cdef WireBatch *newest
     cdef WireBatch *before
+    if lane.transaction != NULL:
+        if wire != lane.wire_head and not wire.unsure:
+            retry(core, wire, error, False)  # an earlier batch must be sent again first
+        else:
+            give_up(core, wire, error)  # the transaction is aborted, so nothing must be found out about the log
+        return
     if error == ERROR_UNKNOWN_PRODUCER_ID:
         if wire.unsure:
             give_up(core, wire, error)
@@ -231,6 +239,10 @@ cdef void handle_sequence_error(Core *core, WireBatch *wire, int16_t error) noex
     retry(core, wire, error, False)  # otherwise no new epoch yet: an earlier batch must be sent again first
 
 
+cdef inline bint _is_of_epoch(const Lane *lane, const cyp_transaction_place *place) noexcept nogil:
+    return lane.producer_id == place.producer_id and lane.producer_epoch == place.producer_epoch
+
+
 cdef void restore_sequences(Lane *lane) noexcept nogil:
     """Restore the sequences of a lane in a takeover, from its identity and its entries.
 
@@ -257,5 +269,7 @@ cdef void restore_sequences(Lane *lane) noexcept nogil:
             end = _end(wire)
             lane.next_sequence = max(lane.next_sequence, end)
         wire = wire.next
+    if lane.transaction != NULL and not _is_of_epoch(lane, place_of(lane.transaction)):
+        return  # it is about a former transaction
     if bump:
         demand_epoch(lane)

@@ -1,6 +1,6 @@
 """Declares the functions for entries: RecordBatches, their sequences, and their results, see wire_batches.pyx."""
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from cyproducer.sender.engine.state.model cimport AHEAD_NOT, WIRE_WAITING, ClientBatch, Core, Lane, WireBatch
 
@@ -36,7 +36,6 @@ cdef WireBatch *new_wire(Core *core, Lane *lane, ClientBatch **batches, uint32_t
 cdef bint any_idempotent(Lane *lane) noexcept nogil
 cdef WireBatch *newest_unsure(Lane *lane) noexcept nogil
 cdef bint is_retrying(Lane *lane) noexcept nogil
-cdef void begin_epoch(Lane *lane, int64_t producer_id, int16_t epoch) noexcept nogil
 cdef void link_before(Lane *lane, WireBatch *wire, WireBatch *following) noexcept nogil
 cdef void leave(Core *core, WireBatch *wire) noexcept nogil
 cdef bint stamp(Core *core, WireBatch *wire) noexcept nogil
@@ -48,7 +47,7 @@ cdef void publish_resolved(Core *core, WireBatch *wire) noexcept nogil
 cdef void note_cause(WireBatch *wire, int32_t error) noexcept nogil
 cdef void give_up(Core *core, WireBatch *wire, int32_t error) noexcept nogil
 cdef void conclude(Core *core, WireBatch *wire, int32_t error) noexcept nogil
+cdef void drop(Core *core, WireBatch *wire) noexcept nogil
 cdef void wait(Core *core, WireBatch *wire) noexcept nogil
 cdef void retry(Core *core, WireBatch *wire, int32_t error, bint unsure) noexcept nogil
-cdef void demand_epoch(Lane *lane) noexcept nogil
 cdef void drop_hopeless(Core *core, Lane *lane) noexcept nogil

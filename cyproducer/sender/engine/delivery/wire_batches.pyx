@@ -16,10 +16,14 @@ from libc.stdlib cimport free
 from cyproducer.record.crc32c cimport crc32c, crc32c_combine
 from cyproducer.record.header cimport BATCH_HEADER_BYTES, CRC_START, put_batch_header, put_crc
 from cyproducer.record.merge cimport merge_records
+from cyproducer.sender.engine.delivery.identities cimport begin_epoch, demand_epoch, note_acked, note_doubtful_end
 from cyproducer.sender.engine.delivery.isolation cimport count_isolated_batch
 from cyproducer.sender.engine.intake.compression cimport pack, wire_bytes
 from cyproducer.sender.engine.intake.validation cimport well_formed
 from cyproducer.sender.engine.state.breadcrumb cimport touch
+from cyproducer.sender.engine.state.client_codes cimport (
+    CODE_OUTCOME_UNKNOWN, CODE_REQUEST_TOO_LARGE, CODE_TRANSACTION_ABORTED,
+)
 from cyproducer.sender.engine.state.flows cimport charge_new, discharge
 from cyproducer.sender.engine.state.metrics cimport count_retry
 from cyproducer.sender.engine.state.model cimport (
@@ -36,14 +40,15 @@ from cyproducer.sender.engine.state.model cimport (
     Queue,
     WireBatch,
 )
-from cyproducer.sender.engine.state.outcomes cimport CODE_OUTCOME_UNKNOWN, CODE_REQUEST_TOO_LARGE, finish, settle_part
+from cyproducer.sender.engine.state.outcomes cimport finish, settle_part
 from cyproducer.sender.engine.state.ready cimport lane_producer_epoch, lane_producer_id, relist
-from cyproducer.shm.atomics cimport fence_seq_cst, store_release, store_release32
+from cyproducer.sender.engine.state.transactions cimport (
+    demand_producer_epoch, fail_transaction, note_failing, open_transaction, place_of, report_news,
+)
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.entry cimport entry_enter, entry_resolve, entry_sure, entry_unsure
 from cyproducer.shm.layout cimport (
     CYP_BLOCK_BYTES,
-    CYP_DOUBTS_MAX,
     CYP_ENTRY_ASSIGNED,
     CYP_ENTRY_FREE,
     CYP_ENTRY_ORDER_STEP,
@@ -51,13 +56,13 @@ from cyproducer.shm.layout cimport (
     CYP_UNIT_BYTES,
     cyp_contributor,
     cyp_entry,
-    cyp_identity,
 )
 from cyproducer.shm.slot cimport sent_mark
 
 
 cdef enum:
     SEQUENCE_MASK = 0x7fffffff
+    TRANSACTIONAL = 0x10            # attribute of a batch that belongs to a transaction
     KAFKA_CODE_MAX = 1000           # the codes of this project are beyond it
 
 
@@ -121,7 +126,7 @@ cdef WireBatch *new_wire(Core *core, Lane *lane, ClientBatch **batches, uint32_t
     entry.order = core.next_order
     entry.parent = CYP_NONE
     core.next_order += CYP_ENTRY_ORDER_STEP
-    entry.attributes = 0
+    entry.attributes = TRANSACTIONAL if lane.transaction != NULL else 0
     entry.created_ns = core.now
     entry.base_timestamp = batches[0].base_timestamp
     entry.max_timestamp = batches[0].max_timestamp
@@ -233,6 +238,13 @@ cdef bint is_retrying(Lane *lane) noexcept nogil:
     return False
 
 
+cdef bint _has_new_identity(Core *core, Lane *lane) noexcept nogil:
+    """Return whether the lane must begin with another producer id; for that of a transaction, or with another epoch."""
+    if lane.producer_id != lane_producer_id(core, lane):
+        return True
+    return lane.transaction != NULL and lane.producer_epoch != lane_producer_epoch(core, lane)
+
+
 cdef void _sequence(Core *core, WireBatch *wire) noexcept nogil:
     cdef Lane *lane = wire.lane
     cdef cyp_entry *entry = wire.entry
@@ -241,33 +253,12 @@ cdef void _sequence(Core *core, WireBatch *wire) noexcept nogil:
         entry.producer_epoch = -1
         entry.base_sequence = 0
         return
-    if lane.producer_id != lane_producer_id(core, lane) and not any_idempotent(lane):
+    if _has_new_identity(core, lane) and not any_idempotent(lane):
         begin_epoch(lane, lane_producer_id(core, lane), lane_producer_epoch(core, lane))
     entry.producer_id = lane.producer_id
     entry.producer_epoch = lane.producer_epoch
     entry.base_sequence = lane.next_sequence
     lane.next_sequence += entry.count
-
-
-cdef void begin_epoch(Lane *lane, int64_t producer_id, int16_t epoch) noexcept nogil:
-    """Start the lane at sequence 0 under another producer id or epoch. No batch of the old one is unsure."""
-    cdef uint32_t spare = lane.row.current ^ 1
-    cdef cyp_identity *identity = &lane.row.identity[spare]
-    lane.producer_id = producer_id
-    lane.producer_epoch = epoch
-    lane.next_sequence = 0
-    lane.known_end_offset = -1
-    lane.unasked_end = 0
-    lane.acknowledged = False
-    lane.bumping = False
-    identity.producer_id = producer_id
-    identity.producer_epoch = epoch
-    identity.acked_end = 0
-    identity.doubts = 0
-    identity.bumping = 0
-    CRASHPOINT(b"epoch.filled")
-    store_release32(&lane.row.current, spare)  # a successor sees the old identity or the whole new one
-    CRASHPOINT(b"epoch.in-force")
 
 
 cdef void link_before(Lane *lane, WireBatch *wire, WireBatch *following) noexcept nogil:
@@ -305,6 +296,8 @@ cdef void leave(Core *core, WireBatch *wire) noexcept nogil:
     lane.unresolved -= 1
     free_wire(core, wire)
     relist(lane)
+    if lane.transaction != NULL and lane.transaction.awaited:
+        report_news(lane.transaction)
 
 
 cdef void free_wire(Core *core, WireBatch *wire) noexcept nogil:
@@ -397,6 +390,8 @@ cdef void mark_sent(Core *core, WireBatch *wire) noexcept nogil:
     """Note that the records may be in the log from here on. This must be called before the first byte is written."""
     cdef uint32_t row = wire.entry.contributors
     cdef ClientBatch *batch
+    if wire.lane.transaction != NULL:
+        open_transaction(wire.lane.transaction)
     while row != CYP_NONE:
         batch = core.contributor_batches[row]
         if batch != NULL:
@@ -436,7 +431,7 @@ cdef void publish_resolved(Core *core, WireBatch *wire) noexcept nogil:
         if entry.producer_id >= 0:
             lane.acknowledged = True
             lane.acknowledged_ns = core.now
-            _note_acked(lane, entry)
+            note_acked(lane, entry)
             CRASHPOINT(b"complete.acked")
         if lane.isolation and row != CYP_NONE and core.contributor_batches[row] != NULL \
                 and (not wire.partial or core.contributor_batches[row].parts == 1):
@@ -455,15 +450,6 @@ cdef void publish_resolved(Core *core, WireBatch *wire) noexcept nogil:
         count_isolated_batch(queue)
 
 
-cdef void _note_acked(Lane *lane, cyp_entry *entry) noexcept nogil:
-    """Raise acked_end to the entry's end. An entry with a smaller end may be acknowledged later and changes nothing."""
-    cdef cyp_identity *identity = &lane.row.identity[lane.row.current]
-    cdef uint64_t end = entry.base_sequence + entry.count
-    if entry.producer_id == identity.producer_id and entry.producer_epoch == identity.producer_epoch \
-            and end > identity.acked_end:
-        store_release(&identity.acked_end, end)
-
-
 cdef void note_cause(WireBatch *wire, int32_t error) noexcept nogil:
     """Store the Kafka error of a failed attempt. The final error of the batch gives the last one as its cause."""
     if error != 0 and -KAFKA_CODE_MAX < error < KAFKA_CODE_MAX:
@@ -480,19 +466,31 @@ cdef void give_up(Core *core, WireBatch *wire, int32_t error) noexcept nogil:
         complete(core, wire, wire.proven_offset, -1)
         return
     if wire.idempotent and wire.unsure:
-        _note_doubtful_end(wire)
+        note_doubtful_end(wire)
     conclude(core, wire, error)
 
 
 cdef void conclude(Core *core, WireBatch *wire, int32_t error) noexcept nogil:
     """End an entry that is not in the log, like give_up(). The batch of which it is a fragment may be in the log."""
     note_cause(wire, error)
+    if wire.lane.transaction != NULL:
+        fail_transaction(wire.lane.transaction, error)
+        if wire.unsure:
+            error = CODE_TRANSACTION_ABORTED  # it may be in the log, and is not committed
     if wire.idempotent:
         demand_epoch(wire.lane)
-    if wire.unsure and error != CODE_REQUEST_TOO_LARGE:
+    if wire.unsure and wire.lane.transaction == NULL and error != CODE_REQUEST_TOO_LARGE:
         error = CODE_OUTCOME_UNKNOWN
     entry_resolve(wire.entry, error, -1, -1)
     CRASHPOINT(b"complete.given-up")
+    publish_resolved(core, wire)
+
+
+cdef void drop(Core *core, WireBatch *wire) noexcept nogil:
+    """End a waiting entry of a failed transaction."""
+    demand_producer_epoch(wire.lane.transaction)
+    entry_resolve(wire.entry, CODE_TRANSACTION_ABORTED, -1, -1)
+    CRASHPOINT(b"transaction.entry-dropped")
     publish_resolved(core, wire)
 
 
@@ -506,6 +504,8 @@ cdef void wait(Core *core, WireBatch *wire) noexcept nogil:
     wire.request = NULL
     wire.retried = True
     relist(wire.lane)
+    if wire.lane.transaction != NULL and place_of(wire.lane.transaction).failed:
+        note_failing(wire.lane.transaction)
 
 
 cdef void retry(Core *core, WireBatch *wire, int32_t error, bint unsure) noexcept nogil:
@@ -528,42 +528,6 @@ cdef void retry(Core *core, WireBatch *wire, int32_t error, bint unsure) noexcep
     wait(core, wire)
     core.totals.retries += 1
     drop_hopeless(core, lane)
-
-
-cdef void demand_epoch(Lane *lane) noexcept nogil:
-    """Stop draining the lane. Once nothing of it is in flight or unsure, it continues in a new epoch."""
-    lane.bumping = True
-    store_release32(&lane.row.identity[lane.row.current].bumping, 1)
-    CRASHPOINT(b"epoch.demanded")
-
-
-cdef uint64_t _possible_end(WireBatch *wire) noexcept nogil:
-    """Return the largest sequence where the batch can end in the log; for a fragment, that of the original batch."""
-    cdef WireBatch *following = wire.next
-    if not wire.fragment:
-        return wire.entry.base_sequence + wire.entry.count
-    while following != NULL and (following.fragment or not following.idempotent):
-        following = following.next
-    return following.entry.base_sequence if following != NULL else wire.lane.next_sequence
-
-
-cdef void _note_doubtful_end(WireBatch *wire) noexcept nogil:
-    """Note that an entry which is given up may be in the log: the broker may then expect the sequence after it next.
-
-    For a fragment no end can be noted: the broker may have the original batch, whose end is not known, or a part of it.
-    """
-    cdef cyp_identity *identity = &wire.lane.row.identity[wire.lane.row.current]
-    cdef uint64_t end = wire.entry.base_sequence + wire.entry.count
-    wire.lane.unasked_end = max(wire.lane.unasked_end, _possible_end(wire))
-    cdef uint64_t last = identity.doubtful_ends[identity.doubts - 1] if 0 < identity.doubts <= CYP_DOUBTS_MAX else 0
-    if wire.fragment or last > end or identity.doubts > CYP_DOUBTS_MAX:
-        identity.doubts = CYP_DOUBTS_MAX + 1
-    elif last < end and identity.doubts == CYP_DOUBTS_MAX:
-        identity.doubts = CYP_DOUBTS_MAX + 1
-    elif last < end:  # otherwise a sender that was killed below has noted it already
-        identity.doubtful_ends[identity.doubts] = end
-        fence_seq_cst()  # a successor that sees the new count sees the end
-        identity.doubts += 1
 
 
 cdef void drop_hopeless(Core *core, Lane *lane) noexcept nogil:

@@ -12,6 +12,7 @@ from libc.string cimport memset
 from cyproducer.record.merge cimport scan_records
 from cyproducer.sender.engine.state.activity cimport deactivate, make_idle, note_deadline
 from cyproducer.sender.engine.state.breadcrumb cimport touch, untouch
+from cyproducer.sender.engine.state.client_codes cimport CODE_INVALID_BATCH, CODE_UNKNOWN_PARTITION
 from cyproducer.sender.engine.state.flows cimport unlist_backlog
 from cyproducer.sender.engine.state.front_end_tables cimport end_front_end
 from cyproducer.sender.engine.state.events cimport (
@@ -28,15 +29,10 @@ from cyproducer.sender.engine.state.model cimport (
     Lane,
     Queue,
 )
-from cyproducer.sender.engine.state.outcomes cimport (
-    CODE_INVALID_BATCH,
-    CODE_UNKNOWN_PARTITION,
-    age_append,
-    finish,
-    push_event,
-)
+from cyproducer.sender.engine.state.outcomes cimport age_append, finish, push_event
 from cyproducer.sender.engine.state.ready cimport note_timer, relist, relist_queue
 from cyproducer.sender.engine.state.topic_table cimport note_use
+from cyproducer.sender.engine.state.transactions cimport lane_of, note_failing, place_of
 from cyproducer.shm.atomics cimport load_relaxed, load_relaxed32, load_relaxed_i32
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.layout cimport (
@@ -163,6 +159,8 @@ cdef ClientBatch *admit(
         core.refresh_wanted = True
     _enqueue(queue, batch)
     _linger_append(core, front_end, batch)
+    if front_end.transaction != NULL and place_of(front_end.transaction).failed:
+        note_failing(front_end.transaction)
     CRASHPOINT(b"accumulate.admitted")
     return batch
 
@@ -200,9 +198,18 @@ cdef ClientBatch *enter(Core *core, FrontEnd *front_end, uint32_t slot, uint32_t
 
 
 cdef Queue *queue_for(FrontEnd *front_end, Lane *lane) noexcept nogil:
-    """Return the front-end's queue for the lane, created if needed; NULL without memory."""
+    """Return the front-end's queue for the partition with this ordinary lane, created if needed; NULL without memory.
+
+    The queue of a transactional producer is in the lane of its transaction.
+    """
     cdef uint32_t index = lane.index, capacity
     cdef Queue **grown
+    if index < front_end.queue_capacity and front_end.queues[index] != NULL:
+        return front_end.queues[index]
+    if front_end.transaction != NULL:
+        lane = lane_of(front_end.transaction, lane)
+        if lane == NULL:
+            return NULL
     if index >= front_end.queue_capacity:
         capacity = 2 * (index + 32)
         grown = <Queue **>realloc(front_end.queues, capacity * sizeof(Queue *))
@@ -211,11 +218,10 @@ cdef Queue *queue_for(FrontEnd *front_end, Lane *lane) noexcept nogil:
         memset(grown + front_end.queue_capacity, 0, (capacity - front_end.queue_capacity) * sizeof(Queue *))
         front_end.queues = grown
         front_end.queue_capacity = capacity
-    if front_end.queues[index] == NULL:
-        front_end.queues[index] = <Queue *>calloc(1, sizeof(Queue))
-        if front_end.queues[index] != NULL:
-            front_end.queues[index].front_end = front_end
-            front_end.queues[index].lane = lane
+    front_end.queues[index] = <Queue *>calloc(1, sizeof(Queue))
+    if front_end.queues[index] != NULL:
+        front_end.queues[index].front_end = front_end
+        front_end.queues[index].lane = lane
     return front_end.queues[index]
 
 

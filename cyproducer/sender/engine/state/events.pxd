@@ -1,4 +1,4 @@
-"""Declares what the loop reports to the control plane: events, failures, and the reasons in them."""
+"""Declares what the loop reports to the control plane: events, failures, the reasons in them, and counters."""
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 
@@ -53,3 +53,16 @@ ctypedef struct Failure:
     uint32_t topic
     int32_t error
     uint64_t records
+
+
+ctypedef struct Totals:
+    uint64_t records
+    uint64_t bytes
+    uint64_t batches
+    uint64_t requests
+    uint64_t retries
+    uint64_t errors
+    uint64_t merged
+    uint64_t turns                  # loop iterations
+    uint64_t sleeps
+    uint64_t looks                  # reads of the tail of a submission ring

@@ -15,7 +15,7 @@ A "wire" in names is a wire batch. Times that end in _ns are nanoseconds of CLOC
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from posix.uio cimport iovec
 
-from cyproducer.sender.engine.state.events cimport Event, Failure, LeaderHint
+from cyproducer.sender.engine.state.events cimport Event, Failure, LeaderHint, Totals
 from cyproducer.shm.layout cimport (
     CYP_TEXTS,
     cyp_arena_header,
@@ -32,6 +32,7 @@ from cyproducer.shm.layout cimport (
     cyp_snapshot_header,
     cyp_state_header,
     cyp_topic_row,
+    cyp_transaction_row,
 )
 
 
@@ -217,6 +218,7 @@ ctypedef struct FrontEnd:
     ClientBatch *age_head
     ClientBatch *age_tail
     uint64_t bytes_live
+    Transaction *transaction        # of a transactional producer; NULL: its batches are in no transaction
     cyp_share_metrics *metrics      # in its outcomes region
     uint64_t window_ns              # metrics_sample_window_ms
     uint32_t samples                # metrics_num_samples
@@ -269,14 +271,21 @@ cdef enum LaneList:
     LIST_READY = 2
 
 
-# One lane of a partition: the ordinary lane, or the isolation lane for front-ends whose records were refused. Each
-# has its own row, queues, wire batches, sequences and producer id. A request carries a batch of only one of the two.
+# One lane of a partition: the ordinary one, the isolation lane for front-ends whose records were refused, or that of a
+# transactional producer. Each has its own row, queues, sequences and producer id. A request carries a batch of one.
 ctypedef struct Lane:
     uint32_t index                  # row of the partition table
     bint isolation                  # isolation lane: no merging, one batch in flight, its own producer id
     Lane *other_lane                # of the same partition; NULL: there is none
     bint goes_first                 # a request took a batch of the other lane: this lane goes first next time
     bint isolation_pending          # an isolated queue is in the ring and must move to the isolation lane
+    Lane *transactional             # of an ordinary lane: list of the lanes of transactional producers of the partition
+    Lane *next_transactional        # in that list
+    Transaction *transaction        # whose lane it is; NULL: it is an ordinary lane or an isolation lane
+    Lane *ordinary                  # of a transactional lane: the ordinary lane of its partition
+    Lane *next_of_transaction       # in Transaction.lanes
+    bint added                      # the coordinator has added the partition to the transaction (before KIP-890)
+    bint addition_wanted            # Python knows that the partition must be added
     Topic *topic
     int32_t number                  # of the partition in its topic
     cyp_partition_row *row
@@ -315,6 +324,19 @@ ctypedef struct Lane:
     Backlog retries
     Lane *next                      # ring of its leader's LINGERING lanes
     Lane *previous
+
+
+ctypedef struct Transaction:        # a transactional producer (transactions.pyx)
+    Core *core
+    uint32_t index                  # of its row
+    cyp_transaction_row *row
+    bint used
+    bint orphaned                   # its front-end has ended
+    Lane *lanes                     # list
+    bint failing                    # it has failed, and its batches must end: it is in Core.failing
+    Transaction *next_failing
+    bint has_news                   # the control plane must look at it
+    bint awaited                    # the control plane waits until none of its batches is queued or sent
 
 
 # The state of a wire batch.
@@ -472,19 +494,6 @@ ctypedef struct Named:
     uint32_t start
 
 
-ctypedef struct Totals:
-    uint64_t records
-    uint64_t bytes
-    uint64_t batches
-    uint64_t requests
-    uint64_t retries
-    uint64_t errors
-    uint64_t merged
-    uint64_t turns                  # loop iterations
-    uint64_t sleeps
-    uint64_t looks                  # reads of the tail of a submission ring
-
-
 ctypedef struct Core:
     int epoll_fd
     uint64_t now
@@ -521,6 +530,7 @@ ctypedef struct Core:
     cyp_entry *entries
     cyp_contributor *contributors
     uint8_t *bodies
+    cyp_transaction_row *transaction_rows
     # tables
     FrontEnd *front_ends
     uint32_t front_end_count
@@ -555,6 +565,10 @@ ctypedef struct Core:
     ClientBatch **contributor_batches
     uint32_t *free_bodies
     uint32_t free_body_count
+    Transaction *transactions       # CYP_TRANSACTIONS_MAX
+    uint32_t transaction_end        # those from this index on were never used
+    Transaction *failing            # list
+    bint transactions_news          # a transaction has news
     Request *spare_requests
     uint32_t spare_count
     uint32_t requests_made          # all that exist; each is owned by a connection or is spare

@@ -5,15 +5,6 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from cyproducer.sender.engine.state.model cimport ClientBatch, Core, FrontEnd, WireBatch
 
 
-cdef enum ClientCode:
-    # the numbers of cyproducer.errors.CLIENT_CODES; a unit test compares them
-    CODE_DELIVERY_TIMEOUT = -1001
-    CODE_OUTCOME_UNKNOWN = -1002
-    CODE_INVALID_BATCH = -1005
-    CODE_UNKNOWN_PARTITION = -1007
-    CODE_REQUEST_TOO_LARGE = -1015
-
-
 cdef inline bint is_aging(ClientBatch *batch) noexcept nogil:
     """Return whether the batch's delivery timeout runs.
 

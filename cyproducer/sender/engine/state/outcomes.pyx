@@ -12,6 +12,7 @@ from libc.string cimport memcpy
 from cyproducer.protocol.error_codes cimport ERROR_LEADER_NOT_AVAILABLE
 from cyproducer.sender.engine.state.activity cimport note_deadline, note_outcomes, take_to_announce
 from cyproducer.sender.engine.state.breadcrumb cimport touch
+from cyproducer.sender.engine.state.client_codes cimport CODE_DELIVERY_TIMEOUT, CODE_OUTCOME_UNKNOWN
 from cyproducer.sender.engine.state.extents cimport end_promise, extents_are_published, fill_extent
 from cyproducer.sender.engine.state.front_end_tables cimport end_front_end
 from cyproducer.sender.engine.state.metrics cimport count_errors
@@ -27,6 +28,7 @@ from cyproducer.sender.engine.state.model cimport (
     Published,
     WireBatch,
 )
+from cyproducer.sender.engine.state.transactions cimport fail_transaction
 from cyproducer.shm.atomics cimport store_release32
 from cyproducer.shm.clock cimport wake_signal
 from cyproducer.shm.crash cimport CRASHPOINT
@@ -370,7 +372,10 @@ cdef uint32_t _put_text(Core *core, ClientBatch *batch, uint32_t start, uint64_t
 
 
 cdef void _note_failure(Core *core, ClientBatch *batch, int32_t error, uint32_t records) noexcept nogil:
+    """Count a failure. The transaction of its front-end fails with it, before the outcome is published."""
     cdef uint32_t topic = batch.queue.lane.topic.number if batch.queue != NULL else 0xffffffffU
+    if batch.front_end.transaction != NULL:
+        fail_transaction(batch.front_end.transaction, error)
     note_failure(core, batch.front_end.attach_id, topic, error, records)
     count_errors(core, batch.front_end, batch.queue.lane.topic if batch.queue != NULL else NULL, records)
 

@@ -12,6 +12,7 @@ from cyproducer.sender.engine.state.model cimport (
     Lane,
     Queue,
 )
+from cyproducer.sender.engine.state.transactions cimport place_of
 from libc.stdint cimport int16_t, int64_t, uint8_t, uint64_t
 
 
@@ -22,10 +23,14 @@ cdef inline void note_timer(Core *core, uint64_t at_ns) noexcept nogil:
 
 
 cdef inline int64_t lane_producer_id(Core *core, Lane *lane) noexcept nogil:
+    if lane.transaction != NULL:
+        return place_of(lane.transaction).producer_id
     return core.isolation_producer_id if lane.isolation else core.producer_id
 
 
 cdef inline int16_t lane_producer_epoch(Core *core, Lane *lane) noexcept nogil:
+    if lane.transaction != NULL:
+        return place_of(lane.transaction).producer_epoch
     return core.isolation_producer_epoch if lane.isolation else core.producer_epoch
 
 

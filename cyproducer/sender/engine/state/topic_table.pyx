@@ -9,19 +9,22 @@ from libc.stdint cimport int32_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
 
-from cyproducer.sender.engine.state.model cimport Core, Lane, Topic
+from cyproducer.sender.engine.state.model cimport Core, Lane, Topic, Transaction
 from cyproducer.shm.atomics cimport store_release32
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.layout cimport (
     CYP_LANE_FREE,
     CYP_LANE_ISOLATION,
     CYP_LANE_ORDINARY,
+    CYP_LANE_TRANSACTION,
+    CYP_LANE_TRANSACTION_SHIFT,
     CYP_PARTITIONS_MAX,
     CYP_TOPIC_FREE,
     CYP_TOPIC_NAME_BYTES,
     CYP_TOPIC_RETIRED,
     CYP_TOPIC_USED,
     CYP_TOPICS_MAX,
+    CYP_TRANSACTIONS_MAX,
     cyp_identity,
     cyp_partition_row,
     cyp_topic_state,
@@ -125,10 +128,25 @@ cdef void free_rows(Core *core, Topic *topic) noexcept nogil:
         lane = topic.partitions[number]
         if lane.other_lane != NULL:
             _free_row(core, lane.other_lane)
+        while lane.transactional != NULL:
+            free_transactional(core, lane.transactional)
         _free_row(core, lane)
     free(topic.partitions)
     topic.partitions = NULL
     topic.partition_count = 0
+
+
+cdef void free_transactional(Core *core, Lane *lane) noexcept nogil:
+    """Free the lane of a transactional producer, which nothing else refers to."""
+    cdef Lane **link = &lane.ordinary.transactional
+    while link[0] != lane:
+        link = &link[0].next_transactional
+    link[0] = lane.next_transactional
+    link = &lane.transaction.lanes
+    while link[0] != lane:
+        link = &link[0].next_of_transaction
+    link[0] = lane.next_of_transaction
+    _free_row(core, lane)
 
 
 cdef void _free_row(Core *core, Lane *lane) noexcept nogil:
@@ -147,6 +165,19 @@ cdef void free_topic(Core *core, Topic *topic) noexcept nogil:
     _reset_topic(topic, True)
     core.free_topics[core.free_topic_count] = topic.number
     core.free_topic_count += 1
+
+
+cdef bint has_batches(Topic *topic) noexcept nogil:
+    """Return whether a partition of the topic has queued batches or unresolved wire batches."""
+    cdef int32_t index
+    cdef Lane *lane
+    for index in range(topic.partition_count):
+        lane = topic.partitions[index]
+        while lane != NULL:
+            if lane.queue_count or lane.unresolved:
+                return True
+            lane = next_lane(lane)
+    return False
 
 
 # ---------------------------------------------------------------- partitions
@@ -180,6 +211,30 @@ cdef Lane *append_lane(Core *core, Lane *ordinary) noexcept nogil:
     _fill_row(core, lane, CYP_LANE_ISOLATION)
     CRASHPOINT(b"attach.lane-filled")
     return lane
+
+
+cdef Lane *append_transactional(Core *core, Lane *ordinary, Transaction *transaction) noexcept nogil:
+    """Add the lane of a transactional producer. Return NULL without memory, or if the partition table is full."""
+    cdef Lane *lane = NULL
+    if core.lane_count < CYP_PARTITIONS_MAX or core.free_row_count:
+        lane = _new_row(core, ordinary.topic, ordinary.number)
+    if lane == NULL:
+        return NULL
+    _link_transactional(ordinary, lane, transaction)
+    _fill_row(core, lane, CYP_LANE_TRANSACTION | transaction.index << CYP_LANE_TRANSACTION_SHIFT)
+    CRASHPOINT(b"attach.transactional-filled")
+    return lane
+
+
+cdef void _link_transactional(Lane *ordinary, Lane *lane, Transaction *transaction) noexcept nogil:
+    lane.transaction = transaction
+    lane.ordinary = ordinary
+    lane.leader = ordinary.leader
+    lane.leader_epoch = ordinary.leader_epoch
+    lane.next_transactional = ordinary.transactional
+    ordinary.transactional = lane
+    lane.next_of_transaction = transaction.lanes
+    transaction.lanes = lane
 
 
 cdef void _link_lanes(Lane *ordinary, Lane *lane) noexcept nogil:
@@ -286,10 +341,10 @@ cdef object restore_partitions(Core *core, uint32_t count):
         row = &core.partition_rows[index]
         if row.lane == CYP_LANE_FREE:
             continue
-        if row.topic >= core.topic_count or row.partition < 0 or row.current > 1 or row.lane > CYP_LANE_FREE \
+        if row.topic >= core.topic_count or row.partition < 0 or row.current > 1 or not _is_lane(row.lane) \
                 or core.topics[row.topic].free:
             raise ValueError(f"the partition table has an invalid row {index}")
-        if core.topics[row.topic].retired:
+        if core.topics[row.topic].retired or _is_of_ended(core, row):
             store_release32(&row.lane, CYP_LANE_FREE)
             CRASHPOINT(b"recover.row-freed")
         elif row.lane == CYP_LANE_ORDINARY:
@@ -300,12 +355,25 @@ cdef object restore_partitions(Core *core, uint32_t count):
         if core.partition_rows[index].lane == CYP_LANE_ORDINARY:
             _restore_lane(core, index)
     for index in range(count):
-        if core.partition_rows[index].lane == CYP_LANE_ISOLATION:
+        if core.partition_rows[index].lane not in (CYP_LANE_ORDINARY, CYP_LANE_FREE):
             _restore_lane(core, index)
     for index in range(count, 0, -1):
         if core.lanes[index - 1] == NULL:
             core.free_rows[core.free_row_count] = index - 1
             core.free_row_count += 1
+
+
+cdef inline bint _is_lane(uint32_t kind) noexcept nogil:
+    """Return whether `cyp_partition_row.lane` has a value that a sender writes."""
+    return kind <= CYP_LANE_FREE or (
+        kind & ((1 << CYP_LANE_TRANSACTION_SHIFT) - 1) == CYP_LANE_TRANSACTION
+        and kind >> CYP_LANE_TRANSACTION_SHIFT < CYP_TRANSACTIONS_MAX
+    )
+
+
+cdef inline bint _is_of_ended(Core *core, const cyp_partition_row *row) noexcept nogil:
+    """Return whether the row is that of a transactional producer whose own row is free already."""
+    return row.lane > CYP_LANE_FREE and not core.transactions[row.lane >> CYP_LANE_TRANSACTION_SHIFT].used
 
 
 cdef int _make_partitions(Topic *topic) except -1:
@@ -321,13 +389,13 @@ cdef int _make_partitions(Topic *topic) except -1:
 
 
 cdef int _restore_lane(Core *core, uint32_t index) except -1:
-    """Restore the lane in row `index`, an ordinary one before the isolation lane of its partition."""
+    """Restore the lane in row `index`, an ordinary one before the other lanes of its partition."""
     cdef cyp_partition_row *row = &core.partition_rows[index]
     cdef cyp_identity *identity = &row.identity[row.current]
     cdef Topic *topic = core.topics[row.topic]
     cdef Lane *lane
-    cdef bint isolation = row.lane == CYP_LANE_ISOLATION
-    if row.partition >= topic.partition_count or (topic.partitions[row.partition] != NULL) != isolation \
+    cdef bint isolation = row.lane == CYP_LANE_ISOLATION, ordinary = row.lane == CYP_LANE_ORDINARY
+    if row.partition >= topic.partition_count or (topic.partitions[row.partition] == NULL) != ordinary \
             or (isolation and topic.partitions[row.partition].other_lane != NULL):
         raise ValueError(f"the partition table has an invalid row {index}")
     lane = _new_lane(core, topic, row.partition, index)
@@ -335,8 +403,12 @@ cdef int _restore_lane(Core *core, uint32_t index) except -1:
         raise MemoryError
     if isolation:
         _link_lanes(topic.partitions[row.partition], lane)
-    else:
+    elif ordinary:
         topic.partitions[row.partition] = lane
+    else:
+        _link_transactional(
+            topic.partitions[row.partition], lane, &core.transactions[row.lane >> CYP_LANE_TRANSACTION_SHIFT]
+        )
     lane.producer_id = identity.producer_id
     lane.producer_epoch = identity.producer_epoch
     lane.next_sequence = identity.acked_end

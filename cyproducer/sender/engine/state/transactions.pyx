@@ -1,0 +1,194 @@
+"""Keeps the rows of transactional producers in the state region, and their lanes.
+
+Each transactional producer has a row (cyp_transaction_row) with its producer id, epoch and phase. The control plane
+changes the phase; the engine stores OPEN before the first byte of a batch, and `failed` before the outcome of the first
+record that fails. A failed transaction sends nothing more and can only be aborted. So whatever an attempt of one of its
+batches has left in the log is never committed.
+"""
+
+from libc.stdint cimport int32_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+from cyproducer.sender.engine.state.client_codes cimport CODE_TRANSACTION_ABORTED
+from cyproducer.sender.engine.state.model cimport Core, Lane, Transaction
+from cyproducer.sender.engine.state.topic_table cimport append_transactional
+from cyproducer.shm.atomics cimport store_release32
+from cyproducer.shm.crash cimport CRASHPOINT
+from cyproducer.shm.layout cimport (
+    CYP_TRANSACTION_FATAL,
+    CYP_TRANSACTION_NEW,
+    CYP_TRANSACTION_OPEN,
+    CYP_TRANSACTION_READY,
+    CYP_TRANSACTIONAL_ID_BYTES,
+    CYP_TRANSACTIONS_MAX,
+    cyp_transaction_place,
+    cyp_transaction_row,
+)
+
+
+cdef void place_transactions(Core *core) noexcept:
+    """Connect the private table with the rows of the state region."""
+    cdef uint32_t index
+    for index in range(CYP_TRANSACTIONS_MAX):
+        core.transactions[index].core = core
+        core.transactions[index].index = index
+        core.transactions[index].row = &core.transaction_rows[index]
+
+
+cdef Transaction *add_transaction(Core *core, uint64_t attach_id, bytes name, int32_t timeout_ms) except NULL:
+    """Give a transactional producer a row. It is NEW and counts as failed until it has a producer id.
+
+    Raise OverflowError if all rows are in use, ValueError if the transactional id is empty or too long.
+    """
+    cdef uint32_t index = 0
+    cdef cyp_transaction_row *row
+    if not 0 < len(name) < CYP_TRANSACTIONAL_ID_BYTES:
+        raise ValueError(f"the transactional id has {len(name)} bytes, not 1 to {CYP_TRANSACTIONAL_ID_BYTES - 1}")
+    while index < CYP_TRANSACTIONS_MAX and core.transactions[index].used:
+        index += 1
+    if index == CYP_TRANSACTIONS_MAX:
+        raise OverflowError(f"too many transactional producers: one sender handles at most {CYP_TRANSACTIONS_MAX}")
+    row = &core.transaction_rows[index]
+    row.current = 0
+    row.attach_id = attach_id
+    row.timeout_ms = timeout_ms
+    row.id_bytes = <uint32_t>len(name)
+    memset(row.id, 0, CYP_TRANSACTIONAL_ID_BYTES)
+    memcpy(row.id, <const char *>name, len(name))
+    memset(row.places, 0, sizeof(row.places))
+    row.places[0].producer_id = -1
+    row.places[0].producer_epoch = -1
+    row.places[0].phase = CYP_TRANSACTION_NEW
+    row.places[0].failed = CODE_TRANSACTION_ABORTED
+    CRASHPOINT(b"transaction.row-filled")
+    store_release32(&row.used, 1)  # a successor sees the whole row
+    CRASHPOINT(b"transaction.row-used")
+    return _enlist(core, index)
+
+
+cdef Transaction *_enlist(Core *core, uint32_t index) noexcept nogil:
+    cdef Transaction *transaction = &core.transactions[index]
+    transaction.used = True
+    transaction.orphaned = False
+    transaction.lanes = NULL
+    transaction.has_news = False
+    transaction.awaited = False
+    core.transaction_end = max(core.transaction_end, index + 1)
+    return transaction
+
+
+cdef object restore_transactions(Core *core):
+    """Restore the transactional producers as the predecessor has stored them, before the partitions.
+
+    Each counts as orphaned until its front-end is restored. Raise ValueError for a row that no sender writes.
+    """
+    cdef uint32_t index
+    cdef cyp_transaction_row *row
+    for index in range(CYP_TRANSACTIONS_MAX):
+        row = &core.transaction_rows[index]
+        if not row.used:
+            continue
+        if row.current > 1 or not 0 < row.id_bytes < CYP_TRANSACTIONAL_ID_BYTES \
+                or row.places[row.current].phase > CYP_TRANSACTION_FATAL:
+            raise ValueError(f"the table of transactions has an invalid row {index}")
+        _enlist(core, index).orphaned = True
+        report_news(&core.transactions[index])
+        if place_of(&core.transactions[index]).failed:
+            note_failing(&core.transactions[index])
+
+
+cdef Transaction *find_transaction(Core *core, uint64_t attach_id) except NULL:
+    """Return the transactional producer of a front-end. Raise ValueError if there is none."""
+    cdef uint32_t index
+    for index in range(core.transaction_end):
+        if core.transactions[index].used and core.transaction_rows[index].attach_id == attach_id:
+            return &core.transactions[index]
+    raise ValueError(f"front-end {attach_id} has no row in the table of transactions")
+
+
+cdef void orphan_transaction(Transaction *transaction) noexcept nogil:
+    """Note that the front-end has ended. A transaction that is not being committed can only be aborted now."""
+    transaction.orphaned = True
+    if place_of(transaction).phase <= CYP_TRANSACTION_OPEN:
+        fail_transaction(transaction, CODE_TRANSACTION_ABORTED)
+    report_news(transaction)
+
+
+cdef void free_transaction(Transaction *transaction) noexcept nogil:
+    """Free the row of a transactional producer whose lanes are freed."""
+    cdef Transaction **link = &transaction.core.failing
+    while link[0] != NULL and link[0] != transaction:
+        link = &link[0].next_failing
+    if link[0] != NULL:
+        link[0] = transaction.next_failing
+    transaction.failing = False
+    transaction.used = False
+    store_release32(&transaction.row.used, 0)
+    CRASHPOINT(b"transaction.row-freed")
+
+
+cdef void store_place(Transaction *transaction, const cyp_transaction_place *place) noexcept nogil:
+    """Put a new state of the row in force with one store. READY begins without partitions."""
+    cdef cyp_transaction_row *row = transaction.row
+    cdef uint32_t spare = row.current ^ 1
+    cdef Lane *lane = transaction.lanes
+    row.places[spare] = place[0]
+    CRASHPOINT(b"transaction.place-filled")
+    store_release32(&row.current, spare)  # a successor sees the old state or the whole new one
+    CRASHPOINT(b"transaction.place-stored")
+    while lane != NULL and place.phase == CYP_TRANSACTION_READY:
+        lane.added = False
+        lane.addition_wanted = False
+        lane.bumping = False  # it was about an epoch that is over
+        lane = lane.next_of_transaction
+
+
+cdef void open_transaction(Transaction *transaction) noexcept nogil:
+    """Store that a transaction may be open at the broker. This must be called before the first byte is written."""
+    cdef cyp_transaction_place *place = place_of(transaction)
+    if place.phase == CYP_TRANSACTION_READY:
+        store_release32(&place.phase, CYP_TRANSACTION_OPEN)
+        CRASHPOINT(b"transaction.opened")
+
+
+cdef void demand_producer_epoch(Transaction *transaction) noexcept nogil:
+    """Store that batches with a sequence are dropped. This must be called before their entries are freed."""
+    place_of(transaction).needs_epoch = 1
+
+
+cdef void fail_transaction(Transaction *transaction, int32_t error) noexcept nogil:
+    """Let the transaction fail with the code of a record's error, before the front-end gets the record's outcome."""
+    cdef cyp_transaction_place *place = place_of(transaction)
+    if place.failed == 0:
+        store_release32(<uint32_t *>&place.failed, <uint32_t>error)
+        CRASHPOINT(b"transaction.failed")
+        report_news(transaction)
+    note_failing(transaction)
+
+
+cdef void note_failing(Transaction *transaction) noexcept nogil:
+    """Note that batches of the failed transaction must end: this is done before the next requests are made."""
+    if not transaction.failing:
+        transaction.failing = True
+        transaction.next_failing = transaction.core.failing
+        transaction.core.failing = transaction
+
+
+cdef Lane *lane_of(Transaction *transaction, Lane *ordinary) noexcept nogil:
+    """Return the transaction's lane of a partition, added if needed; NULL without memory or a row."""
+    cdef Lane *lane = ordinary.transactional
+    while lane != NULL and lane.transaction != transaction:
+        lane = lane.next_transactional
+    if lane == NULL:
+        lane = append_transactional(transaction.core, ordinary, transaction)
+    return lane
+
+
+cdef bint is_busy(const Transaction *transaction) noexcept nogil:
+    """Return whether a batch of the transaction is queued, waits to be sent again, or is in flight."""
+    cdef const Lane *lane = transaction.lanes
+    while lane != NULL:
+        if lane.queue_count or lane.unresolved:
+            return True
+        lane = lane.next_of_transaction
+    return False

@@ -1,0 +1,151 @@
+"""Gives the control plane access to the rows of transactional producers (state/transactions.pyx)."""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
+
+from cyproducer.sender.engine.front_ends cimport FrontEnds
+from cyproducer.sender.engine.state.model cimport Core, Lane, Transaction
+from cyproducer.sender.engine.state.topic_table cimport free_transactional, is_idle
+from cyproducer.sender.engine.state.transactions cimport (
+    fail_transaction, free_transaction, is_busy, open_transaction, place_of, store_place,
+)
+from cyproducer.shm.layout cimport CYP_TRANSACTION_READY, cyp_transaction_place, cyp_transaction_row
+
+PHASES = ("new", "ready", "open", "committing", "aborting", "fatal")
+
+
+cdef class TransactionTable:
+    """The transactional producers of one sender, by the index of their row.
+
+    Methods with an index raise IndexError if the row is not in use.
+    """
+
+    cdef FrontEnds front_ends
+    cdef Core *core
+
+    def __cinit__(self, FrontEnds front_ends not None):
+        self.front_ends = front_ends
+        self.core = &front_ends.core
+
+    cdef Transaction *_row(self, object index) except NULL:
+        if not 0 <= index < self.core.transaction_end or not self.core.transactions[<uint32_t>index].used:
+            raise IndexError(f"row {index} of the table of transactions is not in use")
+        return &self.core.transactions[<uint32_t>index]
+
+    def rows(self):
+        """Return the indexes of the rows in use."""
+        return [index for index in range(self.core.transaction_end) if self.core.transactions[<uint32_t>index].used]
+
+    def row_of(self, uint64_t attach_id):
+        """Return the row of a front-end; None if it is not transactional."""
+        cdef uint32_t index
+        for index in range(self.core.transaction_end):
+            if self.core.transactions[index].used and self.core.transaction_rows[index].attach_id == attach_id:
+                return index
+        return None
+
+    def describe(self, index):
+        """Return {"transactional_id", "attach_id", "timeout_ms", "phase", "producer_id", "epoch", ...} of a row.
+
+        phase: one of PHASES. failed: code of the first error of a record, 0: none; the transaction can only be aborted.
+        needs_epoch: batches with a sequence were dropped. v2: Produce adds partitions (KIP-890). number, result: the
+        last command of the front-end that has a result, and its error code. orphaned: the front-end has ended.
+        """
+        cdef Transaction *transaction = self._row(index)
+        cdef cyp_transaction_row *row = transaction.row
+        cdef cyp_transaction_place *place = place_of(transaction)
+        return {
+            "transactional_id": row.id[:row.id_bytes].decode(),
+            "attach_id": row.attach_id,
+            "timeout_ms": row.timeout_ms,
+            "phase": PHASES[place.phase],
+            "producer_id": place.producer_id,
+            "epoch": place.producer_epoch,
+            "failed": place.failed,
+            "needs_epoch": place.needs_epoch != 0,
+            "v2": place.v2 != 0,
+            "number": place.number,
+            "result": place.result,
+            "orphaned": transaction.orphaned != 0,
+        }
+
+    def store(self, index, phase, int64_t producer_id, int16_t epoch, uint64_t number, int32_t result, bint v2):
+        """Store the state of a row. All of it takes effect with one store. "ready" ends the failed state, too."""
+        cdef Transaction *transaction = self._row(index)
+        cdef cyp_transaction_place place = place_of(transaction)[0]
+        place.phase = PHASES.index(phase)
+        place.producer_id = producer_id
+        place.producer_epoch = epoch
+        place.number = number
+        place.result = result
+        place.v2 = v2
+        if place.phase == CYP_TRANSACTION_READY:
+            place.failed = 0
+            place.needs_epoch = 0
+        transaction.awaited = False
+        store_place(transaction, &place)
+
+    def open(self, index):
+        """Store that a transaction may be open at the broker, before a request that can begin one is sent."""
+        open_transaction(self._row(index))
+
+    def fail(self, index, int32_t code):
+        """Let the transaction fail: its unsent batches end with TRANSACTION_ABORTED. The first code is kept."""
+        fail_transaction(self._row(index), code)
+
+    def is_busy(self, index):
+        """Return whether batches are queued or in flight. If so, an event follows when that may have changed."""
+        cdef Transaction *transaction = self._row(index)
+        transaction.awaited = is_busy(transaction)
+        return transaction.awaited != 0
+
+    def partitions_to_add(self, index):
+        """Return [(topic, partition)] with batches that wait until the coordinator has added the partition."""
+        cdef Lane *lane = self._row(index).lanes
+        found = []
+        while lane != NULL:
+            if not lane.added and (lane.queue_count or lane.unresolved):
+                found.append((lane.topic.name[:lane.topic.name_bytes].decode(), lane.number))
+            lane = lane.next_of_transaction
+        return found
+
+    def note_added(self, index, partitions):
+        """Allow the batches of these [(topic, partition)] to be sent."""
+        cdef Lane *lane = self._row(index).lanes
+        added = set(partitions)
+        while lane != NULL:
+            if (lane.topic.name[:lane.topic.name_bytes].decode(), lane.number) in added:
+                lane.added = True
+            lane = lane.next_of_transaction
+
+    def remove(self, index):
+        """Free the row of a producer whose front-end has ended. Return False if something still refers to its lanes."""
+        cdef Transaction *transaction = self._row(index)
+        cdef Lane *lane = transaction.lanes
+        if self.core.event_count or self._is_attached(transaction):
+            return False
+        while lane != NULL:
+            if not is_idle(lane) or self._is_asked(lane):
+                return False
+            lane = lane.next_of_transaction
+        while transaction.lanes != NULL:
+            free_transactional(self.core, transaction.lanes)
+        free_transaction(transaction)
+        return True
+
+    cdef bint _is_attached(self, Transaction *transaction) except -1:
+        """Return whether a front-end refers to the row: it is attached, or has batches that were not released."""
+        front_end = self.core.front_ends
+        while front_end != NULL:
+            if front_end.transaction == transaction:
+                return True
+            front_end = front_end.next
+        return False
+
+    cdef bint _is_asked(self, Lane *lane) except -1:
+        """Return whether a request about the state of the lane's producer is being made or in flight."""
+        cdef uint32_t index, at
+        for index in range(self.core.node_count):
+            for at in range(self.core.nodes[index].asked_count):
+                if self.core.nodes[index].asked[at] == lane:
+                    return True
+        return False

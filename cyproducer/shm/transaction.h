@@ -1,0 +1,50 @@
+/* Declares the rows of transactional producers in the state region. layout.h includes it. */
+#ifndef CYPRODUCER_TRANSACTION_H
+#define CYPRODUCER_TRANSACTION_H
+
+#include <stdalign.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* A transactional producer has a row. What changes together is in one of two places: a change fills the place that is
+ * not in force, then stores `current`. OPEN, `failed` and `needs_epoch` are stored into the place that is in force. */
+#define CYP_TRANSACTIONS_MAX 1024u
+#define CYP_TRANSACTIONAL_ID_BYTES 256           /* at most 255 are used */
+_Static_assert(CYP_TRANSACTIONS_MAX <= 1u << (32 - CYP_LANE_TRANSACTION_SHIFT), "a lane holds the index of a row");
+
+enum cyp_transaction_phase {
+    CYP_TRANSACTION_NEW = 0,        /* it has no producer id */
+    CYP_TRANSACTION_READY = 1,      /* no transaction is open at the broker */
+    CYP_TRANSACTION_OPEN = 2,       /* stored before the first byte that can begin a transaction at the broker */
+    CYP_TRANSACTION_COMMITTING = 3, /* stored before the first byte of EndTxn, like the next one */
+    CYP_TRANSACTION_ABORTING = 4,
+    CYP_TRANSACTION_FATAL = 5,      /* another producer has fenced it, or the broker has refused it for good */
+};
+
+typedef struct {
+    int64_t producer_id;        /* -1: none yet */
+    uint64_t number;            /* of the last command of the front-end that has a result; 0: none */
+    int32_t result;             /* of that command: 0, or the code of its error */
+    uint32_t phase;
+    int32_t failed;             /* not 0: code of the first failed record. The transaction can only be aborted */
+    int16_t producer_epoch;
+    uint8_t v2;                 /* 1: a Produce request adds its partitions to the transaction (KIP-890) */
+    uint8_t needs_epoch;        /* 1: batches with a sequence were dropped, so the next transaction needs a new epoch */
+} cyp_transaction_place;
+_Static_assert(sizeof(cyp_transaction_place) == 32, "");
+_Static_assert(offsetof(cyp_transaction_place, phase) == 20, "");
+_Static_assert(offsetof(cyp_transaction_place, needs_epoch) == 31, "");
+
+typedef struct {
+    alignas(CYP_CACHE_LINE) uint32_t used;  /* 0: free; stored after the other fields */
+    uint32_t current;           /* index of the place in force */
+    uint64_t attach_id;         /* of its front-end */
+    int32_t timeout_ms;
+    uint32_t id_bytes;
+    cyp_transaction_place places[2];
+    char id[CYP_TRANSACTIONAL_ID_BYTES];
+} cyp_transaction_row;
+_Static_assert(offsetof(cyp_transaction_row, places) == 24, "");
+_Static_assert(sizeof(cyp_transaction_row) == 384, "six cache lines");
+
+#endif
