@@ -33,6 +33,15 @@ PRODUCE = {
     "timeout_ms": 1500,
     "topic_data": [{"name": "t", "partition_data": [{"index": 2, "records": b"\x01\x02"}]}],
 }
+WRITER = {"transactional_id": "x", "producer_id": 5, "producer_epoch": 6}
+WRITER_BYTES = "0000000000000005 0006"  # without the transactional id
+OFFSETS = {
+    **WRITER,
+    "group_id": "g",
+    "topics": [
+        {"name": "t", "partitions": [{"partition_index": 3, "committed_offset": 9, "committed_metadata": None}]}
+    ],
+}
 
 # Laid out by hand from the field order in Kafka's message definitions.
 GOLDEN_REQUESTS = [
@@ -77,6 +86,71 @@ GOLDEN_REQUESTS = [
         "0000 0009 00000007 0002 6d65 00 00 ffff 000005dc 02 02 74 02 00000002 03 0102 00 00 00",
         id="Produce-v9",
     ),
+    pytest.param(
+        24,
+        0,
+        {**WRITER, "topics": [{"name": "t", "partitions": [3, 4]}]},
+        f"0018 0000 00000007 0002 6d65 0001 78 {WRITER_BYTES} 00000001 0001 74 00000002 00000003 00000004",
+        id="AddPartitionsToTxn-v0",
+    ),
+    pytest.param(
+        24,
+        3,
+        {**WRITER, "topics": [{"name": "t", "partitions": [3, 4]}]},
+        f"0018 0003 00000007 0002 6d65 00 02 78 {WRITER_BYTES} 02 02 74 03 00000003 00000004 00 00",
+        id="AddPartitionsToTxn-v3",
+    ),
+    pytest.param(
+        25,
+        4,
+        {**WRITER, "group_id": "g"},
+        f"0019 0004 00000007 0002 6d65 00 02 78 {WRITER_BYTES} 02 67 00",
+        id="AddOffsetsToTxn-v4",
+    ),
+    pytest.param(
+        26,
+        5,
+        {**WRITER, "committed": True},
+        f"001a 0005 00000007 0002 6d65 00 02 78 {WRITER_BYTES} 01 00",
+        id="EndTxn-v5",
+    ),
+    pytest.param(
+        28,
+        1,
+        OFFSETS,
+        f"001c 0001 00000007 0002 6d65 0001 78 0001 67 {WRITER_BYTES} 00000001 0001 74"
+        "00000001 00000003 0000000000000009 ffff",
+        id="TxnOffsetCommit-v1",
+    ),
+    pytest.param(
+        28,
+        5,
+        {**OFFSETS, "generation_id": 7, "member_id": "m"},
+        f"001c 0005 00000007 0002 6d65 00 02 78 02 67 {WRITER_BYTES} 00000007 02 6d 00 02 02 74"
+        "02 00000003 0000000000000009 ffffffff 00 00 00 00",
+        id="TxnOffsetCommit-v5",
+    ),
+    pytest.param(
+        9,
+        2,
+        {"group_id": "g", "topics": None},
+        "0009 0002 00000007 0002 6d65 0001 67 ffffffff",
+        id="OffsetFetch-v2-all",
+    ),
+    pytest.param(
+        9,
+        7,
+        {"group_id": "g", "topics": [{"name": "t", "partition_indexes": [3]}], "require_stable": True},
+        "0009 0007 00000007 0002 6d65 00 02 67 02 02 74 02 00000003 00 01 00",
+        id="OffsetFetch-v7",
+    ),
+    pytest.param(
+        9,
+        8,
+        {"groups": [{"group_id": "g", "topics": None}], "require_stable": True},
+        "0009 0008 00000007 0002 6d65 00 02 02 67 00 00 01 00",
+        id="OffsetFetch-v8-all",
+    ),
 ]
 
 
@@ -113,6 +187,22 @@ def test_golden_produce_response_with_leader_hint():
     assert body["throttle_time_ms"] == 5
     assert body["node_endpoints"] == [{"node_id": 4, "host": "h", "port": 9092, "rack": None}]
     assert encode_response(0, 10, 9, body)[4:] == payload
+
+
+@pytest.mark.parametrize(
+    ("version", "payload", "next_id"),
+    [
+        (4, "00000009 00 00000005 0000 00", (-1, -1)),
+        (5, "00000009 00 00000005 0000 0000000000000007 0003 00", (7, 3)),
+    ],
+)
+def test_golden_end_txn_response(version, payload, next_id):
+    payload = bytes.fromhex(payload)
+    correlation_id, body = decode_response(26, version, payload)
+    assert correlation_id == 9
+    assert (body["throttle_time_ms"], body["error_code"]) == (5, 0)
+    assert (body["producer_id"], body["producer_epoch"]) == next_id
+    assert encode_response(26, version, 9, body)[4:] == payload
 
 
 def test_short_produce_v5_response_of_the_mock_cluster_is_refused():
@@ -192,6 +282,9 @@ def test_defaults_are_not_shared():
             {**PRODUCE, "topic_data": [{"name": "t", "partition_data": [{"index": 0, "records": "s"}]}]},
             r"records: str is not bytes",
         ),
+        (9, 6, {"group_id": "g", "require_stable": True}, "require_stable: this version does not have"),
+        (9, 8, {"group_id": "g"}, "group_id: this version does not have"),
+        (28, 2, {**OFFSETS, "member_id": "m"}, "member_id: this version does not have"),
         (3, 14, {"topics": []}, r"version 14 is not in 1\.\.13"),
         (99, 0, {}, "API key 99"),
     ],

@@ -18,24 +18,28 @@ from cyproducer.protocol.messages import REQUESTS, RESPONSES
 try:
     import kafka.errors
     import kafka.protocol.admin
+    import kafka.protocol.consumer
     import kafka.protocol.metadata
     import kafka.protocol.producer
 except ImportError as error:  # pragma: no cover
     raise RuntimeError("this test compares with kafka-python: pip install 'kafka-python>=3'") from error
 
-MODULES = (kafka.protocol.producer, kafka.protocol.metadata, kafka.protocol.admin)
+MODULES = (kafka.protocol.producer, kafka.protocol.metadata, kafka.protocol.admin, kafka.protocol.consumer)
 KIP_714 = (71, 72)
 SHARED = [each for each in every(REQUESTS) + every(RESPONSES) if each[1].api_key not in KIP_714]
 FOREIGN = {name: next(getattr(module, name) for module in MODULES if hasattr(module, name)) for name, _, _ in SHARED}
 CASES = [pytest.param(m, v, id=f"{name}-v{v}") for name, m, v in SHARED]
-# A fifth of the profile's examples: there are some sixty versions of messages.
+# A fifth of the profile's examples: there are some hundred and fifty versions of messages.
 RELAXED = settings(max_examples=settings().max_examples // 5, suppress_health_check=list(HealthCheck))
 
 
 def foreign(cls, fields, data, version):
     """Convert our dict to a kafka-python object."""
     values = {}
-    by_name = {field.name: field for field in cls._struct._fields}
+    # Kafka's definitions name some fields after the versions that have them.
+    by_name = {
+        field.name.removeprefix("v3_and_below_").removesuffix("_v3_and_below"): field for field in cls._struct._fields
+    }
     for field in fields:
         if not field.first <= version <= field.last:
             continue

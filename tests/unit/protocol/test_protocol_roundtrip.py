@@ -15,7 +15,7 @@ from cyproducer.protocol.fields import ProtocolError
 from cyproducer.protocol.messages import REQUESTS, RESPONSES
 
 CASES = [pytest.param(m, v, id=f"{name}-v{v}") for name, m, v in every(REQUESTS) + every(RESPONSES)]
-# A fifth of the profile's examples: there are some sixty versions of messages.
+# A fifth of the profile's examples: there are some hundred and fifty versions of messages.
 RELAXED = settings(max_examples=settings().max_examples // 5, suppress_health_check=list(HealthCheck))
 
 
