@@ -89,7 +89,40 @@ def test_exchange_in_one_round():
         {"client_software_name": "cyproducer", "client_software_version": "1.2"},
     )
     assert exchange.on_response(announce(KAFKA_4)) == KAFKA_4
+
+
+@pytest.mark.parametrize("version", [3, 2, 0])
+def test_a_response_without_features_has_their_defaults(version):
+    """A broker before 2.7 leaves the tagged fields out, and the versions before 3 do not have them."""
+    exchange = ApiVersionsExchange("cyproducer", "1.2")
+    exchange.version = version
+    exchange.request(1, "c")
+    assert exchange.on_response(announce({18: (0, version)}, version=version)) == {18: (0, version)}
+    assert exchange.body["supported_features"] == []
     assert exchange.body["finalized_features"] == []
+    assert exchange.body["finalized_features_epoch"] == -1
+
+
+def test_finalized_features_are_read():
+    """Bytes laid out by hand; tag 9 is one that the tables do not know."""
+    name = "14" + b"transaction.version".hex()
+    payload = bytes.fromhex(
+        "00000001"  # header v0
+        "0000 02 0012 0000 0004 00 00000000"  # no error; ApiVersions 0 to 4; throttle time
+        "04"  # so many tagged fields
+        f"00 1a 02 {name} 0000 0002 00"  # the broker supports 0 to 2
+        "01 08 000000000000002a"
+        f"02 1a 02 {name} 0002 0001 00"  # the highest level is the first one
+        "09 01 ff"
+    )
+    exchange = ApiVersionsExchange("cyproducer", "1.2")
+    exchange.request(1, "c")
+    assert exchange.on_response(payload) == {18: (0, 4)}
+    assert exchange.body["supported_features"] == [{"name": "transaction.version", "min_version": 0, "max_version": 2}]
+    assert exchange.body["finalized_features_epoch"] == 42
+    assert exchange.body["finalized_features"] == [
+        {"name": "transaction.version", "max_version_level": 2, "min_version_level": 1}
+    ]
 
 
 def test_falls_back_to_what_the_broker_names():
