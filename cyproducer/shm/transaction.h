@@ -38,7 +38,7 @@ _Static_assert(offsetof(cyp_transaction_place, needs_epoch) == 31, "");
 typedef struct {
     alignas(CYP_CACHE_LINE) uint32_t used;  /* 0: free; stored after the other fields */
     uint32_t current;           /* index of the place in force */
-    uint64_t attach_id;         /* of its front-end */
+    uint64_t attach_id;         /* of its front-end; 0: several front-ends take part, and another process ends it */
     int32_t timeout_ms;
     uint32_t id_bytes;
     cyp_transaction_place places[2];

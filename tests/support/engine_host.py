@@ -182,6 +182,10 @@ class RemoteEngine:
         """Remove the topic from the metadata, as if it were not in use. Return whether it has no number any more."""
         return name not in self._ask("give_back", name=name)[0]["topics"]
 
+    def transactions(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the engine's table of transactions."""
+        return self._ask("transactions", method=method, arguments=arguments)[0]["result"]
+
     def run(self, timeout_ms: float) -> None:
         """Sleep a little: the engine runs by itself."""
         time.sleep(min(timeout_ms, 2) / 1000)
@@ -305,6 +309,8 @@ def _answer(
         engine.detach(message["attach_id"])
     elif op == "want":
         engine.want_topic(message["attach_id"], message["name"])
+    elif op == "transactions":
+        answer["result"] = getattr(engine.transactions, message["method"])(*message["arguments"])
     elif op == "give_back":
         engine._loop.take_used_topics()
         engine._brokers.metadata._wanted.pop(message["name"], None)

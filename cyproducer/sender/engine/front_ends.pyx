@@ -32,7 +32,13 @@ from cyproducer.sender.engine.state.model cimport FrontEnd, Topic
 from cyproducer.sender.engine.state.outcomes cimport announce
 from cyproducer.sender.engine.state.topic_table cimport add_topic, free_topic
 from cyproducer.sender.engine.state.transactions cimport (
-    add_transaction, find_transaction, free_transaction, orphan_transaction,
+    add_transaction,
+    find_shared,
+    find_transaction,
+    free_transaction,
+    join_transaction,
+    leave_transaction,
+    orphan_transaction,
 )
 from cyproducer.sender.engine.tables cimport begin_state, core_free, core_new, core_state
 from cyproducer.shm.atomics cimport load_relaxed
@@ -156,8 +162,10 @@ cdef class FrontEnds:
             self._enlist(front_end, arena, outcomes)
         except BaseException:
             if front_end != NULL:
-                if front_end.transaction != NULL:
+                if front_end.transaction != NULL and front_end.transaction.row.attach_id:
                     free_transaction(front_end.transaction)
+                elif front_end.transaction != NULL:
+                    leave_transaction(front_end.transaction)
                 free_front_end(front_end)
             for fd in mine:
                 os.close(fd)
@@ -168,12 +176,38 @@ cdef class FrontEnds:
         return front_end.attach_id, mine[2], mine[3]
 
     cdef object _begin_transactional(self, FrontEnd *front_end, dict settings):
-        """Give the front-end a row of its own in the table of transactions."""
+        """Give the front-end a row of its own in the table of transactions, or that of the transaction that it joins."""
+        cdef bytes name = settings["transactional_id"].encode()
+        joined = settings.get("joined_transaction")
         if not front_end.idempotent:
             raise ValueError("a transactional producer needs acks=all and idempotence")
-        front_end.transaction = add_transaction(
-            &self.core, front_end.attach_id, settings["transactional_id"].encode(), settings["transaction_timeout_ms"]
-        )
+        if joined is None:
+            front_end.transaction = add_transaction(
+                &self.core, front_end.attach_id, name, settings["transaction_timeout_ms"]
+            )
+        else:
+            front_end.transaction = join_transaction(
+                &self.core, name, settings["transaction_timeout_ms"], joined[0], joined[1], joined[2]
+            )
+
+    cdef object _restore_transactional(self, FrontEnd *front_end, dict settings):
+        """Find the row of a front-end of the predecessor. Raise ValueError if there is none."""
+        joined = settings.get("joined_transaction")
+        if joined is None:
+            front_end.transaction = find_transaction(&self.core, front_end.attach_id)
+            front_end.transaction.orphaned = front_end.detached
+            return
+        front_end.transaction = find_shared(&self.core, settings["transactional_id"].encode(), joined[0], joined[1])
+        if front_end.transaction == NULL:
+            raise ValueError(f"front-end {front_end.attach_id} takes part in a transaction without a row")
+        front_end.transaction.participants += not front_end.detached
+
+    cdef object _leave_transaction(self, FrontEnd *front_end):
+        """Note that a transactional front-end has ended."""
+        if front_end.transaction.row.attach_id:
+            orphan_transaction(front_end.transaction)
+        else:
+            leave_transaction(front_end.transaction)
 
     cdef object _enlist(self, FrontEnd *front_end, Region arena, Region outcomes):
         """Add the front-end to the tables, and watch its eventfd. Raise OSError or MemoryError without a change."""
@@ -206,7 +240,7 @@ cdef class FrontEnds:
         self._close_arena(front_end)
         front_end.detached = True
         if front_end.transaction != NULL:
-            orphan_transaction(front_end.transaction)
+            self._leave_transaction(front_end)
         keep_totals(&self.core, front_end)
         deactivate(&self.core, front_end)
         front_end.outcomes_header.control = CYP_CONTROL_DETACHED
@@ -348,8 +382,7 @@ cdef class FrontEnds:
             front_end.attach_id = former.attach_id
             restore_front_end(&self.core, front_end, former.ended)
             if former.settings.get("transactional_id") is not None:
-                front_end.transaction = find_transaction(&self.core, front_end.attach_id)
-                front_end.transaction.orphaned = front_end.detached
+                self._restore_transactional(front_end, former.settings)
             self._enlist(front_end, arena, outcomes)
         except BaseException:
             if front_end != NULL:

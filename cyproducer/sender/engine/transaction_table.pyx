@@ -48,7 +48,8 @@ cdef class TransactionTable:
 
         phase: one of PHASES. failed: code of the first error of a record, 0: none; the transaction can only be aborted.
         needs_epoch: batches with a sequence were dropped. v2: Produce adds partitions (KIP-890). number, result: the
-        last command of the front-end that has a result, and its error code. orphaned: the front-end has ended.
+        last command of the front-end that has a result, and its error code. orphaned: the front-end has ended. shared:
+        front-ends take part in a transaction that another process ends; `participants` of them are attached.
         """
         cdef Transaction *transaction = self._row(index)
         cdef cyp_transaction_row *row = transaction.row
@@ -66,6 +67,8 @@ cdef class TransactionTable:
             "number": place.number,
             "result": place.result,
             "orphaned": transaction.orphaned != 0,
+            "shared": row.attach_id == 0,
+            "participants": transaction.participants,
         }
 
     def store(self, index, phase, int64_t producer_id, int16_t epoch, uint64_t number, int32_t result, bint v2):

@@ -85,6 +85,8 @@ def test_a_new_row_says_what_it_is(producer):
         "number": 0,
         "result": 0,
         "orphaned": False,
+        "shared": False,
+        "participants": 0,
     }
     assert producer.table.rows() == [producer.row]
 
@@ -279,3 +281,61 @@ def test_invalid_settings_are_refused(rig, settings):
     with pytest.raises(ValueError):
         rig.attach(transaction_timeout_ms=1, **settings)
     assert rig.engine.transactions.rows() == []
+
+
+# ---------------------------------------------------------------- several front-ends in one transaction
+
+
+class Participant(Producer):
+    """A front-end that takes part in a transaction of another process."""
+
+    def __init__(self, rig: EngineRig, topic: str, epoch: int, **settings) -> None:
+        self.rig = rig
+        self.front_end = rig.attach(
+            transactional_id=ID, transaction_timeout_ms=1, joined_transaction=[700, epoch, True], **settings
+        )
+        self.table = rig.engine.transactions
+        self.topic = topic_number(rig.engine, self.front_end, topic)
+        self.slot = 0
+        (self.row,) = [row for row in self.table.rows() if self.table.describe(row)["epoch"] == epoch]
+
+
+def test_participants_continue_the_same_sequences(rig, broker):
+    first = Participant(rig, broker.topic, 5)
+    second = Participant(rig, broker.topic, 5)
+    assert first.row == second.row
+    for at in range(5):
+        first.send(b"1/%d" % at)
+        second.send(b"2/%d" % at)
+    assert {error for producer in (first, second) for _, error in producer.results(5)} == {0}
+    rig.engine.detach(first.front_end.attach_id)
+    rig.engine.detach(second.front_end.attach_id)
+    found = first.table.describe(first.row)
+    assert (found["phase"], found["failed"], found["participants"]) == ("open", 0, 0)
+    third = Participant(rig, broker.topic, 5)
+    third.send(b"3/0")
+    assert [error for _, error in third.results(1)] == [0]
+    assert len(broker.partitions[0].values) == 11
+    assert broker.partitions[0].producers[700].next_sequence == 11
+
+
+def test_each_epoch_has_its_own_row(rig, broker):
+    former = Participant(rig, broker.topic, 5)
+    former.send(b"former")
+    assert [error for _, error in former.results(1)] == [0]
+    later = Participant(rig, broker.topic, 6)
+    assert later.row != former.row
+    later.send(b"later")
+    assert [error for _, error in later.results(1)] == [0]
+    assert not former.table.remove(former.row), "its front-end is attached"
+    rig.engine.detach(former.front_end.attach_id)
+    run_until(rig.engine, lambda: former.table.remove(former.row))
+
+
+def test_a_failed_record_fails_the_transaction_for_all_participants(rig, broker):
+    first, second = Participant(rig, broker.topic, 5), Participant(rig, broker.topic, 5)
+    broker.faults.append(Fault(code=INVALID_RECORD))
+    slot = first.send(b"bad")
+    assert first.results(1) == [(slot, INVALID_RECORD)]
+    slot = second.send(b"good", 1)
+    assert second.results(1) == [(slot, errors.TRANSACTION_ABORTED)]

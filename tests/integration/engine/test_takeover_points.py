@@ -35,6 +35,7 @@ ELSEWHERE = (
     "parts.",
     "extent.",
     "topics.",
+    "transaction.",
     "metrics.topic-cleared",
     "recover.row-freed",
 )

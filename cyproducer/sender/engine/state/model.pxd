@@ -332,6 +332,7 @@ ctypedef struct Transaction:        # a transactional producer (transactions.pyx
     cyp_transaction_row *row
     bint used
     bint orphaned                   # its front-end has ended
+    uint32_t participants           # attached front-ends, if several can take part (cyp_transaction_row.attach_id 0)
     Lane *lanes                     # list
     bint failing                    # it has failed, and its batches must end: it is in Core.failing
     Transaction *next_failing

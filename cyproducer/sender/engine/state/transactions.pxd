@@ -1,6 +1,6 @@
 """Declares the functions for the rows of transactional producers, see transactions.pyx."""
 
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 
 from cyproducer.sender.engine.state.model cimport Core, Lane, Transaction
 from cyproducer.shm.layout cimport (
@@ -48,8 +48,13 @@ cdef inline bint may_send(Lane *lane) noexcept nogil:
 
 cdef void place_transactions(Core *core) noexcept
 cdef Transaction *add_transaction(Core *core, uint64_t attach_id, bytes name, int32_t timeout_ms) except NULL
+cdef Transaction *join_transaction(
+    Core *core, bytes name, int32_t timeout_ms, int64_t producer_id, int16_t epoch, bint v2
+) except NULL
 cdef object restore_transactions(Core *core)
 cdef Transaction *find_transaction(Core *core, uint64_t attach_id) except NULL
+cdef Transaction *find_shared(Core *core, bytes name, int64_t producer_id, int16_t epoch) noexcept
+cdef void leave_transaction(Transaction *transaction) noexcept nogil
 cdef void orphan_transaction(Transaction *transaction) noexcept nogil
 cdef void free_transaction(Transaction *transaction) noexcept nogil
 cdef void store_place(Transaction *transaction, const cyp_transaction_place *place) noexcept nogil

@@ -6,7 +6,7 @@ record that fails. A failed transaction sends nothing more and can only be abort
 batches has left in the log is never committed.
 """
 
-from libc.stdint cimport int32_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from cyproducer.sender.engine.state.client_codes cimport CODE_TRANSACTION_ABORTED
@@ -40,6 +40,59 @@ cdef Transaction *add_transaction(Core *core, uint64_t attach_id, bytes name, in
 
     Raise OverflowError if all rows are in use, ValueError if the transactional id is empty or too long.
     """
+    cdef cyp_transaction_place place
+    memset(&place, 0, sizeof(place))
+    place.producer_id = -1
+    place.producer_epoch = -1
+    place.phase = CYP_TRANSACTION_NEW
+    place.failed = CODE_TRANSACTION_ABORTED
+    return _new_row(core, attach_id, name, timeout_ms, &place)
+
+
+cdef Transaction *join_transaction(
+    Core *core, bytes name, int32_t timeout_ms, int64_t producer_id, int16_t epoch, bint v2
+) except NULL:
+    """Return the row of a transaction in which several front-ends take part, added if needed, and count one more.
+
+    Another process has begun it and ends it. All front-ends of this host continue the same sequences, so the row stays
+    when they have ended. Raise the errors of add_transaction().
+    """
+    cdef cyp_transaction_place place
+    cdef Transaction *transaction = find_shared(core, name, producer_id, epoch)
+    if transaction == NULL:
+        memset(&place, 0, sizeof(place))
+        place.producer_id = producer_id
+        place.producer_epoch = epoch
+        place.phase = CYP_TRANSACTION_OPEN
+        place.v2 = v2
+        transaction = _new_row(core, 0, name, timeout_ms, &place)
+    transaction.participants += 1
+    return transaction
+
+
+cdef Transaction *find_shared(Core *core, bytes name, int64_t producer_id, int16_t epoch) noexcept:
+    """Return the row of a transaction in which several front-ends take part; NULL if there is none."""
+    cdef uint32_t index
+    cdef cyp_transaction_row *row
+    cdef cyp_transaction_place *place
+    for index in range(core.transaction_end):
+        row = &core.transaction_rows[index]
+        place = place_of(&core.transactions[index])
+        if core.transactions[index].used and row.attach_id == 0 and place.producer_id == producer_id \
+                and place.producer_epoch == epoch and row.id[:row.id_bytes] == name:
+            return &core.transactions[index]
+    return NULL
+
+
+cdef void leave_transaction(Transaction *transaction) noexcept nogil:
+    """Note that a front-end which took part in the transaction has ended."""
+    transaction.participants -= 1
+    report_news(transaction)
+
+
+cdef Transaction *_new_row(
+    Core *core, uint64_t attach_id, bytes name, int32_t timeout_ms, const cyp_transaction_place *place
+) except NULL:
     cdef uint32_t index = 0
     cdef cyp_transaction_row *row
     if not 0 < len(name) < CYP_TRANSACTIONAL_ID_BYTES:
@@ -55,11 +108,7 @@ cdef Transaction *add_transaction(Core *core, uint64_t attach_id, bytes name, in
     row.id_bytes = <uint32_t>len(name)
     memset(row.id, 0, CYP_TRANSACTIONAL_ID_BYTES)
     memcpy(row.id, <const char *>name, len(name))
-    memset(row.places, 0, sizeof(row.places))
-    row.places[0].producer_id = -1
-    row.places[0].producer_epoch = -1
-    row.places[0].phase = CYP_TRANSACTION_NEW
-    row.places[0].failed = CODE_TRANSACTION_ABORTED
+    row.places[0] = place[0]
     CRASHPOINT(b"transaction.row-filled")
     store_release32(&row.used, 1)  # a successor sees the whole row
     CRASHPOINT(b"transaction.row-used")
@@ -70,6 +119,7 @@ cdef Transaction *_enlist(Core *core, uint32_t index) noexcept nogil:
     cdef Transaction *transaction = &core.transactions[index]
     transaction.used = True
     transaction.orphaned = False
+    transaction.participants = 0
     transaction.lanes = NULL
     transaction.has_news = False
     transaction.awaited = False
@@ -91,7 +141,7 @@ cdef object restore_transactions(Core *core):
         if row.current > 1 or not 0 < row.id_bytes < CYP_TRANSACTIONAL_ID_BYTES \
                 or row.places[row.current].phase > CYP_TRANSACTION_FATAL:
             raise ValueError(f"the table of transactions has an invalid row {index}")
-        _enlist(core, index).orphaned = True
+        _enlist(core, index).orphaned = row.attach_id != 0
         report_news(&core.transactions[index])
         if place_of(&core.transactions[index]).failed:
             note_failing(&core.transactions[index])
