@@ -152,9 +152,11 @@ class RemoteEngine:
         return self._ask("snapshot")[1][0]
 
     def attach(self, arena_fd: int, slot_count: int, settings: dict[str, Any], wake_fd: int) -> tuple[int, int, int]:
-        answer, fds = self._ask("attach", (arena_fd, wake_fd), slot_count=slot_count, settings=settings)
-        os.close(arena_fd)
-        os.close(wake_fd)
+        try:
+            answer, fds = self._ask("attach", (arena_fd, wake_fd), slot_count=slot_count, settings=settings)
+        finally:
+            os.close(arena_fd)
+            os.close(wake_fd)
         outcomes, wake, *kept = fds
         attach_id = answer["attach_id"]
         self._front_ends[attach_id] = FormerFrontEnd(

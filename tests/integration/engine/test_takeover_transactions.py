@@ -221,3 +221,33 @@ def test_a_front_end_that_ended_with_its_sender_is_an_orphan(world: World) -> No
     world.store(1, "aborting")
     assert world.ask("remove", world.rows[1])
     assert world.ask("rows") == [world.rows[0]]
+
+
+def test_participants_go_on_with_a_successor(broker: ScriptedBroker, crashing_nursery: Nursery) -> None:
+    """The sequences continue, also for a front-end that takes part only after the takeover."""
+    rig = TakeoverRig(broker, crashing_nursery)
+    joined = {"transactional_id": "job", "transaction_timeout_ms": 1, "joined_transaction": [PRODUCER_ID, 4, True]}
+    try:
+        rig.attach(**joined)
+        rig.attach(**joined)
+        for at in range(6):
+            for index in range(2):
+                rig.send(index, at % 3)
+            if at % 2:
+                rig.engine.kill()
+                rig.engine.take_over()
+            else:
+                rig.settle()
+        rig.settle()
+        rig.end(0)
+        rig.engine.kill()
+        rig.engine.take_over()
+        rig.send(rig.attach(**joined), 0)
+        rig.settle()
+        (row,) = rig.engine.transactions("rows")
+        found = rig.engine.transactions("describe", row)
+        assert (found["phase"], found["failed"], found["participants"]) == ("open", 0, 2)
+        rig.check()
+        assert all(error == 0 for index in range(3) if index for error in rig.errors(index))
+    finally:
+        rig.close()

@@ -28,11 +28,15 @@ from cyproducer.sender.engine.state.model cimport (
     Lane,
     Queue,
     Request,
+    Transaction,
     WireBatch,
 )
 from cyproducer.sender.engine.state.outcomes cimport next_part
+from cyproducer.sender.engine.state.transactions cimport place_of
 from cyproducer.shm.debug cimport check
-from cyproducer.shm.layout cimport CYP_BODIES_MAX, CYP_CONTRIBUTORS_MAX, CYP_ENTRIES_MAX, CYP_ENTRY_ASSIGNED
+from cyproducer.shm.layout cimport (
+    CYP_BODIES_MAX, CYP_CONTRIBUTORS_MAX, CYP_ENTRIES_MAX, CYP_ENTRY_ASSIGNED, CYP_TRANSACTION_READY,
+)
 
 
 cdef void _check_activity(Core *core) noexcept nogil:
@@ -73,6 +77,29 @@ cdef void _check_topics(Core *core) noexcept nogil:
     check(free_rows == core.free_row_count, b"free_rows has the rows without a lane")
 
 
+cdef void _check_transactions(Core *core) noexcept nogil:
+    cdef uint32_t index, lanes = 0, listed = 0
+    cdef Lane *lane
+    cdef Lane *found
+    cdef Transaction *transaction
+    for index in range(core.lane_count):
+        lanes += core.lanes[index] != NULL and core.lanes[index].transaction != NULL
+    for index in range(core.transaction_end):
+        transaction = &core.transactions[index]
+        check(transaction.used == (transaction.row.used != 0), b"the row of a transactional producer is in use")
+        lane = transaction.lanes if transaction.used else NULL
+        while lane != NULL:
+            listed += 1
+            found = lane.ordinary.transactional
+            while found != NULL and found != lane:
+                found = found.next_transactional
+            check(lane.transaction == transaction and found == lane, b"the lane of a transaction is in both lists")
+            check(not lane.unresolved or place_of(transaction).phase >= CYP_TRANSACTION_READY,
+                  b"a producer without a producer id has no batch on its way")
+            lane = lane.next_of_transaction
+    check(lanes == listed, b"every lane of a transaction is in the list of its transaction")
+
+
 cdef void check_core(Core *core) noexcept nogil:
     cdef uint32_t index, wires = 0, contributors = 0, bodies = 0, front_ends = 0, reserved = 0
     cdef uint64_t live = 0, assigned = 0, queued = 0, ranges = 0, split = 0
@@ -91,6 +118,7 @@ cdef void check_core(Core *core) noexcept nogil:
     if used == NULL:
         return
     _check_topics(core)
+    _check_transactions(core)
     for index in range(core.lane_count):
         if core.lanes[index] != NULL:
             _check_partition(core.lanes[index], used, &wires, &contributors, &bodies, &queued)
