@@ -176,7 +176,7 @@ cdef class FrontEnds:
         return front_end.attach_id, mine[2], mine[3]
 
     cdef object _begin_transactional(self, FrontEnd *front_end, dict settings):
-        """Give the front-end a row of its own in the table of transactions, or that of the transaction that it joins."""
+        """Give the front-end a row of its own in the table of transactions, or the row of the one that it joins."""
         cdef bytes name = settings["transactional_id"].encode()
         joined = settings.get("joined_transaction")
         if not front_end.idempotent:

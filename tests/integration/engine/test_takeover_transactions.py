@@ -170,7 +170,7 @@ def test_killed_while_a_producer_gets_its_row(world: World, trigger: Trigger, na
 
 
 @pytest.mark.skipif(not is_debug(), reason="a release build has no crash points")
-@pytest.mark.parametrize("name", (*AT_THE_END, "topics.row-freed"))
+@pytest.mark.parametrize("name", [*AT_THE_END, "topics.row-freed"])
 def test_killed_while_a_row_is_freed(world: World, trigger: Trigger, name: str) -> None:
     committed_round(world)
     world.rig.ended.add(2)
