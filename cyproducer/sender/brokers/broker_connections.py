@@ -438,10 +438,12 @@ class Brokers:
 
     # ------------------------------------------------------------ requests
 
-    def request(self, link: Link, api: ApiKey, body: dict[str, Any], then: Handler) -> None:
+    def request(self, link: Link, api: ApiKey, body: dict[str, Any], then: Handler, version: int | None = None) -> None:
+        """Send a request, in the negotiated version of its API unless another one is given."""
         assert link.versions is not None
+        used = link.versions[api] if version is None else version
         correlation_id = self._loop.next_correlation_id(link.index)
-        frame = encode_request(api, link.versions[api], correlation_id, self._settings["client_id"], body)
+        frame = encode_request(api, used, correlation_id, self._settings["client_id"], body)
         self._send(link, correlation_id, frame, then)
 
     def _send(self, link: Link, correlation_id: int, frame: bytes, then: Handler) -> None:
@@ -449,12 +451,18 @@ class Brokers:
         with contextlib.suppress(ConnectionError):  # a "closed" event follows and removes the pending handler
             self._loop.send(link.index, frame, correlation_id)
 
-    def take_answer(self, link: Link, api: ApiKey, payload: bytes, *, exact: bool = True) -> dict[str, Any]:
-        """Return the body of a response and apply its throttle time. `exact`: bytes after the body are an error."""
+    def take_answer(
+        self, link: Link, api: ApiKey, payload: bytes, *, exact: bool = True, version: int | None = None
+    ) -> dict[str, Any]:
+        """Return the body of a response and apply its throttle time. `exact`: bytes after the body are an error.
+
+        `version`: that of the request, if it is not the negotiated one.
+        """
         assert link.versions is not None
         body: dict[str, Any]
-        _, body = decode_response(api, link.versions[api], payload, exact=exact)
-        self._apply_throttle(link, api, link.versions[api], body)
+        used = link.versions[api] if version is None else version
+        _, body = decode_response(api, used, payload, exact=exact)
+        self._apply_throttle(link, api, used, body)
         return body
 
     def _apply_throttle(self, link: Link, api: ApiKey, version: int, body: dict[str, Any]) -> None:
