@@ -18,6 +18,7 @@ from typing import Any
 from cyproducer.host import control_messages
 from cyproducer.sender.engine.engine import Engine, FormerFrontEnd, PredecessorState
 from support.process import script_environment
+from support.transaction_table import leave_transactions_to_the_test
 
 WAIT_S = 30.0
 
@@ -42,10 +43,14 @@ class Nursery:
 
 
 class RemoteEngine:
-    """An engine in another process. `kill()` and `take_over()` may be called any number of times."""
+    """An engine in another process. `kill()` and `take_over()` may be called any number of times.
 
-    def __init__(self, settings: dict[str, Any], nursery: Nursery) -> None:
+    `leaves_transactions`: the test takes the place of the control plane for transactions.
+    """
+
+    def __init__(self, settings: dict[str, Any], nursery: Nursery, leaves_transactions: bool = False) -> None:
         self._to_nursery = nursery.socket
+        self._leaves_transactions = leaves_transactions
         self._settings = settings
         self._regions: list[int] = []
         self._front_ends: dict[int, FormerFrontEnd] = {}
@@ -62,7 +67,11 @@ class RemoteEngine:
         ours.settimeout(WAIT_S)
         control_messages.send(
             self._to_nursery,
-            {"settings": self._settings, "predecessor_state": len(self._front_ends) if self._regions else -1},
+            {
+                "settings": self._settings,
+                "predecessor_state": len(self._front_ends) if self._regions else -1,
+                "leaves_transactions": self._leaves_transactions,
+            },
             [theirs.fileno(), *self._regions],
         )
         theirs.close()
@@ -252,7 +261,7 @@ def _nursery(sock: socket.socket) -> None:
         pid = os.fork()
         if pid == 0:
             sock.close()
-            _be_an_engine(socket.socket(fileno=control), message["settings"], predecessor_state)
+            _be_an_engine(socket.socket(fileno=control), message, predecessor_state)
         for former in front_ends:
             fds += [former.arena_fd, former.outcomes_fd, former.wake_fd, former.sender_wake_fd]
         for fd in fds:
@@ -260,10 +269,12 @@ def _nursery(sock: socket.socket) -> None:
         control_messages.send(sock, {"pid": pid})
 
 
-def _be_an_engine(control: socket.socket, settings: dict[str, Any], predecessor_state: PredecessorState | None) -> None:
+def _be_an_engine(control: socket.socket, given: dict[str, Any], predecessor_state: PredecessorState | None) -> None:
     status = 1
     try:
-        engine = Engine(settings, logging.getLogger("engine"), predecessor_state)
+        engine = Engine(given["settings"], logging.getLogger("engine"), predecessor_state)
+        if given["leaves_transactions"]:
+            leave_transactions_to_the_test(engine)
         control_messages.send(control, {"refused": engine.refused}, engine.regions())
         engine.watch(control.fileno())
         violators: list[int] = []

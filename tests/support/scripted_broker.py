@@ -20,10 +20,11 @@ from cyproducer.record.twin import Record
 from support.scripted_coordinator import DESCRIBE_TRANSACTIONS, FIND_COORDINATOR, LIST_TRANSACTIONS, ScriptedCoordinator
 from support.scripted_log import INVALID_EPOCH, OUT_OF_ORDER, WRONG_CRC, Partition, decoded
 from support.scripted_telemetry import CLOSE, MALFORMED, ScriptedTelemetry
+from support.scripted_transactions import WRITES
 
 PRODUCE, METADATA, API_VERSIONS, INIT_PRODUCER_ID, DESCRIBE_PRODUCERS = 0, 3, 18, 22, 61
 TELEMETRY = 71, 72
-COORDINATOR = (FIND_COORDINATOR, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS)
+COORDINATOR = (FIND_COORDINATOR, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS, *WRITES)
 TOPIC_IDS_FROM = 13  # version of Produce
 UNKNOWN_TOPIC_ID = 100
 UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, NOT_LEADER, REQUEST_TIMED_OUT = 3, 5, 6, 7
@@ -335,7 +336,7 @@ class ScriptedBroker:
         }.get(api)
         if answer is None or body.get("transactional_id") is not None:
             assert self.coordinator is not None
-            found = self.coordinator.answer(api, connection.node, body, self.host, 0)
+            found = self.coordinator.answer(api, connection.node, body, self.host, 0, version)
         else:
             found = answer(body)
         filled = {**found, "throttle_time_ms": self.throttles.pop(api, 0)}
@@ -413,7 +414,8 @@ class ScriptedBroker:
             if key not in COORDINATOR or self.coordinator is not None
             if key not in TELEMETRY or (self.telemetry is not None and self.telemetry.supports(self._asked_node))
         ]
-        return {"error_code": 0, "api_keys": keys}
+        features = {} if self.coordinator is None else self.coordinator.features()
+        return {"error_code": 0, "api_keys": keys, **features}
 
     def _producer_id(self, body: dict) -> dict:
         self.producer_ids += 1

@@ -3,38 +3,66 @@
 from collections import deque
 from typing import Any
 
-FIND_COORDINATOR, INIT_PRODUCER_ID, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 10, 22, 65, 66
+from support.scripted_transactions import WRITES, ScriptedTransactions
+
+FIND_COORDINATOR, INIT_PRODUCER_ID, TXN_OFFSET_COMMIT, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 10, 22, 28, 65, 66
 NOT_COORDINATOR, UNKNOWN_ID = 16, 105
 
 
 class ScriptedCoordinator:
-    """One transactional id, whose coordinator is the broker `node`.
+    """One transactional id, whose coordinator is the broker `node`; with `transactions`, all transactional ids.
 
-    `states`: the states in which the id is described, the last one for ever. `codes`: by API, the error codes of the
-    next responses. `asked`: (API, node) of each request.
+    `group_node`: the coordinator of all groups. `states`: the states in which the id is described, the last one for
+    ever. `codes`: by API, the error codes of the next responses; for requests with partitions also codes by (topic,
+    partition). `asked`: (API, node) of each request. `transaction_version`: the finalized feature; None: no feature.
     """
 
-    def __init__(self, name: str = "a", node: int = 1, states: tuple[str, ...] = ("Ongoing",)) -> None:
+    def __init__(
+        self,
+        name: str = "a",
+        node: int = 1,
+        states: tuple[str, ...] = ("Ongoing",),
+        transactions: ScriptedTransactions | None = None,
+        transaction_version: int | None = None,
+    ) -> None:
         self.name = name
-        self.node = node
+        self.node = self.group_node = node
+        self.transactions = transactions
+        self.transaction_version = transaction_version
+        self.features_epoch = 1
         self.states = deque(states)
-        self.codes: dict[int, deque[int]] = {}
+        self.codes: dict[int, deque[Any]] = {}
         self.cut_short: set[int] = set()  # responses of these APIs lack their last bytes
         self.asked: list[tuple[int, int]] = []
         self.asked_for: list[dict[str, Any]] = []  # the bodies
 
-    def answer(self, api: int, node: int, body: dict[str, Any], host: str, port: int) -> dict[str, Any]:
+    def features(self) -> dict[str, Any]:
+        """Return the fields of an ApiVersions response that have the finalized features."""
+        if self.transaction_version is None:
+            return {}
+        level = {"max_version_level": self.transaction_version, "min_version_level": self.transaction_version}
+        return {
+            "finalized_features_epoch": self.features_epoch,
+            "finalized_features": [{"name": "transaction.version", **level}],
+        }
+
+    def answer(
+        self, api: int, node: int, body: dict[str, Any], host: str, port: int, version: int = 0
+    ) -> dict[str, Any]:
         self.asked.append((api, node))
         self.asked_for.append(body)
         queue = self.codes.get(api)
         code = queue.popleft() if queue else 0
         if api == FIND_COORDINATOR:
-            place = {"node_id": -1 if code else self.node, "host": host, "port": port, "error_code": code}
+            found = self.node if body["key_type"] else self.group_node
+            place = {"node_id": -1 if code else found, "host": host, "port": port, "error_code": code}
             if body["coordinator_keys"]:
                 return {"coordinators": [{"key": body["coordinator_keys"][0], **place}]}
             return place
-        if api != LIST_TRANSACTIONS and node != self.node:
+        if api != LIST_TRANSACTIONS and node != (self.group_node if api == TXN_OFFSET_COMMIT else self.node):
             code = NOT_COORDINATOR
+        if self.transactions is not None and (api in WRITES or api == INIT_PRODUCER_ID):
+            return self.transactions.answer(api, version, body, code)
         if api == INIT_PRODUCER_ID:
             return {"error_code": code, "producer_id": 7, "producer_epoch": 1}
         if api == LIST_TRANSACTIONS:

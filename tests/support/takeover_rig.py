@@ -14,8 +14,10 @@ UNITS = 16  # per place of a batch: 64 KiB, so that any batch fits
 class TakeoverRig(Rig):
     """Front-ends in this process, engines in others. A front-end has at most `places` batches without an outcome."""
 
-    def __init__(self, broker: ScriptedBroker, nursery: Nursery, places: int = 16, **overrides) -> None:
-        super().__init__(broker, lambda settings: RemoteEngine(settings, nursery), **overrides)
+    def __init__(
+        self, broker: ScriptedBroker, nursery: Nursery, places: int = 16, leaves_transactions: bool = False, **overrides
+    ) -> None:
+        super().__init__(broker, lambda settings: RemoteEngine(settings, nursery, leaves_transactions), **overrides)
         self.places = places
         self.numbers: list[dict[tuple[int, int], int]] = []  # by front-end: (slot, generation) -> number
         self.free: list[deque[tuple[int, int]]] = []

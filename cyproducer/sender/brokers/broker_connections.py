@@ -18,10 +18,10 @@ from cyproducer.cluster.topic_state import UNKNOWN_TOPIC_OR_PARTITION
 from cyproducer.error_table import describe
 from cyproducer.protocol.codec import decode_response, encode_request
 from cyproducer.protocol.fields import ProtocolError
-from cyproducer.protocol.tables import NEVER
 from cyproducer.protocol.versions import ApiKey, ApiVersionsExchange, has_common_version, negotiate
 from cyproducer.sender.brokers.broker import NOTHING_DUE_MS, SAME_ERROR_LOGGED_EVERY_S, Link, connecting_socket
 from cyproducer.sender.brokers.connection_states import PAUSE_MIN_MS, ConnectionStates, backoff_between
+from cyproducer.sender.brokers.finalized_features import FinalizedFeatures
 from cyproducer.sender.brokers.leader_hints import take_leader_hints
 from cyproducer.sender.brokers.node_choice import NodeChoice
 from cyproducer.sender.brokers.producer_id_requests import ProducerIdRequests
@@ -29,6 +29,8 @@ from cyproducer.sender.brokers.producer_state_notes import ProducerStateNotes
 from cyproducer.sender.brokers.rebootstrap import Rebootstrap
 from cyproducer.sender.brokers.resolver import Address, Resolver
 from cyproducer.sender.brokers.telemetry_requests import TelemetryRequests
+from cyproducer.sender.brokers.throttling import apply_throttle
+from cyproducer.sender.brokers.transaction_manager import TransactionManager
 from cyproducer.sender.brokers.transaction_queries import TransactionQueries
 from cyproducer.version import VERSION
 
@@ -44,14 +46,6 @@ CLOSE_REASONS = {
     -3: "the broker sent an invalid response: check that the address is a Kafka listener",
     -4: "this sender closed the connection",
 }
-#: From these versions on a broker responds at once and the client must wait (KIP-219). Before, the broker delays the
-#: response itself. Kafka's client does not wait after a response to another request.
-THROTTLES_FROM = {
-    ApiKey.METADATA: 6,
-    ApiKey.FIND_COORDINATOR: 2,
-    ApiKey.API_VERSIONS: 2,
-    ApiKey.INIT_PRODUCER_ID: 1,
-}
 REBOOTSTRAP_REQUIRED = 129  # the error of a whole Metadata response (KIP-1102)
 RELIABLE_EPOCHS_FROM = 9  # MetadataResponse.hasReliableLeaderEpochs
 REQUIRED = (ApiKey.PRODUCE, ApiKey.METADATA, ApiKey.API_VERSIONS)
@@ -65,7 +59,7 @@ Handler = Callable[[Link, bytes, int], None]
 class Brokers:
     """Maintains the connections and the metadata of one cluster."""
 
-    def __init__(self, loop: Any, settings: dict[str, Any], log: logging.Logger) -> None:
+    def __init__(self, loop: Any, settings: dict[str, Any], log: logging.Logger, transaction_table: Any) -> None:
         self._loop = loop
         self._settings = settings
         self._log = log
@@ -92,6 +86,10 @@ class Brokers:
         self.producer_ids = ProducerIdRequests(self, loop, retry_backoff, log)
         self.telemetry = TelemetryRequests(self, loop, settings, log)
         self.transactions = TransactionQueries(self, loop, retry_backoff, log)
+        self.transaction_manager = TransactionManager(
+            self, loop, transaction_table, retry_backoff, int(settings["request_timeout_ms"]), log
+        )
+        self.features = FinalizedFeatures()
         self._used_at_ms = 0
         self._now_ms = 0
         self._left_out: set[str] = set()  # invalid brokers of the last metadata response
@@ -115,6 +113,8 @@ class Brokers:
             self._resync(now_ms)
         elif kind == "producer_id":
             self.producer_ids.wanted = True
+        elif kind == "transaction":
+            self.transaction_manager.on_event(index, now_ms)
         elif link is None:
             return
         elif kind == "work":
@@ -134,6 +134,7 @@ class Brokers:
 
     def _resync(self, now_ms: int) -> None:
         """Make up for lost events, from the present states of the connections."""
+        self.transaction_manager.on_lost_events()
         for link in list(self._by_index.values()):
             state, _ = self._loop.connection_state(link.index)
             opened = link.connect_deadline_ms is not None or link.versions is not None or link.exchange is not None
@@ -172,7 +173,8 @@ class Brokers:
         if versions[ApiKey.PRODUCE] == PRODUCE_MALFORMED_VERSION:
             versions[ApiKey.PRODUCE] -= 1
         assert link.exchange.body is not None
-        self._apply_throttle(link, ApiKey.API_VERSIONS, link.exchange.version, link.exchange.body)
+        apply_throttle(self._loop, link, ApiKey.API_VERSIONS, link.exchange.version, link.exchange.body)
+        self.features.note(link.exchange.body)
         link.versions = versions
         link.exchange = None
         self._states.ready(link)
@@ -195,6 +197,7 @@ class Brokers:
         self.producer_ids.on_closed(link)
         self.telemetry.on_closed(link, error == -4, now_ms)
         self.transactions.on_closed(link, now_ms)
+        self.transaction_manager.on_closed(link, now_ms)
         if error == -4:
             return
         self.metadata.request_update()
@@ -275,7 +278,7 @@ class Brokers:
         due = self._maintain_rebootstrap(now_ms)
         due = min(due, self._maintain_metadata(now_ms))
         due = min(due, self.producer_ids.maintain(now_ms), self.telemetry.maintain(now_ms))
-        due = min(due, self.transactions.maintain(now_ms))
+        due = min(due, self.transactions.maintain(now_ms), self.transaction_manager.maintain(now_ms))
         for link in list(self.links.values()):
             if link.connect_deadline_ms is not None:
                 if link.connect_deadline_ms <= now_ms:
@@ -316,7 +319,7 @@ class Brokers:
             self._note_used(now_ms)
 
     def _maintain_metadata(self, now_ms: int) -> int:
-        needed = self.metadata.wanted or self.transactions.wanted
+        needed = self.metadata.wanted or self.transactions.wanted or self.transaction_manager.wanted
         at = self.metadata.next_request_at(now_ms) if needed or self.metadata.bootstrapping else None
         if at is None or not (needed or self.producer_ids.wanted):
             return NOTHING_DUE_MS
@@ -462,13 +465,8 @@ class Brokers:
         body: dict[str, Any]
         used = link.versions[api] if version is None else version
         _, body = decode_response(api, used, payload, exact=exact)
-        self._apply_throttle(link, api, used, body)
+        apply_throttle(self._loop, link, api, used, body)
         return body
-
-    def _apply_throttle(self, link: Link, api: ApiKey, version: int, body: dict[str, Any]) -> None:
-        self._loop.note_throttle(body.get("throttle_time_ms", 0))
-        if version >= THROTTLES_FROM.get(api, NEVER):
-            self._loop.throttle(link.index, body["throttle_time_ms"])
 
     def _send_metadata(self, link: Link, now_ms: int) -> None:
         self._metadata_link = link

@@ -126,6 +126,7 @@ class CallRunner:
         self._loop = loop
         self._log = log
         self._runs: list[Run] = []
+        self._must_look = False  # a generator was started or woken
 
     @property
     def count(self) -> int:
@@ -143,18 +144,21 @@ class CallRunner:
         """Begin to run `steps`. `on_end` gets what it returns, or the CallError with which it ends."""
         run = Run(steps, on_end, now_ms, call_ms, limit_ms)
         self._runs.append(run)
+        self._must_look = True
         return run
 
     def wake(self, run: Run) -> None:
         """End the pause of a generator."""
         run.at_ms = 0
+        self._must_look = True
 
     def maintain(self, now_ms: int) -> int:
         """Do what is due for all generators. Return in how many ms something is due again."""
         due_ms = NOTHING_DUE_MS
+        self._must_look = False
         for run in list(self._runs):
             due_ms = min(due_ms, self._go_on(run, now_ms))
-        return due_ms
+        return 0 if self._must_look else due_ms
 
     def on_closed(self, link: Link, now_ms: int) -> None:
         """Fail the calls in flight on a connection that has ended."""

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from cyproducer.sender.brokers.broker import NOTHING_DUE_MS
 from cyproducer.sender.brokers.broker_connections import Brokers
+from cyproducer.sender.brokers.transaction_rows import Command
 from cyproducer.sender.engine.front_ends import FrontEnds
 from cyproducer.sender.engine.loop import Loop
 from cyproducer.sender.engine.topic_numbers import TopicNumbers
@@ -74,14 +75,14 @@ class Engine:
         self._front_ends = FrontEnds(sender_settings, predecessor_state)
         self._loop = Loop(sender_settings, self._front_ends)
         self.refused: list[int] = list(self._front_ends.refused)
-        self._brokers = Brokers(self._loop, sender_settings, log)
+        self.transactions = TransactionTable(self._front_ends)
+        self._brokers = Brokers(self._loop, sender_settings, log, self.transactions)
         self._brokers.telemetry.measure(self._front_ends.counts, predecessor_state is not None)
         self._loop.watch(self._brokers.resolver.fd)
         self._violators: list[int] = []
         self._topic_requests = TopicRequests()
         self._topic_shares = TopicShares()
         self._topic_numbers = TopicNumbers(self._front_ends)
-        self.transactions = TransactionTable(self._front_ends)
         self._idle_topics = IdleTopics()
         self._given_back: list[str] = []
         #: Counters of work; tests compare them with the number of topics.
@@ -109,7 +110,10 @@ class Engine:
         return descriptor
 
     def attach(self, arena_fd: int, slot_count: int, settings: dict[str, Any], wake_fd: int) -> tuple[int, int, int]:
-        """Attach a front-end. Return (attach id, outcomes, eventfd): see FrontEnds.attach."""
+        """Attach a front-end. Return (attach id, outcomes, eventfd): see FrontEnds.attach.
+
+        Raise OverflowError if the table of transactional producers is full.
+        """
         attached: tuple[int, int, int] = self._front_ends.attach(arena_fd, slot_count, settings, wake_fd)
         return attached
 
@@ -303,6 +307,23 @@ class Engine:
         Raise ValueError for an invalid question.
         """
         self._brokers.transactions.ask(question, answer, _now_ms())
+
+    def command_transaction(
+        self, attach_id: int, fields: dict[str, Any], answer: Callable[[dict[str, Any]], None]
+    ) -> None:
+        """Do a command of a transactional producer; `answer` gets its result: see TransactionManager.command.
+
+        `fields`: those of a Command.
+        """
+        self._brokers.transaction_manager.command(attach_id, Command(**fields), answer, _now_ms())
+
+    def describe_transactions(self) -> list[dict[str, Any]]:
+        """Return a row for each transactional producer, for the status: see TransactionManager.describe."""
+        return self._brokers.transaction_manager.describe(_now_ms())
+
+    def transactional_front_ends(self) -> dict[int, bool]:
+        """Return by attach id whether a transaction is open, or is being ended: see TransactionManager.active."""
+        return self._brokers.transaction_manager.active()
 
     # ------------------------------------------------------------ observing
 

@@ -7,6 +7,7 @@ import pytest
 from support.engine_rig import EngineRig
 from support.front_end import PlainFrontEnd, run_until, topic_number
 from support.scripted_broker import INVALID_RECORD, NOT_LEADER, Fault, ScriptedBroker
+from support.transaction_table import leave_transactions_to_the_test
 
 from cyproducer import errors
 
@@ -27,6 +28,7 @@ def broker():
 @pytest.fixture
 def rig(broker):
     rig = EngineRig(broker.bootstrap_servers)
+    leave_transactions_to_the_test(rig.engine)
     yield rig
     rig.close()
 

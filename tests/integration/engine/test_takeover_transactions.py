@@ -32,7 +32,7 @@ class World:
     def __init__(self, broker: ScriptedBroker, nursery: Nursery, trigger: Trigger) -> None:
         self.broker = broker
         self.trigger = trigger
-        self.rig = TakeoverRig(broker, nursery)
+        self.rig = TakeoverRig(broker, nursery, leaves_transactions=True)
         self.rig.attach()
         self.epochs = [0, 0]
         self.rows = [self._begin(index) for index in range(2)]
@@ -225,7 +225,7 @@ def test_a_front_end_that_ended_with_its_sender_is_an_orphan(world: World) -> No
 
 def test_participants_go_on_with_a_successor(broker: ScriptedBroker, crashing_nursery: Nursery) -> None:
     """The sequences continue, also for a front-end that takes part only after the takeover."""
-    rig = TakeoverRig(broker, crashing_nursery)
+    rig = TakeoverRig(broker, crashing_nursery, leaves_transactions=True)
     joined = {"transactional_id": "job", "transaction_timeout_ms": 1, "joined_transaction": [PRODUCER_ID, 4, True]}
     try:
         rig.attach(**joined)

@@ -1,0 +1,30 @@
+"""Obeys the throttle time in the response of a broker: the broker gets no requests for so long."""
+
+from typing import Any
+
+from cyproducer.protocol.tables import NEVER
+from cyproducer.protocol.versions import ApiKey
+from cyproducer.sender.brokers.broker import Link
+
+__all__ = ["apply_throttle"]
+
+#: From these versions on a broker responds at once and the client must wait (KIP-219). Before, the broker delays the
+#: response itself. Kafka's client does not wait after a response to another request.
+THROTTLES_FROM = {
+    ApiKey.METADATA: 6,
+    ApiKey.FIND_COORDINATOR: 2,
+    ApiKey.API_VERSIONS: 2,
+    ApiKey.INIT_PRODUCER_ID: 1,
+    ApiKey.ADD_PARTITIONS_TO_TXN: 1,
+    ApiKey.ADD_OFFSETS_TO_TXN: 1,
+    ApiKey.END_TXN: 1,
+    ApiKey.TXN_OFFSET_COMMIT: 1,
+    ApiKey.OFFSET_FETCH: 4,
+}
+
+
+def apply_throttle(loop: Any, link: Link, api: ApiKey, version: int, body: dict[str, Any]) -> None:
+    """Count the throttle time of a response for the metrics, and let the loop wait if the client must."""
+    loop.note_throttle(body.get("throttle_time_ms", 0))
+    if version >= THROTTLES_FROM.get(api, NEVER):
+        loop.throttle(link.index, body["throttle_time_ms"])

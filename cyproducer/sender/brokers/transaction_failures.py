@@ -1,0 +1,105 @@
+"""Decides what an error means for a transaction, by the rules of Kafka's TransactionManager.
+
+An abortable error: the transaction must be aborted, and the producer can go on after that. After a fatal error the
+producer must be closed. Errors that are retriable lead to another attempt.
+"""
+
+from collections.abc import Mapping
+
+from cyproducer import errors
+from cyproducer.protocol.versions import ApiKey
+
+__all__ = [
+    "FENCED",
+    "INVALID_TXN_STATE",
+    "TRANSACTION_ABORTED",
+    "Failure",
+    "StoppedError",
+    "failure_of",
+    "failure_of_record",
+]
+
+TRANSACTION_ABORTED = -1019  # the client's own code: the transaction was aborted, or has to be
+UNSUPPORTED_VERSION = 35
+TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED = 29, 30, 31
+ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, GROUP_ID_NOT_FOUND, FENCED_INSTANCE_ID, STALE_MEMBER_EPOCH = 22, 25, 69, 82, 113
+INVALID_PRODUCER_EPOCH, PRODUCER_FENCED = FENCED = 47, 90
+INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING, UNKNOWN_PRODUCER_ID = 48, 49, 59
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+TRANSACTION_ABORTABLE = 120
+
+#: The abortable errors of each request. AddPartitionsToTxn is the only one whose unknown errors are abortable.
+_ABORTABLE: Mapping[ApiKey, frozenset[int]] = {
+    ApiKey.FIND_COORDINATOR: frozenset({GROUP_AUTHORIZATION_FAILED, TRANSACTION_ABORTABLE}),
+    ApiKey.INIT_PRODUCER_ID: frozenset(
+        {TRANSACTIONAL_ID_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED, TRANSACTION_ABORTABLE}
+    ),
+    ApiKey.ADD_OFFSETS_TO_TXN: frozenset({GROUP_AUTHORIZATION_FAILED, UNKNOWN_PRODUCER_ID, TRANSACTION_ABORTABLE}),
+    ApiKey.TXN_OFFSET_COMMIT: frozenset(
+        {
+            TOPIC_AUTHORIZATION_FAILED,
+            GROUP_AUTHORIZATION_FAILED,
+            ILLEGAL_GENERATION,
+            UNKNOWN_MEMBER_ID,
+            GROUP_ID_NOT_FOUND,
+            FENCED_INSTANCE_ID,
+            STALE_MEMBER_EPOCH,
+            TRANSACTION_ABORTABLE,
+        }
+    ),
+    ApiKey.END_TXN: frozenset({UNKNOWN_PRODUCER_ID, TRANSACTION_ABORTABLE}),
+}
+_FATAL_FOR_PARTITIONS = frozenset(
+    {
+        INVALID_TXN_STATE,
+        INVALID_PRODUCER_ID_MAPPING,
+        TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        UNSUPPORTED_VERSION,
+    }
+)
+#: The errors of a record after which the producer must be closed.
+_FATAL_FOR_RECORDS = frozenset(
+    {
+        CLUSTER_AUTHORIZATION_FAILED,
+        UNSUPPORTED_VERSION,
+        INVALID_PRODUCER_ID_MAPPING,
+        TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        PRODUCER_FENCED,
+    }
+)
+
+
+class Failure(Exception):
+    """A command has failed: `kind` is "abortable" or "fatal", `code` is Kafka's or one of the client's own.
+
+    `is_refusal`: nothing was done, and the state of the row is the reason. So it needs not be stored.
+    """
+
+    def __init__(self, kind: str, code: int, text: str = "", *, is_refusal: bool = False) -> None:
+        super().__init__(text or text_of(code))
+        self.kind = kind
+        self.code = code
+        self.is_refusal = is_refusal
+
+
+class StoppedError(Exception):
+    """What is being done for a row is not needed any more, since its front-end has ended."""
+
+
+def text_of(code: int) -> str:
+    """Return the name and the meaning of an error code."""
+    return f"{errors.name_for_code(code)}: {errors.for_code(code).message}"
+
+
+def failure_of(api: ApiKey, code: int, *, always_fatal: bool = False) -> Failure:
+    """Return the failure for an error that is not retriable, of a response to `api`."""
+    if code in FENCED:
+        return Failure("fatal", PRODUCER_FENCED)
+    is_addition = api == ApiKey.ADD_PARTITIONS_TO_TXN
+    is_abortable = code not in _FATAL_FOR_PARTITIONS if is_addition else code in _ABORTABLE[api]
+    return Failure("abortable" if is_abortable and not always_fatal else "fatal", code)
+
+
+def failure_of_record(code: int) -> Failure:
+    """Return with what a commit is refused whose transaction has failed with `code`."""
+    return Failure("fatal" if code in _FATAL_FOR_RECORDS else "abortable", code, is_refusal=True)

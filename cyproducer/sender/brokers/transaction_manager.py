@@ -1,0 +1,273 @@
+"""Runs the commands of transactional producers one at a time for each, and what their transactions need beside them.
+
+Without a command, a transaction needs partitions added to it, an abort when its front-end has ended, and after a
+takeover the end of what the predecessor has begun. `transaction_steps.py` does all of it.
+"""
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from cyproducer.cluster.backoff import ExponentialBackoff
+from cyproducer.sender.brokers.broker import NOTHING_DUE_MS, Link
+from cyproducer.sender.brokers.coordinator_calls import BrokerError, CallError, CallRunner, Steps
+from cyproducer.sender.brokers.transaction_failures import TRANSACTION_ABORTED, Failure, StoppedError, text_of
+from cyproducer.sender.brokers.transaction_rows import ACTIVE, ENDING, Command, Respond, Row, State
+from cyproducer.sender.brokers.transaction_steps import TransactionSteps
+
+if TYPE_CHECKING:
+    from cyproducer.sender.brokers.broker_connections import Brokers
+
+__all__ = ["TransactionManager"]
+
+WAITING_MAX = 8  # connections that wait for the answer to one command
+CALL_MIN_MS = 5_000  # time for a connection and a request, also if request_timeout_ms is less
+UNKNOWN_SERVER_ERROR = -1
+
+
+class TransactionManager:
+    """Handles the rows of `table`, a TransactionTable. The owner calls maintain() and passes the events on."""
+
+    def __init__(
+        self,
+        brokers: "Brokers",
+        loop: Any,
+        table: Any,
+        backoff: ExponentialBackoff,
+        request_timeout_ms: int,
+        log: logging.Logger,
+    ) -> None:
+        self._table = table
+        self._call_ms = max(request_timeout_ms, CALL_MIN_MS)
+        self._log = log
+        self._runner = CallRunner(brokers, loop, log)
+        self._steps = TransactionSteps(brokers, table, backoff, log)
+        self._rows: dict[int, Row] = {}
+        self._must_look = True  # at all rows: after a takeover, and when events were lost
+
+    # ------------------------------------------------------------ commands
+
+    def command(self, attach_id: int, command: Command, respond: Respond, now_ms: int) -> None:
+        """Do a command of a front-end, or wait for its result if it is being done. `respond` gets the answer.
+
+        The answer is {"ok": True, "producer_id", "epoch"}, {"ok": False, "kind", "code", "message"}, or {"ok": False,
+        "error", "message"} if the command is refused.
+        """
+        self._steps.now_ms = now_ms
+        index = self._table.row_of(attach_id)
+        if index is None:
+            respond(_refusal("REFUSED", f"front-end {attach_id} has no transactional_id"))
+            return
+        row, state = self._row(index), self._state(index)
+        if row.command is not None and row.command.number == command.number:
+            self._join(row, command, respond)
+        elif row.command is not None:
+            respond(
+                _refusal("MALFORMED", f"number is {command.number}, but command {row.command.number} has no answer")
+            )
+        elif command.number == state.number and row.run is None and state.phase not in ENDING:
+            respond(self._answer_of(state))
+        elif command.number < max(state.number, row.last_number):
+            text = f"number is {command.number}, but command {max(state.number, row.last_number)} has its answer"
+            respond(_refusal("MALFORMED", text))
+        elif command.do == "fail":
+            row.last_number = command.number
+            if state.phase in ("ready", "open"):
+                self._table.fail(index, TRANSACTION_ABORTED)
+            respond(_ids_of(state))
+        else:
+            row.last_number = command.number
+            row.command, row.waiting = command, [respond]
+            self._look(row, now_ms)
+
+    def _join(self, row: Row, command: Command, respond: Respond) -> None:
+        """Wait for the answer to a command that is being done. The connections that wait for long are given up."""
+        assert row.command is not None
+        if row.command != command:
+            respond(_refusal("MALFORMED", f"command {command.number} is another one: {row.command.do}"))
+            return
+        row.waiting.append(respond)
+        if len(row.waiting) > WAITING_MAX:
+            text = f"more than {WAITING_MAX} connections wait for the answer to this command"
+            row.waiting.pop(0)(_failed("retriable", UNKNOWN_SERVER_ERROR, text))
+
+    def _answer_of(self, state: State) -> dict[str, Any]:
+        """Return the answer to the last command, from the stored result."""
+        if state.phase == "fatal":
+            return _failed("fatal", state.result, text_of(state.result))
+        if state.result:
+            return _failed("abortable", state.result, text_of(state.result))
+        return _ids_of(state)
+
+    # ------------------------------------------------------------ events
+
+    @property
+    def wanted(self) -> bool:
+        """Whether a transaction needs the brokers of the cluster."""
+        return self._runner.count > 0
+
+    def on_event(self, index: int, now_ms: int) -> None:
+        """Look at a row that has news."""
+        self._steps.now_ms = now_ms
+        try:
+            row = self._row(index)
+        except IndexError:
+            self._rows.pop(index, None)  # it was freed meanwhile
+        else:
+            self._look(row, now_ms)
+
+    def on_lost_events(self) -> None:
+        """Look at all rows soon."""
+        self._must_look = True
+
+    def on_closed(self, link: Link, now_ms: int) -> None:
+        """Fail the calls in flight on a connection that has ended."""
+        self._steps.now_ms = now_ms
+        self._runner.on_closed(link, now_ms)
+
+    def maintain(self, now_ms: int) -> int:
+        """Do what is due for all rows. Return in how many ms something is due again."""
+        self._steps.now_ms = now_ms
+        if self._must_look:
+            self._must_look = False
+            for index in self._table.rows():
+                self._look(self._row(index), now_ms)
+        return self._runner.maintain(now_ms) if self._runner.count else NOTHING_DUE_MS
+
+    # ------------------------------------------------------------ rows
+
+    def _row(self, index: int) -> Row:
+        state = self._state(index)
+        row = self._rows.get(index)
+        if row is None or row.attach_id != state.attach_id:
+            row = self._rows[index] = Row(index, state, self._steps.now_ms)
+        return row
+
+    def _state(self, index: int) -> State:
+        return State(**self._table.describe(index))
+
+    def _look(self, row: Row, now_ms: int) -> None:
+        """Begin what the row needs, unless something is being done for it."""
+        state = self._state(row.index)
+        self._note_phase(row, state)
+        has_ended = not state.participants if state.shared else state.orphaned
+        if not has_ended:
+            row.ended_at_ms = None
+        elif row.ended_at_ms is None:
+            row.ended_at_ms = now_ms
+            if row.run is not None and row.may_stop:
+                self._runner.wake(row.run)
+        if row.run is not None:
+            if row.awaits_news:
+                self._runner.wake(row.run)
+        elif state.shared and has_ended:
+            self._start(row, "expire", self._steps.expire(row), now_ms)
+        elif has_ended:
+            self._respond(row, _refusal("REFUSED", "the front-end has ended"))
+            self._start(row, "end", self._steps.end(row), now_ms)
+        elif state.phase in ENDING:
+            self._start(row, "resume", self._steps.resume(row), now_ms)
+        elif row.command is not None:
+            self._begin_command(row, row.command, state, now_ms)
+        elif self._steps.has_partitions_to_add(row):
+            self._start(row, "add", self._steps.add_partitions(row), now_ms)
+
+    def _begin_command(self, row: Row, command: Command, state: State, now_ms: int) -> None:
+        if command.number == state.number or state.phase == "fatal":  # what was resumed has completed it, for example
+            self._respond(row, self._answer_of(state))
+        else:
+            self._start(row, command.do, self._steps.of_command(row, command), now_ms)
+
+    def _start(self, row: Row, doing: str, steps: Steps[None], now_ms: int) -> None:
+        row.doing, row.may_stop, row.awaits_news = doing, True, False
+        number = row.command.number if row.command is not None and doing == row.command.do else None
+
+        def end(result: Failure | StoppedError | CallError | None) -> None:
+            self._end(row, number, result)
+
+        row.run = self._runner.start(self._guarded(row, steps), end, now_ms, self._call_ms)
+
+    def _guarded(self, row: Row, steps: Steps[None]) -> Steps[Failure | StoppedError | None]:
+        """Return with what the steps end."""
+        try:
+            yield from steps
+        except (Failure, StoppedError) as end:
+            return end
+        except BrokerError as error:  # a request or version that the broker does not have
+            return Failure("fatal", error.code, str(error))
+        return None
+
+    def _end(self, row: Row, number: int | None, result: Failure | StoppedError | CallError | None) -> None:
+        """Answer the command that has ended, and look for more to do."""
+        doing, row.run, row.doing = row.doing, None, ""
+        if row.index not in self._table.rows():
+            self._rows.pop(row.index, None)
+            return
+        if doing == "end":
+            return  # it was not possible; the log has the reason
+        if isinstance(result, CallError):
+            result = Failure("fatal", UNKNOWN_SERVER_ERROR, str(result))
+        if isinstance(result, Failure):
+            if not result.is_refusal:
+                text = "transactional id %s: %s has failed (%s): %s"
+                self._log.warning(text, row.name, doing, result.kind, result)
+            self._steps.note_failure(row, number, result)
+        state = self._state(row.index)
+        if number is not None and isinstance(result, Failure):
+            self._respond(row, _failed(result.kind, result.code, str(result)))
+        elif number is not None and result is None:
+            self._respond(row, _ids_of(state))
+        self._look(row, self._steps.now_ms)
+
+    def _respond(self, row: Row, answer: dict[str, Any]) -> None:
+        waiting, row.command, row.waiting = row.waiting, None, []
+        for respond in waiting:
+            respond(answer)
+
+    # ------------------------------------------------------------ observing
+
+    def _note_phase(self, row: Row, state: State) -> None:
+        if state.phase != row.seen[0]:
+            row.seen = state.phase, self._steps.now_ms
+
+    def describe(self, now_ms: int) -> list[dict[str, Any]]:
+        """Return {"transactional_id", "attach_id", "phase", "phase_ms", "failed", "participants"} of each row.
+
+        phase_ms: for how long the phase has been known. failed: the code of the first error; 0: none. participants:
+        None for a row that is not shared.
+        """
+        self._steps.now_ms = now_ms
+        found = []
+        for index in self._table.rows():
+            row, state = self._row(index), self._state(index)
+            self._note_phase(row, state)
+            found.append(
+                {
+                    "transactional_id": state.transactional_id,
+                    "attach_id": state.attach_id,
+                    "phase": state.phase,
+                    "phase_ms": now_ms - row.seen[1],
+                    "failed": 0 if state.phase == "new" else state.failed,
+                    "participants": state.participants if state.shared else None,
+                }
+            )
+        return found
+
+    def active(self) -> dict[int, bool]:
+        """Return the attach ids, also of ended front-ends: whether a transaction is open, or is being ended.
+
+        0 stands for all transactions in which several front-ends take part.
+        """
+        states = [self._state(index) for index in self._table.rows()]
+        return {state.attach_id: state.phase in ACTIVE for state in states}
+
+
+def _ids_of(state: State) -> dict[str, Any]:
+    return {"ok": True, "producer_id": state.producer_id, "epoch": state.epoch}
+
+
+def _failed(kind: str, code: int, text: str) -> dict[str, Any]:
+    return {"ok": False, "kind": kind, "code": code, "message": text}
+
+
+def _refusal(name: str, text: str) -> dict[str, Any]:
+    return {"ok": False, "error": name, "message": text}

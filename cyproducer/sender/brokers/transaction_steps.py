@@ -1,0 +1,517 @@
+"""Does what the commands of transactional producers ask for: generators of calls to the coordinators of brokers.
+
+A phase is stored before the first byte of a request that may change the state at the broker, and the result of a
+command before its answer. So a successor of this sender finds out what it has to continue.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from cyproducer.cluster.backoff import ExponentialBackoff
+from cyproducer.error_table import describe, error_of
+from cyproducer.protocol.tables import NEVER
+from cyproducer.protocol.versions import ApiKey
+from cyproducer.sender.brokers.broker import SAME_ERROR_LOGGED_EVERY_S
+from cyproducer.sender.brokers.coordinator_calls import (
+    GROUP,
+    PAUSE_MS,
+    TRANSACTION,
+    Answer,
+    BrokerError,
+    Call,
+    InvalidAnswerError,
+    NoAnswerError,
+    Pause,
+    Steps,
+    UnsupportedError,
+    code_of,
+    find_coordinator,
+    wait_for_cluster,
+)
+from cyproducer.sender.brokers.transaction_failures import (
+    FENCED,
+    INVALID_TXN_STATE,
+    TRANSACTION_ABORTED,
+    Failure,
+    StoppedError,
+    failure_of,
+    failure_of_record,
+)
+from cyproducer.sender.brokers.transaction_rows import ACTIVE, ENDING, Command, Row, State
+
+if TYPE_CHECKING:
+    from cyproducer.sender.brokers.broker_connections import Brokers
+
+__all__ = ["TransactionSteps"]
+
+REQUEST_TIMED_OUT, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, CONCURRENT_TRANSACTIONS = 7, 15, 16, 51
+OPERATION_NOT_ATTEMPTED = 55
+ADDITIONS = (ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT)
+EXPECTED_EPOCH_FROM = 3  # InitProducerId raises the epoch of the producer that it names
+MEMBERS_FROM = 3  # TxnOffsetCommit
+V1_LAST = 4  # versions of EndTxn and TxnOffsetCommit that do not imply KIP-890
+LOOK_MS = 1_000  # what is waited for is looked at again, also without an event
+FREE_MS = 50  # after this time another attempt is made to free a row
+ORPHAN_MIN_MS = 30_000  # the least time in which the transaction of a front-end that has ended can be ended
+COMPLAIN_AFTER_MS = 5_000  # a command that takes longer is logged with its reason
+
+
+class TransactionSteps:
+    """Makes the generators. Each raises Failure if its command fails, and StoppedError if it is not needed any more."""
+
+    def __init__(self, brokers: "Brokers", table: Any, backoff: ExponentialBackoff, log: logging.Logger) -> None:
+        self.now_ms = 0
+        self._brokers = brokers
+        self._table = table
+        self._backoff = backoff
+        self._log = log
+
+    # ------------------------------------------------------------ commands
+
+    def of_command(self, row: Row, command: Command) -> Steps[None]:
+        """Return the generator of a command."""
+        number, known = command.number, (command.producer_id, command.epoch)
+        if command.do == "init":
+            return self._init(row, number)
+        if command.do == "commit":
+            return self._commit(row, number, known)
+        if command.do == "abort":
+            return self._abort(row, number, known)
+        return self._offsets(row, command)
+
+    def _init(self, row: Row, number: int) -> Steps[None]:
+        yield from self._wait_for_former(row)
+        if self._state(row).phase != "new":
+            self._table.fail(row.index, TRANSACTION_ABORTED)
+            yield from self._until_idle(row)
+            self._store(row, phase="new", producer_id=-1, epoch=-1)
+        producer_id, epoch = yield from self._init_producer_id(row, -1, -1)
+        self._done(row, number, producer_id, epoch)
+        self._log.info("transactional id %s: producer id %d, epoch %d", row.name, producer_id, epoch)
+
+    def _commit(self, row: Row, number: int, known: tuple[int, int]) -> Steps[None]:
+        if self._state(row).phase == "new":
+            yield from self._take_up(row, known, "committing")
+        else:
+            self._refuse_if_failed(row)
+            yield from self._until_idle(row)
+            self._refuse_if_failed(row)
+            state = self._state(row)
+            if state.phase == "ready":  # an empty transaction: the broker knows nothing of it
+                self._done(row, number, state.producer_id, state.epoch, v2=state.v2)
+                return
+            self._store(row, phase="committing")
+        yield from self._end_txn(row, number, committed=True)
+
+    def _abort(self, row: Row, number: int, known: tuple[int, int]) -> Steps[None]:
+        state = self._state(row)
+        if state.phase != "new" and state.failed and failure_of_record(state.failed).kind == "fatal":
+            raise failure_of_record(state.failed)
+        if state.phase != "ready" or state.failed or self._table.is_busy(row.index):
+            self._table.fail(row.index, TRANSACTION_ABORTED)
+            yield from self._until_idle(row)
+            state = self._state(row)
+        if state.phase == "new" and known[0] < 0:
+            yield from self._init(row, number)
+        elif state.phase == "new":
+            yield from self._take_up(row, known, "aborting")
+            # A request of the sender that has ended may still be on its way.
+            yield from self._end_txn(row, number, committed=False, raises_epoch=True)
+        elif state.phase == "ready" and not state.needs_epoch:
+            self._done(row, number, state.producer_id, state.epoch, v2=state.v2)
+        else:
+            self._store(row, phase="aborting")
+            yield from self._end_txn(row, number, committed=False, raises_epoch=state.needs_epoch)
+
+    def _take_up(self, row: Row, known: tuple[int, int], phase: str) -> Steps[None]:
+        """Continue what the front-end began with a sender that has ended, supervisor included."""
+        if known[0] < 0:
+            raise Failure("abortable", TRANSACTION_ABORTED, is_refusal=True)
+        yield from self._wait_for_former(row)
+        yield from wait_for_cluster(self._brokers)
+        self._store(row, phase=phase, producer_id=known[0], epoch=known[1], v2=self._brokers.features.transactions_v2)
+
+    def resume(self, row: Row) -> Steps[None]:
+        """Finish what the predecessor of this sender has begun: phase COMMITTING or ABORTING."""
+        yield from wait_for_cluster(self._brokers)
+        committed = self._state(row).phase == "committing"
+        yield from self._end_txn(row, None, committed=committed, is_resumed=True)
+
+    def end(self, row: Row) -> Steps[None]:
+        """Abort or finish the transaction of a front-end that has ended, and free the row."""
+        row.may_stop = False
+        try:
+            yield from self._end_orphan(row)
+        except Failure as failure:
+            self._log.warning("the transaction of %s, whose process has ended, has no known end: %s", row.name, failure)
+        except StoppedError:
+            text = "the transaction of %s, whose process has ended, could not be ended: the broker aborts it"
+            self._log.warning(text, row.name)
+        while not self._table.remove(row.index):
+            yield Pause(FREE_MS)
+
+    def _end_orphan(self, row: Row) -> Steps[None]:
+        phase = self._state(row).phase
+        if phase not in ENDING:
+            self._table.fail(row.index, TRANSACTION_ABORTED)
+            yield from self._until_idle(row)
+            phase = self._state(row).phase
+        if phase not in ACTIVE:
+            return
+        if phase == "open":
+            self._store(row, phase="aborting")
+        committed = phase == "committing"
+        yield from self._end_txn(row, None, committed=committed, is_resumed=True, is_last=True)
+        text = "committed" if committed else "aborted"
+        self._log.info("%s the transaction of %s, whose process has ended", text, row.name)
+
+    def expire(self, row: Row) -> Steps[None]:
+        """Free a shared row without participants when its transaction must be over. Return if there are some again.
+
+        Another process ends such a transaction. Until then the row keeps its sequences for the next participants.
+        """
+        while not (state := self._state(row)).participants:
+            yield from self.add_partitions(row)
+            is_over = row.ended_at_ms is not None and self.now_ms >= row.ended_at_ms + state.timeout_ms
+            if (is_over or self._is_superseded(state)) and self._table.remove(row.index):
+                return
+            row.awaits_news = True
+            yield Pause(LOOK_MS)
+            row.awaits_news = False
+
+    def _is_superseded(self, state: State) -> bool:
+        """Return whether a row of the same transactional id has a newer epoch."""
+        others = (State(**self._table.describe(index)) for index in self._table.rows())
+        return any(
+            other.epoch > state.epoch
+            and (other.transactional_id, other.producer_id) == (state.transactional_id, state.producer_id)
+            for other in others
+        )
+
+    # ------------------------------------------------------------ the end of a transaction
+
+    def _end_txn(
+        self,
+        row: Row,
+        number: int | None,
+        *,
+        committed: bool,
+        raises_epoch: bool = False,
+        is_resumed: bool = False,
+        is_last: bool = False,
+    ) -> Steps[None]:
+        """Send EndTxn until the result is known, and store it. The phase is COMMITTING or ABORTING already.
+
+        raises_epoch: without KIP-890, InitProducerId follows. is_resumed: the request may have been sent before, and
+        what follows it, too. is_last: no transaction follows.
+        """
+        row.may_stop = False
+        state = self._state(row)
+        body = {**_producer(state), "committed": committed}
+        last = NEVER if state.v2 else V1_LAST
+        answer, code = yield from self._ask(row, ApiKey.END_TXN, _always(body), code_of, last=last)
+        producer_id, epoch = state.producer_id, state.epoch
+        if code and not committed and self._needs_no_abort(code, state, is_resumed):
+            raises_epoch = True
+        elif code:
+            raise failure_of(ApiKey.END_TXN, code, always_fatal=not committed)
+        elif answer["producer_id"] >= 0:
+            producer_id, epoch = answer["producer_id"], answer["producer_epoch"]
+        is_upgrade = self._brokers.features.transactions_v2 and not state.v2
+        if not is_last and (is_upgrade or (raises_epoch and (code or not state.v2))):
+            if committed:  # the result is known; a successor that finds ABORTING only raises the epoch
+                self._store(row, phase="aborting", **_result_of(number, 0))
+            producer_id, epoch = yield from self._init_producer_id(row, producer_id, epoch, is_bump=True)
+        self._done(row, number, producer_id, epoch)
+
+    def _needs_no_abort(self, code: int, state: State, is_resumed: bool) -> bool:
+        """Return whether InitProducerId shall decide what an error of EndTxn(abort) means.
+
+        INVALID_TXN_STATE: nothing was added to the transaction, or its end is known to the broker already. Fenced
+        after a takeover: the predecessor itself may have raised the epoch.
+        """
+        return code == INVALID_TXN_STATE or (is_resumed and not state.v2 and code in FENCED)
+
+    def _init_producer_id(
+        self, row: Row, producer_id: int, epoch: int, is_bump: bool = False
+    ) -> Steps[tuple[int, int]]:
+        """Return a new producer id and epoch. A bump is for the producer id only if the epoch is still valid."""
+
+        def body(version: int) -> dict[str, Any]:
+            known = {"producer_id": producer_id, "producer_epoch": epoch} if version >= EXPECTED_EPOCH_FROM else {}
+            timeout_ms = self._state(row).timeout_ms
+            return {"transactional_id": row.name, "transaction_timeout_ms": timeout_ms, **known}
+
+        answer, code = yield from self._ask(row, ApiKey.INIT_PRODUCER_ID, body, code_of)
+        if code:
+            raise failure_of(ApiKey.INIT_PRODUCER_ID, code, always_fatal=is_bump)
+        return answer["producer_id"], answer["producer_epoch"]
+
+    # ------------------------------------------------------------ additions to a transaction
+
+    def add_partitions(self, row: Row) -> Steps[None]:
+        """Add the partitions whose batches wait for it (without KIP-890)."""
+        while True:
+            found = self._partitions_to_add(row)
+            if not found:
+                return
+            state = self._state(row)
+            is_first = state.phase == "ready"
+            if is_first:
+                self._store(row, phase="open")
+            body = {**_producer(state), "topics": _by_topic(found, "partitions", lambda key: key[1])}
+            _, code = yield from self._ask(
+                row, ApiKey.ADD_PARTITIONS_TO_TXN, _always(body), _code_of_partitions, is_first
+            )
+            if code:
+                raise failure_of(ApiKey.ADD_PARTITIONS_TO_TXN, code)
+            self._table.note_added(row.index, found)
+
+    def has_partitions_to_add(self, row: Row) -> bool:
+        """Return whether batches of the row wait until their partitions are added."""
+        return bool(self._partitions_to_add(row))
+
+    def _partitions_to_add(self, row: Row) -> list[tuple[str, int]]:
+        state = self._state(row)
+        if state.v2 or state.failed or state.phase not in ("ready", "open"):
+            return []
+        found: list[tuple[str, int]] = self._table.partitions_to_add(row.index)
+        return found
+
+    def _offsets(self, row: Row, command: Command) -> Steps[None]:
+        state = self._state(row)
+        if state.phase == "new":
+            raise Failure("abortable", TRANSACTION_ABORTED, is_refusal=True)
+        self._refuse_if_failed(row)
+        is_first = state.phase == "ready"
+        if is_first:
+            self._store(row, phase="open")
+        if not state.v2:
+            body = {**_producer(state), "group_id": command.group["group_id"]}
+            _, code = yield from self._ask(row, ApiKey.ADD_OFFSETS_TO_TXN, _always(body), code_of, is_first)
+            if code:
+                raise failure_of(ApiKey.ADD_OFFSETS_TO_TXN, code)
+        yield from self._commit_offsets(row, command, is_first and state.v2)
+        self._refuse_if_failed(row)
+        self._store(row, phase="open", **_result_of(command.number, 0))
+
+    def _commit_offsets(self, row: Row, command: Command, is_first: bool) -> Steps[None]:
+        state = self._state(row)
+        left = {(topic, partition): fields for topic, partition, *fields in command.offsets}
+
+        def offset_of(key: tuple[str, int]) -> dict[str, Any]:
+            offset, leader_epoch, metadata = left[key]
+            return {
+                "partition_index": key[1],
+                "committed_offset": offset,
+                "committed_leader_epoch": leader_epoch,
+                "committed_metadata": metadata,
+            }
+
+        def body(version: int) -> dict[str, Any]:
+            group = command.group
+            if version < MEMBERS_FROM:
+                if (group["generation_id"], group["member_id"], group["group_instance_id"]) != (-1, "", None):
+                    raise UnsupportedError("the broker takes no offsets of a member of a group (before Kafka 2.5)")
+                group = {"group_id": group["group_id"]}
+            return {**_producer(state), **group, "topics": _by_topic(left, "partitions", offset_of)}
+
+        def take(answer: Answer) -> int:
+            """Drop what is committed. Return the first error that is not retriable, otherwise one that is."""
+            codes = {
+                (topic["name"], each["partition_index"]): int(each["error_code"])
+                for topic in answer["topics"]
+                for each in topic["partitions"]
+            }
+            for key in [key for key, code in codes.items() if not code]:
+                left.pop(key, None)
+            found = [code for code in codes.values() if code]
+            for code in found:
+                if not error_of(code).retriable:
+                    return code
+            return found[0] if found else COORDINATOR_NOT_AVAILABLE * bool(left)
+
+        group_id = command.group["group_id"]
+        last = NEVER if state.v2 else V1_LAST
+        _, code = yield from self._ask(row, ApiKey.TXN_OFFSET_COMMIT, body, take, is_first, (GROUP, group_id), last)
+        if code:
+            raise failure_of(ApiKey.TXN_OFFSET_COMMIT, code)
+
+    # ------------------------------------------------------------ coordinators
+
+    def _ask(
+        self,
+        row: Row,
+        api: ApiKey,
+        body: Callable[[int], dict[str, Any]],
+        code_of: Callable[[Answer], int],
+        is_first: bool = False,
+        coordinator: tuple[int, str] | None = None,
+        last: int = NEVER,
+    ) -> Steps[tuple[Answer, int]]:
+        """Ask a coordinator until its answer has no error, or one that is not retriable. Return (answer, code).
+
+        is_first: the request begins the transaction. The former one may not be complete at the broker yet, for a short
+        time. coordinator: (key type, key), if it is not that of the transactional id.
+        """
+        key_type, key = coordinator or (TRANSACTION, row.name)
+        attempts, began_ms = 0, self.now_ms
+        while True:
+            self._check(row)
+            if api in ADDITIONS:
+                self._refuse_if_failed(row)
+            broker_id = yield from self._coordinator(row, key_type, key)
+            pause_ms = self._backoff.delay_ms(attempts)
+            try:
+                answer = yield Call(broker_id, api, body, last)
+            except (NoAnswerError, InvalidAnswerError) as error:
+                del row.coordinators[key_type]
+                reason = str(error)
+            else:
+                code = code_of(answer)
+                if not code or not error_of(code).retriable:
+                    return answer, code
+                if code in (NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, REQUEST_TIMED_OUT):
+                    del row.coordinators[key_type]
+                elif code == CONCURRENT_TRANSACTIONS and is_first:
+                    pause_ms = min(pause_ms, PAUSE_MS)
+                reason = describe(code)
+            self._complain(row, api, began_ms, reason)
+            yield Pause(pause_ms)
+            attempts += 1
+
+    def _coordinator(self, row: Row, key_type: int, key: str) -> Steps[int]:
+        """Return the broker id of a coordinator. It is looked up if it is not known."""
+        known = row.coordinators.get(key_type)
+        if known is None or known[0] != key:
+            began_ms = self.now_ms
+            while True:
+                self._check(row)
+                try:
+                    broker_id = yield from find_coordinator(self._brokers, key_type, key, self._backoff)
+                    break
+                except UnsupportedError:
+                    raise
+                except BrokerError as error:
+                    is_ending = self._state(row).phase in ENDING
+                    raise failure_of(ApiKey.FIND_COORDINATOR, error.code, always_fatal=is_ending) from None
+                except InvalidAnswerError as error:
+                    self._complain(row, ApiKey.FIND_COORDINATOR, began_ms, str(error))
+                yield Pause(self._backoff.max_ms)
+            known = row.coordinators[key_type] = key, broker_id
+        return known[1]
+
+    def _complain(self, row: Row, api: ApiKey, began_ms: int, reason: str) -> None:
+        """Log why a request has no result for some time; at most once a minute for each row."""
+        now_ms, logged_ms = self.now_ms, row.complained_ms
+        if now_ms < began_ms + COMPLAIN_AFTER_MS:
+            return
+        if logged_ms is None or now_ms >= logged_ms + SAME_ERROR_LOGGED_EVERY_S * 1000:
+            row.complained_ms = now_ms
+            self._log.warning("transactional id %s: %s has no result yet: %s", row.name, api.name, reason)
+
+    # ------------------------------------------------------------ the row
+
+    def _state(self, row: Row) -> State:
+        return State(**self._table.describe(row.index))
+
+    def _store(self, row: Row, **changes: Any) -> None:
+        """Store the state of a row with changes."""
+        new = self._state(row)._replace(**changes)
+        self._table.store(row.index, new.phase, new.producer_id, new.epoch, new.number, new.result, new.v2)
+
+    def _done(self, row: Row, number: int | None, producer_id: int, epoch: int, v2: bool | None = None) -> None:
+        """Store that no transaction is open, and the result of the command, if it is one."""
+        found = self._brokers.features.transactions_v2 if v2 is None else v2
+        self._store(row, phase="ready", producer_id=producer_id, epoch=epoch, v2=found, **_result_of(number, 0))
+
+    def note_failure(self, row: Row, number: int | None, failure: Failure) -> None:
+        """Store the failure of a command, or of what the row needed without a command (`number` None)."""
+        phase = self._state(row).phase
+        if self._state(row).shared:  # another process finds out what has become of its transaction
+            self._table.fail(row.index, failure.code)
+        elif failure.kind == "fatal":
+            self._table.fail(row.index, failure.code)
+            self._store(row, phase="fatal", result=failure.code, **({} if number is None else {"number": number}))
+        elif not failure.is_refusal:
+            # Of the phases in which EndTxn is sent, only COMMITTING has abortable errors.
+            self._store(row, phase="open" if phase == "committing" else phase, **_result_of(number, failure.code))
+            if phase != "new":
+                self._table.fail(row.index, failure.code)
+
+    def _refuse_if_failed(self, row: Row) -> None:
+        state = self._state(row)
+        if state.failed:
+            raise failure_of_record(state.failed)
+
+    def _check(self, row: Row) -> None:
+        """Raise StoppedError if the front-end has ended and what is being done is not needed, or takes too long.
+
+        When the time limit of a transaction is over, the broker aborts it.
+        """
+        state = self._state(row)
+        if state.shared:
+            return
+        if state.orphaned and row.may_stop:
+            raise StoppedError
+        limit_ms = max(state.timeout_ms, ORPHAN_MIN_MS)
+        if row.ended_at_ms is not None and self.now_ms >= row.ended_at_ms + limit_ms:
+            raise StoppedError
+
+    def _until_idle(self, row: Row) -> Steps[None]:
+        """Wait until no batch is queued or in flight."""
+        while self._table.is_busy(row.index):
+            self._check(row)
+            yield from self.add_partitions(row)
+            row.awaits_news = True
+            yield Pause(LOOK_MS)
+            row.awaits_news = False
+
+    def _wait_for_former(self, row: Row) -> Steps[None]:
+        """Wait for the end of a transaction with this transactional id whose front-end has ended."""
+        while any(self._is_former(row, index) for index in self._table.rows()):
+            self._check(row)
+            yield Pause(PAUSE_MS)
+
+    def _is_former(self, row: Row, index: int) -> bool:
+        other = State(**self._table.describe(index))
+        is_ending = other.orphaned and not other.shared and other.phase in ACTIVE
+        return is_ending and other.transactional_id == row.name and index != row.index
+
+
+def _result_of(number: int | None, code: int) -> dict[str, Any]:
+    return {} if number is None else {"number": number, "result": code}
+
+
+def _producer(state: State) -> dict[str, Any]:
+    return {
+        "transactional_id": state.transactional_id,
+        "producer_id": state.producer_id,
+        "producer_epoch": state.epoch,
+    }
+
+
+def _always(body: dict[str, Any]) -> Callable[[int], dict[str, Any]]:
+    return lambda version: body
+
+
+def _by_topic(
+    keys: Iterable[tuple[str, int]], name: str, row_of: Callable[[tuple[str, int]], Any]
+) -> list[dict[str, Any]]:
+    """Return [{"name": topic, `name`: rows of its partitions}]."""
+    topics: dict[str, list[Any]] = {}
+    for key in keys:
+        topics.setdefault(key[0], []).append(row_of(key))
+    return [{"name": topic, name: rows} for topic, rows in topics.items()]
+
+
+def _code_of_partitions(answer: Answer) -> int:
+    """Return the error of the first partition that has one. Those that were not tried have another one's reason."""
+    codes = [
+        int(each["partition_error_code"])
+        for topic in answer["results_by_topic"]
+        for each in topic["results_by_partition"]
+    ]
+    found = [code for code in codes if code]
+    return next((code for code in found if code != OPERATION_NOT_ATTEMPTED), found[0] if found else 0)

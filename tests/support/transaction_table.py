@@ -1,0 +1,124 @@
+"""A stand-in for the engine's table of transactions, which tests of the control plane change at will."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+TRANSACTION_ABORTED = -1019
+PHASES = ("new", "ready", "open", "committing", "aborting", "fatal")
+
+
+@dataclass
+class StandInRow:
+    """A row. `busy`: batches are queued or in flight. `in_use`: it cannot be freed yet."""
+
+    transactional_id: str
+    attach_id: int
+    timeout_ms: int = 60_000
+    phase: str = "new"
+    producer_id: int = -1
+    epoch: int = -1
+    failed: int = TRANSACTION_ABORTED
+    needs_epoch: bool = False
+    v2: bool = False
+    number: int = 0
+    result: int = 0
+    orphaned: bool = False
+    shared: bool = False
+    participants: int = 0
+    busy: bool = False
+    in_use: bool = False
+    to_add: list[tuple[str, int]] = field(default_factory=list)
+    added: list[tuple[str, int]] = field(default_factory=list)
+
+
+#: The fields that describe() returns; the rest is not in the state region.
+DESCRIBED = (
+    *("transactional_id", "attach_id", "timeout_ms", "phase", "producer_id", "epoch", "failed"),
+    *("needs_epoch", "v2", "number", "result", "orphaned", "shared", "participants"),
+)
+
+
+class StandInTable:
+    """Like cyproducer.sender.engine.transaction_table.TransactionTable.
+
+    `on_change` is called before and after each change of a row: a test may let the sender end there. `stored` has the
+    (index, phase) of each store.
+    """
+
+    def __init__(self) -> None:
+        self.table: dict[int, StandInRow] = {}
+        self.on_change: Callable[[], None] = lambda: None
+        self.stored: list[tuple[int, str]] = []
+        self.removed: list[int] = []
+        self.next_attach_id = 1
+
+    def attach(self, transactional_id: str, **fields: Any) -> int:
+        """Add a row and return its index."""
+        index = next(index for index in range(1024) if index not in self.table)
+        attach_id = 0 if fields.get("shared") else self.next_attach_id
+        self.next_attach_id += bool(attach_id)
+        self.table[index] = StandInRow(transactional_id, attach_id, **fields)
+        return index
+
+    def rows(self) -> list[int]:
+        return sorted(self.table)
+
+    def row_of(self, attach_id: int) -> int | None:
+        return next((index for index, row in self.table.items() if row.attach_id == attach_id), None)
+
+    def _row(self, index: int) -> StandInRow:
+        if index not in self.table:
+            raise IndexError(f"row {index} of the table of transactions is not in use")
+        return self.table[index]
+
+    def describe(self, index: int) -> dict[str, Any]:
+        row = self._row(index)
+        return {name: getattr(row, name) for name in DESCRIBED}
+
+    def store(self, index: int, phase: str, producer_id: int, epoch: int, number: int, result: int, v2: bool) -> None:
+        row = self._row(index)
+        assert phase in PHASES
+        assert -1 <= producer_id < 1 << 63 and -1 <= epoch < 1 << 15 and 0 <= number < 1 << 64
+        self.on_change()
+        row.phase, row.producer_id, row.epoch, row.number, row.result = phase, producer_id, epoch, number, result
+        row.v2 = v2
+        self.stored.append((index, phase))
+        if phase == "ready":
+            row.failed, row.needs_epoch, row.added = 0, False, []
+        self.on_change()
+
+    def fail(self, index: int, code: int) -> None:
+        row = self._row(index)
+        assert code
+        self.on_change()
+        row.failed = row.failed or code
+        self.on_change()
+
+    def is_busy(self, index: int) -> bool:
+        return self._row(index).busy
+
+    def partitions_to_add(self, index: int) -> list[tuple[str, int]]:
+        return list(self._row(index).to_add)
+
+    def note_added(self, index: int, partitions: list[tuple[str, int]]) -> None:
+        row = self._row(index)
+        row.added += partitions
+        row.to_add = [each for each in row.to_add if each not in partitions]
+
+    def remove(self, index: int) -> bool:
+        row = self._row(index)
+        assert row.orphaned or (row.shared and not row.participants)
+        if row.in_use or row.busy:
+            return False
+        self.on_change()
+        del self.table[index]
+        self.removed.append(index)
+        return True
+
+
+def leave_transactions_to_the_test(engine: Any) -> None:
+    """Let the control plane of an engine do nothing about transactions: the test stores the phases."""
+    manager = engine._brokers.transaction_manager
+    manager.on_event = lambda index, now_ms: None
+    manager.maintain = lambda now_ms: 60_000

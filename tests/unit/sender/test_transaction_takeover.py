@@ -1,0 +1,390 @@
+"""Tests what becomes of transactions when their front-end or the sender ends, at each step of the control plane."""
+
+from collections.abc import Callable
+
+import pytest
+from support.scripted_transactions import END_TXN, INIT_PRODUCER_ID
+from transaction_rig import Producer, Rig, SenderEndedError
+
+from cyproducer.protocol.versions import ApiKey
+from cyproducer.sender.brokers.transaction_failures import TRANSACTION_ABORTED
+
+COORDINATOR_LOAD_IN_PROGRESS, CONCURRENT, FENCED = 14, 51, 90
+STEPS_MAX = 60
+
+
+@pytest.fixture(params=[True, False], ids=["v2", "v1"])
+def rig(request: pytest.FixtureRequest) -> Rig:
+    return Rig(v2=request.param)
+
+
+@pytest.fixture
+def producer(rig: Rig) -> Producer:
+    producer = rig.producer()
+    producer.do("init")
+    rig.asked()
+    return producer
+
+
+# ---------------------------------------------------------------------------- front-ends that end
+
+
+def test_an_open_transaction_of_an_ended_front_end_is_aborted(
+    rig: Rig, producer: Producer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    producer.send()
+    rig.asked()
+    producer.end()
+    rig.run(1)
+    assert rig.table.removed == [producer.index]
+    assert rig.transactions.ids["a"].ends == ["abort"]
+    assert rig.asked() == [END_TXN]
+    assert "aborted the transaction of a, whose process has ended" in caplog.text
+    assert not rig.manager.wanted
+
+
+@pytest.mark.parametrize("phase", ["new", "ready", "fatal"])
+def test_a_row_without_a_transaction_is_freed_without_a_request(rig: Rig, producer: Producer, phase: str) -> None:
+    producer.row.phase = phase
+    producer.row.in_use = True
+    producer.end()
+    rig.run(1)
+    assert rig.table.removed == []
+    producer.row.in_use = False
+    rig.run(1)
+    assert rig.table.removed == [producer.index]
+    assert rig.asked() == []
+
+
+def test_an_abort_waits_for_batches_in_flight(rig: Rig, producer: Producer) -> None:
+    producer.send()
+    producer.row.busy = True
+    producer.end()
+    rig.run(1)
+    assert rig.transactions.ids["a"].ends == []
+    producer.row.busy = False
+    producer.event()
+    rig.run(0.2)
+    assert rig.transactions.ids["a"].ends == ["abort"]
+
+
+@pytest.mark.parametrize("do", ["commit", "abort"])
+def test_what_ends_a_transaction_is_finished_after_the_end_of_its_front_end(
+    rig: Rig, producer: Producer, do: str
+) -> None:
+    producer.send()
+    rig.codes(ApiKey.END_TXN, *[COORDINATOR_LOAD_IN_PROGRESS] * 5)
+    answers = producer.ask(do)
+    rig.run(0.2)
+    producer.end()
+    rig.run(10)
+    assert rig.transactions.ids["a"].ends == [do]
+    assert rig.table.removed == [producer.index]
+    assert answers[0]["ok"]
+
+
+@pytest.mark.parametrize(("do", "api"), [("init", ApiKey.INIT_PRODUCER_ID), ("offsets", ApiKey.TXN_OFFSET_COMMIT)])
+def test_a_command_without_effect_is_stopped_when_its_front_end_ends(
+    rig: Rig, producer: Producer, do: str, api: ApiKey
+) -> None:
+    rig.codes(api, *[COORDINATOR_LOAD_IN_PROGRESS] * 50)
+    group = {"group_id": "g", "generation_id": -1, "member_id": "", "group_instance_id": None}
+    answers = producer.ask(do, offsets=[("t", 0, 5, -1, "")], group=group)
+    rig.run(2)
+    producer.end()
+    rig.run(1)
+    assert rig.table.removed == [producer.index]
+    assert answers[0]["error"] == "REFUSED"
+    assert len(rig.coordinator.codes[api]) > 40
+
+
+def test_partitions_are_not_added_for_an_ended_front_end() -> None:
+    rig = Rig(v2=False)
+    producer = rig.producer()
+    producer.do("init")
+    rig.codes(ApiKey.ADD_PARTITIONS_TO_TXN, *[COORDINATOR_LOAD_IN_PROGRESS] * 50)
+    producer.row.to_add = [("t", 0)]
+    producer.event()
+    rig.run(2)
+    producer.end()
+    rig.run(10)
+    assert rig.table.removed == [producer.index]
+    assert rig.transactions.ids["a"].ends == []
+
+
+def test_an_end_that_is_fenced_is_logged_and_the_row_is_freed(
+    rig: Rig, producer: Producer, caplog: pytest.LogCaptureFixture
+) -> None:
+    producer.send()
+    rig.codes(ApiKey.END_TXN, 49)
+    producer.end()
+    rig.run(1)
+    assert "the transaction of a, whose process has ended, has no known end: INVALID_PRODUCER_ID_MAPPING" in caplog.text
+    assert rig.table.removed == [producer.index]
+
+
+def test_the_end_of_a_transaction_is_given_up_when_its_time_is_over(
+    rig: Rig, producer: Producer, caplog: pytest.LogCaptureFixture
+) -> None:
+    producer.send()
+    rig.brokers.down = {2}
+    rig.close(2)
+    producer.end()
+    rig.run(55)
+    assert rig.table.removed == []
+    rig.run(10)
+    assert rig.table.removed == [producer.index]
+    assert "could not be ended: the broker aborts it" in caplog.text
+    assert not rig.manager.wanted
+
+
+def test_an_init_waits_for_the_end_of_the_former_transaction(rig: Rig, producer: Producer) -> None:
+    producer.send()
+    rig.codes(ApiKey.END_TXN, *[COORDINATOR_LOAD_IN_PROGRESS] * 5)
+    producer.ask("commit")
+    rig.run(0.1)
+    producer.end()
+    other = rig.producer()
+    answers = other.ask("init")
+    rig.run(1)
+    assert answers == []
+    rig.run(5)
+    assert answers[0]["ok"]
+    assert rig.transactions.ids["a"].ends == ["commit"]
+
+
+def test_a_row_that_is_used_again_has_a_state_of_its_own(rig: Rig, producer: Producer) -> None:
+    producer.send()
+    producer.do("commit")
+    producer.end()
+    rig.run(1)
+    producer.rig.manager.on_event(producer.index, rig.now_ms)  # an event about the row that is free
+    other = rig.producer("b")
+    assert other.index == 0
+    assert other.do("init")["ok"] and other.number == 1
+
+
+# ---------------------------------------------------------------------------- another sender, without the state
+
+
+@pytest.mark.parametrize("do", ["commit", "abort"])
+def test_another_sender_takes_the_end_of_a_transaction_up(rig: Rig, producer: Producer, do: str) -> None:
+    producer.send()
+    known = producer.known
+    del rig.table.table[producer.index]
+    rig.successor()
+    again = rig.producer()
+    again.known = known
+    answer = again.do(do)
+    assert answer["ok"] and rig.transactions.ids["a"].ends == [do]
+    assert (again.row.phase, again.row.failed, again.row.v2) == ("ready", 0, rig.v2)
+    again.send()
+    assert again.do("commit")["ok"]
+
+
+def test_the_commit_was_done_already(rig: Rig, producer: Producer) -> None:
+    producer.send()
+    known = producer.known
+    producer.do("commit")
+    del rig.table.table[producer.index]
+    rig.successor()
+    again = rig.producer()
+    again.known = known
+    assert again.do("commit")["ok"]
+    assert rig.transactions.ids["a"].ends == ["commit"]
+    again.send()
+    assert again.do("commit")["ok"]
+
+
+def test_the_transaction_has_timed_out_meanwhile(rig: Rig, producer: Producer) -> None:
+    producer.send()
+    known = producer.known
+    rig.transactions.time_out("a")
+    del rig.table.table[producer.index]
+    rig.successor()
+    again = rig.producer()
+    again.known = known
+    answer = again.do("commit")
+    assert (answer["kind"], answer["code"]) == ("fatal", FENCED)
+
+
+def test_an_abort_of_a_producer_that_knows_no_id_gets_one(rig: Rig) -> None:
+    producer = rig.producer()
+    assert producer.do("abort") == {"ok": True, "producer_id": 7001, "epoch": 0}
+    assert rig.asked() == [INIT_PRODUCER_ID]
+
+
+# ---------------------------------------------------------------------------- senders that end at each step
+
+
+def end_sender_at(rig: Rig, step: int) -> None:
+    """Let the sender end at a step: before or after a change of the table, or before or after a request arrives."""
+    left = step
+
+    def count() -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise SenderEndedError
+
+    rig.table.on_change = rig.brokers.on_request = count
+
+
+def killed_at(rig: Rig, producer: Producer, do: str, step: int) -> bool:
+    """Kill the sender at a step of the command, let a successor continue, and repeat the command; False: it had ended.
+
+    The row is marked as failed before an abort, as the front-end does.
+    """
+    end_sender_at(rig, step)
+    try:
+        answers = producer.ask(do)
+        rig.run(60, until=lambda: bool(answers))
+    except SenderEndedError:
+        rig.successor()
+        return True
+    rig.table.on_change = rig.brokers.on_request = lambda: None
+    return False
+
+
+def at_each_step(make: Callable[[], Rig], prepare: Callable[[Producer], None], do: str) -> list[tuple[Rig, Producer]]:
+    """Return a rig for each step at which its sender was killed."""
+    found = []
+    for step in range(STEPS_MAX):
+        rig = make()
+        producer = rig.producer()
+        producer.do("init")
+        prepare(producer)
+        if not killed_at(rig, producer, do, step):
+            assert len(found) > 4
+            return found
+        found.append((rig, producer))
+    raise AssertionError("too many steps")
+
+
+def begin(producer: Producer) -> None:
+    producer.send()
+
+
+def begin_and_upgrade(producer: Producer) -> None:
+    producer.send()
+    producer.rig.v2 = True
+
+
+def begin_and_fail(producer: Producer) -> None:
+    producer.send()
+    producer.row.failed, producer.row.needs_epoch = TRANSACTION_ABORTED, True
+
+
+CASES = [
+    ("commit", begin, True),
+    ("commit", begin, False),
+    ("commit", begin_and_upgrade, False),
+    ("abort", begin, True),
+    ("abort", begin, False),
+    ("abort", begin_and_upgrade, False),
+    ("abort", begin_and_fail, True),
+    ("abort", begin_and_fail, False),
+]
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["at once", "after the successor"])
+@pytest.mark.parametrize(("do", "prepare", "v2"), CASES)
+def test_a_successor_finishes_what_ends_a_transaction(
+    do: str, prepare: Callable[[Producer], None], v2: bool, waits: bool
+) -> None:
+    for rig, producer in at_each_step(lambda: Rig(v2=v2), prepare, do):
+        if waits:
+            rig.run(30)
+            assert producer.row.phase in ("ready", "open")
+        answer = producer.do(do, number=producer.number)
+        assert answer["ok"], (answer, rig.table.stored)
+        assert producer.ends == [do]
+        assert producer.row.v2 is rig.v2
+        producer.send()
+        assert producer.do("commit")["ok"]
+        assert producer.ends == [do, "commit"]
+
+
+@pytest.mark.parametrize(("do", "prepare", "v2"), CASES)
+def test_a_successor_finishes_it_although_the_front_end_has_ended(
+    do: str, prepare: Callable[[Producer], None], v2: bool
+) -> None:
+    ends = set()
+    for rig, producer in at_each_step(lambda: Rig(v2=v2), prepare, do):
+        producer.row.orphaned = True
+        rig.run(60)
+        assert rig.table.removed == [producer.index]
+        (end,) = rig.transactions.ids["a"].ends
+        ends.add(end)
+    assert ends == {do, "abort"}  # aborted if the commit had not begun
+
+
+@pytest.mark.parametrize("v2", [True, False])
+@pytest.mark.parametrize("prepare", [begin, lambda producer: None])
+def test_an_init_is_repeated_after_a_takeover(v2: bool, prepare: Callable[[Producer], None]) -> None:
+    for rig, producer in at_each_step(lambda: Rig(v2=v2), prepare, "init"):
+        rig.run(30)
+        assert producer.do("init", number=producer.number)["ok"]
+        assert "commit" not in producer.ends
+        producer.send()
+        assert producer.do("commit")["ok"]
+
+
+@pytest.mark.parametrize("v2", [True, False])
+def test_offsets_are_repeated_after_a_takeover(v2: bool) -> None:
+    group = {"group_id": "g", "generation_id": -1, "member_id": "", "group_instance_id": None}
+    for step in range(STEPS_MAX):
+        rig = Rig(v2=v2)
+        producer = rig.producer()
+        producer.do("init")
+        end_sender_at(rig, step)
+        fields = {"offsets": [("t", 0, 5, -1, "")], "group": group}
+        try:
+            producer.do("offsets", **fields)
+        except SenderEndedError:
+            rig.successor()
+        else:
+            assert step > 5
+            return
+        rig.run(5)
+        assert producer.do("offsets", number=producer.number, **fields)["ok"]
+        assert producer.do("commit")["ok"]
+        assert rig.transactions.ids["a"].offsets == {("g", "t", 0): 5}
+    raise AssertionError("too many steps")
+
+
+@pytest.mark.parametrize("step", range(4))
+def test_partitions_are_added_after_a_takeover(step: int) -> None:
+    rig = Rig(v2=False)
+    producer = rig.producer()
+    producer.do("init")
+    end_sender_at(rig, step)
+    try:
+        producer.send()
+    except SenderEndedError:
+        rig.successor()
+        rig.run(1)
+    assert producer.row.added == [("t", 0)]
+    producer.row.busy = False
+    assert producer.do("commit")["ok"]
+    assert producer.ends == ["commit"]
+
+
+def test_a_fatal_error_is_known_to_a_successor(rig: Rig, producer: Producer) -> None:
+    producer.send()
+    rig.codes(ApiKey.END_TXN, FENCED)
+    first = producer.do("commit")
+    rig.successor()
+    assert producer.do("commit", number=producer.number) == first
+    assert producer.do("abort")["kind"] == "fatal"
+
+
+def test_lost_events_are_made_up_for(rig: Rig, producer: Producer) -> None:
+    producer.send()
+    producer.row.orphaned = True
+    rig.run(5)
+    assert rig.table.removed == []
+    rig.manager.on_lost_events()
+    rig.run(5)
+    assert rig.table.removed == [producer.index]
