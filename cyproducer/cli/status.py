@@ -91,6 +91,9 @@ def _text(sender: dict[str, Any], width: int | None) -> str:
         width,
         flexible=[2],
     )
+    transactions = sender.get("transactions", [])  # a sender may be older
+    if transactions:
+        lines += _transactions(transactions, width)
     lines += _table(
         ["broker", "address", "state", "in flight"],
         [
@@ -102,6 +105,25 @@ def _text(sender: dict[str, Any], width: int | None) -> str:
         flexible=[1],
     )
     return "\n".join([*lines, *_failures(sender["ledger"], width)])
+
+
+def _transactions(rows: list[dict[str, Any]], width: int | None) -> list[str]:
+    return _table(
+        ["transactional id", "application", "phase", "for", "failed"],
+        [
+            [
+                row["transactional_id"],
+                f"{row['participants']} processes" if row["app"] is None else row["app"],
+                row["phase"],
+                _milliseconds(row["phase_ms"]),
+                row["failed"] or "-",
+            ]
+            for row in rows
+        ],
+        "",
+        width,
+        flexible=[0, 1, 4],
+    )
 
 
 def _text_of_ended(sender: dict[str, Any], width: int | None) -> str:

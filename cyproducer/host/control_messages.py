@@ -22,6 +22,13 @@ peer has sent in part.
                                                                 still deliver the batches that it knows
     A hang-up without "ended" or "detached" means that sender and supervisor are gone. The front-end then owns its
     unsent batches again.
+    front-end, on another {"op": "transaction", "attach_id", "number", "do", "producer_id", "epoch"
+    connection            [, "group", "offsets"]}: "do" is "init", "fail", "commit", "abort" or "offsets". A hang-up
+                          does not end the command; a repeated number gets the result of the first one. The answer
+                          comes when it is known:
+                          {"ok": true, "producer_id", "epoch"}
+                          or {"ok": false, "kind": "abortable" | "fatal" | "retriable", "code", "message"}
+                          or {"ok": false, "error": code name, "message"}: the sender does not take the command
     any process           {"op": "status"} -> the status as JSON; {"op": "stop"} -> drain and end
                           {"op": "transactions", "do": "list" | "describe" | "abort", ...} -> the answer of
                           sender/brokers/transaction_queries.py as JSON

@@ -36,7 +36,8 @@ def status(path: str | None = None, timeout: float = ANSWER_S) -> list[dict[str,
 
     The result is a list of `{socket, version, log, cluster_id, bootstrap_servers, sender_pid, supervisor_pid,
     started_at, restarts, totals_since, front_ends: [{attach_id, pid, uid, app, buffer_memory, buffer_in_use,
-    records_sent, oldest_unacked_ms, blocked_ms}], connections: [{broker_id, host, port, state, in_flight}], totals:
+    records_sent, oldest_unacked_ms, blocked_ms}], transactions: [{transactional_id, app, phase, phase_ms, failed,
+    participants}], connections: [{broker_id, host, port, state, in_flight}], totals:
     {records, bytes, batches, requests, retries, errors}, metrics, host_metrics, ledger: [{app, topic, cause, count,
     first, last}], last_error}`.
 

@@ -388,6 +388,34 @@ def half_handshakes(front_end: Stranger) -> None:
 
 
 @attack
+def commands_of_transactions(front_end: Stranger) -> None:
+    """Send commands about transactions, of its own and of others, and malformed ones. Hold the connections or not."""
+    path = front_end.door.socket.getpeername()
+    held = []
+    for number in range(40):
+        message = {
+            "op": "transaction",
+            "attach_id": front_end.random.choice([front_end.attach_id, 1, 0, "1"]),
+            "number": front_end.random.choice([1, number + 1, -1, 1 << 63, None]),
+            "do": front_end.random.choice(["init", "fail", "commit", "abort", "offsets", "begin", 7]),
+            "producer_id": front_end.random.choice([-1, 7, 1 << 63, 0.5]),
+            "epoch": front_end.random.choice([-1, 0, 1 << 15]),
+            "group": front_end.random.choice([None, {}, {"group_id": "g", "generation_id": -1, "member_id": ""}]),
+            "offsets": front_end.random.choice([None, [], [["t", 0, 5, -1, ""]], [["t", 0, 5, -1, ""]] * 5000]),
+        }
+        with contextlib.suppress(OSError, control_messages.HandshakeError):
+            sock = connect(path)
+            held.append(sock)
+            control_messages.send(sock, message)
+            if number % 3 == 0:
+                sock.close()
+    front_end.good_batch()
+    time.sleep(front_end.random.random() * 0.3)
+    for sock in held:
+        sock.close()
+
+
+@attack
 def never_reads_its_socket(front_end: Stranger) -> None:
     """Ask for the status until the socket is full, and read no answer."""
     with contextlib.suppress(OSError):

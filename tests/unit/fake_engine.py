@@ -39,12 +39,26 @@ class Engine:
         self.client_instance: str | None = None
         self.pushed = True
         self.questions: list[tuple[dict[str, Any], Callable[[dict[str, Any]], None]]] = []
+        self.commands: list[tuple[int, dict[str, Any], Callable[[dict[str, Any]], None]]] = []
+        self.transactions: list[dict[str, Any]] = []
+        self.transactional: dict[int, bool] = {}
         self.ends: list[str] = []  # calls of end_metrics_push() and resume_metrics_push()
 
     def ask_about_transactions(self, question: dict[str, Any], answer: Callable[[dict[str, Any]], None]) -> None:
         if question["do"] not in ("list", "describe", "abort"):
             raise ValueError("not a question")
         self.questions.append((question, answer))
+
+    def command_transaction(
+        self, attach_id: int, fields: dict[str, Any], answer: Callable[[dict[str, Any]], None]
+    ) -> None:
+        self.commands.append((attach_id, fields, answer))
+
+    def describe_transactions(self) -> list[dict[str, Any]]:
+        return self.transactions
+
+    def transactional_front_ends(self) -> dict[int, bool]:
+        return self.transactional
 
     def snapshot_fd(self) -> int:
         return self.snapshot.region.read_only_descriptor()

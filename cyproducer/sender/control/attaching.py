@@ -107,6 +107,8 @@ class Attaching:
             return attached
         except ValueError as error:
             raise RefusedError("MALFORMED", str(error)) from None
+        except OverflowError as error:
+            raise RefusedError("REFUSED", f"{error}; use fewer transactional producers on this host") from None
         except PermissionError:
             raise RefusedError("MALFORMED", "the arena's memfd does not allow a writable mapping") from None
         except (OSError, MemoryError) as error:

@@ -23,8 +23,9 @@ from cyproducer.sender.control.listening import Listening
 from cyproducer.sender.control.peer_table import PeerTable
 from cyproducer.sender.control.peers import Peer, refusal, resource_refusal, topic_name, wanted_partition
 from cyproducer.sender.control.reserve import Reserve
-from cyproducer.sender.control.sender_info import DRAIN_S, Facts, describe_front_end
+from cyproducer.sender.control.sender_info import DRAIN_S, Facts, describe_front_end, describe_transaction
 from cyproducer.sender.control.takeover import Takeover
+from cyproducer.sender.control.transaction_commands import TransactionCommands
 from cyproducer.sender.handover.handover import Handover, Line
 from cyproducer.version import VERSION
 
@@ -75,6 +76,7 @@ class Control:
         self.listening = Listening(engine, listener, self._reserve, log, clock)
         self.table = PeerTable(engine, self.line, log, clock, self.listening.note_closed_connection)
         self.attaching = Attaching(engine, self.line, self.table, facts, self.settings, log, self._extend_idle_timeout)
+        self._transaction_commands = TransactionCommands(engine, self.table)
         self.takeover = Takeover(
             engine, self.line, self.table, self.attaching, self.listening, facts, log, self._count_lost
         )
@@ -115,7 +117,7 @@ class Control:
         if self._drain is not None:
             times.append(self._drain.next_look(now))
         elif not self.table.front_ends:
-            if self.engine.undelivered():
+            if self._is_ending_anything():
                 times.append(now + DELIVERY_POLL_S)
             elif self._pushes_last:
                 times.append(now + LAST_PUSH_POLL_S)
@@ -147,7 +149,7 @@ class Control:
             if self.engine.end_metrics_push() or now >= self._drain.deadline:
                 self.finished = self._drain.is_over(now, list(self.table.front_ends))
             return
-        if self.table.front_ends or self.engine.undelivered():
+        if self.table.front_ends or self._is_ending_anything():
             if self._idle_since is not None:
                 self._idle_since = None
                 self._pushes_last = False
@@ -159,6 +161,10 @@ class Control:
             self._pushes_last = not self.engine.end_metrics_push()
             self._accept()  # a process that has connected at this moment is not refused
             self.finished = not self.table.unfinished and not self._pushes_last
+
+    def _is_ending_anything(self) -> bool:
+        """Return whether front-ends that have ended have undelivered batches or a transaction that is not ended."""
+        return bool(self.engine.undelivered() or any(self.engine.transactional_front_ends().values()))
 
     def _idle_limit_s(self, timeout_s: float) -> float:
         return timeout_s if self.attaching.attached_any else max(timeout_s, FIRST_IDLE_S)
@@ -275,6 +281,8 @@ class Control:
             peer.send({"ok": True, "id": self.engine.client_instance_id(), "pushes": self.engine.pushes_metrics()})
         elif op == "stop":
             self._answer_stop(peer)
+        elif op == "transaction" and not peer.attach_id:
+            self._transaction_commands.do(peer, message)
         elif op == "transactions" and not peer.attach_id:
             self._ask_about_transactions(peer, message)
         elif op == "attach" and not peer.attach_id and self._drain is not None:
@@ -446,6 +454,10 @@ class Control:
             "front_ends": [
                 describe_front_end(attach_id, peer, stats["front_ends"].get(attach_id, {}))
                 for attach_id, peer in sorted(self.table.front_ends.items())
+            ],
+            "transactions": [
+                describe_transaction(row, self.table.app_of(row["attach_id"]))
+                for row in self.engine.describe_transactions()
             ],
             "connections": stats["connections"],
             "totals": stats["totals"],

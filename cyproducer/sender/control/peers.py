@@ -29,6 +29,8 @@ _SO_PEERGROUPS = 59  # socket(7); Python has no name for it
 _GROUPS_BYTES_MAX = 1024  # the largest buffer that Python's getsockopt allows: 256 groups
 _FDINFO_BYTES_MAX = 4096
 SLOTS_MAX = (4 << 30) // 4096
+TRANSACTIONAL_ID_BYTES_MAX = 255
+TRANSACTION_TIMEOUT_MS = 60_000  # if the front-end does not say it
 #: Half of the topics that a sender can know.
 TOPICS_PER_FRONT_END = 8192
 _INT_MAX = 2**31 - 1
@@ -302,7 +304,38 @@ def _checked(settings: dict[str, Any]) -> dict[str, Any]:
         **{name: settings[name] for name, *_ in _SETTINGS},
         "compression_type": codec,
         "compression_level": level if codec else None,
+        **_checked_transactional(settings),
     }
+
+
+def _checked_transactional(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a transactional producer. An older front-end has none of them."""
+    name, timeout_ms = settings.get("transactional_id"), settings.get("transaction_timeout_ms", TRANSACTION_TIMEOUT_MS)
+    if name is not None and not _is_transactional_id(name):
+        raise RefusedError("MALFORMED", f"transactional_id has an invalid value: {ascii(name)[:40]}")
+    if type(timeout_ms) is not int or not 1 <= timeout_ms <= _INT_MAX:
+        raise RefusedError("MALFORMED", f"transaction_timeout_ms has an invalid value: {str(timeout_ms)[:40]!r}")
+    if name is not None and (settings["acks"] != -1 or not settings["enable_idempotence"]):
+        raise RefusedError("MALFORMED", "acks or enable_idempotence has a value that transactional_id does not allow")
+    joined: Any = settings.get("joined_transaction")
+    if joined is not None and (name is None or not _is_transaction(joined)):
+        raise RefusedError("MALFORMED", f"joined_transaction has an invalid value: {str(joined)[:40]!r}")
+    return {"transactional_id": name, "transaction_timeout_ms": timeout_ms, "joined_transaction": joined}
+
+
+def _is_transaction(value: Any) -> bool:
+    """Return whether it is [producer id, epoch, whether it uses KIP-890]."""
+    if not isinstance(value, list) or [type(each) for each in value] != [int, int, bool]:
+        return False
+    producer_id, epoch, _ = value
+    return bool(0 <= producer_id < 1 << 63 and 0 <= epoch < 1 << 15)
+
+
+def _is_transactional_id(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and 0 < len(value.encode()) <= TRANSACTIONAL_ID_BYTES_MAX
+    except UnicodeEncodeError:  # JSON can have half of a surrogate pair
+        return False
 
 
 def _check_wake(fd: int) -> None:

@@ -5,9 +5,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from cyproducer.errors import name_for_code
 from cyproducer.sender.control.peers import Peer
 
-__all__ = ["DRAIN_S", "Facts", "describe_front_end"]
+__all__ = ["DRAIN_S", "Facts", "describe_front_end", "describe_transaction"]
 
 #: Time limit of a drain. Less than the 30 s that Kubernetes allows between SIGTERM and SIGKILL.
 DRAIN_S = 25.0
@@ -47,4 +48,16 @@ def describe_front_end(attach_id: int, peer: Peer, figures: Mapping[str, Any]) -
         "oldest_unacked_ms": None,
         "blocked_ms": 0,
         **figures,
+    }
+
+
+def describe_transaction(row: Mapping[str, Any], app: str) -> dict[str, Any]:
+    """Return the status's row of a transactional producer; `row` comes from the engine."""
+    return {
+        "transactional_id": row["transactional_id"],
+        "app": app if row["participants"] is None else None,
+        "phase": row["phase"],
+        "phase_ms": row["phase_ms"],
+        "failed": name_for_code(row["failed"]) if row["failed"] else None,
+        "participants": row["participants"],
     }

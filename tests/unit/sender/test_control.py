@@ -308,6 +308,7 @@ def test_status_has_the_documented_shape(make: Callable[..., Sender]) -> None:
         "restarts",
         "totals_since",
         "front_ends",
+        "transactions",
         "connections",
         "totals",
         "counts",

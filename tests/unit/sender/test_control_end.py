@@ -201,3 +201,53 @@ def test_stop_drains_and_hangs_up_last(make: Callable[..., Sender]) -> None:
         client.recv(10)
     peer.close()
     assert client.recv(10) == b""
+
+
+def test_no_idle_exit_while_the_transaction_of_an_ended_process_is_aborted(make: Callable[..., Sender]) -> None:
+    sender = make(idle_timeout_s=0.0)
+    _, client = sender.attach()
+    client.close()
+    sender.engine.transactional = {1: True}
+    sender.turn(100)
+    assert not sender.control.finished
+    assert 0 < sender.control.timeout_ms() <= 51
+    sender.engine.transactional = {}
+    sender.turn()
+    sender.turn(1.1)
+    assert sender.control.finished
+
+
+def test_a_drain_waits_for_open_transactions(make: Callable[..., Sender]) -> None:
+    """A transactional producer is released between two transactions, and the others when no transaction is open."""
+    sender = make()
+    for _ in range(3):
+        sender.attach()
+    sender.engine.transactional = {1: True, 2: False, 0: True}
+    sender.control.drain("SIGTERM")
+    sender.turn(1)
+    assert sender.engine.released == [2]
+    sender.turn(1)
+    assert not sender.control.finished
+    sender.engine.transactional = {1: False, 2: False, 0: True}
+    sender.turn(1)
+    assert sorted(sender.engine.released) == [1, 2, 3]
+    sender.turn()
+    assert sender.control.finished
+
+
+def test_open_transactions_are_waited_for_until_the_deadline(
+    make: Callable[..., Sender], caplog: pytest.LogCaptureFixture
+) -> None:
+    sender = make()
+    sender.attach()
+    sender.attach()
+    sender.engine.transactional = {1: True}
+    sender.control.drain("SIGTERM")
+    sender.turn(control_server.DRAIN_S - draining.RELEASE_BEFORE_S - 0.1)
+    assert sender.engine.released == []
+    sender.turn(0.2)
+    assert sender.engine.released == [2]
+    assert not sender.control.finished
+    sender.turn(draining.RELEASE_BEFORE_S)
+    assert sender.control.finished
+    assert "open transactions fail" in caplog.text
