@@ -260,6 +260,20 @@ class RequestTooLargeError(OutcomeUnknownError, BROKER_CODES[10]):  # type: igno
     )
 
 
+class TransactionAbortedError(KafkaError):
+    """The record was not sent, because its transaction was aborted or had failed. No `read_committed` consumer sees it.
+
+    It is not the first error of the transaction: another record has failed, or the program aborts the transaction.
+    """
+
+    code = TRANSACTION_ABORTED
+    kafka_name = "TRANSACTION_ABORTED"
+    description = (
+        "the record was not sent, because its transaction was aborted or had failed; send it again in another "
+        "transaction"
+    )
+
+
 class InvalidBatchError(KafkaError):
     """The sender found a malformed batch in shared memory: the memory was overwritten, or cyproducer has a defect."""
 
@@ -310,6 +324,7 @@ CLIENT_CODES: Mapping[int, type[KafkaError]] = MappingProxyType(
         UNSUPPORTED_PLATFORM: UnsupportedPlatformError,
         CONNECTION: KafkaConnectionError,
         REQUEST_TOO_LARGE: RequestTooLargeError,
+        TRANSACTION_ABORTED: TransactionAbortedError,
         ILLEGAL_STATE: IllegalStateError,
         PARTITIONER: PartitionerError,
         UNSUPPORTED_METHOD: UnsupportedMethodError,

@@ -168,6 +168,7 @@ class SenderUnavailableError(KafkaError): ...  # -1003
 class OutcomeUnknownError(KafkaError): ...  # -1002
 class SenderLostError(SenderUnavailableError, OutcomeUnknownError): ...  # -1004
 class RequestTooLargeError(OutcomeUnknownError, RecordTooLargeError): ...  # -1015
+class TransactionAbortedError(KafkaError): ...  # -1019
 class IllegalStateError(KafkaError): ...  # -1020
 class PartitionerError(KafkaError): ...  # -1021
 class UnsupportedMethodError(KafkaError, AttributeError, TypeError): ...  # -1022
@@ -193,6 +194,7 @@ FORKED_FUTURE: int
 UNSUPPORTED_PLATFORM: int
 CONNECTION: int
 REQUEST_TOO_LARGE: int
+TRANSACTION_ABORTED: int
 ILLEGAL_STATE: int
 PARTITIONER: int
 UNSUPPORTED_METHOD: int

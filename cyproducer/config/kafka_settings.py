@@ -23,7 +23,6 @@ class KafkaSetting(NamedTuple):
 
 _LONG = "Values above 2147483647 ms (24 days) count as that."
 _SHORTEST = f"No pause is shorter than 10 ms. {_LONG}"
-_NO_TRANSACTIONS = "transactions are not supported yet"
 _NO_METRICS = "the metrics of this producer have no levels or reporters; see metrics()"
 
 # fmt: off
@@ -67,6 +66,9 @@ KAFKA_SETTINGS = (
     KafkaSetting("metadata.max.idle.ms", PARTLY, _LONG),
     KafkaSetting("metadata.recovery.strategy", SUPPORTED),
     KafkaSetting("metadata.recovery.rebootstrap.trigger.ms", PARTLY, f"At least one second. {_LONG}"),
+    # transactions
+    KafkaSetting("transactional.id", PARTLY, "At most 255 bytes in UTF-8."),
+    KafkaSetting("transaction.timeout.ms", PARTLY, "At least 1 ms."),
     # metrics
     KafkaSetting("metric.reporters", REFUSED, _NO_METRICS, ([], (), "")),
     KafkaSetting("metrics.num.samples", PARTLY, "From 1 to 10. What concerns connections always has 2 windows."),
@@ -80,9 +82,8 @@ KAFKA_SETTINGS = (
     KafkaSetting("security.protocol", REFUSED, "TLS and SASL are not supported yet", ("PLAINTEXT",)),
     KafkaSetting("ssl.*", REFUSED, "TLS is not supported yet"),
     KafkaSetting("sasl.*", REFUSED, "SASL is not supported yet"),
-    KafkaSetting("transactional.id", REFUSED, _NO_TRANSACTIONS),
-    KafkaSetting("transaction.timeout.ms", REFUSED, _NO_TRANSACTIONS, (60_000,)),
-    KafkaSetting("transaction.two.phase.commit.enable", REFUSED, _NO_TRANSACTIONS, (False, "false")),
+    KafkaSetting("transaction.two.phase.commit.enable", REFUSED, "two-phase commit (KIP-939) is not supported yet",
+                 (False, "false")),
 )
 # fmt: on
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 INT_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1
 DEFAULT_PORT = 9092
 TOPIC_NAME_MAX = 249
+TRANSACTIONAL_ID_BYTES_MAX = 255
 RACK_BYTES_MAX = 255
 ROUND_ROBIN = "round_robin"
 #: Java's name of the same partitioner, for settings that are text.
@@ -139,6 +140,23 @@ def rack() -> Kind:
         return value
 
     return Kind(f"a str of at most {RACK_BYTES_MAX} bytes in UTF-8", parse)
+
+
+def transactional_id() -> Kind:
+    def parse(value: Any, text: bool) -> str | None:
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            raise Wrong
+        try:
+            size = len(value.encode())
+        except UnicodeEncodeError:
+            raise Wrong("it has a surrogate, which UTF-8 cannot express") from None
+        if not 1 <= size <= TRANSACTIONAL_ID_BYTES_MAX:
+            raise Wrong
+        return str(value)
+
+    return Kind(f"None, or a str of 1 to {TRANSACTIONAL_ID_BYTES_MAX} bytes in UTF-8", parse)
 
 
 def serializer() -> Kind:

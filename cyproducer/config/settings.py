@@ -8,13 +8,13 @@ as well. A value must have the exact type. Under Kafka's own spelling (a dotted 
 import importlib.util
 import logging
 import math
-import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from cyproducer.config import kinds
+from cyproducer.config.exit_flush import default_exit_flush_timeout_ms
 from cyproducer.config.kafka_settings import asks_for_nothing, refused_setting
 from cyproducer.config.kinds import INT_MAX, Kind, Wrong
 from cyproducer.config.other_names import advice, nearest
@@ -26,10 +26,6 @@ _log = logging.getLogger("cyproducer")
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 #: `buffer_memory` is divided into blocks of this size, so it is rounded up to a multiple of it.
 BLOCK_BYTES = 64 * KIB
-CONTAINER_EXIT_FLUSH_MS = 10_000
-# The kernel's fixed inode number of the first PID namespace (PROC_PID_INIT_INO, linux/proc_ns.h).
-_FIRST_PID_NAMESPACE = "pid:[4026531836]"
-_SLURM_STEP = re.compile(r"/job_\d+/step_[^/]+")
 
 FRONT_END, SENDER, BOTH = "front-end", "sender", "both"
 
@@ -145,10 +141,10 @@ SETTINGS: tuple[Setting, ...] = (
          "how long an attempt to connect may take, at least 100 ms; it doubles with each further attempt"),
     _row("socket_connection_setup_timeout_max_ms", 30_000, kinds.long(1), SENDER,
          "the longest time for an attempt to connect, at least 100 ms"),
-    _row("transactional_id", None, kinds.nothing("None"), FRONT_END, "the name of a transactional producer",
-         supported=False),
-    _row("transaction_timeout_ms", 60_000, kinds.number(1), FRONT_END, "how long a transaction may stay open",
-         supported=False),
+    _row("transactional_id", None, kinds.transactional_id(), FRONT_END,
+         "the name of a transactional producer; at most one producer of the cluster may use a name at a time"),
+    _row("transaction_timeout_ms", 60_000, kinds.number(1), FRONT_END,
+         "how long a transaction may stay open; then the broker aborts it"),
     _row("security_protocol", "PLAINTEXT", kinds.choice(*_PROTOCOLS, upper=True), SENDER,
          "whether connections use TLS and SASL", supported=False),
     _row("ssl_*", None, kinds.nothing("None", ""), SENDER, "settings of TLS", supported=False, secret=True),
@@ -277,10 +273,18 @@ def _apply_idempotence(values: dict[str, Any], given: Mapping[str, Any]) -> list
     """
     notes = []
     conflicts = []
+    transactional = values["transactional_id"] is not None
+    if transactional and not values["enable_idempotence"]:
+        raise KafkaConfigurationError("transactional_id contradicts enable_idempotence=False; leave one of them out")
     if values["acks"] != -1:
         conflicts.append(f"acks={values['acks']}")
     if values["retries"] == 0:
         conflicts.append("retries=0")
+    if conflicts and transactional:
+        raise KafkaConfigurationError(
+            f"transactional_id contradicts {' and '.join(conflicts)}, because transactions need idempotence; "
+            'use acks="all" and retries above 0'
+        )
     if conflicts and values["enable_idempotence"]:
         if "enable_idempotence" in given:
             raise KafkaConfigurationError(
@@ -293,7 +297,7 @@ def _apply_idempotence(values: dict[str, Any], given: Mapping[str, Any]) -> list
     if values["enable_idempotence"] and in_flight > 5:
         raise KafkaConfigurationError(
             f"max_in_flight_requests_per_connection={in_flight} contradicts enable_idempotence=True; "
-            "use 1 to 5, or enable_idempotence=False"
+            + ("use 1 to 5" if transactional else "use 1 to 5, or enable_idempotence=False")
         )
     return notes
 
@@ -409,31 +413,6 @@ def _apply_sizes(values: dict[str, Any], given: Mapping[str, Any]) -> list[str]:
     return notes
 
 
-def default_exit_flush_timeout_ms(environ: Mapping[str, str] | None = None, root: str = "/") -> int:
-    """Return 10,000 in a container, a systemd service or a step of a Slurm job, else 0.
-
-    In these environments the sender ends together with the main process. One of these signs is enough: the variables
-    KUBERNETES_SERVICE_HOST, INVOCATION_ID (systemd.exec(5)) or `container` (systemd's container interface);
-    /.dockerenv or /run/.containerenv; a cgroup whose last part is a service, or a cgroup of a Slurm step; a PID
-    namespace other than the system's first.
-    """
-    environ = os.environ if environ is None else environ
-    if any(environ.get(name) for name in ("KUBERNETES_SERVICE_HOST", "INVOCATION_ID", "container")):
-        return CONTAINER_EXIT_FLUSH_MS
-    if any(os.path.exists(os.path.join(root, path)) for path in (".dockerenv", "run/.containerenv")):
-        return CONTAINER_EXIT_FLUSH_MS
-    try:
-        if os.readlink(os.path.join(root, "proc/self/ns/pid")) != _FIRST_PID_NAMESPACE:
-            return CONTAINER_EXIT_FLUSH_MS
-        with open(os.path.join(root, "proc/self/cgroup"), encoding="utf-8", errors="replace") as lines:
-            if any(line.rstrip().endswith(".service") or _SLURM_STEP.search(line) for line in lines):
-                return CONTAINER_EXIT_FLUSH_MS
-    except OSError:
-        # /proc is not mounted or not readable: there is no sign of a container.
-        pass
-    return 0
-
-
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class Settings:
     """The settings of one producer, checked and complete. `explicit` contains the names of those that were given.
@@ -486,7 +465,7 @@ class Settings:
     reconnect_backoff_max_ms: int
     socket_connection_setup_timeout_ms: int
     socket_connection_setup_timeout_max_ms: int
-    transactional_id: None
+    transactional_id: str | None
     transaction_timeout_ms: int
     security_protocol: str
     sender: str | None
@@ -555,7 +534,7 @@ class Settings:
 
     def front_end_settings(self) -> dict[str, Any]:
         """Return the settings that a front-end sends to its sender when it attaches, for JSON."""
-        names = (
+        names = [
             "acks",
             "batch_size",
             "buffer_memory",
@@ -569,7 +548,9 @@ class Settings:
             "metrics_sample_window_ms",
             "retries",
             "sender_idle_timeout_ms",
-        )
+        ]
+        if self.transactional_id is not None:
+            names += ["transaction_timeout_ms", "transactional_id"]
         return {name: getattr(self, name) for name in names}
 
     def __repr__(self) -> str:

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int32_t, uint8_t
 
-from cyproducer.producer.arena.arena cimport Room
+from cyproducer.producer.appender cimport Appender
 from cyproducer.producer.arena.send_arguments cimport Prepared
 from cyproducer.producer.arena.topic_table cimport Topic
 from cyproducer.producer.extensions.extensions cimport Extensions
@@ -17,9 +17,10 @@ cdef class KafkaProducer:
     cdef Extensions extensions          # serializers, partitioner, interceptors
     cdef dict lines                     # asyncio: (topic, event loop) -> the waiters of send_async(), in order
     cdef bint plain                     # of `extensions`: nothing of the application runs in send()
+    cdef bint fast                      # send() may take its fast path: plain, and no transaction is missing
+    cdef object transactions            # TransactionManager; None without transactional_id
+    cdef Appender appender              # for what the fast path does not take
     cdef bint ignore_keys
-    cdef bint closed
-    cdef Py_ssize_t max_request
     cdef double max_block_s
     cdef double started_ms              # when it was made, in ms since 1970
     cdef object __weakref__
@@ -29,10 +30,10 @@ cdef class KafkaProducer:
         self, object topic, object value, object key, object headers, object partition, object timestamp_ms,
         object on_delivery, bint later,
     )
-    cdef int complete(self, Prepared record, Session session, Topic topic) except -1
-    cdef Future attempt(self, Prepared record, object waiter, Room *missing)
     cdef object send_blocking(self, Prepared record)
     cdef object send_rows(self, str method, tuple arguments)
     cdef Session unattached(self)
     cdef Session current(self)
+    cdef bint is_closed(self) noexcept
+    cdef bint is_parents(self) noexcept
     cpdef Session attached(self, object deadline)

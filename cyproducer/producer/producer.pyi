@@ -2,7 +2,7 @@
 
 import os
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
@@ -10,12 +10,15 @@ from cyproducer.errors import KafkaError
 from cyproducer.producer.bulk.bulk_future import BulkFuture
 from cyproducer.producer.results.futures import Future
 from cyproducer.producer.results.record_metadata import RecordMetadata
+from cyproducer.producer.transactions.transaction import Transaction
 
 _Servers: TypeAlias = str | Sequence[str]
 _Serializer: TypeAlias = Callable[[Any], bytes | bytearray | memoryview | None] | Any
 # A name, a callable as in kafka-python, or an object with the method `partition` as in Java.
 _Partitioner: TypeAlias = str | Callable[[bytes | None, list[int], list[int]], int] | Any
 _Header: TypeAlias = tuple[str, bytes | bytearray | memoryview | None]
+# {TopicPartition or (topic, partition): offset or OffsetAndMetadata}, or confluent-kafka's list of TopicPartition.
+_Offsets: TypeAlias = Mapping[Any, Any] | Iterable[Any]
 _OnDelivery: TypeAlias = Callable[[KafkaError | None, RecordMetadata], object]
 
 class KafkaProducer:
@@ -67,7 +70,7 @@ class KafkaProducer:
         reconnect_backoff_max_ms: int = ...,
         socket_connection_setup_timeout_ms: int = ...,
         socket_connection_setup_timeout_max_ms: int = ...,
-        transactional_id: None = ...,
+        transactional_id: str | None = ...,
         transaction_timeout_ms: int = ...,
         security_protocol: str = ...,
         sender: str | os.PathLike[str] | None = ...,
@@ -106,6 +109,20 @@ class KafkaProducer:
     ) -> BulkFuture: ...
     def send_arrow(self, table: Any, topic: str | None = None) -> BulkFuture: ...
     def flush(self, timeout: float | None = None) -> None: ...
+    def init_transactions(self, timeout: float | None = None) -> None: ...
+    def begin_transaction(self) -> None: ...
+    def send_offsets_to_transaction(
+        self, offsets: _Offsets, group_metadata: Any, timeout: float | None = None
+    ) -> None: ...
+    def commit_transaction(self, timeout: float | None = None) -> None: ...
+    def abort_transaction(self, timeout: float | None = None) -> None: ...
+    def transaction(self) -> Transaction: ...
+    def init_transactions_async(self, timeout: float | None = None) -> Coroutine[Any, Any, None]: ...
+    def send_offsets_to_transaction_async(
+        self, offsets: _Offsets, group_metadata: Any, timeout: float | None = None
+    ) -> Coroutine[Any, Any, None]: ...
+    def commit_transaction_async(self, timeout: float | None = None) -> Coroutine[Any, Any, None]: ...
+    def abort_transaction_async(self, timeout: float | None = None) -> Coroutine[Any, Any, None]: ...
     def close(self, timeout: float | None = None) -> None: ...
     def partitions_for(self, topic: str) -> set[int]: ...
     def client_instance_id(self, timeout: float | None = None) -> uuid.UUID | None: ...

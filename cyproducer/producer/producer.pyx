@@ -13,22 +13,15 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.object cimport PyCallable_Check, PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
+from cyproducer.producer.appender cimport make_appender
 from cyproducer.producer.arena.append cimport Chain, append_record
-from cyproducer.producer.arena.arena cimport (
-    HAVE_ROOM, NEED_METADATA, NEED_SESSION, Arena, Room, is_alive, is_foreign,
-)
+from cyproducer.producer.arena.arena cimport HAVE_ROOM, Arena, Room, is_alive, is_foreign
 from cyproducer.producer.arena.partitioner cimport key_partition
-from cyproducer.producer.arena.send_arguments cimport (
-    FEW_HEADERS, check_size, prepare, prepare_raw, small_number, view_headers,
-)
+from cyproducer.producer.arena.send_arguments cimport FEW_HEADERS, prepare, prepare_raw, small_number, view_headers
 from cyproducer.producer.arena.topic_table cimport Topic
 from cyproducer.producer.extensions.extensions cimport Extensions
-from cyproducer.producer.results.futures cimport (
-    Batch, Future, fresh_delivery, room_for_delivery, set_future, watch_delivery,
-)
+from cyproducer.producer.results.futures cimport Batch, Future, room_for_delivery, watch_delivery
 from cyproducer.producer.results.native_only cimport patchable
-from cyproducer.producer.session.batch_compressor cimport pack_closed
-from cyproducer.producer.session.record_space cimport make_room, put_alone, topic_of
 from cyproducer.producer.session.session cimport interpreter_ends
 from cyproducer.record.encode cimport HeaderView, RecordView, record_size_bound
 from cyproducer.shm.clock cimport realtime_coarse_ms
@@ -41,9 +34,12 @@ from cyproducer.producer.attach.sender_address import Address
 from cyproducer.producer.attach.supported import check_platform
 from cyproducer.producer.refused_methods import ADVICE, LENGTH, refuse_methods
 from cyproducer.producer.session.kafka_metrics import count_refused, groups_of
-from cyproducer.producer.waiting import exit_flush, reattach
+from cyproducer.producer.transactions.methods import run, run_async, send_counted
+from cyproducer.producer.transactions.transaction import Transaction
+from cyproducer.producer.transactions.transaction_manager import TransactionManager
+from cyproducer.producer.waiting import exit_flush, flush, reattach
 from cyproducer.producer.waiting.client_instance import ask_client_instance_id
-from cyproducer.producer.waiting.poll import await_callbacks, deadline_after, wait_batches
+from cyproducer.producer.waiting.poll import await_callbacks, deadline_after
 from cyproducer.producer.waiting.retry import BlockingRetry, BlockingWaiter, run_blocking, wait_metadata
 from cyproducer.types import ProducerRecord
 
@@ -83,9 +79,11 @@ cdef class KafkaProducer:
         self.session = self.unattached()
         self.lines = {}
         self.extensions = Extensions(settings)
+        self.transactions = None if settings.transactional_id is None else TransactionManager()
         self.plain = self.extensions.plain
+        self.fast = self.plain and self.transactions is None
         self.ignore_keys = settings.partitioner_ignore_keys
-        self.max_request = settings.max_request_size
+        self.appender = make_appender(settings, self.extensions)
         self.max_block_s = settings.max_block_ms / 1000
 
     cdef Session unattached(self):
@@ -114,7 +112,7 @@ cdef class KafkaProducer:
         RecordTooLargeError, KafkaTimeoutError, BufferExhaustedError, SenderUnavailableError, ProducerClosedError.
         """
         cdef Session session = self.session
-        cdef Arena arena = session.arena if self.plain else None  # without settings there is no session
+        cdef Arena arena = session.arena if self.fast else None  # without settings there is no session
         cdef Topic known
         cdef Chain *chain
         cdef Future future
@@ -163,6 +161,7 @@ cdef class KafkaProducer:
                 elif (
                     chain.limit != 0 and -0x7fffffff <= delta <= 0x7fffffff
                     and (on_delivery is None or room_for_delivery(<Batch>chain.batch, on_delivery, None))
+                    and self.fast  # looked at again: a transaction may have ended while other code ran in between
                     and append_record(
                         &arena.port, chain, timestamp, &record, record_size_bound(&record, header_bytes)
                     )
@@ -182,12 +181,19 @@ cdef class KafkaProducer:
         return self._send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
 
     def _send(self, topic, value, key, headers, partition, timestamp_ms, on_delivery):
+        cdef Prepared record
+        thread = None
         try:
+            if self.transactions is not None:
+                thread = self.transactions.enter_send(self, "send")
             record = self.describe(topic, value, key, headers, partition, timestamp_ms, on_delivery, True)
             return self.send_blocking(record)
         except errors.KafkaError as error:
             count_refused(self, error)
             raise
+        finally:
+            if thread is not None:
+                self.transactions.leave_send(thread)
 
     def send_async(
         self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, on_delivery=None
@@ -211,6 +217,8 @@ cdef class KafkaProducer:
         except errors.KafkaError as error:
             count_refused(self, error)
             raise
+        if self.transactions is not None:
+            return send_counted(self, aio.send, record, self.max_block_s)
         return aio.send(self, record, self.max_block_s)
 
     cdef Prepared describe(
@@ -263,118 +271,42 @@ cdef class KafkaProducer:
 
         self.current()
         self.extensions.refuse_arrays(method)
+        thread = None
         try:
+            if self.transactions is not None:
+                thread = self.transactions.enter_send(self, method)
             return getattr(encoder, method)(self, *arguments)
         except errors.KafkaError as error:
             count_refused(self, error)
             raise
+        finally:
+            if thread is not None:
+                self.transactions.leave_send(thread)
 
-    # ---------------------------------------------------------------- attempts
-
-    cdef Future attempt(self, Prepared record, object waiter, Room *missing):
-        """Return the record's future; or None, and in `missing` what the record needs before the next attempt.
-
-        Everything that can fail or run other code comes before the commit: an exception means "not queued".
-        """
-        cdef Session session = self.current()
-        cdef Arena arena = session.arena
-        cdef Topic topic
-        cdef Chain *chain
-        cdef Batch batch
-        cdef Future future = Future.__new__(Future)
-        cdef list fresh = None
-        cdef int32_t partition
-        cdef int status
-        cdef bint sticky
-        if not record.raw:
-            check_size(record, self.max_request, None)
-        if self.closed:
-            raise errors.ProducerClosedError("the producer is closed")
-        missing[0] = NEED_SESSION
-        if not is_alive(arena):
-            return None
-        if not record.raw:
-            check_size(record, arena.max_request, self.settings)
-        if record.on_delivery is not None:
-            session.ensure_delivery()
-        while True:
-            topic = topic_of(session, record.topic)
-            if not is_alive(arena):
-                missing[0] = NEED_SESSION
-                return None
-            if topic is None or record.partition >= topic.partition_count or topic.partition_count == 0:
-                missing[0] = NEED_METADATA
-                return None
-            if record.raw or record.unplaced:
-                self.complete(record, session, topic)
-                continue
-            sticky = record.partition < 0 and (record.view.key_length < 0 or self.ignore_keys)
-            if record.partition >= 0:
-                partition = record.partition
-            elif sticky:
-                partition = arena.sticky_partition(topic)
-            else:
-                partition = key_partition(record.view.key, record.view.key_length, topic.partition_count)
-            if not arena.fits_batch(record.bound):
-                if record.on_delivery is not None and fresh is None:
-                    fresh = fresh_delivery(record.on_delivery)
-                batch = put_alone(session, topic, partition, record.timestamp, &record.view, waiter, missing)
-                if batch is None:
-                    return None
-                _describe(future, batch, 0, record)
-                break
-            chain = &topic.chains[partition]
-            if chain.limit != 0:
-                batch = <Batch>chain.batch
-                _describe(future, batch, chain.total, record)
-                if record.on_delivery is not None and not room_for_delivery(batch, record.on_delivery, fresh):
-                    fresh = fresh_delivery(record.on_delivery)
-                    continue
-                if chain.batch != <void *>batch or chain.total != future.index:
-                    continue  # the garbage collector ran a finalizer that has sent a record
-                if append_record(&arena.port, chain, record.timestamp, &record.view, record.bound):
-                    break
-            if sticky and arena.close_full(chain, record.bound):
-                pack_closed(arena)
-                continue  # the batch was full: choose the sticky partition again
-            status = make_room(session, topic, partition, record.bound, record.timestamp, waiter)
-            if status != HAVE_ROOM:
-                missing[0] = <Room>status
-                return None
-        if record.on_delivery is not None:
-            watch_delivery(future, record.on_delivery, fresh)
-        return future
-
-    cdef int complete(self, Prepared record, Session session, Topic topic) except -1:
-        """Serialize and place the record by code of the application. All that was read before is stale after it."""
-        self.extensions.complete(record, session, topic)
-        if self.closed:
-            raise errors.ProducerClosedError("the producer is closed")
-        check_size(record, self.max_request, None)
-        return check_size(record, session.arena.max_request, self.settings)
+    # ---------------------------------------------------------------- state
 
     cdef object send_blocking(self, Prepared record):
         cdef Room missing = HAVE_ROOM
-        cdef Future future = self.attempt(record, None, &missing)
+        cdef Future future = self.appender.attempt(self.current(), record, None, &missing)
         if future is not None:
             return future
         retry = BlockingRetry(self, self.max_block_s)
         try:
             while future is None:
                 retry.block(missing, self.current(), record.topic, record.needed)
-                future = self.attempt(record, retry.waiter, &missing)
+                future = self.appender.attempt(self.current(), record, retry.waiter, &missing)
             return future
         finally:
             retry.leave()
 
     def _attempt_prepared(self, Prepared record, waiter):
-        """Call `attempt`, for waiting/aio.py. Return (future, HAVE_ROOM) or (None, what is missing)."""
+        """Attempt to append a record, for waiting/aio.py. Return (future, HAVE_ROOM) or (None, what is missing)."""
         cdef Room missing = HAVE_ROOM
-        return self.attempt(record, waiter, &missing), missing
+        return self.appender.attempt(self.current(), record, waiter, &missing), missing
 
     @property
     def _is_closed(self):
-        return self.closed
+        return self.is_closed() or self.is_parents()
 
     @property
     def _partitioner(self):
@@ -390,6 +322,17 @@ cdef class KafkaProducer:
         self.current()
         return self.lines
 
+    @property
+    def _transactions(self):
+        return self.transactions
+
+    def _allow_sending(self, bint allowed):
+        """Let send() take its fast path, or not."""
+        self.fast = allowed and self.plain
+
+    cdef bint is_closed(self) noexcept:
+        return self.appender is not None and self.appender.closed
+
     cdef Session current(self):
         """Return the latest session; in a forked child at first a new one without a sender.
 
@@ -399,20 +342,29 @@ cdef class KafkaProducer:
             raise errors.KafkaConfigurationError(
                 "this producer has no settings: KafkaProducer.__init__() was not called, or it raised an error"
             )
+        if self.is_parents():
+            raise errors.IllegalStateError(
+                "a transactional producer cannot be used in a forked child, because two processes with one "
+                "transactional_id fence each other; make the producer in the child, with an id of its own"
+            )
         if is_foreign(self.session.arena):
             _parent_sessions.append(self.session)
             self.session = self.unattached()
         elif self.session.successor is not None:
             self.session = self.session.latest
-            if not self.closed:
+            if not self.is_closed():
                 exit_flush.register(self)
         return self.session
+
+    cdef bint is_parents(self) noexcept:
+        """Return whether this is a forked child, and the producer a transactional one of its parent."""
+        return self.transactions is not None and self.session is not None and is_foreign(self.session.arena)
 
     cpdef Session attached(self, object deadline):
         """Return an attached session. One thread attaches, other threads wait for it, up to `deadline`."""
         cdef Session session
         while True:
-            if self.closed:
+            if self.is_closed():
                 raise errors.ProducerClosedError("the producer is closed")
             session = self.current()
             if is_alive(session.arena):
@@ -422,13 +374,13 @@ cdef class KafkaProducer:
     def _connect(self, Session ended, deadline):
         """Make the successor of the session `ended`. Raise SenderUnavailableError."""
         try:
-            reattach.succeed(ended, self.settings, deadline, lambda: not self.closed, self.address)
+            reattach.succeed(ended, self.settings, deadline, lambda: not self.is_closed(), self.address)
         except errors.SenderUnavailableError as error:
             if self.max_block_s < ATTACH_S and (not self.settings.sender or isinstance(error, SlowSenderError)):
                 # If a sender takes longer to start or to answer than send() may wait, send() would never succeed.
                 reattach.attach_later(ended, self.settings, ATTACH_S)
             raise
-        if self.closed:
+        if self.is_closed():
             self.current().end("the producer is closed", errors.OUTCOME_UNKNOWN, True)
 
     # ---------------------------------------------------------------- the rest of the interface
@@ -439,52 +391,94 @@ cdef class KafkaProducer:
         Their callbacks have run then. Raise KafkaTimeoutError after `timeout` seconds; the sender still delivers the
         records. Raise IllegalStateError in a callback, as Kafka's producer does.
         """
-        if self.closed:
-            raise errors.ProducerClosedError("the producer is closed")
-        delivery = self.current().delivery
-        if delivery is not None and delivery.is_current_thread():
-            raise errors.IllegalStateError(
-                "flush() in a callback would wait for callbacks that this thread has to run; leave it out (records go "
-                "out after linger_ms), or call it on another thread"
-            )
-        deadline = deadline_after(timeout)
-        began = time.monotonic_ns()
-        try:
-            finished = self._finish(deadline)
-        finally:
-            self.current().arena.own.add_flush(time.monotonic_ns() - began)
-        if not finished:
-            raise errors.KafkaTimeoutError(
-                f"flush: {self.current().outstanding()[0]} batches have no outcome after {timeout} s; "
-                "they are still under way"
-            )
+        flush.flush(self, timeout)
 
     def _finish(self, deadline):
         """Do the work of flush(). Return False if `deadline` comes first."""
-        cdef Session session = self.current()
-        session.look()
-        while True:
-            session = self.current()
-            session.arena.seal_all()
-            unfinished = session.unfinished()
-            if session.successor is None:
-                break  # else another thread has just moved the batches to the successor
-        remaining = None if deadline is None else deadline - time.monotonic()
-        if not session.foreign and not wait_batches(unfinished, remaining):
-            return False
-        return await_callbacks(self.current(), deadline)
+        return flush.finish(self, deadline)
+
+    # ---------------------------------------------------------------- transactions
+
+    def init_transactions(self, timeout=None):
+        """Prepare for transactions. Call it once, before all other calls of a transactional producer.
+
+        Fence an earlier producer of this transactional_id, and abort the transaction that it has left open.
+
+        Like the other methods for transactions, wait up to `timeout` seconds (None: max_block_ms) and raise
+        KafkaTimeoutError then: only the same call is possible next. Raise IllegalStateError for a call that is not
+        possible now, ProducerFencedError and other errors that end this producer, SenderUnavailableError.
+        """
+        run(self, TransactionManager.init_transactions, timeout)
+
+    def begin_transaction(self):
+        """Begin a transaction. What is sent until its end is committed or aborted together."""
+        run(self, TransactionManager.begin_transaction, None)
+
+    def send_offsets_to_transaction(self, offsets, group_metadata, timeout=None):
+        """Add the offsets of a consumer to the transaction: they are committed if the transaction is.
+
+        offsets         offsets of the next records to read: a dict {TopicPartition: offset or OffsetAndMetadata}, with
+                        (topic, partition) as well, or confluent-kafka's list of TopicPartition
+        group_metadata  `consumer.group_metadata()` of kafka-python, `consumer.consumer_group_metadata()` of
+                        confluent-kafka, or the group's id, with which the broker cannot fence the consumer
+
+        Raise TypeError and ValueError, and the errors of the other methods for transactions.
+        """
+        run(self, TransactionManager.send_offsets_to_transaction, timeout, offsets, group_metadata)
+
+    def commit_transaction(self, timeout=None):
+        """Wait for the outcomes of all records of the transaction, run their callbacks, and commit.
+
+        If a record has failed, raise an error; only abort_transaction() is possible then. After KafkaTimeoutError it
+        is unknown whether the transaction is committed, until the call is repeated.
+        """
+        run(self, TransactionManager.commit_transaction, timeout)
+
+    def abort_transaction(self, timeout=None):
+        """Abort the transaction. Records that were not sent yet get TransactionAbortedError."""
+        run(self, TransactionManager.abort_transaction, timeout)
+
+    def transaction(self):
+        """Return a context manager: a transaction that a normal end commits, and an exception aborts.
+
+        It works with `with` and with `async with`.
+        """
+        return Transaction(self)
+
+    def init_transactions_async(self, timeout=None):
+        """Do what `init_transactions()` does, for asyncio. If the task is cancelled, the call can be repeated."""
+        return run_async(self, TransactionManager.init_transactions, timeout)
+
+    def send_offsets_to_transaction_async(self, offsets, group_metadata, timeout=None):
+        """Do what `send_offsets_to_transaction()` does, for asyncio."""
+        return run_async(self, TransactionManager.send_offsets_to_transaction, timeout, offsets, group_metadata)
+
+    def commit_transaction_async(self, timeout=None):
+        """Do what `commit_transaction()` does, for asyncio. If the task is cancelled, the call can be repeated."""
+        return run_async(self, TransactionManager.commit_transaction, timeout)
+
+    def abort_transaction_async(self, timeout=None):
+        """Do what `abort_transaction()` does, for asyncio. If the task is cancelled, the call can be repeated."""
+        return run_async(self, TransactionManager.abort_transaction, timeout)
 
     def close(self, timeout=None):
-        """Flush and detach from the sender. A second call does nothing.
+        """Abort an open transaction, flush and detach from the sender. A second call does nothing.
 
         Records without an outcome after `timeout` seconds get OutcomeUnknownError: the sender continues to deliver
         them, but this process does not learn the result. Unsent records whose sender is gone, and for which no other
         sender was found by then, get SenderUnavailableError.
         """
         deadline = deadline_after(timeout)
-        if self.closed or self.session is None:
+        if self.is_closed() or self.session is None:
             return
-        self.closed = True
+        if self.transactions is not None and not self.is_parents():
+            self.transactions.close(self, self.max_block_s if timeout is None else timeout)
+            if self.is_closed():
+                return  # by another thread meanwhile
+        self.appender.closed = True
+        if self.is_parents():
+            _parent_sessions.append(self.session)
+            return
         cdef Session session = self.current()
         try:
             self._finish(deadline)
@@ -510,10 +504,13 @@ cdef class KafkaProducer:
         self.close()
 
     def __del__(self):
-        if self.session is not None and not self.closed:
-            self.closed = True
+        if self.session is not None and not self.is_closed():
+            self.appender.closed = True
             if interpreter_ends():
                 return  # open batches are sealed already, or the sender seals them once this process is gone
+            if self.is_parents():
+                _parent_sessions.append(self.session)
+                return
             self.current().orphan()
 
     def partitions_for(self, topic):
@@ -565,6 +562,11 @@ cdef class KafkaProducer:
         return [name for name in object.__dir__(self) if name not in ADVICE]
 
     def __reduce__(self):
+        if self.transactions is not None:
+            raise TypeError(
+                "a transactional producer cannot be pickled or copied, because two producers with one transactional_id "
+                "fence each other; make another one, with an id of its own"
+            )
         self.current()
         return _restore, (type(self), self.settings)
 
@@ -574,13 +576,10 @@ cdef class KafkaProducer:
     def __repr__(self):
         if self.session is None:
             return f"<{type(self).__name__} without settings>"
-        state = "closed" if self.closed else "attached" if self.current().alive else "not attached"
+        if self.is_parents():
+            return f"<{type(self).__name__} {self.settings!r} of the parent process>"
+        state = "closed" if self.is_closed() else "attached" if self.current().alive else "not attached"
         return f"<{type(self).__name__} {self.settings!r} {state}>"
-
-
-cdef int _describe(Future future, Batch batch, uint32_t index, Prepared record) except -1:
-    """Fill in the future of a record that is about to be appended at `index` of `batch`."""
-    return set_future(future, batch, index, record.timestamp, record.view.key_length, record.view.value_length)
 
 
 def _restore(cls, settings):

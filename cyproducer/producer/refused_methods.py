@@ -9,22 +9,15 @@ from typing import Any, NoReturn
 
 from cyproducer.errors import UnsupportedMethodError
 
-_TRANSACTIONS = (
-    "transactions are not supported yet; with enable_idempotence=True (the default), each record is written once"
-)
+_TWO_PHASES = "two-phase commit (KIP-939) is not supported yet; use commit_transaction() and abort_transaction()"
 _PUSH = "the sender pushes its own metrics only; give those of the application to a monitoring system directly"
 _BATCHES = "the sender makes the batches; for many records at once use send_array() or send_arrow()"
 
 #: What to use instead of each method, by name.
 ADVICE = {
     # Kafka's Java producer, kafka-python and confluent-kafka
-    "init_transactions": _TRANSACTIONS,
-    "begin_transaction": _TRANSACTIONS,
-    "commit_transaction": _TRANSACTIONS,
-    "abort_transaction": _TRANSACTIONS,
-    "send_offsets_to_transaction": _TRANSACTIONS,
-    "prepare_transaction": _TRANSACTIONS,
-    "complete_transaction": _TRANSACTIONS,
+    "prepare_transaction": _TWO_PHASES,
+    "complete_transaction": _TWO_PHASES,
     "register_metric_for_subscription": _PUSH,
     "unregister_metric_from_subscription": _PUSH,
     # kafka-python
@@ -44,7 +37,6 @@ ADVICE = {
     "send_and_wait": "use `await (await producer.send_async(...))`",
     "create_batch": _BATCHES,
     "send_batch": _BATCHES,
-    "transaction": _TRANSACTIONS,
 }
 LENGTH = "len() of a producer is not supported; metrics() has the number of batches without an outcome, batches-pending"
 

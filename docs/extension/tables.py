@@ -80,6 +80,7 @@ SENDING_AGAIN = {
     errors.UNSUPPORTED_PLATFORM: "No. This platform cannot run a producer.",
     errors.CONNECTION: _NOT_WRITTEN,
     errors.REQUEST_TOO_LARGE: _UNKNOWN,
+    errors.TRANSACTION_ABORTED: "Yes, in another transaction. The record was not written.",
     errors.ILLEGAL_STATE: "Yes, by the call that the message names. The call queued nothing.",
     errors.PARTITIONER: "After the partitioner is corrected. The call queued nothing.",
     errors.UNSUPPORTED_METHOD: "By the call that the message names. The call queued nothing.",

@@ -32,11 +32,12 @@ ALLOWED: dict[str, set[str]] = {
     "producer.extensions": MEMORY | LEAVES | {"producer.results", "producer.arena", "producer.session"},
     "producer.attach": MEMORY | LEAVES,
     "producer.waiting": MEMORY | LEAVES | {"producer.results", "producer.arena", "producer.session", "producer.attach"},
+    "producer.transactions": MEMORY | LEAVES | {"producer.results", "producer.session", "producer.waiting"},
     "producer.bulk": MEMORY | LEAVES | {"producer.results", "producer.arena", "producer.session", "producer.waiting"},
     "producer": MEMORY
     | LEAVES
     | {"producer.results", "producer.arena", "producer.session", "producer.extensions"}
-    | {"producer.attach", "producer.waiting", "producer.bulk"},
+    | {"producer.attach", "producer.waiting", "producer.transactions", "producer.bulk"},
     "sender.system": {"host", "observe"} | LEAVES,
     "sender.engine.state": {"shm", "record", "protocol"} | LEAVES,
     "sender.engine.intake": MEMORY | LEAVES | {"sender.engine.state"},

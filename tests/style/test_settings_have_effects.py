@@ -15,6 +15,7 @@ _BROKERS = "tests/integration/engine/test_engine_brokers.py::"
 _RACK = "tests/integration/engine/test_engine_shares.py"
 _RACK += "::test_partitions_of_the_rack_are_preferred_while_one_of_them_answers"
 _SETUP = "tests/unit/sender/test_connection_states.py::test_the_time_for_an_attempt_doubles_up_to_its_maximum"
+_TRANSACTIONS = "tests/unit/producer/test_transactions.py::"
 _WINDOWS = "tests/integration/producer/test_metrics_kafka.py::test_the_windows_are_settings"
 _SIZES = "tests/integration/engine/test_engine_brokers.py::test_sizes_of_socket_buffers"
 
@@ -72,6 +73,8 @@ SHOWN_BY = {
     "receive_buffer_bytes": _SIZES,
     "reconnect_backoff_ms": _RECONNECT,
     "reconnect_backoff_max_ms": _RECONNECT,
+    "transactional_id": _TRANSACTIONS + "test_a_transaction_from_the_first_call_to_the_commit",
+    "transaction_timeout_ms": _TRANSACTIONS + "test_the_sender_learns_the_settings_of_transactions",
     "sender": "tests/integration/sender/test_sender_process.py"
     "::test_named_sender_is_used_and_its_settings_are_compared",
     "sender_idle_timeout_ms": "tests/integration/sender/test_sender_process.py"

@@ -18,6 +18,7 @@ from cyproducer.shm.arena_region import LAYOUT_VERSION
 from cyproducer.shm.metrics import SHARE_BYTES
 from cyproducer.shm.region import Region
 from cyproducer.shm.snapshot import SnapshotWriter, snapshot_bytes
+from standin_transactions import ScriptedCommands
 
 from cyproducer.errors import KafkaError
 from cyproducer.host import control_messages
@@ -152,6 +153,7 @@ class StandIn:
         self.attached = 0
         self.offsets = {}
         self.failure = None
+        self.commands = ScriptedCommands()
         self.sleep_epoch = 0
         self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -169,6 +171,7 @@ class StandIn:
         self.stopping = True
         self.nudge()
         self.thread.join(10)
+        self.commands.close()
         self.hang_up()
         self.listener.close()
         os.close(self.wake_fd)
@@ -244,6 +247,9 @@ class StandIn:
             hello = None
         if hello is None:
             sock.close()
+            return
+        if hello.get("op") == "transaction":
+            self.commands.take(sock, hello)
             return
         arena_fd, pidfd, wake_fd = fds
         assert hello["layout"] == LAYOUT_VERSION

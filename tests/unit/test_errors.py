@@ -83,6 +83,7 @@ def test_known_codes_are_kafkas(code, name, kafka_name, retriable, invalid_metad
         (-1006, errors.ProducerClosedError),
         (-1007, errors.UnknownPartitionError),
         (-1015, errors.RequestTooLargeError),
+        (-1019, errors.TransactionAbortedError),
         (-1020, errors.IllegalStateError),
         (-1021, errors.PartitionerError),
         (-1022, errors.UnsupportedMethodError),

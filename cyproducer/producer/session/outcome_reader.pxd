@@ -14,13 +14,16 @@ cdef class OutcomeReader:
     cdef const cyp_extent *extents
     cdef uint64_t head
     cdef list finished                      # batches whose waiters and callbacks are not notified yet
-    cdef readonly long long failures        # batches that failed
+    cdef readonly long long failures        # results that were errors: of batches, and of parts of batches
+    cdef readonly int32_t first_error       # the first of them since watch(); 0: none
 
     cdef int open(self, Region outcomes) except -1
     cdef int take(self) except -1
     cdef int settle(self, uint32_t slot, int32_t error, int64_t base_offset, int64_t append_time) except -1
     cdef int fail(self, object batches, int32_t code) except -1
     cdef list take_finished(self)
+    cdef int take_over(self, OutcomeReader former) except -1
+    cdef void _count_failure(self, int32_t error) noexcept
     cdef int _apply(self, const cyp_outcome *outcome) except -1
     cdef int _read_details(self, uint32_t slot, const cyp_outcome *outcome) except -1
     cdef int _explain(self, uint32_t slot, const cyp_outcome *outcome) except -1

@@ -152,7 +152,7 @@ cdef class OutcomeReader:
             extent.base_offset, extent.append_time = found.base_offset, found.append_time
             extent.said = self._text(found.text)
             if found.error:
-                self.failures += 1
+                self._count_failure(found.error)
                 self.arena.own.fail(found.count)
             extents.append(extent)
             at = found.next
@@ -166,7 +166,7 @@ cdef class OutcomeReader:
         if not self.arena.slots[slot].waits:
             return 0
         if error:
-            self.failures += 1
+            self._count_failure(error)
             self.arena.own.fail(self._failed_records(slot))
         batch = self.arena.remove_pending(slot)
         if batch is not None:
@@ -189,8 +189,22 @@ cdef class OutcomeReader:
         cdef Batch batch
         for batch in batches:
             batch.finish(code, -1, -1)
-            self.failures += 1
+            self._count_failure(code)
             self.finished.append(batch)
+        return 0
+
+    cdef void _count_failure(self, int32_t error) noexcept:
+        self.failures += 1
+        if self.first_error == 0:
+            self.first_error = error
+
+    def watch(self):
+        """Forget the errors so far: `first_error` is the next one."""
+        self.first_error = 0
+
+    cdef int take_over(self, OutcomeReader former) except -1:
+        """Continue the counts of the session before."""
+        self.failures, self.first_error = former.failures, former.first_error
         return 0
 
     cdef list take_finished(self):

@@ -22,6 +22,7 @@ class _Attachment(Protocol):
     snapshot: Any
     socket: Any
     max_request_size: int | None
+    attach_id: int
     @property
     def wake_fd(self) -> int: ...
     @property

@@ -477,7 +477,7 @@ cdef class Session:
         successor.ready, successor.delivery = self.ready, self.delivery
         successor.orphaned = self.orphaned
         successor.arena.take_counters(self.arena)
-        successor.outcomes.failures = self.outcomes.failures
+        successor.outcomes.take_over(self.outcomes)
         self._notify_end()
 
     cdef int take_over(self) except -1:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cyproducer.config.exit_flush import default_exit_flush_timeout_ms
 from cyproducer.config.settings import (
     BOTH,
     FRONT_END,
@@ -23,7 +24,6 @@ from cyproducer.config.settings import (
     SENDER,
     SETTINGS,
     Settings,
-    default_exit_flush_timeout_ms,
 )
 from cyproducer.errors import KafkaConfigurationError
 
@@ -407,8 +407,6 @@ def test_accepted_settings_obey_every_rule_and_keep_explicit_values(asked):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("transactional_id", "tx"),
-        ("transaction_timeout_ms", 1000),
         ("security_protocol", "SSL"),
         ("security.protocol", "sasl_ssl"),
         ("ssl_cafile", "/ca.pem"),

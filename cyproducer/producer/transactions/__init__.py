@@ -1,0 +1,1 @@
+"""Implements the front-end half of transactions: states, the sender's commands, offsets, context managers."""

@@ -1,0 +1,196 @@
+"""Sends the commands of a transactional producer to its sender, each on a connection of its own.
+
+A command has a number. It is sent again with the same number after a hang-up (the sender was killed, and its successor
+listens at the same address) and after a timeout of the caller. The sender does each number once, and answers a
+repetition with the stored result. The next number follows when the one before has its answer.
+"""
+
+import _socket
+import weakref
+from typing import Any, NamedTuple
+
+from cyproducer import errors
+from cyproducer.host import control_messages
+from cyproducer.host.forked_child import disown, file_of, is_still, own
+from cyproducer.host.interrupts import pass_on
+from cyproducer.host.poll import wait_readable
+from cyproducer.producer.session.session import Session
+from cyproducer.producer.transactions.call import Call
+
+__all__ = ["ABORTABLE", "FATAL", "OK", "Answer", "Commands", "SenderGoneError"]
+
+OK, ABORTABLE, FATAL = "ok", "abortable", "fatal"
+
+_RETRIABLE = "retriable"
+_TRY_LATER = ("DRAINING", "REFUSED")
+_PAUSE_MIN_S, _PAUSE_MAX_S = 0.002, 0.1
+_LOOK_S = 1.0
+
+
+class SenderGoneError(Exception):
+    """The session has ended: its sender is gone together with its supervisor, or has detached this process."""
+
+
+class Answer(NamedTuple):
+    """The result of a command: `kind` is OK, ABORTABLE or FATAL; without OK, `code` and `message` say why."""
+
+    kind: str
+    code: int
+    message: str
+    producer_id: int
+    epoch: int
+
+
+class Commands:
+    """The commands of one producer. They are numbered for each session; a new session begins with 1."""
+
+    def __init__(self) -> None:
+        self._session: weakref.ref[Session] | None = None
+        self._number = 0
+        self._unanswered: dict[str, Any] | None = None
+        self._was_sent = False
+
+    def may_run(self, do: str) -> bool:
+        """Return whether such a command has no answer yet, and may have reached the sender."""
+        return self._unanswered is not None and self._unanswered["do"] == do and self._was_sent
+
+    def awaits(self, session: Session, do: str) -> bool:
+        """Return whether this session has such a command without an answer."""
+        self._follow(session)
+        return self._unanswered is not None and self._unanswered["do"] == do
+
+    def finish(self, session: Session, call: Call) -> Answer | None:
+        """Repeat the command that has no answer yet. Return its answer; None if there is none. Raise as run()."""
+        self._follow(session)
+        return None if self._unanswered is None else self._exchange(session, self._unanswered, call)
+
+    def run(self, session: Session, call: Call, do: str, **fields: Any) -> Answer:
+        """Send a command, or repeat the one that has no answer yet, until it is answered.
+
+        A command of another kind without an answer must have been finished before. Raise SenderGoneError, and the
+        errors of Call.check().
+        """
+        self._follow(session)
+        if self._unanswered is None:
+            self._number += 1
+            self._was_sent = False
+            head = {"op": "transaction", "attach_id": session.attachment.attach_id, "number": self._number, "do": do}
+            self._unanswered = head | fields
+        assert self._unanswered["do"] == do
+        return self._exchange(session, self._unanswered, call)
+
+    def _follow(self, session: Session) -> None:
+        if self._session is None or self._session() is not session:
+            self._session = weakref.ref(session)
+            self._number = 0
+            self._unanswered = None
+
+    def _exchange(self, session: Session, message: dict[str, Any], call: Call) -> Answer:
+        reason = ""
+        pause = _PAUSE_MIN_S
+        while True:
+            session.look()
+            if not session.alive:
+                raise SenderGoneError
+            before = self._was_sent
+            told = self._ask(session, message, call, reason)
+            if told is not None and told.get("kind") == _RETRIABLE:
+                self._number += 1  # this one is answered
+                message["number"] = self._number
+                self._was_sent, reason = False, _text_of(told)
+            elif told is not None and told.get("error") in _TRY_LATER:
+                self._was_sent, reason = before, _text_of(told)
+            elif told is not None:
+                self._unanswered = None
+                return _answer(told)
+            call.check(reason or "the sender cannot be reached")
+            wait_readable([], call.left(pause))
+            pause = min(1.5 * pause, _PAUSE_MAX_S)
+
+    def _ask(self, session: Session, message: dict[str, Any], call: Call, reason: str) -> dict[str, Any] | None:
+        """Return the sender's answer. None: it has hung up, or cannot be reached now.
+
+        `reason`: why there was none before, which the error of a timeout tells.
+        """
+        session.verify()
+        if not session.alive:
+            return None
+        sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+        fd = sock.fileno()
+        file = file_of(fd)
+        own(fd, file)
+        try:
+            if not _connect(sock, session):
+                return None
+            # The next sender listens at the same address. By then this session has ended, which is looked for here.
+            session.on_control()
+            if not session.alive or not self._send(sock, message):
+                return None
+            # Not inside of `except OSError`: KafkaTimeoutError is a TimeoutError.
+            while not wait_readable([fd], call.left(_LOOK_S)):
+                call.check(reason or _silent(session))
+                session.look()
+                if not session.alive:
+                    return None
+            return _received(sock)
+        finally:
+            if disown(fd, file) and is_still(fd, file):
+                sock.close()
+            else:
+                sock.detach()
+
+    def _send(self, sock: Any, message: dict[str, Any]) -> bool:
+        """Send the message. Return False if the sender has hung up."""
+        self._was_sent = True
+        try:
+            control_messages.send(sock, message)
+            return True
+        except OSError as error:
+            pass_on(error)
+            return False
+
+
+def _connect(sock: Any, session: Session) -> bool:
+    """Connect to the session's sender. Return False if it cannot be reached now."""
+    try:
+        sock.setblocking(False)
+        sock.connect(session.attachment.socket.getpeername())
+        return True
+    except OSError as error:
+        pass_on(error)
+        return False
+
+
+def _silent(session: Session) -> str:
+    """Return why a command takes so long, as far as the sender's last error tells it."""
+    error = session.topics.last_error
+    return f"the sender has not answered; its last error: {error}" if error else "the sender has not answered"
+
+
+def _received(sock: Any) -> dict[str, Any] | None:
+    try:
+        answer, fds = control_messages.receive(sock)
+    except OSError as error:
+        pass_on(error)
+        return None
+    except control_messages.HandshakeError:
+        return None
+    control_messages.discard(fds)
+    return answer
+
+
+def _text_of(told: dict[str, Any]) -> str:
+    return str(told.get("message") or told.get("error") or "the sender gives no reason")
+
+
+def _answer(told: dict[str, Any]) -> Answer:
+    """Return the answer of a message. An invalid one counts as fatal: the two processes do not fit together."""
+    try:
+        if told["ok"] is True:
+            return Answer(OK, 0, "", int(told["producer_id"]), int(told["epoch"]))
+        if told.get("kind") in (ABORTABLE, FATAL):
+            return Answer(told["kind"], int(told["code"]) or -1, _text_of(told), -1, -1)
+    except (KeyError, TypeError, ValueError):
+        pass
+    text = f"the sender does not understand a command for a transaction: {_text_of(told)}"
+    return Answer(FATAL, errors.KafkaError.code, text, -1, -1)

@@ -1,0 +1,435 @@
+"""Keeps the state of a transactional producer, by the rules of `TransactionManager` in Kafka's Java producer.
+
+A transaction belongs to one session. If the sender is gone together with its supervisor, the next sender does not know
+what the transaction holds, so that it can only be aborted. Only a commit that has begun before is continued there.
+
+One call changes the state at a time (`_turn`). A call of init, commit or abort without a result must be repeated: until
+then no other call is possible, because nobody knows what the sender has done.
+"""
+
+import contextlib
+import copy
+import enum
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from cyproducer import errors
+from cyproducer.host import control_messages
+from cyproducer.producer.session.session import Session
+from cyproducer.producer.transactions.call import Call
+from cyproducer.producer.transactions.commands import ABORTABLE, FATAL, OK, Answer, Commands, SenderGoneError
+from cyproducer.producer.transactions.offsets import group_of, offsets_of
+from cyproducer.producer.transactions.running_sends import RunningSends
+
+__all__ = ["State", "TransactionManager"]
+
+_log = logging.getLogger("cyproducer")
+
+# Results of records after which the producer cannot go on (Java's TransactionManager.handleFailedBatch).
+_FATAL_RESULTS = (
+    errors.ClusterAuthorizationFailedError.code,
+    errors.TransactionalIdAuthorizationFailedError.code,
+    errors.ProducerFencedError.code,
+    errors.UnsupportedVersionError.code,
+)
+_FENCED = (errors.ProducerFencedError, errors.InvalidProducerEpochError)
+_SENDER_GONE = "the sender has ended, and no other one was found"
+
+
+class State(enum.Enum):
+    """The states of Java's TransactionManager."""
+
+    UNINITIALIZED = "UNINITIALIZED"
+    INITIALIZING = "INITIALIZING"
+    READY = "READY"
+    IN_TRANSACTION = "IN_TRANSACTION"
+    COMMITTING_TRANSACTION = "COMMITTING_TRANSACTION"
+    ABORTING_TRANSACTION = "ABORTING_TRANSACTION"
+    ABORTABLE_ERROR = "ABORTABLE_ERROR"
+    FATAL_ERROR = "FATAL_ERROR"
+
+
+# What to do instead of a call that is not possible in this state.
+_ADVICE = {
+    State.UNINITIALIZED: "call init_transactions() first",
+    State.INITIALIZING: "wait until init_transactions() has returned",
+    State.READY: "call begin_transaction() first",
+    State.IN_TRANSACTION: "call commit_transaction() or abort_transaction() first",
+    State.COMMITTING_TRANSACTION: "wait until commit_transaction() has returned",
+    State.ABORTING_TRANSACTION: "wait until abort_transaction() has returned",
+    State.ABORTABLE_ERROR: "call abort_transaction()",
+    State.FATAL_ERROR: "close this producer",
+}
+
+
+class Producer(Protocol):
+    """What this package uses of KafkaProducer, which it may not import."""
+
+    @property
+    def _session(self) -> Session: ...
+    @property
+    def _is_closed(self) -> bool: ...
+    def attached(self, deadline: float) -> Session: ...
+    def _finish(self, deadline: float | None) -> bool: ...
+    def _allow_sending(self, allowed: bool) -> None: ...
+
+
+class TransactionManager:
+    """The transactions of one producer. Its public methods have the names of the producer's, and do their work."""
+
+    def __init__(self) -> None:
+        self.state = State.UNINITIALIZED
+        self.error: errors.KafkaError | None = None
+        #: How many transactions have begun.
+        self.begun = 0
+        self._sends = RunningSends()
+        self._commands = Commands()
+        self._turn = threading.RLock()
+        self._running: Call | None = None
+        self._latest: Call | None = None
+        self._must_repeat = ""
+        self._unseen: State | None = None
+        self._home: weakref.ref[Session] | None = None
+        self._commit_was_sent = False
+        self._producer_id = self._epoch = -1
+
+    # ---------------------------------------------------------------- the calls
+
+    def init_transactions(self, producer: Producer, call: Call) -> None:
+        """Get the producer id, and end what an earlier producer of the same transactional id has left."""
+        with self._in_turn(producer, call):
+            if self._start(producer, call, (State.UNINITIALIZED,), State.INITIALIZING):
+                return
+            while True:
+                session = producer.attached(call.deadline)
+                with contextlib.suppress(SenderGoneError):
+                    answer = self._run(session, call, "init")
+                    break
+                call.check(_SENDER_GONE)
+            if answer.kind == ABORTABLE:
+                with self._sends.changed:
+                    self._become(producer, State.UNINITIALIZED)
+                raise self._error_of(answer, "init_transactions() was refused, and can be called again")
+            self._take(producer, answer, "init_transactions() has failed")
+            self._home = weakref.ref(session)
+            self._complete(producer, call, State.READY)
+
+    def begin_transaction(self, producer: Producer, call: Call) -> None:
+        """Begin a transaction. Only if the sender has been lost since the last one, this waits for another sender."""
+        with self._in_turn(producer, call):
+            with self._sends.changed:
+                self._refuse(call.name, (State.READY,))
+            session = producer._session
+            if session.alive:
+                session.on_control()  # look() asks the socket once a millisecond only
+            if not self._is_home(session):
+                self._move(producer, call)
+            producer._session.outcomes.watch()
+            self._commit_was_sent = False
+            self._complete(producer, call, State.IN_TRANSACTION)
+
+    def send_offsets_to_transaction(self, producer: Producer, call: Call, offsets: Any, group_metadata: Any) -> None:
+        """Add a consumer's offsets to the transaction. Without offsets this does nothing, as in Java."""
+        group, rows = group_of(group_metadata), offsets_of(offsets)
+        if not rows:
+            return
+        with self._in_turn(producer, call):
+            self._look(producer)
+            with self._sends.changed:
+                self._refuse(call.name, (State.IN_TRANSACTION,))
+            session = producer._session
+            try:
+                self._finish_offsets(producer, session, call)
+                for piece in control_messages.pieces(rows):
+                    answer = self._run(session, call, "offsets", group=group, offsets=piece)
+                    self._take(producer, answer, "the offsets were not added to the transaction")
+            except SenderGoneError:
+                raise self._abandon(producer) from None
+
+    def commit_transaction(self, producer: Producer, call: Call) -> None:
+        """Wait for the outcomes of all records of the transaction, and commit it."""
+        with self._in_turn(producer, call):
+            self._look(producer)
+            if self._start(producer, call, (State.IN_TRANSACTION,), State.COMMITTING_TRANSACTION):
+                return
+            session = producer._session
+            if not self._commit_was_sent:
+                self._settle(producer, call)
+                session = producer._session
+                self._check_records(producer, session)
+            while (answer := self._commit(producer, session, call)) is None:
+                call.check(_SENDER_GONE)
+                session = producer.attached(call.deadline)
+            self._take(producer, answer, "the transaction was not committed")
+            self._home = weakref.ref(session)
+            self._complete(producer, call, State.READY)
+
+    def abort_transaction(self, producer: Producer, call: Call) -> None:
+        """Let the records that were not sent yet fail, wait for the outcomes of the others, and abort."""
+        with self._in_turn(producer, call):
+            if self._start(producer, call, (State.IN_TRANSACTION, State.ABORTABLE_ERROR), State.ABORTING_TRANSACTION):
+                return
+            while True:
+                session = producer.attached(call.deadline)
+                try:
+                    if not self._commands.awaits(session, "abort"):
+                        self._fail_records(producer, session, call)
+                    if producer._session is session:
+                        answer = self._run(session, call, "abort")
+                        break
+                except SenderGoneError:
+                    pass
+                call.check(_SENDER_GONE)
+            self._take(producer, answer, "the transaction was not aborted")
+            self._home = weakref.ref(session)
+            self._complete(producer, call, State.READY)
+
+    # ---------------------------------------------------------------- the sends
+
+    def enter_send(self, producer: Producer, name: str) -> int:
+        """Check that records can be sent, and count a send. Return what leave_send() needs.
+
+        Raise IllegalStateError outside of a transaction, and the errors of the two error states.
+        """
+        if producer._is_closed:
+            raise errors.ProducerClosedError("the producer is closed")
+        self._look(producer)
+        with self._sends.changed:
+            self._refuse(name, (State.IN_TRANSACTION,))
+            return self._sends.enter()
+
+    def leave_send(self, thread: int) -> None:
+        """Undo enter_send()."""
+        self._sends.leave(thread)
+
+    # ---------------------------------------------------------------- other events
+
+    def is_open(self, begun: int) -> bool:
+        """Return whether the transaction that began as number `begun` can be aborted."""
+        states = State.IN_TRANSACTION, State.ABORTABLE_ERROR, State.ABORTING_TRANSACTION
+        return self.begun == begun and self.state in states
+
+    def cancel(self, producer: Producer, call: Call) -> None:
+        """Note that the caller does not learn the result of the call: repeating it gives the same result."""
+        with self._sends.changed:
+            call.cancelled = True
+            if call.completed and self._latest is call:  # no other call has followed
+                call.completed = False
+                self._hide(producer, call, self.state)
+
+    def close(self, producer: Producer, timeout: float) -> None:
+        """Abort an open transaction before the producer is closed. What goes wrong is logged.
+
+        If there is no time for it, the sender aborts when the producer has gone.
+        """
+        if self.state not in (State.IN_TRANSACTION, State.ABORTABLE_ERROR) or timeout <= 0:
+            return
+        delivery = producer._session.delivery
+        if delivery is not None and delivery.is_current_thread():
+            return
+        try:
+            self.abort_transaction(producer, Call("abort_transaction", timeout))
+        except errors.KafkaError as error:
+            _log.warning(
+                "close() did not abort the open transaction, which the sender or the broker will do: %s", error
+            )
+
+    # ---------------------------------------------------------------- states
+
+    @contextlib.contextmanager
+    def _in_turn(self, producer: Producer, call: Call) -> Iterator[None]:
+        """Let one call run at a time. Refuse calls that could not end: of callbacks, and inside of a send."""
+        delivery = producer._session.delivery
+        if delivery is not None and delivery.is_current_thread():
+            raise errors.IllegalStateError(
+                f"{call.name}() in a callback would wait for callbacks that this thread has to run; call it on "
+                "another thread"
+            )
+        self._sends.refuse_own(call.name)
+        while not self._turn.acquire(timeout=call.left()):
+            call.check("another thread is in a call for the same transaction")
+        try:
+            if self._running is not None:  # the lock is reentrant: a signal's handler interrupts a call of this thread
+                raise errors.IllegalStateError(
+                    f"{call.name}() is not possible inside of {self._running.name}() of the same thread"
+                )
+            self._running = self._latest = call
+            try:
+                yield
+            finally:
+                self._running = None
+        finally:
+            self._turn.release()
+
+    def _start(self, producer: Producer, call: Call, allowed: tuple[State, ...], during: State) -> bool:
+        """Enter the state `during`. Return True if the call has ended before, and only its result was not seen."""
+        with self._sends.changed:
+            if self._must_repeat != call.name:
+                self._refuse(call.name, allowed)
+                self.state, self._must_repeat = during, call.name
+                producer._allow_sending(False)
+            elif self._unseen is not None:
+                self._become(producer, self._unseen)
+                return True
+            return False
+
+    def _refuse(self, name: str, allowed: tuple[State, ...]) -> None:
+        """Raise the error of a call that is not allowed in this state."""
+        if self._must_repeat:
+            running = self._running is not None and self._running.name == self._must_repeat
+            doing = "is running" if running else "has no result yet and must be repeated"
+            raise errors.IllegalStateError(
+                f"{name}() is not possible in the state {self.state.value}: {self._must_repeat}() {doing}"
+            )
+        if self.state in allowed:
+            return
+        if self.error is not None:
+            if isinstance(self.error, _FENCED):
+                raise copy.copy(self.error)
+            raise errors.KafkaError(
+                f"{name}() is not possible, because the producer is in an error state: {self.error}; "
+                f"{_ADVICE[self.state]}"
+            ) from self.error
+        advice = _ADVICE[self.state]
+        if self.state is State.READY and name == "init_transactions":
+            advice = "it is needed once only; begin_transaction() begins a transaction"
+        raise errors.IllegalStateError(f"{name}() is not possible in the state {self.state.value}; {advice}")
+
+    def _complete(self, producer: Producer, call: Call, state: State) -> None:
+        """Enter the state after a call that has succeeded, unless its caller is gone."""
+        with self._sends.changed:
+            if call.cancelled:
+                self._hide(producer, call, state)
+            else:
+                call.completed = True
+                self._become(producer, state)
+
+    def _become(self, producer: Producer, state: State, error: errors.KafkaError | None = None) -> None:
+        self.begun += state is State.IN_TRANSACTION
+        # A copy has no traceback, which would keep the producer alive.
+        self.state, self.error, self._must_repeat, self._unseen = state, copy.copy(error), "", None
+        producer._allow_sending(state is State.IN_TRANSACTION)
+
+    def _hide(self, producer: Producer, call: Call, state: State) -> None:
+        """Go back to the state during the call. Its repetition enters `state`. A begin is undone instead."""
+        producer._allow_sending(False)
+        if state is State.IN_TRANSACTION:
+            self.state = State.READY
+        else:
+            self.state, self._must_repeat, self._unseen = _DURING[call.name], call.name, state
+
+    def _fail(self, producer: Producer, state: State, error: errors.KafkaError) -> errors.KafkaError:
+        """Enter an error state. Return the error."""
+        with self._sends.changed:
+            self._become(producer, state, error)
+        return error
+
+    # ---------------------------------------------------------------- errors
+
+    def _look(self, producer: Producer) -> None:
+        """Find out whether the open transaction has failed: a record has, or its sender is lost."""
+        if self.state is State.IN_TRANSACTION:
+            session = producer._session
+            session.look()
+            if self.state is State.IN_TRANSACTION:  # code of the application may have run
+                with contextlib.suppress(errors.KafkaError):
+                    self._check_records(producer, session)
+
+    def _check_records(self, producer: Producer, session: Session) -> None:
+        """Enter an error state and raise its error, if the sender is lost or a record of the transaction has failed."""
+        if not self._is_home(session):
+            raise self._abandon(producer)
+        code = session.outcomes.first_error
+        if code:
+            first = errors.for_code(code)
+            text = f"a record of the transaction has failed: {errors.name_for_code(code)}, {first.message}"
+            fatal = code in _FATAL_RESULTS
+            advice = _ADVICE[State.FATAL_ERROR if fatal else State.ABORTABLE_ERROR]
+            error = errors.for_code(code, f"{text}; {advice}")
+            raise self._fail(producer, State.FATAL_ERROR if fatal else State.ABORTABLE_ERROR, error)
+
+    def _abandon(self, producer: Producer) -> errors.KafkaError:
+        """Enter ABORTABLE_ERROR because the sender is lost. Return the error."""
+        error = errors.SenderUnavailableError(
+            "the transaction is lost, because its sender has ended together with its supervisor, or has detached this "
+            "process; call abort_transaction(), and repeat the transaction"
+        )
+        return self._fail(producer, State.ABORTABLE_ERROR, error)
+
+    def _take(self, producer: Producer, answer: Answer, failed: str) -> None:
+        """Keep the producer id of an answer, or enter the error state and raise the error that it tells."""
+        if answer.kind == OK:
+            self._producer_id, self._epoch = answer.producer_id, answer.epoch
+            return
+        state = State.FATAL_ERROR if answer.kind == FATAL else State.ABORTABLE_ERROR
+        raise self._fail(producer, state, self._error_of(answer, failed, _ADVICE[state]))
+
+    def _error_of(self, answer: Answer, failed: str, advice: str = "") -> errors.KafkaError:
+        text = f"{failed}: {errors.name_for_code(answer.code)}, {answer.message}"
+        return errors.for_code(answer.code, f"{text}; {advice}" if advice else text)
+
+    # ---------------------------------------------------------------- steps
+
+    def _is_home(self, session: Session) -> bool:
+        """Return whether the session is that of the last answer, and alive: its sender knows this producer."""
+        return self._home is not None and self._home() is session and session.alive
+
+    def _run(self, session: Session, call: Call, do: str, **fields: Any) -> Answer:
+        return self._commands.run(session, call, do, producer_id=self._producer_id, epoch=self._epoch, **fields)
+
+    def _finish_offsets(self, producer: Producer, session: Session, call: Call) -> None:
+        """Wait for the answer to offsets whose call has timed out."""
+        if self._commands.awaits(session, "offsets"):
+            answer = self._commands.finish(session, call)
+            assert answer is not None
+            self._take(producer, answer, "the offsets were not added to the transaction")
+
+    def _settle(self, producer: Producer, call: Call) -> None:
+        """Wait until no send is running and every record has its outcome."""
+        self._sends.wait(call)
+        while not producer._finish(time.monotonic() + call.left()):
+            call.check("records of the transaction have no outcome yet")
+
+    def _commit(self, producer: Producer, session: Session, call: Call) -> Answer | None:
+        """Send the commit. Return None if the sender is gone, and may have begun it: the next sender continues it."""
+        try:
+            if not self._commit_was_sent:
+                self._finish_offsets(producer, session, call)
+            return self._run(session, call, "commit")
+        except SenderGoneError:
+            if not self._commit_was_sent and not self._commands.may_run("commit"):
+                raise self._abandon(producer) from None
+            return None
+        finally:
+            self._commit_was_sent = self._commit_was_sent or self._commands.may_run("commit")
+
+    def _fail_records(self, producer: Producer, session: Session, call: Call) -> None:
+        """Let the records fail that were not sent yet, and wait for the outcomes of all others."""
+        if self._commands.awaits(session, "offsets"):
+            self._commands.finish(session, call)
+        answer = self._run(session, call, "fail")
+        if answer.kind == FATAL:
+            self._take(producer, answer, "the transaction was not aborted")
+        self._settle(producer, call)
+
+    def _move(self, producer: Producer, call: Call) -> None:
+        """Let another sender know this producer: with its id and epoch, so that a newer producer is not fenced."""
+        while True:
+            session = producer.attached(call.deadline)
+            with contextlib.suppress(SenderGoneError):
+                answer = self._run(session, call, "abort")
+                break
+            call.check(_SENDER_GONE)
+        self._take(producer, answer, "the next sender cannot continue this producer")
+        self._home = weakref.ref(session)
+
+
+_DURING = {
+    "init_transactions": State.INITIALIZING,
+    "commit_transaction": State.COMMITTING_TRANSACTION,
+    "abort_transaction": State.ABORTING_TRANSACTION,
+}

@@ -1,0 +1,50 @@
+"""Implements KafkaProducer.flush(), which waits for the outcomes of all records that were sent before."""
+
+import time
+
+from cyproducer import errors
+from cyproducer.producer.waiting.poll import await_callbacks, deadline_after, wait_batches
+from cyproducer.producer.waiting.retry import Producer
+
+__all__ = ["finish", "flush"]
+
+
+def flush(producer: Producer, timeout: float | None) -> None:
+    """Do the work of flush(): seal, wait and count. Raise its errors."""
+    delivery = producer._session.delivery
+    if producer._is_closed:
+        raise errors.ProducerClosedError("the producer is closed")
+    if delivery is not None and delivery.is_current_thread():
+        raise errors.IllegalStateError(
+            "flush() in a callback would wait for callbacks that this thread has to run; leave it out (records go "
+            "out after linger_ms), or call it on another thread"
+        )
+    deadline = deadline_after(timeout)
+    began = time.monotonic_ns()
+    try:
+        finished = finish(producer, deadline)
+    finally:
+        producer._session.arena.own.add_flush(time.monotonic_ns() - began)
+    if not finished:
+        raise errors.KafkaTimeoutError(
+            f"flush: {producer._session.outstanding()[0]} batches have no outcome after {timeout} s; "
+            "they are still under way"
+        )
+
+
+def finish(producer: Producer, deadline: float | None) -> bool:
+    """Seal all open batches, and wait for outcomes and callbacks. Return False if `deadline` comes first.
+
+    `deadline`: time.monotonic(); None: no limit.
+    """
+    producer._session.look()
+    while True:
+        session = producer._session
+        session.arena.seal_all()
+        unfinished = session.unfinished()
+        if session.successor is None:
+            break  # else another thread has just moved the batches to the successor
+    remaining = None if deadline is None else deadline - time.monotonic()
+    if not session.foreign and not wait_batches(unfinished, remaining):
+        return False
+    return await_callbacks(producer._session, deadline)

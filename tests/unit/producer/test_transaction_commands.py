@@ -1,0 +1,411 @@
+"""Tests commands that get no answer at once: repetitions, timeouts, a sender that ends, and the next sender."""
+
+import signal
+import threading
+import time
+
+import pytest
+from standin_sender import StandIn
+from standin_transactions import DRAINING, HANG_UP, HOLD, failed
+
+from cyproducer import KafkaProducer, errors
+from cyproducer.host import control_messages
+from cyproducer.host.forked_child import owned
+
+
+@pytest.fixture
+def path(short_tmp):
+    return short_tmp / f"s{time.monotonic_ns()}"
+
+
+@pytest.fixture
+def started(path):
+    """Return `started() -> StandIn`: the next sender on the path; earlier ones are gone."""
+    running = []
+
+    def start():
+        path.unlink(missing_ok=True)
+        running.append(StandIn(path, {"t": 4, "one": 1}))
+        return running[-1].__enter__()
+
+    yield start
+    for sender in running:
+        die(sender)
+
+
+def die(sender):
+    """End sender and supervisor at once."""
+    if sender.wake_fd >= 0:
+        sender.hold = True
+        sender.__exit__(None, None, None)
+        sender.wake_fd = -1
+
+
+@pytest.fixture
+def sender(started):
+    return started()
+
+
+@pytest.fixture
+def made(sender, path):
+    with KafkaProducer(
+        sender=str(path), transactional_id="x", max_block_ms=10_000, request_timeout_ms=1000, delivery_timeout_ms=2000
+    ) as producer:
+        yield producer
+
+
+@pytest.fixture
+def begun(made):
+    made.init_transactions()
+    made.begin_transaction()
+    return made
+
+
+def numbers(sender, what):
+    return [message["number"] for message in sender.commands.log if message["do"] == what]
+
+
+# ---------------------------------------------------------------- repetitions
+
+
+@pytest.mark.parametrize("step", [HANG_UP, DRAINING, {**DRAINING, "error": "REFUSED"}])
+def test_a_command_without_an_answer_is_sent_again_with_its_number(sender, made, step):
+    for what in ("init", "fail", "abort", "commit", "offsets"):
+        sender.commands.script[what] = [step] * 3
+    made.init_transactions()
+    for end in (made.commit_transaction, made.abort_transaction):
+        made.begin_transaction()
+        made.send_offsets_to_transaction({("t", 1): 1}, "g")
+        end()
+    assert [numbers(sender, what) for what in ("init", "commit", "fail", "abort")] == [[n] * 4 for n in (1, 3, 5, 6)]
+    assert numbers(sender, "offsets") == [2, 2, 2, 2, 4]
+    assert sender.commands.does() == ["init", "offsets", "commit", "offsets", "fail", "abort"]
+
+
+def test_a_command_that_was_not_done_gets_the_next_number(sender, made):
+    sender.commands.script["init"] = [failed("retriable", 51), HANG_UP, failed("retriable", 51)]
+    made.init_transactions()
+    assert numbers(sender, "init") == [1, 2, 2, 3]
+    made.begin_transaction()
+    made.commit_transaction()
+    assert numbers(sender, "commit") == [4]
+
+
+def test_descriptors_are_given_back(sender, made):
+    before = len(owned())
+    sender.commands.script["init"] = [HANG_UP, HOLD]
+    with pytest.raises(errors.KafkaTimeoutError):
+        made.init_transactions(0.2)
+    sender.commands.release()
+    made.init_transactions()
+    assert len(owned()) <= before + 2  # those of the attachment
+
+
+# ---------------------------------------------------------------- timeouts
+
+
+def others(producer, name):
+    every = {
+        "init_transactions": producer.init_transactions,
+        "begin_transaction": producer.begin_transaction,
+        "send_offsets_to_transaction": lambda: producer.send_offsets_to_transaction({("t", 0): 1}, "g"),
+        "commit_transaction": producer.commit_transaction,
+        "abort_transaction": producer.abort_transaction,
+        "send": lambda: producer.send("t", b"x"),
+        "send_array": lambda: producer.send_array("t", [b"x"]),
+    }
+    return {other: call for other, call in every.items() if other != name}
+
+
+@pytest.mark.parametrize("name", ["init", "commit", "abort"])
+@pytest.mark.parametrize("answered", ["meanwhile", "later"])
+def test_after_a_timeout_only_the_same_call_is_possible_and_it_repeats_its_number(sender, made, name, answered):
+    if name != "init":
+        made.init_transactions()
+        made.begin_transaction()
+        made.send("t", b"x")
+    call = getattr(made, f"{name}_transaction" + "s" * (name == "init"))
+    sender.commands.script[name] = [HOLD] * (2 if answered == "meanwhile" else 3)
+    for _ in range(2):
+        with pytest.raises(errors.KafkaTimeoutError, match=rf"{call.__name__}\(\) has no result after 0.05 s: the sen"):
+            call(0.05)
+        for other in others(made, call.__name__).values():
+            with pytest.raises(errors.IllegalStateError, match=rf"{call.__name__}\(\) has no result yet and must be "):
+                other()
+    if answered == "meanwhile":
+        sender.commands.release()
+    else:
+        threading.Timer(0.1, sender.commands.release).start()
+    call()
+    assert len(set(numbers(sender, name))) == 1
+    assert len(numbers(sender, name)) == 3
+    assert sender.commands.does().count(name) == 1
+    if name == "init":
+        made.begin_transaction()
+        made.commit_transaction()
+    else:
+        made.begin_transaction()
+
+
+def test_a_timeout_tells_the_last_reason(sender, made):
+    sender.commands.script["init"] = [failed("retriable", 51, "another transaction is ending")] * 1000
+    with pytest.raises(errors.KafkaTimeoutError, match="another transaction is ending; call init_transactions"):
+        made.init_transactions(0.1)
+    sender.commands.script["init"] = [HOLD] * 10
+    sender.publish("no broker answers")
+    with pytest.raises(errors.KafkaTimeoutError, match="its last error: no broker answers"):
+        made.init_transactions(0.1)
+    sender.commands.script["init"] = []
+    sender.commands.release()
+    made.init_transactions()
+
+
+def test_max_block_ms_is_the_timeout_of_every_call(sender, path):
+    with KafkaProducer(sender=str(path), transactional_id="x", max_block_ms=300) as producer:
+        sender.commands.script["init"] = [HOLD]
+        began = time.monotonic()
+        with pytest.raises(errors.KafkaTimeoutError, match=r"no result after 0\.3 s"):
+            producer.init_transactions()
+        assert 0.25 < time.monotonic() - began < 10
+
+
+def test_a_commit_waits_for_its_records_and_its_timeout_can_come_before(sender, begun):
+    sender.hold = True
+    future = begun.send("t", b"x")
+    with pytest.raises(errors.KafkaTimeoutError, match="records of the transaction have no outcome yet"):
+        begun.commit_transaction(0.1)
+    assert "commit" not in sender.commands.does()
+    threading.Timer(0.1, sender.release).start()
+    begun.commit_transaction()
+    assert future.done()
+
+
+def test_offsets_that_timed_out_are_finished_before_the_next_command(sender, begun):
+    sender.commands.script["offsets"] = [HOLD] * 2
+    for end in (begun.commit_transaction, begun.abort_transaction):
+        sender.commands.script["offsets"] = [HOLD] * 2
+        with pytest.raises(errors.KafkaTimeoutError):
+            begun.send_offsets_to_transaction({("t", 1): 1}, "g", 0.05)
+        threading.Timer(0.1, sender.commands.release).start()
+        end()
+        begun.begin_transaction()
+    assert sender.commands.does() == ["init", "offsets", "commit", "offsets", "fail", "abort"]
+
+
+def test_offsets_that_timed_out_can_be_repeated(sender, begun):
+    sender.commands.script["offsets"] = [HOLD]
+    with pytest.raises(errors.KafkaTimeoutError):
+        begun.send_offsets_to_transaction({("t", 1): 1}, "g", 0.05)
+    sender.commands.release()
+    begun.send_offsets_to_transaction({("t", 1): 2}, "g")
+    assert [m["offsets"] for m in sender.commands.done if m["do"] == "offsets"] == [
+        [["t", 1, 1, -1, ""]],
+        [["t", 1, 2, -1, ""]],
+    ]
+
+
+def test_offsets_that_failed_after_the_timeout_make_the_transaction_abortable(sender, begun):
+    sender.commands.script["offsets"] = [HOLD]
+    with pytest.raises(errors.KafkaTimeoutError):
+        begun.send_offsets_to_transaction({("t", 1): 1}, "g", 0.05)
+    sender.commands.release(failed("abortable", 22))
+    with pytest.raises(errors.IllegalGenerationError, match="offsets were not added"):
+        begun.commit_transaction()
+    begun.abort_transaction()
+    assert sender.commands.does() == ["init", "offsets", "fail", "abort"]
+
+
+def test_an_exception_of_a_signal_handler_leaves_a_call_that_can_be_repeated(sender, begun):
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        sender.commands.script["commit"] = [HOLD]
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(KeyboardInterrupt):
+            begun.commit_transaction()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    sender.commands.release()
+    begun.commit_transaction()
+    assert sender.commands.does() == ["init", "commit"]
+
+
+def test_a_signal_handler_cannot_call_inside_of_a_call_of_its_thread(sender, begun):
+    raised = []
+
+    def handler(number, frame):
+        with pytest.raises(errors.IllegalStateError, match=r"not possible inside of commit_transaction\(\)") as caught:
+            begun.abort_transaction()
+        raised.append(caught.value)
+        sender.commands.release()
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        sender.commands.script["commit"] = [HOLD]
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        begun.commit_transaction()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert len(raised) == 1
+
+
+def test_two_threads_end_a_transaction_one_after_the_other(sender, begun):
+    sender.commands.script["commit"] = [HOLD]
+    first = threading.Thread(target=begun.commit_transaction)
+    sender.commands.came.clear()
+    first.start()
+    assert sender.commands.came.wait(10)
+    with pytest.raises(errors.KafkaTimeoutError, match="another thread is in a call"):
+        begun.commit_transaction(0.1)
+    with pytest.raises(errors.IllegalStateError, match=r"COMMITTING_TRANSACTION: commit_transaction\(\) is running"):
+        begun.send("t", b"x")
+    threading.Timer(0.1, sender.commands.release).start()
+    with pytest.raises(errors.IllegalStateError, match="in the state READY"):
+        begun.commit_transaction()
+    first.join(10)
+
+
+def test_many_offsets_are_sent_in_several_commands(sender, begun):
+    offsets = {("t", partition): partition for partition in range(10_000)}
+    begun.send_offsets_to_transaction(offsets, "g")
+    sent = [m for m in sender.commands.done if m["do"] == "offsets"]
+    assert len(sent) > 1
+    assert [row[2] for message in sent for row in message["offsets"]] == list(range(10_000))
+    assert [m["number"] for m in sent] == list(range(2, 2 + len(sent)))
+    assert max(len(control_messages.encode(m)) for m in sent) < 100_000
+
+
+# ---------------------------------------------------------------- the next sender
+
+
+def test_an_open_transaction_is_lost_with_its_sender(sender, started, begun):
+    begun.send("t", b"x").result(10)
+    die(sender)
+    sender = started()
+    for call in (
+        lambda: begun.send("t", b"x"),
+        lambda: begun.send_offsets_to_transaction({("t", 0): 1}, "g"),
+        begun.commit_transaction,
+    ):
+        with pytest.raises(errors.KafkaError, match="error state: the transaction is lost") as caught:
+            call()
+        assert isinstance(caught.value.__cause__, errors.SenderUnavailableError)
+    begun.abort_transaction()
+    assert [(m["do"], m["number"], m["producer_id"], m["epoch"]) for m in sender.commands.done] == [
+        ("fail", 1, 7, 1),
+        ("abort", 2, 7, 1),
+    ]
+    begun.begin_transaction()
+    begun.send("t", b"y")
+    begun.commit_transaction()
+
+
+def test_a_sender_that_is_lost_in_the_flush_of_a_commit(sender, started, begun):
+    sender.hold = True
+    future = begun.send("t", b"x")
+    thread = threading.Timer(0.2, lambda: die(sender))
+    thread.start()
+    next_sender = []
+    threading.Timer(0.5, lambda: next_sender.append(started())).start()
+    with pytest.raises(errors.SenderUnavailableError, match="the transaction is lost"):
+        begun.commit_transaction()
+    assert future.done()
+    begun.abort_transaction()
+    assert next_sender[0].commands.does() == ["fail", "abort"]
+
+
+def test_a_commit_that_had_begun_is_continued_by_the_next_sender(sender, started, begun):
+    begun.send("t", b"x").result(10)
+    sender.commands.script["commit"] = [HOLD] * 2
+    with pytest.raises(errors.KafkaTimeoutError):
+        begun.commit_transaction(0.1)
+    die(sender)
+    with pytest.raises((errors.KafkaTimeoutError, errors.SenderUnavailableError)):
+        begun.commit_transaction(0.1)
+    sender = started()
+    begun.commit_transaction()
+    assert [(m["do"], m["number"], m["producer_id"], m["epoch"]) for m in sender.commands.done] == [("commit", 1, 7, 1)]
+    begun.begin_transaction()
+    begun.commit_transaction()
+    assert sender.commands.does() == ["commit", "commit"]
+
+
+def test_a_commit_that_a_sender_has_not_taken_is_not_continued(sender, started, begun):
+    sender.commands.script["commit"] = [DRAINING] * 1000
+    timer = threading.Timer(0.2, lambda: die(sender))
+    timer.start()
+    with pytest.raises(errors.SenderUnavailableError, match="the transaction is lost"):
+        begun.commit_transaction()
+    timer.join()
+    started()
+    begun.abort_transaction()
+
+
+def test_an_init_is_repeated_on_the_next_sender(sender, started, made):
+    sender.commands.script["init"] = [HOLD]
+    next_sender = []
+
+    def change():
+        assert sender.commands.came.wait(10)
+        die(sender)
+        next_sender.append(started())
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    made.init_transactions()
+    thread.join()
+    assert numbers(next_sender[0], "init") == [1]
+
+
+def test_a_producer_without_a_transaction_moves_to_the_next_sender_when_one_begins(sender, started, made):
+    made.init_transactions()
+    die(sender)
+    sender = started()
+    made.begin_transaction()
+    made.send("t", b"x")
+    made.commit_transaction()
+    assert [(m["do"], m["producer_id"], m["epoch"]) for m in sender.commands.done] == [
+        ("abort", 7, 1),
+        ("commit", 7, 1),
+    ]
+
+
+def test_a_producer_that_was_fenced_meanwhile_learns_it_from_the_next_sender(sender, started, made):
+    made.init_transactions()
+    die(sender)
+    sender = started()
+    sender.commands.script["abort"] = [failed("fatal", 90)]
+    with pytest.raises(errors.ProducerFencedError):
+        made.begin_transaction()
+    with pytest.raises(errors.ProducerFencedError):
+        made.abort_transaction()
+
+
+def test_an_abort_is_done_by_the_next_sender(sender, started, begun):
+    sender.commands.script["abort"] = [HOLD]
+    with pytest.raises(errors.KafkaTimeoutError):
+        begun.abort_transaction(0.1)
+    die(sender)
+    sender = started()
+    begun.abort_transaction()
+    assert sender.commands.does() == ["fail", "abort"]
+
+
+def test_a_dead_sender_without_successor_leaves_calls_that_can_be_repeated(sender, started, begun):
+    die(sender)
+    with pytest.raises(errors.SenderUnavailableError):
+        begun.abort_transaction(0.2)
+    started()
+    begun.abort_transaction()
+    begun.begin_transaction()
+
+
+def test_close_with_a_lost_transaction_lets_the_next_sender_abort_it(sender, started, begun):
+    die(sender)
+    sender = started()
+    begun.close()
+    assert sender.commands.does() == ["fail", "abort"]

@@ -1,0 +1,82 @@
+"""Answers the commands of transactional producers for the stand-in sender, as a test prescribes."""
+
+import contextlib
+import threading
+from typing import Any
+
+from cyproducer.host import control_messages
+
+HANG_UP = "hang up"
+HOLD = "hold"
+DRAINING = {"ok": False, "error": "DRAINING", "message": "the sender is ending"}
+
+
+def failed(kind: str, code: int, message: str = "the reason") -> dict[str, Any]:
+    return {"ok": False, "kind": kind, "code": code, "message": message}
+
+
+class ScriptedCommands:
+    """Answers `ok` to every command, or what `script[what]` has next: an answer, HANG_UP, or HOLD until `release()`.
+
+    A number that was answered gets the same answer again. `log` has the commands as they came, repetitions included,
+    and `done` those that were carried out.
+    """
+
+    def __init__(self) -> None:
+        self.log: list[dict[str, Any]] = []
+        self.done: list[dict[str, Any]] = []
+        self.script: dict[str, list[Any]] = {}
+        self.producer_id, self.epoch = 7, 0
+        self.came = threading.Event()
+        self._held: list[tuple[Any, dict[str, Any]]] = []
+        self._answers: dict[tuple[int, int], dict[str, Any]] = {}
+
+    def does(self) -> list[str]:
+        """Return what the commands were, in order, without repetitions."""
+        return [message["do"] for message in self.done]
+
+    def take(self, sock: Any, message: dict[str, Any]) -> None:
+        """Handle a command; the connection belongs to this object from here on."""
+        self.log.append(message)
+        self.came.set()
+        key = message["attach_id"], message["number"]
+        if key in self._answers:
+            self._reply(sock, self._answers[key])
+            return
+        step = self.script[message["do"]].pop(0) if self.script.get(message["do"]) else None
+        if step == HANG_UP:
+            sock.close()
+        elif step == HOLD:
+            self._held.append((sock, message))
+        else:
+            self._carry_out(sock, message, step)
+
+    def release(self, answer: dict[str, Any] | None = None) -> None:
+        """Carry out the commands that are held; a repeated one is carried out once."""
+        held, self._held = self._held, []
+        for sock, message in held:
+            key = message["attach_id"], message["number"]
+            if key in self._answers:
+                self._reply(sock, self._answers[key])
+            else:
+                self._carry_out(sock, message, answer)
+
+    def close(self) -> None:
+        for sock, _ in self._held:
+            sock.close()
+        self._held = []
+
+    def _carry_out(self, sock: Any, message: dict[str, Any], answer: dict[str, Any] | None) -> None:
+        if answer is None:
+            if message["do"] in ("init", "commit", "abort"):
+                self.epoch += 1
+            answer = {"ok": True, "producer_id": self.producer_id, "epoch": self.epoch}
+        if "error" not in answer:  # else it is not done
+            self.done.append(message)
+            self._answers[message["attach_id"], message["number"]] = answer
+        self._reply(sock, answer)
+
+    def _reply(self, sock: Any, answer: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError):  # its caller has not waited
+            control_messages.send(sock, answer)
+        sock.close()
