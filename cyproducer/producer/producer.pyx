@@ -11,7 +11,7 @@ import time
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.object cimport PyCallable_Check, PyObject
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint64_t
 
 from cyproducer.producer.appender cimport make_appender
 from cyproducer.producer.arena.append cimport Chain, append_record

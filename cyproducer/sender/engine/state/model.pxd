@@ -9,8 +9,7 @@ once, checked, and copied into these structures; only the records themselves are
     Lane --wires, by sequence--> WireBatch (one RecordBatch of a request) --contributors--> ClientBatch ...
     WireBatch --> Request --> Node's connection
 
-A "wire" in names is a wire batch. Times that end in _ns are nanoseconds of CLOCK_MONOTONIC.
-"""
+A "wire" in names is a wire batch. Times that end in _ns are nanoseconds of CLOCK_MONOTONIC."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from posix.uio cimport iovec

@@ -12,7 +12,9 @@ from libc.string cimport memcpy
 from cyproducer.protocol.error_codes cimport ERROR_LEADER_NOT_AVAILABLE
 from cyproducer.sender.engine.state.activity cimport note_deadline, note_outcomes, take_to_announce
 from cyproducer.sender.engine.state.breadcrumb cimport touch
-from cyproducer.sender.engine.state.client_codes cimport CODE_DELIVERY_TIMEOUT, CODE_OUTCOME_UNKNOWN
+from cyproducer.sender.engine.state.client_codes cimport (
+    CODE_DELIVERY_TIMEOUT, CODE_OUTCOME_UNKNOWN, CODE_TRANSACTION_ABORTED,
+)
 from cyproducer.sender.engine.state.extents cimport end_promise, extents_are_published, fill_extent
 from cyproducer.sender.engine.state.front_end_tables cimport end_front_end
 from cyproducer.sender.engine.state.metrics cimport count_errors
@@ -376,7 +378,8 @@ cdef void _note_failure(Core *core, ClientBatch *batch, int32_t error, uint32_t 
     cdef uint32_t topic = batch.queue.lane.topic.number if batch.queue != NULL else 0xffffffffU
     if batch.front_end.transaction != NULL:
         fail_transaction(batch.front_end.transaction, error)
-    note_failure(core, batch.front_end.attach_id, topic, error, records)
+    if error != CODE_TRANSACTION_ABORTED:  # the record that is the reason was counted
+        note_failure(core, batch.front_end.attach_id, topic, error, records)
     count_errors(core, batch.front_end, batch.queue.lane.topic if batch.queue != NULL else NULL, records)
 
 

@@ -1,0 +1,174 @@
+"""Executes a run: transactional front-ends, a monkey that kills, and the check at the end."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from chaos import journal
+from chaos.monkey import ACTIONS, Monkey
+from chaos.world import SETTINGS, Target
+from support.process import command_of, script_environment, users_of, wait_until
+
+from cyproducer.devkafka.node import KafkaCluster
+from cyproducer.errors import SenderUnavailableError
+from cyproducer.observe.status import status, stop
+from transactional.check import Report, check
+
+PARTITIONS = 12
+SLOTS = 5
+ENDS_S = 150.0
+_PROGRESS_S = 10.0
+_ALARMS = ("broken invariant", "Traceback", "broke the protocol", "could not be handled", "Fatal Python error")
+
+
+@dataclass
+class Plan:
+    """The parameters of a run, as in chaos/run.py."""
+
+    kills: int
+    seed: int
+    seconds: float
+
+
+class World:
+    """The front-ends of a run, one for each slot. A front-end that has ended is replaced."""
+
+    def __init__(self, servers: str, topic: str, directory: Path, seed: int) -> None:
+        self.topic = topic
+        self.directory = directory
+        self.order = SimpleNamespace(partitions=PARTITIONS)
+        self.runtime = Path(os.environ["CYPRODUCER_RUNTIME_DIR"])
+        self.lives = [0] * SLOTS
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.defects: list[str] = []
+        self._order = {
+            "settings": {**SETTINGS, "bootstrap_servers": servers, "max_block_ms": 20_000},
+            "topic": topic,
+            "partitions": PARTITIONS,
+            "directory": str(directory),
+            "seed": seed,
+        }
+
+    def keep_running(self) -> None:
+        """Start the front-ends that are missing. One that ended by itself with another status than 0 is a defect."""
+        for slot in range(SLOTS):
+            process = self.processes.get(slot)
+            if process is not None and process.poll() is None:
+                continue
+            if process is not None and process.returncode != -signal.SIGKILL:
+                self.defects.append(f"front-end {slot} ended with status {process.returncode}")
+            self._start(slot)
+
+    def _start(self, slot: int) -> None:
+        order = {**self._order, "slot": slot, "life": self.lives[slot]}
+        self.lives[slot] += 1
+        with open(self.directory / "front-ends.log", "ab") as log:
+            self.processes[slot] = subprocess.Popen(
+                [sys.executable, "-m", "transactional.front_end", json.dumps(order)],
+                env=script_environment({"PYTHONFAULTHANDLER": "1"}),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def front_ends(self) -> list[Target]:
+        """Return the living front-ends, for the monkey."""
+        living = [(slot, process.pid) for slot, process in self.processes.items() if process.poll() is None]
+        return [Target(slot, self.lives[slot] - 1, pid, journal.start_ticks(pid)) for slot, pid in living]
+
+    def status(self) -> dict[str, Any] | None:
+        """Return the sender's status; None if it does not answer."""
+        with contextlib.suppress(SenderUnavailableError, OSError):
+            found = status(timeout=5)
+            if len(found) == 1:
+                return found[0]
+        return None
+
+    def finish(self) -> None:
+        """Stop the front-ends, which end their transactions, and the sender."""
+        for process in self.processes.values():
+            process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + ENDS_S
+        for slot, process in self.processes.items():
+            try:
+                code = process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                self.defects.append(f"front-end {slot} did not end its transaction in time")
+                continue
+            if code not in (0, -signal.SIGTERM):
+                self.defects.append(f"front-end {slot} ended with status {code}")
+        found = self.status()
+        if found is not None:
+            try:
+                wait_until(lambda: not (self.status() or {"transactions": []})["transactions"], 30, "no transactions")
+            except AssertionError:
+                self.defects.append(f"the sender still has {self.status()['transactions']}")  # type: ignore[index]
+            stop(found["socket"], timeout=30)
+        for path in self.runtime.glob("*.log*"):
+            for line in path.read_text(errors="replace").splitlines():
+                if any(alarm in line for alarm in _ALARMS):
+                    self.defects.append(f"the sender's log: {line[:300]}")
+
+    def abort(self) -> None:
+        """End everything that was started here, at once."""
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+        for _ in range(2):
+            for process in users_of(self.runtime):
+                if "cyproducer-sender" in command_of(process):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(process.pid, signal.SIGCONT)
+                        os.kill(process.pid, signal.SIGKILL)
+
+
+@dataclass
+class Result:
+    """A finished run."""
+
+    report: Report
+    monkey: Monkey
+
+    @property
+    def clean(self) -> bool:
+        return not self.report.defects
+
+    def text(self) -> str:
+        return f"{self.monkey.killed} kills\n{self.report.text()}"
+
+
+def run(plan: Plan, cluster: KafkaCluster, directory: Path, progress: bool = False) -> Result:
+    """Run the plan on three brokers. Journals and logs are in `directory`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    topic = cluster.create_topic(f"txn-{plan.seed}-{time.time_ns() % 10**9}", PARTITIONS, 3)
+    world = World(cluster.bootstrap_servers, topic, directory, plan.seed)
+    monkey = Monkey(world, cluster, plan.seed, plan.kills, plan.seconds, dict(ACTIONS))  # type: ignore[arg-type]
+    shown = time.monotonic()
+    try:
+        world.keep_running()
+        while not monkey.done:
+            monkey.tick()
+            world.keep_running()
+            if progress and time.monotonic() - shown > _PROGRESS_S:
+                shown = time.monotonic()
+                print(f"{monkey.killed}/{plan.kills} kills", file=sys.stderr, flush=True)
+            time.sleep(0.01)
+        monkey.rest()
+        world.keep_running()
+        time.sleep(2)
+        world.finish()
+    finally:
+        monkey.restore_all()
+        world.abort()
+    report = check(directory, cluster.bootstrap_servers, topic)
+    report.defects += world.defects + monkey.defects
+    return Result(report, monkey)

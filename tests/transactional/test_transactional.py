@@ -1,0 +1,52 @@
+"""Tests dozens of kills of transactional front-ends, senders and brokers. More: `python -m tests.transactional`."""
+
+from pathlib import Path
+
+import pytest
+
+from transactional.check import Outcome, Report, _judge
+from transactional.run import Plan, run
+
+KILLS, SECONDS, SEED = 25, 35.0, 7
+
+
+@pytest.mark.timeout(280)
+def test_kills(kafka3, runtime_dir, tmp_path: Path):
+    result = run(Plan(KILLS, SEED, SECONDS), kafka3, tmp_path / "run")
+    print(result.text())
+    assert result.clean, result.text()
+    assert result.monkey.killed >= KILLS
+    assert result.report.counts["committed"] > 50
+    assert result.report.counts["aborted"] > 5
+
+
+@pytest.mark.parametrize(
+    ("outcome", "found"),
+    [
+        (Outcome(3, True, "committed"), [0, 1]),
+        (Outcome(3, True, "committed"), [0, 1, 1, 2]),
+        (Outcome(3, True, "committed"), []),
+        (Outcome(3, True, "aborted"), [0, 1, 2]),
+        (Outcome(3, False, ""), [0, 1, 2]),
+        (Outcome(3, True, ""), [2]),
+    ],
+)
+def test_the_check_finds_what_is_wrong(outcome: Outcome, found: list[int]):
+    report = Report()
+    _judge(report, "t", outcome, found)
+    assert report.defects
+
+
+@pytest.mark.parametrize(
+    ("outcome", "found"),
+    [
+        (Outcome(3, True, "committed"), [0, 1, 2]),
+        (Outcome(3, True, "aborted"), []),
+        (Outcome(3, True, ""), [0, 1, 2]),
+        (Outcome(3, True, ""), []),
+    ],
+)
+def test_the_check_accepts_what_is_right(outcome: Outcome, found: list[int]):
+    report = Report()
+    _judge(report, "t", outcome, found)
+    assert report.defects == []
