@@ -13,11 +13,12 @@ from typing import Any
 
 from chaos.world import World
 from support.consumer import read_topic
+from support.crashpoints import points
 from support.process import wait_until
 
 from cyproducer import KafkaProducer
 from cyproducer.devkafka.node import KafkaCluster
-from cyproducer.errors import KafkaError, OutcomeUnknownError
+from cyproducer.errors import KafkaError, OutcomeUnknownError, TransactionAbortedError
 
 TIMEOUT_S = 60.0
 ATTEMPTS = 40
@@ -340,7 +341,34 @@ def sender_told_to_end(scene: Scene) -> Iterator[None]:
     yield
 
 
+@contextlib.contextmanager
+def transactions(scene: Scene) -> Iterator[None]:
+    """Commit and abort transactions of producers that come and go. A batch of an aborted one waits for a retry."""
+
+    def attempt() -> Callable[[], None]:
+        topic, refusing = scene.topic(), scene.topic(**{"min.insync.replicas": "2"})
+        values = [b"%d" % number for number in range(6)]
+        with scene.producer(transactional_id=topic, linger_ms=0) as producer:
+            producer.init_transactions(TIMEOUT_S)
+            for part in (values[:3], values[3:]):
+                with producer.transaction():
+                    for value in part:
+                        producer.send(topic, value)
+                producer.begin_transaction()
+                waiting = producer.send(refusing, b"never")
+                wait_until(lambda: producer.metrics()["producer-metrics"]["record-retry-total"] > 0, 10, "a retry")
+                producer.abort_transaction(TIMEOUT_S)
+                if not isinstance(waiting.exception(TIMEOUT_S), TransactionAbortedError):
+                    scene.defects.append(f"a record of an aborted transaction ended with {waiting.exception(0)!r}")
+        return lambda: scene.expect_values(topic, values)
+
+    with _until_reached(scene, attempt):
+        yield
+
+
 STIMULI: dict[str, Stimulus] = {
+    "attach.transactional-filled": transactions,
+    **{name: transactions for name in points() if name.startswith("transaction.")},
     "build.packed": compressed,
     "write.blocked": full_socket,
     "read.abandoned": silent_broker,
