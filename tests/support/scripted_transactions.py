@@ -73,12 +73,15 @@ class ScriptedTransactions:
             return INVALID_TXN_STATE
         return 0
 
-    def time_out(self, name: str) -> None:
-        """Abort the open transaction, as the coordinator does when its time is over."""
+    def time_out(self, name: str, raises_epoch: bool) -> None:
+        """Abort the open transaction, as the coordinator does when its time is over. `raises_epoch`: with KIP-890."""
         found = self.ids[name]
         assert found.state == "Ongoing"
+        former = found.producer_id, found.epoch
         found.epoch += 1
         self._finish(found, "fence")
+        if raises_epoch:
+            found.former, found.implicit = former, True
 
     # ------------------------------------------------------------ requests
 

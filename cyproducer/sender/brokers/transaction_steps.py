@@ -93,16 +93,17 @@ class TransactionSteps:
     def _commit(self, row: Row, number: int, known: tuple[int, int]) -> Steps[None]:
         if self._state(row).phase == "new":
             yield from self._take_up(row, known, "committing")
+            yield from self._end_txn(row, number, committed=True, raises_epoch=True)
+            return
+        self._refuse_if_failed(row)
+        yield from self._until_idle(row)
+        self._refuse_if_failed(row)
+        state = self._state(row)
+        if state.phase == "ready":  # an empty transaction: the broker knows nothing of it
+            self._done(row, number, state.producer_id, state.epoch, v2=state.v2)
         else:
-            self._refuse_if_failed(row)
-            yield from self._until_idle(row)
-            self._refuse_if_failed(row)
-            state = self._state(row)
-            if state.phase == "ready":  # an empty transaction: the broker knows nothing of it
-                self._done(row, number, state.producer_id, state.epoch, v2=state.v2)
-                return
             self._store(row, phase="committing")
-        yield from self._end_txn(row, number, committed=True)
+            yield from self._end_txn(row, number, committed=True)
 
     def _abort(self, row: Row, number: int, known: tuple[int, int]) -> Steps[None]:
         state = self._state(row)
@@ -116,7 +117,6 @@ class TransactionSteps:
             yield from self._init(row, number)
         elif state.phase == "new":
             yield from self._take_up(row, known, "aborting")
-            # A request of the sender that has ended may still be on its way.
             yield from self._end_txn(row, number, committed=False, raises_epoch=True)
         elif state.phase == "ready" and not state.needs_epoch:
             self._done(row, number, state.producer_id, state.epoch, v2=state.v2)
@@ -125,7 +125,11 @@ class TransactionSteps:
             yield from self._end_txn(row, number, committed=False, raises_epoch=state.needs_epoch)
 
     def _take_up(self, row: Row, known: tuple[int, int], phase: str) -> Steps[None]:
-        """Continue what the front-end began with a sender that has ended, supervisor included."""
+        """Continue what the front-end began with a sender that has ended, supervisor included.
+
+        A new epoch must follow: this sender does not know the sequences of the present one. Batches with the sequences
+        of former ones count as duplicates, so they would be lost.
+        """
         if known[0] < 0:
             raise Failure("abortable", TRANSACTION_ABORTED, is_refusal=True)
         yield from self._wait_for_former(row)
@@ -136,7 +140,8 @@ class TransactionSteps:
         """Finish what the predecessor of this sender has begun: phase COMMITTING or ABORTING."""
         yield from wait_for_cluster(self._brokers)
         committed = self._state(row).phase == "committing"
-        yield from self._end_txn(row, None, committed=committed, is_resumed=True)
+        # The predecessor may have taken it up itself: see _take_up().
+        yield from self._end_txn(row, None, committed=committed, raises_epoch=True, is_resumed=True)
 
     def end(self, row: Row) -> Steps[None]:
         """Abort or finish the transaction of a front-end that has ended, and free the row."""

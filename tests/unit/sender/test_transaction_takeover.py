@@ -9,7 +9,7 @@ from transaction_rig import Producer, Rig, SenderEndedError
 from cyproducer.protocol.versions import ApiKey
 from cyproducer.sender.brokers.transaction_failures import TRANSACTION_ABORTED
 
-COORDINATOR_LOAD_IN_PROGRESS, CONCURRENT, FENCED = 14, 51, 90
+COORDINATOR_LOAD_IN_PROGRESS, INVALID_TXN_STATE, FENCED = 14, 48, 90
 STEPS_MAX = 60
 
 
@@ -200,13 +200,13 @@ def test_the_commit_was_done_already(rig: Rig, producer: Producer) -> None:
 def test_the_transaction_has_timed_out_meanwhile(rig: Rig, producer: Producer) -> None:
     producer.send()
     known = producer.known
-    rig.transactions.time_out("a")
+    rig.transactions.time_out("a", rig.v2)
     del rig.table.table[producer.index]
     rig.successor()
     again = rig.producer()
     again.known = known
     answer = again.do("commit")
-    assert (answer["kind"], answer["code"]) == ("fatal", FENCED)
+    assert (answer["kind"], answer["code"]) == ("fatal", INVALID_TXN_STATE if rig.v2 else FENCED)
 
 
 def test_an_abort_of_a_producer_that_knows_no_id_gets_one(rig: Rig) -> None:
