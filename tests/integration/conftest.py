@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from support.scripted_broker import Fault, ScriptedBroker
 from support.supervised import NOWHERE, Foreground, the_sender
 
 from cyproducer.config.settings import Settings
+from cyproducer.devkafka.node import KafkaCluster
 from cyproducer.producer.attach.connect import Attachment
 from cyproducer.producer.attach.connect import connect as attach
 
@@ -38,6 +40,19 @@ def nursery() -> Iterator[Nursery]:
     nursery = Nursery()
     yield nursery
     nursery.close()
+
+
+@pytest.fixture(scope="session")
+def kafka_v1(
+    tmp_path_factory: pytest.TempPathFactory,
+    register_cluster: Callable[[KafkaCluster], AbstractContextManager[None]],
+) -> Iterator[KafkaCluster]:
+    """Yield a Kafka node whose transactions do not use KIP-890 (transaction.version 1)."""
+    with KafkaCluster(1, tmp_path_factory.mktemp("kafka-v1")) as cluster, register_cluster(cluster):
+        servers = cluster.bootstrap_servers
+        command = "org.apache.kafka.tools.FeatureCommand"
+        cluster.tool(command, "--bootstrap-server", servers, "downgrade", "--feature", "transaction.version=1")
+        yield cluster
 
 
 @pytest.fixture
