@@ -7,6 +7,7 @@ import cyproducer
 from cyproducer import ArrayMetadata, KafkaProducer, RecordMetadata, TopicPartition, as_completed, errors
 from cyproducer.producer.bulk.bulk_future import BulkFuture
 from cyproducer.producer.results.futures import Future
+from cyproducer.producer.transactions.transaction import Transaction
 
 
 def delivered(error: errors.KafkaError | None, record: RecordMetadata) -> None:
@@ -73,9 +74,35 @@ async def send_from_a_loop(producer: KafkaProducer) -> RecordMetadata:
     return await future
 
 
+def send_in_transactions(consumer: Any) -> None:
+    with KafkaProducer(bootstrap_servers="one:9092", transactional_id="a", transaction_timeout_ms=5000) as producer:
+        assert_type(producer.init_transactions(timeout=30), None)
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction({("clicks", 0): 5}, consumer.group_metadata(), timeout=30)
+        producer.send_offsets_to_transaction([consumer.position()], "group")
+        producer.commit_transaction(30)
+        producer.begin_transaction()
+        producer.abort_transaction()
+        with producer.transaction() as transaction:
+            assert_type(transaction, Transaction)
+
+
+async def send_in_transactions_of_a_loop(producer: KafkaProducer) -> None:
+    assert_type(await producer.init_transactions_async(), None)
+    async with producer.transaction() as transaction:
+        assert_type(transaction, Transaction)
+        await producer.send_offsets_to_transaction_async({TopicPartition("clicks", 0): 5}, "group")
+    producer.begin_transaction()
+    await producer.abort_transaction_async(timeout=5)
+    producer.begin_transaction()
+    await producer.commit_transaction_async()
+
+
 def with_mistakes() -> None:
     """Make mistakes that mypy has to refuse: a comment that ignores nothing is an error in its strict mode."""
     KafkaProducer(bootstrap_servers="one:9092", linger=5)  # type: ignore[call-arg]
     KafkaProducer(bootstrap_servers="one:9092", linger_ms="x")  # type: ignore[arg-type]
     KafkaProducer({"bootstrap.servers": "one:9092"})  # type: ignore[call-arg, arg-type]
     KafkaProducer(bootstrap_servers="one:9092").send(b"topic")  # type: ignore[arg-type]
+    KafkaProducer(bootstrap_servers="one:9092", transactional_id=b"x")  # type: ignore[arg-type]
+    KafkaProducer(bootstrap_servers="one:9092").send_offsets_to_transaction(5, "group")  # type: ignore[arg-type]
