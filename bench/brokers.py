@@ -13,7 +13,7 @@ from typing import NamedTuple
 from bench.jmx import count_requests, jmx_options
 from bench.loads import Load
 from bench.native import program
-from bench.samples import Kept, decode, read_sample
+from bench.samples import Kept, count_committed, decode, read_sample
 from cyproducer.devkafka.node import HOST, KafkaCluster, free_ports
 
 # Unlike the nodes of the tests, a measured node uses both compilers of the JVM.
@@ -115,6 +115,13 @@ class KafkaBroker:
             TopicPartition(name, number): OffsetSpec.latest() for name in names for number in topics[name].partitions
         }
         return sum(future.result(30).offset for future in self._admin.list_offsets(wanted).values())
+
+    def committed(self, names: Sequence[str]) -> int:
+        """Return how many records of the topics a reader of committed records finds.
+
+        The ends of transactions have offsets, too, so the end offsets do not tell it.
+        """
+        return count_committed(self.bootstrap, names)
 
     def faults(self) -> int:
         """Return 0: after a fault, a real broker has too few records."""

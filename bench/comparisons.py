@@ -299,6 +299,34 @@ ROWS = (
         ),
     ),
     Comparison(
+        "transactions",
+        "transactions of 100 and of 10,000 records, one producer, one real broker",
+        "throughput",
+        ("send_transactions", "confluent_transactions"),
+        Load(messages=200_000, warmup=20_000, transaction=100),
+        broker="kafka",
+        rounds=5,
+        vary="transaction",
+        points=(100, 10_000),
+        plot="rate",
+        goals=tuple(
+            Goal("send_transactions", "rate", least=3, against="confluent_transactions", point=point)
+            for point in (100, 10_000)
+        ),
+    ),
+    Comparison(
+        "transaction-latency",
+        "begin to commit of a transaction of one record, one real broker",
+        "latency",
+        ("send_transactions", "confluent_transactions"),
+        Load(rate=20, seconds=5, transaction=1),
+        broker="kafka",
+        rounds=5,
+        figures=("p50_us", "p99_us", "cpu_us"),
+        plot="p50_us",
+        goals=(Goal("send_transactions", "p50_us", most=1, against="confluent_transactions"),),
+    ),
+    Comparison(
         "calls",
         "the call of send() alone, the loop included (without goals)",
         "calls",

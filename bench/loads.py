@@ -48,6 +48,8 @@ class Load:
     """Front-ends that are attached and do nothing."""
     busy: int = 0
     """Processes that keep the cores busy meanwhile."""
+    transaction: int = 0
+    """Records of each transaction; 0: there are none."""
     most_bytes: int = 1 << 30
 
     def sized(self, count: int, scale: float = 1.0) -> int:

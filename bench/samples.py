@@ -1,5 +1,6 @@
 """Reads samples of the records with code of other projects: aiokafka's decoder, confluent-kafka's consumer."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from bench.loads import Sent
@@ -48,5 +49,34 @@ def read_sample(bootstrap: str, topic: str) -> Kept:
                     raise RuntimeError(f"reading {topic} back failed: {message.error()}")
                 records.append(Sent(message.value() or b"", message.key(), tuple(message.headers() or ())))
         return Kept(records, set())
+    finally:
+        consumer.close()
+
+
+def count_committed(bootstrap: str, topics: Sequence[str]) -> int:
+    """Return the number of committed records of topics, by confluent-kafka's consumer."""
+    from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False, "log_level": 2,
+            "isolation.level": "read_committed", "enable.partition.eof": True,
+        }
+    )  # fmt: skip
+    found = 0
+    try:
+        for topic in topics:
+            left = set(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
+            consumer.assign([TopicPartition(topic, number, 0) for number in left])
+            while left:
+                messages = consumer.consume(10_000, 10)
+                if not messages:
+                    raise RuntimeError(f"the end of {topic} was not reached: a transaction is open")
+                for message in messages:
+                    error = message.error()
+                    found += error is None
+                    if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                        left.discard(message.partition())
+        return found
     finally:
         consumer.close()

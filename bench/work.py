@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from bench.brokers import Broker
+from bench.brokers import Broker, KafkaBroker
 from bench.contestants import CONTESTANTS, Contestant
 from bench.loads import Load, Sent, topics_of
 from bench.measure import CpuMeter, busy_ns, wake_ups
@@ -42,6 +42,7 @@ def topics_on(broker: Broker, load: Load) -> Iterator[list[str]]:
 def check(
     broker: Broker,
     topics: list[str],
+    load: Load,
     name: str,
     sent: int,
     before: "Before",
@@ -53,7 +54,12 @@ def check(
     records   the records that may occur
     codecs    the codecs that their batches may have
     """
-    arrived, refused = broker.records(topics) - before.records, broker.faults() - before.faults
+    refused = broker.faults() - before.faults
+    if load.transaction:
+        assert isinstance(broker, KafkaBroker), "only a real broker has transactions"
+        arrived = broker.committed(topics)
+    else:
+        arrived = broker.records(topics) - before.records
     if arrived != sent or refused:
         raise LostError(
             f"{name}: {sent} records were acknowledged, but the broker received {arrived}, "
@@ -132,7 +138,7 @@ def measure(broker: Broker, topics: list[str], load: Load, name: str, job: str, 
             figures, answers = observe(broker, workers, kind, name, job)
     sent = sum(answer["sent"] + order["warmup"] for answer, order in zip(answers, work, strict=True))
     if kind.library != "none":
-        check(broker, topics, name, sent, before, kind.sends(load), kind.codecs(load, settings))
+        check(broker, topics, load, name, sent, before, kind.sends(load), kind.codecs(load, settings))
         if before.volume is not None:
             figures["bytes_per_record"] = ((broker.volume() or 0) - before.volume) / sent
     figures.update(EXTRA.get(job, lambda answers: {})(answers))

@@ -11,6 +11,7 @@ from bench.contestants.confluent import (
     ProduceHeaders,
     ProduceKeyed,
     ProduceTopics,
+    ProduceTransactions,
 )
 from bench.contestants.java import ProducerPerformance
 from bench.contestants.kafka_python import KafkaPython
@@ -25,6 +26,7 @@ from bench.contestants.ours import (
     SendKept,
     SendKeyed,
     SendTopics,
+    SendTransactions,
 )
 from bench.loads import Load
 
@@ -67,12 +69,14 @@ CONTESTANTS: dict[str, type[Contestant]] = {
     "send_array": SendArray,
     "send_array_offsets": SendArrayOffsets,
     "send_arrow": SendArrow,
+    "send_transactions": SendTransactions,
     "confluent": Produce,
     "confluent_keyed": ProduceKeyed,
     "confluent_headers": ProduceHeaders,
     "confluent_topics": ProduceTopics,
     "confluent_callback": ProduceCallback,
     "confluent_batch": ProduceBatch,
+    "confluent_transactions": ProduceTransactions,
     "kafka_python": KafkaPython,
     "aiokafka": AiokafkaSend,
     "aiokafka_batch": AiokafkaBatch,

@@ -1,12 +1,18 @@
 """Defines what a contestant is: one way to send, with acks=all, idempotence and the linger of the load."""
 
 import abc
+import uuid
 from typing import Any, ClassVar
 
 from bench.loads import HEADERS, KEYS, Load, Sent, keys_of, values_of
 
 OWN_DIRECTORY = "CYPRODUCER_RUNTIME_DIR"
 """The environment variable with the directory of the run, in which its senders are, and which goes with it."""
+
+
+def new_transactional_id() -> str:
+    """Return a transactional id that no other producer has."""
+    return f"bench-{uuid.uuid4()}"
 
 
 class NotSupportedError(RuntimeError):

@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar
 
-from bench.contestants.base import Contestant, Headed, Keyed, Topics
+from bench.contestants.base import Contestant, Headed, Keyed, Topics, new_transactional_id
 from bench.loads import HEADERS, Load
 
 BATCH_PER_CALL = 1000
@@ -192,3 +192,43 @@ class ProduceBatch(Confluent):
                 poll(0.01)
             poll(0)
         self.flush()
+
+
+class ProduceTransactions(Confluent):
+    """Transactions of `produce()`, one after the other."""
+
+    @classmethod
+    def unit(cls, load: Load) -> int:
+        """Return the records of a transaction."""
+        return load.transaction
+
+    @classmethod
+    def given(cls, load: Load, settings: dict[str, Any]) -> dict[str, Any]:
+        """See Contestant. Each producer has a transactional id of its own."""
+        return {**super().given(load, settings), "transactional.id": new_transactional_id()}
+
+    def open(self, bootstrap: str, settings: dict[str, Any]) -> None:
+        """Make a producer, and let it get its producer id."""
+        super().open(bootstrap, settings)
+        self.producer.init_transactions(60)
+
+    def run(self, count: int) -> None:
+        """See Contestant."""
+        producer, produce, poll, topic, values = (
+            self.producer, self.producer.produce, self.producer.poll, self.topic, self.values
+        )  # fmt: skip
+        for first in range(0, count, self.load.transaction):
+            producer.begin_transaction()
+            for number in range(first, first + self.load.transaction):
+                try:
+                    produce(topic, values[number % len(values)])
+                except BufferError:
+                    self.insist(topic, values[number % len(values)])
+            poll(0)
+            producer.commit_transaction(60)
+
+    def round_trip(self, number: int) -> None:
+        """Do a transaction of one record."""
+        self.producer.begin_transaction()
+        self.producer.produce(self.topic, self.values[number % len(self.values)])
+        self.producer.commit_transaction(60)

@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar
 
-from bench.contestants.base import Contestant, Headed, Keyed, NotSupportedError, Topics
+from bench.contestants.base import Contestant, Headed, Keyed, NotSupportedError, Topics, new_transactional_id
 from bench.loads import HEADERS, Load
 
 ROWS_PER_CALL = 50_000
@@ -185,3 +185,37 @@ class SendArrow(SendArray):
         import pyarrow
 
         return pyarrow.array(rows, type=pyarrow.binary())
+
+
+class SendTransactions(Cyproducer):
+    """Transactions of `send()`, one after the other."""
+
+    @classmethod
+    def unit(cls, load: Load) -> int:
+        """Return the records of a transaction."""
+        return load.transaction
+
+    @classmethod
+    def given(cls, load: Load, settings: dict[str, Any]) -> dict[str, Any]:
+        """See Contestant. Each producer has a transactional id of its own."""
+        return {**super().given(load, settings), "transactional_id": new_transactional_id()}
+
+    def open(self, bootstrap: str, settings: dict[str, Any]) -> None:
+        """Make a producer, and let it get its producer id."""
+        super().open(bootstrap, settings)
+        self.producer.init_transactions()
+
+    def run(self, count: int) -> None:
+        """See Contestant."""
+        producer, send, topic, values = self.producer, self.producer.send, self.topic, self.values
+        for first in range(0, count, self.load.transaction):
+            producer.begin_transaction()
+            for number in range(first, first + self.load.transaction):
+                send(topic, values[number % len(values)])
+            producer.commit_transaction()
+
+    def round_trip(self, number: int) -> None:
+        """Do a transaction of one record."""
+        self.producer.begin_transaction()
+        self.producer.send(self.topic, self.values[number % len(self.values)])
+        self.producer.commit_transaction()

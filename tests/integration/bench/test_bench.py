@@ -219,10 +219,10 @@ def test_lost_and_changed_records_are_found():
         before = work.Before(null, ["t"])
         assert produce_error(null, good_batch(0)) == 0
         with pytest.raises(work.LostError, match="3 records were acknowledged, but the broker received 2"):
-            work.check(null, ["t"], "a", 3, before, {Sent(b"one"), Sent(b"two")}, {None})
+            work.check(null, ["t"], TINY, "a", 3, before, {Sent(b"one"), Sent(b"two")}, {None})
         with pytest.raises(work.LostError, match="was not sent: b'one'"):
-            work.check(null, ["t"], "a", 2, before, {Sent(b"two")}, {None})
-        work.check(null, ["t"], "a", 2, before, {Sent(b"one"), Sent(b"two")}, {None})
+            work.check(null, ["t"], TINY, "a", 2, before, {Sent(b"two")}, {None})
+        work.check(null, ["t"], TINY, "a", 2, before, {Sent(b"one"), Sent(b"two")}, {None})
 
 
 def test_every_measurement_has_a_sample_of_its_own():
@@ -236,13 +236,13 @@ def test_every_measurement_has_a_sample_of_its_own():
         assert produce_error(null, good_batch(2)) == 0
         assert len(null.sample(["t"], before.samples).records) == 2
         with pytest.raises(work.LostError, match="was not sent"):
-            work.check(null, ["t"], "a", 2, before, {Sent(b"x")}, {None})
+            work.check(null, ["t"], TINY, "a", 2, before, {Sent(b"x")}, {None})
     with pytest.raises(work.LostError, match="no record was sampled"):
         work.check_sample(Kept([], set()), "a", {Sent(b"one")}, {None})
     with NullBroker(1, check_every=0) as null:
         before = work.Before(null, ["t"])
         assert produce_error(null, good_batch(0)) == 0
-        work.check(null, ["t"], "a", 2, before, set(), {None})
+        work.check(null, ["t"], TINY, "a", 2, before, set(), {None})
 
 
 LZ4 = replace(TINY, compression="lz4", text=True, value_bytes=1000)
@@ -296,14 +296,14 @@ def test_closing_with_unread_responses_is_no_fault():
         wait_until(lambda: null.counters().unread, what="the answer without a reader")
         before = work.Before(null, ["t"])
         assert produce_error(null, good_batch(0)) == 0
-        work.check(null, ["t"], "a", 2, before, {Sent(b"one"), Sent(b"two")}, {None})
+        work.check(null, ["t"], TINY, "a", 2, before, {Sent(b"one"), Sent(b"two")}, {None})
         assert null.counters().faults == 0
         with socket.create_connection((host, int(port)), 10) as connection:
             connection.sendall(b"\0\0\0\1xxxx")
             assert connection.recv(1) == b""
         assert (null.counters().faults, null.counters().unread) == (1, 1)
         with pytest.raises(work.LostError, match="refused 1 batches or frames"):
-            work.check(null, ["t"], "a", 2, before, {Sent(b"one"), Sent(b"two")}, {None})
+            work.check(null, ["t"], TINY, "a", 2, before, {Sent(b"one"), Sent(b"two")}, {None})
 
 
 def measured(null, name, job, load=TINY, settings=None):
@@ -431,6 +431,19 @@ def test_a_real_broker_is_asked_for_what_it_has(kafka):
         assert kept.records
         assert {record.value for record in kept.records} <= set(values_of(TINY))
         with pytest.raises(work.LostError, match="the broker received 0"):
-            work.check(broker, topics, "send", 1, work.Before(broker, topics), set(), set())
+            work.check(broker, topics, TINY, "send", 1, work.Before(broker, topics), set(), set())
         with pytest.raises(work.LostError, match="was not sent"):
             work.check_sample(kept, "send_keyed", CONTESTANTS["send_keyed"].sends(TINY), {None})
+
+
+@pytest.mark.parametrize("name", ["send_transactions", "confluent_transactions"])
+def test_transactions_are_counted_without_their_ends(kafka, name):
+    load = replace(TINY, transaction=100)
+    broker = KafkaBroker(kafka, [])
+    with work.topics_on(broker, load) as topics, own_senders():
+        figures = work.measure(broker, topics, load, name, "throughput", {})
+        assert (figures["messages"], broker.committed(topics)) == (2000, 3000)
+        assert broker.records(topics) > 3000
+    single = replace(load, transaction=1, rate=20)
+    with work.topics_on(broker, single) as topics, own_senders():
+        assert work.measure(broker, topics, single, name, "latency", {})["p50_us"] > 0
