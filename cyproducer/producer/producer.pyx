@@ -550,7 +550,8 @@ cdef class KafkaProducer:
         session.look()
         # asyncio: of the waiters for one topic, only the first is in the queue for memory
         behind = [len(line) - 1 for line in list(self.lines.values()) if line and line[0] in session.memory_queue]
-        return groups_of(session, self.settings, len(session.memory_queue) + sum(behind), self.started_ms)
+        spent = {} if self.transactions is None else self.transactions.spent_ns
+        return groups_of(session, self.settings, len(session.memory_queue) + sum(behind), self.started_ms, spent)
 
     def __len__(self):
         raise errors.UnsupportedMethodError(LENGTH)

@@ -21,6 +21,7 @@ from cyproducer.devkafka.node import KafkaCluster
 from cyproducer.errors import KafkaError, OutcomeUnknownError, TransactionAbortedError
 
 TIMEOUT_S = 60.0
+REQUEST_TIMEOUT_S = 2.0  # as in scenario.SETTINGS
 ATTEMPTS = 40
 IN_FLIGHT, BEHIND = 5, 20  # the most requests in flight of a connection; records that are sent after those
 LARGE_BYTES = 3_000_000
@@ -341,34 +342,60 @@ def sender_told_to_end(scene: Scene) -> Iterator[None]:
     yield
 
 
+def _transact(scene: Scene, then: Callable[[KafkaProducer, str], None]) -> Callable[[], None]:
+    """Commit two transactions of a new producer, after each of which `then` acts. Return a check of the topic."""
+    topic, values = scene.topic(), [b"%d" % number for number in range(6)]
+    with scene.producer(transactional_id=topic, linger_ms=0) as producer:
+        producer.init_transactions(TIMEOUT_S)
+        for part in (values[:3], values[3:]):
+            with producer.transaction():
+                for value in part:
+                    producer.send(topic, value)
+            then(producer, scene.topic())
+    return lambda: scene.expect_values(topic, values)
+
+
 @contextlib.contextmanager
 def transactions(scene: Scene) -> Iterator[None]:
-    """Commit and abort transactions of producers that come and go. A batch of an aborted one waits for a retry."""
+    """Commit and abort transactions of producers that come and go."""
 
-    def attempt() -> Callable[[], None]:
-        topic, refusing = scene.topic(), scene.topic(**{"min.insync.replicas": "2"})
-        values = [b"%d" % number for number in range(6)]
-        with scene.producer(transactional_id=topic, linger_ms=0) as producer:
-            producer.init_transactions(TIMEOUT_S)
-            for part in (values[:3], values[3:]):
-                with producer.transaction():
-                    for value in part:
-                        producer.send(topic, value)
-                producer.begin_transaction()
-                waiting = producer.send(refusing, b"never")
-                wait_until(lambda: producer.metrics()["producer-metrics"]["record-retry-total"] > 0, 10, "a retry")
-                producer.abort_transaction(TIMEOUT_S)
-                if not isinstance(waiting.exception(TIMEOUT_S), TransactionAbortedError):
-                    scene.defects.append(f"a record of an aborted transaction ended with {waiting.exception(0)!r}")
-        return lambda: scene.expect_values(topic, values)
+    def abort(producer: KafkaProducer, topic: str) -> None:
+        producer.begin_transaction()
+        producer.send(topic, b"aborted")
+        producer.abort_transaction(TIMEOUT_S)
 
-    with _until_reached(scene, attempt):
+    with _until_reached(scene, lambda: _transact(scene, abort)):
+        yield
+
+
+@contextlib.contextmanager
+def aborted_retry(scene: Scene) -> Iterator[None]:
+    """Abort a transaction while a batch, which a silent broker has not answered, waits to be sent again."""
+
+    def abort(producer: KafkaProducer, topic: str) -> None:
+        producer.begin_transaction()
+        producer.send(topic, b"first").result(TIMEOUT_S)
+        before = producer.metrics()["producer-metrics"]["record-retry-total"]
+        scene.cluster.pause(1)
+        goes_on = threading.Timer(REQUEST_TIMEOUT_S + 1.0, scene.cluster.resume, (1,))
+        goes_on.start()
+        try:
+            waiting = producer.send(topic, b"waits")
+            wait_until(lambda: producer.metrics()["producer-metrics"]["record-retry-total"] > before, 10, "a retry")
+            producer.abort_transaction(TIMEOUT_S)
+        finally:
+            goes_on.join()
+        if not isinstance(waiting.exception(TIMEOUT_S), TransactionAbortedError):
+            scene.defects.append(f"a record of an aborted transaction ended with {waiting.exception(0)!r}")
+
+    with _until_reached(scene, lambda: _transact(scene, abort)):
         yield
 
 
 STIMULI: dict[str, Stimulus] = {
     "attach.transactional-filled": transactions,
     **{name: transactions for name in points() if name.startswith("transaction.")},
+    "transaction.entry-dropped": aborted_retry,
     "build.packed": compressed,
     "write.blocked": full_socket,
     "read.abandoned": silent_broker,

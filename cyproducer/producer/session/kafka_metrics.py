@@ -1,5 +1,6 @@
 """Makes the result of KafkaProducer.metrics(), and counts the calls that failed."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from cyproducer import errors, metric_table
@@ -13,11 +14,14 @@ __all__ = ["count_refused", "groups_of"]
 _COMMIT = "unknown"
 
 
-def groups_of(session: Session, settings: Settings, waiting: int, started_ms: float) -> dict[str, dict[str, Any]]:
+def groups_of(
+    session: Session, settings: Settings, waiting: int, started_ms: float, transaction_ns: Mapping[str, int]
+) -> dict[str, dict[str, Any]]:
     """Return {group: {name: value}} of a producer.
 
-    waiting      calls that wait for memory
-    started_ms   when the producer was made, in ms since 1970
+    waiting         calls that wait for memory
+    started_ms      when the producer was made, in ms since 1970
+    transaction_ns  the time that its calls of each method for transactions took
     """
     counts = session.counts.read()
     total = settings.buffer_memory
@@ -33,6 +37,9 @@ def groups_of(session: Session, settings: Settings, waiting: int, started_ms: fl
         "batch-total": float(session.arena.batches),
         "batch-error-total": float(session.outcomes.failures),
         "batches-pending": float(session.outstanding()[0]),
+    }
+    found["producer-metrics"] |= {
+        metric_table.TRANSACTION_TIMES[method]: float(ns) for method, ns in transaction_ns.items()
     }
     found["app-info"] = {"version": VERSION, "commit-id": _COMMIT, "start-time-ms": float(int(started_ms))}
     return found

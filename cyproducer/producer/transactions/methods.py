@@ -1,6 +1,7 @@
 """Calls the transactional methods: checks that this producer has them, and runs them in a thread for asyncio."""
 
 import math
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -38,7 +39,11 @@ def run(
     negative timeout, and the errors of the method.
     """
     manager = manager_of(producer, method.__name__)
-    method(manager, producer, Call(method.__name__, _seconds(producer, timeout)), *args, **kwargs)
+    began = time.monotonic_ns()
+    try:
+        method(manager, producer, Call(method.__name__, _seconds(producer, timeout)), *args, **kwargs)
+    finally:
+        manager.spent_ns[method.__name__] += time.monotonic_ns() - began
 
 
 async def run_async(
@@ -49,11 +54,14 @@ async def run_async(
 
     manager = manager_of(producer, method.__name__)
     call = Call(method.__name__, _seconds(producer, timeout), interruptible=True)
+    began = time.monotonic_ns()
     try:
         await asyncio.to_thread(method, manager, producer, call, *args, **kwargs)
     except asyncio.CancelledError:
         manager.cancel(producer, call)
         raise
+    finally:
+        manager.spent_ns[method.__name__] += time.monotonic_ns() - began
 
 
 async def send_counted(producer: TransactionalProducer, send: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:

@@ -14,6 +14,7 @@ import logging
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -86,6 +87,8 @@ class TransactionManager:
         self.error: errors.KafkaError | None = None
         #: How many transactions have begun.
         self.begun = 0
+        #: How long the calls of each method took together.
+        self.spent_ns: Counter[str] = Counter()
         self._sends = RunningSends()
         self._commands = Commands()
         self._turn = threading.RLock()
