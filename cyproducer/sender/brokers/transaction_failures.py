@@ -12,14 +12,16 @@ from cyproducer.protocol.versions import ApiKey
 __all__ = [
     "FENCED",
     "INVALID_TXN_STATE",
+    "PRODUCER_FENCED",
     "TRANSACTION_ABORTED",
     "Failure",
     "StoppedError",
     "failure_of",
     "failure_of_record",
+    "meaning_of",
 ]
 
-TRANSACTION_ABORTED = -1019  # the client's own code: the transaction was aborted, or has to be
+TRANSACTION_ABORTED = errors.TRANSACTION_ABORTED  # the client's own code: it was aborted, or has to be
 UNSUPPORTED_VERSION = 35
 TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED = 29, 30, 31
 ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, GROUP_ID_NOT_FOUND, FENCED_INSTANCE_ID, STALE_MEMBER_EPOCH = 22, 25, 69, 82, 113
@@ -72,11 +74,13 @@ _FATAL_FOR_RECORDS = frozenset(
 class Failure(Exception):
     """A command has failed: `kind` is "abortable" or "fatal", `code` is Kafka's or one of the client's own.
 
+    `text` says what happened; `str()` also has the name of the code.
     `is_refusal`: nothing was done, and the state of the row is the reason. So it needs not be stored.
     """
 
     def __init__(self, kind: str, code: int, text: str = "", *, is_refusal: bool = False) -> None:
-        super().__init__(text or text_of(code))
+        self.text = text or meaning_of(code)
+        super().__init__(f"{errors.name_for_code(code)}: {self.text}")
         self.kind = kind
         self.code = code
         self.is_refusal = is_refusal
@@ -86,9 +90,9 @@ class StoppedError(Exception):
     """What is being done for a row is not needed any more, since its front-end has ended."""
 
 
-def text_of(code: int) -> str:
-    """Return the name and the meaning of an error code."""
-    return f"{errors.name_for_code(code)}: {errors.for_code(code).message}"
+def meaning_of(code: int) -> str:
+    """Return what an error code says, without its name."""
+    return errors.for_code(code).message
 
 
 def failure_of(api: ApiKey, code: int, *, always_fatal: bool = False) -> Failure:

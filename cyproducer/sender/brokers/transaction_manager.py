@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cyproducer.cluster.backoff import ExponentialBackoff
 from cyproducer.sender.brokers.broker import NOTHING_DUE_MS, Link
 from cyproducer.sender.brokers.coordinator_calls import BrokerError, CallError, CallRunner, Steps
-from cyproducer.sender.brokers.transaction_failures import TRANSACTION_ABORTED, Failure, StoppedError, text_of
+from cyproducer.sender.brokers.transaction_failures import TRANSACTION_ABORTED, Failure, StoppedError, meaning_of
 from cyproducer.sender.brokers.transaction_rows import ACTIVE, ENDING, Command, Respond, Row, State
 from cyproducer.sender.brokers.transaction_steps import TransactionSteps
 
@@ -93,9 +93,9 @@ class TransactionManager:
     def _answer_of(self, state: State) -> dict[str, Any]:
         """Return the answer to the last command, from the stored result."""
         if state.phase == "fatal":
-            return _failed("fatal", state.result, text_of(state.result))
+            return _failed("fatal", state.result, meaning_of(state.result))
         if state.result:
-            return _failed("abortable", state.result, text_of(state.result))
+            return _failed("abortable", state.result, meaning_of(state.result))
         return _ids_of(state)
 
     # ------------------------------------------------------------ events
@@ -213,7 +213,7 @@ class TransactionManager:
             self._steps.note_failure(row, number, result)
         state = self._state(row.index)
         if number is not None and isinstance(result, Failure):
-            self._respond(row, _failed(result.kind, result.code, str(result)))
+            self._respond(row, _failed(result.kind, result.code, result.text))
         elif number is not None and result is None:
             self._respond(row, _ids_of(state))
         self._look(row, self._steps.now_ms)

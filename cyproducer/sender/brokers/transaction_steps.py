@@ -32,6 +32,7 @@ from cyproducer.sender.brokers.coordinator_calls import (
 from cyproducer.sender.brokers.transaction_failures import (
     FENCED,
     INVALID_TXN_STATE,
+    PRODUCER_FENCED,
     TRANSACTION_ABORTED,
     Failure,
     StoppedError,
@@ -86,7 +87,11 @@ class TransactionSteps:
             self._table.fail(row.index, TRANSACTION_ABORTED)
             yield from self._until_idle(row)
             self._store(row, phase="new", producer_id=-1, epoch=-1)
-        producer_id, epoch = yield from self._init_producer_id(row, -1, -1)
+        body = _always(self._init_request(row))
+        answer, code = yield from self._ask(row, ApiKey.INIT_PRODUCER_ID, body, code_of)
+        if code:
+            raise failure_of(ApiKey.INIT_PRODUCER_ID, code)
+        producer_id, epoch = answer["producer_id"], answer["producer_epoch"]
         self._done(row, number, producer_id, epoch)
         self._log.info("transactional id %s: producer id %d, epoch %d", row.name, producer_id, epoch)
 
@@ -227,7 +232,14 @@ class TransactionSteps:
         if not is_last and (is_upgrade or (raises_epoch and (code or not state.v2))):
             if committed:  # the result is known; a successor that finds ABORTING only raises the epoch
                 self._store(row, phase="aborting", **_result_of(number, 0))
-            producer_id, epoch = yield from self._init_producer_id(row, producer_id, epoch, is_bump=True)
+            try:
+                producer_id, epoch = yield from self._raise_epoch(row, producer_id, epoch, code in FENCED)
+            except Failure as failure:
+                if not committed:
+                    raise
+                self._log.warning("transactional id %s: no epoch after a commit: %s", row.name, failure)
+                self.note_failure(row, None, failure)
+                return
         self._done(row, number, producer_id, epoch)
 
     def _needs_no_abort(self, code: int, state: State, is_resumed: bool) -> bool:
@@ -238,20 +250,25 @@ class TransactionSteps:
         """
         return code == INVALID_TXN_STATE or (is_resumed and not state.v2 and code in FENCED)
 
-    def _init_producer_id(
-        self, row: Row, producer_id: int, epoch: int, is_bump: bool = False
-    ) -> Steps[tuple[int, int]]:
-        """Return a new producer id and epoch. A bump is for the producer id only if the epoch is still valid."""
+    def _raise_epoch(self, row: Row, producer_id: int, epoch: int, may_be_fenced: bool) -> Steps[tuple[int, int]]:
+        """Return the next epoch of a producer, by InitProducerId. It fails if the producer is fenced.
+
+        A broker before Kafka 2.5 does not compare epochs. Then a producer that `may_be_fenced` counts as fenced.
+        """
+        known = {"producer_id": producer_id, "producer_epoch": epoch}
 
         def body(version: int) -> dict[str, Any]:
-            known = {"producer_id": producer_id, "producer_epoch": epoch} if version >= EXPECTED_EPOCH_FROM else {}
-            timeout_ms = self._state(row).timeout_ms
-            return {"transactional_id": row.name, "transaction_timeout_ms": timeout_ms, **known}
+            if version < EXPECTED_EPOCH_FROM and may_be_fenced:
+                raise BrokerError(PRODUCER_FENCED)
+            return self._init_request(row) | (known if version >= EXPECTED_EPOCH_FROM else {})
 
         answer, code = yield from self._ask(row, ApiKey.INIT_PRODUCER_ID, body, code_of)
         if code:
-            raise failure_of(ApiKey.INIT_PRODUCER_ID, code, always_fatal=is_bump)
+            raise failure_of(ApiKey.INIT_PRODUCER_ID, code, always_fatal=True)
         return answer["producer_id"], answer["producer_epoch"]
+
+    def _init_request(self, row: Row) -> dict[str, Any]:
+        return {"transactional_id": row.name, "transaction_timeout_ms": self._state(row).timeout_ms}
 
     # ------------------------------------------------------------ additions to a transaction
 

@@ -107,7 +107,7 @@ def test_a_failed_transaction_is_not_committed(rig: Rig, producer: Producer) -> 
     producer.row.failed = 87
     answer = producer.do("commit")
     assert (answer["ok"], answer["kind"], answer["code"]) == (False, "abortable", 87)
-    assert answer["message"].startswith("INVALID_RECORD")
+    assert answer["message"] == "the broker's validation refused the record"
     assert (producer.row.phase, producer.row.failed) == ("open", 87)
     assert producer.offsets()["code"] == 87
     assert END_TXN not in rig.asked()
@@ -389,6 +389,16 @@ def test_the_first_transaction_after_an_upgrade_has_a_new_epoch(rig_v1: Rig, pro
     producer_v1.send()
     assert producer_v1.do(do)["epoch"] == 2
     assert rig_v1.asked() == [END_TXN]
+
+
+def test_a_commit_is_done_although_no_epoch_follows(rig_v1: Rig, producer_v1: Producer) -> None:
+    producer_v1.send()
+    rig_v1.v2 = True
+    rig_v1.codes(ApiKey.INIT_PRODUCER_ID, FENCED)
+    assert producer_v1.do("commit")["ok"]
+    assert (producer_v1.ends, producer_v1.row.phase) == (["commit"], "fatal")
+    answer = producer_v1.do("abort")
+    assert (answer["kind"], answer["code"]) == ("fatal", FENCED)
 
 
 def test_an_old_coordinator_raises_the_epoch_without_the_known_one(rig_v1: Rig, producer_v1: Producer) -> None:

@@ -380,6 +380,20 @@ def test_a_fatal_error_is_known_to_a_successor(rig: Rig, producer: Producer) -> 
     assert producer.do("abort")["kind"] == "fatal"
 
 
+def test_an_old_broker_cannot_tell_whether_the_predecessor_has_raised_the_epoch() -> None:
+    rig = Rig(v2=False)
+    producer = rig.producer()
+    producer.do("init")
+    producer.send()
+    rig.transactions.ids["a"].epoch += 1  # another producer, or the predecessor
+    producer.row.phase = "aborting"
+    rig.successor()
+    rig.brokers.versions[ApiKey.INIT_PRODUCER_ID] = 1
+    rig.run(5)
+    assert (producer.row.phase, producer.row.failed) == ("fatal", FENCED)
+    assert INIT_PRODUCER_ID not in rig.asked()
+
+
 def test_lost_events_are_made_up_for(rig: Rig, producer: Producer) -> None:
     producer.send()
     producer.row.orphaned = True
