@@ -24,7 +24,10 @@ class LogRecord:
 
 @dataclass(frozen=True, slots=True)
 class LogBatch:
-    """One RecordBatch on disk. ``records`` is empty unless the caller requested records."""
+    """One RecordBatch on disk. ``records`` is empty unless the caller requested records, and for a marker (`control`).
+
+    A marker is the end of a transaction.
+    """
 
     base_offset: int
     last_offset: int
@@ -69,7 +72,8 @@ def parse_dump(text: str) -> list[LogBatch]:
         if entry.startswith("baseOffset:"):
             batches.append(_batch(entry))
         elif entry.startswith("| offset:"):
-            batches[-1].records.append(_record(entry))
+            if not batches[-1].control:
+                batches[-1].records.append(_record(entry))
         elif "Found" in entry or "Could not" in entry:
             raise ValueError(f"DumpLogSegments reports a damaged segment: {entry}")
     return batches

@@ -165,6 +165,7 @@ class KafkaCluster:
     start_timeout   seconds until all nodes must answer
     version         of Kafka, from 2.8 on, where KRaft began
     plugins         directories and jars with further classes of the nodes
+    features        levels of Kafka's features by name, instead of the newest ones of the version (from Kafka 4.0 on)
 
     Start the cluster from a thread that lives longer than the nodes: the kernel kills them when that thread ends.
     Raises JavaMissingError, DownloadError, KafkaStartError.
@@ -183,6 +184,7 @@ class KafkaCluster:
         start_timeout: float = 90.0,
         version: str = KAFKA_VERSION,
         plugins: Sequence[str | os.PathLike[str]] = (),
+        features: Mapping[str, int] | None = None,
     ) -> None:
         if nodes not in (1, 3):
             raise ValueError(f"nodes={nodes}: use 1 or 3")
@@ -197,6 +199,7 @@ class KafkaCluster:
         self.directory = Path(tempfile.mkdtemp(prefix="cyproducer-kafka-") if directory is None else directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         self._given = properties
+        self._features = [part for name, level in (features or {}).items() for part in ("-f", f"{name}={level}")]
         self._extra = {"auto.create.topics.enable": str(auto_create).lower(), "num.partitions": num_partitions}
         chosen = free_ports(2 * nodes)
         self.nodes = [
@@ -407,7 +410,8 @@ class KafkaCluster:
         tools = []
         for node in self.nodes:
             node.properties.write_text("".join(f"{k}={v}\n" for k, v in self._properties(node).items()))
-            command = self._command("kafka.tools.StorageTool", "format", "-t", identity, "-c", str(node.properties))
+            settings = ["-t", identity, "-c", str(node.properties), *self._features]
+            command = self._command("kafka.tools.StorageTool", "format", *settings)
             node.data.mkdir(exist_ok=True)
             with open(node.log, "ab") as log:
                 tools.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log))

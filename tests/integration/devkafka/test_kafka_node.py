@@ -304,3 +304,25 @@ def test_run_script_fails_with_stacks_at_its_timeout():
     done = run_script("import sys; print(sys.argv[1], input())", "word", input="line\n")
     assert isinstance(done, subprocess.CompletedProcess)
     assert done.stdout == "word line\n"
+
+
+def test_dump_has_the_markers_of_transactions(kafka, new_topic):
+    topic = new_topic(1)
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic, "log_level": 0}
+    producer = Producer(settings)
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(topic, b"a")
+    producer.commit_transaction(60)
+    batch, marker = kafka.dump_log(topic, records=True)
+    assert (batch.transactional, batch.control, [record.value for record in batch.records]) == (True, False, ["a"])
+    assert (marker.transactional, marker.control, marker.records) == (True, True, [])
+
+
+def test_features_are_at_the_given_levels():
+    with KafkaCluster(features={"transaction.version": 1}) as cluster:
+        tool = cluster.tool(
+            "org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", cluster.bootstrap_servers, "describe"
+        )
+        (line,) = (line for line in tool.stdout.splitlines() if "transaction.version" in line)
+        assert "FinalizedVersionLevel: 1" in line
