@@ -422,7 +422,8 @@ cdef class KafkaProducer:
         group_metadata  `consumer.group_metadata()` of kafka-python, `consumer.consumer_group_metadata()` of
                         confluent-kafka, or the group's id, with which the broker cannot fence the consumer
 
-        Raise TypeError and ValueError, and the errors of the other methods for transactions.
+        Raise TypeError and ValueError, and the errors of the other methods for transactions. The metadata of a consumer
+        that is not in its group any more gives the error UNKNOWN_MEMBER_ID.
         """
         run(self, TransactionManager.send_offsets_to_transaction, timeout, offsets, group_metadata)
 

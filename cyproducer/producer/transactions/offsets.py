@@ -8,6 +8,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from cyproducer import errors
 from cyproducer.config.kinds import INT_MAX, LONG_MAX, is_topic_name
 
 __all__ = ["group_of", "offsets_of"]
@@ -15,6 +16,7 @@ __all__ = ["group_of", "offsets_of"]
 # librdkafka's rd_kafka_consumer_group_metadata_write(): this text, the generation as an int32 in the order of the
 # machine, the group and the member (each ends with a zero byte), a byte that is 1 without an instance id, and that id.
 _LIBRDKAFKA = b"CGMDv2:"
+_UNKNOWN_MEMBER_ID = 25
 # RD_KAFKA_OFFSET_INVALID: nothing was consumed from the partition.
 _NO_OFFSET = -1001
 
@@ -86,7 +88,9 @@ def group_of(metadata: Any) -> dict[str, Any]:
                (`consumer.consumer_group_metadata()`), or the group's id as str. With the id alone, the broker cannot
                refuse the offsets of a consumer that has lost its partitions
 
-    Raise TypeError and ValueError.
+    Raise TypeError and ValueError, and a KafkaError with the code UNKNOWN_MEMBER_ID for the metadata of a consumer that
+    is no member: these consumers forget their member when they have lost their partitions, and the broker would take
+    the offsets without a check.
     """
     if isinstance(metadata, str):
         found: tuple[Any, ...] = metadata, -1, "", None
@@ -103,12 +107,13 @@ def group_of(metadata: Any) -> dict[str, Any]:
     group, generation, member, instance = found
     if group is None or group == "":
         raise ValueError("group_metadata has no group: the consumer needs a group_id")
-    generation = _number(generation, "the generation of group_metadata", -1, INT_MAX)
-    if generation > 0 and not member:
-        raise ValueError(
-            f"group_metadata has generation {generation} without a member; take it from the consumer, after it has "
-            "joined its group"
+    if not member and not isinstance(metadata, str):
+        raise errors.for_code(
+            _UNKNOWN_MEMBER_ID,
+            "group_metadata has no member: the consumer is not in its group, and another one may have its partitions. "
+            "For a consumer whose partitions were assigned by hand, give the group's id as str",
         )
+    generation = _number(generation, "the generation of group_metadata", -1, INT_MAX)
     return {
         "group_id": _text(group, "the group of group_metadata"),
         "generation_id": generation,

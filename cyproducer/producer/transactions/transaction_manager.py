@@ -137,13 +137,20 @@ class TransactionManager:
 
     def send_offsets_to_transaction(self, producer: Producer, call: Call, offsets: Any, group_metadata: Any) -> None:
         """Add a consumer's offsets to the transaction. Without offsets this does nothing, as in Java."""
-        group, rows = group_of(group_metadata), offsets_of(offsets)
+        rows = offsets_of(offsets)
+        refused: errors.KafkaError | None = None
+        try:
+            group = group_of(group_metadata)
+        except errors.KafkaError as error:
+            refused = error
         if not rows:
             return
         with self._in_turn(producer, call):
             self._look(producer)
             with self._sends.changed:
                 self._refuse(call.name, (State.IN_TRANSACTION,))
+            if refused is not None:
+                raise self._fail(producer, State.ABORTABLE_ERROR, refused)
             session = producer._session
             try:
                 self._finish_offsets(producer, session, call)

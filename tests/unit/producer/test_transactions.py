@@ -5,6 +5,7 @@ import os
 import pickle
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from standin_transactions import failed
@@ -198,6 +199,18 @@ def test_an_answer_that_is_not_understood_is_fatal(sender, made):
     sender.commands.script["init"] = [{"ok": False, "error": "MALFORMED", "message": "what is this"}]
     with pytest.raises(errors.KafkaError, match=r"does not understand .*: what is this; close this producer"):
         made.init_transactions(10)
+
+
+def test_a_consumer_that_has_lost_its_partitions_can_only_abort(sender, begun):
+    former = SimpleNamespace(group_id="g", generation_id=-1, member_id="")
+    with pytest.raises(errors.KafkaError, match="group_metadata has no member"):
+        begun.send_offsets_to_transaction({("t", 0): 1}, former)
+    with pytest.raises(errors.KafkaError, match=r"call abort_transaction\(\)"):
+        begun.commit_transaction()
+    begun.abort_transaction()
+    begun.begin_transaction()
+    begun.commit_transaction()
+    assert sender.commands.does() == ["init", "fail", "abort", "commit"]
 
 
 # ---------------------------------------------------------------- records that fail
