@@ -32,7 +32,10 @@ class SenderGoneError(Exception):
 
 
 class Answer(NamedTuple):
-    """The result of a command: `kind` is OK, ABORTABLE or FATAL; without OK, `code` and `message` say why."""
+    """The result of a command: `kind` is OK, ABORTABLE or FATAL; without OK, `code` and `message` say why.
+
+    OK of the command "fail" has in `code` why the transaction had failed before; 0: it had not.
+    """
 
     kind: str
     code: int
@@ -187,7 +190,7 @@ def _answer(told: dict[str, Any]) -> Answer:
     """Return the answer of a message. An invalid one counts as fatal: the two processes do not fit together."""
     try:
         if told["ok"] is True:
-            return Answer(OK, 0, "", int(told["producer_id"]), int(told["epoch"]))
+            return Answer(OK, int(told.get("failed", 0)), "", int(told["producer_id"]), int(told["epoch"]))
         if told.get("kind") in (ABORTABLE, FATAL):
             return Answer(told["kind"], int(told["code"]) or -1, _text_of(told), -1, -1)
     except (KeyError, TypeError, ValueError):

@@ -36,6 +36,7 @@ _FATAL_RESULTS = (
     errors.TransactionalIdAuthorizationFailedError.code,
     errors.ProducerFencedError.code,
     errors.UnsupportedVersionError.code,
+    errors.InvalidProducerIdMappingError.code,
 )
 _FENCED = (errors.ProducerFencedError, errors.InvalidProducerEpochError)
 _SENDER_GONE = "the sender has ended, and no other one was found"
@@ -170,7 +171,7 @@ class TransactionManager:
             if not self._commit_was_sent:
                 self._settle(producer, call)
                 session = producer._session
-                self._check_records(producer, session)
+                self._check_records(producer, session, call)
             while (answer := self._commit(producer, session, call)) is None:
                 call.check(_SENDER_GONE)
                 session = producer.attached(call.deadline)
@@ -349,18 +350,32 @@ class TransactionManager:
                 with contextlib.suppress(errors.KafkaError):
                     self._check_records(producer, session)
 
-    def _check_records(self, producer: Producer, session: Session) -> None:
-        """Enter an error state and raise its error, if the sender is lost or a record of the transaction has failed."""
+    def _check_records(self, producer: Producer, session: Session, call: Call | None = None) -> None:
+        """Enter an error state and raise its error, if the sender is lost or a record of the transaction has failed.
+
+        A record that was dropped is not the reason. The sender is asked for it if there is a `call`.
+        """
         if not self._is_home(session):
             raise self._abandon(producer)
-        code = session.outcomes.first_error
+        code, what = session.outcomes.first_error, "a record of the transaction has failed"
+        if code == errors.TRANSACTION_ABORTED:
+            code, what = 0 if call is None else self._reason(producer, session, call), "the transaction has failed"
         if code:
-            first = errors.for_code(code)
-            text = f"a record of the transaction has failed: {errors.name_for_code(code)}, {first.message}"
+            text = f"{what}: {errors.name_for_code(code)}, {errors.for_code(code).message}"
             fatal = code in _FATAL_RESULTS
             advice = _ADVICE[State.FATAL_ERROR if fatal else State.ABORTABLE_ERROR]
             error = errors.for_code(code, f"{text}; {advice}")
             raise self._fail(producer, State.FATAL_ERROR if fatal else State.ABORTABLE_ERROR, error)
+
+    def _reason(self, producer: Producer, session: Session, call: Call) -> int:
+        """Return the error for which the sender has dropped records. Enter the fatal state and raise if it is fatal."""
+        try:
+            self._finish_offsets(producer, session, call)
+            answer = self._run(session, call, "fail")
+        except SenderGoneError:
+            raise self._abandon(producer) from None
+        self._take(producer, answer, "the transaction has failed")
+        return answer.code or errors.TRANSACTION_ABORTED
 
     def _abandon(self, producer: Producer) -> errors.KafkaError:
         """Enter ABORTABLE_ERROR because the sender is lost. Return the error."""

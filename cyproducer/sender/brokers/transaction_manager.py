@@ -50,7 +50,8 @@ class TransactionManager:
         """Do a command of a front-end, or wait for its result if it is being done. `respond` gets the answer.
 
         The answer is {"ok": True, "producer_id", "epoch"}, {"ok": False, "kind", "code", "message"}, or {"ok": False,
-        "error", "message"} if the command is refused.
+        "error", "message"} if the command is refused. That to "fail" also has "failed": the code of the error for which
+        the transaction had failed before; 0: it had not.
         """
         self._steps.now_ms = now_ms
         index = self._table.row_of(attach_id)
@@ -73,7 +74,7 @@ class TransactionManager:
             row.last_number = command.number
             if state.phase in ("ready", "open"):
                 self._table.fail(index, TRANSACTION_ABORTED)
-            respond(_ids_of(state))
+            respond(self._reason_of(state))
         else:
             row.last_number = command.number
             row.command, row.waiting = command, [respond]
@@ -89,6 +90,12 @@ class TransactionManager:
         if len(row.waiting) > WAITING_MAX:
             text = f"more than {WAITING_MAX} connections wait for the answer to this command"
             row.waiting.pop(0)(_failed("retriable", UNKNOWN_SERVER_ERROR, text))
+
+    def _reason_of(self, state: State) -> dict[str, Any]:
+        """Return the answer to "fail": also why the transaction had failed before."""
+        if state.phase == "fatal":
+            return self._answer_of(state)
+        return {**_ids_of(state), "failed": state.failed if state.phase != "new" else 0}
 
     def _answer_of(self, state: State) -> dict[str, Any]:
         """Return the answer to the last command, from the stored result."""

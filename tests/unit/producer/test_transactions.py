@@ -8,7 +8,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from standin_transactions import failed
+from standin_transactions import HANG_UP, failed
 
 from cyproducer import KafkaProducer, errors
 
@@ -250,7 +250,29 @@ def test_later_calls_learn_of_the_record_that_has_failed(sender, begun):
     begun.abort_transaction(10)
 
 
-@pytest.mark.parametrize("code", [FENCED, 31, 35, 53])
+@pytest.mark.parametrize(
+    ("answer", "code", "advice"),
+    [
+        ({"ok": True, "producer_id": 7, "epoch": 0, "failed": 29}, 29, "call abort_transaction()"),
+        ({"ok": True, "producer_id": 7, "epoch": 0, "failed": 0}, ABORTED, "call abort_transaction()"),
+        ({"ok": True, "producer_id": 7, "epoch": 0, "failed": FENCED}, FENCED, "close this producer"),
+        (failed("fatal", 49), 49, "close this producer"),
+    ],
+)
+def test_a_commit_tells_why_the_sender_has_dropped_records(sender, begun, answer, code, advice):
+    sender.error = ABORTED
+    assert isinstance(begun.send("t", b"x").exception(10), errors.TransactionAbortedError)
+    sender.commands.script["fail"] = [HANG_UP, answer]
+    with pytest.raises(errors.for_code(code).__class__, match="the transaction has failed") as caught:
+        begun.commit_transaction(10)
+    assert caught.value.code == code
+    assert advice in caught.value.message
+    assert sender.commands.does() == ["init", "fail"]
+    if advice == "call abort_transaction()":
+        begun.abort_transaction(10)
+
+
+@pytest.mark.parametrize("code", [FENCED, 31, 35, 49, 53])
 def test_a_record_that_fails_so_that_no_transaction_is_possible_is_fatal(sender, begun, code):
     sender.error = code
     begun.send("t", b"x")

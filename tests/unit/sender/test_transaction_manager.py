@@ -119,10 +119,16 @@ def test_a_record_that_is_fenced_ends_the_producer(rig: Rig, producer: Producer)
     producer.row.failed = FENCED
     assert producer.do("abort")["kind"] == "fatal"
     assert producer.row.phase == "fatal"
-    for do in ("commit", "abort", "init"):
+    for do in ("commit", "abort", "init", "fail"):
         answer = producer.do(do)
         assert (answer["kind"], answer["code"]) == ("fatal", FENCED)
-    assert producer.do("fail")["ok"]
+
+
+def test_the_answer_to_fail_tells_the_error_before(producer: Producer) -> None:
+    producer.send()
+    assert producer.do("fail")["failed"] == 0
+    producer.row.failed = 29
+    assert producer.do("fail")["failed"] == 29
 
 
 def test_what_ends_a_transaction_waits_for_its_batches(rig: Rig, producer: Producer) -> None:
