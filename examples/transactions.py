@@ -1,6 +1,7 @@
-"""Reads, transforms and writes exactly once: ``python transactions.py localhost:9092 from-topic to-topic``.
+"""Reads, transforms and writes exactly once, with the consumer of kafka-python.
 
-It needs kafka-python for the consumer, and ends when nothing has come for ten seconds.
+``python transactions.py localhost:9092 orders invoices``. Start it several times, each with another last argument:
+``... orders invoices 2``. The workers share the partitions.
 """
 
 import sys
@@ -9,38 +10,40 @@ from kafka import KafkaConsumer
 
 from cyproducer import KafkaProducer, errors
 
-IDLE_MS = 10_000
+
+def transform(value: bytes) -> bytes:
+    return value.upper()
 
 
-def main(brokers: str, source: str, target: str) -> None:
-    """Copy the values of one topic to another, in upper case."""
+def main(brokers: str, source: str, target: str, worker: str = "1", idle_s: str = "10") -> None:
+    """Copy the records of one topic to another, until nothing has come for `idle_s` seconds."""
     consumer = KafkaConsumer(
         source,
         bootstrap_servers=brokers,
-        group_id="upper-case",
+        group_id=f"{source}-{target}",
         auto_offset_reset="earliest",
         enable_auto_commit=False,  # the transactions commit the offsets
         isolation_level="read_committed",
+        session_timeout_ms=10_000,  # then another worker has the partitions of one that was killed
     )
-    with KafkaProducer(bootstrap_servers=brokers, transactional_id="upper-case-1") as producer:
+    with KafkaProducer(bootstrap_servers=brokers, transactional_id=f"{source}-{target}-{worker}") as producer:
         producer.init_transactions()
         copied = 0
-        while batches := consumer.poll(timeout_ms=IDLE_MS):
+        while batches := consumer.poll(timeout_ms=1000 * int(idle_s)):
+            producer.begin_transaction()
             try:
-                with producer.transaction():
-                    for records in batches.values():
-                        for record in records:
-                            producer.send(target, record.value.upper(), key=record.key)
-                    offsets = {partition: records[-1].offset + 1 for partition, records in batches.items()}
-                    producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
-            except errors.ProducerFencedError:
-                raise  # another process has this transactional_id
-            except errors.KafkaError as error:
-                print(f"aborted, once more from the last committed offsets: {error}")
-                rewind(consumer)
-            else:
+                for records in batches.values():
+                    for record in records:
+                        producer.send(target, transform(record.value), key=record.key)
+                offsets = {partition: records[-1].offset + 1 for partition, records in batches.items()}
+                producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
+                producer.commit_transaction()
                 copied += sum(len(records) for records in batches.values())
-        print(f"{copied} records copied")
+            except errors.KafkaError as error:
+                producer.abort_transaction()  # raises if this producer cannot go on
+                print(f"aborted, once more from the last committed offsets: {error}", file=sys.stderr)
+                rewind(consumer)
+    print(f"{copied} records copied")
     consumer.close()
 
 

@@ -1,0 +1,347 @@
+"""Tests transactions in real processes: they are fenced, forked and killed.
+
+Among them are the programs of examples/ that read, transform and write exactly once, with each consumer.
+"""
+
+import contextlib
+import copy
+import os
+import pickle
+import signal
+import subprocess
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import psutil
+import pytest
+from confluent_kafka.admin import AdminClient
+from lines import expect
+from support.consumer import ReadRecords, read_topic
+from support.process import script_command, script_environment, senders, start_script, wait_until
+from support.supervised import another, kill, pair
+
+from cyproducer import errors
+from cyproducer.devkafka.node import KafkaCluster
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+PROGRAMS = {
+    "kafka-python": "transactions.py",
+    "confluent-kafka": "transactions_confluent_kafka.py",
+    "aiokafka": "transactions_aiokafka.py",
+}
+PARTITIONS = 4
+KEYS = 20
+IDLE_S = 120
+WAIT_S = 90.0
+
+
+@pytest.fixture(params=PROGRAMS)
+def program(request: pytest.FixtureRequest) -> Path:
+    return EXAMPLES / PROGRAMS[request.param]
+
+
+def write(servers: str, topic: str, numbers: range) -> None:
+    """Write numbered records with another library, so that those of a key are in order."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers, "enable.idempotence": True, "log_level": 0})
+    for number in numbers:
+        producer.produce(topic, b"record %d" % number, key=b"%d" % (number % KEYS))
+    assert producer.flush(WAIT_S) == 0
+
+
+def check(records: ReadRecords, count: int) -> None:
+    """Check that each record was transformed and written once, in the order of its key."""
+    numbers = [int(value.split()[1]) for value in records.value]
+    twice = {number: times for number, times in Counter(numbers).items() if times > 1}
+    assert not twice, f"{len(twice)} records are there more than once: {list(twice.items())[:5]}"
+    assert sorted(numbers) == list(range(count))
+    assert all(value.startswith(b"RECORD ") for value in records.value)
+    for key in range(KEYS):
+        of_key = [n for n, k in zip(numbers, records.key, strict=True) if k == b"%d" % key]
+        assert of_key == sorted(of_key), f"the records of key {key} are out of order"
+
+
+def test_the_examples(
+    program: Path,
+    kafka: KafkaCluster,
+    new_topic: Callable[..., str],
+    run_example: Callable[..., str],
+    arrived: Callable[..., ReadRecords],
+) -> None:
+    source, target = new_topic(PARTITIONS), new_topic(PARTITIONS)
+    write(kafka.bootstrap_servers, source, range(2000))
+    assert run_example(program.name, source, target) == "2000 records copied\n"
+    check(arrived(target, 2000), 2000)
+    write(kafka.bootstrap_servers, source, range(2000, 2100))
+    assert run_example(program.name, source, target) == "100 records copied\n"
+    check(arrived(target, 2100), 2100)
+
+
+class Feed:
+    """A thread that writes numbered records until it is told to end."""
+
+    def __init__(self, servers: str, topic: str) -> None:
+        self.count = 0
+        self._servers, self._topic = servers, topic
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        settings = {"bootstrap.servers": self._servers, "enable.idempotence": True, "linger.ms": 5, "log_level": 0}
+        producer = confluent_kafka.Producer(settings)
+        while not self._ended.wait(0.05):
+            for _ in range(20):
+                producer.produce(self._topic, b"record %d" % self.count, key=b"%d" % (self.count % KEYS))
+                self.count += 1
+            producer.poll(0)
+        assert producer.flush(WAIT_S) == 0
+
+    def end(self) -> int:
+        """Return how many records were written."""
+        self._ended.set()
+        self._thread.join(WAIT_S)
+        return self.count
+
+
+class Flow:
+    """A topic that is fed, the workers that copy it, and a reader of what they have committed."""
+
+    def __init__(self, program: Path, cluster: KafkaCluster, source: str, target: str, logs: Path) -> None:
+        self.cluster, self.source, self.target = cluster, source, target
+        self.servers = cluster.bootstrap_servers
+        self._program, self._logs = program, logs
+        self.workers: dict[int, subprocess.Popen[bytes]] = {}
+        self._admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        self._reader = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": self.servers,
+                "group.id": f"reader-{target}",
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "earliest",
+                "log_level": 0,
+            }
+        )
+        self._reader.subscribe([target])
+        self._seen = 0
+        self.feed = Feed(self.servers, source)
+
+    def start(self, worker: int, stops: bool = False) -> None:
+        """Start a worker. `stops`: it stops itself with SIGSTOP in its first transaction."""
+        arguments = self.servers, self.source, self.target, worker, IDLE_S
+        command = script_command(self._program, *arguments)
+        if stops:
+            watch = "watch" if "confluent" in self._program.name else "no"
+            command = script_command(Path(__file__).parent / "stopped_worker.py", self._program, watch, *arguments)
+        with open(self._logs / f"worker-{worker}", "ab") as log:
+            self.workers[worker] = subprocess.Popen(command, env=script_environment(), stdout=log, stderr=log)
+
+    def end(self, worker: int, number: int) -> None:
+        """Send a signal to a worker and wait for its end."""
+        process = self.workers.pop(worker)
+        assert process.poll() is None, self.log(worker)
+        process.send_signal(number)
+        process.wait(WAIT_S)
+
+    def log(self, worker: int) -> str:
+        return (self._logs / f"worker-{worker}").read_text()
+
+    def members(self) -> int:
+        """Return how many members of the group have partitions."""
+        group = f"{self.source}-{self.target}"
+        with contextlib.suppress(confluent_kafka.KafkaException):
+            found = self._admin.describe_consumer_groups([group])
+            return sum(bool(m.assignment.topic_partitions) for m in found[group].result(WAIT_S).members)
+        return 0
+
+    def committed(self) -> int:
+        """Return the sum of the offsets that the group has committed."""
+        partitions = [confluent_kafka.TopicPartition(self.source, number) for number in range(PARTITIONS)]
+        asked = confluent_kafka.ConsumerGroupTopicPartitions(f"{self.source}-{self.target}", partitions)
+        found = self._admin.list_consumer_group_offsets([asked])
+        rows = found[asked.group_id].result(WAIT_S).topic_partitions
+        return sum(max(0, row.offset) for row in rows)
+
+    def more(self, count: int, what: str) -> None:
+        """Wait until this many more records are visible than there were at the last call."""
+        wanted = self._seen + count
+
+        def arrived() -> bool:
+            for worker, process in self.workers.items():
+                assert process.poll() is None, f"{what}: worker {worker} has ended: {self.log(worker)}"
+            self._seen += sum(message.error() is None for message in self._reader.consume(1000, 0.1))
+            return self._seen >= wanted
+
+        wait_until(arrived, WAIT_S, f"{count} more records are visible after: {what}")
+
+    def go_on(self, what: str) -> None:
+        """Wait until records that are written from now on are visible."""
+        self.more(self.feed.count - self._seen + 100, what)
+
+    def finish(self) -> None:
+        """Check what is visible at the end, and end the workers."""
+        count = self.feed.end()
+        check(read_topic(self.servers, self.target, count, WAIT_S), count)
+        for worker in list(self.workers):
+            self.end(worker, signal.SIGINT)
+
+    def close(self) -> None:
+        self.feed.end()
+        self._reader.close()
+        del self._admin  # it has no other way to close its connections
+        for process in self.workers.values():
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def flow(
+    program: Path, kafka3: KafkaCluster, new_topic: Callable[..., str], tmp_path: Path, retired_senders: None
+) -> Iterator[Flow]:
+    source, target = (new_topic(PARTITIONS, 3, cluster=kafka3) for _ in range(2))
+    made = Flow(program, kafka3, source, target, tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.mark.timeout(280)
+def test_a_second_worker_joins_and_leaves(flow: Flow) -> None:
+    flow.start(1)
+    flow.more(100, "the start")
+    flow.start(2)
+    wait_until(lambda: flow.members() == 2, WAIT_S, "both workers have partitions")
+    flow.go_on("the second worker has joined")
+    flow.end(2, signal.SIGINT)
+    wait_until(lambda: flow.members() == 1, WAIT_S, "one worker has all partitions")
+    flow.go_on("the second worker has left")
+    flow.finish()
+
+
+@pytest.mark.timeout(280)
+def test_a_worker_is_killed(flow: Flow) -> None:
+    flow.start(1)
+    flow.start(2)
+    wait_until(lambda: flow.members() == 2, WAIT_S, "both workers have partitions")
+    flow.go_on("the start")
+    for _ in range(2):
+        flow.end(2, signal.SIGKILL)
+        flow.start(2)  # with the same transactional id
+        flow.go_on("a worker was killed")
+    flow.finish()
+
+
+@pytest.mark.timeout(280)
+def test_the_sender_is_killed(flow: Flow, runtime_dir: Path) -> None:
+    flow.start(1)
+    flow.start(2)
+    flow.more(100, "the start")
+    for _ in range(3):
+        before = wait_until(pair, 30, "a sender with its supervisor")
+        kill("sender")
+        another(before)
+        flow.go_on("the sender was killed")
+    flow.finish()
+
+
+@pytest.mark.timeout(280)
+def test_brokers_are_killed(flow: Flow) -> None:
+    flow.start(1)
+    flow.start(2)
+    flow.more(100, "the start")
+    for number in (1, 2, 3):
+        flow.cluster.kill(number)
+        flow.go_on(f"broker {number} was killed")
+        flow.cluster.restart(number)
+    flow.go_on("the last broker is back")
+    flow.finish()
+
+
+def is_stopped(process: "subprocess.Popen[bytes]") -> bool:
+    return psutil.Process(process.pid).status() == psutil.STATUS_STOPPED
+
+
+@pytest.mark.timeout(280)
+def test_a_worker_that_was_stopped_cannot_commit_what_another_one_has_copied(flow: Flow) -> None:
+    flow.start(1, stops=True)
+    wait_until(lambda: is_stopped(flow.workers[1]), WAIT_S, "the worker stops in its transaction")
+    flow.start(2)
+    wait_until(lambda: flow.members() == 1 and flow.committed() > 500, WAIT_S, "another worker has the partitions")
+    flow.workers[1].send_signal(signal.SIGCONT)
+    flow.go_on("the worker has continued")
+    flow.finish()
+    assert "aborted, once more" in flow.log(1)
+
+
+FENCED_OWNER = """
+    import sys
+    from cyproducer import KafkaProducer, errors
+    servers, topic, name = sys.argv[1:]
+    producer = KafkaProducer(bootstrap_servers=servers, transactional_id=name, sender_idle_timeout_ms=200)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send(topic, b"of the first process").result(60)
+    print("open", flush=True)
+    input()
+    for call in (producer.commit_transaction, producer.begin_transaction, producer.abort_transaction):
+        try:
+            call()
+        except errors.ProducerFencedError as error:
+            print("fenced" if "close this producer" in error.message else error, flush=True)
+    producer.close(30)
+"""
+
+
+@pytest.mark.parametrize("hosts", ["one host", "two hosts"])
+def test_the_newest_process_with_a_transactional_id_fences_the_others(
+    hosts: str, kafka: KafkaCluster, topic: str, runtime_dir: Path, short_tmp: Path, make_producer: Callable[..., Any]
+) -> None:
+    """Two runtime directories have a sender each, as two hosts have."""
+    other = Path(tempfile.mkdtemp(dir=short_tmp)) if hosts == "two hosts" else runtime_dir
+    environment = {"CYPRODUCER_RUNTIME_DIR": str(other)}
+    name = f"fenced-{topic}"
+    with start_script(FENCED_OWNER, kafka.bootstrap_servers, topic, name, env=environment) as process:
+        expect(process, "open")
+        producer = make_producer(transactional_id=name)
+        producer.init_transactions()
+        with producer.transaction():
+            producer.send(topic, b"of the second process")
+        assert len(senders(other)) == len(senders(runtime_dir)) == 1
+        assert (senders(other) == senders(runtime_dir)) == (hosts == "one host")
+        told, failed = process.communicate("\n", timeout=60)
+        assert (told, process.returncode) == ("fenced\n" * 3, 0), failed
+        with producer.transaction():
+            producer.send(topic, b"of the second process")
+    records = read_topic(kafka.bootstrap_servers, topic, 2)
+    assert records.value == [b"of the second process"] * 2
+    wait_until(lambda: not senders(other) or other == runtime_dir, 30, "the end of the other sender")
+
+
+def test_a_transactional_producer_is_not_used_in_another_process(
+    kafka: KafkaCluster, topic: str, make_producer: Callable[..., Any]
+) -> None:
+    producer = make_producer(transactional_id=f"forked-{topic}")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send(topic, b"before")
+    for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="cannot be pickled or copied"):
+            attempt(producer)
+    pid = os.fork()
+    if pid == 0:
+        refused = 0
+        for call in (lambda: producer.send(topic, b"of the child"), producer.commit_transaction):
+            try:
+                call()
+            except errors.KafkaError:
+                refused += 1
+        os._exit(0 if refused == 2 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    producer.send(topic, b"after")
+    producer.commit_transaction()
+    assert sorted(read_topic(kafka.bootstrap_servers, topic, 2).value) == [b"after", b"before"]
