@@ -1,13 +1,30 @@
-"""Lists, describes and aborts the transactions of a cluster through a sender of this host."""
+"""Lists, describes and aborts the transactions of a cluster, and asks for what one has written, through a sender."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from cyproducer.errors import KafkaError
 from cyproducer.observe.requests import request_document
 
-__all__ = ["TransactionQueryError", "abort", "describe", "list_all"]
+__all__ = [
+    "CommittedOffset",
+    "TransactionQueryError",
+    "abort",
+    "committed_offset",
+    "describe",
+    "last_sequences",
+    "list_all",
+]
 
 _TIMEOUT_S = 40.0  # the sender answers after 30 s at the latest
+_PARTITIONS_OF_A_MESSAGE = 100  # with the longest names of topics, they fit into one
+
+
+class CommittedOffset(NamedTuple):
+    """What a group has committed for a partition; offset -1: nothing."""
+
+    offset: int
+    metadata: str
 
 
 class TransactionQueryError(KafkaError):
@@ -45,6 +62,30 @@ def abort(path: str, transactional_id: str) -> dict[str, Any]:
     Without an open transaction nothing is done. Raise as describe().
     """
     return _ask(path, {"do": "abort", "id": transactional_id})
+
+
+def committed_offset(path: str, group: str, topic: str, partition: int) -> CommittedOffset:
+    """Return the offset that a group has committed for a partition.
+
+    It waits for the end of a transaction that has an offset of the partition. Raise as list_all().
+    """
+    answer = _ask(path, {"do": "offset", "group": group, "partition": [topic, partition]})
+    return CommittedOffset(answer["offset"], answer["metadata"])
+
+
+def last_sequences(
+    path: str, producer_id: int, partitions: Sequence[tuple[str, int]]
+) -> dict[tuple[str, int], tuple[int, int]]:
+    """Return {(topic, partition): (epoch, sequence of the last record)} of a producer, as the leaders know it.
+
+    Both are -1 if the partition has no record of the producer. Raise as list_all().
+    """
+    found: dict[tuple[str, int], tuple[int, int]] = {}
+    for at in range(0, len(partitions), _PARTITIONS_OF_A_MESSAGE):
+        asked = [list(each) for each in partitions[at : at + _PARTITIONS_OF_A_MESSAGE]]
+        answer = _ask(path, {"do": "sequences", "producer_id": producer_id, "partitions": asked})
+        found |= {(topic, number): (epoch, last) for topic, number, epoch, last in answer["sequences"]}
+    return found
 
 
 def _ask(path: str, question: dict[str, Any]) -> dict[str, Any]:

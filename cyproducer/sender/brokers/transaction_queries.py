@@ -29,6 +29,7 @@ from cyproducer.sender.brokers.coordinator_calls import (
     repeat,
     wait_for_cluster,
 )
+from cyproducer.sender.brokers.shared_transaction_queries import Place, committed_offset, last_sequences
 
 if TYPE_CHECKING:
     from cyproducer.sender.brokers.broker_connections import Brokers
@@ -52,7 +53,8 @@ class TransactionQueries:
 
     A question is {"do": "list", "states", "older_than_ms"}, {"do": "describe", "ids"} or {"do": "abort", "id"}. The
     answer is {"transactions": [...], "unanswered": {broker: text}}, {"transactions": [...]}, {"aborted", "text"}, or
-    {"error": text} if the query failed.
+    {"error": text} if the query failed. {"do": "offset", "group", "partition": [topic, number]} and {"do": "sequences",
+    "producer_id", "partitions": [[topic, number]]} have the answers of `shared_transaction_queries.py`.
     """
 
     def __init__(self, brokers: "Brokers", loop: Any, backoff: ExponentialBackoff, log: logging.Logger) -> None:
@@ -91,6 +93,13 @@ class TransactionQueries:
             return self._describe(question["ids"])
         if kind == "abort" and _is_texts([question.get("id")]):
             return self._abort(question["id"])
+        if kind == "offset" and _is_texts([question.get("group")]):
+            return committed_offset(
+                self._brokers, self._backoff, question["group"], *_places([question.get("partition")])
+            )
+        if kind == "sequences" and type(question.get("producer_id")) is int:
+            places = _places(question.get("partitions"))
+            return last_sequences(self._brokers, self._backoff, question["producer_id"], places)
         raise ValueError(f"not a question about transactions: {str(kind)[:40]!r}")
 
     def maintain(self, now_ms: int) -> int:
@@ -228,3 +237,15 @@ def _refused(transactional_id: str, code: int) -> str:
 
 def _is_texts(value: Any) -> TypeGuard[list[str]]:
     return isinstance(value, list) and all(isinstance(text, str) and len(text.encode()) < 1 << 15 for text in value)
+
+
+def _places(value: Any) -> list[Place]:
+    """Return the partitions of a question. Raise ValueError if they are not a list of [topic, number]."""
+    try:
+        found = [(topic, number) for topic, number in value]
+    except (TypeError, ValueError):
+        found = []
+    right = all(_is_texts([topic]) and type(number) is int and 0 <= number < 1 << 31 for topic, number in found)
+    if not found or not right:
+        raise ValueError("a question about partitions needs a list of [topic, number]")
+    return found

@@ -201,6 +201,13 @@ def test_an_old_find_coordinator_has_one_key(cluster, ask, monkeypatch):
         {"do": "describe", "ids": [7]},
         {"do": "describe", "ids": ["x" * 40_000]},
         {"do": "abort"},
+        {"do": "offset", "group": 7, "partition": ["t", 0]},
+        {"do": "offset", "group": "g", "partition": ["t"]},
+        {"do": "offset", "group": "g", "partition": ["t", -1]},
+        {"do": "sequences", "producer_id": "7", "partitions": [["t", 0]]},
+        {"do": "sequences", "producer_id": 7, "partitions": []},
+        {"do": "sequences", "producer_id": 7, "partitions": [[0, "t"]]},
+        {"do": "sequences", "producer_id": 7, "partitions": 5},
     ],
 )
 def test_an_invalid_question_is_refused(ask, question):
