@@ -472,6 +472,8 @@ class Settings:
     sender_idle_timeout_ms: int
     exit_flush_timeout_ms: int
     explicit: frozenset[str]
+    #: (producer id, epoch, whether the broker has KIP-890): takes part in a transaction that another process ends.
+    joined_transaction: tuple[int, int, bool] | None = None
 
     @classmethod
     def parse(cls, **given: Any) -> "Settings":
@@ -551,6 +553,8 @@ class Settings:
         ]
         if self.transactional_id is not None:
             names += ["transaction_timeout_ms", "transactional_id"]
+        if self.joined_transaction is not None:
+            names.append("joined_transaction")
         return {name: getattr(self, name) for name in names}
 
     def __repr__(self) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
+from cyproducer.config.settings import Settings
 from cyproducer.errors import KafkaError
 from cyproducer.producer.bulk.bulk_future import BulkFuture
 from cyproducer.producer.results.futures import Future
@@ -132,3 +133,5 @@ class KafkaProducer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...
+
+def restore_producer(cls: type[KafkaProducer], settings: Settings) -> KafkaProducer: ...

@@ -79,7 +79,8 @@ cdef class KafkaProducer:
         self.session = self.unattached()
         self.lines = {}
         self.extensions = Extensions(settings)
-        self.transactions = None if settings.transactional_id is None else TransactionManager()
+        owns_transactions = settings.transactional_id is not None and settings.joined_transaction is None
+        self.transactions = TransactionManager() if owns_transactions else None
         self.plain = self.extensions.plain
         self.fast = self.plain and self.transactions is None
         self.ignore_keys = settings.partitioner_ignore_keys
@@ -570,10 +571,10 @@ cdef class KafkaProducer:
                 "fence each other; make another one, with an id of its own"
             )
         self.current()
-        return _restore, (type(self), self.settings)
+        return restore_producer, (type(self), self.settings)
 
     def __deepcopy__(self, memo):
-        return _restore(*self.__reduce__()[1])
+        return restore_producer(*self.__reduce__()[1])
 
     def __repr__(self):
         if self.session is None:
@@ -584,8 +585,8 @@ cdef class KafkaProducer:
         return f"<{type(self).__name__} {self.settings!r} {state}>"
 
 
-def _restore(cls, settings):
-    """Return a producer with pickled settings. It is not attached."""
+def restore_producer(cls, settings):
+    """Return a producer with these settings, which are checked already. It is not attached."""
     cdef KafkaProducer producer = cls.__new__(cls)
     check_platform()
     producer.configure(settings)

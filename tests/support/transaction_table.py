@@ -88,6 +88,12 @@ class StandInTable:
             row.failed, row.needs_epoch, row.added = 0, False, []
         self.on_change()
 
+    def open(self, index: int) -> None:
+        row = self._row(index)
+        self.on_change()
+        row.phase = "open" if row.phase == "ready" else row.phase
+        self.on_change()
+
     def fail(self, index: int, code: int) -> None:
         row = self._row(index)
         assert code

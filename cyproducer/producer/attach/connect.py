@@ -96,6 +96,8 @@ class Attachment(WakePair):
     wake_fd          datagram socket that the sender writes
     sender_wake_fd   eventfd that wakes the sender
     attach_id        number that the sender has given this front-end
+    sender_state     number of the sender's state region, which a successor takes over; 0 unless the front-end takes
+                     part in the transaction of another process
     max_request_size the sender's limit for a record and a request, in bytes; None if the sender does not tell it
     """
 
@@ -108,6 +110,7 @@ class Attachment(WakePair):
         "max_request_size",
         "outcomes",
         "sender_pid",
+        "sender_state",
         "slot_count",
         "snapshot",
         "socket",
@@ -123,7 +126,7 @@ class Attachment(WakePair):
         self.outcomes: Region | None = None
         self.snapshot: SnapshotReader | None = None
         self.slot_count = 0
-        self.attach_id = self.sender_pid = 0
+        self.attach_id = self.sender_pid = self.sender_state = 0
         self.max_request_size: int | None = None
         _attachments.add(self)
 
@@ -543,6 +546,7 @@ def _take_descriptors(attachment: Attachment, answer: dict[str, Any], fds: Descr
             raise ValueError(f"{fds.count} descriptors instead of 3")
         attachment.attach_id = int(answer["attach_id"])
         attachment.sender_pid = int(answer["sender_pid"])
+        attachment.sender_state = int(answer.get("sender_state", 0))
         if "max_request_size" in answer:
             attachment.max_request_size = int(answer["max_request_size"])
         attachment.outcomes = fds.give(0, map_outcomes, attachment.slot_count)

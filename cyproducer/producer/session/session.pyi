@@ -23,6 +23,7 @@ class _Attachment(Protocol):
     socket: Any
     max_request_size: int | None
     attach_id: int
+    sender_state: int
     @property
     def wake_fd(self) -> int: ...
     @property

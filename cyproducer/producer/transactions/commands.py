@@ -35,6 +35,7 @@ class Answer(NamedTuple):
     """The result of a command: `kind` is OK, ABORTABLE or FATAL; without OK, `code` and `message` say why.
 
     OK of the command "fail" has in `code` why the transaction had failed before; 0: it had not.
+    v2: the transaction uses KIP-890; only the answer to "share" tells it.
     """
 
     kind: str
@@ -42,6 +43,7 @@ class Answer(NamedTuple):
     message: str
     producer_id: int
     epoch: int
+    v2: bool = False
 
 
 class Commands:
@@ -190,7 +192,8 @@ def _answer(told: dict[str, Any]) -> Answer:
     """Return the answer of a message. An invalid one counts as fatal: the two processes do not fit together."""
     try:
         if told["ok"] is True:
-            return Answer(OK, int(told.get("failed", 0)), "", int(told["producer_id"]), int(told["epoch"]))
+            code, ids = int(told.get("failed", 0)), (int(told["producer_id"]), int(told["epoch"]))
+            return Answer(OK, code, "", *ids, told.get("v2") is True)
         if told.get("kind") in (ABORTABLE, FATAL):
             return Answer(told["kind"], int(told["code"]) or -1, _text_of(told), -1, -1)
     except (KeyError, TypeError, ValueError):

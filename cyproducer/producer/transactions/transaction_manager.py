@@ -161,6 +161,20 @@ class TransactionManager:
             except SenderGoneError:
                 raise self._abandon(producer) from None
 
+    def share_transaction(self, producer: Producer, call: Call) -> tuple[int, int, bool]:
+        """Count the transaction as one with records of other processes. Return (producer id, epoch, v2) for them."""
+        with self._in_turn(producer, call):
+            self._look(producer)
+            with self._sends.changed:
+                self._refuse(call.name, (State.IN_TRANSACTION,))
+            try:
+                self._finish_offsets(producer, producer._session, call)
+                answer = self._run(producer._session, call, "share")
+            except SenderGoneError:
+                raise self._abandon(producer) from None
+            self._take(producer, answer, "the transaction cannot be shared")
+            return answer.producer_id, answer.epoch, answer.v2
+
     def commit_transaction(self, producer: Producer, call: Call) -> None:
         """Wait for the outcomes of all records of the transaction, and commit it."""
         with self._in_turn(producer, call):

@@ -75,10 +75,21 @@ class TransactionManager:
             if state.phase in ("ready", "open"):
                 self._table.fail(index, TRANSACTION_ABORTED)
             respond(self._reason_of(state))
+        elif command.do == "share":
+            row.last_number = command.number
+            respond(self._share(index, state))
         else:
             row.last_number = command.number
             row.command, row.waiting = command, [respond]
             self._look(row, now_ms)
+
+    def _share(self, index: int, state: State) -> dict[str, Any]:
+        """Store that participants may have records in the transaction. Return what they need."""
+        if state.failed or state.phase not in ("ready", "open"):
+            code = state.failed or TRANSACTION_ABORTED
+            return _failed("abortable", code, text_of(code))
+        self._table.open(index)
+        return {**_ids_of(state), "v2": state.v2}
 
     def _join(self, row: Row, command: Command, respond: Respond) -> None:
         """Wait for the answer to a command that is being done. The connections that wait for long are given up."""
@@ -170,6 +181,7 @@ class TransactionManager:
             self._start(row, "expire", self._steps.expire(row), now_ms)
         elif has_ended:
             self._respond(row, _refusal("REFUSED", "the front-end has ended"))
+            row.before_end = state
             self._start(row, "end", self._steps.end(row), now_ms)
         elif state.phase in ENDING:
             self._start(row, "resume", self._steps.resume(row), now_ms)
@@ -208,6 +220,8 @@ class TransactionManager:
         doing, row.run, row.doing = row.doing, None, ""
         if row.index not in self._table.rows():
             self._rows.pop(row.index, None)
+            if row.before_end is not None and row.before_end.phase in ACTIVE:
+                self._supersede(row.before_end, row.before_end.epoch + 1)
             return
         if doing == "end":
             return  # it was not possible; the log has the reason
@@ -222,8 +236,19 @@ class TransactionManager:
         if number is not None and isinstance(result, Failure):
             self._respond(row, _failed(result.kind, result.code, result.text))
         elif number is not None and result is None:
+            self._supersede(state, state.epoch)
             self._respond(row, _ids_of(state))
         self._look(row, self._steps.now_ms)
+
+    def _supersede(self, state: State, epoch: int) -> None:
+        """Let the shared rows of earlier epochs end: their transactions are over, and what shows it may go now."""
+        for index in self._table.rows():
+            row, other = self._row(index), self._state(index)
+            same = (other.transactional_id, other.producer_id) == (state.transactional_id, state.producer_id)
+            if other.shared and same and other.epoch < epoch:
+                row.is_superseded = True
+                if row.run is not None and row.awaits_news:
+                    self._runner.wake(row.run)
 
     def _respond(self, row: Row, answer: dict[str, Any]) -> None:
         waiting, row.command, row.waiting = row.waiting, None, []

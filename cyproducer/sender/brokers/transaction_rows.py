@@ -64,6 +64,8 @@ class Row:
     awaits_news    `run` waits for an event of the row
     coordinators   (key, broker id) by key type
     ended_at_ms    when the end of the front-end was noticed, or of the last one of a shared row
+    is_superseded  of a shared row: its transaction was ended by a front-end of this sender
+    before_end     the row when its front-end had ended
     seen           the last phase that was seen, and since when it has been seen
     """
 
@@ -80,5 +82,7 @@ class Row:
         self.awaits_news = False
         self.coordinators: dict[int, tuple[str, int]] = {}
         self.ended_at_ms: int | None = None
+        self.is_superseded = False
+        self.before_end: State | None = None
         self.seen = (state.phase, now_ms)
         self.complained_ms: int | None = None

@@ -184,7 +184,7 @@ class TransactionSteps:
         while not (state := self._state(row)).participants:
             yield from self.add_partitions(row)
             is_over = row.ended_at_ms is not None and self.now_ms >= row.ended_at_ms + state.timeout_ms
-            if (is_over or self._is_superseded(state)) and self._table.remove(row.index):
+            if (is_over or row.is_superseded or self._is_superseded(state)) and self._table.remove(row.index):
                 return
             row.awaits_news = True
             yield Pause(LOOK_MS)

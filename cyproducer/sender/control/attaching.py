@@ -135,12 +135,15 @@ class Attaching:
             os.close(wake)
             self.refuse(peer, resource_refusal(error))
             return False
-        answer = {
+        answer: dict[str, Any] = {
             "ok": True,
             "attach_id": peer.attach_id,
             "sender_pid": os.getpid(),
             "max_request_size": self._settings["max_request_size"],
         }
+        if peer.meta["settings"].get("joined_transaction") is not None:
+            # Participants of a transaction that have the same number continue the same sequences.
+            answer["sender_state"] = os.fstat(self._engine.regions()[0]).st_ino
         if DEBUG:
             crashpoint("attach.before-answer")
         taken = peer.send(answer, (outcomes, snapshot, wake))

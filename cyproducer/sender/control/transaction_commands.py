@@ -9,7 +9,7 @@ from cyproducer.sender.control.peers import Peer, refusal
 
 __all__ = ["TransactionCommands", "parse_command"]
 
-COMMANDS = ("init", "fail", "commit", "abort", "offsets")
+COMMANDS = ("init", "fail", "share", "commit", "abort", "offsets")
 INT16_MAX, INT32_MAX, INT64_MAX = 2**15 - 1, 2**31 - 1, 2**63 - 1
 TEXT_BYTES_MAX = INT16_MAX  # what a string of Kafka's protocol can have
 

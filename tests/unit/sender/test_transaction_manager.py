@@ -552,3 +552,42 @@ def test_an_error_fails_a_shared_row_and_leaves_its_phase(rig_v1: Rig, producer_
 def test_an_init_does_not_wait_for_participants(rig: Rig, producer: Producer) -> None:
     share(rig, orphaned=True)
     assert producer.do("init")["ok"]
+
+
+def test_sharing_opens_the_transaction_and_tells_what_participants_need(rig: Rig, producer: Producer) -> None:
+    known = {"ok": True, "producer_id": 7001, "epoch": 0, "v2": rig.v2}
+    assert producer.do("share") == known
+    assert producer.row.phase == "open"
+    assert producer.do("share", number=producer.number) == known
+    assert rig.asked() == []
+    producer.do("fail")
+    answer = producer.do("share")
+    assert (answer["ok"], answer["kind"], answer["code"]) == (False, "abortable", TRANSACTION_ABORTED)
+    producer.do("abort")
+    assert producer.row.phase == "ready"
+
+
+def test_before_init_nothing_can_be_shared(rig: Rig) -> None:
+    producer = rig.producer()
+    assert producer.do("share")["kind"] == "abortable"
+    assert producer.row.phase == "new"
+
+
+@pytest.mark.parametrize("end", ["commit", "abort", "end"])
+def test_a_shared_row_is_freed_although_the_one_that_ends_its_transaction_is_freed_at_once(end: str) -> None:
+    rig = Rig(v2=True)
+    producer = rig.producer()
+    producer.do("init")
+    producer.do("share")
+    row = share(rig, participants=0, in_use=True)
+    row.event()
+    row.send()
+    if end != "end":
+        producer.do(end)
+    producer.end()
+    rig.run(0.5, lambda: producer.index in rig.table.removed)
+    assert rig.table.removed == [producer.index]
+    row.row.in_use = False
+    rig.run(2)
+    assert rig.table.removed == [producer.index, row.index]
+    assert not rig.manager.wanted

@@ -1,0 +1,129 @@
+"""Tests several processes' records in one transaction, and what the one that commits asks a real Kafka."""
+
+import threading
+
+import pytest
+from support.consumer import read_topic
+
+from cyproducer.errors import IllegalStateError, KafkaError, ProducerFencedError
+from cyproducer.observe.transactions import TransactionQueryError, committed_offset, last_sequences
+from cyproducer.producer.shared_transaction import participant, sender_of, share
+
+
+@pytest.fixture
+def settings(kafka, topic):
+    return {"bootstrap_servers": kafka.bootstrap_servers, "transactional_id": topic, "sender_idle_timeout_ms": 200}
+
+
+@pytest.fixture
+def owner(make_producer, settings):
+    producer = make_producer(**settings)
+    producer.init_transactions()
+    return producer
+
+
+@pytest.fixture
+def join(settings):
+    """Return ``join(transaction)``: a participant, closed at the end."""
+    made = []
+
+    def make(transaction):
+        made.append(participant(settings, transaction))
+        return made[-1]
+
+    yield make
+    for producer in made:
+        producer.close(10)
+
+
+def values(kafka, topic, count):
+    return sorted(read_topic(kafka.bootstrap_servers, topic, count).value)
+
+
+def test_records_of_all_participants_are_committed_together(kafka, topic, owner, join):
+    for round_number in range(2):
+        owner.begin_transaction()
+        transaction = share(owner)
+        for name in (b"a", b"b"):
+            producer = join(transaction)
+            for partition in (0, 1):
+                producer.send(topic, b"%s%d" % (name, round_number), partition=partition)
+            producer.flush()
+            producer.close()
+        assert len(values(kafka, topic, 4 * round_number)) == 4 * round_number
+        path = sender_of(owner).address
+        found = last_sequences(path, transaction.producer_id, [(topic, 0), (topic, 1), (topic, 2)])
+        assert found == {
+            (topic, 0): (transaction.epoch, 1),
+            (topic, 1): (transaction.epoch, 1),
+            (topic, 2): (-1, -1) if not round_number else found[topic, 2],
+        }
+        assert found[topic, 2][1] == -1
+        owner.send_offsets_to_transaction({(topic, 0): round_number}, "g")
+        owner.commit_transaction()
+        assert committed_offset(path, "g", topic, 0) == (round_number, "")
+    assert values(kafka, topic, 8) == sorted([b"a0", b"b0", b"a1", b"b1"] * 2)
+
+
+def test_an_abort_tells_the_broker_although_the_owner_has_sent_nothing(kafka, topic, owner, join):
+    owner.begin_transaction()
+    producer = join(share(owner))
+    producer.send(topic, b"aborted", partition=0)
+    producer.flush()
+    owner.abort_transaction()
+    owner.begin_transaction()
+    owner.send(topic, b"committed", partition=0)
+    owner.commit_transaction()
+    assert values(kafka, topic, 1) == [b"committed"]
+    with pytest.raises(KafkaError):
+        producer.send(topic, b"late", partition=0).result(20)
+    assert values(kafka, topic, 1) == [b"committed"]
+
+
+def test_participants_of_one_host_have_one_sender(owner, join):
+    owner.begin_transaction()
+    transaction = share(owner)
+    assert sender_of(join(transaction)) == sender_of(join(transaction))
+    assert sender_of(owner).address == sender_of(join(transaction)).address
+    owner.abort_transaction()
+
+
+def test_a_participant_has_no_transactions_of_its_own(owner, join):
+    with pytest.raises(IllegalStateError, match="call begin_transaction"):
+        share(owner)
+    owner.begin_transaction()
+    producer = join(share(owner))
+    for call in (producer.init_transactions, producer.begin_transaction, producer.commit_transaction):
+        with pytest.raises(IllegalStateError, match="needs a transactional producer"):
+            call()
+    owner.abort_transaction()
+
+
+def test_a_newer_owner_fences_owner_and_participants(kafka, topic, owner, join, make_producer, settings):
+    owner.begin_transaction()
+    producer = join(share(owner))
+    producer.send(topic, b"old", partition=0)
+    producer.flush()
+    newer = make_producer(**settings)
+    newer.init_transactions()
+    with pytest.raises(KafkaError):
+        producer.send(topic, b"late", partition=0).result(20)
+    with pytest.raises(ProducerFencedError):
+        owner.abort_transaction()
+    assert values(kafka, topic, 0) == []
+
+
+def test_an_offset_of_an_open_transaction_is_waited_for(topic, owner):
+    path = sender_of(owner).address
+    assert committed_offset(path, "h", topic, 0) == (-1, "")
+    owner.begin_transaction()
+    owner.send_offsets_to_transaction({(topic, 0): 5}, "h")
+    timer = threading.Timer(1, owner.commit_transaction)
+    timer.start()
+    assert committed_offset(path, "h", topic, 0) == (5, "")
+    timer.join()
+
+
+def test_a_topic_that_cannot_exist_is_an_error(owner):
+    with pytest.raises(TransactionQueryError, match="INVALID_TOPIC_EXCEPTION"):
+        last_sequences(sender_of(owner).address, 7, [("a/b", 0)])
