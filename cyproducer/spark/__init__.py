@@ -10,17 +10,28 @@ Delivery is at least once: a task succeeds when all of its rows are acknowledged
 This module imports nothing but `write` and `WriteResult` at their first use, which need no PySpark to be imported.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cyproducer.spark.dataframe import WriteResult, write
+    from cyproducer.spark.micro_batches import exactly_once
+    from cyproducer.spark.partitioning import partition_for
 
-__all__ = ["WriteResult", "write"]
+__all__ = ["WriteResult", "exactly_once", "partition_for", "write"]
+
+_MODULES = {
+    "WriteResult": "dataframe",
+    "exactly_once": "micro_batches",
+    "partition_for": "partitioning",
+    "write": "dataframe",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        from cyproducer.spark import dataframe  # imported here: the sink does not need it
-
-        return getattr(dataframe, name)
+    if name in _MODULES:
+        # Imported at their first use: the sink does not need them.
+        module = importlib.import_module(f"cyproducer.spark.{_MODULES[name]}")
+        globals()[name] = value = getattr(module, name)
+        return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,15 +6,17 @@ mode update, and over Spark Connect.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cyproducer.config.kinds import is_topic_name
 from cyproducer.config.settings import Settings
-from cyproducer.errors import KafkaConfigurationError
+from cyproducer.errors import KafkaConfigurationError, KafkaError
+from cyproducer.spark.atomic import AtomicWriteError, Written, refuse_speculation, repeat, write_once
 from cyproducer.spark.delivery import deliver, producer_for
-from cyproducer.spark.options import REFUSED, TOPIC_NAMES
+from cyproducer.spark.owner import Owner
+from cyproducer.spark.settings import checked_topic, plain_settings, transactional
 
 if TYPE_CHECKING:
     import pyarrow
@@ -39,26 +41,46 @@ class WriteResult:
     partitions: dict[int, int]
 
 
-def write(df: DataFrame, topic: str | None = None, **settings: Any) -> WriteResult:
+def write(
+    df: DataFrame, topic: str | None = None, *, atomic: bool = False, id: str | None = None, **settings: Any
+) -> WriteResult:
     """Send all rows of a DataFrame to Kafka, and return when all are acknowledged.
 
     df         columns as for ``format("cyproducer")``: ``value``, ``key``, ``headers``, ``partition``, ``timestamp``,
                ``topic``
     topic      the topic of all rows; None: the column ``topic`` gives it
+    atomic     write all rows in one transaction: readers of committed records see all of them or none
+    id         only with `atomic`: the transactional id; no other writer may use it. None: a new one
     settings   settings of `KafkaProducer` by their names, such as ``bootstrap_servers`` and ``linger_ms``; plain values
-               only, without serializers, interceptors and objects
+               only, without serializers, interceptors and objects. With `atomic` also transaction_timeout_ms
 
-    Delivery is at least once: a task that Spark repeats sends all of its rows again.
+    Without `atomic`, delivery is at least once: a task that Spark repeats sends all of its rows again. With it, a
+    failed task aborts the transaction, and all rows are written again in another one, several times at most.
 
     Raise ValueError for wrong columns, KafkaConfigurationError (a ValueError) for wrong settings, both before any task
     starts. If a row is not acknowledged, its task fails with DeliveryFailedError. When Spark has repeated the task for
-    the last time, it raises its own error with that text.
+    the last time, it raises its own error with that text. With `atomic`, raise AtomicWriteError after the last attempt,
+    and if it is unknown whether the transaction is committed.
     """
     from cyproducer.spark.schema import check_columns  # imported here: this module is imported without PySpark, too
 
-    given = _checked(topic, settings)
+    checked_topic(topic)
+    timeout_ms = settings.pop("transaction_timeout_ms", None) if atomic else None
+    given = plain_settings(settings, "write()")
+    if not atomic and id is not None:
+        raise KafkaConfigurationError("write() has an id only with atomic=True")
+    name = id or f"cyproducer-write-{uuid.uuid4()}"
+    Settings.parse(**given, **transactional(name, timeout_ms) if atomic else {})
     columns = check_columns(df.schema, topic)
+    if not atomic:
+        return _write_at_least_once(df, columns, topic, given)
+    refuse_speculation(df)
+    return _result(_write_atomically(df, columns, topic, Owner(name, given, timeout_ms)))
 
+
+def _write_at_least_once(
+    df: DataFrame, columns: tuple[str, ...], topic: str | None, given: dict[str, Any]
+) -> WriteResult:
     def task(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         yield _run_task(given, topic, batches)
 
@@ -72,28 +94,38 @@ def write(df: DataFrame, topic: str | None = None, **settings: Any) -> WriteResu
     )
 
 
-def _checked(topic: str | None, settings: dict[str, Any]) -> dict[str, Any]:
-    """Check everything that can be checked without a broker, and return the settings for the workers."""
-    if topic is not None and (not isinstance(topic, str) or not is_topic_name(topic)):
-        raise KafkaConfigurationError(f"topic is {topic!r}; {TOPIC_NAMES}")
-    plain = {name: _plain(name, value) for name, value in settings.items()}
-    Settings.parse(**plain)
-    return plain
+def _write_atomically(df: DataFrame, columns: tuple[str, ...], topic: str | None, owner: Owner) -> Written:
+    def attempt(by_partition: bool) -> Written:
+        owner.open()
+        owner.begin("write(atomic=True)")
+        written = write_once(df, columns, topic, owner, by_partition)
+        if written.rows:
+            _commit(owner)
+        return written
+
+    try:
+        return repeat(attempt, owner, "the DataFrame")[0]
+    finally:
+        owner.close()
 
 
-def _plain(name: str, value: Any) -> Any:
-    """Return a setting's value as the workers need it: it is pickled, and chooses the producer that a worker keeps."""
-    dotted = name.replace("_", ".")
-    if dotted in REFUSED:
-        raise KafkaConfigurationError(f"{name} is not supported by write(): {REFUSED[dotted]}")
-    if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
-        return tuple(value)
-    if value is not None and not isinstance(value, str | int | float):
-        raise KafkaConfigurationError(
-            f"{name} must be text, a number, True, False or None in write(), not {type(value).__name__}: "
-            "it is passed to the workers of Spark"
-        )
-    return value
+def _commit(owner: Owner) -> None:
+    try:
+        owner.commit()
+    except KafkaError as error:
+        # Another attempt could write the rows twice: unlike a micro-batch, they have no marker.
+        raise AtomicWriteError(
+            f"it is not known whether the transaction of {owner.transactional_id!r} is committed, because the commit "
+            f"has failed: {error}. `cyproducer txn describe {owner.transactional_id}` shows it: with the state "
+            "CompleteCommit all rows are visible, with CompleteAbort none"
+        ) from error
+
+
+def _result(written: Written) -> WriteResult:
+    partitions: dict[int, int] = {}
+    for (_, number), rows in written.partitions.items():
+        partitions[number] = partitions.get(number, 0) + rows
+    return WriteResult(written.rows, written.bytes, dict(sorted(partitions.items())))
 
 
 def _run_task(

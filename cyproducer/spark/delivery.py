@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -23,17 +23,31 @@ MAX_PRODUCERS = 4
 _producers: OrderedDict[tuple[tuple[str, Any], ...], KafkaProducer] = OrderedDict()
 
 
+AT_LEAST_ONCE = "Delivery is at least once: a repeated task sends all of its rows again"
+
+
 class DeliveryFailedError(RuntimeError):
     """A row of this task was not acknowledged. The task fails, and Spark repeats it."""
 
 
 @dataclass
 class Delivery:
-    """The acknowledged rows of one task: their number, the bytes of keys and values, and rows by partition number."""
+    """The acknowledged rows of one task: their number, the bytes of keys and values, and rows by topic and partition.
+
+    The topic is "" if an argument has given it.
+    """
 
     rows: int = 0
     bytes: int = 0
-    partitions: dict[int, int] = field(default_factory=dict)
+    written: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    @property
+    def partitions(self) -> dict[int, int]:
+        """The rows by partition number, summed up over the topics."""
+        found: dict[int, int] = {}
+        for (_, number), rows in self.written.items():
+            found[number] = found.get(number, 0) + rows
+        return found
 
 
 def producer_for(settings: dict[str, Any]) -> KafkaProducer:
@@ -65,12 +79,17 @@ def _freeze_once() -> None:
     gc.freeze()
 
 
-def deliver(producer: KafkaProducer, batches: Iterable[pyarrow.RecordBatch], topic: str | None) -> Delivery:
+def deliver(
+    producer: KafkaProducer,
+    batches: Iterable[pyarrow.RecordBatch],
+    topic: str | None,
+    guarantee: str = AT_LEAST_ONCE,
+) -> Delivery:
     """Send every batch of one task and return when all rows are acknowledged.
 
     If `topic` is None, the column ``topic`` gives it. When the buffer is full, `send_arrow` blocks for up to
     ``max.block.ms``, which is the back-pressure. The first failed row ends the task with `DeliveryFailedError`, which
-    contains the counts and the text of the first error.
+    contains the counts, the text of the first error and `guarantee`.
     """
     done = Delivery()
     outstanding: deque[tuple[Any, int, int]] = deque()
@@ -89,23 +108,34 @@ def deliver(producer: KafkaProducer, batches: Iterable[pyarrow.RecordBatch], top
     except errors.KafkaError as error:
         raise DeliveryFailedError(
             f"at least one of the {sent} rows that this task sent was not acknowledged ({done.rows} rows are known to "
-            f"be in Kafka); first error: {type(error).__name__}: {error.message}. Delivery is at least once: "
-            "a repeated task sends all of its rows again"
+            f"be in Kafka); first error: {type(error).__name__}: {error.message}. {guarantee}"
         ) from error
     return done
 
 
 def _settle(outstanding: deque[tuple[Any, int, int]], done: Delivery) -> None:
     """Wait for the oldest batch and count its rows. Raise the error of a failed row."""
-    import numpy
-
     future, rows, size = outstanding[0]
-    for number, count in enumerate(numpy.bincount(future.result().partition).tolist()):
-        if count:
-            done.partitions[number] = done.partitions.get(number, 0) + count
+    for place, count in _counts(future.result()):
+        done.written[place] = done.written.get(place, 0) + count
     done.rows += rows
     done.bytes += size
     outstanding.popleft()
+
+
+def _counts(result: Any) -> Iterator[tuple[tuple[str, int], int]]:
+    """Yield the rows of one batch by topic and partition number."""
+    import numpy
+
+    if isinstance(result.topic, str):
+        columns = [("", result.partition)]
+    else:
+        of_topic = numpy.asarray(result.topic.numbers)
+        columns = [(name, result.partition[of_topic == at]) for at, name in enumerate(result.topic.names)]
+    for name, partitions in columns:
+        for number, count in enumerate(numpy.bincount(partitions).tolist()):
+            if count:
+                yield (name, number), count
 
 
 def _payload_bytes(batch: pyarrow.RecordBatch) -> int:

@@ -9,7 +9,8 @@ from cyproducer.config.settings import SETTINGS, Settings
 from cyproducer.errors import KafkaConfigurationError
 
 PREFIX = "kafka."
-OWN = ("topic", "includeHeaders", "sender")
+GUARANTEE = "delivery.guarantee"
+OWN = ("topic", "includeHeaders", "sender", GUARANTEE)
 
 SPARK = frozenset({"path", "checkpointlocation", "queryname"})
 """Options that Spark itself adds to those of a sink. The sink ignores them."""
@@ -67,13 +68,14 @@ SOURCE = {
 }
 """Options of Spark's Kafka source, by lower-case name. Applications often give the same options to source and sink."""
 
+_TRANSACTIONS = "transactions are made by write(df, atomic=True) and by exactly_once() of cyproducer.spark"
 REFUSED = {
     "key.serializer": "keys are sent unchanged; convert the column 'key' with DataFrame operations",
     "value.serializer": "values are sent unchanged; convert the column 'value' with DataFrame operations",
     "interceptor.classes": "change the rows with DataFrame operations instead",
     "interceptors": "change the rows with DataFrame operations instead",
-    "transactional.id": "this sink delivers at least once and opens no transactions",
-    "transaction.timeout.ms": "this sink delivers at least once and opens no transactions",
+    "transactional.id": _TRANSACTIONS,
+    "transaction.timeout.ms": _TRANSACTIONS,
 }
 """Producer settings that the sink does not support, by dotted name, with the reason. None is ignored silently."""
 
@@ -103,6 +105,8 @@ def parse_options(options: dict[str, str]) -> tuple[dict[str, str], str | None]:
             topic = _topic(value)
         elif name == "includeheaders":
             _boolean("includeHeaders", value)
+        elif name == GUARANTEE:
+            _at_least_once(value)
         elif name not in SPARK:
             raise _unknown(name)
     if "sender" not in settings and "bootstrap.servers" not in settings:
@@ -160,3 +164,15 @@ def _boolean(option: str, value: str) -> None:
     # Spark's own sink sends a column 'headers' independently of this option, and so does this sink.
     if value.strip().lower() not in ("true", "false"):
         raise KafkaConfigurationError(f"the option '{option}' is {value!r}; use true or false")
+
+
+def _at_least_once(value: str) -> None:
+    wanted = value.strip().lower()
+    if wanted == "exactly-once":
+        raise KafkaConfigurationError(
+            f"the option '{GUARANTEE}' is exactly-once, but this sink is at least once. Write a stream with "
+            "df.writeStream.foreachBatch(cyproducer.spark.exactly_once(id=..., topic=..., bootstrap_servers=...)), and "
+            "a batch with cyproducer.spark.write(df, ..., atomic=True)"
+        )
+    if wanted != "at-least-once":
+        raise KafkaConfigurationError(f"the option '{GUARANTEE}' is {value!r}; use at-least-once")

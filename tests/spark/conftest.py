@@ -1,42 +1,29 @@
 """Defines fixtures: one Spark session per test module, with the interpreter and the package that the tests use."""
 
 import contextlib
-import os
 import runpy
 import shutil
-import sys
 import tempfile
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from support.leftovers import holdings, kill_leftovers, wait_for_nothing_left
+from support.process import wait_until
 
-import cyproducer
 from cyproducer.errors import SenderUnavailableError
 from cyproducer.observe.status import status, stop
 
 try:
-    import pyspark
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
+    from support.spark_environment import spark_environment
 except ImportError as missing:
     raise pytest.UsageError(
         f"the Spark tests need PySpark 4.1 or later: pip install 'cyproducer[spark]' ({missing})"
     ) from None
-
-
-def _importable_in_workers(patch: pytest.MonkeyPatch) -> None:
-    """Let Spark's Python workers use this interpreter and the package under test, installed or not."""
-    root = str(Path(cyproducer.__file__).parents[1])
-    patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])))
-    # By name: a path with spaces breaks the shell command by which Spark checks for an interpreter.
-    interpreter = Path(sys.executable)
-    patch.setenv("PATH", os.pathsep.join([str(interpreter.parent), os.environ.get("PATH", os.defpath)]))
-    patch.setenv("PYSPARK_PYTHON", interpreter.name)
-    patch.setenv("PYSPARK_DRIVER_PYTHON", interpreter.name)
-    patch.setenv("SPARK_HOME", str(Path(pyspark.__file__).parent))
-    patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +72,8 @@ def spark(
     """Yield a session of two threads. It repeats a failed task once; JVM and workers end with the module."""
     scratch = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as patch:
-        _importable_in_workers(patch)
+        for name, value in spark_environment().items():
+            patch.setenv(name, value)
         patch.setenv("CYPRODUCER_RUNTIME_DIR", str(spark_runtime))
         builder = (
             SparkSession.builder.master("local[2, 2]")
@@ -125,6 +113,97 @@ def save(kafka):
         writer.save()
 
     return run
+
+
+@pytest.fixture
+def one_host(spark_runtime, monkeypatch):
+    """Let the driver use the sender of the workers, as on one host. Return its directory."""
+    monkeypatch.setenv("CYPRODUCER_RUNTIME_DIR", str(spark_runtime))
+    return spark_runtime
+
+
+@pytest.fixture
+def writer_settings(kafka, one_host):
+    """Return settings of the functions of cyproducer.spark, below the test's own limit of time."""
+    return {
+        "bootstrap_servers": [kafka.bootstrap_servers],
+        "delivery_timeout_ms": 20_000,
+        "request_timeout_ms": 10_000,
+        "sender_idle_timeout_ms": 500,
+    }
+
+
+@pytest.fixture
+def numbers(spark):
+    """Return ``numbers(first, last, partitions=2)``: a DataFrame with numbers as text in the column ``value``."""
+
+    def frame(first, last, partitions=2):
+        return spark.range(first, last, 1, partitions).selectExpr("CAST(id AS STRING) AS value")
+
+    return frame
+
+
+class Held:
+    """A DataFrame whose first task stops after some of its rows, once, until it is released; then it may fail."""
+
+    def __init__(self, frame, directory, fails):
+        reached, released = str(directory / "reached"), str(directory / "released")
+        self.reached, self.released = Path(reached), Path(released)
+
+        def hold(batches):
+            import os
+            import time
+
+            from pyspark import TaskContext
+
+            for batch in batches:
+                half = batch.num_rows // 2
+                yield batch.slice(0, half)
+                if TaskContext.get().partitionId() == 0 and not os.path.exists(reached):
+                    time.sleep(0.3)  # what was yielded is sent meanwhile
+                    open(reached, "w").close()
+                    while not fails and not os.path.exists(released):
+                        time.sleep(0.02)
+                    if fails:
+                        raise RuntimeError("held and failed")
+                yield batch.slice(half)
+
+        self.frame = frame.mapInArrow(hold, frame.schema)
+
+    def wait(self):
+        """Wait until the task is held."""
+        wait_until(self.reached.exists, 60, "the task to be held")
+
+    def release(self):
+        """Let the task continue."""
+        self.released.touch()
+
+    @staticmethod
+    def sleep(seconds):
+        """Hold the task for longer."""
+        time.sleep(seconds)
+
+    @contextlib.contextmanager
+    def meanwhile(self, function):
+        """Call a function while the task is held, in a thread beside the block. Raise its error at the end."""
+        with ThreadPoolExecutor(1) as threads:
+
+            def call():
+                try:
+                    self.wait()
+                    function()
+                finally:
+                    self.release()
+
+            called = threads.submit(call)
+            yield
+            called.result(60)
+
+
+@pytest.fixture
+def held(spark, tmp_path):
+    """Return ``held(frame, fails=False)``: a Held, whose rows reach the sink in several Arrow batches."""
+    return lambda frame, fails=False: Held(frame, tmp_path, fails)
 
 
 @pytest.fixture

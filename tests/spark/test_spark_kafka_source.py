@@ -1,4 +1,7 @@
-"""Tests rows of Spark's own Kafka source, read by its connector and written by ``format("cyproducer")``."""
+"""Tests rows of Spark's own Kafka source, read by its connector and written by this package."""
+
+import json
+from collections import Counter
 
 import pytest
 from confluent_kafka import Producer
@@ -134,3 +137,30 @@ def test_no_consumer_setting_that_the_source_takes_is_refused(spark):
     for name in taken:
         # The producer has some of these settings as well (client.rack). It takes them then.
         parse_options({"kafka.bootstrap.servers": "b:1", name: "1"})
+
+
+def test_the_pipeline_counts_each_record_once(example, kafka, new_topic, one_host, tmp_path):
+    """`examples/spark_pipeline.py`, started three times: with and without new records."""
+    source, target = new_topic(3), new_topic(2)
+    main = example("spark_pipeline")
+    sent = Counter()
+    amounts = Counter()
+    for first, last in ((0, 300), (300, 300), (300, 500)):
+        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
+        for number in range(first, last):
+            shop, minute = f"shop-{number % 3}", number % 2
+            row = {"shop": shop, "amount": number, "at": f"2026-01-31T12:0{minute}:05Z"}
+            producer.produce(source, value=json.dumps(row), partition=number % 3)
+            sent[shop, minute] += 1
+            amounts[shop, minute] += number
+        assert producer.flush(60) == 0
+        main(kafka.bootstrap_servers, source, target, str(tmp_path / "checkpoint"), until_end="yes")
+    read = read_topic(kafka.bootstrap_servers, target, 12)
+    assert len(read) == 12  # six windows, each in two micro-batches
+    rows = [json.loads(value) for value in read.value]
+    assert {key.decode() for key in read.key} == {row["shop"] for row in rows} == {"shop-0", "shop-1", "shop-2"}
+    last = {}
+    for row in sorted(rows, key=lambda row: row["purchases"]):
+        minute = int(row["start"].split(":")[1]) % 10
+        last[row["shop"], minute] = row["purchases"], row["amount"]
+    assert last == {window: (sent[window], amounts[window]) for window in sent}

@@ -1,0 +1,262 @@
+"""Writes a DataFrame in one transaction: the driver begins and ends it, the tasks take part in it.
+
+A task's rows cannot be written twice in a transaction, so a failed task fails the attempt, and all rows are written
+again in another transaction.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from cyproducer import errors
+from cyproducer.config.settings import Settings
+from cyproducer.producer.shared_transaction import Shared, participant, sender_of
+from cyproducer.spark.delivery import Delivery, DeliveryFailedError, deliver
+from cyproducer.spark.owner import FencedDriverError, Owner
+from cyproducer.spark.partitioning import repartitioned
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql import DataFrame
+
+__all__ = ["AtomicWriteError", "Written", "refuse_speculation", "repeat", "write_once"]
+
+ATTEMPTS = 4
+"""How many times the rows are written at most, as with spark.task.maxFailures."""
+FIRST_PAUSE_S = 0.5
+
+_REPORT = (
+    "task int, sender string, error string, code int, rows bigint, bytes bigint, "
+    "written array<struct<topic:string,partition:int,rows:bigint>>"
+)
+OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+_ABORTED = "The transaction is aborted, and no reader of committed records sees any of its rows"
+#: Errors after which another attempt would fail as well.
+_HOPELESS = (
+    errors.ClusterAuthorizationFailedError,
+    errors.GroupAuthorizationFailedError,
+    errors.InvalidTransactionTimeoutError,
+    errors.KafkaConfigurationError,
+    errors.TopicAuthorizationFailedError,
+    errors.TransactionalIdAuthorizationFailedError,
+    errors.UnsupportedVersionError,
+)
+
+_Result = TypeVar("_Result")
+
+logger = logging.getLogger("cyproducer.spark")
+
+
+class AtomicWriteError(RuntimeError):
+    """The rows were not written, after several attempts. No transaction of them is open or committed."""
+
+
+class RepeatedTaskError(RuntimeError):
+    """Spark has repeated a task, which cannot write its rows twice in one transaction."""
+
+
+class CheckFailedError(RuntimeError):
+    """What the tasks have reported and what the brokers have does not fit together."""
+
+    def __init__(self, text: str, is_overlap: bool = False) -> None:
+        super().__init__(text)
+        self.is_overlap = is_overlap
+
+
+class Written(NamedTuple):
+    """What the tasks have written: rows, bytes of keys and values, rows by topic and partition."""
+
+    rows: int
+    bytes: int
+    partitions: dict[tuple[str, int], int]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a task needs, pickled for the executors. Its repr shows no settings, which may be secrets."""
+
+    topic: str | None
+    settings: dict[str, Any]
+    transaction: Shared
+
+    def __repr__(self) -> str:
+        return f"<Job for topic {self.topic}>"
+
+
+def refuse_speculation(df: DataFrame) -> None:
+    """Raise ValueError if Spark may run two attempts of a task at the same time."""
+    if str(df.sparkSession.conf.get("spark.speculation", "false")).lower() == "true":
+        raise ValueError(
+            "spark.speculation=true cannot be used with transactions: both attempts of a task would write its rows; "
+            "set spark.speculation=false"
+        )
+
+
+def write_once(df: DataFrame, columns: tuple[str, ...], topic: str | None, owner: Owner, by_partition: bool) -> Written:
+    """Write the rows in the transaction that the owner has begun, and check them. The caller ends the transaction.
+
+    by_partition: one task writes all rows of a partition, which needs a shuffle. Raise CheckFailedError, and what Spark
+    raises if a task fails.
+    """
+    job = Job(topic, owner.participant_settings, owner.shared)
+    selected = df.select(*columns)
+    if by_partition:
+        count = 0 if topic is None else len(owner.producer.partitions_for(topic))
+        ignore_keys = Settings.parse(**owner.participant_settings).partitioner_ignore_keys
+        selected = repartitioned(selected, topic, count, ignore_keys)
+
+    def task(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        yield run_task(job, batches)
+
+    reports = selected.mapInArrow(task, _REPORT).collect()
+    written = _summed(reports, topic)
+    _check_log(owner, written)
+    return written
+
+
+def run_task(job: Job, batches: Iterator[pyarrow.RecordBatch]) -> pyarrow.RecordBatch:
+    """Run one task on an executor. Return one row: the report, also of an error of the producer.
+
+    Spark would repeat a task that raises, and the error of its first attempt would be lost.
+    """
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is not None and context.attemptNumber():
+        for _ in batches:
+            pass  # if the rows themselves have an error, this shows it again
+        raise RepeatedTaskError(
+            "this task has failed before, and may have written rows in the same transaction; Spark's log has the "
+            "reason. The driver aborts the transaction and writes all rows again"
+        )
+    producer = participant(job.settings, job.transaction)
+    done, sender, error, code = Delivery(), "", "", 0
+    try:
+        for batch in batches:
+            if batch.num_rows:
+                sender = sender_of(producer).sequences
+                done = deliver(producer, _with_first(batch, batches), job.topic, _ABORTED)
+                break
+        if sender and sender_of(producer).sequences != sender:
+            error = "the sender of this host was replaced while a task was writing"
+    except (DeliveryFailedError, errors.KafkaError) as failed:
+        error = str(failed)
+        code = getattr(failed.__cause__ if isinstance(failed, DeliveryFailedError) else failed, "code", 0)
+    finally:
+        producer.close(0)
+    return _report(0 if context is None else context.partitionId(), sender, (error, code), done)
+
+
+def _with_first(first: pyarrow.RecordBatch, others: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    yield first
+    yield from others
+
+
+def _report(number: int, sender: str, error: tuple[str, int], done: Delivery) -> pyarrow.RecordBatch:
+    import pyarrow
+
+    kind = pyarrow.list_(
+        pyarrow.struct([("topic", pyarrow.string()), ("partition", pyarrow.int32()), ("rows", pyarrow.int64())])
+    )
+    rows = [{"topic": topic, "partition": partition, "rows": rows} for (topic, partition), rows in done.written.items()]
+    return pyarrow.record_batch(
+        [
+            pyarrow.array([number], type=pyarrow.int32()),
+            pyarrow.array([sender], type=pyarrow.string()),
+            pyarrow.array([error[0]], type=pyarrow.string()),
+            pyarrow.array([error[1]], type=pyarrow.int32()),
+            pyarrow.array([done.rows], type=pyarrow.int64()),
+            pyarrow.array([done.bytes], type=pyarrow.int64()),
+            pyarrow.array([rows], type=kind),
+        ],
+        names=["task", "sender", "error", "code", "rows", "bytes", "written"],
+    )
+
+
+def _summed(reports: list[Any], topic: str | None) -> Written:
+    """Add the reports up. Raise the error of a task, if another attempt would have it as well.
+
+    Raise CheckFailedError for another error, if a task reports twice, and if two senders have written a partition.
+    """
+    for report in reports:
+        if report["error"]:
+            error = errors.for_code(report["code"], report["error"]) if report["code"] else None
+            if isinstance(error, _HOPELESS):
+                raise error
+            raise CheckFailedError(report["error"], report["code"] == OUT_OF_ORDER_SEQUENCE_NUMBER)
+    tasks = [report["task"] for report in reports]
+    if len(set(tasks)) < len(tasks):
+        raise CheckFailedError(f"a task has reported twice: {sorted(tasks)}")
+    partitions: dict[tuple[str, int], int] = {}
+    senders: dict[tuple[str, int], str] = {}
+    for report in reports:
+        for each in report["written"]:
+            place = (topic if topic is not None else each["topic"], each["partition"])
+            partitions[place] = partitions.get(place, 0) + each["rows"]
+            if senders.setdefault(place, report["sender"]) != report["sender"]:
+                raise CheckFailedError(
+                    f"two senders have written partition {place[1]} of topic {place[0]}", is_overlap=True
+                )
+    rows = sum(report["rows"] for report in reports)
+    if rows != sum(partitions.values()):
+        raise CheckFailedError(f"the tasks report {rows} rows, and {sum(partitions.values())} by partition")
+    return Written(rows, sum(report["bytes"] for report in reports), partitions)
+
+
+def _check_log(owner: Owner, written: Written) -> None:
+    """Compare the rows with the sequence numbers that the leaders have. Raise CheckFailedError for a difference."""
+    if not written.partitions:
+        return
+    found = owner.sequences(list(written.partitions))
+    for place, rows in written.partitions.items():
+        epoch, last = found[place]
+        if epoch != owner.shared.epoch or last != (rows - 1) & 0x7FFFFFFF:
+            raise CheckFailedError(
+                f"partition {place[1]} of topic {place[0]} has records up to sequence {last} of epoch {epoch}, not "
+                f"{rows} records of epoch {owner.shared.epoch}",
+                is_overlap=True,
+            )
+
+
+# ------------------------------------------------------------------------ attempts
+
+
+def repeat(attempt: Callable[[bool], _Result], owner: Owner, what: str, moves: bool = False) -> tuple[_Result, bool]:
+    """Call `attempt(by_partition)` until it succeeds. Return its result, and whether two senders share partitions.
+
+    moves: they do, as far as is known. After a problem, the owner's transaction is aborted, and by_partition is true
+    for the next attempt. Raise
+    FencedDriverError, AtomicWriteError after the last attempt, and errors that another attempt would have as well.
+    """
+    for number in range(1, ATTEMPTS + 1):
+        try:
+            return attempt(moves or number > 1), moves
+        except Exception as error:
+            owner.give_up()
+            if not _may_repeat(error):
+                raise
+            moves = moves or (isinstance(error, CheckFailedError) and error.is_overlap)
+            if number == ATTEMPTS:
+                raise AtomicWriteError(
+                    f"{what} was not written in {ATTEMPTS} attempts; the last error: {type(error).__name__}: {error}. "
+                    f"{_ABORTED}"
+                ) from error
+            logger.warning("%s is written again, attempt %d of %d failed: %s", what, number, ATTEMPTS, error)
+            time.sleep(FIRST_PAUSE_S * 2 ** (number - 1))
+    raise AssertionError("unreachable")
+
+
+def _may_repeat(error: Exception) -> bool:
+    """Return whether another attempt may succeed: a task has failed, or a sender or a broker."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import AnalysisException, PySparkException
+
+    if isinstance(error, (FencedDriverError, AnalysisException, *_HOPELESS)):
+        return False
+    if isinstance(error, PySparkException | Py4JError):
+        return "cancelled" not in str(error)  # the query is being stopped
+    return isinstance(error, errors.KafkaError | CheckFailedError)

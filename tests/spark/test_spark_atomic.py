@@ -1,0 +1,116 @@
+"""Tests `write(df, atomic=True)`: a reader of committed records sees all rows or none."""
+
+import pytest
+from support.consumer import read_topic
+
+from cyproducer.devkafka.node import KafkaCluster
+from cyproducer.errors import InvalidTransactionTimeoutError, KafkaConfigurationError
+from cyproducer.spark import WriteResult, atomic, write
+from cyproducer.spark.options import parse_options
+from cyproducer.spark.owner import Owner
+
+# The session's start, tens of seconds on a busy machine, does not count as the test's own time.
+pytestmark = pytest.mark.timeout(300, func_only=True)
+
+
+@pytest.fixture
+def seen(kafka, topic):
+    return lambda count: sorted(map(int, read_topic(kafka.bootstrap_servers, topic, count).value))
+
+
+def test_all_rows_become_visible_together(numbers, held, topic, writer_settings, seen):
+    disturbed = held(numbers(0, 1000, 3))
+    found = []
+
+    def look():
+        found.append(seen(0))
+
+    with disturbed.meanwhile(look):
+        result = write(disturbed.frame, topic, atomic=True, **writer_settings)
+    assert found == [[]]
+    assert seen(1000) == list(range(1000))
+    assert result.rows == sum(result.partitions.values()) == 1000
+    assert result.bytes == sum(len(str(number)) for number in range(1000))
+
+
+def test_a_task_that_fails_repeats_the_whole_write(numbers, held, topic, writer_settings, seen):
+    write(held(numbers(0, 1000, 3), fails=True).frame, topic, atomic=True, id=topic, **writer_settings)
+    assert seen(1000) == list(range(1000))
+
+
+def test_after_the_last_attempt_no_row_is_visible(numbers, topic, writer_settings, seen, monkeypatch):
+    monkeypatch.setattr(atomic, "ATTEMPTS", 1)
+    wrong = numbers(0, 1000).selectExpr("IF(value = '999', raise_error('wrong row'), value) AS value")
+    with pytest.raises(atomic.AtomicWriteError, match=r"not written in 1 attempts.*wrong row.*is aborted"):
+        write(wrong, topic, atomic=True, **writer_settings)
+    assert seen(0) == []
+
+
+def test_several_topics_are_one_transaction(spark, kafka, topic, new_topic, writer_settings, seen, held):
+    other = new_topic(2)
+    frame = spark.range(0, 1000, 1, 2).selectExpr(
+        "CAST(id AS STRING) AS value", f"IF(id % 2 = 0, '{topic}', '{other}') AS topic"
+    )
+    result = write(held(frame, fails=True).frame, atomic=True, **writer_settings)
+    assert result.rows == 1000
+    assert seen(500) == list(range(0, 1000, 2))
+    assert sorted(map(int, read_topic(kafka.bootstrap_servers, other, 500).value)) == list(range(1, 1000, 2))
+
+
+def test_a_frame_without_rows(numbers, topic, writer_settings):
+    assert write(numbers(0, 0), topic, atomic=True, **writer_settings) == WriteResult(0, 0, {})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"id": "x"}, "has an id only with atomic=True"),
+        ({"transaction_timeout_ms": 1000}, "transaction_timeout_ms is not supported by write"),
+        ({"atomic": True, "transactional_id": "x"}, "transactional_id is not supported by write"),
+    ],
+)
+def test_wrong_arguments_are_refused(numbers, writer_settings, wrong, text):
+    with pytest.raises(KafkaConfigurationError, match=text):
+        write(numbers(0, 10), "t", **writer_settings | wrong)
+
+
+def test_the_sink_refuses_exactly_once_and_says_what_to_use():
+    options = {"kafka.bootstrap.servers": "b:1", "topic": "t"}
+    assert parse_options(options | {"delivery.guarantee": "at-least-once"})
+    with pytest.raises(KafkaConfigurationError, match=r"cyproducer.spark.exactly_once\(id=.*write\(df, \.\.\., atomic"):
+        parse_options(options | {"delivery.guarantee": "exactly-once"})
+    with pytest.raises(KafkaConfigurationError, match="'sometimes'; use at-least-once"):
+        parse_options(options | {"delivery.guarantee": "sometimes"})
+
+
+LIMITED = {
+    "transaction.max.timeout.ms": "6000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+}
+
+
+@pytest.fixture
+def limited(tmp_path, register_cluster):
+    """Yield a node that allows transactions of 6 s and aborts them soon afterwards."""
+    cluster = KafkaCluster(1, tmp_path / "limited", properties=lambda node: LIMITED)
+    with cluster, register_cluster(cluster):
+        yield cluster
+
+
+def test_the_longest_time_of_a_transaction(limited, numbers, held, writer_settings, caplog):
+    topic = limited.create_topic("t", 2, 1)
+    settings = writer_settings | {"bootstrap_servers": [limited.bootstrap_servers]}
+    with pytest.raises(InvalidTransactionTimeoutError):
+        write(numbers(0, 10), topic, atomic=True, transaction_timeout_ms=6001, **settings)
+    owner = Owner("x", settings, None)
+    owner.open()
+    owner.close()
+    assert 3000 < owner.timeout_ms <= 6000
+    # The first attempt takes too long.
+    disturbed = held(numbers(0, 1000, 2))
+    with disturbed.meanwhile(lambda: disturbed.sleep(7)):
+        result = write(disturbed.frame, topic, atomic=True, transaction_timeout_ms=5000, **settings)
+    assert result.rows == 1000
+    assert "has taken half of the time that a transaction may take (5 s)" in caplog.text
+    assert "is written again, attempt 1 of 4 failed" in caplog.text
+    assert sorted(map(int, read_topic(limited.bootstrap_servers, topic, 1000).value)) == list(range(1000))

@@ -1,0 +1,324 @@
+"""Tests `exactly_once` with a reader of committed records: replays, failures of tasks and senders, other drivers."""
+
+import logging
+import pickle
+import shutil
+import threading
+
+import pytest
+from pyspark import cloudpickle
+from pyspark.errors import PySparkException
+from support.consumer import read_topic
+from support.process import kill_senders, senders, wait_until
+
+from cyproducer.errors import KafkaConfigurationError
+from cyproducer.spark import atomic, exactly_once, partition_for
+from cyproducer.spark.micro_batches import MarkerError
+from cyproducer.spark.owner import FencedDriverError
+
+# The session's start, tens of seconds on a busy machine, does not count as the test's own time.
+pytestmark = pytest.mark.timeout(300, func_only=True)
+
+
+@pytest.fixture
+def sink(writer_settings, topic):
+    """Return ``sink(id=topic, **settings)``: a function for foreachBatch into `topic`, closed at the end."""
+    made = []
+
+    def make(id=topic, **more):
+        made.append(exactly_once(id=id, topic=topic, **writer_settings | more))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def lines(tmp_path):
+    """Return ``lines(first, last)``, which adds a file with these numbers. Each file is a micro-batch of `run`."""
+    (tmp_path / "in").mkdir()
+
+    def add(first, last):
+        path = tmp_path / f"{first}.txt"
+        path.write_text("".join(f"{number}\n" for number in range(first, last)))
+        path.rename(tmp_path / "in" / path.name)
+
+    return add
+
+
+@pytest.fixture
+def start(spark, tmp_path):
+    """Return ``start(function, checkpoint="checkpoint")``, which starts a query on the files."""
+
+    def query(function, checkpoint="checkpoint"):
+        rows = spark.readStream.option("maxFilesPerTrigger", 1).text(str(tmp_path / "in"))
+        sink = rows.writeStream.foreachBatch(function).trigger(availableNow=True)
+        return sink.option("checkpointLocation", str(tmp_path / checkpoint)).start()
+
+    return query
+
+
+@pytest.fixture
+def run(start):
+    """Return ``run(function, checkpoint="checkpoint")``, which runs a query on the files to its end."""
+
+    def query(function, checkpoint="checkpoint"):
+        started = start(function, checkpoint)
+        try:
+            assert started.awaitTermination(200)
+        finally:
+            started.stop()
+
+    return query
+
+
+@pytest.fixture
+def batch(spark):
+    """Return ``batch(function, frame, number=0, query="q")``, which calls a function as Spark does in foreachBatch."""
+
+    def call(function, frame, number=0, query="q"):
+        spark.sparkContext.setLocalProperty("sql.streaming.queryId", query)
+        try:
+            return function(frame, number)
+        finally:
+            spark.sparkContext.setLocalProperty("sql.streaming.queryId", None)
+
+    return call
+
+
+@pytest.fixture
+def seen(kafka, topic):
+    """Return ``seen(count)``: the numbers that a reader of committed records sees, when `count` are there."""
+    return lambda count: sorted(map(int, read_topic(kafka.bootstrap_servers, topic, count).value))
+
+
+def test_each_micro_batch_is_written_once_and_an_empty_one_too(run, lines, sink, seen):
+    lines(0, 10)
+    lines(10, 30)
+    function = sink()
+    run(function)
+    assert seen(30) == list(range(30))
+    lines(30, 30)
+    run(function)
+    lines(31, 32)
+    run(sink())  # another driver
+    assert seen(31) == [*range(30), 31]
+
+
+def test_a_micro_batch_that_spark_has_not_recorded_is_not_written_again(run, lines, sink, seen, tmp_path):
+    """The driver has died between its commit and Spark's."""
+    lines(0, 10)
+    run(sink())
+    for name in ("0", ".0.crc"):
+        (tmp_path / "checkpoint" / "commits" / name).unlink()
+    lines(10, 20)
+    run(sink())
+    assert seen(20) == list(range(20))
+
+
+def test_a_query_is_stopped_in_a_micro_batch(start, run, lines, held, sink, seen, caplog):
+    lines(0, 1000)
+    function, made = sink(), []
+
+    def hold(frame, number):
+        made.append(held(frame))
+        function(made[0].frame, number)
+
+    with caplog.at_level(logging.WARNING, "cyproducer.spark"):
+        query = start(hold)
+        wait_until(lambda: bool(made), 60, "the micro-batch")
+        made[0].wait()
+        query.stop()
+    assert "is written again" not in caplog.text
+    assert seen(0) == []
+    run(sink())
+    assert seen(1000) == list(range(1000))
+
+
+def test_a_deleted_checkpoint_is_noticed(run, lines, sink, seen, tmp_path):
+    lines(0, 10)
+    run(sink())
+    shutil.rmtree(tmp_path / "checkpoint")
+    with pytest.raises(PySparkException, match=r"its checkpoint was deleted, or two queries use one id"):
+        run(sink())
+    assert seen(10) == list(range(10))
+    run(sink(id="another"), "checkpoint")
+    assert seen(20) == sorted([*range(10)] * 2)
+
+
+def test_an_older_checkpoint_and_a_missing_marker_are_noticed(batch, numbers, sink, seen):
+    function = sink()
+    with pytest.raises(MarkerError, match=r"is missing, and Spark writes micro-batch 7, not 0.* first_batch=7"):
+        batch(function, numbers(0, 5), 7)
+    function = sink(first_batch=7)
+    batch(function, numbers(0, 5), 7)
+    batch(function, numbers(5, 10), 8)
+    for wrong in (6, 7, 10):
+        with pytest.raises(MarkerError, match=f"micro-batch 9 is the next one, and Spark writes micro-batch {wrong}"):
+            batch(function, numbers(10, 20), wrong)
+    batch(function, numbers(5, 10), 8)  # Spark repeats the last one only
+    assert seen(10) == list(range(10))
+
+
+def test_a_task_that_fails_aborts_and_all_rows_are_written_again(batch, numbers, held, sink, seen, caplog):
+    function = sink()
+    with caplog.at_level(logging.WARNING, "cyproducer.spark"):
+        batch(function, held(numbers(0, 1000, 2), fails=True).frame)
+    assert "micro-batch 0 is written again, attempt 1 of 4 failed" in caplog.text
+    batch(function, numbers(1000, 1100), 1)
+    assert seen(1100) == list(range(1100))
+
+
+def test_rows_that_fail_in_each_attempt_leave_nothing(batch, numbers, sink, seen, monkeypatch):
+    monkeypatch.setattr(atomic, "ATTEMPTS", 2)
+    function = sink()
+    wrong = numbers(0, 1000).selectExpr("IF(value = '999', raise_error('wrong row'), value) AS value")
+    with pytest.raises(atomic.AtomicWriteError, match=r"micro-batch 0 was not written in 2 attempts.*wrong row"):
+        batch(function, wrong)
+    assert seen(0) == []
+    batch(function, numbers(0, 10, 3))  # repeated with other rows in other partitions
+    assert seen(10) == list(range(10))
+
+
+def test_a_sender_that_is_killed_continues(batch, numbers, held, sink, seen, one_host):
+    function = sink()
+    disturbed = held(numbers(0, 1000, 2))
+
+    def kill():
+        for process in senders(one_host):
+            process.kill()
+
+    with disturbed.meanwhile(kill):
+        batch(function, disturbed.frame)
+    batch(function, numbers(1000, 1010), 1)
+    assert seen(1010) == list(range(1010))
+
+
+def test_sender_and_supervisor_are_killed(batch, numbers, held, sink, seen, one_host):
+    function = sink()
+    disturbed = held(numbers(0, 1000, 2))
+    with disturbed.meanwhile(lambda: kill_senders(one_host)):
+        batch(function, disturbed.frame)
+    batch(function, numbers(1000, 1010), 1)
+    assert seen(1010) == list(range(1010))
+
+
+def test_the_older_of_two_drivers_with_one_id_stops(batch, numbers, held, sink, seen):
+    disturbed = held(numbers(0, 1000, 2))
+    found = []
+
+    def older():
+        with pytest.raises(FencedDriverError, match="another driver writes with the transactional id 'cyproducer-t"):
+            batch(sink(), disturbed.frame)
+        found.append(True)
+
+    thread = threading.Thread(target=older)
+    thread.start()
+    disturbed.wait()
+    newer = sink()
+    batch(newer, numbers(0, 10))
+    disturbed.release()
+    thread.join(60)
+    assert found == [True]
+    batch(newer, numbers(10, 20), 1)
+    assert seen(20) == list(range(20))
+
+
+def test_two_senders_of_one_partition_are_noticed(batch, spark, sink, seen, short_tmp, monkeypatch, caplog):
+    """Each task runs as if on a host of its own. Then one task writes all rows of a partition."""
+    places = [str(short_tmp / "a"), str(short_tmp / "b")]
+
+    def run_elsewhere(job, batches):
+        import os
+
+        from pyspark import TaskContext
+
+        from cyproducer.spark.atomic import run_task
+
+        before = os.environ["CYPRODUCER_RUNTIME_DIR"]
+        os.environ["CYPRODUCER_RUNTIME_DIR"] = place = places[TaskContext.get().partitionId() % 2]
+        os.makedirs(place, 0o700, exist_ok=True)
+        try:
+            return run_task(job, batches)
+        finally:
+            os.environ["CYPRODUCER_RUNTIME_DIR"] = before
+
+    monkeypatch.setattr(atomic, "run_task", run_elsewhere)
+    function = sink(transaction_timeout_ms=10_000)
+    frame = spark.range(0, 5000, 1, 2).selectExpr("CAST(id AS STRING) AS value", "concat('k', id % 50) AS key")
+    with caplog.at_level(logging.WARNING, "cyproducer.spark"):
+        batch(function, frame)
+        assert "micro-batch 0 is written again" in caplog.text
+        caplog.clear()
+        batch(function, frame.selectExpr("CAST(value + 5000 AS STRING) AS value", "key"), 1)
+    assert caplog.text == ""  # it has learnt that the rows must be moved
+    assert seen(10_000) == list(range(10_000))
+    for place in places:
+        wait_until(lambda place=place: not senders(place), 60, "the end of a sender")
+
+
+def test_rows_that_are_moved_get_the_partition_of_their_key(batch, spark, kafka, topic, sink):
+    function = sink()
+    function._moves = True
+    batch(
+        function,
+        spark.range(100).selectExpr(
+            "CAST(id AS STRING) AS value",
+            "IF(id < 50, concat('k', id), NULL) AS key",
+            "IF(id % 10 = 0, 2, NULL) AS partition",
+        ),
+    )
+    read = read_topic(kafka.bootstrap_servers, topic, 100)
+    assert sorted(map(int, read.value)) == list(range(100))
+    for value, key, partition in zip(map(int, read.value), read.key, read.partition, strict=True):
+        if value % 10 == 0:
+            assert partition == 2
+        elif key is not None:
+            assert partition == partition_for(key, 3) == partition_for(key.decode(), 3)
+
+
+def test_speculation_is_refused(spark, batch, sink):
+    conf = spark.sparkContext._jsc.sc().conf()
+    conf.set("spark.speculation", "true")
+    try:
+        frame = spark.newSession().sql("SELECT 'v' AS value")
+    finally:
+        conf.remove("spark.speculation")
+    with pytest.raises(ValueError, match=r"spark.speculation=true cannot be used with transactions"):
+        batch(sink(), frame)
+
+
+def test_without_a_streaming_query_it_is_refused(numbers, sink):
+    with pytest.raises(RuntimeError, match="Spark does not tell the id of the streaming query here"):
+        sink()(numbers(0, 10), 0)
+
+
+def test_a_wrong_column_is_an_error_at_once(batch, numbers, sink):
+    with pytest.raises(ValueError, match="'other' is not part of a Kafka record"):
+        batch(sink(), numbers(0, 10).selectExpr("value AS other"))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"id": ""}, "id is ''"),
+        ({"topic": "a/b"}, "the name of a topic has 1 to 249"),
+        ({"topic": None}, "needs the name of the topic"),
+        ({"first_batch": -1}, "first_batch is -1"),
+        ({"transactional_id": "x"}, "transactional_id is not supported by exactly_once"),
+        ({"acks": 1}, "acks=1"),
+        ({"transaction_timeout_ms": 0}, "transaction_timeout_ms"),
+        ({"no_such_setting": 1}, "no_such_setting"),
+    ],
+)
+def test_wrong_arguments_are_refused(writer_settings, wrong, text):
+    with pytest.raises(KafkaConfigurationError, match=text):
+        exactly_once(**{"id": "x", "topic": "t", **writer_settings, **wrong})
+
+
+def test_the_function_can_be_pickled_and_shows_no_settings(writer_settings):
+    function = exactly_once(id="x", topic="t", **writer_settings, client_id="secret")
+    assert "secret" not in repr(function)
+    for copy in (pickle.loads(pickle.dumps(function)), cloudpickle.loads(cloudpickle.dumps(function))):
+        assert repr(copy) == repr(function)

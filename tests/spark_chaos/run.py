@@ -1,0 +1,175 @@
+"""Runs a driver again and again while it, its senders and its workers are killed, and checks what a reader sees."""
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+from support.consumer import read_topic
+from support.process import kill_senders, script_environment, senders
+from support.spark_environment import spark_environment
+
+from cyproducer.devkafka.node import KafkaCluster
+
+ROWS = 200
+"""Numbers in each file; each file is a micro-batch."""
+START_S = 120.0
+END_S = 600.0
+
+
+@dataclass
+class Result:
+    """How many of each were killed, how many numbers there are, and what is wrong: numbers with how often."""
+
+    killed: Counter[str] = field(default_factory=Counter)
+    numbers: int = 0
+    wrong: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def clean(self) -> bool:
+        return not self.wrong
+
+    def text(self) -> str:
+        kills = ", ".join(f"{count} {name}" for name, count in sorted(self.killed.items()))
+        found = f"{len(self.wrong)} numbers are missing or repeated: {dict(list(self.wrong.items())[:10])}"
+        return f"killed: {kills}; {self.numbers} numbers; {'each is visible once' if self.clean else found}"
+
+
+class Driver:
+    """Starts the process of `driver.py`; a directory of its own for senders."""
+
+    def __init__(self, cluster: KafkaCluster, topic: str, directory: Path, runtime: Path) -> None:
+        self.directory = directory
+        self.runtime = runtime
+        self._command = [sys.executable, "-m", "spark_chaos.driver", cluster.bootstrap_servers, topic, str(directory)]
+        changes = spark_environment() | {"CYPRODUCER_RUNTIME_DIR": str(runtime)}
+        del changes["PYTHONPATH"]  # that of script_environment() has the tests, too
+        self._environment = script_environment(changes)
+        self.process: subprocess.Popen[bytes] | None = None
+        (directory / "in").mkdir(parents=True)
+
+    def add(self, numbers: range) -> None:
+        """Add a file to the source."""
+        path = self.directory / f"{numbers.start}.txt"
+        path.write_text("".join(f"{number}\n" for number in numbers))
+        path.rename(self.directory / "in" / path.name)
+
+    def start(self, *arguments: str) -> None:
+        with open(self.directory / "driver.log", "ab") as log:
+            self.process = subprocess.Popen(
+                [*self._command, *arguments], env=self._environment, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def workers(self) -> list[psutil.Process]:
+        """Return Spark's Python workers."""
+        assert self.process is not None
+        with contextlib.suppress(psutil.NoSuchProcess):
+            below = psutil.Process(self.process.pid).children(recursive=True)
+            return [each for each in below if "pyspark.daemon" in " ".join(_command(each))]
+        return []
+
+    def kill(self) -> None:
+        """SIGKILL the driver, and wait until its JVM and workers have ended: they end by themselves."""
+        assert self.process is not None
+        below = psutil.Process(self.process.pid).children(recursive=True)
+        self.process.kill()
+        self.wait(below)
+
+    def wait(self, below: list[psutil.Process] | None = None) -> int:
+        assert self.process is not None
+        status = self.process.wait(END_S)
+        _, left = psutil.wait_procs(below or [], timeout=30)
+        for process in left:
+            process.kill()
+        self.process = None
+        return status
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def run_once(driver: Driver, *arguments: str) -> int:
+    """Run a driver to its end. Return its status; negative: the signal."""
+    driver.start(*arguments)
+    assert driver.process is not None
+    below: list[psutil.Process] = []
+    while driver.process.poll() is None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            below = psutil.Process(driver.process.pid).children(recursive=True) or below
+        time.sleep(0.1)
+    return driver.wait(below)
+
+
+def run(kills: int, seed: int, cluster: KafkaCluster, topic: str, directory: Path, runtime: Path) -> Result:
+    """Kill `kills` processes at random moments while files are added. Raise AssertionError if the driver hangs."""
+    dice = random.Random(seed)
+    result = Result()
+    driver = Driver(cluster, topic, directory, runtime)
+    source = _files(driver)
+    next(source)
+    driver.start()
+    try:
+        _kill_at_random(kills, dice, driver, source, result)
+        (directory / "stop").touch()
+        while driver.wait() if driver.process is not None else run_once(driver):
+            pass  # a kill of the last moment has ended it
+    finally:
+        if driver.process is not None:
+            driver.kill()
+    seen = Counter(map(int, read_topic(cluster.bootstrap_servers, topic, 0).value))
+    result.wrong = {number: seen[number] for number in range(result.numbers) if seen[number] != 1}
+    return result
+
+
+def _kill_at_random(kills: int, dice: random.Random, driver: Driver, source: Iterator[int], result: Result) -> None:
+    until = time.monotonic() + START_S
+    while result.killed.total() < kills:
+        if driver.process is None or driver.process.poll() is not None:
+            driver.process = None
+            driver.start()
+        time.sleep(dice.uniform(0.05, 1.5))
+        if not senders(driver.runtime):  # Spark is starting
+            assert time.monotonic() < until, "the driver has not begun to write"
+            continue
+        result.numbers = next(source)
+        name = dice.choices(("driver", "sender", "sender and supervisor", "worker"), (2, 3, 2, 3))[0]
+        result.killed[name] += _kill(driver, name, dice)
+        until = time.monotonic() + START_S
+
+
+def _files(driver: Driver) -> Iterator[int]:
+    """Add a file at each step. Yield how many numbers there are."""
+    count = 0
+    while True:
+        driver.add(range(count, count + ROWS))
+        count += ROWS
+        yield count
+
+
+def _kill(driver: Driver, name: str, dice: random.Random) -> int:
+    """Return how many kills there were."""
+    if name == "driver":
+        driver.kill()
+        return 1
+    if name == "sender and supervisor":
+        kill_senders(driver.runtime)
+        return 1
+    found = senders(driver.runtime) if name == "sender" else driver.workers()
+    if not found:
+        return 0
+    with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+        os.kill(dice.choice(found).pid, signal.SIGKILL)
+        return 1
+    return 0
