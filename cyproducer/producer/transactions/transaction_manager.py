@@ -408,7 +408,7 @@ class TransactionManager:
         raise self._fail(producer, state, self._error_of(answer, failed, _ADVICE[state]))
 
     def _error_of(self, answer: Answer, failed: str, advice: str = "") -> errors.KafkaError:
-        text = f"{failed}: {answer.message}"
+        text = f"{failed}: {errors.name_for_code(answer.code)}, {answer.message}"
         return errors.for_code(answer.code, f"{text}; {advice}" if advice else text)
 
     # ---------------------------------------------------------------- steps

@@ -87,7 +87,7 @@ class TransactionManager:
         """Store that participants may have records in the transaction. Return what they need."""
         if state.failed or state.phase not in ("ready", "open"):
             code = state.failed or TRANSACTION_ABORTED
-            return _failed("abortable", code, text_of(code))
+            return _failed("abortable", code, meaning_of(code))
         self._table.open(index)
         return {**_ids_of(state), "v2": state.v2}
 
