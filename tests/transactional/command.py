@@ -20,6 +20,7 @@ def main() -> int:
     )
     parser.add_argument("--kills", type=int, default=200, help="SIGKILLs; stops come on top")
     parser.add_argument("--seed", type=int, default=None, help="seed of the schedule; drawn and printed if not given")
+    parser.add_argument("--transaction-version", type=int, default=2, help="of the cluster: 2 is KIP-890, 1 before it")
     parser.add_argument("--keep", metavar="DIR", help="for journals and logs; default: temporary, removed if clean")
     chosen = parser.parse_args()
     seed = random.SystemRandom().randrange(10**6) if chosen.seed is None else chosen.seed
@@ -27,7 +28,7 @@ def main() -> int:
     runtime = tempfile.mkdtemp(prefix="cyp-")
     os.environ["CYPRODUCER_RUNTIME_DIR"] = runtime
     print(f"seed {seed}, {chosen.kills} kills, in {directory}", file=sys.stderr, flush=True)
-    with KafkaCluster(3) as cluster:
+    with KafkaCluster(3, features={"transaction.version": chosen.transaction_version}) as cluster:
         result = run(Plan(chosen.kills, seed, chosen.kills * 1.5), cluster, directory, True)
     print(result.text())
     for log in Path(runtime).glob("*.log*"):

@@ -122,7 +122,8 @@ class TransactionSteps:
             yield from self._init(row, number)
         elif state.phase == "new":
             yield from self._take_up(row, known, "aborting")
-            yield from self._end_txn(row, number, committed=False, raises_epoch=True)
+            # A request of the sender that has ended may still be on its way, or it has raised the epoch itself.
+            yield from self._end_txn(row, number, committed=False, raises_epoch=True, is_resumed=True)
         elif state.phase == "ready" and not state.needs_epoch:
             self._done(row, number, state.producer_id, state.epoch, v2=state.v2)
         else:

@@ -178,6 +178,7 @@ def test_another_sender_takes_the_end_of_a_transaction_up(rig: Rig, producer: Pr
     again.known = known
     answer = again.do(do)
     assert answer["ok"] and rig.transactions.ids["a"].ends == [do]
+    assert answer["epoch"] > known[1]  # this sender does not know the sequences
     assert (again.row.phase, again.row.failed, again.row.v2) == ("ready", 0, rig.v2)
     again.send()
     assert again.do("commit")["ok"]
@@ -195,6 +196,35 @@ def test_the_commit_was_done_already(rig: Rig, producer: Producer) -> None:
     assert rig.transactions.ids["a"].ends == ["commit"]
     again.send()
     assert again.do("commit")["ok"]
+
+
+def test_the_abort_was_done_already(rig: Rig, producer: Producer) -> None:
+    producer.send()
+    known = producer.known
+    producer.row.needs_epoch = True
+    assert producer.do("abort")["ok"]
+    del rig.table.table[producer.index]
+    rig.successor()
+    again = rig.producer()
+    again.known = known
+    assert again.do("abort")["ok"]
+    assert rig.transactions.ids["a"].ends == ["abort"]
+    again.send()
+    assert again.do("commit")["ok"]
+
+
+def test_an_abort_is_fenced_by_a_newer_producer_at_another_sender(rig: Rig, producer: Producer) -> None:
+    producer.send()
+    known = producer.known
+    del rig.table.table[producer.index]
+    rig.successor()
+    newer, again = rig.producer(), rig.producer()
+    assert newer.do("init")["ok"]
+    again.known = known
+    answer = again.do("abort")
+    assert (answer["kind"], answer["code"]) == ("fatal", FENCED)
+    newer.send()
+    assert newer.do("commit")["ok"]
 
 
 def test_the_transaction_has_timed_out_meanwhile(rig: Rig, producer: Producer) -> None:
