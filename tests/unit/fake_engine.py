@@ -63,6 +63,9 @@ class Engine:
     def snapshot_fd(self) -> int:
         return self.snapshot.region.read_only_descriptor()
 
+    def regions(self) -> tuple[int, int]:
+        return self.snapshot.region.fd, self.snapshot.region.fd
+
     def attach(self, arena_fd: int, slot_count: int, settings: dict[str, Any], wake_fd: int) -> tuple[int, int, int]:
         ring = 1
         while ring < 2 * slot_count:

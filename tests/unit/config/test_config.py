@@ -46,7 +46,7 @@ def refused(**settings):
 
 def test_the_table_and_the_attributes_are_the_same():
     fields = {field.name for field in dataclasses.fields(Settings)}
-    assert fields == {setting.name for setting in PLAIN} - {"api_version"} | {"explicit"}
+    assert fields == {setting.name for setting in PLAIN} - {"api_version"} | {"explicit", "joined_transaction"}
     assert len({setting.kafka_name for setting in SETTINGS}) == len(SETTINGS)
     for setting in SETTINGS:
         assert setting.side in (FRONT_END, SENDER, BOTH)
