@@ -7,6 +7,7 @@ again in another transaction.
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -45,6 +46,9 @@ _HOPELESS = (
     errors.TransactionalIdAuthorizationFailedError,
     errors.UnsupportedVersionError,
 )
+
+#: Spark's errors of a job whose query is being stopped.
+_STOPPED = re.compile(r"SPARK_JOB_CANCELLED|\bJob \d+ cancelled|java\.[a-z.]*(Interrupted|ClosedByInterrupt)Exception")
 
 _Result = TypeVar("_Result")
 
@@ -258,5 +262,5 @@ def _may_repeat(error: Exception) -> bool:
     if isinstance(error, (FencedDriverError, AnalysisException, *_HOPELESS)):
         return False
     if isinstance(error, PySparkException | Py4JError):
-        return "cancelled" not in str(error)  # the query is being stopped
+        return _STOPPED.search(str(error)) is None
     return isinstance(error, errors.KafkaError | CheckFailedError)
