@@ -88,13 +88,12 @@ def _constant(name: str, unit: str, meaning: str, value: str = "zero") -> Metric
 
 
 _NO_SECURITY = "this producer does not authenticate"
-#: The metric of the time that calls of a transactional method took.
-TRANSACTION_TIMES = {
-    "init_transactions": "txn-init-time-ns-total",
-    "begin_transaction": "txn-begin-time-ns-total",
-    "send_offsets_to_transaction": "txn-send-offsets-time-ns-total",
-    "commit_transaction": "txn-commit-time-ns-total",
-    "abort_transaction": "txn-abort-time-ns-total",
+_STEPS = {
+    "init": "`init_transactions()`",
+    "begin": "`begin_transaction()`",
+    "send-offsets": "`send_offsets_to_transaction()`",
+    "commit": "`commit_transaction()`",
+    "abort": "`abort_transaction()`",
 }
 
 #: The group producer-metrics.
@@ -122,9 +121,10 @@ PRODUCER: tuple[Metric, ...] = (
     Metric("flush-time-ns-total", "own", "flush", "total", "ns", "time that calls of `flush()` took"),
     Metric("metadata-wait-time-ns-total", "own", "metadata-wait", "total", "ns",
            "time that calls waited until they got the metadata of a topic"),
-    *[_constant(name, "ns", f"time that calls of `{method}()` took; of a sender 0, since it is counted by the producer")
-      for method, name in TRANSACTION_TIMES.items()],
-    _constant("txn-prepare-time-ns-total", "ns", "this producer does not prepare transactions"),
+    # Of a process alone: `metrics()` adds them, and the sender pushes 0.
+    *[_constant(f"txn-{step}-time-ns-total", "ns", f"time that calls of {method} took")
+      for step, method in _STEPS.items()],
+    _constant("txn-prepare-time-ns-total", "ns", "this producer has no two-phase commit"),
     Metric("requests-in-flight", "gauges", "in-flight", "gauge", "requests", "requests without a response now"),
     Metric("metadata-age", "gauges", "metadata-age", "gauge", "s", "age of the cluster's metadata"),
     *_spread("produce-throttle-time", "network", "throttle", "the throttle time in a response of a broker", "ms", _MS),

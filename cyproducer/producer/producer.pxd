@@ -8,6 +8,7 @@ from cyproducer.producer.arena.topic_table cimport Topic
 from cyproducer.producer.extensions.extensions cimport Extensions
 from cyproducer.producer.results.futures cimport Future
 from cyproducer.producer.session.session cimport Session
+from cyproducer.producer.transactions.running_sends cimport RunningSends
 
 
 cdef class KafkaProducer:
@@ -19,6 +20,8 @@ cdef class KafkaProducer:
     cdef bint plain                     # of `extensions`: nothing of the application runs in send()
     cdef bint fast                      # send() may take its fast path: plain, and no transaction is missing
     cdef object transactions            # TransactionManager; None without transactional_id
+    cdef RunningSends sends             # of its transaction; None without transactional_id
+    cdef bint open                      # a transaction is open
     cdef Appender appender              # for what the fast path does not take
     cdef bint ignore_keys
     cdef double max_block_s

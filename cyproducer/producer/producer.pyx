@@ -6,6 +6,7 @@ first, then tries to append it until it succeeds, and waits in between for what 
 """
 
 import logging
+import threading
 import time
 
 cimport cython
@@ -23,12 +24,12 @@ from cyproducer.producer.extensions.extensions cimport Extensions
 from cyproducer.producer.results.futures cimport Batch, Future, room_for_delivery, watch_delivery
 from cyproducer.producer.results.native_only cimport patchable
 from cyproducer.producer.session.session cimport interpreter_ends
+from cyproducer.producer.transactions.running_sends cimport RunningSends
 from cyproducer.record.encode cimport HeaderView, RecordView, record_size_bound
 from cyproducer.shm.clock cimport realtime_coarse_ms
 
 from cyproducer import errors
 from cyproducer.config.settings import Settings
-from cyproducer.producer.arena.topic_table import check_name
 from cyproducer.producer.attach.connect import SlowSenderError
 from cyproducer.producer.attach.sender_address import Address
 from cyproducer.producer.attach.supported import check_platform
@@ -40,7 +41,7 @@ from cyproducer.producer.transactions.transaction_manager import TransactionMana
 from cyproducer.producer.waiting import exit_flush, flush, reattach
 from cyproducer.producer.waiting.client_instance import ask_client_instance_id
 from cyproducer.producer.waiting.poll import await_callbacks, deadline_after
-from cyproducer.producer.waiting.retry import BlockingRetry, BlockingWaiter, run_blocking, wait_metadata
+from cyproducer.producer.waiting.retry import BlockingRetry, partitions_of
 from cyproducer.types import ProducerRecord
 
 cdef double ATTACH_S = 10           # longer than starting a sender and attaching to it takes
@@ -79,10 +80,11 @@ cdef class KafkaProducer:
         self.session = self.unattached()
         self.lines = {}
         self.extensions = Extensions(settings)
-        owns_transactions = settings.transactional_id is not None and settings.joined_transaction is None
-        self.transactions = TransactionManager() if owns_transactions else None
+        if settings.transactional_id is not None and settings.joined_transaction is None:
+            self.sends = RunningSends()
+            self.transactions = TransactionManager(self.sends)
         self.plain = self.extensions.plain
-        self.fast = self.plain and self.transactions is None
+        self.fast = self.plain and self.sends is None
         self.ignore_keys = settings.partitioner_ignore_keys
         self.appender = make_appender(settings, self.extensions)
         self.max_block_s = settings.max_block_ms / 1000
@@ -162,7 +164,6 @@ cdef class KafkaProducer:
                 elif (
                     chain.limit != 0 and -0x7fffffff <= delta <= 0x7fffffff
                     and (on_delivery is None or room_for_delivery(<Batch>chain.batch, on_delivery, None))
-                    and self.fast  # looked at again: a transaction may have ended while other code ran in between
                     and append_record(
                         &arena.port, chain, timestamp, &record, record_size_bound(&record, header_bytes)
                     )
@@ -185,8 +186,8 @@ cdef class KafkaProducer:
         cdef Prepared record
         thread = None
         try:
-            if self.transactions is not None:
-                thread = self.transactions.enter_send(self, "send")
+            if self.sends is not None:
+                thread = self._enter_send("send")
             record = self.describe(topic, value, key, headers, partition, timestamp_ms, on_delivery, True)
             return self.send_blocking(record)
         except errors.KafkaError as error:
@@ -194,7 +195,7 @@ cdef class KafkaProducer:
             raise
         finally:
             if thread is not None:
-                self.transactions.leave_send(thread)
+                self.sends.leave(thread)
 
     def send_async(
         self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, on_delivery=None
@@ -274,15 +275,15 @@ cdef class KafkaProducer:
         self.extensions.refuse_arrays(method)
         thread = None
         try:
-            if self.transactions is not None:
-                thread = self.transactions.enter_send(self, method)
+            if self.sends is not None:
+                thread = self._enter_send(method)
             return getattr(encoder, method)(self, *arguments)
         except errors.KafkaError as error:
             count_refused(self, error)
             raise
         finally:
             if thread is not None:
-                self.transactions.leave_send(thread)
+                self.sends.leave(thread)
 
     # ---------------------------------------------------------------- state
 
@@ -328,8 +329,25 @@ cdef class KafkaProducer:
         return self.transactions
 
     def _allow_sending(self, bint allowed):
-        """Let send() take its fast path, or not."""
+        """Let records be sent, or not: without a transaction they are refused."""
+        self.open = allowed
         self.fast = allowed and self.plain
+
+    def _enter_send(self, str method):
+        """Count a send in the open transaction; return what _leave_send() needs. Raise if records cannot be sent."""
+        cdef Session session
+        thread = threading.get_ident()
+        while True:
+            session = self.current()
+            session.look()
+            if self.open and session.outcomes.first_error == 0 and is_alive(session.arena):
+                self.sends.enter(thread)
+                return thread
+            self.transactions.refuse_send(self, method)
+
+    def _leave_send(self, thread):
+        if self.sends is not None:
+            self.sends.leave(thread)
 
     cdef bint is_closed(self) noexcept:
         return self.appender is not None and self.appender.closed
@@ -345,21 +363,23 @@ cdef class KafkaProducer:
             )
         if self.is_parents():
             raise errors.IllegalStateError(
-                "a transactional producer cannot be used in a forked child, because two processes with one "
-                "transactional_id fence each other; make the producer in the child, with an id of its own"
+                "a transactional producer cannot be used in a forked child, because two processes with one id fence "
+                "each other; make the producer in the child, with a transactional_id of its own"
             )
         if is_foreign(self.session.arena):
             _parent_sessions.append(self.session)
             self.session = self.unattached()
         elif self.session.successor is not None:
             self.session = self.session.latest
+            if self.sends is not None:
+                self.open = self.fast = False  # an open transaction is lost with its session
             if not self.is_closed():
                 exit_flush.register(self)
         return self.session
 
     cdef bint is_parents(self) noexcept:
         """Return whether this is a forked child, and the producer a transactional one of its parent."""
-        return self.transactions is not None and self.session is not None and is_foreign(self.session.arena)
+        return self.sends is not None and self.session is not None and is_foreign(self.session.arena)
 
     cpdef Session attached(self, object deadline):
         """Return an attached session. One thread attaches, other threads wait for it, up to `deadline`."""
@@ -393,10 +413,6 @@ cdef class KafkaProducer:
         records. Raise IllegalStateError in a callback, as Kafka's producer does.
         """
         flush.flush(self, timeout)
-
-    def _finish(self, deadline):
-        """Do the work of flush(). Return False if `deadline` comes first."""
-        return flush.finish(self, deadline)
 
     # ---------------------------------------------------------------- transactions
 
@@ -441,10 +457,7 @@ cdef class KafkaProducer:
         run(self, TransactionManager.abort_transaction, timeout)
 
     def transaction(self):
-        """Return a context manager: a transaction that a normal end commits, and an exception aborts.
-
-        It works with `with` and with `async with`.
-        """
+        """Return a transaction for `with` and `async with`: its normal end commits, and an exception aborts."""
         return Transaction(self)
 
     def init_transactions_async(self, timeout=None):
@@ -483,7 +496,7 @@ cdef class KafkaProducer:
             return
         cdef Session session = self.current()
         try:
-            self._finish(deadline)
+            flush.finish(self, deadline)
         finally:
             session = self.current()
             batches, records = session.outstanding()
@@ -517,14 +530,7 @@ cdef class KafkaProducer:
 
     def partitions_for(self, topic):
         """Return the set of the topic's partition numbers. Block up to max_block_ms. Raise the errors of send()."""
-        check_name(topic)
-        deadline = time.monotonic() + self.max_block_s
-        while True:
-            session = self.attached(deadline)
-            found = session.topic_leaders(topic)
-            if found:
-                return set(range(len(found)))
-            run_blocking(wait_metadata(session, BlockingWaiter(), topic, 0, deadline))
+        return partitions_of(self, topic)
 
     def bootstrap_connected(self):
         """Return, without waiting, whether the sender has reached the cluster; False if no sender is attached."""
@@ -548,12 +554,7 @@ cdef class KafkaProducer:
         "producer-topic-metrics.NAME" for each topic, and "app-info" (which also has text). What concerns records is
         that of this process. What concerns connections is that of the sender, for all processes of the host.
         """
-        cdef Session session = self.current()
-        session.look()
-        # asyncio: of the waiters for one topic, only the first is in the queue for memory
-        behind = [len(line) - 1 for line in list(self.lines.values()) if line and line[0] in session.memory_queue]
-        spent = {} if self.transactions is None else self.transactions.spent_ns
-        return groups_of(session, self.settings, len(session.memory_queue) + sum(behind), self.started_ms, spent)
+        return groups_of(self, self.started_ms)
 
     def __len__(self):
         raise errors.UnsupportedMethodError(LENGTH)
@@ -567,8 +568,8 @@ cdef class KafkaProducer:
     def __reduce__(self):
         if self.transactions is not None:
             raise TypeError(
-                "a transactional producer cannot be pickled or copied, because two producers with one transactional_id "
-                "fence each other; make another one, with an id of its own"
+                "a transactional producer cannot be pickled or copied, because two producers with one id fence each "
+                "other; make another one, with a transactional_id of its own"
             )
         self.current()
         return restore_producer, (type(self), self.settings)

@@ -14,6 +14,7 @@ TEXTS: dict[str, Callable[[], str]] = {
     "kafka-settings": tables.kafka_settings,
     "client-errors": tables.client_errors,
     "broker-errors": tables.broker_errors,
+    "transaction-errors": tables.transaction_errors,
     "other-broker-errors": tables.other_broker_errors,
     "base-errors": tables.base_errors,
     "error-aliases": tables.error_aliases,

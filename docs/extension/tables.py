@@ -58,6 +58,9 @@ PRODUCER_CODES = frozenset(
     }
 )
 
+# Codes that end or abort a transaction, besides those of PRODUCER_CODES.
+TRANSACTION_CODES = frozenset({22, 25, 30, 48, 49, 50, 52, 53, 69, 82, 90, 110, 113, 120})
+
 _NOT_WRITTEN = "Yes. The record was not written."
 _NOT_QUEUED = "Yes. The call queued nothing."
 _UNKNOWN = "No. The record may be in the log, and sending it again can write it twice."
@@ -199,9 +202,14 @@ def broker_errors() -> str:
     return _codes(code for code in errors.BROKER_CODES if code in PRODUCER_CODES)
 
 
+def transaction_errors() -> str:
+    """Return a row for each code that only calls for transactions raise."""
+    return _codes(code for code in errors.BROKER_CODES if code in TRANSACTION_CODES)
+
+
 def other_broker_errors() -> str:
     """Return a row for each of Kafka's other codes."""
-    return _codes(code for code in errors.BROKER_CODES if code not in PRODUCER_CODES)
+    return _codes(code for code in errors.BROKER_CODES if code not in PRODUCER_CODES | TRANSACTION_CODES)
 
 
 def _codes(codes: Iterable[int]) -> str:

@@ -107,6 +107,7 @@ def test_every_error_class_is_in_a_table():
         [
             tables.client_errors(),
             tables.broker_errors(),
+            tables.transaction_errors(),
             tables.other_broker_errors(),
             tables.base_errors(),
             tables.error_aliases(),

@@ -1,10 +1,8 @@
 """Makes the result of KafkaProducer.metrics(), and counts the calls that failed."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from cyproducer import errors, metric_table
-from cyproducer.config.settings import Settings
 from cyproducer.producer.session.session import Session
 from cyproducer.version import VERSION
 
@@ -14,19 +12,19 @@ __all__ = ["count_refused", "groups_of"]
 _COMMIT = "unknown"
 
 
-def groups_of(
-    session: Session, settings: Settings, waiting: int, started_ms: float, transaction_ns: Mapping[str, int]
-) -> dict[str, dict[str, Any]]:
-    """Return {group: {name: value}} of a producer.
+def groups_of(producer: Any, started_ms: float) -> dict[str, dict[str, Any]]:
+    """Return {group: {name: value}} of a KafkaProducer.
 
-    waiting         calls that wait for memory
-    started_ms      when the producer was made, in ms since 1970
-    transaction_ns  the time that its calls of each method for transactions took
+    started_ms   when the producer was made, in ms since 1970
     """
+    session: Session = producer._session
+    session.look()
+    # asyncio: of the waiters for one topic, only the first is in the queue for memory
+    behind = [len(line) - 1 for line in list(producer._lines.values()) if line and line[0] in session.memory_queue]
     counts = session.counts.read()
-    total = settings.buffer_memory
+    total = producer.settings.buffer_memory
     counts["gauges"] |= {
-        "waiting": waiting,
+        "waiting": len(session.memory_queue) + sum(behind),
         "buffer-total": total,
         "buffer-available": session.arena.buffer_available if session.alive else total,
     }
@@ -38,9 +36,8 @@ def groups_of(
         "batch-error-total": float(session.outcomes.failures),
         "batches-pending": float(session.outstanding()[0]),
     }
-    found["producer-metrics"] |= {
-        metric_table.TRANSACTION_TIMES[method]: float(ns) for method, ns in transaction_ns.items()
-    }
+    if producer._transactions is not None:
+        found["producer-metrics"] |= producer._transactions.times
     found["app-info"] = {"version": VERSION, "commit-id": _COMMIT, "start-time-ms": float(int(started_ms))}
     return found
 

@@ -24,6 +24,7 @@ class Call:
     def __init__(self, name: str, timeout: float, interruptible: bool = False) -> None:
         self.name = name
         self.timeout = timeout
+        self.began_ns = time.monotonic_ns()
         self.deadline = time.monotonic() + timeout
         self.interruptible = interruptible
         self.cancelled = False

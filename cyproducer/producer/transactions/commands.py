@@ -25,6 +25,8 @@ _RETRIABLE = "retriable"
 _TRY_LATER = ("DRAINING", "REFUSED")
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.002, 0.1
 _LOOK_S = 1.0
+#: Below net.core.wmem_default, which limits the size of a message.
+_MESSAGE_BYTES_MAX = 131_072
 
 
 class SenderGoneError(Exception):
@@ -72,15 +74,17 @@ class Commands:
     def run(self, session: Session, call: Call, do: str, **fields: Any) -> Answer:
         """Send a command, or repeat the one that has no answer yet, until it is answered.
 
-        A command of another kind without an answer must have been finished before. Raise SenderGoneError, and the
-        errors of Call.check().
+        A command of another kind without an answer must have been finished before. Raise SenderGoneError, the errors
+        of Call.check(), and ValueError for a command that is too large.
         """
         self._follow(session)
         if self._unanswered is None:
+            message = {"op": "transaction", "attach_id": session.attachment.attach_id, "do": do, **fields}
+            if len(control_messages.encode(message)) > _MESSAGE_BYTES_MAX:
+                raise ValueError("the group or the metadata of an offset is too long to be sent to the sender")
             self._number += 1
             self._was_sent = False
-            head = {"op": "transaction", "attach_id": session.attachment.attach_id, "number": self._number, "do": do}
-            self._unanswered = head | fields
+            self._unanswered = message | {"number": self._number}
         assert self._unanswered["do"] == do
         return self._exchange(session, self._unanswered, call)
 

@@ -1,7 +1,6 @@
 """Calls the transactional methods: checks that this producer has them, and runs them in a thread for asyncio."""
 
 import math
-import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -28,6 +27,8 @@ class TransactionalProducer(Producer, Protocol):
     def settings(self) -> Settings: ...
     @property
     def _transactions(self) -> TransactionManager | None: ...
+    def _enter_send(self, method: str) -> int: ...
+    def _leave_send(self, thread: int) -> None: ...
 
 
 def run(
@@ -39,11 +40,7 @@ def run(
     negative timeout, and the errors of the method.
     """
     manager = manager_of(producer, method.__name__)
-    began = time.monotonic_ns()
-    try:
-        method(manager, producer, Call(method.__name__, _seconds(producer, timeout)), *args, **kwargs)
-    finally:
-        manager.spent_ns[method.__name__] += time.monotonic_ns() - began
+    method(manager, producer, Call(method.__name__, _seconds(producer, timeout)), *args, **kwargs)
 
 
 async def run_async(
@@ -54,28 +51,24 @@ async def run_async(
 
     manager = manager_of(producer, method.__name__)
     call = Call(method.__name__, _seconds(producer, timeout), interruptible=True)
-    began = time.monotonic_ns()
     try:
         await asyncio.to_thread(method, manager, producer, call, *args, **kwargs)
     except asyncio.CancelledError:
         manager.cancel(producer, call)
         raise
-    finally:
-        manager.spent_ns[method.__name__] += time.monotonic_ns() - began
 
 
 async def send_counted(producer: TransactionalProducer, send: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
-    """Await `send(producer, *args)` as a part of the transaction. Raise the errors of enter_send()."""
-    manager = manager_of(producer, "send_async")
+    """Await `send(producer, *args)` as a part of the transaction. Raise an error outside of one."""
     try:
-        thread = manager.enter_send(producer, "send_async")
+        thread = producer._enter_send("send_async")
     except errors.KafkaError as error:
         count_refused(producer, error)
         raise
     try:
         return await send(producer, *args)
     finally:
-        manager.leave_send(thread)
+        producer._leave_send(thread)
 
 
 def manager_of(producer: TransactionalProducer, name: str) -> TransactionManager:

@@ -14,7 +14,6 @@ import logging
 import threading
 import time
 import weakref
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -25,6 +24,7 @@ from cyproducer.producer.transactions.call import Call
 from cyproducer.producer.transactions.commands import ABORTABLE, FATAL, OK, Answer, Commands, SenderGoneError
 from cyproducer.producer.transactions.offsets import group_of, offsets_of
 from cyproducer.producer.transactions.running_sends import RunningSends
+from cyproducer.producer.waiting.flush import finish
 
 __all__ = ["State", "TransactionManager"]
 
@@ -68,6 +68,16 @@ _ADVICE = {
 }
 
 
+# Kafka's name of the time that a method has taken.
+_TIMES = {
+    "init_transactions": "txn-init-time-ns-total",
+    "begin_transaction": "txn-begin-time-ns-total",
+    "send_offsets_to_transaction": "txn-send-offsets-time-ns-total",
+    "commit_transaction": "txn-commit-time-ns-total",
+    "abort_transaction": "txn-abort-time-ns-total",
+}
+
+
 class Producer(Protocol):
     """What this package uses of KafkaProducer, which it may not import."""
 
@@ -76,21 +86,20 @@ class Producer(Protocol):
     @property
     def _is_closed(self) -> bool: ...
     def attached(self, deadline: float) -> Session: ...
-    def _finish(self, deadline: float | None) -> bool: ...
     def _allow_sending(self, allowed: bool) -> None: ...
 
 
 class TransactionManager:
     """The transactions of one producer. Its public methods have the names of the producer's, and do their work."""
 
-    def __init__(self) -> None:
+    def __init__(self, sends: RunningSends) -> None:
         self.state = State.UNINITIALIZED
         self.error: errors.KafkaError | None = None
         #: How many transactions have begun.
         self.begun = 0
-        #: How long the calls of each method took together.
-        self.spent_ns: Counter[str] = Counter()
-        self._sends = RunningSends()
+        #: Metric -> ns that the calls of a method have taken.
+        self.times = dict.fromkeys(_TIMES.values(), 0.0)
+        self._sends = sends
         self._commands = Commands()
         self._turn = threading.RLock()
         self._running: Call | None = None
@@ -117,7 +126,7 @@ class TransactionManager:
             if answer.kind == ABORTABLE:
                 with self._sends.changed:
                     self._become(producer, State.UNINITIALIZED)
-                raise self._error_of(answer, "init_transactions() was refused, and can be called again")
+                raise _error_of(answer, "init_transactions() was refused, and can be called again")
             self._take(producer, answer, "init_transactions() has failed")
             self._home = weakref.ref(session)
             self._complete(producer, call, State.READY)
@@ -178,7 +187,7 @@ class TransactionManager:
     def commit_transaction(self, producer: Producer, call: Call) -> None:
         """Wait for the outcomes of all records of the transaction, and commit it."""
         with self._in_turn(producer, call):
-            self._look(producer)
+            self._look(producer, True)
             if self._start(producer, call, (State.IN_TRANSACTION,), State.COMMITTING_TRANSACTION):
                 return
             session = producer._session
@@ -213,25 +222,15 @@ class TransactionManager:
             self._home = weakref.ref(session)
             self._complete(producer, call, State.READY)
 
-    # ---------------------------------------------------------------- the sends
+    # ---------------------------------------------------------------- other events
 
-    def enter_send(self, producer: Producer, name: str) -> int:
-        """Check that records can be sent, and count a send. Return what leave_send() needs.
-
-        Raise IllegalStateError outside of a transaction, and the errors of the two error states.
-        """
+    def refuse_send(self, producer: Producer, name: str) -> None:
+        """Raise the error of a send method that is not possible now. Return if it is possible again."""
         if producer._is_closed:
             raise errors.ProducerClosedError("the producer is closed")
         self._look(producer)
         with self._sends.changed:
             self._refuse(name, (State.IN_TRANSACTION,))
-            return self._sends.enter()
-
-    def leave_send(self, thread: int) -> None:
-        """Undo enter_send()."""
-        self._sends.leave(thread)
-
-    # ---------------------------------------------------------------- other events
 
     def is_open(self, begun: int) -> bool:
         """Return whether the transaction that began as number `begun` can be aborted."""
@@ -287,6 +286,7 @@ class TransactionManager:
                 yield
             finally:
                 self._running = None
+                self.times[_TIMES[call.name]] += time.monotonic_ns() - call.began_ns
         finally:
             self._turn.release()
 
@@ -335,8 +335,8 @@ class TransactionManager:
 
     def _become(self, producer: Producer, state: State, error: errors.KafkaError | None = None) -> None:
         self.begun += state is State.IN_TRANSACTION
-        # A copy has no traceback, which would keep the producer alive.
-        self.state, self.error, self._must_repeat, self._unseen = state, copy.copy(error), "", None
+        self.state, self._must_repeat, self._unseen = state, "", None
+        self.error = copy.copy(error)  # without a traceback, which would keep the producer alive
         producer._allow_sending(state is State.IN_TRANSACTION)
 
     def _hide(self, producer: Producer, call: Call, state: State) -> None:
@@ -355,14 +355,20 @@ class TransactionManager:
 
     # ---------------------------------------------------------------- errors
 
-    def _look(self, producer: Producer) -> None:
-        """Find out whether the open transaction has failed: a record has, or its sender is lost."""
+    def _look(self, producer: Producer, raises: bool = False) -> None:
+        """Find out whether the open transaction has failed: a record has, or its sender is lost.
+
+        `raises`: raise the error of the record, or of the sender. Later calls raise one that tells the state.
+        """
         if self.state is State.IN_TRANSACTION:
-            session = producer._session
-            session.look()
-            if self.state is State.IN_TRANSACTION:  # code of the application may have run
-                with contextlib.suppress(errors.KafkaError):
-                    self._check_records(producer, session)
+            producer._session.look()
+            with self._sends.changed:
+                if self.state is State.IN_TRANSACTION:  # code of the application, or another thread, may have run
+                    try:
+                        self._check_records(producer, producer._session)
+                    except errors.KafkaError:
+                        if raises:
+                            raise
 
     def _check_records(self, producer: Producer, session: Session, call: Call | None = None) -> None:
         """Enter an error state and raise its error, if the sender is lost or a record of the transaction has failed.
@@ -378,7 +384,7 @@ class TransactionManager:
             text = f"{what}: {errors.name_for_code(code)}, {errors.for_code(code).message}"
             fatal = code in _FATAL_RESULTS
             advice = _ADVICE[State.FATAL_ERROR if fatal else State.ABORTABLE_ERROR]
-            error = errors.for_code(code, f"{text}; {advice}")
+            error = _error(code, f"{text}; {advice}")
             raise self._fail(producer, State.FATAL_ERROR if fatal else State.ABORTABLE_ERROR, error)
 
     def _reason(self, producer: Producer, session: Session, call: Call) -> int:
@@ -405,11 +411,7 @@ class TransactionManager:
             self._producer_id, self._epoch = answer.producer_id, answer.epoch
             return
         state = State.FATAL_ERROR if answer.kind == FATAL else State.ABORTABLE_ERROR
-        raise self._fail(producer, state, self._error_of(answer, failed, _ADVICE[state]))
-
-    def _error_of(self, answer: Answer, failed: str, advice: str = "") -> errors.KafkaError:
-        text = f"{failed}: {errors.name_for_code(answer.code)}, {answer.message}"
-        return errors.for_code(answer.code, f"{text}; {advice}" if advice else text)
+        raise self._fail(producer, state, _error_of(answer, failed, _ADVICE[state]))
 
     # ---------------------------------------------------------------- steps
 
@@ -430,7 +432,7 @@ class TransactionManager:
     def _settle(self, producer: Producer, call: Call) -> None:
         """Wait until no send is running and every record has its outcome."""
         self._sends.wait(call)
-        while not producer._finish(time.monotonic() + call.left()):
+        while not finish(producer, time.monotonic() + call.left()):
             call.check("records of the transaction have no outcome yet")
 
     def _commit(self, producer: Producer, session: Session, call: Call) -> Answer | None:
@@ -465,6 +467,21 @@ class TransactionManager:
             call.check(_SENDER_GONE)
         self._take(producer, answer, "the next sender cannot continue this producer")
         self._home = weakref.ref(session)
+
+
+def _error_of(answer: Answer, failed: str, advice: str = "") -> errors.KafkaError:
+    known = answer.code in errors.BROKER_CODES or answer.code in errors.CLIENT_CODES
+    text = f"{failed}: {errors.name_for_code(answer.code)}, " if known else f"{failed}: "
+    return _error(answer.code, f"{text}{answer.message}; {advice}" if advice else text + answer.message)
+
+
+def _error(code: int, text: str) -> errors.KafkaError:
+    """Return the error of a code. A KafkaTimeoutError is the `__cause__` only: it would ask to repeat the call."""
+    error = errors.for_code(code, text)
+    if isinstance(error, errors.KafkaTimeoutError):
+        cause, error = error, errors.KafkaError(text)
+        error.__cause__ = cause
+    return error
 
 
 _DURING = {

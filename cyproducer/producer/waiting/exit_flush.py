@@ -9,6 +9,7 @@ import weakref
 from typing import Any
 
 from cyproducer.producer.waiting import reattach
+from cyproducer.producer.waiting.flush import finish
 from cyproducer.producer.waiting.retry import Producer
 
 __all__ = ["register"]
@@ -58,7 +59,7 @@ def _flush_all(started: float) -> None:
         if producer._is_closed:
             continue
         timeout = producer.settings.exit_flush_timeout_ms
-        if timeout > 0 and not producer._finish(started + timeout / 1000):
+        if timeout > 0 and not finish(producer, started + timeout / 1000):
             batches, records = producer._session.outstanding()
             if (id(producer), batches, records) in _reported:
                 continue

@@ -1,15 +1,25 @@
 """Implements KafkaProducer.flush(), which waits for the outcomes of all records that were sent before."""
 
 import time
+from typing import Protocol
 
 from cyproducer import errors
+from cyproducer.producer.session.session import Session
 from cyproducer.producer.waiting.poll import await_callbacks, deadline_after, wait_batches
-from cyproducer.producer.waiting.retry import Producer
 
 __all__ = ["finish", "flush"]
 
 
-def flush(producer: Producer, timeout: float | None) -> None:
+class FlushedProducer(Protocol):
+    """What these functions use of KafkaProducer."""
+
+    @property
+    def _session(self) -> Session: ...
+    @property
+    def _is_closed(self) -> bool: ...
+
+
+def flush(producer: FlushedProducer, timeout: float | None) -> None:
     """Do the work of flush(): seal, wait and count. Raise its errors."""
     delivery = producer._session.delivery
     if producer._is_closed:
@@ -32,7 +42,7 @@ def flush(producer: Producer, timeout: float | None) -> None:
         )
 
 
-def finish(producer: Producer, deadline: float | None) -> bool:
+def finish(producer: FlushedProducer, deadline: float | None) -> bool:
     """Seal all open batches, and wait for outcomes and callbacks. Return False if `deadline` comes first.
 
     `deadline`: time.monotonic(); None: no limit.

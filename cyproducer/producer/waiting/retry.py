@@ -11,13 +11,14 @@ from typing import Any, Protocol, TypeVar
 
 from cyproducer.config.settings import Settings
 from cyproducer.producer.arena.arena import Room
+from cyproducer.producer.arena.topic_table import check_name
 from cyproducer.producer.results.futures import Future
 from cyproducer.producer.results.waiter import Waiter
 from cyproducer.producer.session.session import Session
 from cyproducer.producer.waiting import backpressure
 from cyproducer.producer.waiting.poll import wait_until
 
-__all__ = ["BlockingRetry", "BlockingWaiter", "Retry", "run_blocking", "wait_metadata"]
+__all__ = ["BlockingRetry", "BlockingWaiter", "Retry", "partitions_of", "run_blocking", "wait_metadata"]
 
 _ASK_AGAIN_S = 1.0
 
@@ -46,7 +47,6 @@ class Producer(Protocol):
     def _lines(self) -> dict[Any, list[Any]]: ...
     def attached(self, deadline: float) -> Any: ...
     def _attempt_prepared(self, record: Any, waiter: RetryWaiter | None) -> tuple[Future | None, Room]: ...
-    def _finish(self, deadline: float | None) -> bool: ...
 
 
 def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -111,6 +111,19 @@ async def wait_metadata(session: Session, waiter: RetryWaiter, topic: str, neede
     finally:
         session.topics.waiters.discard(waiter)
         session.topics.end_wait()
+
+
+def partitions_of(producer: Producer, topic: str) -> set[int]:
+    """Return the topic's partition numbers. Wait up to max_block_ms. Raise the errors of send()."""
+    check_name(topic)
+    _ = producer._session  # raises an error if the producer has no settings
+    deadline = time.monotonic() + producer.settings.max_block_ms / 1000
+    while True:
+        session: Session = producer.attached(deadline)
+        found = session.topic_leaders(topic)
+        if found:
+            return set(range(len(found)))
+        run_blocking(wait_metadata(session, BlockingWaiter(), topic, 0, deadline))
 
 
 class Retry(ABC):

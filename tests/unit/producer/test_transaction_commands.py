@@ -281,6 +281,18 @@ def test_many_offsets_are_sent_in_several_commands(sender, begun):
     assert max(len(control_messages.encode(m)) for m in sent) < 100_000
 
 
+def test_offsets_that_no_message_can_hold_are_refused_and_leave_the_transaction_open(sender, begun):
+    class Offset:
+        offset, metadata, leader_epoch = 1, "x" * 200_000, -1
+
+    for offsets, group in (({("t", 0): Offset}, "g"), ({("t", 0): 1}, "g" * 200_000)):
+        with pytest.raises(ValueError, match="too long to be sent"):
+            begun.send_offsets_to_transaction(offsets, group)
+    begun.send_offsets_to_transaction({("t", 0): 1}, "g" * 1000)
+    begun.commit_transaction()
+    assert [m["number"] for m in sender.commands.done] == [1, 2, 3]
+
+
 # ---------------------------------------------------------------- the next sender
 
 

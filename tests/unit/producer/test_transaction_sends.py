@@ -145,7 +145,8 @@ def test_code_of_the_application_that_ends_the_transaction_inside_of_a_send(made
     producer.commit_transaction(10)
 
 
-def test_a_transaction_that_ends_while_the_fast_path_runs(sender, made):
+@pytest.mark.parametrize("threshold", range(1, 25))
+def test_a_transaction_that_ends_while_a_send_runs(sender, made, threshold):
     """The flag is looked at again when all code that may run in between has run, here the garbage collector's."""
     producer = made()
     producer.send("t", b"x")
@@ -153,21 +154,23 @@ def test_a_transaction_that_ends_while_the_fast_path_runs(sender, made):
 
     def end(phase, details):
         if not ended:
-            ended.append(threading.Thread(target=producer.commit_transaction, args=(30,)))
+            ended.append(threading.Thread(target=producer.commit_transaction, args=(0.5,)))
             ended[0].start()
             ended[0].join()
 
     thresholds = gc.get_threshold()
+    kept = []
     gc.callbacks.append(end)
     try:
-        with pytest.raises(errors.IllegalStateError, match="in the state READY"):
-            gc.set_threshold(1)
-            for _ in range(10_000):
-                producer.send("t", b"y")
+        with pytest.raises(errors.IllegalStateError, match=r"send\(\) is not possible in the state READY"):
+            gc.set_threshold(threshold)
+            for _ in range(1000):
+                kept.append(producer.send("t", b"y", on_delivery=[].append))
     finally:
         gc.set_threshold(*thresholds)
         gc.callbacks.remove(end)
     assert ended
+    assert all(future.done() for future in kept)
     before = len(sender.log)
     producer.begin_transaction()
     producer.commit_transaction(10)

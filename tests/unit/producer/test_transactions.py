@@ -130,6 +130,22 @@ def test_a_timeout_is_a_number_of_seconds_from_0_on(made, timeout):
     made.init_transactions(float("inf"))
 
 
+def test_the_time_of_the_calls_is_a_metric(sender, made):
+    def times():
+        found = made.metrics()["producer-metrics"]
+        return {name.split("-time")[0].removeprefix("txn-"): found[name] for name in found if name.startswith("txn-")}
+
+    assert set(times().values()) == {0.0}
+    made.init_transactions(10)
+    made.begin_transaction()
+    made.send_offsets_to_transaction({("t", 0): 1}, "g")
+    made.commit_transaction(10)
+    made.begin_transaction()
+    made.abort_transaction(10)
+    assert {name for name, took in times().items() if took > 0} == {"init", "begin", "send-offsets", "commit", "abort"}
+    assert times()["prepare"] == 0
+
+
 # ---------------------------------------------------------------- errors of the sender
 
 
@@ -197,7 +213,7 @@ def test_a_fatal_answer_to_fail_is_fatal(sender, begun):
 
 def test_an_answer_that_is_not_understood_is_fatal(sender, made):
     sender.commands.script["init"] = [{"ok": False, "error": "MALFORMED", "message": "what is this"}]
-    with pytest.raises(errors.KafkaError, match=r"does not understand .*: what is this; close this producer"):
+    with pytest.raises(errors.KafkaError, match=r"^init_.* has failed: the sender does not .*: what is this; close"):
         made.init_transactions(10)
 
 
@@ -229,6 +245,33 @@ def test_a_record_that_fails_makes_the_transaction_abortable(sender, begun):
     begun.send("t", b"y")
     begun.commit_transaction(10)
     assert sender.commands.does() == ["init", "fail", "abort", "commit"]
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["in the commit", "before"])
+def test_a_commit_raises_the_error_of_the_record_whenever_it_has_failed(sender, begun, known):
+    sender.error = 19
+    future = begun.send("t", b"x")
+    if known:
+        future.exception(10)
+    with pytest.raises(errors.NotEnoughReplicasError, match="a record of the transaction has failed"):
+        begun.commit_transaction(10)
+
+
+def test_a_record_that_expired_is_not_a_call_that_has_timed_out(sender, begun):
+    """KafkaTimeoutError means that the call must be repeated."""
+    sender.error = errors.DELIVERY_TIMEOUT
+    begun.send("t", b"x")
+    with pytest.raises(errors.KafkaError, match=r"has failed: DELIVERY_TIMEOUT, .*; call abort_transaction") as caught:
+        begun.commit_transaction(10)
+    assert type(caught.value) is errors.KafkaError
+    assert caught.value.__cause__.code == errors.DELIVERY_TIMEOUT
+    begun.abort_transaction(10)
+    begun.begin_transaction()
+    sender.error, sender.commands.script["commit"] = 0, [failed("abortable", errors.DELIVERY_TIMEOUT)]
+    with pytest.raises(errors.KafkaError, match="not committed: DELIVERY_TIMEOUT") as caught:
+        begun.commit_transaction(10)
+    assert not isinstance(caught.value, errors.KafkaTimeoutError)
+    begun.abort_transaction(10)
 
 
 def test_later_calls_learn_of_the_record_that_has_failed(sender, begun):
