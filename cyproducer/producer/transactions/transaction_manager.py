@@ -286,7 +286,8 @@ class TransactionManager:
                 yield
             finally:
                 self._running = None
-                self.times[_TIMES[call.name]] += time.monotonic_ns() - call.began_ns
+                if call.name in _TIMES:
+                    self.times[_TIMES[call.name]] += time.monotonic_ns() - call.began_ns
         finally:
             self._turn.release()
 
