@@ -165,6 +165,7 @@ def run(plan: Plan, cluster: KafkaCluster, directory: Path, progress: bool = Fal
         monkey.rest()
         world.keep_running()
         time.sleep(2)
+        world.keep_running()  # one that was killed just before has ended only now
         world.finish()
     finally:
         monkey.restore_all()

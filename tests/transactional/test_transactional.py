@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from cyproducer.devkafka.node import KafkaCluster
 from transactional.check import Outcome, Report, _judge
 from transactional.run import Plan, run
 
@@ -18,6 +19,15 @@ def test_kills(kafka3, runtime_dir, tmp_path: Path):
     assert result.monkey.killed >= KILLS
     assert result.report.counts["committed"] > 50
     assert result.report.counts["aborted"] > 5
+
+
+@pytest.mark.timeout(280)
+def test_kills_with_the_protocol_before_kip_890(register_cluster, runtime_dir, tmp_path: Path):
+    with KafkaCluster(3, features={"transaction.version": 1}) as cluster, register_cluster(cluster):
+        result = run(Plan(KILLS, SEED, SECONDS), cluster, tmp_path / "run")
+        print(result.text())
+        assert result.clean, result.text()
+        assert result.report.counts["committed"] > 50
 
 
 @pytest.mark.parametrize(
