@@ -1,11 +1,11 @@
-"""Tests `write(df, atomic=True)`: a reader of committed records sees all rows or none."""
+"""Tests `write(df, atomic=True)`: a reader of committed records sees all rows or none. Also other kinds of nodes."""
 
 import pytest
 from support.consumer import read_topic
 
 from cyproducer.devkafka.node import KafkaCluster
 from cyproducer.errors import InvalidTransactionTimeoutError, KafkaConfigurationError
-from cyproducer.spark import WriteResult, atomic, write
+from cyproducer.spark import WriteResult, atomic, exactly_once, write
 from cyproducer.spark.options import parse_options
 from cyproducer.spark.owner import Owner
 
@@ -114,3 +114,30 @@ def test_the_longest_time_of_a_transaction(limited, numbers, held, writer_settin
     assert "has taken half of the time that a transaction may take (5 s)" in caplog.text
     assert "is written again, attempt 1 of 4 failed" in caplog.text
     assert sorted(map(int, read_topic(limited.bootstrap_servers, topic, 1000).value)) == list(range(1000))
+
+
+@pytest.fixture
+def older(tmp_path, register_cluster):
+    """Yield a node without KIP-890: an end of a transaction keeps the producer's epoch."""
+    cluster = KafkaCluster(1, tmp_path / "older", features={"transaction.version": 1})
+    with cluster, register_cluster(cluster):
+        yield cluster
+
+
+def test_a_cluster_without_kip_890(older, spark, numbers, held, writer_settings, caplog):
+    topic = older.create_topic("t", 3, 1)
+    settings = writer_settings | {"bootstrap_servers": [older.bootstrap_servers]}
+    function = exactly_once(id="x", topic=topic, **settings)
+    spark.sparkContext.setLocalProperty("sql.streaming.queryId", "q")
+    try:
+        function(numbers(0, 1000), 0)
+        function(numbers(1000, 1000), 1)
+        function(numbers(1000, 2000), 2)
+        assert caplog.text == ""
+        function(held(numbers(2000, 3000), fails=True).frame, 3)
+        assert "is written again, attempt 1 of 4 failed" in caplog.text
+        function(numbers(2000, 3000), 3)
+    finally:
+        spark.sparkContext.setLocalProperty("sql.streaming.queryId", None)
+        function.close()
+    assert sorted(map(int, read_topic(older.bootstrap_servers, topic, 3000).value)) == list(range(3000))
