@@ -23,6 +23,8 @@ ROWS = 200
 """Numbers in each file; each file is a micro-batch."""
 START_S = 120.0
 END_S = 600.0
+PAUSE_S = 5.0
+"""The longest time between two kills: several micro-batches end in it on a machine that has nothing else to do."""
 
 
 @dataclass
@@ -139,7 +141,7 @@ def _kill_at_random(kills: int, dice: random.Random, driver: Driver, source: Ite
         if driver.process is None or driver.process.poll() is not None:
             driver.process = None
             driver.start()
-        time.sleep(dice.uniform(0.05, 1.5))
+        time.sleep(dice.uniform(0.05, PAUSE_S))
         if not senders(driver.runtime):  # Spark is starting
             assert time.monotonic() < until, "the driver has not begun to write"
             continue
