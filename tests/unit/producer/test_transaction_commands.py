@@ -209,7 +209,7 @@ def test_offsets_that_timed_out_can_be_repeated(sender, begun):
 def test_offsets_that_failed_after_the_timeout_make_the_transaction_abortable(sender, begun):
     sender.commands.script["offsets"] = [HOLD]
     with pytest.raises(errors.KafkaTimeoutError):
-        begun.send_offsets_to_transaction({("t", 1): 1}, "g", 0.05)
+        begun.send_offsets_to_transaction({("t", 1): 1}, "g", 0.5)
     sender.commands.release(failed("abortable", 22))
     with pytest.raises(errors.IllegalGenerationError, match="offsets were not added"):
         begun.commit_transaction()
