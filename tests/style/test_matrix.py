@@ -1,4 +1,4 @@
-"""Checks tests/MATRIX.md: thirty-two faults, each with tests that exist, or a sentence why there is none."""
+"""Checks tests/MATRIX.md: thirty-four faults, each with tests that exist, or a sentence why there is none."""
 
 import ast
 import functools
@@ -9,7 +9,7 @@ import pytest
 from test_tidy import ROOT
 
 MATRIX = ROOT / "tests" / "MATRIX.md"
-ROWS = 32
+ROWS = 34
 HEADING = re.compile(r"^### (\d+)\. (\S.*)$", re.MULTILINE)
 NAMED = re.compile(r"^- `(tests/[\w/]+\.py)::(\w+)`", re.MULTILINE)
 REASON = re.compile(r"^Not here: \w.*", re.MULTILINE)
