@@ -341,7 +341,10 @@ cdef class FrontEnds:
                 self.core.state_header.next_attach_id, <uint64_t>former.attach_id + 1
             )
             try:
-                self._take_over_front_end(former)
+                if _has_left_nothing(&self.core, former):
+                    self._gone.append(former.attach_id)  # the predecessor died before it had reported it
+                else:
+                    self._take_over_front_end(former)
             except (OSError, ValueError, MemoryError, KeyError, TypeError):
                 self.refused.append(former.attach_id)
         for number in range(self.core.transaction_end):
@@ -573,3 +576,19 @@ cdef class FrontEnds:
         self.core.wires = NULL
         self.snapshot.region.forget()
         self.state.forget()
+
+
+cdef bint _has_left_nothing(Core *core, object former) except -1:
+    """Return whether an ended transactional front-end is without a row, which is freed as the last of it."""
+    cdef bytes name
+    if not former.ended or former.settings.get("transactional_id") is None:
+        return False
+    joined = former.settings.get("joined_transaction")
+    if joined is not None:
+        name = former.settings["transactional_id"].encode()
+        return find_shared(core, name, joined[0], joined[1]) == NULL
+    try:
+        find_transaction(core, former.attach_id)
+    except ValueError:
+        return True
+    return False

@@ -223,6 +223,21 @@ def test_a_front_end_that_ended_with_its_sender_is_an_orphan(world: World) -> No
     assert world.ask("rows") == [world.rows[0]]
 
 
+def test_the_last_of_an_ended_front_end_was_its_row(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine is killed after it has freed the row, before anybody knows that the front-end is completely ended."""
+    committed_round(world)
+    world.rig.end(2)
+    with monkeypatch.context() as patch:
+        patch.setattr(world.rig.engine, "_drop", lambda attach_id: None)
+        world.rig.engine.detach(world.rig.front_ends[2].attach_id)
+        while not world.ask("remove", world.rows[1]):
+            time.sleep(0.01)
+    world.rig.engine.kill()
+    world.rig.engine.take_over()
+    assert world.rig.engine.refused == []
+    assert world.ask("rows") == [world.rows[0]]
+
+
 def test_participants_go_on_with_a_successor(broker: ScriptedBroker, crashing_nursery: Nursery) -> None:
     """The sequences continue, also for a front-end that takes part only after the takeover."""
     rig = TakeoverRig(broker, crashing_nursery, leaves_transactions=True)
