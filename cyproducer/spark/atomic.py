@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -118,7 +118,8 @@ def write_once(df: DataFrame, columns: tuple[str, ...], topic: str | None, owner
 
     reports = selected.mapInArrow(task, _REPORT).collect()
     written = _summed(reports, topic)
-    _check_log(owner, written)
+    everywhere = [] if topic is None else [(topic, number) for number in owner.producer.partitions_for(topic)]
+    _check_log(owner, written, everywhere)
     return written
 
 
@@ -211,11 +212,21 @@ def _summed(reports: list[Any], topic: str | None) -> Written:
     return Written(rows, sum(report["bytes"] for report in reports), partitions)
 
 
-def _check_log(owner: Owner, written: Written) -> None:
-    """Compare the rows with the sequence numbers that the leaders have. Raise CheckFailedError for a difference."""
-    if not written.partitions:
+def _check_log(owner: Owner, written: Written, others: Sequence[tuple[str, int]]) -> None:
+    """Compare the rows with the sequence numbers that the leaders have. Raise CheckFailedError for a difference.
+
+    No task may have written to another partition of `others`: Spark runs the tasks of a stage that has failed again,
+    and those of the first attempt leave no report.
+    """
+    places = list(dict.fromkeys([*written.partitions, *others]))
+    if not places:
         return
-    found = owner.sequences(list(written.partitions))
+    found = owner.sequences(places)
+    for place in places:
+        if place not in written.partitions and found[place][0] == owner.shared.epoch:
+            raise CheckFailedError(
+                f"a task that has left no report has written to partition {place[1]} of topic {place[0]}"
+            )
     for place, rows in written.partitions.items():
         epoch, last = found[place]
         if epoch != owner.shared.epoch or last != (rows - 1) & 0x7FFFFFFF:

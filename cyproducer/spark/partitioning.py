@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -33,7 +34,7 @@ def repartitioned(df: DataFrame, topic: str | None, count: int, ignore_keys: boo
     count         the number of partitions of `topic`
     ignore_keys   keys do not choose the partition
 
-    Rows without a partition get the one that the producer would choose by the key, and without a key any partition.
+    Rows without a partition get the one that the producer would choose by the key, and without a key one by the value.
     """
     if topic is None:
         return df.repartition("topic")
@@ -48,13 +49,19 @@ def repartitioned(df: DataFrame, topic: str | None, count: int, ignore_keys: boo
     return placed.repartition(min(count, MAX_TASKS), "partition")
 
 
+def _bytes_of(value: bytes | str) -> bytes:
+    return value.encode() if isinstance(value, str) else value
+
+
 def _placed(batch: pyarrow.RecordBatch, names: list[str], count: int, ignore_keys: bool) -> pyarrow.RecordBatch:
     """Return the batch with a complete column ``partition``."""
-    import numpy
     import pyarrow
     import pyarrow.compute as compute
 
-    found = pyarrow.array(numpy.random.default_rng().integers(count, size=batch.num_rows, dtype=numpy.int32))
+    # By the value: Spark may compute a part of the rows again, and a row must then get the same partition.
+    values = batch.column("value").to_pylist()
+    by_value = [0 if value is None else zlib.crc32(_bytes_of(value)) % count for value in values]
+    found = pyarrow.array(by_value, type=pyarrow.int32())
     if "key" in batch.schema.names and not ignore_keys:
         keys = batch.column("key").to_pylist()
         by_key = [None if key is None else partition_for(key, count) for key in keys]

@@ -64,6 +64,9 @@ class StandInTable:
     def rows(self) -> list[int]:
         return sorted(self.table)
 
+    def shared_rows(self) -> list[int]:
+        return [index for index in self.rows() if self.describe(index)["shared"]]
+
     def row_of(self, attach_id: int) -> int | None:
         return next((index for index, row in self.table.items() if row.attach_id == attach_id), None)
 

@@ -85,7 +85,8 @@ class Commands:
             self._number += 1
             self._was_sent = False
             self._unanswered = message | {"number": self._number}
-        assert self._unanswered["do"] == do
+        if self._unanswered["do"] != do:
+            raise errors.IllegalStateError(f"the command {self._unanswered['do']!r} has no answer yet, so not {do!r}")
         return self._exchange(session, self._unanswered, call)
 
     def _follow(self, session: Session) -> None:

@@ -231,6 +231,11 @@ class TransactionManager:
         self._look(producer)
         with self._sends.changed:
             self._refuse(name, (State.IN_TRANSACTION,))
+            if producer._session.outcomes.first_error:  # records were dropped; the sender has the reason
+                raise errors.TransactionAbortedError(
+                    f"{name}() is not possible, because the transaction has failed; commit_transaction() tells the "
+                    "reason, and abort_transaction() goes on without it"
+                )
 
     def is_open(self, begun: int) -> bool:
         """Return whether the transaction that began as number `begun` can be aborted."""
@@ -345,7 +350,7 @@ class TransactionManager:
         producer._allow_sending(False)
         if state is State.IN_TRANSACTION:
             self.state = State.READY
-        else:
+        elif call.name in _DURING:  # a begin whose transaction has failed meanwhile is no secret
             self.state, self._must_repeat, self._unseen = _DURING[call.name], call.name, state
 
     def _fail(self, producer: Producer, state: State, error: errors.KafkaError) -> errors.KafkaError:
@@ -424,7 +429,9 @@ class TransactionManager:
         return self._commands.run(session, call, do, producer_id=self._producer_id, epoch=self._epoch, **fields)
 
     def _finish_offsets(self, producer: Producer, session: Session, call: Call) -> None:
-        """Wait for the answer to offsets whose call has timed out."""
+        """Wait for the answer to offsets, or to the sharing of the transaction, whose call has timed out."""
+        if self._commands.awaits(session, "share"):
+            self._take(producer, self._commands.run(session, call, "share"), "the transaction was not shared")
         if self._commands.awaits(session, "offsets"):
             answer = self._commands.finish(session, call)
             assert answer is not None
@@ -451,7 +458,7 @@ class TransactionManager:
 
     def _fail_records(self, producer: Producer, session: Session, call: Call) -> None:
         """Let the records fail that were not sent yet, and wait for the outcomes of all others."""
-        if self._commands.awaits(session, "offsets"):
+        if self._commands.awaits(session, "offsets") or self._commands.awaits(session, "share"):
             self._commands.finish(session, call)
         answer = self._run(session, call, "fail")
         if answer.kind == FATAL:

@@ -66,7 +66,7 @@ class TransactionManager:
                 _refusal("MALFORMED", f"number is {command.number}, but command {row.command.number} has no answer")
             )
         elif command.number == state.number and row.run is None and state.phase not in ENDING:
-            respond(self._answer_of(state))
+            respond(self._answer_of(state, command.number))
         elif command.number < max(state.number, row.last_number):
             text = f"number is {command.number}, but command {max(state.number, row.last_number)} has its answer"
             respond(_refusal("MALFORMED", text))
@@ -105,16 +105,15 @@ class TransactionManager:
     def _reason_of(self, state: State) -> dict[str, Any]:
         """Return the answer to "fail": also why the transaction had failed before."""
         if state.phase == "fatal":
-            return self._answer_of(state)
+            return self._answer_of(state, -1)
         return {**_ids_of(state), "failed": state.failed if state.phase != "new" else 0}
 
-    def _answer_of(self, state: State) -> dict[str, Any]:
-        """Return the answer to the last command, from the stored result."""
-        if state.phase == "fatal":
-            return _failed("fatal", state.result, meaning_of(state.result))
-        if state.result:
-            return _failed("abortable", state.result, meaning_of(state.result))
-        return _ids_of(state)
+    def _answer_of(self, state: State, number: int) -> dict[str, Any]:
+        """Return the answer to command `number` from the stored state: to the last command, or to one after "fatal"."""
+        if number == state.number and not state.result:
+            return _ids_of(state)
+        code = state.result or state.failed
+        return _failed("fatal" if state.phase == "fatal" else "abortable", code, meaning_of(code))
 
     # ------------------------------------------------------------ events
 
@@ -192,7 +191,7 @@ class TransactionManager:
 
     def _begin_command(self, row: Row, command: Command, state: State, now_ms: int) -> None:
         if command.number == state.number or state.phase == "fatal":  # what was resumed has completed it, for example
-            self._respond(row, self._answer_of(state))
+            self._respond(row, self._answer_of(state, command.number))
         else:
             self._start(row, command.do, self._steps.of_command(row, command), now_ms)
 
@@ -242,10 +241,10 @@ class TransactionManager:
 
     def _supersede(self, state: State, epoch: int) -> None:
         """Let the shared rows of earlier epochs end: their transactions are over, and what shows it may go now."""
-        for index in self._table.rows():
+        for index in self._table.shared_rows():
             row, other = self._row(index), self._state(index)
             same = (other.transactional_id, other.producer_id) == (state.transactional_id, state.producer_id)
-            if other.shared and same and other.epoch < epoch:
+            if same and other.epoch < epoch:
                 row.is_superseded = True
                 if row.run is not None and row.awaits_news:
                     self._runner.wake(row.run)

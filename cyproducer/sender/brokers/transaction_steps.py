@@ -20,6 +20,7 @@ from cyproducer.sender.brokers.coordinator_calls import (
     Answer,
     BrokerError,
     Call,
+    CallError,
     InvalidAnswerError,
     NoAnswerError,
     Pause,
@@ -53,6 +54,7 @@ EXPECTED_EPOCH_FROM = 3  # InitProducerId raises the epoch of the producer that 
 MEMBERS_FROM = 3  # TxnOffsetCommit
 V1_LAST = 4  # versions of EndTxn and TxnOffsetCommit that do not imply KIP-890
 LOOK_MS = 1_000  # what is waited for is looked at again, also without an event
+SHARED_MAX_MS = 900_000  # the broker's default of transaction.max.timeout.ms
 FREE_MS = 50  # after this time another attempt is made to free a row
 ORPHAN_MIN_MS = 30_000  # the least time in which the transaction of a front-end that has ended can be ended
 COMPLAIN_AFTER_MS = 5_000  # a command that takes longer is logged with its reason
@@ -139,12 +141,12 @@ class TransactionSteps:
         if known[0] < 0:
             raise Failure("abortable", TRANSACTION_ABORTED, is_refusal=True)
         yield from self._wait_for_former(row)
-        yield from wait_for_cluster(self._brokers)
+        yield from self._while_needed(row, wait_for_cluster(self._brokers))
         self._store(row, phase=phase, producer_id=known[0], epoch=known[1], v2=self._brokers.features.transactions_v2)
 
     def resume(self, row: Row) -> Steps[None]:
         """Finish what the predecessor of this sender has begun: phase COMMITTING or ABORTING."""
-        yield from wait_for_cluster(self._brokers)
+        yield from self._while_needed(row, wait_for_cluster(self._brokers))
         committed = self._state(row).phase == "committing"
         # The predecessor may have taken it up itself: see _take_up().
         yield from self._end_txn(row, None, committed=committed, raises_epoch=True, is_resumed=True)
@@ -159,6 +161,9 @@ class TransactionSteps:
         except StoppedError:
             text = "the transaction of %s, whose process has ended, could not be ended: the broker aborts it"
             self._log.warning(text, row.name)
+        except BrokerError as error:
+            self._log.warning("the transaction of %s, whose process has ended, cannot be ended: %s", row.name, error)
+        self._table.fail(row.index, TRANSACTION_ABORTED)  # what came after the end of the transaction is not sent
         while not self._table.remove(row.index):
             yield Pause(FREE_MS)
 
@@ -184,7 +189,8 @@ class TransactionSteps:
         """
         while not (state := self._state(row)).participants:
             yield from self.add_partitions(row)
-            is_over = row.ended_at_ms is not None and self.now_ms >= row.ended_at_ms + state.timeout_ms
+            limit_ms = min(state.timeout_ms, SHARED_MAX_MS)
+            is_over = row.ended_at_ms is not None and self.now_ms >= row.ended_at_ms + limit_ms
             if (is_over or row.is_superseded or self._is_superseded(state)) and self._table.remove(row.index):
                 return
             row.awaits_news = True
@@ -412,7 +418,8 @@ class TransactionSteps:
             while True:
                 self._check(row)
                 try:
-                    broker_id = yield from find_coordinator(self._brokers, key_type, key, self._backoff)
+                    steps = find_coordinator(self._brokers, key_type, key, self._backoff)
+                    broker_id = yield from self._while_needed(row, steps)
                     break
                 except UnsupportedError:
                     raise
@@ -456,7 +463,7 @@ class TransactionSteps:
             self._table.fail(row.index, failure.code)
         elif failure.kind == "fatal":
             self._table.fail(row.index, failure.code)
-            self._store(row, phase="fatal", result=failure.code, **({} if number is None else {"number": number}))
+            self._store(row, phase="fatal", **_result_of(number, failure.code))
         elif not failure.is_refusal:
             # Of the phases in which EndTxn is sent, only COMMITTING has abortable errors.
             self._store(row, phase="open" if phase == "committing" else phase, **_result_of(number, failure.code))
@@ -481,6 +488,21 @@ class TransactionSteps:
         limit_ms = max(state.timeout_ms, ORPHAN_MIN_MS)
         if row.ended_at_ms is not None and self.now_ms >= row.ended_at_ms + limit_ms:
             raise StoppedError
+
+    def _while_needed(self, row: Row, steps: Steps[Any]) -> Steps[Any]:
+        """Go through the steps of a look-up. Raise StoppedError between them as _check() does."""
+        try:
+            step = next(steps)
+            while True:
+                self._check(row)
+                try:
+                    got = yield step
+                except CallError as error:
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(got)
+        except StopIteration as end:
+            return end.value
 
     def _until_idle(self, row: Row) -> Steps[None]:
         """Wait until no batch is queued or in flight."""

@@ -25,6 +25,7 @@ cdef class FrontEnds:
     cdef object _close_arena(self, FrontEnd *front_end)
     cdef object _begin_transactional(self, FrontEnd *front_end, dict settings)
     cdef object _restore_transactional(self, FrontEnd *front_end, dict settings)
+    cdef object _forgo_transaction(self, FrontEnd *front_end)
     cdef object _leave_transaction(self, FrontEnd *front_end)
     cdef object _enlist(self, FrontEnd *front_end, Region arena, Region outcomes)
     cdef FrontEnd *_find(self, uint64_t attach_id) except? NULL

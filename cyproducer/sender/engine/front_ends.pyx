@@ -36,6 +36,7 @@ from cyproducer.sender.engine.state.transactions cimport (
     find_shared,
     find_transaction,
     free_transaction,
+    has_left_nothing,
     join_transaction,
     leave_transaction,
     orphan_transaction,
@@ -202,6 +203,13 @@ cdef class FrontEnds:
             raise ValueError(f"front-end {front_end.attach_id} takes part in a transaction without a row")
         front_end.transaction.participants += not front_end.detached
 
+    cdef object _forgo_transaction(self, FrontEnd *front_end):
+        """Undo _restore_transactional() for a front-end that cannot be taken over."""
+        if front_end.transaction.row.attach_id:
+            front_end.transaction.orphaned = True
+        elif not front_end.detached:
+            front_end.transaction.participants -= 1
+
     cdef object _leave_transaction(self, FrontEnd *front_end):
         """Note that a transactional front-end has ended."""
         if front_end.transaction.row.attach_id:
@@ -341,7 +349,7 @@ cdef class FrontEnds:
                 self.core.state_header.next_attach_id, <uint64_t>former.attach_id + 1
             )
             try:
-                if _has_left_nothing(&self.core, former):
+                if former.ended and has_left_nothing(&self.core, former.attach_id, former.settings):
                     self._gone.append(former.attach_id)  # the predecessor died before it had reported it
                 else:
                     self._take_over_front_end(former)
@@ -389,6 +397,8 @@ cdef class FrontEnds:
             self._enlist(front_end, arena, outcomes)
         except BaseException:
             if front_end != NULL:
+                if front_end.transaction != NULL:
+                    self._forgo_transaction(front_end)
                 free_front_end(front_end)
             for fd in mine:
                 os.close(fd)
@@ -576,19 +586,3 @@ cdef class FrontEnds:
         self.core.wires = NULL
         self.snapshot.region.forget()
         self.state.forget()
-
-
-cdef bint _has_left_nothing(Core *core, object former) except -1:
-    """Return whether an ended transactional front-end is without a row, which is freed as the last of it."""
-    cdef bytes name
-    if not former.ended or former.settings.get("transactional_id") is None:
-        return False
-    joined = former.settings.get("joined_transaction")
-    if joined is not None:
-        name = former.settings["transactional_id"].encode()
-        return find_shared(core, name, joined[0], joined[1]) == NULL
-    try:
-        find_transaction(core, former.attach_id)
-    except ValueError:
-        return True
-    return False

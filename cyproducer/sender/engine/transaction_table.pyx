@@ -3,6 +3,7 @@
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 
 from cyproducer.sender.engine.front_ends cimport FrontEnds
+from cyproducer.sender.engine.state.flows cimport leave_backoff
 from cyproducer.sender.engine.state.model cimport Core, Lane, Transaction
 from cyproducer.sender.engine.state.topic_table cimport free_transactional, is_idle
 from cyproducer.sender.engine.state.transactions cimport (
@@ -34,6 +35,15 @@ cdef class TransactionTable:
     def rows(self):
         """Return the indexes of the rows in use."""
         return [index for index in range(self.core.transaction_end) if self.core.transactions[<uint32_t>index].used]
+
+    def shared_rows(self):
+        """Return the indexes of the rows in which several front-ends can take part."""
+        cdef uint32_t index
+        found = []
+        for index in range(self.core.transaction_end):
+            if self.core.transactions[index].used and self.core.transaction_rows[index].attach_id == 0:
+                found.append(index)
+        return found
 
     def row_of(self, uint64_t attach_id):
         """Return the row of a front-end; None if it is not transactional."""
@@ -127,6 +137,8 @@ cdef class TransactionTable:
         if self.core.event_count or self._is_attached(transaction):
             return False
         while lane != NULL:
+            if lane.backs_off and lane.queue_count == 0 and lane.unresolved == 0:
+                leave_backoff(lane)  # nothing of it is sent again, so its time may end while the broker is down
             if not is_idle(lane) or self._is_asked(lane):
                 return False
             lane = lane.next_of_transaction

@@ -6,7 +6,7 @@ The test takes the place of the control plane: it stores the phases that the coo
 import pytest
 from support.engine_rig import EngineRig
 from support.front_end import PlainFrontEnd, run_until, topic_number
-from support.scripted_broker import INVALID_RECORD, NOT_LEADER, Fault, ScriptedBroker
+from support.scripted_broker import INVALID_RECORD, MESSAGE_TOO_LARGE, NOT_LEADER, Fault, ScriptedBroker
 from support.transaction_table import leave_transactions_to_the_test
 
 from cyproducer import errors
@@ -199,6 +199,17 @@ def test_a_failed_transaction_sends_nothing_more(rig, producer, broker):
     assert producer.state() == ("ready", 0, False)
     slot = producer.send(b"next", 2)
     assert producer.results(1) == [(slot, 0)]
+
+
+def test_a_batch_that_is_too_large_for_a_failed_transaction_is_not_sent_in_parts(rig, producer, broker):
+    producer.ready()
+    broker.faults.append(Fault(code=MESSAGE_TOO_LARGE, delay=0.5))
+    producer.slot += UNIT_SLOTS
+    producer.front_end.send(producer.slot, [(NOW, None, b"v")] * 4, topic=producer.topic, partition=0)
+    run_until(rig.engine, lambda: broker.produced)
+    producer.table.fail(producer.row, errors.TRANSACTION_ABORTED)
+    assert producer.results(1) == [(producer.slot, MESSAGE_TOO_LARGE)]
+    assert not producer.table.is_busy(producer.row)
 
 
 @pytest.mark.parametrize("code", [INVALID_RECORD, PRODUCER_FENCED, INVALID_PRODUCER_EPOCH, 48, 120, 29])

@@ -11,6 +11,7 @@ from standin_transactions import DRAINING, HANG_UP, HOLD, failed
 from cyproducer import KafkaProducer, errors
 from cyproducer.host import control_messages
 from cyproducer.host.forked_child import owned
+from cyproducer.producer.shared_transaction import share
 
 
 @pytest.fixture
@@ -423,3 +424,16 @@ def test_close_with_a_lost_transaction_lets_the_next_sender_abort_it(sender, sta
     sender = started()
     begun.close()
     assert sender.commands.does() == ["fail", "abort"]
+
+
+def test_a_shared_transaction_whose_answer_did_not_come_can_be_aborted(sender):
+    with KafkaProducer(sender=sender.path, transactional_id="orders", max_block_ms=300) as producer:
+        producer.init_transactions(10)
+        producer.begin_transaction()
+        sender.commands.script["share"] = [HANG_UP] * 1000
+        with pytest.raises(errors.KafkaTimeoutError):
+            share(producer)
+        sender.commands.script["share"] = []
+        producer.abort_transaction(10)
+        producer.begin_transaction()
+        producer.abort_transaction(10)

@@ -66,6 +66,7 @@ from cyproducer.sender.engine.state.model cimport (
     WireBatch,
 )
 from cyproducer.sender.engine.state.outcomes cimport is_aging
+from cyproducer.sender.engine.state.transactions cimport place_of
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.entry cimport entry_enter, entry_resolve, entry_sure
 from cyproducer.shm.layout cimport (
@@ -123,7 +124,7 @@ cdef void fail(Core *core, WireBatch *wire, int32_t error) noexcept nogil:
         entry_sure(wire.entry)  # for a successor, in case this sender dies during the steps below
     if _is_too_large(error):
         note_too_large(core, wire)
-    if lane.transaction != NULL and not _is_too_large(error):
+    if lane.transaction != NULL and (not _is_too_large(error) or place_of(lane.transaction).failed):
         give_up(core, wire, error)  # as in Kafka, a record that is refused fails the transaction
         return
     if may_divide(core, wire) and _divide(core, wire, error):

@@ -270,6 +270,7 @@ cdef void restore_sequences(Lane *lane) noexcept nogil:
             lane.next_sequence = max(lane.next_sequence, end)
         wire = wire.next
     if lane.transaction != NULL and not _is_of_epoch(lane, place_of(lane.transaction)):
-        return  # it is about a former transaction
+        lane.bumping = False  # it was about a former transaction
+        return
     if bump:
         demand_epoch(lane)

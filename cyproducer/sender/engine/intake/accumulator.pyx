@@ -7,12 +7,14 @@ detached. It can lose only its own records.
 
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, qsort, realloc
-from libc.string cimport memset
+from libc.string cimport memset, strlen
 
 from cyproducer.record.merge cimport scan_records
 from cyproducer.sender.engine.state.activity cimport deactivate, make_idle, note_deadline
 from cyproducer.sender.engine.state.breadcrumb cimport touch, untouch
-from cyproducer.sender.engine.state.client_codes cimport CODE_INVALID_BATCH, CODE_UNKNOWN_PARTITION
+from cyproducer.sender.engine.state.client_codes cimport (
+    CODE_INVALID_BATCH, CODE_TRANSACTION_ABORTED, CODE_UNKNOWN_PARTITION,
+)
 from cyproducer.sender.engine.state.flows cimport unlist_backlog
 from cyproducer.sender.engine.state.front_end_tables cimport end_front_end
 from cyproducer.sender.engine.state.events cimport (
@@ -49,6 +51,9 @@ from cyproducer.shm.ring cimport submit_generation, submit_kind, submit_slot, su
 from cyproducer.shm.slot cimport slot_hinted, slot_next, slot_peek, slot_revoke, slot_seal, word_is_live, word_is_taken
 from cyproducer.shm.snapshot cimport topic_id_is_valid, topic_id_number
 from cyproducer.shm.word cimport word_bytes, word_continues, word_count, word_generation, word_state
+
+
+cdef const char *NO_LANE = b"the sender has too many partitions of transactional producers: use fewer of them"
 
 
 cdef enum:
@@ -150,6 +155,13 @@ cdef ClientBatch *admit(
         finish(core, batch, -1, -1, CODE_INVALID_BATCH)
         return NULL
     queue = queue_for(front_end, core.topics[topic].partitions[partition_number])
+    if queue == NULL and front_end.transaction != NULL:
+        _linger_append(core, front_end, batch)
+        core.said, core.said_bytes = <const uint8_t *>NO_LANE, <uint32_t>strlen(NO_LANE)
+        if seal(core, batch):
+            finish(core, batch, -1, -1, CODE_TRANSACTION_ABORTED)
+        core.said_bytes = 0
+        return NULL
     if queue == NULL:
         finish(core, batch, -1, -1, CODE_INVALID_BATCH)
         return NULL

@@ -15,6 +15,7 @@ cdef void go_to_next_flow(Node *node) noexcept nogil
 cdef void charge_bytes(const Core *core, Flow *flow, uint32_t size) noexcept nogil
 cdef void begin_with(const Core *core, Flow *flow) noexcept nogil
 cdef void begin_backoff(Lane *lane) noexcept nogil
+cdef void leave_backoff(Lane *lane) noexcept nogil
 cdef void end_backoffs(Core *core, Node *node) noexcept nogil
 cdef void set_leader(Core *core, Lane *lane, Node *leader, int32_t epoch) noexcept nogil
 cdef void charge_new(Core *core, WireBatch *wire, FrontEnd *front_end) noexcept nogil

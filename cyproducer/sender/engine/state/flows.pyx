@@ -252,7 +252,8 @@ cdef inline uint64_t _check_at(const Node *node, uint64_t wanted_ns) noexcept no
     return max(wanted_ns, node.backoff_checked_ns + node.backing_off_count * <uint64_t>BACKOFF_CHECK_NS)
 
 
-cdef void _leave_backoff(Lane *lane) noexcept nogil:
+cdef void leave_backoff(Lane *lane) noexcept nogil:
+    """Take a partition that backs off out of its ring. The caller lists its backlogs, if it has some."""
     cdef Node *node = lane.leader
     lane.backs_off = False
     node.backing_off_count -= 1
@@ -279,7 +280,7 @@ cdef void end_backoffs(Core *core, Node *node) noexcept nogil:
             following = lane.next_backing_off
             last = following == node.backing_off
             if lane.retry_at_ns <= core.now:
-                _leave_backoff(lane)
+                leave_backoff(lane)
                 _relist_all(lane)
             else:
                 earliest = min(earliest, lane.retry_at_ns)
@@ -313,7 +314,7 @@ cdef void set_leader(Core *core, Lane *lane, Node *leader, int32_t epoch) noexce
     elif newer:
         lane.retry_at_ns = 0
         if lane.backs_off:
-            _leave_backoff(lane)
+            leave_backoff(lane)
             _relist_all(lane)
 
 
@@ -327,7 +328,7 @@ cdef void _move_to(Core *core, Lane *lane, Node *leader) noexcept nogil:
         discharge(wire)
         wire = wire.next
     if lane.backs_off:
-        _leave_backoff(lane)
+        leave_backoff(lane)
     if lane.retries.flow != NULL:
         unlist_backlog(&lane.retries)
     for _index in range(lane.queue_count):

@@ -214,9 +214,12 @@ cdef Lane *append_lane(Core *core, Lane *ordinary) noexcept nogil:
 
 
 cdef Lane *append_transactional(Core *core, Lane *ordinary, Transaction *transaction) noexcept nogil:
-    """Add the lane of a transactional producer. Return NULL without memory, or if the partition table is full."""
+    """Add the lane of a transactional producer. Return NULL without memory, or if the partition table is nearly full.
+
+    The last quarter of the rows is for the partitions of new topics, which concern all front-ends.
+    """
     cdef Lane *lane = NULL
-    if core.lane_count < CYP_PARTITIONS_MAX or core.free_row_count:
+    if rows_left(core) > CYP_PARTITIONS_MAX // 4:
         lane = _new_row(core, ordinary.topic, ordinary.number)
     if lane == NULL:
         return NULL

@@ -55,6 +55,7 @@ cdef object restore_transactions(Core *core)
 cdef Transaction *find_transaction(Core *core, uint64_t attach_id) except NULL
 cdef Transaction *find_shared(Core *core, bytes name, int64_t producer_id, int16_t epoch) noexcept
 cdef void leave_transaction(Transaction *transaction) noexcept nogil
+cdef bint has_left_nothing(Core *core, uint64_t attach_id, dict settings) except -1
 cdef void orphan_transaction(Transaction *transaction) noexcept nogil
 cdef void free_transaction(Transaction *transaction) noexcept nogil
 cdef void store_place(Transaction *transaction, const cyp_transaction_place *place) noexcept nogil

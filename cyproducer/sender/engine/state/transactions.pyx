@@ -156,6 +156,20 @@ cdef Transaction *find_transaction(Core *core, uint64_t attach_id) except NULL:
     raise ValueError(f"front-end {attach_id} has no row in the table of transactions")
 
 
+cdef bint has_left_nothing(Core *core, uint64_t attach_id, dict settings) except -1:
+    """Return whether a transactional front-end that has ended is without a row, which is freed as the last of it."""
+    if settings.get("transactional_id") is None:
+        return False
+    joined = settings.get("joined_transaction")
+    if joined is not None:
+        return find_shared(core, settings["transactional_id"].encode(), joined[0], joined[1]) == NULL
+    try:
+        find_transaction(core, attach_id)
+    except ValueError:
+        return True
+    return False
+
+
 cdef void orphan_transaction(Transaction *transaction) noexcept nogil:
     """Note that the front-end has ended. A transaction that is not being committed can only be aborted now."""
     transaction.orphaned = True
