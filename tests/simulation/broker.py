@@ -7,9 +7,19 @@ from collections import Counter, deque
 
 from cyproducer.protocol.codec import decode_request, encode_response
 from cyproducer.protocol.messages import REQUESTS
+from simulation.coordinators import Coordinators
 from simulation.events import Events
 from simulation.partition_log import CORRUPT_MESSAGE, LogBatch, PartitionLog
-from simulation.weather import AFTER_APPEND, ANY, BEFORE_APPEND, LIKELY, RETRIABLE, Weather, happens
+from simulation.weather import (
+    AFTER_APPEND,
+    ANY,
+    BEFORE_APPEND,
+    LIKELY,
+    RETRIABLE,
+    TRUE_OF_TRANSACTIONS,
+    Weather,
+    happens,
+)
 
 PRODUCE, METADATA, API_VERSIONS, INIT_PRODUCER_ID, DESCRIBE_PRODUCERS = 0, 3, 18, 22, 61
 TELEMETRY = (71, 72)  # these brokers have no plugin for metrics
@@ -51,6 +61,7 @@ class Node:
         self.reachable = True
         # What its metadata responses say: the id of each topic, the leader of each partition and its epoch.
         self.view: dict[str, tuple[uuid.UUID, list[tuple[int, int]]] | None] = {}
+        self.newest: dict[str, int] = {}  # number of the change that the view of each topic has
 
 
 class Connection:
@@ -85,8 +96,10 @@ class Cluster:
         self.produce_version = REQUESTS[PRODUCE].last
         self.metadata_version = REQUESTS[METADATA].last
         self.topic_ids = 0
+        self.changes = 0  # of topics
         self.describes_producers = True
         self.largest = 1 << 30
+        self.coordinators = Coordinators(self, None)
 
     # ------------------------------------------------------------ the state of the cluster
 
@@ -116,8 +129,12 @@ class Cluster:
         topic = self.topics[name]
         view = (topic.id, [(p.leader, p.leader_epoch) for p in topic.partitions]) if topic.exists else None
 
+        self.changes += 1
+        number = self.changes
+
         def learn(node: Node) -> None:
-            node.view[name] = view
+            if number > node.newest.get(name, 0):
+                node.view[name], node.newest[name] = view, number
 
         for node in self.nodes.values():
             self.events.after(self.chance.choice((0, 0, 5, 100)) if self.events.now else 0, lambda n=node: learn(n))
@@ -144,6 +161,7 @@ class Cluster:
             for index, partition in enumerate(topic.partitions):
                 if partition.leader == node.number and others:
                     self.move(topic.name, index, self.chance.choice(others))
+        self.coordinators.move(node)
 
     def start(self, node: Node) -> None:
         """Start a node. A leader that has restarted remembers less of its producers."""
@@ -354,6 +372,8 @@ class Cluster:
                 return None
         elif api == METADATA:
             answer = self._metadata(node, body)
+        elif self.coordinators.handles(api, body):
+            answer = self.coordinators.answer(api, version, node, body)
         elif api == INIT_PRODUCER_ID:
             answer = self._producer_id()
         elif api == DESCRIBE_PRODUCERS:
@@ -367,7 +387,7 @@ class Cluster:
         )
         return encode_response(api, version, correlation_id, answer)
 
-    def _error(self, codes: tuple[int, ...], cures: tuple[int, ...]) -> int:
+    def error(self, codes: tuple[int, ...], cures: tuple[int, ...]) -> int:
         """Return an error that a request meets; 0 most of the time."""
         if not happens(self.chance, self.weather.error):
             return 0
@@ -382,20 +402,20 @@ class Cluster:
             for key, m in sorted(REQUESTS.items())
             if key not in TELEMETRY and (key != DESCRIBE_PRODUCERS or self.describes_producers)
         ]
-        return {"error_code": self._error(ANY, ANY), "api_keys": keys}
+        return {"error_code": self.error(ANY, ANY), "api_keys": keys, **self.coordinators.features()}
 
     def _metadata(self, node: Node, body: dict) -> dict:
         topics = []
         for item in body["topics"] or ():
             view = node.view.get(item["name"])
-            code = self._error(ANY, RETRIABLE)
+            code = self.error(ANY, RETRIABLE)
             if view is None or code:
                 topics.append({"error_code": code or UNKNOWN_TOPIC, "name": item["name"], "partitions": []})
                 continue
             topic_id, leaders = view
             partitions = []
             for index, (leader, epoch) in enumerate(leaders):
-                code = self._error(ANY, RETRIABLE)
+                code = self.error(ANY, RETRIABLE)
                 away = code or not self.nodes[leader].up
                 partitions.append(
                     {
@@ -413,7 +433,7 @@ class Cluster:
 
     def _producer_id(self) -> dict:
         self.producer_ids += 1
-        code = self._error(ANY, RETRIABLE)
+        code = self.error(ANY, RETRIABLE)
         return {
             "error_code": code,
             "producer_id": -1 if code else 1000 + self.producer_ids,
@@ -433,7 +453,7 @@ class Cluster:
             answers = []
             for index in topic["partition_indexes"]:
                 found = self._leads(node, self.topics.get(topic["name"]), index)
-                code = found if isinstance(found, int) else self._error(ANY, ANY)
+                code = found if isinstance(found, int) else self.error(ANY, ANY)
                 active = (
                     []
                     if code or isinstance(found, int)
@@ -465,11 +485,11 @@ class Cluster:
                     self.met["unknown topic id"] += 1
                     answers.append({"index": item["index"], "error_code": UNKNOWN_TOPIC_ID, "base_offset": -1})
                 else:
-                    answers.append(self._result(node, topic, item, body["acks"]))
+                    answers.append(self._result(node, topic, item, body, version))
             topics.append({"name": asked["name"], "topic_id": asked["topic_id"], "partition_responses": answers})
         return {"responses": topics}
 
-    def _result(self, node: Node, topic: Topic | None, item: dict, acks: int) -> dict:
+    def _result(self, node: Node, topic: Topic | None, item: dict, body: dict, version: int) -> dict:
         errors: list[int] = []
         found = self._leads(node, topic, item["index"])
         offset = -1
@@ -478,8 +498,10 @@ class Cluster:
         else:
             batch = found.log.parse(item["records"])
             code = CORRUPT_MESSAGE if batch is None else 0
-            if batch is not None:
-                code, offset = self._append(found, batch, acks, len(item["records"]))
+            if batch is not None and topic is not None:
+                code = self._check_transaction(found, batch, body, version, (topic.name, item["index"]))
+                if not code:
+                    code, offset = self._append(found, batch, body["acks"], len(item["records"]))
                 if code == INVALID_RECORD and batch.values:
                     errors = [at for at, value in enumerate(batch.values) if value.endswith(POISON)]
         named = [{"batch_index": at, "batch_index_error_message": "refused by the topic"} for at in errors]
@@ -491,8 +513,23 @@ class Cluster:
             "error_message": "refused" if code else None,
         }
 
+    def _check_transaction(
+        self, partition: Partition, batch: LogBatch, body: dict, version: int, key: tuple[str, int]
+    ) -> int:
+        """Return the error code of a batch that belongs to no open transaction, or to another one."""
+        name = body["transactional_id"]
+        if batch.transactional != (name is not None):
+            self.complaints.append(f"a batch with transactional {batch.transactional} in a request of {name}")
+        if not batch.transactional or partition.log.is_in_transaction(batch):
+            return 0
+        code = self.coordinators.verify(name, batch, version, key)
+        self.met[f"refused by the coordinator {code}"] += code != 0
+        return code
+
     def _append(self, partition: Partition, batch: LogBatch, acks: int, size: int) -> tuple[int, int]:
-        code = self._error(BEFORE_APPEND, LIKELY)
+        code = self.error(BEFORE_APPEND, LIKELY)
+        if batch.transactional and code in TRUE_OF_TRANSACTIONS:
+            code = 0
         if size > self.largest:
             code = MESSAGE_TOO_LARGE
         elif any(value.endswith(POISON) for value in batch.values):

@@ -48,9 +48,10 @@ class Campaign:
 class _Worker:
     """One process, which plays a block of seeds."""
 
-    def __init__(self, first: int, count: int, library: Path, package: Path | None, lines: bool) -> None:
+    def __init__(self, seeds: range, library: Path, package: Path | None, lines: bool) -> None:
         paths = [str(package or PACKAGE.parent), str(TESTS), os.environ.get("PYTHONPATH", "")]
-        command = [sys.executable, "-m", "simulation.worker", str(first), str(count), *(["--lines"] if lines else [])]
+        command = [sys.executable, "-m", "simulation.worker", str(seeds.start), str(len(seeds))]
+        command += ["--step", str(seeds.step), *(["--lines"] if lines else [])]
         self._messages = os.memfd_create("messages")
         self.process = subprocess.Popen(
             command,
@@ -59,7 +60,7 @@ class _Worker:
             cwd=TESTS,
             env=environment(library) | {"PYTHONPATH": os.pathsep.join(path for path in paths if path)},
         )
-        self.seed = first
+        self.seed = seeds.start
         self.input = b""
         self.heard_at = time.monotonic()
 
@@ -100,6 +101,7 @@ def play(
     count: int,
     seconds: float | None = None,
     *,
+    step: int = 1,
     workers: int = 2,
     package: Path | None = None,
     lines: bool = False,
@@ -108,14 +110,14 @@ def play(
     progress: Callable[[Campaign, float], None] | None = None,
     failed: Callable[[dict[str, Any]], None] | None = None,
 ) -> Campaign:
-    """Play `count` schedules from the seed `first` on, for at most so many seconds.
+    """Play `count` schedules from the seed `first` on, for at most so many seconds. step: from seed to seed.
 
     least: so many are played in any case. package: the directory of another build of the package. stop_at: so many
     failed schedules end the campaign.
     """
     campaign = Campaign(on_failure=failed)
     began = time.monotonic()
-    following = first
+    following = range(first, first + count * step, step)
     running: list[_Worker] = []
     with tempfile.TemporaryDirectory(prefix="cyp-simulation-") as directory, selectors.DefaultSelector() as selector:
         library = compile_library(Path(directory))
@@ -124,10 +126,9 @@ def play(
                 spent = time.monotonic() - began
                 late = seconds is not None and spent >= seconds and campaign.schedules >= least
                 over = late or len(campaign.failed) >= stop_at
-                while not over and len(running) < workers and following < first + count:
-                    size = min(BLOCK, first + count - following)
-                    worker = _Worker(following, size, library, package, lines)
-                    following += size
+                while not over and len(running) < workers and following:
+                    worker = _Worker(following[:BLOCK], library, package, lines)
+                    following = following[BLOCK:]
                     running.append(worker)
                     selector.register(worker.process.stdout, selectors.EVENT_READ, worker)
                 if over or not running:

@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from simulation.campaign import Campaign, play
+from simulation.schedule import TRANSACTIONAL_EVERY
 
 
 def arguments() -> argparse.Namespace:
@@ -18,6 +19,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=None, help="the first seed; drawn and printed if not given")
     parser.add_argument("--schedules", type=int, default=None, help="how many; without --seconds 1,000")
     parser.add_argument("--seconds", type=float, default=None, help="play for so long")
+    parser.add_argument("--transactions", action="store_true", help="only schedules that can have transactions")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes")
     return parser.parse_args()
 
@@ -29,6 +31,8 @@ def main() -> int:
         return _print_schedule(play(chosen.seed, 1, workers=1, lines=True))
     first = random.SystemRandom().randrange(10**9) if chosen.first is None else chosen.first
     count = chosen.schedules or (10**9 if chosen.seconds else 1000)
+    step = TRANSACTIONAL_EVERY if chosen.transactions else 1
+    first -= first % step
     print(f"seeds from {first} on", file=sys.stderr)
     shown = [0.0]
 
@@ -38,7 +42,9 @@ def main() -> int:
             _progress(campaign, seconds)
 
     try:
-        campaign = play(first, count, chosen.seconds, workers=chosen.workers, progress=progress, failed=_report)
+        campaign = play(
+            first, count, chosen.seconds, step=step, workers=chosen.workers, progress=progress, failed=_report
+        )
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         return 130

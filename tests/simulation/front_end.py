@@ -14,6 +14,7 @@ from cyproducer.host import control_messages
 from cyproducer.host.forked_child import file_of
 from cyproducer.producer.attach import connect
 from simulation.sender import Sender, SenderKilledError
+from simulation.transactions import Transactions
 
 if TYPE_CHECKING:
     from cyproducer.producer.results.futures import Future
@@ -83,6 +84,7 @@ class FrontEnd:
         self.attach_id = -1
         self.dead = False
         self.refusals = 0
+        self.transactions: Transactions | None = None
 
     def attach(self, settings: Settings, deadline: float, address: Any = None) -> connect.Attachment:
         """Attach to the engine, in place of connect.connect."""
@@ -122,6 +124,8 @@ class FrontEnd:
         """Send a record. Return False if the producer refuses it at present."""
         number = len(self.sent)
         value = b"%d.%d." % (self.number, number) + b"x" * size + end
+        if self.transactions is not None and self.transactions.open is None:
+            return False
         connect.connect = self.attach
         try:
             future = self.producer.send(topic, value, partition=partition)
@@ -133,9 +137,16 @@ class FrontEnd:
         ):
             self.refusals += 1
             return False
+        except errors.KafkaError:
+            if self.transactions is None:
+                raise
+            self.refusals += 1  # the transaction has failed
+            return False
         sent = Sent(number, topic, value, future)
         self.sent.append(sent)
         self.pending.append(sent)
+        if self.transactions is not None:
+            self.transactions.all[-1].sent.append(sent)
         return True
 
     def listen(self) -> None:
@@ -166,6 +177,12 @@ class FrontEnd:
         """End like a killed process: nothing is taken or said any more."""
         self.dead = True
         self.pending = []
+        if self.attach_id >= 0:
+            self.sender.detach(self.attach_id)
+
+    def leave(self) -> None:
+        """End like a process that closes its producer and exits."""
+        self.producer.close(0)
         if self.attach_id >= 0:
             self.sender.detach(self.attach_id)
 

@@ -16,8 +16,9 @@ DIRECTIVES = ("boundscheck=False", "wraparound=False", "cdivision=True", "initia
 
 @dataclass(frozen=True)
 class Mutant:
-    """One mistake: `old`, which the file of the sender's engine has once, becomes `new`.
+    """One mistake: `old`, which the file has once, becomes `new`. `file`: in the directory of the sender's engine.
 
+    transactions: only schedules with transactions can show it.
     crash_points: only a sender that dies between two stores shows it, so a debug build is needed.
     """
 
@@ -26,6 +27,7 @@ class Mutant:
     old: str
     new: str
     crash_points: bool = False
+    transactions: bool = False
 
 
 MUTANTS = (
@@ -50,8 +52,8 @@ MUTANTS = (
     Mutant(
         "a batch that is given up counts as not in the log",
         "delivery/wire_batches.pyx",
-        "    if wire.unsure and error != CODE_REQUEST_TOO_LARGE:",
-        "    if wire.unsure and error == CODE_OUTCOME_UNKNOWN:",
+        "    if wire.unsure and wire.lane.transaction == NULL and error != CODE_REQUEST_TOO_LARGE:",
+        "    if wire.unsure and wire.lane.transaction == NULL and error == CODE_OUTCOME_UNKNOWN:",
     ),
     Mutant(
         "a successor takes every batch for unsent",
@@ -78,11 +80,39 @@ MUTANTS = (
         "published.flags = 0",
         crash_points=True,
     ),
+    Mutant(
+        "it is not stored that a transaction is open at the broker",
+        "state/transactions.pyx",
+        "    if place.phase == CYP_TRANSACTION_READY:",
+        "    if place.phase == CYP_TRANSACTION_NEW:",
+        transactions=True,
+    ),
+    Mutant(
+        "a transaction whose batches were dropped is followed by one of the same epoch",
+        "state/transactions.pyx",
+        "place_of(transaction).needs_epoch = 1",
+        "place_of(transaction).needs_epoch = 0",
+        transactions=True,
+    ),
+    Mutant(
+        "a successor takes a commit that was begun for done",
+        "../brokers/transaction_steps.py",
+        "yield from self._end_txn(row, None, committed=committed, raises_epoch=True, is_resumed=True)",
+        "self._done(row, None, self._state(row).producer_id, self._state(row).epoch)",
+        transactions=True,
+    ),
+    Mutant(
+        "what a front-end has left open is committed",
+        "../brokers/transaction_steps.py",
+        'committed = phase == "committing"',
+        'committed = phase != "aborting"',
+        transactions=True,
+    ),
 )
 
 
 def build(mutant: Mutant, directory: Path) -> Path:
-    """Copy the package into a directory and compile the changed module there. Return the directory to import from."""
+    """Copy the package into a directory and compile the changed module, if it is native. Return what to import from."""
     root = directory / "mutant"
     shutil.copytree(PACKAGE, root / "cyproducer", ignore=shutil.ignore_patterns("__pycache__"))
     for path in SOURCE.rglob("*"):
@@ -92,6 +122,8 @@ def build(mutant: Mutant, directory: Path) -> Path:
     text = source.read_text()
     assert text.count(mutant.old) == 1, f"{mutant.file} has {text.count(mutant.old)} times: {mutant.old}"
     source.write_text(text.replace(mutant.old, mutant.new))
+    if source.suffix == ".py":
+        return root
     made = source.with_suffix(".c")
     options = [word for directive in DIRECTIVES for word in ("-X", directive)]
     _run([sys.executable, "-m", "cython", "-3", *options, "-o", str(made), str(source)], root)

@@ -16,12 +16,13 @@ CORRUPT_MESSAGE, OUT_OF_ORDER, INVALID_PRODUCER_EPOCH = 2, 45, 47
 REMEMBERED = 5  # batches of a producer: ProducerStateEntry.NUM_BATCHES_TO_RETAIN
 SEQUENCES = 2**31
 GZIP = 1
+TRANSACTIONAL = 0x10
 HEADER = struct.Struct(">qiibIhiqqqhii")
 
 
 @dataclass(slots=True)
 class LogBatch:
-    """One batch of a log."""
+    """One batch of a log. `marker`: it ends the transaction of its producer, and "commit" or "abort" says how."""
 
     producer_id: int
     epoch: int
@@ -29,6 +30,8 @@ class LogBatch:
     count: int
     offset: int
     values: list[bytes]
+    transactional: bool = False
+    marker: str = ""
 
     @property
     def last(self) -> int:
@@ -41,10 +44,11 @@ class LogBatch:
 
 @dataclass(slots=True)
 class ProducerState:
-    """What a broker remembers of a producer."""
+    """What a broker remembers of a producer. `last`: -1 if the log has no batch of this epoch."""
 
     epoch: int
     last: int
+    in_transaction: bool = False
     recent: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
 
 
@@ -68,15 +72,20 @@ class PartitionLog:
         """Return the batch of a request; None if it is corrupt."""
         header = HEADER.unpack_from(records)
         (_, length, _, magic, crc, attributes, last_delta, _, _, producer_id, epoch, first, count) = header
-        if magic != 2 or attributes not in (0, GZIP) or length != len(records) - 12 or last_delta != count - 1:
+        if (
+            magic != 2
+            or attributes & ~TRANSACTIONAL not in (0, GZIP)
+            or length != len(records) - 12
+            or last_delta != count - 1
+        ):
             self._complaints.append(f"batch header {header} of {len(records)} bytes")
             return None
         if crc32c(records[21:]) != crc:
             self._complaints.append("wrong CRC")
             return None
-        body = gzip.decompress(records[61:]) if attributes == GZIP else records[61:]
+        body = gzip.decompress(records[61:]) if attributes & GZIP else records[61:]
         values = [record.value or b"" for record in decode_records(body, count)[1]]
-        return LogBatch(producer_id, epoch, first, count, -1, values)
+        return LogBatch(producer_id, epoch, first, count, -1, values, bool(attributes & TRANSACTIONAL))
 
     def duplicate_of(self, batch: LogBatch) -> int:
         """Return the offset of the same batch if the producer's state has it; else -1."""
@@ -111,9 +120,28 @@ class PartitionLog:
             return
         known = self.producers.get(batch.producer_id)
         if known is None or known.epoch != batch.epoch:
-            known = self.producers[batch.producer_id] = ProducerState(batch.epoch, batch.last)
+            known = self.producers[batch.producer_id] = ProducerState(batch.epoch, -1)
+        known.in_transaction = batch.transactional and not batch.marker
+        if batch.marker:
+            return
         known.last = batch.last
         known.recent.append((batch.first, batch.last, batch.offset))
+
+    def is_in_transaction(self, batch: LogBatch) -> bool:
+        """Return whether the log has a part of the batch's transaction, so that the coordinator is not asked."""
+        known = self.producers.get(batch.producer_id)
+        return known is not None and known.epoch == batch.epoch and known.in_transaction
+
+    def end_transaction(self, producer_id: int, epoch: int, how: str) -> None:
+        """Append a marker: "commit" or "abort". All replicas have it, so that the transaction can be complete."""
+        known = self.producers.get(producer_id)
+        if known is not None and epoch < known.epoch:
+            self._complaints.append(f"a marker of producer {producer_id} with epoch {epoch} after {known.epoch}")
+            return
+        marker = LogBatch(producer_id, epoch, -1, 1, self.end, [], True, how)
+        self.batches.append(marker)
+        self._remember(marker)
+        self.commit()
 
     def commit(self) -> None:
         """Let all replicas have everything."""
@@ -138,3 +166,17 @@ class PartitionLog:
     def values(self) -> list[tuple[int, bytes]]:
         """Return (offset, value) of every record."""
         return [(batch.offset + index, value) for batch in self.batches for index, value in enumerate(batch.values)]
+
+    def committed(self) -> list[bytes]:
+        """Return what a reader of committed records gets, once every transaction of the log has its end."""
+        open_ones: dict[int, list[bytes]] = {}
+        found = []
+        for batch in self.batches:
+            if batch.marker:
+                values = open_ones.pop(batch.producer_id, [])
+                found += values if batch.marker == "commit" else []
+            elif batch.transactional:
+                open_ones.setdefault(batch.producer_id, []).extend(batch.values)
+            else:
+                found += batch.values
+        return found

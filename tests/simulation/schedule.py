@@ -7,6 +7,7 @@ import os
 import random
 import traceback
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,16 +16,22 @@ from cyproducer.producer.attach import connect
 from cyproducer.sender.brokers import broker_connections
 from simulation import virtual
 from simulation.broker import HOST, POISON, Cluster
+from simulation.coordinators import Coordinators
 from simulation.events import MS, Events
 from simulation.front_end import FrontEnd
 from simulation.oracle import Oracle
 from simulation.sender import CrashPage, Sender, SenderKilledError
+from simulation.transaction_oracle import TransactionOracle
+from simulation.transactions import Transactions
 from simulation.weather import Weather, draw_weather
 
 START_NS = 1_000_000_000_000_000
 CALM_AFTER_MS = (300, 1500, 6000)
 SETTLED_AFTER_MS = 400_000  # longer than every timeout together
 RUNS_MAX = 60_000
+PRODUCE_OF_KAFKA_4 = 12
+TRANSACTIONAL_EVERY = 3  # seeds: one in so many has transactional front-ends, if it has idempotence
+LOOK_MS = 50  # the longest time after which a transactional front-end repeats its call
 
 
 @dataclass
@@ -103,12 +110,17 @@ class World:
         self.events = Events()
         self.events.now = self.state.now_ns
         self.deaths = 0
+        self.is_calm = False
         self.exact = chance.random() < 0.85
         self.cluster = Cluster(chance, self.events, chance.choice((1, 2, 2, 3)), Weather())
         self.topics = [f"t{number}" for number in range(chance.choice((1, 1, 2)))]
         for name in self.topics:
             self.cluster.create(name, chance.choice((1, 2, 3)))
         self._draw_versions()
+        self.transactional = self.exact and seed % TRANSACTIONAL_EVERY == 0
+        self.ids = 0
+        if self.transactional:
+            self._draw_transactions()
         broker_connections.connecting_socket = self.cluster.connect
         log = logging.Logger("sender", log_level)
         log.addHandler(_Notes(self.events))
@@ -125,6 +137,13 @@ class World:
         self.cluster.describes_producers = chance.random() < 0.8
         if chance.random() < 0.2:
             self.cluster.largest = chance.choice((400, 3000))
+
+    def _draw_transactions(self) -> None:
+        version = self.chance.choice((None, 1, 2, 2, 2))
+        self.cluster.coordinators = Coordinators(self.cluster, version)
+        if version == 2:  # it begins with Kafka 4.0
+            self.cluster.produce_version = max(self.cluster.produce_version, PRODUCE_OF_KAFKA_4)
+        self.events.note(f"transaction.version {version}")
 
     def _sender_settings(self) -> dict[str, Any]:
         chance = self.chance
@@ -148,7 +167,8 @@ class World:
         self.events.note(f"settings {given}, idle topics {settings['metadata_max_idle_ms']} ms")
         return settings
 
-    def _add_front_end(self) -> None:
+    def _add_front_end(self, name: str | None = None) -> None:
+        """Start a front-end. name: its transactional id."""
         chance = self.chance
         given: dict[str, Any] = {
             "linger_ms": chance.choice((0, 0, 5, 30)),
@@ -162,9 +182,31 @@ class World:
         if not self.exact:
             given |= chance.choice(({"acks": 0}, {"acks": 1}, {"acks": "all", "enable_idempotence": False}))
             given["retries"] = chance.choice((0, 3, 2**31 - 1))
+        if name is not None:
+            given |= {"transactional_id": name, "transaction_timeout_ms": chance.choice((1000, 5000, 60_000, 60_000))}
         self.events.note(f"front-end {self.made}: {given}")
-        self.front_ends.append(FrontEnd(self.made, self.sender, **given))
+        front_end = FrontEnd(self.made, self.sender, **given)
+        self.front_ends.append(front_end)
         self.made += 1
+        if name is not None:
+            front_end.transactions = Transactions(
+                front_end, name, chance, self.events, lambda: self._send_in_transaction(front_end)
+            )
+
+    def _new_id(self) -> str | None:
+        """Return a new transactional id, or None for a front-end without transactions."""
+        if not self.transactional or (self.ids and self.chance.random() < 0.3):
+            return None
+        self.ids += 1
+        return f"id-{self.ids}"
+
+    def _send_in_transaction(self, front_end: FrontEnd) -> None:
+        chance = self.chance
+        for _ in range(chance.choice((1, 1, 2, 5))):
+            topic = chance.choice(self.topics)
+            self._send_some(
+                front_end, topic, chance.choice((None, 0)), chance.choice((0, 90)), b"", chance.choice((1, 3))
+            )
 
     # ------------------------------------------------------------ the schedule
 
@@ -173,7 +215,7 @@ class World:
         chance = self.chance
         state = self.state
         for _ in range(chance.choice((1, 2, 3))):
-            self._add_front_end()
+            self._add_front_end(self._new_id())
         horizon = chance.choice(CALM_AFTER_MS)
         self.events.note(f"{len(self.cluster.nodes)} nodes, idempotence {self.exact}, calm after {horizon} ms")
         self._draw_incidents(horizon)
@@ -182,14 +224,22 @@ class World:
             at = 0 if number == 0 else chance.random() * horizon
             self.events.after(at, self._change_weather)
         self._change_system(chance.random() < 0.5)
-        calm = [False]
-        self.events.after(horizon, lambda: self._calm_down(calm))
-        limit = state.now_ns + (horizon + SETTLED_AFTER_MS) * MS
+        self.events.after(horizon, self._calm_down)
+        self.limit_ns = state.now_ns + (horizon + SETTLED_AFTER_MS) * MS
+        self._run_until(lambda: self.is_calm and self._settled())
+        transactional = [each for each in self.front_ends if each.transactions is not None and not each.dead]
+        self.sender.disarm()
+        for front_end in transactional:
+            front_end.leave()
+        if self.transactional:
+            self._run_until(self._has_no_transactions)
+
+    def _run_until(self, is_over: Callable[[], bool]) -> None:
         runs = 0
-        while not (calm[0] and self._settled()):
+        while not is_over():
             self._step()
             runs += 1
-            if state.now_ns > limit or runs > RUNS_MAX:
+            if self.state.now_ns > self.limit_ns or runs > RUNS_MAX:
                 raise AssertionError(f"not settled: {self._unsettled()}")
         self.events.note(f"settled after {runs} runs")
         self.cluster.met["runs"] += runs
@@ -203,8 +253,11 @@ class World:
             self.cluster.look()
             for front_end in self.front_ends:
                 front_end.listen()
+            waits = [each.transactions.step() for each in self.front_ends if each.transactions is not None]
             next_at = self.events.next_at
             self.state.until_ns = self.state.now_ns + 1000 * MS if next_at is None else next_at
+            if any(waits):
+                self.state.until_ns = min(self.state.until_ns, self.state.now_ns + LOOK_MS * MS)
             self.sender.run()
         except SenderKilledError:
             self.deaths += 1
@@ -253,7 +306,7 @@ class World:
         self.state.interrupts = chance.choice((0, 20)) if bad else 0
         self.poisons = chance.random() < 0.3
 
-    def _calm_down(self, calm: list[bool]) -> None:
+    def _calm_down(self) -> None:
         self.sender.disarm()
         self._change_system(False)
         self.cluster.weather = self.cluster.weather.calm()
@@ -267,7 +320,10 @@ class World:
                 partition.short_of_replicas = False
             if not topic.exists:
                 self.cluster.create(topic.name, len(topic.partitions))
-        calm[0] = True
+        for front_end in self.front_ends:
+            if front_end.transactions is not None:
+                front_end.transactions.finish()
+        self.is_calm = True
         self.events.note("calm")
 
     def _settled(self) -> bool:
@@ -277,13 +333,20 @@ class World:
             and not any(front_end.pending for front_end in self.front_ends)
             and engine.undelivered() == 0
             and not any(engine.tables_in_use().values())
+            and all(each.dead or each.transactions is None or each.transactions.is_finished for each in self.front_ends)
         )
+
+    def _has_no_transactions(self) -> bool:
+        engine = self.sender.engine
+        is_free = engine is not None and not engine.describe_transactions()
+        return is_free and not self.cluster.coordinators.has_unwritten_markers()
 
     def _unsettled(self) -> str:
         engine = self.sender.engine
         left = {front_end.number: [s.value[:12] for s in front_end.pending] for front_end in self.front_ends}
         rows = None if engine is None else (engine.undelivered(), engine.tables_in_use(), engine.stats())
-        return f"{left}, {rows}"
+        transactions = "" if engine is None else f", {engine.describe_transactions()}"
+        return f"{left}, {rows}{transactions}"
 
     # ------------------------------------------------------------ incidents
 
@@ -297,6 +360,11 @@ class World:
             self.events.after(chance.random() * horizon, chance.choice(kinds))
         for _ in range(chance.choice((0, 1, 1, 3))):
             self.events.after(chance.random() * horizon, self._crisis)
+        if self.transactional:
+            more = (self._move_coordinators, self._arm, self._arm, self._replace_front_end, self._fence)
+            more = (*more, self._strike_commit, self._strike_commit)
+            for _ in range(chance.choice((0, 1, 2, 5))):
+                self.events.after(chance.random() * horizon, chance.choice(more))
 
     def _crisis(self) -> None:
         """Let something happen while several batches of a partition are in flight."""
@@ -400,9 +468,39 @@ class World:
     def _replace_front_end(self) -> None:
         front_end = self.chance.choice(self.front_ends)
         if not front_end.dead:
-            self.events.note(f"front-end {front_end.number} is killed")
-            self._add_front_end()
-            front_end.die()
+            self._replace(front_end)
+
+    def _replace(self, front_end: FrontEnd) -> None:
+        self.events.note(f"front-end {front_end.number} is killed")
+        is_same = front_end.transactions is not None and self.chance.random() < 0.6
+        self._add_front_end(front_end.transactions.name if is_same else self._new_id())
+        front_end.die()
+
+    def _fence(self) -> None:
+        """Let another producer use the transactional id of one that lives."""
+        names = [each.transactions.name for each in self.front_ends if each.transactions is not None]
+        if names:
+            self._add_front_end(self.chance.choice(names))
+
+    def _strike_commit(self) -> None:
+        """Kill the sender or the front-end, or both, during the next commit of a front-end."""
+        found = [each for each in self.front_ends if each.transactions is not None and not each.dead]
+        if not found:
+            return
+        front_end = self.chance.choice(found)
+        kills = self.chance.choice((1, 2, 3))
+
+        def strike() -> None:
+            if kills & 1 and not self.is_calm:
+                self.sender.arm_call(self.chance.choice((1, 2, 4, 8)))
+            if kills & 2 and not self.is_calm and not front_end.dead:
+                self._replace(front_end)
+
+        front_end.transactions.on_commit = strike
+
+    def _move_coordinators(self) -> None:
+        self.events.note("coordinators move")
+        self.cluster.coordinators.move()
 
     def _cut_connections(self) -> None:
         self.events.note("all connections end")
@@ -416,6 +514,10 @@ class World:
         oracle = Oracle(self.cluster, self.front_ends, self.exact)
         defects = oracle.check()
         self.outcomes = oracle.outcomes
+        if self.transactional:
+            transactions = TransactionOracle(self.cluster, self.front_ends)
+            defects += transactions.check()
+            self.cluster.met.update({f"transactions: {fate}": count for fate, count in transactions.fates.items()})
         engine = self.sender.engine
         assert engine is not None
         if not defects:

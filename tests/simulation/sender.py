@@ -197,6 +197,12 @@ class Sender:
         if self.engine is not None:
             self._call(self.engine.want_topic, attach_id, name, partition)
 
+    def command(self, attach_id: int, fields: dict[str, Any], answer: Callable[[dict[str, Any]], None]) -> None:
+        """Do a command of a transactional front-end. Raise SenderKilledError."""
+        if self.engine is None:
+            raise SenderKilledError
+        self._call(self.engine.command_transaction, attach_id, fields, answer)
+
     def detach(self, attach_id: int) -> None:
         """End a front-end, whose process is gone."""
         self.held[attach_id] = self.held[attach_id]._replace(ended=True)

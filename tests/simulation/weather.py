@@ -14,6 +14,14 @@ RETRIABLE = tuple(sorted(code for code in BEFORE_APPEND if ERRORS[code].retriabl
 #: Most errors of a schedule are those after which it is not known whether the records are in the log.
 LIKELY = (*RETRIABLE, *AFTER_APPEND * (len(RETRIABLE) // len(AFTER_APPEND)))
 ANY = tuple(sorted(code for code in ERRORS if code))
+#: The same of a coordinator: what it says about a producer and the state of its transaction is true.
+TRUE_OF_TRANSACTIONS = (*SEQUENCE_ERRORS, 48, 49, 90)
+TRANSACTION_ABORTABLE = 120
+COORDINATOR_ANY = (
+    *(code for code in ANY if code not in TRUE_OF_TRANSACTIONS),
+    *(TRANSACTION_ABORTABLE,) * 2 * len(ANY),  # most of the others are fatal, and end what can happen in a schedule
+)
+COORDINATOR_RETRIABLE = tuple(code for code in RETRIABLE if code not in TRUE_OF_TRANSACTIONS)
 
 
 @dataclass(slots=True)

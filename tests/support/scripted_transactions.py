@@ -1,5 +1,6 @@
 """Keeps the state of transactional ids as the coordinators of Kafka 4 do, with the errors that they answer with."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,12 +38,17 @@ class Transactional:
 class ScriptedTransactions:
     """The coordinators of all transactional ids and groups.
 
-    `completing`: so many requests after the end of a transaction are answered with CONCURRENT_TRANSACTIONS.
+    `completing`: so many requests after the end of a transaction are answered with CONCURRENT_TRANSACTIONS. A test
+    that writes the markers itself replaces `is_completing`, and gets the beginning and the end of each transaction:
+    `on_end` has what becomes of it, and the epoch of its markers.
     """
 
     def __init__(self) -> None:
         self.ids: dict[str, Transactional] = {}
         self.completing = 0
+        self.is_completing: Callable[[Transactional], bool] = self._counts
+        self.on_begin: Callable[[Transactional], None] = lambda found: None
+        self.on_end: Callable[[Transactional, str, int], None] = lambda found, how, epoch: None
         self._left = 0
         self._next_producer_id = 7000
 
@@ -66,7 +72,7 @@ class ScriptedTransactions:
         if found.epoch != epoch:
             return INVALID_PRODUCER_EPOCH
         if version >= ADDS_PARTITION_FROM:
-            if self._is_completing():
+            if self.is_completing(found):
                 return CONCURRENT_TRANSACTIONS
             self._begin(found).partitions.add(key)
         elif found.state != "Ongoing" or key not in found.partitions:
@@ -106,7 +112,7 @@ class ScriptedTransactions:
             found.epoch += 1
             self._finish(found, "fence")
             return CONCURRENT_TRANSACTIONS
-        if self._is_completing():
+        if self.is_completing(found):
             return CONCURRENT_TRANSACTIONS
         found.former = None if expected is None else present
         self._next_epoch(found)
@@ -165,7 +171,7 @@ class ScriptedTransactions:
         if found.epoch != body["producer_epoch"]:
             return INVALID_PRODUCER_EPOCH
         if version >= ADDS_GROUP_FROM:
-            if self._is_completing():
+            if self.is_completing(found):
                 return CONCURRENT_TRANSACTIONS
             self._begin(found).groups.add(body["group_id"])
         elif found.state != "Ongoing" or body["group_id"] not in found.groups:
@@ -178,7 +184,7 @@ class ScriptedTransactions:
             return INVALID_PRODUCER_ID_MAPPING
         if found.epoch != body["producer_epoch"]:
             return _fenced(api, version)
-        return CONCURRENT_TRANSACTIONS if self._is_completing() else 0
+        return CONCURRENT_TRANSACTIONS if self.is_completing(found) else 0
 
     def _end(self, version: int, body: dict[str, Any], code: int) -> dict[str, Any]:
         found = self.ids.get(body["transactional_id"])
@@ -193,6 +199,8 @@ class ScriptedTransactions:
             return INVALID_PRODUCER_ID_MAPPING
         ended_as = "CompleteCommit" if committed else "CompleteAbort"
         if found.implicit and sent == found.former and found.state != "Ongoing":
+            if found.state == ended_as and self.is_completing(found):
+                return CONCURRENT_TRANSACTIONS
             return 0 if found.state == ended_as else INVALID_TXN_STATE
         if found.producer_id != sent[0]:
             return INVALID_PRODUCER_ID_MAPPING
@@ -203,12 +211,14 @@ class ScriptedTransactions:
             if raises_epoch and committed:
                 return INVALID_TXN_STATE
             if not raises_epoch:
-                if found.state == ended_as and self._is_completing():
+                if found.state == ended_as and self.is_completing(found):
                     return CONCURRENT_TRANSACTIONS
                 return 0 if found.state == ended_as else INVALID_TXN_STATE
+            if self.is_completing(found):
+                return CONCURRENT_TRANSACTIONS if found.state == ended_as else INVALID_TXN_STATE
             found.state = ended_as
         else:
-            self._finish(found, "commit" if committed else "abort")
+            self._finish(found, "commit" if committed else "abort", raises_epoch)
         found.implicit = raises_epoch
         if raises_epoch:
             found.former = sent
@@ -228,22 +238,25 @@ class ScriptedTransactions:
             found.epoch += 1
 
     def _begin(self, found: Transactional) -> Transactional:
-        found.state = "Ongoing"
+        if found.state != "Ongoing":
+            found.state = "Ongoing"
+            self.on_begin(found)
         return found
 
-    def _finish(self, found: Transactional, how: str) -> None:
+    def _finish(self, found: Transactional, how: str, raises_epoch: bool = False) -> None:
         found.ends.append(how)
         found.state = "CompleteCommit" if how == "commit" else "CompleteAbort"
         if how == "commit":
             found.offsets.update(found.pending)
         found.former = None
         found.implicit = False
+        self.on_end(found, how, found.epoch + raises_epoch)
         found.partitions.clear()
         found.groups.clear()
         found.pending.clear()
         self._left = self.completing
 
-    def _is_completing(self) -> bool:
+    def _counts(self, found: Transactional) -> bool:
         """Return whether the end of a transaction is still being written to its partitions."""
         self._left -= self._left > 0
         return self._left > 0
