@@ -18,7 +18,7 @@ DIRECTIVES = ("boundscheck=False", "wraparound=False", "cdivision=True", "initia
 class Mutant:
     """One mistake: `old`, which the file has once, becomes `new`. `file`: in the directory of the sender's engine.
 
-    transactions: only schedules with transactions can show it.
+    transactions: only schedules with transactions can show it; the others are looked for without them.
     crash_points: only a sender that dies between two stores shows it, so a debug build is needed.
     """
 
