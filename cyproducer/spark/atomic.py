@@ -258,7 +258,8 @@ def repeat(attempt: Callable[[bool], _Result], owner: Owner, what: str, moves: b
             if number == ATTEMPTS:
                 raise AtomicWriteError(
                     f"{what} was not written in {ATTEMPTS} attempts; the last error: {type(error).__name__}: {error}. "
-                    f"{_ABORTED}"
+                    "Each attempt is aborted. Only if an error was that the result of a commit is not known, the next "
+                    "start finds out whether that attempt was committed"
                 ) from error
             logger.warning("%s is written again, attempt %d of %d failed: %s", what, number, ATTEMPTS, error)
             time.sleep(FIRST_PAUSE_S * 2 ** (number - 1))

@@ -153,6 +153,9 @@ class Owner:
         """
         if self._producer is None:
             return
+        if self._shared is None:  # no task has written; the sender aborts what has begun
+            self.close()
+            return
         try:
             self._producer.abort_transaction()
         except _FENCED as error:
@@ -171,7 +174,7 @@ class Owner:
     def close(self) -> None:
         """Close the producer. The sender aborts a transaction that is open."""
         self._end_warning()
-        producer, self._producer = self._producer, None
+        producer, self._producer, self._shared = self._producer, None, None
         if producer is not None:
             producer.close(0)
 
