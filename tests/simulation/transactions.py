@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 COMMITTED, ABORTED, UNKNOWN = "committed", "aborted", "unknown"
 SOURCE = ("source", 0)  # the partition whose offsets are committed
-PROBES = 3  # attempts to commit a transaction in calm weather
+PROBES = 3  # attempts to commit a transaction when nothing goes wrong any more
+QUIET_AFTER_MS = 4000  # the last incidents of a schedule are over so long after the calm has begun
 LOSE_ANSWER, REPEAT = 0.1, 0.05  # the caller's time is over just before the answer, or long before
 #: A coordinator of the simulation tells them only if another producer has used the id, or a transaction took too long.
 SERIOUS = (
@@ -68,6 +69,8 @@ class Transactions:
         self._at = 0
         self._probes = 0
         self._finishing = False
+        self._must_commit = True
+        self._quiet_at = 0
         self._asked: tuple[int, int] | None = None  # number of the sender, number of the command
         self._answers: list[dict[str, Any]] = []
 
@@ -76,9 +79,11 @@ class Transactions:
         """The transaction to which records can be added."""
         return self.all[-1] if self._manager.state is State.IN_TRANSACTION else None
 
-    def finish(self) -> None:
-        """Let the present transaction end, and another one be committed, because nothing goes wrong any more."""
+    def finish(self, must_commit: bool) -> None:
+        """Let the present transaction end, and another one be committed. must_commit: that must be possible."""
         self._finishing = True
+        self._must_commit = must_commit
+        self._quiet_at = self._events.now + QUIET_AFTER_MS * MS
         self._at = 0
 
     # ------------------------------------------------------------ calls
@@ -115,11 +120,13 @@ class Transactions:
             if self._finishing:
                 return self._commit
             return self._chance.choice((self._commit, self._commit, self._commit, self._abort, self._add_offset))
+        if self._finishing and self._events.now < self._quiet_at:
+            return None
         if not self._probes or (self._probes <= PROBES and self.all[-1].fate != COMMITTED):
             return self._begin
         self.is_finished = True
-        if self.all[-1].fate != COMMITTED:
-            self.defects.append(f"front-end {self.front_end.number} cannot commit: {self.all[-1]}")
+        if self.all[-1].fate != COMMITTED and self._must_commit:
+            self.defects.append(f"front-end {self.front_end.number} cannot commit")
         return None
 
     def _take_failure(self, error: errors.KafkaError) -> None:
@@ -138,7 +145,7 @@ class Transactions:
         self._producer.begin_transaction()
         self.all.append(Transaction(len(self.all)))
         self._probes += self._finishing
-        if self._probes or self._chance.random() < 0.8:
+        if self._finishing or self._chance.random() < 0.8:
             self._send()
 
     def _add_offset(self) -> None:
