@@ -390,7 +390,7 @@ class TransactionManager:
             text = f"{what}: {errors.name_for_code(code)}, {errors.for_code(code).message}"
             fatal = code in _FATAL_RESULTS
             advice = _ADVICE[State.FATAL_ERROR if fatal else State.ABORTABLE_ERROR]
-            error = _error(code, f"{text}; {advice}")
+            error = _error(code, text if text.endswith(advice) else f"{text}; {advice}")
             raise self._fail(producer, State.FATAL_ERROR if fatal else State.ABORTABLE_ERROR, error)
 
     def _reason(self, producer: Producer, session: Session, call: Call) -> int:
@@ -480,7 +480,8 @@ class TransactionManager:
 def _error_of(answer: Answer, failed: str, advice: str = "") -> errors.KafkaError:
     known = answer.code in errors.BROKER_CODES or answer.code in errors.CLIENT_CODES
     text = f"{failed}: {errors.name_for_code(answer.code)}, " if known else f"{failed}: "
-    return _error(answer.code, f"{text}{answer.message}; {advice}" if advice else text + answer.message)
+    text += answer.message
+    return _error(answer.code, text if text.endswith(advice) else f"{text}; {advice}")
 
 
 def _error(code: int, text: str) -> errors.KafkaError:
