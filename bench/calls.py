@@ -92,16 +92,16 @@ def stage(
     value = values_of(load)[0]
     with workers_of([order], "bench.calls") as (worker,):
         hear(worker, "the process of the calls")
-        yield lambda name: _measure(broker, topics, worker, name, record_of(name, value), codecs)
+        yield lambda name: _measure(broker, topics, load, worker, name, record_of(name, value), codecs)
 
 
 def _measure(
-    broker: Broker, topics: list[str], worker: Worker, name: str, record: Sent, codecs: set[str | None]
+    broker: Broker, topics: list[str], load: Load, worker: Worker, name: str, record: Sent, codecs: set[str | None]
 ) -> Figures:
     before = Before(broker, topics)
     say(worker, name)
     answer = hear(worker, name)
-    check(broker, topics, name, answer["sent"], before, {record}, codecs)
+    check(broker, topics, load, name, answer["sent"], before, {record}, codecs)
     return {"ns": answer["ns"]}
 
 

@@ -40,5 +40,5 @@ def measure(broker: Broker, topics: list[str], load: Load, name: str, settings: 
             figures[f"{what}_p50_ms"] = found[len(found) // 2]
             figures[f"{what}_p99_ms"] = found[min(len(found) - 1, len(found) * 99 // 100)]
     kind = CONTESTANTS[name]
-    check(broker, topics, name, answer["sent"], before, kind.sends(load), kind.codecs(load, settings))
+    check(broker, topics, load, name, answer["sent"], before, kind.sends(load), kind.codecs(load, settings))
     return figures

@@ -53,7 +53,7 @@ def measure(broker: Broker, topics: list[str], load: Load, name: str, settings: 
     before, value = Before(broker, topics), values_of(load)[0]
     for _ in range(2):
         took = _once(name, broker.bootstrap, topics[0], value, chosen)
-    check(broker, topics, name, 2, before, {Sent(value)}, CONTESTANTS[name].codecs(load, settings))
+    check(broker, topics, load, name, 2, before, {Sent(value)}, CONTESTANTS[name].codecs(load, settings))
     return {"first_ms": took}
 
 

@@ -273,7 +273,7 @@ def test_an_unexpected_batch_is_found(name, load, record, more, complaint):
     with NullBroker(1) as null:
         before = work.Before(null, ["t"])
         assert produce_error(null, batch) == 0
-        check = partial(work.check, null, ["t"], name, 1, before, kind.sends(load), kind.codecs(load, {}))
+        check = partial(work.check, null, ["t"], load, name, 1, before, kind.sends(load), kind.codecs(load, {}))
         if complaint is None:
             check()
         else:
