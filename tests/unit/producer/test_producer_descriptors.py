@@ -107,7 +107,7 @@ WAYS_TO_WAIT = {
 @pytest.mark.parametrize("replaced", ["wake_fd", "socket", "all"])
 def test_files_under_the_numbers_of_closed_descriptors_are_left_alone(sender, producer, way, replaced):
     """A program that becomes a daemon closes all descriptors; then its own connections get their numbers."""
-    producer.send("one", b"1").result(10)
+    _send_and_wait(sender, producer)
     sender.hold = True
     future = producer.send("one", b"2")
     attachment = producer._session.attachment
@@ -134,7 +134,7 @@ def test_files_under_the_numbers_of_closed_descriptors_are_left_alone(sender, pr
 @pytest.mark.parametrize("kind", ["eventfd", "epoll"])
 def test_other_eventfds_with_our_inode_are_left_alone(sender, producer, kind):
     """All eventfds have the same inode: the state of the other descriptors decides."""
-    producer.send("one", b"1").result(10)
+    _send_and_wait(sender, producer)
     sender.hold = True
     future = producer.send("one", b"2")
     attachment = producer._session.attachment
@@ -203,6 +203,16 @@ def test_a_child_that_is_forked_by_a_signals_handler_in_the_middle_of_a_wait(sen
     assert outcome.offset == 0
 
 
+def _send_and_wait(sender, producer):
+    """Deliver a record whose outcome is missing at first: only a wait that blocks creates the session's eventfd."""
+    sender.hold = True
+    future = producer.send("one", b"1")
+    with pytest.raises(TimeoutError):
+        future.result(0.01)
+    sender.release()
+    assert future.result(10).offset == 0
+
+
 def _spare_fd():
     """Return the eventfd that the session keeps for the next wait."""
     (fd,) = [fd for fd in forked_child.owned() if os.readlink(f"/proc/self/fd/{fd}") == "anon_inode:[eventfd]"]
@@ -236,7 +246,7 @@ def test_an_await_at_the_limit_of_descriptors_keeps_none(sender, producer, monke
 def test_a_child_closes_nothing_of_the_program(sender, producer):
     """The parent has closed all its descriptors, and its own files have the numbers."""
     loop = asyncio.new_event_loop()
-    producer.send("one", b"1").result(10)
+    _send_and_wait(sender, producer)
     loop.run_until_complete(_await(producer.send("one", b"2")))
     (reader,) = producer._session.loops.values()
     numbers = [_spare_fd(), *reader.files]
