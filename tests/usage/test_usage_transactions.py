@@ -36,8 +36,8 @@ PROGRAMS = {
 }
 PARTITIONS = 4
 KEYS = 20
-IDLE_S = 120
-WAIT_S = 90.0
+IDLE_S = 240
+WAIT_S = 180.0
 
 
 @pytest.fixture(params=PROGRAMS)
@@ -210,7 +210,7 @@ def flow(
     made.close()
 
 
-@pytest.mark.timeout(280)
+@pytest.mark.timeout(600)
 def test_a_second_worker_joins_and_leaves(flow: Flow) -> None:
     flow.start(1)
     flow.more(100, "the start")
@@ -223,7 +223,7 @@ def test_a_second_worker_joins_and_leaves(flow: Flow) -> None:
     flow.finish()
 
 
-@pytest.mark.timeout(280)
+@pytest.mark.timeout(600)
 def test_a_worker_is_killed(flow: Flow) -> None:
     flow.start(1)
     flow.start(2)
@@ -236,7 +236,7 @@ def test_a_worker_is_killed(flow: Flow) -> None:
     flow.finish()
 
 
-@pytest.mark.timeout(280)
+@pytest.mark.timeout(600)
 def test_the_sender_is_killed(flow: Flow, runtime_dir: Path) -> None:
     flow.start(1)
     flow.start(2)
@@ -249,7 +249,7 @@ def test_the_sender_is_killed(flow: Flow, runtime_dir: Path) -> None:
     flow.finish()
 
 
-@pytest.mark.timeout(280)
+@pytest.mark.timeout(600)
 def test_brokers_are_killed(flow: Flow) -> None:
     flow.start(1)
     flow.start(2)
@@ -266,7 +266,7 @@ def is_stopped(process: "subprocess.Popen[bytes]") -> bool:
     return psutil.Process(process.pid).status() == psutil.STATUS_STOPPED
 
 
-@pytest.mark.timeout(280)
+@pytest.mark.timeout(600)
 def test_a_worker_that_was_stopped_cannot_commit_what_another_one_has_copied(flow: Flow) -> None:
     flow.start(1, stops=True)
     wait_until(lambda: is_stopped(flow.workers[1]), WAIT_S, "the worker stops in its transaction")
