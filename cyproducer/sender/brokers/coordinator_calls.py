@@ -33,6 +33,7 @@ __all__ = [
     "Run",
     "Steps",
     "UnsupportedError",
+    "ask_coordinator",
     "code_of",
     "find_coordinator",
     "repeat",
@@ -341,3 +342,33 @@ def find_coordinator(brokers: "Brokers", key_type: int, key: str, backoff: Expon
         if broker_id not in brokers.metadata.brokers:
             brokers.metadata.request_update()
         return broker_id
+
+
+def ask_coordinator(
+    brokers: "Brokers",
+    backoff: ExponentialBackoff,
+    coordinator: tuple[int, str],
+    call_of: Callable[[int], Call],
+    code_of: Callable[[Answer], int],
+    text_of: Callable[[int], str] = describe,
+) -> Steps[tuple[Answer, int]]:
+    """Ask the coordinator, which is looked up before each attempt. Return (its answer, its broker id).
+
+    coordinator: (key type, key). call_of: makes the call to a broker id. Raise BrokerError for an error that is not
+    retriable, with `text_of` its code.
+    """
+    attempts = 0
+    while True:
+        broker_id = yield from find_coordinator(brokers, *coordinator, backoff)
+        try:
+            answer = yield call_of(broker_id)
+        except NoAnswerError:
+            pass
+        else:
+            code = code_of(answer)
+            if not code:
+                return answer, broker_id
+            if not error_of(code).retriable:
+                raise BrokerError(code, text_of(code))
+        yield Pause(backoff.delay_ms(attempts))
+        attempts += 1

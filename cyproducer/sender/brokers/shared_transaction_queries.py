@@ -15,7 +15,7 @@ from cyproducer.sender.brokers.coordinator_calls import (
     Pause,
     Steps,
     UnsupportedError,
-    find_coordinator,
+    ask_coordinator,
     wait_for_cluster,
 )
 
@@ -27,7 +27,6 @@ __all__ = ["committed_offset", "last_sequences"]
 STABLE_FROM = 7  # OffsetFetch
 GROUPS_FROM = 8  # OffsetFetch
 NO_SEQUENCE = -1
-UNKNOWN_TOPIC_OR_PARTITION = 3
 
 Place = tuple[str, int]
 """A topic and the number of a partition."""
@@ -47,24 +46,20 @@ def committed_offset(brokers: "Brokers", backoff: ExponentialBackoff, group: str
             return {"group_id": group, "topics": topics, "require_stable": True}
         return {"groups": [{"group_id": group, "topics": topics}], "require_stable": True}
 
+    def rows_of(body: Answer) -> list[Answer]:
+        found = body["groups"][0] if body["groups"] else body
+        return [row for topic in found["topics"] for row in topic["partitions"]]
+
+    def code_of(body: Answer) -> int:
+        found, rows = body["groups"][0] if body["groups"] else body, rows_of(body)
+        return int(found["error_code"]) or (int(rows[0]["error_code"]) if rows else -1)
+
     yield from wait_for_cluster(brokers)
-    attempts = 0
-    while True:
-        broker_id = yield from find_coordinator(brokers, GROUP, group, backoff)
-        try:
-            body = yield Call(broker_id, ApiKey.OFFSET_FETCH, request)
-        except NoAnswerError:
-            pass
-        else:
-            found = body["groups"][0] if body["groups"] else body
-            rows = [row for topic in found["topics"] for row in topic["partitions"]]
-            code = int(found["error_code"]) or (int(rows[0]["error_code"]) if rows else -1)
-            if not code:
-                return {"offset": rows[0]["committed_offset"], "metadata": rows[0]["metadata"] or ""}
-            if not error_of(code).retriable:
-                raise BrokerError(code)
-        yield Pause(backoff.delay_ms(attempts))
-        attempts += 1
+    body, _ = yield from ask_coordinator(
+        brokers, backoff, (GROUP, group), lambda broker_id: Call(broker_id, ApiKey.OFFSET_FETCH, request), code_of
+    )
+    row = rows_of(body)[0]
+    return {"offset": row["committed_offset"], "metadata": row["metadata"] or ""}
 
 
 def last_sequences(

@@ -9,14 +9,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from cyproducer.cluster.backoff import ExponentialBackoff
-from cyproducer.error_table import describe, error_of
+from cyproducer.error_table import describe
 from cyproducer.protocol.versions import ApiKey
 from cyproducer.sender.brokers.broker import Link
 from cyproducer.sender.brokers.coordinator_calls import (
     PAUSE_MS,
     TRANSACTION,
     Answer,
-    BrokerError,
     Call,
     CallError,
     CallRunner,
@@ -24,8 +23,8 @@ from cyproducer.sender.brokers.coordinator_calls import (
     Pause,
     Steps,
     UnsupportedError,
+    ask_coordinator,
     code_of,
-    find_coordinator,
     repeat,
     wait_for_cluster,
 )
@@ -211,22 +210,15 @@ class TransactionQueries:
     def _ask_coordinator(
         self, transactional_id: str, api: ApiKey, body: dict[str, Any], code_of: Callable[[Answer], int]
     ) -> Steps[tuple[Answer, int]]:
-        """Ask the coordinator, which is looked up before each attempt. Return (its answer, its broker id)."""
-        attempts = 0
-        while True:
-            broker_id = yield from find_coordinator(self._brokers, TRANSACTION, transactional_id, self._backoff)
-            try:
-                answer = yield Call(broker_id, api, lambda version: body)
-            except NoAnswerError:
-                pass
-            else:
-                code = code_of(answer)
-                if not code:
-                    return answer, broker_id
-                if not error_of(code).retriable:
-                    raise BrokerError(code, _refused(transactional_id, code))
-            yield Pause(self._backoff.delay_ms(attempts))
-            attempts += 1
+        """Ask the coordinator of a transactional id. Return (its answer, its broker id)."""
+        return ask_coordinator(
+            self._brokers,
+            self._backoff,
+            (TRANSACTION, transactional_id),
+            lambda broker_id: Call(broker_id, api, lambda version: body),
+            code_of,
+            lambda code: _refused(transactional_id, code),
+        )
 
 
 def _refused(transactional_id: str, code: int) -> str:
