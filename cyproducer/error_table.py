@@ -28,6 +28,11 @@ class ErrorCode(NamedTuple):
     blames_records: bool = False
 
 
+#: The errors of a record after which its transactional producer must be closed: authorization of the cluster or of the
+#: transactional id, an unsupported version, an invalid producer id mapping, fenced. By TransactionManager.java,
+#: handleFailedBatch().
+FATAL_FOR_TRANSACTIONS = frozenset({31, 35, 49, 53, 90})
+
 # One line per code: number; flags; Kafka's name; message. The flags are "-" (final), "R" (retriable) or "M" (retriable,
 # and the metadata must be refreshed), then "a" (may be appended) or "c" (the content is the reason).
 _LINES = """

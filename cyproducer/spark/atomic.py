@@ -244,8 +244,8 @@ def repeat(attempt: Callable[[bool], _Result], owner: Owner, what: str, moves: b
     """Call `attempt(by_partition)` until it succeeds. Return its result, and whether two senders share partitions.
 
     moves: they do, as far as is known. After a problem, the owner's transaction is aborted, and by_partition is true
-    for the next attempt. Raise
-    FencedDriverError, AtomicWriteError after the last attempt, and errors that another attempt would have as well.
+    for the next attempt. Raise FencedDriverError, AtomicWriteError after the last attempt, and errors that another
+    attempt would have as well.
     """
     for number in range(1, ATTEMPTS + 1):
         try:

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from cyproducer import errors
+from cyproducer.error_table import FATAL_FOR_TRANSACTIONS
 from cyproducer.host import control_messages
 from cyproducer.producer.session.session import Session
 from cyproducer.producer.transactions.call import Call
@@ -30,14 +31,6 @@ __all__ = ["State", "TransactionManager"]
 
 _log = logging.getLogger("cyproducer")
 
-# Results of records after which the producer cannot go on (Java's TransactionManager.handleFailedBatch).
-_FATAL_RESULTS = (
-    errors.ClusterAuthorizationFailedError.code,
-    errors.TransactionalIdAuthorizationFailedError.code,
-    errors.ProducerFencedError.code,
-    errors.UnsupportedVersionError.code,
-    errors.InvalidProducerIdMappingError.code,
-)
 _FENCED = (errors.ProducerFencedError, errors.InvalidProducerEpochError)
 _SENDER_GONE = "the sender has ended, and no other one was found"
 
@@ -117,12 +110,7 @@ class TransactionManager:
         with self._in_turn(producer, call):
             if self._start(producer, call, (State.UNINITIALIZED,), State.INITIALIZING):
                 return
-            while True:
-                session = producer.attached(call.deadline)
-                with contextlib.suppress(SenderGoneError):
-                    answer = self._run(session, call, "init")
-                    break
-                call.check(_SENDER_GONE)
+            session, answer = self._run_anywhere(producer, call, "init")
             if answer.kind == ABORTABLE:
                 with self._sends.changed:
                     self._become(producer, State.UNINITIALIZED)
@@ -388,7 +376,7 @@ class TransactionManager:
             code, what = 0 if call is None else self._reason(producer, session, call), "the transaction has failed"
         if code:
             text = f"{what}: {errors.name_for_code(code)}, {errors.for_code(code).message}"
-            fatal = code in _FATAL_RESULTS
+            fatal = code in FATAL_FOR_TRANSACTIONS
             advice = _ADVICE[State.FATAL_ERROR if fatal else State.ABORTABLE_ERROR]
             error = _error(code, text if text.endswith(advice) else f"{text}; {advice}")
             raise self._fail(producer, State.FATAL_ERROR if fatal else State.ABORTABLE_ERROR, error)
@@ -427,6 +415,14 @@ class TransactionManager:
 
     def _run(self, session: Session, call: Call, do: str, **fields: Any) -> Answer:
         return self._commands.run(session, call, do, producer_id=self._producer_id, epoch=self._epoch, **fields)
+
+    def _run_anywhere(self, producer: Producer, call: Call, do: str) -> tuple[Session, Answer]:
+        """Run a command at the present sender, or at the next one if it is gone. Return the session that answered."""
+        while True:
+            session = producer.attached(call.deadline)
+            with contextlib.suppress(SenderGoneError):
+                return session, self._run(session, call, do)
+            call.check(_SENDER_GONE)
 
     def _finish_offsets(self, producer: Producer, session: Session, call: Call) -> None:
         """Wait for the answer to offsets, or to the sharing of the transaction, whose call has timed out."""
@@ -467,12 +463,7 @@ class TransactionManager:
 
     def _move(self, producer: Producer, call: Call) -> None:
         """Let another sender know this producer: with its id and epoch, so that a newer producer is not fenced."""
-        while True:
-            session = producer.attached(call.deadline)
-            with contextlib.suppress(SenderGoneError):
-                answer = self._run(session, call, "abort")
-                break
-            call.check(_SENDER_GONE)
+        session, answer = self._run_anywhere(producer, call, "abort")
         self._take(producer, answer, "the next sender cannot continue this producer")
         self._home = weakref.ref(session)
 

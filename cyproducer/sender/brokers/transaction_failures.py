@@ -7,6 +7,7 @@ producer must be closed. Errors that are retriable lead to another attempt.
 from collections.abc import Mapping
 
 from cyproducer import errors
+from cyproducer.error_table import FATAL_FOR_TRANSACTIONS
 from cyproducer.protocol.versions import ApiKey
 
 __all__ = [
@@ -59,16 +60,6 @@ _FATAL_FOR_PARTITIONS = frozenset(
         UNSUPPORTED_VERSION,
     }
 )
-#: The errors of a record after which the producer must be closed.
-_FATAL_FOR_RECORDS = frozenset(
-    {
-        CLUSTER_AUTHORIZATION_FAILED,
-        UNSUPPORTED_VERSION,
-        INVALID_PRODUCER_ID_MAPPING,
-        TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        PRODUCER_FENCED,
-    }
-)
 
 
 class Failure(Exception):
@@ -106,4 +97,4 @@ def failure_of(api: ApiKey, code: int, *, always_fatal: bool = False) -> Failure
 
 def failure_of_record(code: int) -> Failure:
     """Return with what a commit is refused whose transaction has failed with `code`."""
-    return Failure("fatal" if code in _FATAL_FOR_RECORDS else "abortable", code, is_refusal=True)
+    return Failure("fatal" if code in FATAL_FOR_TRANSACTIONS else "abortable", code, is_refusal=True)
