@@ -58,15 +58,12 @@ def main(brokers: str, source: str, target: str, checkpoint: str, until_end: str
         functions.col("shop").alias("key"),
         functions.to_json(functions.struct("shop", "window.start", "purchases", "amount")).alias("value"),
     )
-    query = (
-        rows.writeStream.outputMode("update")
-        .foreachBatch(exactly_once(id="purchases-by-minute", topic=target, bootstrap_servers=brokers))
-        .option("checkpointLocation", checkpoint)
-    )
-    if until_end:
-        query = query.trigger(availableNow=True)
     try:
-        query.start().awaitTermination()
+        with exactly_once(id="purchases-by-minute", topic=target, bootstrap_servers=brokers) as sink:
+            query = rows.writeStream.outputMode("update").foreachBatch(sink).option("checkpointLocation", checkpoint)
+            if until_end:
+                query = query.trigger(availableNow=True)
+            query.start().awaitTermination()
     finally:
         spark.streams.removeListener(progress)
 

@@ -223,7 +223,9 @@ def _check_log(owner: Owner, written: Written, others: Sequence[tuple[str, int]]
         return
     found = owner.sequences(places)
     for place in places:
-        if place not in written.partitions and found[place][0] == owner.shared.epoch:
+        epoch, last = found[place]
+        # With KIP-890 the marker of the last commit has the epoch of this transaction, and no sequence.
+        if place not in written.partitions and epoch == owner.shared.epoch and last >= 0:
             raise CheckFailedError(
                 f"a task that has left no report has written to partition {place[1]} of topic {place[0]}"
             )

@@ -75,6 +75,12 @@ class ExactlyOnce:
         with self._lock:
             self._owner.close()
 
+    def __enter__(self) -> ExactlyOnce:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def _write(self, df: DataFrame, columns: tuple[str, ...], batch_id: int, query: str, by_partition: bool) -> Written:
         self._owner.begin(f"micro-batch {batch_id}")
         written = write_once(df, columns, self._topic, self._owner, by_partition)
@@ -122,7 +128,8 @@ def exactly_once(id: str, topic: str, first_batch: int = 0, **settings: Any) -> 
     settings     settings of `KafkaProducer`, as for `write`. transaction_timeout_ms is the longest time of a
                  micro-batch; without it, 15 minutes or what the brokers allow
 
-    The columns are those of `write`. A reader sees exactly one copy of each row if it reads with
+    The function keeps a producer until its close(); it is a context manager as well, whose block is the time of the
+    query. The columns are those of `write`. A reader sees exactly one copy of each row if it reads with
     isolation.level=read_committed. Kafka 2.8 is needed, and READ on the topic and on the group ``cyproducer-ID``.
     Raise KafkaConfigurationError.
     """

@@ -106,6 +106,16 @@ def test_each_micro_batch_is_written_once_and_an_empty_one_too(run, lines, sink,
     assert seen(31) == [*range(30), 31]
 
 
+def test_a_micro_batch_without_rows_for_a_partition_is_written_once(batch, spark, sink, seen, caplog):
+    """The marker of the commit before has the epoch of the new transaction in all partitions."""
+    function = sink()
+    for number in range(4):
+        rows = spark.createDataFrame([(str(number), number % 2)], "value string, partition int")
+        batch(function, rows, number)
+    assert seen(4) == [0, 1, 2, 3]
+    assert "is written again" not in caplog.text
+
+
 def test_a_micro_batch_that_spark_has_not_recorded_is_not_written_again(run, lines, sink, seen, tmp_path):
     """The driver has died between its commit and Spark's."""
     lines(0, 10)

@@ -139,7 +139,7 @@ def test_no_consumer_setting_that_the_source_takes_is_refused(spark):
         parse_options({"kafka.bootstrap.servers": "b:1", name: "1"})
 
 
-def test_the_pipeline_counts_each_record_once(example, kafka, new_topic, one_host, tmp_path):
+def test_the_pipeline_counts_each_record_once(example, kafka, new_topic, one_host, tmp_path, caplog):
     """`examples/spark_pipeline.py`, started three times: with and without new records."""
     source, target = new_topic(3), new_topic(2)
     main = example("spark_pipeline")
@@ -164,3 +164,4 @@ def test_the_pipeline_counts_each_record_once(example, kafka, new_topic, one_hos
         minute = int(row["start"].split(":")[1]) % 10
         last[row["shop"], minute] = row["purchases"], row["amount"]
     assert last == {window: (sent[window], amounts[window]) for window in sent}
+    assert "is written again" not in caplog.text
