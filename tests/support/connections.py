@@ -8,13 +8,23 @@ import psutil
 def broker_connections(*ports: int) -> dict[int | None, int]:
     """Return the established TCP connections to these ports: {pid of the client: how many}.
 
-    Only the client's end is counted (both ends of a loopback connection are in the kernel's table). A pid is
-    None if the process belongs to another user.
+    Only the client's end is counted (both ends of a loopback connection are in the kernel's table). The connections of
+    the processes that listen on these ports are left out: a broker connects to itself, for example to write the markers
+    of transactions. A pid is None if the process belongs to another user.
     """
+    connections = psutil.net_connections("tcp")
+    brokers = {
+        connection.pid
+        for connection in connections
+        if connection.status == psutil.CONN_LISTEN and connection.laddr.port in ports
+    }
     found = Counter(
         connection.pid
-        for connection in psutil.net_connections("tcp")
-        if connection.status == psutil.CONN_ESTABLISHED and connection.raddr and connection.raddr.port in ports
+        for connection in connections
+        if connection.status == psutil.CONN_ESTABLISHED
+        and connection.raddr
+        and connection.raddr.port in ports
+        and connection.pid not in brokers
     )
     return dict(found)
 
