@@ -30,8 +30,11 @@ ATTEMPTS = 4
 """How many times the rows are written at most, as with spark.task.maxFailures."""
 FIRST_PAUSE_S = 0.5
 
+STATUS_S = 30.0
+"""How long Spark may take until it tells that a stage has ended."""
+
 _REPORT = (
-    "task int, sender string, error string, code int, rows bigint, bytes bigint, "
+    "task int, stage int, sender string, error string, code int, rows bigint, bytes bigint, "
     "written array<struct<topic:string,partition:int,rows:bigint>>"
 )
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
@@ -117,6 +120,7 @@ def write_once(df: DataFrame, columns: tuple[str, ...], topic: str | None, owner
         yield run_task(job, batches)
 
     reports = selected.mapInArrow(task, _REPORT).collect()
+    _check_stages(df, {report["stage"] for report in reports})
     written = _summed(reports, topic)
     everywhere = [] if topic is None else [(topic, number) for number in owner.producer.partitions_for(topic)]
     _check_log(owner, written, everywhere)
@@ -153,7 +157,8 @@ def run_task(job: Job, batches: Iterator[pyarrow.RecordBatch]) -> pyarrow.Record
         code = getattr(failed.__cause__ if isinstance(failed, DeliveryFailedError) else failed, "code", 0)
     finally:
         producer.close(0)
-    return _report(0 if context is None else context.partitionId(), sender, (error, code), done)
+    number, stage = (0, 0) if context is None else (context.partitionId(), context.stageId())
+    return _report((number, stage), sender, (error, code), done)
 
 
 def _with_first(first: pyarrow.RecordBatch, others: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
@@ -161,7 +166,7 @@ def _with_first(first: pyarrow.RecordBatch, others: Iterator[pyarrow.RecordBatch
     yield from others
 
 
-def _report(number: int, sender: str, error: tuple[str, int], done: Delivery) -> pyarrow.RecordBatch:
+def _report(place: tuple[int, int], sender: str, error: tuple[str, int], done: Delivery) -> pyarrow.RecordBatch:
     import pyarrow
 
     kind = pyarrow.list_(
@@ -170,7 +175,8 @@ def _report(number: int, sender: str, error: tuple[str, int], done: Delivery) ->
     rows = [{"topic": topic, "partition": partition, "rows": rows} for (topic, partition), rows in done.written.items()]
     return pyarrow.record_batch(
         [
-            pyarrow.array([number], type=pyarrow.int32()),
+            pyarrow.array([place[0]], type=pyarrow.int32()),
+            pyarrow.array([place[1]], type=pyarrow.int32()),
             pyarrow.array([sender], type=pyarrow.string()),
             pyarrow.array([error[0]], type=pyarrow.string()),
             pyarrow.array([error[1]], type=pyarrow.int32()),
@@ -178,8 +184,32 @@ def _report(number: int, sender: str, error: tuple[str, int], done: Delivery) ->
             pyarrow.array([done.bytes], type=pyarrow.int64()),
             pyarrow.array([rows], type=kind),
         ],
-        names=["task", "sender", "error", "code", "rows", "bytes", "written"],
+        names=["task", "stage", "sender", "error", "code", "rows", "bytes", "written"],
     )
+
+
+def _check_stages(df: DataFrame, stages: set[int]) -> None:
+    """Raise CheckFailedError if Spark has run a stage of the tasks again, as it does when it has lost a shuffle file.
+
+    The attempt number of such tasks is 0 again, so that they cannot know it, and tasks of the first attempt may still
+    write. Over Spark Connect, a driver is not told about stages.
+    """
+    context = getattr(df.sparkSession, "sparkContext", None)
+    if context is None:
+        return
+    tracker = context.statusTracker()
+    deadline = time.monotonic() + STATUS_S
+    for stage in stages:
+        # Spark updates what it tells shortly after the job has ended.
+        while (info := tracker.getStageInfo(stage)) is None or info.numCompletedTasks < info.numTasks:
+            if time.monotonic() > deadline:
+                raise CheckFailedError(
+                    f"Spark has not told within {STATUS_S:g} s how stage {stage} has ended: {info}. "
+                    "spark.ui.retainedStages must keep the last stages"
+                )
+            time.sleep(0.001)
+        if info.currentAttemptId:
+            raise CheckFailedError(f"Spark has run stage {stage} again, whose tasks may have written rows twice")
 
 
 def _summed(reports: list[Any], topic: str | None) -> Written:

@@ -66,17 +66,34 @@ def spark_jars() -> list[Path]:
 
 
 @pytest.fixture(scope="module")
+def spark_settings() -> dict[str, str]:
+    """Return more settings of the session: none, unless the module has a fixture of this name."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def spark_master(nothing_left: None) -> str:
+    """Return the master of the session: two threads that repeat a failed task once, unless the module has its own."""
+    return "local[2, 2]"
+
+
+@pytest.fixture(scope="module")
 def spark(
-    nothing_left: None, spark_runtime: Path, spark_jars: list[Path], tmp_path_factory: pytest.TempPathFactory
+    nothing_left: None,
+    spark_runtime: Path,
+    spark_jars: list[Path],
+    spark_master: str,
+    spark_settings: dict[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[SparkSession]:
-    """Yield a session of two threads. It repeats a failed task once; JVM and workers end with the module."""
+    """Yield a session; JVM and workers end with the module."""
     scratch = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as patch:
         for name, value in spark_environment().items():
             patch.setenv(name, value)
         patch.setenv("CYPRODUCER_RUNTIME_DIR", str(spark_runtime))
         builder = (
-            SparkSession.builder.master("local[2, 2]")
+            SparkSession.builder.master(spark_master)
             .appName("cyproducer-tests")
             .config("spark.ui.enabled", "false")
             .config("spark.driver.host", "127.0.0.1")
@@ -86,6 +103,7 @@ def spark(
             .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
             .config("spark.driver.extraJavaOptions", f"-Djava.io.tmpdir={scratch}")
             .config("spark.jars", ",".join(map(str, spark_jars)))
+            .config(map=spark_settings)
         )
         try:
             session = builder.getOrCreate()
@@ -161,7 +179,9 @@ class Held:
                 yield batch.slice(0, half)
                 if TaskContext.get().partitionId() == 0 and not os.path.exists(reached):
                     time.sleep(0.3)  # what was yielded is sent meanwhile
-                    open(reached, "w").close()
+                    with open(reached + ".new", "w") as file:
+                        file.write(os.environ["SPARK_LOCAL_IP"])
+                    os.rename(reached + ".new", reached)
                     while not fails and not os.path.exists(released):
                         time.sleep(0.02)
                     if fails:
@@ -173,6 +193,10 @@ class Held:
     def wait(self):
         """Wait until the task is held."""
         wait_until(self.reached.exists, 60, "the task to be held")
+
+    def host(self):
+        """Return the address of the host that runs the task; only after wait()."""
+        return self.reached.read_text()
 
     def release(self):
         """Let the task continue."""

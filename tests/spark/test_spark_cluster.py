@@ -1,0 +1,147 @@
+"""Tests the functions of cyproducer.spark on a standalone cluster of one master and two workers, each a host."""
+
+import pytest
+from support.consumer import read_topic
+from support.process import senders, wait_until
+from support.spark_cluster import SparkCluster
+
+from cyproducer.spark import exactly_once, write
+
+# The session's start, tens of seconds on a busy machine, does not count as the test's own time.
+pytestmark = pytest.mark.timeout(300, func_only=True)
+
+AGAIN = "is written again"
+
+
+@pytest.fixture(scope="module")
+def second_host(short_tmp):
+    """Return the CYPRODUCER_RUNTIME_DIR of the second host."""
+    path = short_tmp / "host-2"
+    path.mkdir(mode=0o700)
+    return path
+
+
+@pytest.fixture(scope="module")
+def cluster(nothing_left, spark_runtime, second_host, tmp_path_factory):
+    with SparkCluster(tmp_path_factory.mktemp("cluster"), [spark_runtime, second_host]) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def spark_master(cluster):
+    return cluster.url
+
+
+@pytest.fixture(scope="module")
+def spark_settings():
+    """Let an executor fetch shuffle files in many small pieces, and give up soon if one is lost."""
+    return {
+        "spark.reducer.maxSizeInFlight": "64k",
+        "spark.shuffle.io.maxRetries": "1",
+        "spark.shuffle.io.retryWait": "1s",
+        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    }
+
+
+@pytest.fixture
+def spark_cluster(spark, cluster):
+    """Return the cluster, when each host has an executor."""
+    wait_until(lambda: all(map(len, cluster.executors().values())), 60, "an executor on each host")
+    wait_until(lambda: len(spark.sparkContext.statusTracker().getExecutorInfos()) == 3, 60, "both executors and driver")
+    return cluster
+
+
+@pytest.fixture
+def seen(kafka, topic):
+    """Return ``seen(count)``: the numbers that a reader of committed records sees, when `count` are there."""
+    return lambda count: sorted(map(int, read_topic(kafka.bootstrap_servers, topic, count).value))
+
+
+@pytest.fixture
+def sink(spark, topic, writer_settings):
+    """Return ``sink(frame, number)``, which calls a function of `exactly_once` as Spark does in foreachBatch."""
+    with exactly_once(id=topic, topic=topic, **writer_settings) as function:
+
+        def call(frame, number):
+            spark.sparkContext.setLocalProperty("sql.streaming.queryId", "q")
+            try:
+                function(frame, number)
+            finally:
+                spark.sparkContext.setLocalProperty("sql.streaming.queryId", None)
+
+        yield call
+
+
+def test_each_host_has_one_sender(
+    spark_cluster, numbers, topic, writer_settings, save, seen, spark_runtime, second_host
+):
+    assert write(numbers(0, 1000, 8), topic, **writer_settings).rows == 1000
+    save(numbers(1000, 2000, 8), topic)
+    assert [len(senders(place)) for place in (spark_runtime, second_host)] == [1, 1]
+    assert seen(2000) == list(range(2000))
+
+
+def slowly(frame):
+    """Return a frame each of whose tasks takes some time, so that both hosts run some."""
+
+    def task(batches):
+        import time
+
+        time.sleep(0.2)
+        yield from batches
+
+    return frame.mapInArrow(task, frame.schema)
+
+
+def test_two_hosts_that_write_the_same_partitions(spark_cluster, numbers, sink, seen, caplog):
+    """It is noticed, and from then on one task has all rows of a partition."""
+    for number in range(3):
+        sink(slowly(numbers(number * 1000, (number + 1) * 1000, 6)), number)
+    assert seen(3000) == list(range(3000))
+    assert caplog.text.count(AGAIN) == 1
+    assert f"micro-batch 0 {AGAIN}" in caplog.text
+
+
+@pytest.fixture
+def spread(spark):
+    """Return a frame of 1,000 numbers in two tasks, each with a Kafka partition of its own."""
+    return spark.range(0, 1000, 1, 2).selectExpr("CAST(id AS STRING) AS value", "CAST(id DIV 500 AS INT) AS partition")
+
+
+def test_an_executor_is_killed_before_its_task_has_ended(spark_cluster, spread, held, sink, seen, caplog):
+    frame = held(spread)
+    with frame.meanwhile(lambda: spark_cluster.kill_executor(frame.host())):
+        sink(frame.frame, 0)
+    assert seen(1000) == list(range(1000))
+    assert f"micro-batch 0 {AGAIN}" in caplog.text
+
+
+def test_an_executor_is_killed_after_its_task_has_ended(spark_cluster, spread, spark, held, sink, seen, caplog):
+    frame = held(spread)
+    tracker = spark.sparkContext.statusTracker()
+
+    def kill():
+        (stage,) = tracker.getActiveStageIds()
+        wait_until(lambda: tracker.getStageInfo(stage).numCompletedTasks == 1, 30, "the end of the other task")
+        other = {"127.0.0.1": "127.0.0.2", "127.0.0.2": "127.0.0.1"}[frame.host()]
+        spark_cluster.kill_executor(other)
+
+    with frame.meanwhile(kill):
+        sink(frame.frame, 0)
+    assert seen(1000) == list(range(1000))
+    assert AGAIN not in caplog.text
+
+
+def test_a_stage_that_spark_repeats(spark_cluster, spark, held, sink, seen, caplog):
+    """A shuffle file is lost with its executor. The tasks of the stage have the attempt number 0 again."""
+    rows = spark.range(0, 200_000, 1, 20).selectExpr("CAST(id AS STRING) AS value", "sha2(value, 512) AS key")
+    frame = held(slowly(rows).repartition(1))
+
+    def kill():
+        other = {"127.0.0.1": "127.0.0.2", "127.0.0.2": "127.0.0.1"}[frame.host()]
+        spark_cluster.kill_executor(other)
+
+    with frame.meanwhile(kill):
+        sink(frame.frame, 0)
+    assert seen(200_000) == list(range(200_000))
+    assert "Spark has run stage" in caplog.text
