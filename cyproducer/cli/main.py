@@ -17,6 +17,7 @@ COMMANDS = {
     "metrics": ("cyproducer.cli.metrics", "give the metrics of the senders of this user to Prometheus"),
     "send": ("cyproducer.cli.send", "send each line of standard input as a record"),
     "sender": ("cyproducer.cli.sender", "run a sender in the foreground, for systemd or a container"),
+    "spark-check": ("cyproducer.cli.spark_check", "tell whether cyproducer can be used in a Spark session"),
     "status": ("cyproducer.cli.status", "show the senders of this user"),
     "stop": ("cyproducer.cli.stop", "stop a sender of this user after it has delivered its records"),
     "txn": ("cyproducer.cli.txn", "list, describe and abort transactions of the cluster of a sender"),

@@ -14,14 +14,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cyproducer.spark.check import Finding, check_session
     from cyproducer.spark.dataframe import WriteResult, write
     from cyproducer.spark.micro_batches import exactly_once
     from cyproducer.spark.partitioning import partition_for
 
-__all__ = ["WriteResult", "exactly_once", "partition_for", "write"]
+__all__ = ["Finding", "WriteResult", "check_session", "exactly_once", "partition_for", "write"]
 
 _MODULES = {
+    "Finding": "check",
     "WriteResult": "dataframe",
+    "check_session": "check",
     "exactly_once": "micro_batches",
     "partition_for": "partitioning",
     "write": "dataframe",

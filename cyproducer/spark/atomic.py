@@ -300,11 +300,19 @@ def repeat(attempt: Callable[[bool], _Result], owner: Owner, what: str, moves: b
 
 def _may_repeat(error: Exception) -> bool:
     """Return whether another attempt may succeed: a task has failed, or a sender or a broker."""
-    from py4j.protocol import Py4JError
     from pyspark.errors import AnalysisException, PySparkException
 
     if isinstance(error, (FencedDriverError, AnalysisException, *_HOPELESS)):
         return False
-    if isinstance(error, PySparkException | Py4JError):
+    if isinstance(error, PySparkException) or _is_of_py4j(error):
         return _STOPPED.search(str(error)) is None
     return isinstance(error, errors.KafkaError | CheckFailedError)
+
+
+def _is_of_py4j(error: Exception) -> bool:
+    """Return whether it is an error of py4j, which a client of Spark Connect need not have."""
+    try:
+        from py4j.protocol import Py4JError
+    except ImportError:
+        return False
+    return isinstance(error, Py4JError)

@@ -7,6 +7,7 @@ So the driver knows after a restart whether Spark repeats a micro-batch that is 
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -35,10 +36,20 @@ class MarkerError(RuntimeError):
 class ExactlyOnce:
     """The function that `exactly_once` returns. It keeps its producer from one micro-batch to the next."""
 
-    def __init__(self, name: str, topic: str, settings: dict[str, Any], timeout_ms: int | None, first: int) -> None:
-        self._arguments = name, topic, settings, timeout_ms, first
+    def __init__(
+        self,
+        name: str,
+        topic: str,
+        settings: dict[str, Any],
+        timeout_ms: int | None,
+        first: int,
+        checkpoint: str | None,
+    ) -> None:
+        self._arguments = name, topic, settings, timeout_ms, first, checkpoint
         self._topic = topic
         self._first = first
+        self._checkpoint = checkpoint
+        self._checkpoint_query = ""
         self._group = PREFIX + name
         self._owner = Owner(PREFIX + name, settings, timeout_ms)
         self._marker = CommittedOffset(-1, "")
@@ -57,7 +68,7 @@ class ExactlyOnce:
 
         refuse_speculation(df)
         columns = tuple(name for name in check_columns(df.schema, self._topic) if name != "topic")
-        query = _query_id(df)
+        query = self._query_id(df)
 
         def attempt(by_partition: bool) -> Written | None:
             if not self._owner.is_open:
@@ -90,6 +101,22 @@ class ExactlyOnce:
         self._marker = marker
         return written
 
+    def _query_id(self, df: DataFrame) -> str:
+        """Return the id of the streaming query, which is the same as long as its checkpoint exists."""
+        context = getattr(df.sparkSession, "sparkContext", None)
+        found = None if context is None else context.getLocalProperty("sql.streaming.queryId")
+        if found:
+            return str(found)
+        if self._checkpoint is None:
+            raise RuntimeError(
+                "Spark does not tell the id of the streaming query here, which exactly_once compares with the marker. "
+                "Use it in foreachBatch. Over Spark Connect, give the query's checkpointLocation as `checkpoint`. For "
+                "a batch, use write(df, atomic=True)"
+            )
+        if not self._checkpoint_query:
+            self._checkpoint_query = _query_of(df, self._checkpoint)
+        return self._checkpoint_query
+
     def _is_missing(self, batch_id: int, query: str) -> bool:
         """Return whether the micro-batch has to be written. Raise MarkerError if it is not the next or the last one."""
         marker = self._marker
@@ -118,13 +145,17 @@ class ExactlyOnce:
         return batch_id == marker.offset
 
 
-def exactly_once(id: str, topic: str, first_batch: int = 0, **settings: Any) -> ExactlyOnce:
+def exactly_once(
+    id: str, topic: str, first_batch: int = 0, checkpoint: str | None = None, **settings: Any
+) -> ExactlyOnce:
     """Return a function for DataStreamWriter.foreachBatch that writes each micro-batch exactly once.
 
     id           name of the query, the same after each restart; no other query of the cluster may have it
     topic        the topic of all rows
     first_batch  the first micro-batch that is written with this id; only for a query that has written in another way
                  before, or whose marker Kafka has deleted
+    checkpoint   the query's checkpointLocation. It is needed over Spark Connect, which does not tell the id of a query:
+                 the id is read from the checkpoint
     settings     settings of `KafkaProducer`, as for `write`. transaction_timeout_ms is the longest time of a
                  micro-batch; without it, 15 minutes or what the brokers allow
 
@@ -139,21 +170,23 @@ def exactly_once(id: str, topic: str, first_batch: int = 0, **settings: Any) -> 
         raise KafkaConfigurationError(f"first_batch is {first_batch!r}; it must be the number of a micro-batch")
     if checked_topic(topic) is None:
         raise KafkaConfigurationError("exactly_once needs the name of the topic")
+    if checkpoint is not None and (not isinstance(checkpoint, str) or not checkpoint):
+        raise KafkaConfigurationError(f"checkpoint is {checkpoint!r}; it must be the query's checkpointLocation")
     timeout_ms = settings.pop("transaction_timeout_ms", None)
     plain = plain_settings(settings, "exactly_once()")
     Settings.parse(**plain, **transactional(PREFIX + id, timeout_ms))
-    return ExactlyOnce(id, topic, plain, timeout_ms, first_batch)
+    return ExactlyOnce(id, topic, plain, timeout_ms, first_batch, checkpoint)
 
 
-def _query_id(df: DataFrame) -> str:
-    """Return the id of the streaming query, which is the same as long as its checkpoint exists."""
-    found = None
-    if hasattr(df.sparkSession, "sparkContext"):
-        found = df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-    if not found:
+def _query_of(df: DataFrame, checkpoint: str) -> str:
+    """Return the id of the query of a checkpoint, which Spark writes into its file `metadata` at the start.
+
+    Raise RuntimeError if this file has no id, and what Spark raises if it cannot be read.
+    """
+    lines = df.sparkSession.read.text(f"{checkpoint.rstrip('/')}/metadata").collect()
+    try:
+        return str(json.loads("".join(line["value"] for line in lines))["id"])
+    except (ValueError, KeyError, TypeError) as error:
         raise RuntimeError(
-            "Spark does not tell the id of the streaming query here, which exactly_once compares with the marker. Use "
-            "it in foreachBatch of a query of a classic session, not over Spark Connect. For a batch, use "
-            "write(df, atomic=True)"
-        )
-    return str(found)
+            f"the file `metadata` of checkpoint {checkpoint!r} has no id of a query: {error!r}"
+        ) from error

@@ -59,9 +59,10 @@ ALLOWED: dict[str, set[str]] = {
     "sender": set(),
     # A sender reports its status on its control socket.
     "observe": {"host", "shm"} | LEAVES,
-    # Besides the public API: transactions of several processes, Kafka's partitioner, and questions about transactions.
-    "spark": {"api", "producer", "producer.arena", "observe"} | LEAVES,
-    "cli": {"api", "observe", "foreground"} | LEAVES,
+    # Besides the public API: transactions of several processes, Kafka's partitioner, questions about transactions, and
+    # where the processes of a host meet.
+    "spark": {"api", "producer", "producer.arena", "observe", "host"} | LEAVES,
+    "cli": {"api", "observe", "foreground", "spark"} | LEAVES,
     "demo": {"api", "observe", "devkafka"} | LEAVES,
     "devkafka": LEAVES,
     # A public module: a sender run in the caller's own process.

@@ -1,0 +1,75 @@
+"""Tells whether cyproducer can be used in a Spark session: `cyproducer spark-check`."""
+
+import argparse
+import dataclasses
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from cyproducer.spark import check_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    place = parser.add_mutually_exclusive_group()
+    place.add_argument(
+        "--master",
+        metavar="URL",
+        help="Spark's master, for example spark://HOST:7077, yarn or local[2]; default: that of Spark's configuration",
+    )
+    place.add_argument("--remote", metavar="URL", help="a Spark Connect server, for example sc://HOST:15002")
+    parser.add_argument(
+        "--conf",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="a setting of Spark, such as spark.archives=env.tar.gz#env; can be repeated",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Start a session, check it, and print what was found; return 1 if there is an error."""
+    settings = {}
+    for text in args.conf:
+        name, separator, value = text.partition("=")
+        if not separator or not name.startswith("spark."):
+            print(f"cyproducer spark-check: --conf {text}: write spark.NAME=VALUE", file=sys.stderr)
+            return 2
+        settings[name] = value
+    try:
+        spark = _session(args.master, args.remote, settings)
+    except ImportError as error:
+        print(
+            f"cyproducer spark-check: PySpark cannot be imported ({error}). Install cyproducer with its extra `spark`, "
+            "and with `spark-connect` for --remote",
+            file=sys.stderr,
+        )
+        return 1
+    try:
+        found = check_session(spark)
+    finally:
+        spark.stop()
+    if args.json:
+        print(json.dumps([dataclasses.asdict(each) for each in found], indent=2))
+    else:
+        print("\n".join(map(str, found)))
+    return 1 if any(each.level == "error" for each in found) else 0
+
+
+def _session(master: str | None, remote: str | None, settings: dict[str, str]) -> "SparkSession":
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName("cyproducer spark-check")
+    if master is not None:
+        builder = builder.master(master)
+    if remote is not None:
+        builder = builder.remote(remote)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()

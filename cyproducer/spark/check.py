@@ -1,0 +1,258 @@
+"""Tells whether cyproducer can be used in a Spark session: on the driver, as a data source, on the executors."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cyproducer import __version__
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Finding", "check_session"]
+
+OK, WARNING, ERROR = "ok", "warning", "error"
+
+MEMORY_MIN = 1 << 30
+"""A Python worker with PyArrow and a producer uses less address space than this, and the sender of a host does, too."""
+
+_INSTALL = "install cyproducer with its extra `spark` there, or ship an environment that has it with spark.archives"
+_TASKS_OF_A_CORE = 4
+#: The line of a Python traceback that names the exception.
+_PYTHON_ERROR = re.compile(r"[A-Za-z_.]+(Error|Exception|NotFound): ")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One result of `check_session`.
+
+    level   "ok", "warning" or "error"
+    where   "session", "driver", "data source", "executors", "exactly once", or the host of executors
+    text    what was found, and for a warning or an error, what to do
+    """
+
+    level: str
+    where: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.level:8} {self.where}: {self.text}"
+
+
+def check_session(spark: SparkSession) -> list[Finding]:
+    """Return what `cyproducer` finds in a running session. It runs a few tasks on the executors, and needs no broker.
+
+    A session with a finding of the level "error" cannot write with cyproducer, or not everywhere.
+    """
+    context = getattr(spark, "sparkContext", None)
+    return [
+        _session(spark, context),
+        *_settings(spark),
+        _driver(),
+        _data_source(spark),
+        *_executors(spark, context),
+        _exactly_once(context),
+    ]
+
+
+def _session(spark: SparkSession, context: Any) -> Finding:
+    if context is None:
+        return Finding(OK, "session", f"Spark {spark.version}, over Spark Connect")
+    return Finding(OK, "session", f"Spark {spark.version}, master {context.master}")
+
+
+def _driver() -> Finding:
+    return Finding(
+        OK,
+        "driver",
+        f"{sys.executable}: Python {platform.python_version()}, cyproducer {__version__}, {_package('pyarrow')}",
+    )
+
+
+def _package(name: str) -> str:
+    try:
+        return f"{name} {importlib.metadata.version(name)}"
+    except importlib.metadata.PackageNotFoundError:
+        return f"no {name}"
+
+
+# ------------------------------------------------------------------------- data source
+
+
+def _data_source(spark: SparkSession) -> Finding:
+    """Write a frame that the sink refuses, which shows whether Spark finds it."""
+    where = "data source"
+    if tuple(map(int, spark.version.split(".")[:2])) < (4, 1):
+        return Finding(
+            WARNING, where, 'format("cyproducer") needs Spark 4.1. Use the functions write() and exactly_once()'
+        )
+    try:
+        writer = spark.range(0).selectExpr("id AS no_such_column").write.format("cyproducer").mode("append")
+        writer.options(**{"kafka.bootstrap.servers": "localhost:9092", "topic": "t"}).save()
+    except Exception as error:  # of py4j or of grpc; only its text says what it is
+        text = str(error)
+        if "no_such_column" in text:
+            return Finding(OK, where, 'format("cyproducer") is found')
+        if "DATA_SOURCE_NOT_FOUND" in text:
+            return Finding(
+                ERROR,
+                where,
+                'format("cyproducer") is not found. Spark looks for it on the host of the driver, in the thread where '
+                "the session is active, with the interpreter of the environment variable PYSPARK_DRIVER_PYTHON, "
+                "without it PYSPARK_PYTHON, and without both python3 of the PATH. Set the first one before the session "
+                "is created, or use write()",
+            )
+        return Finding(ERROR, where, f'format("cyproducer") cannot be used: {_last_line(error)}')
+    raise AssertionError("the sink has accepted a column that it does not know")
+
+
+# --------------------------------------------------------------------------- executors
+
+
+def _executors(spark: SparkSession, context: Any) -> list[Finding]:
+    """Run tasks that say what they find. Each group of tasks that find the same is a Finding."""
+    count = _TASKS_OF_A_CORE * (context.defaultParallelism if context is not None else 4)
+    try:
+        rows = _run_tasks(spark, count)
+    except Exception as error:  # of py4j or of grpc
+        return [Finding(ERROR, "executors", f"no task could run: {_last_line(error)}")]
+    groups: dict[str, set[int]] = {}
+    for row in rows:
+        facts = json.loads(row)
+        groups.setdefault(json.dumps(facts | {"pid": 0}, sort_keys=True), set()).add(facts["pid"])
+    found = [_host(json.loads(facts), len(pids)) for facts, pids in sorted(groups.items())]
+    places = {(facts["host"], facts["directory"]) for facts in map(json.loads, groups) if facts["directory"]}
+    if places:
+        found.append(Finding(OK, "executors", f"{count} tasks ran; their workers use {_senders(len(places))}"))
+    if context is not None:
+        found += _silent_hosts(context, {facts["address"] for facts in map(json.loads, groups)})
+    return found
+
+
+def _senders(count: int) -> str:
+    return "one sender" if count == 1 else f"{count} senders, one for each host and runtime directory"
+
+
+def _silent_hosts(context: Any, seen: set[str]) -> Iterable[Finding]:
+    infos = getattr(context.statusTracker(), "getExecutorInfos", None)
+    if infos is None:
+        return
+    # The driver is in this list, too, with the host that executors connect to.
+    driver = context.getConf().get("spark.driver.host", "")
+    for host in sorted({info.host for info in infos()} - seen - {driver}):
+        yield Finding(WARNING, host, "no task of the check ran here; call it again, or when the cluster is less busy")
+
+
+def _run_tasks(spark: SparkSession, count: int) -> list[str]:
+    """Return the answers of the tasks. They need neither PyArrow nor cyproducer, whose absence they report."""
+    from pyspark.sql.functions import udf
+
+    def look(_: int) -> str:
+        # Inside: a function of this module would be pickled by its name, and a worker without cyproducer cannot
+        # import that.
+        import importlib.metadata
+        import json
+        import os
+        import platform
+        import resource
+        import socket
+        import sys
+        import time
+
+        time.sleep(0.25)  # so that all executors get tasks
+        found = {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "address": os.environ.get("SPARK_LOCAL_IP", socket.gethostname()),
+            "executable": sys.executable,
+            "python": platform.python_version(),
+            "memory": resource.getrlimit(resource.RLIMIT_AS)[0],
+            "cyproducer": "",
+            "directory": "",
+            "problem": "",
+        }
+        try:
+            found["pyarrow"] = importlib.metadata.version("pyarrow")
+        except importlib.metadata.PackageNotFoundError:
+            found["pyarrow"] = ""
+        try:
+            # Here, so that a worker without it can say so.
+            from cyproducer.host.rendezvous import runtime_directory
+            from cyproducer.version import VERSION
+
+            found["cyproducer"] = VERSION
+            found["directory"] = runtime_directory()
+        except Exception as error:
+            found["problem"] = f"{type(error).__name__}: {error}"
+        return json.dumps(found)
+
+    asked = udf(look, "string", useArrow=False)
+    frame = spark.range(0, count, 1, count).select(asked("id").alias("found"))
+    return [row["found"] for row in frame.collect()]
+
+
+def _host(facts: dict[str, Any], workers: int) -> Finding:
+    """Return what is found on a host: the first problem, or that there is none."""
+    where = f"host {facts['host']}"
+    if facts["address"] not in (facts["host"], ""):
+        where += f" ({facts['address']})"
+    who = f"{workers} Python worker{'s' if workers > 1 else ''} of {facts['executable']}, Python {facts['python']}"
+    if not facts["cyproducer"]:
+        return Finding(ERROR, where, f"{who}: no cyproducer ({facts['problem']}); {_INSTALL}")
+    who += f", cyproducer {facts['cyproducer']}"
+    if facts["problem"]:
+        return Finding(ERROR, where, f"{who}: {facts['problem']}")
+    if not facts["pyarrow"]:
+        return Finding(ERROR, where, f"{who}: no PyArrow; {_INSTALL}")
+    who += f", pyarrow {facts['pyarrow']}, runtime directory {facts['directory']}"
+    if facts["cyproducer"] != __version__:
+        return Finding(ERROR, where, f"{who}: the driver has cyproducer {__version__}; install the same version")
+    if 0 <= facts["memory"] < MEMORY_MIN:
+        return Finding(
+            WARNING,
+            where,
+            f"{who}: a worker has {facts['memory'] >> 20} MiB of address space (spark.executor.pyspark.memory), and "
+            f"the sender that it starts inherits this limit; give at least {MEMORY_MIN >> 20} MiB",
+        )
+    return Finding(OK, where, who)
+
+
+def _last_line(error: BaseException) -> str:
+    """Return the line of an error of Spark that says most: the last exception of a Python worker, or the first line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    named = [line for line in lines if _PYTHON_ERROR.match(line)]
+    return (named[-1] if named else (lines or [type(error).__name__])[0])[:500]
+
+
+# ---------------------------------------------------------------------------- settings
+
+
+def _settings(spark: SparkSession) -> Iterable[Finding]:
+    if _setting(spark, "spark.speculation") == "true":
+        yield Finding(
+            WARNING,
+            "session",
+            "spark.speculation=true: write(atomic=True) and exactly_once() refuse it, and with the others a row that "
+            "two attempts of a task have written is in Kafka twice",
+        )
+    if _setting(spark, "spark.python.worker.reuse") == "false":
+        yield Finding(
+            WARNING, "session", "spark.python.worker.reuse=false: each task attaches to the sender anew; remove it"
+        )
+
+
+def _setting(spark: SparkSession, name: str) -> str:
+    return str(spark.conf.get(name, "")).lower()
+
+
+def _exactly_once(context: Any) -> Finding:
+    if context is None:
+        return Finding(OK, "exactly once", "over Spark Connect, exactly_once() needs its argument `checkpoint`")
+    return Finding(OK, "exactly once", "exactly_once() in foreachBatch, and write(atomic=True)")

@@ -1,0 +1,98 @@
+"""Tests `cyproducer spark-check` and `check_session` on sessions that have what cyproducer needs, and that do not."""
+
+import json
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+from support.consumer import read_topic
+from support.spark_environment import spark_environment
+
+import cyproducer
+from cyproducer.spark import check_session
+
+# The session's start, tens of seconds on a busy machine, does not count as the test's own time.
+pytestmark = pytest.mark.timeout(300, func_only=True)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Return ``run(*arguments, **environment)``: status and findings of `cyproducer spark-check --json`."""
+
+    def command(*arguments, **environment):
+        conf = "--conf", "spark.ui.enabled=false", "--conf", "spark.driver.host=127.0.0.1"
+        done = subprocess.run(
+            [sys.executable, "-m", "cyproducer", "spark-check", "--json", "--master", "local[2]", *conf, *arguments],
+            cwd=tmp_path,
+            env={**os.environ, **spark_environment(), **environment},
+            capture_output=True,
+            text=True,
+            timeout=250,
+        )
+        assert done.stdout, done.stderr
+        return done.returncode, json.loads(done.stdout)
+
+    return command
+
+
+def test_a_session_that_has_everything(spark):
+    found = check_session(spark)
+    assert {each.level for each in found} == {"ok"}, found
+    texts = {each.where.split(" ")[0]: each.text for each in found}
+    assert texts["session"].endswith("master local[2, 2]")
+    assert f"cyproducer {cyproducer.__version__}" in texts["driver"]
+    assert texts["data"] == 'format("cyproducer") is found'
+    assert "Python worker" in texts["host"]
+    assert texts["executors"] == "8 tasks ran; their workers use one sender"
+
+
+def test_workers_without_cyproducer_are_an_error(run, tmp_path):
+    venv.create(tmp_path / "bare", symlinks=True)
+    root = str(Path(cyproducer.__file__).parents[1])
+    interpreter = tmp_path / "bare" / "bin" / "bare-python"
+    interpreter.write_text(
+        "#!/bin/sh\n"
+        f"PYTHONPATH=$(printf %s \"$PYTHONPATH\" | tr : '\\n' | grep -vxF '{root}' | paste -sd: -)\n"
+        f'export PYTHONPATH\nexec "{tmp_path}/bare/bin/python" "$@"\n'
+    )
+    interpreter.chmod(0o755)
+    path = f"{interpreter.parent}:{os.environ['PATH']}"
+    status, found = run(PYSPARK_PYTHON=interpreter.name, PYSPARK_DRIVER_PYTHON=interpreter.name, PATH=path)
+    wrong = {each["where"].split(" ")[0]: each["text"] for each in found if each["level"] == "error"}
+    assert status == 1, found
+    assert set(wrong) == {"data", "host"}, found
+    assert "PYSPARK_PYTHON" in wrong["data"]
+    assert "no cyproducer (ModuleNotFoundError" in wrong["host"]
+    assert "install cyproducer with its extra `spark` there" in wrong["host"]
+
+
+def test_settings_that_are_in_the_way_are_warnings(run):
+    settings = "spark.speculation=true", "spark.python.worker.reuse=false", "spark.executor.pyspark.memory=900m"
+    status, found = run(*(word for setting in settings for word in ("--conf", setting)))
+    warnings = [each["text"] for each in found if each["level"] == "warning"]
+    assert status == 0
+    assert [text.split(":")[0] for text in warnings[:2]] == [
+        "spark.speculation=true",
+        "spark.python.worker.reuse=false",
+    ]
+    # In local mode, each of the two threads may have a worker with this limit.
+    assert all("MiB of address space (spark.executor.pyspark.memory)" in text for text in warnings[2:])
+    assert len(warnings) > 2
+
+
+def test_sql_gives_the_options_with_insert(spark, kafka, topic, tmp_path):
+    """Spark does not hand the options of a table to a Python sink."""
+    spark.sql("CREATE TABLE events (value STRING) USING cyproducer OPTIONS ('topic' = 'x')")
+    try:
+        with pytest.raises(Exception, match=r"'kafka.bootstrap.servers' is missing"):
+            spark.sql("INSERT INTO events SELECT CAST(id AS STRING) AS value FROM range(10)")
+        spark.sql(
+            f"INSERT INTO events WITH ('kafka.bootstrap.servers' = '{kafka.bootstrap_servers}', 'topic' = '{topic}', "
+            "'kafka.sender.idle.timeout.ms' = '500') SELECT CAST(id AS STRING) AS value FROM range(10)"
+        )
+    finally:
+        spark.sql("DROP TABLE events")
+    assert sorted(map(int, read_topic(kafka.bootstrap_servers, topic, 10).value)) == list(range(10))
