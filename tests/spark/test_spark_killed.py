@@ -7,16 +7,18 @@ from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from spark_chaos.run import ROWS, Driver, run, run_once
 from support.consumer import read_topic
-from support.process import wait_until
+from support.process import senders, wait_until
+from support.spark_cluster import SparkCluster
 
 # Spark starts several times, which takes long on a busy machine.
 pytestmark = pytest.mark.timeout(600)
 
 SEED = 7
+KILLS = 6
 
 
 def test_a_driver_is_killed_at_each_step(kafka, topic, tmp_path, spark_runtime):
-    driver = Driver(kafka, topic, tmp_path / "run", spark_runtime)
+    driver = Driver(kafka, topic, tmp_path / "run", [spark_runtime])
     driver.add(range(ROWS))
     # The rows and the marker are written; the next driver has fenced the last one; it has committed.
     for point, visible in (("add_offset:after", 0), ("open:after", 0), ("commit:after", ROWS)):
@@ -42,8 +44,15 @@ def committed_end(kafka, topic):
     return end(kafka, topic, IsolationLevel.READ_COMMITTED)
 
 
-def test_random_kills(kafka, topic, tmp_path, spark_runtime):
-    result = run(6, SEED, kafka, topic, tmp_path / "run", spark_runtime)
+def test_random_kills(kafka3, new_topic, tmp_path, spark_runtime, short_tmp):
+    """On a cluster of Spark with two hosts: drivers, executors, workers, senders and brokers are killed."""
+    second = short_tmp / "host-2"
+    second.mkdir(mode=0o700)
+    topic = new_topic(3, 3, cluster=kafka3)
+    runtimes = [spark_runtime, second]
+    with SparkCluster(tmp_path / "spark", runtimes) as spark:
+        result = run(KILLS, SEED, kafka3, topic, tmp_path / "run", runtimes, spark)
     print(result.text())
     assert result.clean, result.text()
-    assert result.killed.total() >= 6
+    assert result.killed.total() >= KILLS
+    wait_until(lambda: not senders(second), 60, "the end of the sender of the second host")

@@ -7,6 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from support.spark_cluster import SparkCluster
+
 from cyproducer.devkafka.node import KafkaCluster
 from spark_chaos.run import run
 
@@ -22,15 +24,16 @@ def main() -> int:
     chosen = parser.parse_args()
     seed = random.SystemRandom().randrange(10**6) if chosen.seed is None else chosen.seed
     directory = Path(chosen.keep or tempfile.mkdtemp(prefix="cyp-spark-chaos-"))
-    runtime = Path(tempfile.mkdtemp(prefix="cyp-"))
+    runtimes = [Path(tempfile.mkdtemp(prefix="cyp-")) for _ in range(2)]
     print(f"seed {seed}, {chosen.kills} kills, in {directory}", file=sys.stderr)
-    with KafkaCluster(1) as cluster:
-        topic = cluster.create_topic("chaos", 3, 1)
-        result = run(chosen.kills, seed, cluster, topic, directory / "run", runtime)
+    with KafkaCluster(3) as cluster, SparkCluster(directory / "spark", runtimes) as spark:
+        topic = cluster.create_topic("chaos", 3, 3)
+        result = run(chosen.kills, seed, cluster, topic, directory / "run", runtimes, spark, progress=True)
     print(result.text())
-    for log in runtime.glob("*.log*"):
-        shutil.copy(log, directory)
-    shutil.rmtree(runtime, ignore_errors=True)
+    for host, runtime in enumerate(runtimes, 1):
+        for log in runtime.glob("*.log*"):
+            shutil.copy(log, directory / f"host-{host}-{log.name}")
+        shutil.rmtree(runtime, ignore_errors=True)
     if result.clean and not chosen.keep:
         shutil.rmtree(directory, ignore_errors=True)
     else:

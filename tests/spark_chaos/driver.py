@@ -21,6 +21,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("brokers")
     parser.add_argument("topic")
     parser.add_argument("directory", type=Path, help="with the directory `in`; for checkpoint, scratch and `stop`")
+    parser.add_argument("--master", default="local[2, 2]", help="Spark's master")
     parser.add_argument("--die", help="METHOD:before or METHOD:after")
     return parser.parse_args()
 
@@ -39,13 +40,15 @@ def die(point: str) -> None:
     setattr(Owner, name, killed)
 
 
-def session(scratch: Path) -> SparkSession:
+def session(master: str, scratch: Path) -> SparkSession:
     spark = (
-        SparkSession.builder.master("local[2, 2]")
+        SparkSession.builder.master(master)
         .appName("cyproducer-chaos")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.task.maxFailures", "2")
+        .config("spark.executor.extraJavaOptions", "-XX:TieredStopAtLevel=1")
         .config("spark.local.dir", str(scratch / "local"))
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
         .config("spark.driver.extraJavaOptions", f"-Djava.io.tmpdir={scratch} -XX:TieredStopAtLevel=1")
@@ -59,7 +62,7 @@ def main() -> None:
     chosen = arguments()
     scratch = chosen.directory / "scratch"
     scratch.mkdir(exist_ok=True)
-    spark = session(scratch)
+    spark = session(chosen.master, scratch)
     if chosen.die:
         die(chosen.die)
     function = exactly_once(

@@ -1,4 +1,7 @@
-"""Runs a driver again and again while it, its senders and its workers are killed, and checks what a reader sees."""
+"""Runs a driver again and again while processes are killed, and checks what a reader sees.
+
+Killed are the driver, senders and workers, and on a cluster executors and brokers as well.
+"""
 
 import contextlib
 import os
@@ -8,13 +11,14 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 from support.consumer import read_topic
-from support.process import kill_senders, script_environment, senders
+from support.process import below_of, command_of, kill_senders, script_environment, senders
+from support.spark_cluster import SparkCluster
 from support.spark_environment import spark_environment
 
 from cyproducer.devkafka.node import KafkaCluster
@@ -25,6 +29,8 @@ START_S = 120.0
 END_S = 600.0
 PAUSE_S = 5.0
 """The longest time between two kills: several micro-batches end in it on a machine that has nothing else to do."""
+WEIGHTS = {"driver": 2, "sender": 3, "sender and supervisor": 2, "worker": 3}
+CLUSTER_WEIGHTS = {"executor": 3, "broker": 2}
 
 
 @dataclass
@@ -46,13 +52,26 @@ class Result:
 
 
 class Driver:
-    """Starts the process of `driver.py`; a directory of its own for senders."""
+    """Starts the process of `driver.py`, on a cluster of Spark if there is one, else on two threads of its own.
 
-    def __init__(self, cluster: KafkaCluster, topic: str, directory: Path, runtime: Path) -> None:
+    runtimes    directories for senders, one for each host; the driver is on the first one
+    """
+
+    def __init__(
+        self,
+        cluster: KafkaCluster,
+        topic: str,
+        directory: Path,
+        runtimes: Sequence[Path],
+        spark: SparkCluster | None = None,
+    ) -> None:
         self.directory = directory
-        self.runtime = runtime
+        self.runtimes = runtimes
+        self.spark = spark
+        master = "local[2, 2]" if spark is None else spark.url
         self._command = [sys.executable, "-m", "spark_chaos.driver", cluster.bootstrap_servers, topic, str(directory)]
-        changes = spark_environment() | {"CYPRODUCER_RUNTIME_DIR": str(runtime)}
+        self._command += ["--master", master]
+        changes = spark_environment() | {"CYPRODUCER_RUNTIME_DIR": str(runtimes[0])}
         del changes["PYTHONPATH"]  # that of script_environment() has the tests, too
         self._environment = script_environment(changes)
         self.process: subprocess.Popen[bytes] | None = None
@@ -70,18 +89,25 @@ class Driver:
                 [*self._command, *arguments], env=self._environment, stdout=log, stderr=log, start_new_session=True
             )
 
-    def workers(self) -> list[psutil.Process]:
+    def workers(self) -> list[int]:
         """Return Spark's Python workers."""
         assert self.process is not None
-        with contextlib.suppress(psutil.NoSuchProcess):
-            below = psutil.Process(self.process.pid).children(recursive=True)
-            return [each for each in below if "pyspark.daemon" in " ".join(_command(each))]
-        return []
+        parents = [self.process.pid, *(self.spark.workers() if self.spark is not None else [])]
+        below = [each for parent in parents for each in below_of(parent)]
+        return [each.pid for each in below if "pyspark.daemon" in " ".join(command_of(each))]
+
+    def executors(self) -> list[int]:
+        """Return the executors of the cluster."""
+        return [] if self.spark is None else [pid for pids in self.spark.executors().values() for pid in pids]
+
+    def senders(self) -> list[int]:
+        """Return the senders of all hosts."""
+        return [process.pid for runtime in self.runtimes for process in senders(runtime)]
 
     def kill(self) -> None:
         """SIGKILL the driver, and wait until its JVM and workers have ended: they end by themselves."""
         assert self.process is not None
-        below = psutil.Process(self.process.pid).children(recursive=True)
+        below = below_of(self.process.pid)
         self.process.kill()
         self.wait(below)
 
@@ -95,35 +121,37 @@ class Driver:
         return status
 
 
-def _command(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
-
-
 def run_once(driver: Driver, *arguments: str) -> int:
     """Run a driver to its end. Return its status; negative: the signal."""
     driver.start(*arguments)
     assert driver.process is not None
     below: list[psutil.Process] = []
     while driver.process.poll() is None:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            below = psutil.Process(driver.process.pid).children(recursive=True) or below
+        below = below_of(driver.process.pid) or below
         time.sleep(0.1)
     return driver.wait(below)
 
 
-def run(kills: int, seed: int, cluster: KafkaCluster, topic: str, directory: Path, runtime: Path) -> Result:
+def run(
+    kills: int,
+    seed: int,
+    cluster: KafkaCluster,
+    topic: str,
+    directory: Path,
+    runtimes: Sequence[Path],
+    spark: SparkCluster | None = None,
+    progress: bool = False,
+) -> Result:
     """Kill `kills` processes at random moments while files are added. Raise AssertionError if the driver hangs."""
     dice = random.Random(seed)
     result = Result()
-    driver = Driver(cluster, topic, directory, runtime)
+    driver = Driver(cluster, topic, directory, runtimes, spark)
     source = _files(driver)
     next(source)
     driver.start()
     try:
-        _kill_at_random(kills, dice, driver, source, result)
+        _kill_at_random(kills, dice, driver, cluster, source, result, progress)
+        cluster.restore()
         (directory / "stop").touch()
         while driver.wait() if driver.process is not None else run_once(driver):
             pass  # a kill of the last moment has ended it
@@ -135,19 +163,34 @@ def run(kills: int, seed: int, cluster: KafkaCluster, topic: str, directory: Pat
     return result
 
 
-def _kill_at_random(kills: int, dice: random.Random, driver: Driver, source: Iterator[int], result: Result) -> None:
+def _kill_at_random(
+    kills: int,
+    dice: random.Random,
+    driver: Driver,
+    cluster: KafkaCluster,
+    source: Iterator[int],
+    result: Result,
+    progress: bool,
+) -> None:
+    weights = WEIGHTS | (CLUSTER_WEIGHTS if driver.spark is not None else {})
     until = time.monotonic() + START_S
     while result.killed.total() < kills:
         if driver.process is None or driver.process.poll() is not None:
             driver.process = None
             driver.start()
         time.sleep(dice.uniform(0.05, PAUSE_S))
-        if not senders(driver.runtime):  # Spark is starting
+        if not driver.senders():  # Spark is starting
             assert time.monotonic() < until, "the driver has not begun to write"
             continue
         result.numbers = next(source)
-        name = dice.choices(("driver", "sender", "sender and supervisor", "worker"), (2, 3, 2, 3))[0]
-        result.killed[name] += _kill(driver, name, dice)
+        name = dice.choices(list(weights), list(weights.values()))[0]
+        if name == "broker":
+            _kill_broker(cluster, dice)
+            result.killed[name] += 1
+        else:
+            result.killed[name] += _kill(driver, name, dice)
+        if progress:
+            print(f"{result.killed.total()}/{kills} kills", file=sys.stderr, flush=True)
         until = time.monotonic() + START_S
 
 
@@ -160,18 +203,26 @@ def _files(driver: Driver) -> Iterator[int]:
         yield count
 
 
+def _kill_broker(cluster: KafkaCluster, dice: random.Random) -> None:
+    """SIGKILL a broker, and start it again after a while."""
+    number = dice.randint(1, len(cluster.nodes))
+    cluster.kill(number)
+    time.sleep(dice.uniform(0.1, PAUSE_S))
+    cluster.restart(number)
+
+
 def _kill(driver: Driver, name: str, dice: random.Random) -> int:
     """Return how many kills there were."""
     if name == "driver":
         driver.kill()
         return 1
     if name == "sender and supervisor":
-        kill_senders(driver.runtime)
+        kill_senders(dice.choice(driver.runtimes))
         return 1
-    found = senders(driver.runtime) if name == "sender" else driver.workers()
+    found = {"sender": driver.senders, "worker": driver.workers, "executor": driver.executors}[name]()
     if not found:
         return 0
-    with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
-        os.kill(dice.choice(found).pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(dice.choice(found), signal.SIGKILL)
         return 1
     return 0

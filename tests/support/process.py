@@ -163,6 +163,13 @@ def kill_senders(runtime_directory: str | Path) -> None:
         wait_until(lambda pid=process.pid: not is_running(pid), what=f"the end of process {process.pid}")
 
 
+def below_of(pid: int) -> list[psutil.Process]:
+    """Return the children of a process, their children, and so on; none if it has ended."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).children(recursive=True)
+    return []
+
+
 def all_pids() -> set[int]:
     """Return the pids of all processes of the machine, with zombies."""
     return {int(entry) for entry in os.listdir("/proc") if entry.isdigit()}

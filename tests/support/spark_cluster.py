@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from support.process import command_of, kill9, wait_until
+from support.process import below_of, command_of, kill9, wait_until
 from support.spark_environment import spark_environment
 
 START_S = 120.0
@@ -56,10 +56,16 @@ class SparkCluster:
         """Return the processes of the executors by the address of their host."""
         return {
             f"127.0.0.{number}": [
-                each.pid for each in _below(worker) if "CoarseGrainedExecutorBackend" in " ".join(command_of(each))
+                each.pid
+                for each in below_of(worker.pid)
+                if "CoarseGrainedExecutorBackend" in " ".join(command_of(each))
             ]
             for number, worker in enumerate(self._processes[1:], 1)
         }
+
+    def workers(self) -> list[int]:
+        """Return the processes of the workers, whose children are the executors."""
+        return [process.pid for process in self._processes[1:]]
 
     def kill_executor(self, host: str) -> None:
         """SIGKILL the executors of a host. Its worker starts another one."""
@@ -111,7 +117,7 @@ class SparkCluster:
         return text
 
     def _end(self) -> None:
-        below = [each for process in self._processes for each in _below(process)]
+        below = [each for process in self._processes for each in below_of(process.pid)]
         for process in reversed(self._processes):
             process.terminate()
         for process in self._processes:
@@ -125,9 +131,3 @@ class SparkCluster:
             if "cyproducer" not in " ".join(command_of(each)):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     each.kill()
-
-
-def _below(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return psutil.Process(process.pid).children(recursive=True)
-    return []
