@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 
 from cyproducer import KafkaProducer, errors
+from cyproducer.group_offsets import stable_offset
 
 
 def transform(value: bytes) -> bytes:
@@ -21,31 +22,47 @@ def transform(value: bytes) -> bytes:
 class Copier(ConsumerRebalanceListener):
     """Copies in transactions. The group assigns the partitions anew only between two of them.
 
-    aiokafka does that in another task, and reads offsets also if their transaction is not complete yet.
+    aiokafka assigns in another task. It also reads offsets that an open transaction is about to change, so this class
+    seeks to the offsets by itself.
     """
 
-    def __init__(self, consumer: AIOKafkaConsumer, producer: KafkaProducer, target: str) -> None:
+    def __init__(self, consumer: AIOKafkaConsumer, producer: KafkaProducer, group: str, target: str) -> None:
         self.consumer = consumer
         self.producer = producer
+        self.group = group
         self.target = target
         self.in_transaction = asyncio.Lock()
-        self.done: dict[TopicPartition, int] = {}
+        self.assigned = False
 
     async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
-        """Wait until the next owner of a partition cannot read an older offset than the committed one."""
+        """Wait for the end of the transaction."""
         async with self.in_transaction:
-            for partition in self.done.keys() & revoked:
-                while (await self.consumer.committed(partition) or 0) < self.done[partition]:
-                    await asyncio.sleep(0.01)
-            self.done.clear()
+            self.assigned = False
 
     async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
-        """Nothing is needed here."""
+        """Begin where the last owners of the partitions have ended, also if their transactions are still open."""
+        await self.rewind(assigned)
+        self.assigned = True
+
+    async def rewind(self, partitions: set[TopicPartition]) -> None:
+        """Seek to the committed offsets."""
+        for partition in partitions:
+            while True:
+                try:
+                    offset = await asyncio.to_thread(stable_offset, self.producer, self.group, partition)
+                    break
+                except errors.KafkaError as error:  # no record may be read before this is known
+                    print(f"the offset of {partition} is not known yet: {error}", file=sys.stderr)
+                    await asyncio.sleep(0.1)
+            if offset is None:
+                await self.consumer.seek_to_beginning(partition)
+            else:
+                self.consumer.seek(partition, offset)
 
     async def step(self) -> int:
         """Do one transaction. Return the number of records."""
         async with self.in_transaction:
-            batches = await self.consumer.getmany(timeout_ms=500)
+            batches = await self.consumer.getmany(timeout_ms=500) if self.assigned else {}
             if not batches:
                 return 0
             group = member_of(self.consumer)
@@ -60,9 +77,8 @@ class Copier(ConsumerRebalanceListener):
             except errors.KafkaError as error:
                 await self.producer.abort_transaction_async()  # raises if this producer cannot go on
                 print(f"aborted, once more from the last committed offsets: {error}", file=sys.stderr)
-                await rewind(self.consumer)
+                await self.rewind(self.consumer.assignment())
                 return 0
-            self.done |= offsets
             return sum(len(records) for records in batches.values())
 
 
@@ -78,7 +94,7 @@ async def main(brokers: str, source: str, target: str, worker: str = "1", idle_s
     )
     producer = KafkaProducer(bootstrap_servers=brokers, transactional_id=f"{source}-{target}-{worker}")
     await producer.init_transactions_async()
-    copier = Copier(consumer, producer, target)
+    copier = Copier(consumer, producer, f"{source}-{target}", target)
     consumer.subscribe([source], listener=copier)
     await consumer.start()
     copied, latest = 0, time.monotonic()
@@ -86,7 +102,7 @@ async def main(brokers: str, source: str, target: str, worker: str = "1", idle_s
         count = await copier.step()
         if count:
             copied, latest = copied + count, time.monotonic()
-        await asyncio.sleep(0)  # the rebalance may wait for the end of the transaction
+        await asyncio.sleep(0.01)  # the rebalance may wait for the end of the transaction
     print(f"{copied} records copied")
     await consumer.stop()
     await asyncio.to_thread(producer.close)
@@ -101,16 +117,6 @@ def member_of(consumer: AIOKafkaConsumer) -> SimpleNamespace:
     return SimpleNamespace(
         group_id=coordinator.group_id, generation_id=coordinator.generation, member_id=coordinator.member_id
     )
-
-
-async def rewind(consumer: AIOKafkaConsumer) -> None:
-    """Let the consumer read again what the aborted transaction had read."""
-    for partition in consumer.assignment():
-        offset = await consumer.committed(partition)
-        if offset is None:
-            await consumer.seek_to_beginning(partition)
-        else:
-            consumer.seek(partition, offset)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ last argument: ``... orders invoices 2``. The workers share the partitions.
 
 import sys
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from cyproducer import KafkaProducer, errors
 
@@ -27,12 +27,17 @@ def main(brokers: str, source: str, target: str, worker: str = "1", idle_s: str 
             "session.timeout.ms": 10_000,  # then another worker has the partitions of one that was killed
         }
     )
-    consumer.subscribe([source])
+    revoked: list[list[TopicPartition]] = []
+    consumer.subscribe([source], on_revoke=lambda _, partitions: revoked.append(partitions))
     with KafkaProducer(bootstrap_servers=brokers, transactional_id=f"{source}-{target}-{worker}") as producer:
         producer.init_transactions()
         copied = 0
         while first := consumer.poll(float(idle_s)):
             messages = [message for message in [first, *consumer.consume(499, 0.05)] if message.error() is None]
+            if revoked:  # between the two calls: another worker may have these messages now
+                revoked.clear()
+                rewind(consumer)
+                continue
             producer.begin_transaction()
             try:
                 for message in messages:
@@ -50,11 +55,15 @@ def main(brokers: str, source: str, target: str, worker: str = "1", idle_s: str 
 
 
 def rewind(consumer: Consumer) -> None:
-    """Let the consumer read again what the aborted transaction had read."""
-    for partition in consumer.committed(consumer.assignment(), timeout=60):
+    """Let the consumer continue at the committed offsets."""
+    assigned = consumer.assignment()
+    if not assigned:
+        return
+    partitions = consumer.committed(assigned, timeout=60)
+    for partition in partitions:
         if partition.offset < 0:  # nothing is committed
             partition.offset = OFFSET_BEGINNING
-        consumer.seek(partition)
+    consumer.assign(partitions)
 
 
 if __name__ == "__main__":

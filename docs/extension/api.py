@@ -43,6 +43,7 @@ OPERATIONS = (
     Entry("list_all", "cyproducer.observe.transactions"),
     Entry("describe", "cyproducer.observe.transactions"),
     Entry("abort", "cyproducer.observe.transactions"),
+    Entry("stable_offset", "cyproducer.group_offsets"),
     Entry("run_sender", "cyproducer.foreground"),
 )
 

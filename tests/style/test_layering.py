@@ -67,6 +67,8 @@ ALLOWED: dict[str, set[str]] = {
     "devkafka": LEAVES,
     # A public module: a sender run in the caller's own process.
     "foreground": {"sender.process", "sender.system", "host", "shm"} | LEAVES,
+    # A public module: what a consumer must know of open transactions.
+    "group_offsets": {"producer", "observe"} | LEAVES,
     # A public module: a stand-in for the tests of applications.
     "testing": {"api"},
     "unsupported": LEAVES,

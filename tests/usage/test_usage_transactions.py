@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,16 +53,26 @@ def write(servers: str, topic: str, numbers: range) -> None:
     assert producer.flush(WAIT_S) == 0
 
 
-def check(records: ReadRecords, count: int) -> None:
-    """Check that each record was transformed and written once, in the order of its key."""
+def check(records: ReadRecords, count: int, source: ReadRecords | None = None) -> None:
+    """Check that each record was transformed and written once, in the order of its key.
+
+    source: what the source has, shown if a record is there more than once.
+    """
     numbers = [int(value.split()[1]) for value in records.value]
     twice = {number: times for number, times in Counter(numbers).items() if times > 1}
-    assert not twice, f"{len(twice)} records are there more than once: {list(twice.items())[:5]}"
+    in_source = [] if source is None else places(source, twice)
+    assert not twice, f"more than once: {places(records, twice)[:20]}; these records in the source: {in_source[:20]}"
     assert sorted(numbers) == list(range(count))
     assert all(value.startswith(b"RECORD ") for value in records.value)
     for key in range(KEYS):
         of_key = [n for n, k in zip(numbers, records.key, strict=True) if k == b"%d" % key]
         assert of_key == sorted(of_key), f"the records of key {key} are out of order"
+
+
+def places(records: ReadRecords, numbers: Container[int]) -> list[tuple[int, int, int]]:
+    """Return (number, partition, offset) of the records that have one of these numbers."""
+    rows = zip(records.value, records.partition, records.offset, strict=True)
+    return sorted((n, p, o) for value, p, o in rows if (n := int(value.split()[1])) in numbers)
 
 
 def test_the_examples(
@@ -112,8 +122,9 @@ class Flow:
     """A topic that is fed, the workers that copy it, and a reader of what they have committed."""
 
     def __init__(self, program: Path, cluster: KafkaCluster, source: str, target: str, logs: Path) -> None:
-        self.cluster, self.source, self.target = cluster, source, target
+        self.source, self.target = source, target
         self.servers = cluster.bootstrap_servers
+        self.program = program.name
         self._program, self._logs = program, logs
         self.workers: dict[int, subprocess.Popen[bytes]] = {}
         self._admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
@@ -172,11 +183,13 @@ class Flow:
 
         def arrived() -> bool:
             for worker, process in self.workers.items():
-                assert process.poll() is None, f"{what}: worker {worker} has ended: {self.log(worker)}"
+                assert process.poll() is None, (
+                    f"{what}: worker {worker} of {self.program} has ended: {self.log(worker)}"
+                )
             self._seen += sum(message.error() is None for message in self._reader.consume(1000, 0.1))
             return self._seen >= wanted
 
-        wait_until(arrived, WAIT_S, f"{count} more records are visible after: {what}")
+        wait_until(arrived, WAIT_S, f"{self.program}: {count} more records are visible after: {what}")
 
     def go_on(self, what: str) -> None:
         """Wait until records that are written from now on are visible."""
@@ -185,7 +198,12 @@ class Flow:
     def finish(self) -> None:
         """Check what is visible at the end, and end the workers."""
         count = self.feed.end()
-        check(read_topic(self.servers, self.target, count, WAIT_S), count)
+        source = read_topic(self.servers, self.source, count, WAIT_S)
+        try:
+            check(read_topic(self.servers, self.target, count, WAIT_S), count, source)
+        except AssertionError as error:
+            error.add_note(f"{self.program}; its workers: {[self.log(worker)[-2000:] for worker in self.workers]}")
+            raise
         for worker in list(self.workers):
             self.end(worker, signal.SIGINT)
 
@@ -201,65 +219,91 @@ class Flow:
 
 
 @pytest.fixture
-def flow(
-    program: Path, kafka3: KafkaCluster, new_topic: Callable[..., str], tmp_path: Path, retired_senders: None
-) -> Iterator[Flow]:
-    source, target = (new_topic(PARTITIONS, 3, cluster=kafka3) for _ in range(2))
-    made = Flow(program, kafka3, source, target, tmp_path)
+def flows(
+    kafka3: KafkaCluster, new_topic: Callable[..., str], tmp_path: Path, retired_senders: None
+) -> Iterator[list[Flow]]:
+    """Return a flow for each consumer. They run at the same time, so that a fault meets all of them."""
+    made = []
+    for consumer, name in PROGRAMS.items():
+        source, target = (new_topic(PARTITIONS, 3, cluster=kafka3) for _ in range(2))
+        logs = tmp_path / consumer
+        logs.mkdir()
+        made.append(Flow(EXAMPLES / name, kafka3, source, target, logs))
     yield made
-    made.close()
+    for flow in made:
+        flow.close()
+
+
+def start_all(flows: list[Flow], *workers: int) -> None:
+    for flow in flows:
+        for worker in workers:
+            flow.start(worker)
+
+
+def all_go_on(flows: list[Flow], what: str) -> None:
+    for flow in flows:
+        flow.go_on(what)
+
+
+def finish_all(flows: list[Flow]) -> None:
+    for flow in flows:
+        flow.finish()
+
+
+def wait_for_members(flows: list[Flow], count: int, what: str) -> None:
+    for flow in flows:
+        wait_until(lambda flow=flow: flow.members() == count, WAIT_S, f"{what}: {flow.program}")
 
 
 @pytest.mark.timeout(600)
-def test_a_second_worker_joins_and_leaves(flow: Flow) -> None:
-    flow.start(1)
-    flow.more(100, "the start")
-    flow.start(2)
-    wait_until(lambda: flow.members() == 2, WAIT_S, "both workers have partitions")
-    flow.go_on("the second worker has joined")
-    flow.end(2, signal.SIGINT)
-    wait_until(lambda: flow.members() == 1, WAIT_S, "one worker has all partitions")
-    flow.go_on("the second worker has left")
-    flow.finish()
+def test_a_second_worker_joins_and_leaves(flows: list[Flow]) -> None:
+    start_all(flows, 1)
+    all_go_on(flows, "the start")
+    start_all(flows, 2)
+    wait_for_members(flows, 2, "both workers have partitions")
+    all_go_on(flows, "the second worker has joined")
+    for flow in flows:
+        flow.end(2, signal.SIGINT)
+    wait_for_members(flows, 1, "one worker has all partitions")
+    all_go_on(flows, "the second worker has left")
+    finish_all(flows)
 
 
 @pytest.mark.timeout(600)
-def test_a_worker_is_killed(flow: Flow) -> None:
-    flow.start(1)
-    flow.start(2)
-    wait_until(lambda: flow.members() == 2, WAIT_S, "both workers have partitions")
-    flow.go_on("the start")
+def test_a_worker_is_killed(flows: list[Flow]) -> None:
+    start_all(flows, 1, 2)
+    wait_for_members(flows, 2, "both workers have partitions")
+    all_go_on(flows, "the start")
     for _ in range(2):
-        flow.end(2, signal.SIGKILL)
-        flow.start(2)  # with the same transactional id
-        flow.go_on("a worker was killed")
-    flow.finish()
+        for flow in flows:
+            flow.end(2, signal.SIGKILL)
+            flow.start(2)  # with the same transactional id
+        all_go_on(flows, "a worker was killed")
+    finish_all(flows)
 
 
 @pytest.mark.timeout(600)
-def test_the_sender_is_killed(flow: Flow, runtime_dir: Path) -> None:
-    flow.start(1)
-    flow.start(2)
-    flow.more(100, "the start")
+def test_the_sender_is_killed(flows: list[Flow], runtime_dir: Path) -> None:
+    start_all(flows, 1, 2)
+    all_go_on(flows, "the start")
     for _ in range(3):
         before = wait_until(pair, 30, "a sender with its supervisor")
         kill("sender")
         another(before)
-        flow.go_on("the sender was killed")
-    flow.finish()
+        all_go_on(flows, "the sender was killed")
+    finish_all(flows)
 
 
 @pytest.mark.timeout(600)
-def test_brokers_are_killed(flow: Flow) -> None:
-    flow.start(1)
-    flow.start(2)
-    flow.more(100, "the start")
+def test_brokers_are_killed(flows: list[Flow], kafka3: KafkaCluster) -> None:
+    start_all(flows, 1, 2)
+    all_go_on(flows, "the start")
     for number in (1, 2, 3):
-        flow.cluster.kill(number)
-        flow.go_on(f"broker {number} was killed")
-        flow.cluster.restart(number)
-    flow.go_on("the last broker is back")
-    flow.finish()
+        kafka3.kill(number)
+        all_go_on(flows, f"broker {number} was killed")
+        kafka3.restart(number)
+    all_go_on(flows, "the last broker is back")
+    finish_all(flows)
 
 
 def is_stopped(process: "subprocess.Popen[bytes]") -> bool:
@@ -267,15 +311,23 @@ def is_stopped(process: "subprocess.Popen[bytes]") -> bool:
 
 
 @pytest.mark.timeout(600)
-def test_a_worker_that_was_stopped_cannot_commit_what_another_one_has_copied(flow: Flow) -> None:
-    flow.start(1, stops=True)
-    wait_until(lambda: is_stopped(flow.workers[1]), WAIT_S, "the worker stops in its transaction")
-    flow.start(2)
-    wait_until(lambda: flow.members() == 1 and flow.committed() > 500, WAIT_S, "another worker has the partitions")
-    flow.workers[1].send_signal(signal.SIGCONT)
-    flow.go_on("the worker has continued")
-    flow.finish()
-    assert "aborted, once more" in flow.log(1)
+def test_a_worker_that_was_stopped_cannot_commit_what_another_one_has_copied(flows: list[Flow]) -> None:
+    for flow in flows:
+        flow.start(1, stops=True)
+    for flow in flows:
+        wait_until(lambda flow=flow: is_stopped(flow.workers[1]), WAIT_S, f"{flow.program} stops in its transaction")
+        flow.start(2)
+    for flow in flows:
+        wait_until(
+            lambda flow=flow: flow.members() == 1 and flow.committed() > 500,
+            WAIT_S,
+            f"{flow.program}: another worker has the partitions",
+        )
+        flow.workers[1].send_signal(signal.SIGCONT)
+    all_go_on(flows, "the worker has continued")
+    finish_all(flows)
+    for flow in flows:
+        assert "aborted, once more" in flow.log(1), flow.program
 
 
 FENCED_OWNER = """

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from kafka import KafkaConsumer, TopicPartition
@@ -12,6 +13,7 @@ from support.process import wait_until
 from support.supervised import the_sender
 
 from cyproducer import errors
+from cyproducer.group_offsets import stable_offset
 from cyproducer.observe import transactions
 
 FENCED = (errors.ProducerFencedError, errors.InvalidProducerEpochError)
@@ -302,3 +304,26 @@ def test_no_two_producers_have_the_same_producer_id(cluster, make, topic, name):
             cluster.kill(found[0]["coordinator"])
     assert len({row["producer_id"] for row in found}) == 24
     assert len({row["coordinator"] for row in found}) > 1
+
+
+# ------------------------------------------------------- offsets of other transactions
+
+
+def test_a_stable_offset_waits_for_the_end_of_the_transaction(cluster, make, topic, name):
+    """A consumer that reads the committed offset meanwhile finds the older one, and would read records twice."""
+    producer, other = make(name), make(f"{name}-other")
+    group, partition = f"group-{name}", TopicPartition(topic, 0)
+    assert stable_offset(other, group, partition) is None
+    for offset, commits in ((5, True), (9, False), (12, True)):
+        producer.begin_transaction()
+        producer.send(topic, b"x", partition=0)
+        producer.send_offsets_to_transaction({partition: offset}, group)
+        with ThreadPoolExecutor(1) as threads:
+            asked = threads.submit(stable_offset, other, group, partition)
+            with pytest.raises(TimeoutError):
+                asked.result(0.5)
+            if commits:
+                producer.commit_transaction()
+            else:
+                producer.abort_transaction()
+            assert asked.result(30) == (offset if commits else 5)
