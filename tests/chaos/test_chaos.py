@@ -6,13 +6,13 @@ import pytest
 
 from chaos.run import Plan, run
 
-KILLS, KILLS_OF_PARTS = 50, 15
-SECONDS, SECONDS_OF_PARTS = 60.0, 18.0
+KILLS, KILLS_OF_PARTS = 30, 15
+SECONDS, SECONDS_OF_PARTS = 36.0, 18.0
 SEED = 20
 
 
 @pytest.mark.timeout(280)
-def test_fifty_kills(kafka3, runtime_dir, tmp_path: Path):
+def test_kills(kafka3, runtime_dir, tmp_path: Path):
     result = run(Plan(KILLS, SEED, SECONDS, rate=200), kafka3, tmp_path / "run")
     print(result.text())
     assert result.clean, result.text()

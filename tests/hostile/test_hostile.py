@@ -1,4 +1,4 @@
-"""Tests a short run of the fuzzer (tox: CYPRODUCER_HOSTILE_SECONDS=60); longer: `python -m tests.hostile`."""
+"""Tests a short run of the fuzzer (CYPRODUCER_HOSTILE_SECONDS); longer: `python -m tests.hostile`."""
 
 import os
 import random

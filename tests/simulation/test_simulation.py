@@ -54,9 +54,10 @@ def test_a_seed_is_the_same_schedule_in_any_process():
 
 @pytest.mark.parametrize("mutant", [m for m in MUTANTS if is_debug() or not m.crash_points], ids=lambda m: m.name)
 def test_the_oracle_finds_a_mistake(mutant: Mutant, tmp_path):
-    first = TRANSACTIONAL_EVERY if mutant.transactions else FIRST_SEED
+    first = TRANSACTIONAL_EVERY if mutant.transactions else mutant.first_seed
     package = build(mutant, tmp_path)
     campaign = play(first, SCHEDULES_FOR_A_MISTAKE, step=TRANSACTIONAL_EVERY, package=package, stop_at=1)
     assert campaign.failed, f"not found in {campaign.schedules} schedules"
     assert "status 1" not in campaign.failed[0]["defects"][0], failures(campaign)  # the worker could not run
-    print(f"found after {campaign.schedules} schedules: {campaign.failed[0]['defects'][0][:200]}")
+    print(f"found by seed {campaign.failed[0]['seed']}, after {campaign.schedules} schedules:")
+    print(campaign.failed[0]["defects"][0][:200])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-READ_S = 60.0
+READ_S = 120.0
 EXAMPLES = 5
 
 

@@ -8,7 +8,7 @@ from cyproducer.devkafka.node import KafkaCluster
 from transactional.check import Outcome, Report, _judge
 from transactional.run import Plan, run
 
-KILLS, SECONDS, SEED = 25, 35.0, 7
+KILLS, SECONDS, SEED = 15, 20.0, 7
 
 
 @pytest.mark.timeout(280)

@@ -444,6 +444,6 @@ def test_transactions_are_counted_without_their_ends(kafka, name):
         figures = work.measure(broker, topics, load, name, "throughput", {})
         assert (figures["messages"], broker.committed(topics)) == (2000, 3000)
         assert broker.records(topics) > 3000
-    single = replace(load, transaction=1, rate=20)
+    single = replace(load, transaction=1, rate=20, warmup=20)
     with work.topics_on(broker, single) as topics, own_senders():
         assert work.measure(broker, topics, single, name, "latency", {})["p50_us"] > 0
