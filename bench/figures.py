@@ -46,6 +46,7 @@ FIGURES: dict[str, Figure] = {
     "reclaim_p99_ms": Figure("kill -9 of a front-end until its memory is reclaimed, p99", "ms", "{:.2f}"),
     "restart_p50_ms": Figure("kill -9 of the sender to the next acknowledgement, p50", "ms", "{:.1f}"),
     "restart_p99_ms": Figure("kill -9 of the sender to the next acknowledgement, p99", "ms", "{:.1f}"),
+    "job_ms": Figure("time of a job", "ms", "{:,.0f}"),
     "ns": Figure("the caller's CPU per call, loop included", "ns", "{:.0f}"),
 }
 """The figures that the report shows. `messages` and `seconds` are stored as well."""

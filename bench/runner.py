@@ -85,7 +85,7 @@ def stage_of(comparison: Comparison, options: Options, brokers: Brokers) -> Iter
         own = settings_for(comparison, options, "send")
         with contextlib.ExitStack() as held:
             if kind == "spark":
-                take = held.enter_context(spark.stage(broker, load, own))
+                take = held.enter_context(spark.stage(broker, load, own, comparison.contestants))
             else:
                 topics = held.enter_context(work.topics_on(broker, load))
                 take = held.enter_context(calls.stage(broker, topics, load, own))

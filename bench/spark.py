@@ -1,8 +1,12 @@
-"""Measures Spark's sinks in one session: `cyproducer`, Spark's own `kafka`, and two sinks that write nothing."""
+"""Measures ways to write from Spark in one session.
+
+These are the sinks `cyproducer` and Spark's own `kafka`, two sinks that write nothing, and the functions `write` and
+`exactly_once`. The latter writes one micro-batch, after an empty one that begins its transactions.
+"""
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -13,7 +17,8 @@ from bench.measure import CpuMeter, busy_ns, tree_of
 from bench.processes import Worker, hear, say, sender_pids, workers_of
 from bench.work import Before, Figures, LostError, topics_on
 
-WRITES = {"spark_cyproducer": "cyproducer", "spark_kafka": "kafka"}
+OURS = {"spark_cyproducer": "cyproducer", "spark_write": "write()", "spark_exactly_once": "exactly_once()"}
+WRITES = OURS | {"spark_kafka": "kafka"}
 WRITES_NOTHING = {"spark_noop_arrow": "noop_arrow", "spark_noop": "noop"}
 SINKS = WRITES | WRITES_NOTHING
 HEX_OF_MD5 = 32
@@ -29,14 +34,16 @@ def given(load: Load, name: str, settings: dict[str, Any]) -> dict[str, Any]:
         "linger.ms": "5",
         "batch.size": "65536",
     }
-    if name == "spark_cyproducer":
+    if name in OURS:
         chosen |= {"sender.idle.timeout.ms": "120000", **{what: str(value) for what, value in settings.items()}}
     return chosen
 
 
 @contextmanager
-def stage(broker: Broker, load: Load, settings: dict[str, Any]) -> Iterator[Callable[[str], Figures]]:
-    """Start a session with cached rows; each sink writes once before the measurements, so that the JVM compiles."""
+def stage(
+    broker: Broker, load: Load, settings: dict[str, Any], names: Iterable[str] = SINKS
+) -> Iterator[Callable[[str], Figures]]:
+    """Start a session with cached rows; each of `names` writes once before, so that the JVM compiles."""
     order = {"rows": load.messages, "value_bytes": load.value_bytes, "digests": digests_of(load.value_bytes)}
     with workers_of([order], "bench.spark_worker") as (spark,):
         absent = hear(spark, "Spark")["absent"]
@@ -46,7 +53,7 @@ def stage(broker: Broker, load: Load, settings: dict[str, Any]) -> Iterator[Call
                 raise NotSupportedError(absent[SINKS[name]])
             return _measure(broker, spark, load, name, given(load, name, settings))
 
-        for name in SINKS:
+        for name in names:
             with suppress(NotSupportedError):
                 measure(name)
         yield measure
@@ -63,7 +70,7 @@ def _measure(broker: Broker, spark: Worker, load: Load, name: str, chosen: dict[
         say(spark, json.dumps({"sink": SINKS[name], "options": options}))
         answer = hear(spark, "Spark")
         client, broker_cpu, busy = clients.used(tree_of(spark.pid)), brokers.used(), busy_ns() - busy
-        sender = senders.used(sender_pids()) if name == "spark_cyproducer" else 0
+        sender = senders.used(sender_pids()) if name in OURS else 0
         arrived = broker.records(topics) - before.records
         # Spark may write a row twice, but must not lose a row.
         if name in WRITES and arrived < load.messages:
@@ -75,6 +82,7 @@ def _measure(broker: Broker, spark: Worker, load: Load, name: str, chosen: dict[
         "messages": load.messages,
         "seconds": took,
         "rate": load.messages / took,
+        "job_ms": took * 1e3,
         "cpu_us": (client + sender) / 1e3 / load.messages,
         "front_end_us": client / 1e3 / load.messages,
         "sender_us": sender / 1e3 / load.messages,

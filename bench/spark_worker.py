@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from bench.contestants.base import OWN_DIRECTORY, NotSupportedError
 from bench.processes import ROOT
 from bench.spark_jars import spark_kafka_jars
 from cyproducer.devkafka.maven import DownloadError, JavaMissingError, find_java
+
+Call = Callable[[], object]
 
 
 def session(jars: Sequence[Path]) -> Any:
@@ -84,6 +86,22 @@ def noop_arrow() -> type:
     return NoopArrow
 
 
+def writer_of(spark: Any, frame: Any, sink: str, options: dict[str, str]) -> tuple[Call, Call]:
+    """Return a function that writes the rows, and one that ends the way of writing."""
+    if sink not in ("write()", "exactly_once()"):
+        return frame.write.format(sink).mode("append").options(**options).save, lambda: None
+    from cyproducer.spark import exactly_once, write
+
+    settings = {name.removeprefix("kafka."): value for name, value in options.items() if name != "topic"}
+    if sink == "write()":
+        return lambda: write(frame, options["topic"], **settings), lambda: None
+    # As Spark calls it in foreachBatch.
+    spark.sparkContext.setLocalProperty("sql.streaming.queryId", options["topic"])
+    function = exactly_once(options["topic"], options["topic"], **settings)
+    function(frame.limit(0), 0)
+    return lambda: function(frame, 1), function.close
+
+
 def needs() -> tuple[list[Path], dict[str, str]]:
     """Return the jars of Spark's own sink, or why it is missing. Raise NotSupportedError if Spark cannot run."""
     try:
@@ -121,10 +139,11 @@ def main() -> None:
     for line in sys.stdin:
         if not line.startswith("{"):
             break
-        job = json.loads(line)
+        write, end_of_write = writer_of(spark, frame, **json.loads(line))
         begin = time.monotonic_ns()
-        frame.write.format(job["sink"]).mode("append").options(**job["options"]).save()
+        write()
         end = time.monotonic_ns()
+        end_of_write()
         print(json.dumps({"begin_ns": begin, "end_ns": end}), file=answers, flush=True)
     spark.stop()
 
