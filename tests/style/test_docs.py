@@ -204,7 +204,9 @@ def test_lines_are_short_except_in_tables():
 def test_a_decision_has_its_parts_and_is_in_the_index(page):
     headings = re.findall(r"^## (.*)$", page.read_text(), re.MULTILINE)
     assert [name for name in headings if name != "Rejected"] == ["Context", "Decision", "Consequence"]
-    assert f"]({page.name})" in (DOCS / "decisions/index.md").read_text()
+    index = (DOCS / "decisions/index.md").read_text()
+    assert f"]({page.name})" in index
+    assert f"\n{page.stem}\n" in index  # in the table of contents of Sphinx
 
 
 def test_the_architecture_names_every_folder():
