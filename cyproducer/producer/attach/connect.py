@@ -69,9 +69,8 @@ class _ControlSocket(_socket.socket):
 
     __slots__ = ()
 
-    def __del__(self, close: Any = _socket.socket.close) -> None:
-        # The default argument stays valid when the interpreter ends and clears the module's globals.
-        close(self)
+    # A native function: in one of Python, a signal handler could raise an exception before the socket is closed.
+    __del__ = _socket.socket.close
 
 
 class _Progress:

@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import time
+import types
 import warnings
 from collections.abc import Callable, Iterator
 
@@ -87,6 +88,15 @@ def test_interrupted_attach_leaves_no_descriptor(short_tmp, interrupted) -> None
         while (left := descriptors() - before) and time.monotonic() < deadline:
             time.sleep(0.01)  # the stand-in closes its side
         assert not left
+
+
+def test_socket_closes_itself_without_python_code(short_tmp) -> None:
+    """A handler could raise in a __del__ of Python, before its first line; the socket would stay open."""
+    path = short_tmp / f"s{time.monotonic_ns()}"
+    with StandIn(path, {"t": 1}) as sender, KafkaProducer(sender=sender.path) as producer:
+        producer.partitions_for("t")
+        finalizer = type(producer._session.attachment.socket).__del__
+        assert not isinstance(finalizer, types.FunctionType)
 
 
 def test_session_that_was_not_made_is_dropped_without_a_word(short_tmp, monkeypatch, capfd) -> None:
