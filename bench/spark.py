@@ -63,11 +63,13 @@ def _measure(broker: Broker, spark: Worker, load: Load, name: str, chosen: dict[
     """Measure one sink once. The part of the "front-end" is all of Spark: driver, JVM, Python workers."""
     with topics_on(broker, load) as topics:
         before = Before(broker, topics)
-        clients, senders = CpuMeter(tree_of(spark.pid)), CpuMeter(sender_pids())
-        brokers, busy = CpuMeter(broker.pids), busy_ns()
         options = {"kafka.bootstrap.servers": broker.bootstrap, "topic": topics[0]} if name in WRITES else {}
         options |= {f"kafka.{what}": value for what, value in chosen.items()}
         say(spark, json.dumps({"sink": SINKS[name], "options": options}))
+        hear(spark, "Spark")  # it is ready
+        clients, senders = CpuMeter(tree_of(spark.pid)), CpuMeter(sender_pids())
+        brokers, busy = CpuMeter(broker.pids), busy_ns()
+        say(spark, "write")
         answer = hear(spark, "Spark")
         client, broker_cpu, busy = clients.used(tree_of(spark.pid)), brokers.used(), busy_ns() - busy
         sender = senders.used(sender_pids()) if name in OURS else 0

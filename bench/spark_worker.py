@@ -1,8 +1,8 @@
 """Runs as the Spark process of a benchmark: one session with two threads writes a cached DataFrame on demand.
 
 ``python -m bench.spark_worker JSON`` answers {"absent"}, the reasons why sinks are missing, by name, or
-{"not_supported"}. For a line {"sink", "options"} on standard input it writes the DataFrame and answers with the begin
-and end of the write. Any other line ends the process.
+{"not_supported"}. For a line {"sink", "options"} on standard input it answers {"ready"}. After another line it writes
+the DataFrame and answers with the begin and end of the write. A line of another form ends the process.
 """
 
 import json
@@ -140,11 +140,13 @@ def main() -> None:
         if not line.startswith("{"):
             break
         write, end_of_write = writer_of(spark, frame, **json.loads(line))
+        print(json.dumps({"ready": True}), file=answers, flush=True)
+        sys.stdin.readline()
         begin = time.monotonic_ns()
         write()
         end = time.monotonic_ns()
-        end_of_write()
         print(json.dumps({"begin_ns": begin, "end_ns": end}), file=answers, flush=True)
+        end_of_write()
     spark.stop()
 
 

@@ -32,28 +32,22 @@ class Copier(ConsumerRebalanceListener):
         self.group = group
         self.target = target
         self.in_transaction = asyncio.Lock()
-        self.assigned = False
+        self.is_assigned = False
+        self.is_at_offsets = False
 
     async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
         """Wait for the end of the transaction."""
         async with self.in_transaction:
-            self.assigned = False
+            self.is_assigned = False
 
     async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
-        """Begin where the last owners of the partitions have ended, also if their transactions are still open."""
-        await self.rewind(assigned)
-        self.assigned = True
+        """Let the next step seek: aiokafka sends no heartbeats while this function runs."""
+        self.is_assigned, self.is_at_offsets = True, False
 
-    async def rewind(self, partitions: set[TopicPartition]) -> None:
-        """Seek to the committed offsets."""
-        for partition in partitions:
-            while True:
-                try:
-                    offset = await asyncio.to_thread(stable_offset, self.producer, self.group, partition)
-                    break
-                except errors.KafkaError as error:  # no record may be read before this is known
-                    print(f"the offset of {partition} is not known yet: {error}", file=sys.stderr)
-                    await asyncio.sleep(0.1)
+    async def rewind(self) -> None:
+        """Seek to the committed offsets. If the transaction of a last owner is still open, wait for its end."""
+        for partition in self.consumer.assignment():
+            offset = await asyncio.to_thread(stable_offset, self.producer, self.group, partition)
             if offset is None:
                 await self.consumer.seek_to_beginning(partition)
             else:
@@ -62,7 +56,16 @@ class Copier(ConsumerRebalanceListener):
     async def step(self) -> int:
         """Do one transaction. Return the number of records."""
         async with self.in_transaction:
-            batches = await self.consumer.getmany(timeout_ms=500) if self.assigned else {}
+            if not self.is_assigned:
+                return 0
+            try:
+                if not self.is_at_offsets:
+                    await self.rewind()
+                    self.is_at_offsets = True
+            except errors.KafkaError as error:  # no record may be read before the offsets are known
+                print(f"the committed offsets are not known yet: {error}", file=sys.stderr)
+                return 0
+            batches = await self.consumer.getmany()  # without a timeout: a rebalance waits for the lock
             if not batches:
                 return 0
             group = member_of(self.consumer)
@@ -77,7 +80,7 @@ class Copier(ConsumerRebalanceListener):
             except errors.KafkaError as error:
                 await self.producer.abort_transaction_async()  # raises if this producer cannot go on
                 print(f"aborted, once more from the last committed offsets: {error}", file=sys.stderr)
-                await self.rewind(self.consumer.assignment())
+                self.is_at_offsets = False
                 return 0
             return sum(len(records) for records in batches.values())
 
@@ -102,7 +105,7 @@ async def main(brokers: str, source: str, target: str, worker: str = "1", idle_s
         count = await copier.step()
         if count:
             copied, latest = copied + count, time.monotonic()
-        await asyncio.sleep(0.01)  # the rebalance may wait for the end of the transaction
+        await asyncio.sleep(0 if count else 0.05)  # a rebalance may wait for the end of the transaction
     print(f"{copied} records copied")
     await consumer.stop()
     await asyncio.to_thread(producer.close)

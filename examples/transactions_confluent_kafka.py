@@ -5,8 +5,9 @@ last argument: ``... orders invoices 2``. The workers share the partitions.
 """
 
 import sys
+import time
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
 from cyproducer import KafkaProducer, errors
 
@@ -57,13 +58,21 @@ def main(brokers: str, source: str, target: str, worker: str = "1", idle_s: str 
 def rewind(consumer: Consumer) -> None:
     """Let the consumer continue at the committed offsets."""
     assigned = consumer.assignment()
-    if not assigned:
+    while assigned:
+        try:
+            partitions = consumer.committed(assigned, timeout=60)
+            failed = next((partition.error for partition in partitions if partition.error is not None), None)
+            if failed is not None:
+                raise KafkaException(failed)
+        except KafkaException as error:  # no message may be read before the offsets are known
+            print(f"the committed offsets are not known yet: {error}", file=sys.stderr)
+            time.sleep(0.1)
+            continue
+        for partition in partitions:
+            if partition.offset < 0:  # nothing is committed
+                partition.offset = OFFSET_BEGINNING
+        consumer.assign(partitions)
         return
-    partitions = consumer.committed(assigned, timeout=60)
-    for partition in partitions:
-        if partition.offset < 0:  # nothing is committed
-            partition.offset = OFFSET_BEGINNING
-    consumer.assign(partitions)
 
 
 if __name__ == "__main__":

@@ -3,15 +3,17 @@
 import argparse
 import dataclasses
 import json
+import socket
 import sys
-from typing import TYPE_CHECKING
+import urllib.parse
 
-from cyproducer.spark import check_session
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from cyproducer.spark.check import Finding, check_session, last_line
 
 __all__ = ["add_arguments", "run"]
+
+CONNECT_PORT = 15002
+"""The default of spark.connect.grpc.binding.port."""
+REACH_S = 10.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
             return 2
         settings[name] = value
     try:
-        spark = _session(args.master, args.remote, settings)
+        found = _check(args.master, args.remote, settings)
     except ImportError as error:
         print(
             f"cyproducer spark-check: PySpark cannot be imported ({error}). Install cyproducer with its extra `spark`, "
@@ -51,10 +53,9 @@ def run(args: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         return 1
-    try:
-        found = check_session(spark)
-    finally:
-        spark.stop()
+    except Exception as error:  # of py4j, grpc or Java
+        text = f"the session cannot be used: {last_line(error)}. Check --master or --remote, and that Java is installed"
+        found = [Finding("error", "session", text)]
     if args.json:
         print(json.dumps([dataclasses.asdict(each) for each in found], indent=2))
     else:
@@ -62,14 +63,29 @@ def run(args: argparse.Namespace) -> int:
     return 1 if any(each.level == "error" for each in found) else 0
 
 
-def _session(master: str | None, remote: str | None, settings: dict[str, str]) -> "SparkSession":
+def _reach(remote: str) -> None:
+    """Raise ConnectionError if no server listens: Spark would try for ten minutes."""
+    address = urllib.parse.urlsplit(remote.partition(";")[0])
+    try:
+        socket.create_connection((address.hostname or "localhost", address.port or CONNECT_PORT), REACH_S).close()
+    except OSError as error:
+        raise ConnectionError(f"no server answers at {remote} ({error.strerror or error})") from None
+
+
+def _check(master: str | None, remote: str | None, settings: dict[str, str]) -> list[Finding]:
+    """Check a session of its own. Raise ImportError without PySpark, and what Spark raises if it cannot be used."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName("cyproducer spark-check")
     if master is not None:
         builder = builder.master(master)
     if remote is not None:
+        _reach(remote)
         builder = builder.remote(remote)
     for name, value in settings.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    try:
+        return check_session(spark)
+    finally:
+        spark.stop()

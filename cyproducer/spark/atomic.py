@@ -203,11 +203,13 @@ def _check_stages(df: DataFrame, stages: set[int]) -> None:
         # Spark updates what it tells shortly after the job has ended.
         while (info := tracker.getStageInfo(stage)) is None or info.numCompletedTasks < info.numTasks:
             if time.monotonic() > deadline:
+                done = "nothing" if info is None else f"{info.numCompletedTasks} of {info.numTasks} tasks"
                 raise CheckFailedError(
-                    f"Spark has not told within {STATUS_S:g} s how stage {stage} has ended: {info}. "
-                    "spark.ui.retainedStages must keep the last stages"
+                    f"Spark has not told within {STATUS_S:g} s how stage {stage} has ended, only of {done}. Either it "
+                    "has dropped events (then its log says so: raise spark.scheduler.listenerbus.eventqueue.capacity), "
+                    "or it forgets stages too soon (raise spark.ui.retainedStages)"
                 )
-            time.sleep(0.001)
+            time.sleep(0.005)
         if info.currentAttemptId:
             raise CheckFailedError(f"Spark has run stage {stage} again, whose tasks may have written rows twice")
 

@@ -16,12 +16,14 @@ from cyproducer import __version__
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Finding", "check_session"]
+__all__ = ["Finding", "check_session", "last_line"]
 
 OK, WARNING, ERROR = "ok", "warning", "error"
 
 MEMORY_MIN = 1 << 30
 """A Python worker with PyArrow and a producer uses less address space than this, and the sender of a host does, too."""
+
+PYARROW_MIN = 18
 
 _INSTALL = "install cyproducer with its extra `spark` there, or ship an environment that has it with spark.archives"
 _TASKS_OF_A_CORE = 4
@@ -58,7 +60,7 @@ def check_session(spark: SparkSession) -> list[Finding]:
         _driver(),
         _data_source(spark),
         *_executors(spark, context),
-        _exactly_once(context),
+        _exactly_once(spark, context),
     ]
 
 
@@ -69,18 +71,28 @@ def _session(spark: SparkSession, context: Any) -> Finding:
 
 
 def _driver() -> Finding:
-    return Finding(
-        OK,
-        "driver",
-        f"{sys.executable}: Python {platform.python_version()}, cyproducer {__version__}, {_package('pyarrow')}",
-    )
+    pyarrow = _version("pyarrow")
+    who = f"{sys.executable}: Python {platform.python_version()}, cyproducer {__version__}"
+    missing = why_unusable(pyarrow, _version("numpy"))
+    if missing:
+        return Finding(ERROR, "driver", f"{who}: {missing}")
+    return Finding(OK, "driver", f"{who}, pyarrow {pyarrow}")
 
 
-def _package(name: str) -> str:
+def _version(name: str) -> str:
     try:
-        return f"{name} {importlib.metadata.version(name)}"
+        return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        return f"no {name}"
+        return ""
+
+
+def why_unusable(pyarrow: str, numpy: str) -> str:
+    """Return what is wrong with these versions, and what to do; empty if nothing is. An empty version: none."""
+    if not pyarrow or not numpy:
+        return f"no {'NumPy' if pyarrow else 'PyArrow'}; {_INSTALL}"
+    if int(pyarrow.split(".")[0]) < PYARROW_MIN:
+        return f"PyArrow {pyarrow} is too old; install PyArrow {PYARROW_MIN} or later"
+    return ""
 
 
 # ------------------------------------------------------------------------- data source
@@ -109,7 +121,7 @@ def _data_source(spark: SparkSession) -> Finding:
                 "without it PYSPARK_PYTHON, and without both python3 of the PATH. Set the first one before the session "
                 "is created, or use write()",
             )
-        return Finding(ERROR, where, f'format("cyproducer") cannot be used: {_last_line(error)}')
+        return Finding(ERROR, where, f'format("cyproducer") cannot be used: {last_line(error)}')
     raise AssertionError("the sink has accepted a column that it does not know")
 
 
@@ -122,7 +134,7 @@ def _executors(spark: SparkSession, context: Any) -> list[Finding]:
     try:
         rows = _run_tasks(spark, count)
     except Exception as error:  # of py4j or of grpc
-        return [Finding(ERROR, "executors", f"no task could run: {_last_line(error)}")]
+        return [Finding(ERROR, "executors", f"no task could run: {last_line(error)}")]
     groups: dict[str, set[int]] = {}
     for row in rows:
         facts = json.loads(row)
@@ -132,7 +144,10 @@ def _executors(spark: SparkSession, context: Any) -> list[Finding]:
     if places:
         found.append(Finding(OK, "executors", f"{count} tasks ran; their workers use {_senders(len(places))}"))
     if context is not None:
-        found += _silent_hosts(context, {facts["address"] for facts in map(json.loads, groups)})
+        infos: list[Any] = getattr(context.statusTracker(), "getExecutorInfos", list)()
+        # The driver is in this list, too, with the host that executors connect to.
+        hosts = {info.host for info in infos} - {context.getConf().get("spark.driver.host", "")}
+        found += silent_hosts(hosts, [set(facts["names"]) for facts in map(json.loads, groups)])
     return found
 
 
@@ -140,14 +155,10 @@ def _senders(count: int) -> str:
     return "one sender" if count == 1 else f"{count} senders, one for each host and runtime directory"
 
 
-def _silent_hosts(context: Any, seen: set[str]) -> Iterable[Finding]:
-    infos = getattr(context.statusTracker(), "getExecutorInfos", None)
-    if infos is None:
-        return
-    # The driver is in this list, too, with the host that executors connect to.
-    driver = context.getConf().get("spark.driver.host", "")
-    for host in sorted({info.host for info in infos()} - seen - {driver}):
-        yield Finding(WARNING, host, "no task of the check ran here; call it again, or when the cluster is less busy")
+def silent_hosts(hosts: set[str], seen: list[set[str]]) -> list[Finding]:
+    """Return a warning for each host of an executor that has none of the names that the tasks have `seen`."""
+    text = "no task of the check ran here; call it again when the cluster is less busy"
+    return [Finding(WARNING, f"host {host}", text) for host in sorted(hosts - set().union(*seen))]
 
 
 def _run_tasks(spark: SparkSession, count: int) -> list[str]:
@@ -167,10 +178,18 @@ def _run_tasks(spark: SparkSession, count: int) -> list[str]:
         import time
 
         time.sleep(0.25)  # so that all executors get tasks
+        host = socket.gethostname()
+        # Executors register with one of these, by the kind of cluster.
+        names = {host, os.environ.get("SPARK_LOCAL_IP", host), os.environ.get("SPARK_LOCAL_HOSTNAME", host)}
+        try:
+            names |= {socket.getfqdn(), *socket.gethostbyname_ex(host)[2]}
+        except OSError:
+            pass
         found = {
             "pid": os.getpid(),
-            "host": socket.gethostname(),
-            "address": os.environ.get("SPARK_LOCAL_IP", socket.gethostname()),
+            "host": host,
+            "address": os.environ.get("SPARK_LOCAL_IP", host),
+            "names": sorted(names),
             "executable": sys.executable,
             "python": platform.python_version(),
             "memory": resource.getrlimit(resource.RLIMIT_AS)[0],
@@ -178,10 +197,11 @@ def _run_tasks(spark: SparkSession, count: int) -> list[str]:
             "directory": "",
             "problem": "",
         }
-        try:
-            found["pyarrow"] = importlib.metadata.version("pyarrow")
-        except importlib.metadata.PackageNotFoundError:
-            found["pyarrow"] = ""
+        for name in ("pyarrow", "numpy"):
+            try:
+                found[name] = importlib.metadata.version(name)
+            except importlib.metadata.PackageNotFoundError:
+                found[name] = ""
         try:
             # Here, so that a worker without it can say so.
             from cyproducer.host.rendezvous import runtime_directory
@@ -209,8 +229,9 @@ def _host(facts: dict[str, Any], workers: int) -> Finding:
     who += f", cyproducer {facts['cyproducer']}"
     if facts["problem"]:
         return Finding(ERROR, where, f"{who}: {facts['problem']}")
-    if not facts["pyarrow"]:
-        return Finding(ERROR, where, f"{who}: no PyArrow; {_INSTALL}")
+    missing = why_unusable(facts["pyarrow"], facts["numpy"])
+    if missing:
+        return Finding(ERROR, where, f"{who}: {missing}")
     who += f", pyarrow {facts['pyarrow']}, runtime directory {facts['directory']}"
     if facts["cyproducer"] != __version__:
         return Finding(ERROR, where, f"{who}: the driver has cyproducer {__version__}; install the same version")
@@ -218,13 +239,14 @@ def _host(facts: dict[str, Any], workers: int) -> Finding:
         return Finding(
             WARNING,
             where,
-            f"{who}: a worker has {facts['memory'] >> 20} MiB of address space (spark.executor.pyspark.memory), and "
-            f"the sender that it starts inherits this limit; give at least {MEMORY_MIN >> 20} MiB",
+            f"{who}: a worker has {facts['memory'] >> 20} MiB of address space (spark.executor.pyspark.memory, divided "
+            "by the cores of an executor), and the sender that it starts inherits this limit; give at least "
+            f"{MEMORY_MIN >> 20} MiB for each core",
         )
     return Finding(OK, where, who)
 
 
-def _last_line(error: BaseException) -> str:
+def last_line(error: BaseException) -> str:
     """Return the line of an error of Spark that says most: the last exception of a Python worker, or the first line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     named = [line for line in lines if _PYTHON_ERROR.match(line)]
@@ -239,8 +261,7 @@ def _settings(spark: SparkSession) -> Iterable[Finding]:
         yield Finding(
             WARNING,
             "session",
-            "spark.speculation=true: write(atomic=True) and exactly_once() refuse it, and with the others a row that "
-            "two attempts of a task have written is in Kafka twice",
+            "spark.speculation=true: a row that two attempts of a task have written is in Kafka twice; set it to false",
         )
     if _setting(spark, "spark.python.worker.reuse") == "false":
         yield Finding(
@@ -252,7 +273,15 @@ def _setting(spark: SparkSession, name: str) -> str:
     return str(spark.conf.get(name, "")).lower()
 
 
-def _exactly_once(context: Any) -> Finding:
+def _exactly_once(spark: SparkSession, context: Any) -> Finding:
+    where = "exactly once"
+    if _setting(spark, "spark.speculation") == "true":
+        return Finding(WARNING, where, "spark.speculation=true is refused; set spark.speculation=false")
     if context is None:
-        return Finding(OK, "exactly once", "over Spark Connect, exactly_once() needs its argument `checkpoint`")
-    return Finding(OK, "exactly once", "exactly_once() in foreachBatch, and write(atomic=True)")
+        return Finding(
+            WARNING,
+            where,
+            "over Spark Connect, exactly_once() needs its argument `checkpoint`, and a stage that Spark repeats is not "
+            "noticed: rows can be lost or repeated then. Use a classic session if that matters",
+        )
+    return Finding(OK, where, "exactly_once() in foreachBatch, and write(atomic=True)")

@@ -78,9 +78,24 @@ def test_settings_that_are_in_the_way_are_warnings(run):
         "spark.speculation=true",
         "spark.python.worker.reuse=false",
     ]
+    assert warnings[-1].startswith("spark.speculation=true is refused")
     # In local mode, each of the two threads may have a worker with this limit.
-    assert all("MiB of address space (spark.executor.pyspark.memory)" in text for text in warnings[2:])
-    assert len(warnings) > 2
+    assert all("MiB of address space (spark.executor.pyspark.memory, divided" in text for text in warnings[2:-1])
+    assert len(warnings) > 3
+
+
+@pytest.mark.parametrize("place", [("--master", "nonsense:1"), ("--remote", "sc://127.0.0.1:1")])
+def test_a_session_that_cannot_be_used_is_an_error(tmp_path, place):
+    done = subprocess.run(
+        [sys.executable, "-m", "cyproducer", "spark-check", *place],
+        cwd=tmp_path,
+        env={**os.environ, **spark_environment(), "PYTHONUNBUFFERED": "1"},
+        capture_output=True,
+        text=True,
+        timeout=250,
+    )
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.startswith("error    session: the session cannot be used: "), done.stderr
 
 
 def test_sql_gives_the_options_with_insert(spark, kafka, topic, tmp_path):

@@ -1,5 +1,8 @@
 """Tests the functions of cyproducer.spark on a standalone cluster of one master and two workers, each a host."""
 
+import tempfile
+from pathlib import Path
+
 import pytest
 from pyspark.sql.functions import udf
 from support.consumer import read_topic
@@ -16,10 +19,10 @@ AGAIN = "is written again"
 
 @pytest.fixture(scope="module")
 def second_host(short_tmp):
-    """Return the CYPRODUCER_RUNTIME_DIR of the second host."""
-    path = short_tmp / "host-2"
-    path.mkdir(mode=0o700)
-    return path
+    """Yield the CYPRODUCER_RUNTIME_DIR of the second host."""
+    path = Path(tempfile.mkdtemp(dir=short_tmp))
+    yield path
+    wait_until(lambda: not senders(path), 60, "the end of the sender of the second host")
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,8 @@
 """Tests drivers of `exactly_once` that are killed at each step, and a few random kills. More: tests.spark_chaos."""
 
 import signal
+import tempfile
+from pathlib import Path
 
 import pytest
 from confluent_kafka import IsolationLevel, TopicPartition
@@ -46,8 +48,7 @@ def committed_end(kafka, topic):
 
 def test_random_kills(kafka3, new_topic, tmp_path, spark_runtime, short_tmp):
     """On a cluster of Spark with two hosts: drivers, executors, workers, senders and brokers are killed."""
-    second = short_tmp / "host-2"
-    second.mkdir(mode=0o700)
+    second = Path(tempfile.mkdtemp(dir=short_tmp))
     topic = new_topic(3, 3, cluster=kafka3)
     runtimes = [spark_runtime, second]
     with SparkCluster(tmp_path / "spark", runtimes) as spark:

@@ -26,7 +26,10 @@ from cyproducer.devkafka.node import KafkaCluster
 ROWS = 200
 """Numbers in each file; each file is a micro-batch."""
 START_S = 120.0
-END_S = 600.0
+END_S = 200.0
+LAST_STARTS = 3
+#: Errors that no kill causes.
+NEVER = ("cyproducer.spark.micro_batches.MarkerError", "cyproducer.spark.owner.FencedDriverError")
 PAUSE_S = 5.0
 """The longest time between two kills: several micro-batches end in it on a machine that has nothing else to do."""
 WEIGHTS = {"driver": 2, "sender": 3, "sender and supervisor": 2, "worker": 3}
@@ -35,20 +38,27 @@ CLUSTER_WEIGHTS = {"executor": 3, "broker": 2}
 
 @dataclass
 class Result:
-    """How many of each were killed, how many numbers there are, and what is wrong: numbers with how often."""
+    """How many of each were killed, how many numbers there are, and what is wrong.
+
+    wrong    numbers with how often they are visible, if not once
+    errors   lines of the driver's log with an error that no kill causes
+    """
 
     killed: Counter[str] = field(default_factory=Counter)
     numbers: int = 0
     wrong: dict[int, int] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
 
     @property
     def clean(self) -> bool:
-        return not self.wrong
+        return not self.wrong and not self.errors
 
     def text(self) -> str:
         kills = ", ".join(f"{count} {name}" for name, count in sorted(self.killed.items()))
+        if self.errors:
+            kills += f"; errors of the driver: {self.errors[:3]}"
         found = f"{len(self.wrong)} numbers are missing or repeated: {dict(list(self.wrong.items())[:10])}"
-        return f"killed: {kills}; {self.numbers} numbers; {'each is visible once' if self.clean else found}"
+        return f"killed: {kills}; {self.numbers} numbers; {found if self.wrong else 'each is visible once'}"
 
 
 class Driver:
@@ -88,6 +98,9 @@ class Driver:
             self.process = subprocess.Popen(
                 [*self._command, *arguments], env=self._environment, stdout=log, stderr=log, start_new_session=True
             )
+
+    def log(self) -> str:
+        return (self.directory / "driver.log").read_text(errors="replace")
 
     def workers(self) -> list[int]:
         """Return Spark's Python workers."""
@@ -153,12 +166,16 @@ def run(
         _kill_at_random(kills, dice, driver, cluster, source, result, progress)
         cluster.restore()
         (directory / "stop").touch()
-        while driver.wait() if driver.process is not None else run_once(driver):
-            pass  # a kill of the last moment has ended it
+        for _ in range(LAST_STARTS):  # a kill of the last moment may have ended it
+            if not (driver.wait() if driver.process is not None else run_once(driver)):
+                break
+        else:
+            raise AssertionError(f"the driver does not come to its end: {driver.log()[-3000:]}")
     finally:
         if driver.process is not None:
             driver.kill()
     seen = Counter(map(int, read_topic(cluster.bootstrap_servers, topic, 0).value))
+    result.errors = [line for line in driver.log().splitlines() if line.startswith(NEVER)]
     result.wrong = {number: seen[number] for number in range(result.numbers) if seen[number] != 1}
     return result
 
