@@ -44,17 +44,18 @@ def staying() -> list[str]:
 def nothing_left(request: pytest.FixtureRequest, spark_runtime: Path, staying: list[str]) -> Iterator[None]:
     """Fail for leftovers, but per module: Spark keeps its Python workers, and these their sender, between tests."""
     mine = [item for item in request.session.items if item.getparent(pytest.Module) is request.node]
-    if any("kafka" in item.fixturenames for item in mine):
-        # Started before the first count, so that it does not count as left behind.
-        request.getfixturevalue("kafka")
+    # Started before the first count, so that they do not count as left behind.
+    used = [name for name in ("kafka", "kafka3") if any(name in item.fixturenames for item in mine)]
+    clusters = [request.getfixturevalue(name) for name in used]
     before = holdings()
     yield
     for socket in staying:
         with contextlib.suppress(SenderUnavailableError):  # it has ended by itself
             stop(socket, 30)
     # py4j keeps sockets of its own open.
-    found = wait_for_nothing_left(before, spark_runtime, set(), sockets=False, timeout=20.0)
-    kill_leftovers(before, spark_runtime, set())
+    brokers = {node.pid for cluster in clusters for node in cluster.nodes if node.pid is not None}
+    found = wait_for_nothing_left(before, spark_runtime, brokers, sockets=False, timeout=20.0)
+    kill_leftovers(before, spark_runtime, brokers)
     if found:
         pytest.fail("left behind by the module:\n  " + "\n  ".join(found), pytrace=False)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql.functions import udf
 from support.consumer import read_topic
-from support.process import senders, wait_until
+from support.process import kill_senders, senders, wait_until
 from support.spark_cluster import SparkCluster
 
 from cyproducer.spark import check_session, exactly_once, write
@@ -22,7 +22,7 @@ def second_host(short_tmp):
     """Yield the CYPRODUCER_RUNTIME_DIR of the second host."""
     path = Path(tempfile.mkdtemp(dir=short_tmp))
     yield path
-    wait_until(lambda: not senders(path), 60, "the end of the sender of the second host")
+    kill_senders(path)  # it stays until the time limit of the last transaction is over
 
 
 @pytest.fixture(scope="module")

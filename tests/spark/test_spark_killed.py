@@ -9,7 +9,7 @@ from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from spark_chaos.run import ROWS, Driver, run, run_once
 from support.consumer import read_topic
-from support.process import senders, wait_until
+from support.process import kill_senders, wait_until
 from support.spark_cluster import SparkCluster
 
 # Spark starts several times, which takes long on a busy machine.
@@ -56,4 +56,4 @@ def test_random_kills(kafka3, new_topic, tmp_path, spark_runtime, short_tmp):
     print(result.text())
     assert result.clean, result.text()
     assert result.killed.total() >= KILLS
-    wait_until(lambda: not senders(second), 60, "the end of the sender of the second host")
+    kill_senders(second)  # it stays until the time limit of the last transaction is over
