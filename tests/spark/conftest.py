@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from support.consumer import read_topic
 from support.leftovers import holdings, kill_leftovers, wait_for_nothing_left
 from support.process import wait_until
 
@@ -229,6 +230,39 @@ class Held:
 def held(spark, tmp_path):
     """Return ``held(frame, fails=False)``: a Held, whose rows reach the sink in several Arrow batches."""
     return lambda frame, fails=False: Held(frame, tmp_path, fails)
+
+
+@pytest.fixture
+def lines(tmp_path):
+    """Return ``lines(first, last)``, which adds a file with these numbers. Each file is a micro-batch."""
+    (tmp_path / "in").mkdir()
+
+    def add(first, last):
+        path = tmp_path / f"{first}.txt"
+        path.write_text("".join(f"{number}\n" for number in range(first, last)))
+        path.rename(tmp_path / "in" / path.name)
+
+    return add
+
+
+@pytest.fixture
+def batch(spark):
+    """Return ``batch(function, frame, number=0, query="q")``, which calls a function as Spark does in foreachBatch."""
+
+    def call(function, frame, number=0, query="q"):
+        spark.sparkContext.setLocalProperty("sql.streaming.queryId", query)
+        try:
+            return function(frame, number)
+        finally:
+            spark.sparkContext.setLocalProperty("sql.streaming.queryId", None)
+
+    return call
+
+
+@pytest.fixture
+def seen(kafka, topic):
+    """Return ``seen(count)``: the numbers that a reader of committed records sees, when `count` are there."""
+    return lambda count: sorted(map(int, read_topic(kafka.bootstrap_servers, topic, count).value))
 
 
 @pytest.fixture

@@ -13,11 +13,6 @@ from cyproducer.spark.owner import Owner
 pytestmark = pytest.mark.timeout(300, func_only=True)
 
 
-@pytest.fixture
-def seen(kafka, topic):
-    return lambda count: sorted(map(int, read_topic(kafka.bootstrap_servers, topic, count).value))
-
-
 def test_all_rows_become_visible_together(numbers, held, topic, writer_settings, seen):
     disturbed = held(numbers(0, 1000, 3))
     found = []

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql.functions import udf
-from support.consumer import read_topic
 from support.process import kill_senders, senders, wait_until
 from support.spark_cluster import SparkCluster
 
@@ -65,24 +64,10 @@ def spark_cluster(spark, cluster):
 
 
 @pytest.fixture
-def seen(kafka, topic):
-    """Return ``seen(count)``: the numbers that a reader of committed records sees, when `count` are there."""
-    return lambda count: sorted(map(int, read_topic(kafka.bootstrap_servers, topic, count).value))
-
-
-@pytest.fixture
-def sink(spark, topic, writer_settings):
+def sink(batch, topic, writer_settings):
     """Return ``sink(frame, number)``, which calls a function of `exactly_once` as Spark does in foreachBatch."""
     with exactly_once(id=topic, topic=topic, **writer_settings) as function:
-
-        def call(frame, number):
-            spark.sparkContext.setLocalProperty("sql.streaming.queryId", "q")
-            try:
-                function(frame, number)
-            finally:
-                spark.sparkContext.setLocalProperty("sql.streaming.queryId", None)
-
-        yield call
+        yield lambda frame, number: batch(function, frame, number)
 
 
 def test_each_host_has_one_sender(

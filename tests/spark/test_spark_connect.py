@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.consumer import read_topic
 from support.process import run_script
 from support.spark_connect import spark_connect_server
 
@@ -30,25 +29,6 @@ def client(server, kafka, topic, tmp_path, one_host):
         return json.loads(out.rpartition("RESULT ")[2])
 
     return run
-
-
-@pytest.fixture
-def lines(tmp_path):
-    """Return ``lines(first, last)``, which adds a file with these numbers. Each file is a micro-batch."""
-    (tmp_path / "in").mkdir()
-
-    def add(first, last):
-        path = tmp_path / f"{first}.txt"
-        path.write_text("".join(f"{number}\n" for number in range(first, last)))
-        path.rename(tmp_path / "in" / path.name)
-
-    return add
-
-
-@pytest.fixture
-def seen(kafka, topic):
-    """Return ``seen(count)``: the numbers that a reader of committed records sees, when `count` are there."""
-    return lambda count: sorted(map(int, read_topic(kafka.bootstrap_servers, topic, count).value))
 
 
 def test_the_functions_and_the_sink(client, seen):

@@ -35,19 +35,6 @@ def sink(writer_settings, topic):
 
 
 @pytest.fixture
-def lines(tmp_path):
-    """Return ``lines(first, last)``, which adds a file with these numbers. Each file is a micro-batch of `run`."""
-    (tmp_path / "in").mkdir()
-
-    def add(first, last):
-        path = tmp_path / f"{first}.txt"
-        path.write_text("".join(f"{number}\n" for number in range(first, last)))
-        path.rename(tmp_path / "in" / path.name)
-
-    return add
-
-
-@pytest.fixture
 def start(spark, tmp_path):
     """Return ``start(function, checkpoint="checkpoint")``, which starts a query on the files."""
 
@@ -71,26 +58,6 @@ def run(start):
             started.stop()
 
     return query
-
-
-@pytest.fixture
-def batch(spark):
-    """Return ``batch(function, frame, number=0, query="q")``, which calls a function as Spark does in foreachBatch."""
-
-    def call(function, frame, number=0, query="q"):
-        spark.sparkContext.setLocalProperty("sql.streaming.queryId", query)
-        try:
-            return function(frame, number)
-        finally:
-            spark.sparkContext.setLocalProperty("sql.streaming.queryId", None)
-
-    return call
-
-
-@pytest.fixture
-def seen(kafka, topic):
-    """Return ``seen(count)``: the numbers that a reader of committed records sees, when `count` are there."""
-    return lambda count: sorted(map(int, read_topic(kafka.bootstrap_servers, topic, count).value))
 
 
 def test_each_micro_batch_is_written_once_and_an_empty_one_too(run, lines, sink, seen):

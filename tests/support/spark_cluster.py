@@ -1,19 +1,15 @@
 """Runs a standalone cluster of Spark on this machine: one master, and workers that stand for hosts."""
 
-import contextlib
 import os
 import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-import psutil
-
 from support.process import below_of, command_of, kill9, wait_until
-from support.spark_environment import spark_environment
+from support.spark_environment import end_spark, spark_environment
 
 START_S = 120.0
-END_S = 60.0
 _ADDRESS = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED = "Successfully registered with master"
 _JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -45,12 +41,12 @@ class SparkCluster:
             for number in range(1, len(self._runtimes) + 1):
                 wait_until(lambda n=number: _REGISTERED in self._log(f"worker-{n}"), START_S, f"worker {number}")
         except BaseException:
-            self._end()
+            end_spark(self._processes)
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._end()
+        end_spark(self._processes)
 
     def executors(self) -> dict[str, list[int]]:
         """Return the processes of the executors by the address of their host."""
@@ -115,19 +111,3 @@ class SparkCluster:
         text = (self._directory / f"{name}.log").read_text(errors="replace")
         assert process.poll() is None, f"{name} has ended: {text[-2000:]}"
         return text
-
-    def _end(self) -> None:
-        below = [each for process in self._processes for each in below_of(process.pid)]
-        for process in reversed(self._processes):
-            process.terminate()
-        for process in self._processes:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(END_S)
-            process.kill()
-            process.wait()
-        _, left = psutil.wait_procs(below, timeout=10)
-        for each in left:
-            # A sender outlives the worker that has started it, and ends when it is idle.
-            if "cyproducer" not in " ".join(command_of(each)):
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    each.kill()

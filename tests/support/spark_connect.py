@@ -7,13 +7,10 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
-
-from support.process import below_of, command_of, wait_until
-from support.spark_environment import spark_environment
+from support.process import wait_until
+from support.spark_environment import end_spark, spark_environment
 
 START_S = 120.0
-END_S = 60.0
 
 
 @contextlib.contextmanager
@@ -55,15 +52,4 @@ def spark_connect_server(directory: Path, runtime: Path) -> Iterator[str]:
         wait_until(answers, START_S, "the Spark Connect server")
         yield f"sc://127.0.0.1:{port}"
     finally:
-        below = below_of(process.pid)
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(END_S)
-        process.kill()
-        process.wait()
-        _, left = psutil.wait_procs(below, timeout=10)
-        for each in left:
-            # A sender outlives the worker that has started it, and ends when it is idle.
-            if "cyproducer" not in " ".join(command_of(each)):
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    each.kill()
+        end_spark([process])
