@@ -2,14 +2,28 @@
 
 import socket
 import struct
+import time
 
 from cyproducer.protocol.versions import ApiVersionsExchange
 from cyproducer.sender.brokers.resolver import Address
 
-__all__ = ["NOTHING_DUE_MS", "SAME_ERROR_LOGGED_EVERY_S", "Link", "connecting_socket"]
+__all__ = [
+    "CLOSE_REASONS",
+    "NOTHING_DUE_MS",
+    "SAME_ERROR_LOGGED_EVERY_S",
+    "Link",
+    "connecting_socket",
+    "host_port",
+]
 
 NOTHING_DUE_MS = 60_000  # nothing is scheduled: maintain() checks again after this time at the latest
 SAME_ERROR_LOGGED_EVERY_S = 60.0
+CLOSE_REASONS = {
+    -1: "the broker closed the connection",
+    -2: "the broker sent no response within request_timeout_ms",
+    -3: "the broker sent an invalid response: check that the address is a Kafka listener",
+    -4: "this sender closed the connection",
+}
 SYSTEM_BUFFER = -1  # send_buffer_bytes, receive_buffer_bytes: the kernel chooses the size and adapts it to the route
 
 
@@ -37,10 +51,32 @@ class Link:
         self.connect_deadline_ms: int | None = None
         self.last_error = ""
         self.logged_s = 0.0
+        self.use = ""  # of a connection that is not the first one, for the log
 
     @property
     def name(self) -> str:
-        return f"{self.host}:{self.port}"
+        return f"{self.host}:{self.port}{self.use}"
+
+    def leads_to(self, host: str, port: int) -> bool:
+        """Return whether the link has this address, or is connected to it."""
+        if (self.host, self.port) == (host, port):
+            return True
+        return self.peer is not None and (str(self.peer[1][0]), self.peer[1][1]) == (host, port)
+
+    def is_new_error(self, text: str) -> bool:
+        """Set the last error of the broker. Return whether to log it: the same error is logged once a minute."""
+        now_s = time.monotonic()
+        new = self.last_error != text or now_s >= self.logged_s + SAME_ERROR_LOGGED_EVERY_S
+        if new:
+            self.logged_s = now_s
+        self.last_error = text
+        return new
+
+
+def host_port(server: str) -> tuple[str, int]:
+    """Return the host and the port of a text such as "host:9092" or "[::1]:9092"."""
+    host, _, port = server.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 def connecting_socket(address: Address, send_buffer_bytes: int, receive_buffer_bytes: int) -> socket.socket:

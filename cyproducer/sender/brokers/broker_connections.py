@@ -1,7 +1,8 @@
 """Does the rare work on the broker connections: addresses, connecting, ApiVersions, metadata, producer ids.
 
 The loop requests them through events, and every result goes back to the loop as a method call. There is one connection
-per broker. The bootstrap connection is kept if it leads to a broker of the metadata, and closed otherwise.
+per broker, and a second one if partitions may be slow to acknowledge (slow_links.py). The bootstrap connection is kept
+if it leads to a broker of the metadata, and closed otherwise.
 """
 
 import contextlib
@@ -9,7 +10,6 @@ import errno
 import logging
 import math
 import os
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +19,7 @@ from cyproducer.error_table import describe
 from cyproducer.protocol.codec import decode_response, encode_request
 from cyproducer.protocol.fields import ProtocolError
 from cyproducer.protocol.versions import ApiKey, ApiVersionsExchange, has_common_version, negotiate
-from cyproducer.sender.brokers.broker import NOTHING_DUE_MS, SAME_ERROR_LOGGED_EVERY_S, Link, connecting_socket
+from cyproducer.sender.brokers.broker import CLOSE_REASONS, NOTHING_DUE_MS, Link, connecting_socket, host_port
 from cyproducer.sender.brokers.connection_states import PAUSE_MIN_MS, ConnectionStates, backoff_between
 from cyproducer.sender.brokers.finalized_features import FinalizedFeatures
 from cyproducer.sender.brokers.leader_hints import take_leader_hints
@@ -28,6 +28,7 @@ from cyproducer.sender.brokers.producer_id_requests import ProducerIdRequests
 from cyproducer.sender.brokers.producer_state_notes import ProducerStateNotes
 from cyproducer.sender.brokers.rebootstrap import Rebootstrap
 from cyproducer.sender.brokers.resolver import Address, Resolver
+from cyproducer.sender.brokers.slow_links import SlowLinks
 from cyproducer.sender.brokers.telemetry_requests import TelemetryRequests
 from cyproducer.sender.brokers.throttling import apply_throttle
 from cyproducer.sender.brokers.transaction_manager import TransactionManager
@@ -40,12 +41,6 @@ IDLE_MIN_MS = 1000  # a connection that was just made for a request is not close
 PARTITIONS_PER_ITERATION = 1024  # new leaders that are set in one loop iteration: takes some milliseconds
 TOPICS_USED_EVERY_MS = 30_000  # at most half of metadata_max_idle_ms, after which a topic is forgotten
 CANONICAL_NAMES = "resolve_canonical_bootstrap_servers_only"
-CLOSE_REASONS = {
-    -1: "the broker closed the connection",
-    -2: "the broker sent no response within request_timeout_ms",
-    -3: "the broker sent an invalid response: check that the address is a Kafka listener",
-    -4: "this sender closed the connection",
-}
 REBOOTSTRAP_REQUIRED = 129  # the error of a whole Metadata response (KIP-1102)
 RELIABLE_EPOCHS_FROM = 9  # MetadataResponse.hasReliableLeaderEpochs
 REQUIRED = (ApiKey.PRODUCE, ApiKey.METADATA, ApiKey.API_VERSIONS)
@@ -66,7 +61,7 @@ class Brokers:
         self.resolver = Resolver()
         retry_backoff = backoff_between(settings, "retry_backoff_ms", "retry_backoff_max_ms", PAUSE_MIN_MS)
         self.metadata = ClusterMetadata(
-            [_host_port(server) for server in settings["bootstrap_servers"]],
+            [host_port(server) for server in settings["bootstrap_servers"]],
             max_age_ms=int(settings["metadata_max_age_ms"]),
             max_idle_ms=int(settings["metadata_max_idle_ms"]),
             retry_backoff_ms=retry_backoff.base_ms,
@@ -80,6 +75,7 @@ class Brokers:
         self._rack = settings["client_rack"] if settings["partitioner_rack_aware"] else None
         self.links: dict[int, Link] = {}  # by broker id
         self.node_choice = NodeChoice(self.metadata, self.links, loop)
+        self._slow_links = SlowLinks(loop)
         self._by_index: dict[int, Link] = {}
         self._pending: dict[tuple[int, int], Handler] = {}
         self._metadata_link: Link | None = None
@@ -119,6 +115,8 @@ class Brokers:
             return
         elif kind == "work":
             link.wanted = True
+        elif kind == "late":
+            self._ask_slow(link, now_ms)
         elif kind in ("state_lost", "state_denied"):
             self._state_notes.note(link, kind, event[4], error)
         elif kind == "connected":
@@ -159,6 +157,7 @@ class Brokers:
 
     def _ask_versions(self, link: Link) -> None:
         assert link.exchange is not None
+        self._loop.note_asked(link.index)
         correlation_id = self._loop.next_correlation_id(link.index)
         frame = link.exchange.request(correlation_id, self._settings["client_id"])
         self._send(link, correlation_id, frame, self._on_versions)
@@ -180,6 +179,7 @@ class Brokers:
         self._states.ready(link)
         describes = ApiKey.DESCRIBE_PRODUCERS in versions
         self._loop.connection_ready(link.index, versions[ApiKey.PRODUCE], describes)
+        self._loop.note_answered(link.index)
         self._log.info("connected to broker %s (id %d)", link.name, link.broker_id)
 
     def _on_closed(self, link: Link, error: int, now_ms: int) -> None:
@@ -230,11 +230,8 @@ class Brokers:
     def _note_error(self, link: Link, text: str) -> None:
         """Set and log the error of a broker. The same error is logged once a minute."""
         self.note_status(f"broker {link.name}: {text}")
-        now_s = time.monotonic()
-        if link.last_error != text or now_s >= link.logged_s + SAME_ERROR_LOGGED_EVERY_S:
-            link.logged_s = now_s
+        if link.is_new_error(text):
             self._log.warning("broker %s: %s", link.name, text)
-        link.last_error = text
 
     def _maybe_rebootstrap(self) -> None:
         """If no broker of the metadata can be reached, ask the bootstrap servers for other brokers (KIP-899)."""
@@ -261,6 +258,7 @@ class Brokers:
     def _close_and_ask(self, reason: str, now_ms: int) -> None:
         """Close all connections, and ask the bootstrap servers."""
         for link in self.links.values():
+            self._slow_links.close(link)
             if not self._is_closed(link):
                 self._fail_metadata(link, "closed for another attempt with the bootstrap servers", now_ms)
                 link.connect_deadline_ms = None
@@ -279,7 +277,7 @@ class Brokers:
         due = min(due, self._maintain_metadata(now_ms))
         due = min(due, self.producer_ids.maintain(now_ms), self.telemetry.maintain(now_ms))
         due = min(due, self.transactions.maintain(now_ms), self.transaction_manager.maintain(now_ms))
-        for link in list(self.links.values()):
+        for link in [*self.links.values(), *self._slow_links]:
             if link.connect_deadline_ms is not None:
                 if link.connect_deadline_ms <= now_ms:
                     link.connect_deadline_ms = None
@@ -360,6 +358,7 @@ class Brokers:
             elif (link.host, link.port) != (host, port):
                 self._states.renew(link, host, port)
                 self._loop.close_node(link.index)
+                self._slow_links.close(link)
             if self._rack is not None:
                 self._loop.set_in_rack(link.index, rack == self._rack)
 
@@ -439,6 +438,23 @@ class Brokers:
         link.wanted = False
         self._states.connecting(link, self._now_ms)
 
+    def _ask_slow(self, broker: Link, now_ms: int) -> None:
+        """Ask a broker for its versions by the slow connection, which is opened to the address of the first one.
+
+        An answer shows that the broker does not hang, while a request of the first connection is late.
+        """
+        self._now_ms = now_ms
+        link = self._slow_links.of(broker)
+        if link is None or broker.peer is None:
+            return
+        self._by_index[link.index] = link
+        if link.versions is not None:
+            self._loop.note_asked(link.index)
+            self.request(link, ApiKey.API_VERSIONS, {}, lambda at, *_: self._loop.note_answered(at.index), version=0)
+        elif self._is_closed(link) and link.retry_at_ms <= now_ms:
+            link.host, link.port = broker.host, broker.port
+            self._connect_to(link, broker.peer)
+
     # ------------------------------------------------------------ requests
 
     def request(self, link: Link, api: ApiKey, body: dict[str, Any], then: Handler, version: int | None = None) -> None:
@@ -515,7 +531,7 @@ class Brokers:
     def _settle_bootstrap(self, link: Link) -> None:
         """Make the bootstrap connection that of the broker to which it leads, or close it."""
         for broker_id, (host, port, _) in self.metadata.brokers.items():
-            if broker_id in self.links or not self._leads_to(link, host, port):
+            if broker_id in self.links or not link.leads_to(host, port):
                 continue
             del self.links[link.broker_id]
             self._loop.set_node_id(link.index, broker_id)
@@ -527,11 +543,6 @@ class Brokers:
         for other in [other for other in self.links.values() if other.broker_id < 0 and other is not link]:
             if not self._is_closed(other):
                 self._loop.close_node(other.index)
-
-    def _leads_to(self, link: Link, host: str, port: int) -> bool:
-        if (link.host, link.port) == (host, port):
-            return True
-        return link.peer is not None and (str(link.peer[1][0]), link.peer[1][1]) == (host, port)
 
     def settle(self) -> list[str]:
         """Give the loop the new leaders of some topics, the oldest change first. Return their names, to be published.
@@ -587,8 +598,3 @@ class Brokers:
     def close(self) -> None:
         self.resolver.close()
         self.telemetry.close()
-
-
-def _host_port(server: str) -> tuple[str, int]:
-    host, _, port = server.rpartition(":")
-    return host.strip("[]"), int(port)

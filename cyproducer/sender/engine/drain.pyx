@@ -42,6 +42,7 @@ from cyproducer.sender.engine.intake.compression cimport (
 )
 from cyproducer.sender.engine.intake.sticky_partitioner cimport note_drained
 from cyproducer.sender.engine.network.connection cimport enqueue, flush_out
+from cyproducer.sender.engine.network.slow_lanes cimport is_held, is_tried, settle_doubts
 from cyproducer.sender.engine.state.flows cimport (
     begin_backoff,
     begin_with,
@@ -59,8 +60,6 @@ from cyproducer.sender.engine.state.events cimport EVENT_WORK
 from cyproducer.sender.engine.state.model cimport (
     BATCH_CLOSED,
     BATCH_LINGERING,
-    CONNECTION_CLOSED,
-    CONNECTION_READY,
     DRAIN_ALL_BELOW_BYTES,
     MERGE_BELOW_BYTES,
     MERGE_MAX,
@@ -82,6 +81,13 @@ from cyproducer.sender.engine.state.model cimport (
 from cyproducer.sender.engine.state.metrics cimport count_produce, count_work
 from cyproducer.sender.engine.state.outcomes cimport push_event
 from cyproducer.sender.engine.state.ready cimport lane_producer_id, note_timer, relist
+from cyproducer.sender.engine.state.states cimport (
+    CONNECTION_CLOSED,
+    CONNECTION_READY,
+    DOUBT_ALONE,
+    DOUBT_NONE,
+    DOUBT_SHARED,
+)
 from cyproducer.sender.engine.state.transactions cimport may_send
 from cyproducer.sender.engine.state.window cimport window_room
 from cyproducer.shm.clock cimport monotonic_ns
@@ -95,6 +101,7 @@ cdef enum:
     QUANTUM_BYTES = 65536           # per queue and round: the size of a default batch
     # the broker may have forgotten a producer that was silent for this long (producer.id.expiration.ms)
     IDLE_SECONDS = 3600
+    TRIAL_EVERY = 4                 # requests with lanes that are surely slow, of which one has a single lane
 
 
 # A request that is being made.
@@ -104,6 +111,8 @@ ctypedef struct Draft:
     uint32_t count
     uint64_t size
     uint64_t room                   # bytes that it may have; only its first wire batch may exceed this
+    uint8_t doubt                   # a request of the slow connection has lanes with this LaneDoubt only
+    uint32_t most                   # wire batches that it may have
     WireBatch *wires[WIRES_PER_REQUEST_MAX]
 
 
@@ -112,6 +121,8 @@ cdef void drain_all(Core *core) noexcept nogil:
     cdef Node *node
     cdef uint32_t index
     cdef uint64_t began
+    for index in range(core.node_count):
+        settle_doubts(core, core.nodes[index])
     for index in range(core.node_count):
         # a different node is first in each iteration: the first ones may use up the time for compression
         node = core.nodes[(core.totals.turns + index) % core.node_count]
@@ -123,8 +134,6 @@ cdef void drain_all(Core *core) noexcept nogil:
 
 cdef bint _drain(Core *core, Node *node) noexcept nogil:
     """Make the next request for the node. Return True if there is one to write."""
-    cdef int16_t acks
-    cdef uint32_t step
     cdef Request *request
     if node.state != CONNECTION_READY:
         if node.state == CONNECTION_CLOSED and not node.work_reported and (node.ready_count or node.lingering_count):
@@ -138,18 +147,29 @@ cdef bint _drain(Core *core, Node *node) noexcept nogil:
     if node.lone_in_flight or (node.lone_waits and node.in_flight):
         return False
     node.lone_waits = False
-    for step in range(3):
-        if _is_full(core, node) or not node.ready_count:
-            break
-        acks = <int16_t>((node.next_acks + step) % 3) - 1
-        if core.acks_seen >> (acks + 1) & 1 and _drain_request(core, node, acks):
-            node.next_acks = <uint8_t>((node.next_acks + step + 1) % 3)  # no value of acks blocks the others
-            return True
+    if node.broker == NULL and _drain_batches(core, node, DOUBT_NONE):
+        return True
+    if node.broker != NULL and (_drain_batches(core, node, DOUBT_SHARED) or _drain_batches(core, node, DOUBT_ALONE)):
+        return True
     request = states_request(core, node)
     if request != NULL:
         enqueue(core, node, request)
         CRASHPOINT(b"drain.state-asked")
     return request != NULL
+
+
+cdef bint _drain_batches(Core *core, Node *node, uint8_t doubt) noexcept nogil:
+    """Make the next Produce request for the node, on a slow connection of lanes with this doubt. Return True if so."""
+    cdef int16_t acks
+    cdef uint32_t step
+    for step in range(3):
+        if _is_full(core, node) or not node.ready_count:
+            break
+        acks = <int16_t>((node.next_acks + step) % 3) - 1
+        if core.acks_seen >> (acks + 1) & 1 and _drain_request(core, node, acks, doubt):
+            node.next_acks = <uint8_t>((node.next_acks + step + 1) % 3)  # no value of acks blocks the others
+            return True
+    return False
 
 
 cdef bint saturated(Core *core) noexcept nogil:
@@ -160,6 +180,8 @@ cdef bint saturated(Core *core) noexcept nogil:
         node = core.nodes[index]
         if node.id < 0 and node.state == CONNECTION_CLOSED:
             continue
+        if node.broker != NULL and not node.ready_count and not node.lingering_count:
+            continue
         if node.state != CONNECTION_READY or not _is_full(core, node):
             return False
         full += 1
@@ -168,10 +190,11 @@ cdef bint saturated(Core *core) noexcept nogil:
 
 cdef inline bint _is_full(const Core *core, const Node *node) noexcept nogil:
     """Return whether the broker takes no request before it has read or answered another one."""
-    return node.out_head != NULL or node.in_flight >= core.max_in_flight or window_room(core, node) == 0
+    cdef uint32_t most = core.max_in_flight if node.broker == NULL else 1
+    return node.out_head != NULL or node.in_flight >= most or window_room(core, node) == 0
 
 
-cdef bint _drain_request(Core *core, Node *node, int16_t acks) noexcept nogil:
+cdef bint _drain_request(Core *core, Node *node, int16_t acks, uint8_t doubt) noexcept nogil:
     """Make one Produce request of batches with these acks. Return False if there is none."""
     cdef Draft draft
     cdef WireBatch *wire
@@ -181,6 +204,10 @@ cdef bint _drain_request(Core *core, Node *node, int16_t acks) noexcept nogil:
     draft.acks = acks
     draft.count = 0
     draft.size = 0
+    draft.doubt = doubt
+    draft.most = WIRES_PER_REQUEST_MAX
+    if doubt == DOUBT_ALONE and node.next_correlation_id % TRIAL_EVERY == 0:
+        draft.most = 1
     draft.room = min(window_room(core, node), request_limit(core, node))
     _collect_ready(core, node, &draft)
     if draft.count == 0:
@@ -219,7 +246,7 @@ cdef void _collect_ready(Core *core, Node *node, Draft *draft) noexcept nogil:
     cdef Backlog *backlog
     cdef WireBatch *wire
     core.walk += 1
-    while node.flows != NULL and idle <= node.flow_count and draft.count < WIRES_PER_REQUEST_MAX \
+    while node.flows != NULL and idle <= node.flow_count and draft.count < draft.most \
             and draft.size < draft.room:
         flow = node.flows
         if node.flow_count == 1:
@@ -251,7 +278,7 @@ cdef void _collect_lingering(Core *core, Node *node, Draft *draft) noexcept nogi
     cdef bint postponed = False
     cdef Lane *lane
     cdef WireBatch *wire
-    while left and node.lingering != NULL and draft.count < WIRES_PER_REQUEST_MAX \
+    while left and node.lingering != NULL and draft.count < draft.most \
             and draft.size < DRAIN_ALL_BELOW_BYTES:
         left -= 1
         lane = node.lingering
@@ -269,17 +296,17 @@ cdef WireBatch *_take_from(Core *core, Lane *lane, Draft *draft, bint *postponed
     cdef uint64_t room = 0
     cdef WireBatch *wire = NULL
     # a wire batch that was collected still counts as waiting: a second visit would take it again
-    if lane.collected:
+    if lane.collected or lane.doubt != draft.doubt and lane.leader.broker != NULL or is_held(lane):
         return NULL
     if lane.other_lane != NULL and lane.other_lane.collected:
         lane.goes_first = True
         return NULL
-    if draft.count and lane.transaction != draft.transaction:
-        postponed[0] = True  # a request is of one transaction, or of none
+    if draft.count and (lane.transaction != draft.transaction or is_tried(lane)):
+        postponed[0] = True  # a request is of one transaction, or of none; a trial has a single lane
         return NULL
     if draft.size < draft.room:
         room = draft.room - draft.size
-    if lane.other_lane != NULL and lane.other_lane.goes_first:
+    if lane.other_lane != NULL and lane.other_lane.goes_first and _is_beside(lane, lane.other_lane):
         wire = _next_wire(core, lane.other_lane, draft.acks, room, draft.count == 0, postponed)
         lane.other_lane.goes_first = postponed[0] and wire == NULL
     if wire == NULL and not postponed[0]:
@@ -290,11 +317,19 @@ cdef WireBatch *_take_from(Core *core, Lane *lane, Draft *draft, bint *postponed
     if wire == NULL:
         return NULL
     wire.lane.collected = True
+    if is_tried(wire.lane):
+        draft.most = 1
     draft.transaction = lane.transaction
     draft.wires[draft.count] = wire
     draft.count += 1
     draft.size += wire_bytes(wire) + produce_overhead(wire)
     return wire
+
+
+cdef inline bint _is_beside(const Lane *lane, const Lane *other) noexcept nogil:
+    """Return whether the other lane of the partition may go by the same connection now."""
+    return other.leader == lane.leader and not is_held(other) \
+        and (other.doubt == lane.doubt or lane.leader.broker == NULL)
 
 
 cdef WireBatch *_ready_to_send(Core *core, WireBatch *wire) noexcept nogil:

@@ -7,7 +7,7 @@ an event, and Python answers through the methods here.
 import os
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport free
 from libc.string cimport memcpy
 from posix.uio cimport iovec
 
@@ -22,7 +22,16 @@ from cyproducer.sender.engine.drain cimport drain_all, saturated
 from cyproducer.sender.engine.front_ends cimport FrontEnds
 from cyproducer.sender.engine.intake.accumulator cimport accumulate, anything_submitted, linger, scan_ending
 from cyproducer.sender.engine.intake.sticky_partitioner cimport choose_sticky, leave_stuck, note_load, publish_shares
-from cyproducer.sender.engine.network.connection cimport check_timeouts, close_connection, enqueue, flush_out, on_socket
+from cyproducer.sender.engine.network.connection cimport (
+    check_timeouts,
+    close_connection,
+    confirm_late,
+    enqueue,
+    flush_out,
+    new_node,
+    on_socket,
+)
+from cyproducer.sender.engine.network.slow_lanes cimport note_opened, set_broker
 from cyproducer.sender.engine.network.epoll cimport (
     EPOLLIN,
     EPOLLOUT,
@@ -37,31 +46,20 @@ from cyproducer.sender.engine.network.epoll cimport (
 )
 from cyproducer.sender.engine.state.activity cimport activate, next_due
 from cyproducer.sender.engine.state.breadcrumb cimport untouch
-from cyproducer.sender.engine.state.flows cimport set_leader
 from cyproducer.sender.engine.state.invariants cimport check_core
 from cyproducer.sender.engine.state.metrics cimport (
-    count_connection,
-    count_select,
-    count_throttle,
-    count_work,
-    enter_node,
+    count_connection, count_select, count_throttle, count_work, enter_node,
 )
 from cyproducer.sender.engine.state.events cimport CLOSE_BY_US, EVENT_PRODUCER_ID, Event
-from cyproducer.sender.engine.state.model cimport (
+from cyproducer.sender.engine.state.model cimport REQUEST_CONTROL, Core, FrontEnd, Node, Lane, Request, Topic
+from cyproducer.sender.engine.state.outcomes cimport announce, push_event
+from cyproducer.sender.engine.state.ready cimport note_timer
+from cyproducer.sender.engine.state.states cimport (
     CONNECTION_CLOSED,
     CONNECTION_CONNECTING,
     CONNECTION_NEGOTIATING,
     CONNECTION_READY,
-    REQUEST_CONTROL,
-    Core,
-    FrontEnd,
-    Node,
-    Lane,
-    Request,
-    Topic,
 )
-from cyproducer.sender.engine.state.outcomes cimport announce, push_event
-from cyproducer.sender.engine.state.ready cimport note_timer
 from cyproducer.sender.engine.state.topic_table cimport append_partition, has_batches, next_lane, note_use, rows_left
 from cyproducer.sender.engine.state.transactions cimport is_open
 from cyproducer.shm.atomics cimport store_relaxed, store_release
@@ -151,12 +149,12 @@ cdef class Loop:
             lane = topic.partitions[index]
             leader = self.core.nodes[node] if node >= 0 else NULL
             epoch = epochs[index] if node >= 0 else -1
-            set_leader(self.core, lane, leader, epoch)
+            set_broker(self.core, lane, leader, epoch)
             if lane.other_lane != NULL:
-                set_leader(self.core, lane.other_lane, leader, epoch)
+                set_broker(self.core, lane.other_lane, leader, epoch)
             lane = lane.transactional
             while lane != NULL:
-                set_leader(self.core, lane, leader, epoch)
+                set_broker(self.core, lane, leader, epoch)
                 lane = lane.next_transactional
         if topic.sticky < 0 or topic.partitions[topic.sticky].leader == NULL:
             choose_sticky(self.core, topic)
@@ -191,22 +189,16 @@ cdef class Loop:
 
     def add_node(self, int32_t broker_id):
         """Add a node for a broker (negative id: a bootstrap address). Return its index. Raise MemoryError."""
-        cdef Node *node = <Node *>calloc(1, sizeof(Node))
-        cdef Node **grown = <Node **>realloc(self.core.nodes, (self.core.node_count + 1) * sizeof(Node *))
-        if node == NULL or grown == NULL:
-            free(node)
+        cdef Node *node = new_node(self.core, broker_id)
+        if node == NULL:
             raise MemoryError
-        self.core.nodes = grown
-        node.id = broker_id
-        node.index = self.core.node_count
-        node.common.node = node
-        node.fd = -1
-        node.state = CONNECTION_CLOSED
-        node.epoll_tag = TAG_NODE << TAG_SHIFT | node.index
-        enter_node(self.core, node)
-        self.core.nodes[node.index] = node
-        self.core.node_count += 1
         return node.index
+
+    def add_slow_node(self, uint32_t index):
+        """Add a node for the slow connection to a broker, in answer to EVENT_LATE. Return its index."""
+        cdef Node *slow = self.core.nodes[self.add_node(self.core.nodes[index].id)]
+        slow.broker, self.core.nodes[index].slow = self.core.nodes[index], slow
+        return slow.index
 
     def set_node_id(self, uint32_t index, int32_t broker_id):
         """Give a bootstrap address the id of its broker, which keeps using the connection."""
@@ -237,6 +229,20 @@ cdef class Loop:
             node.produce_version = produce_version
             node.describes_producers = describes_producers
             node.state = CONNECTION_READY
+            note_opened(node)
+
+    def note_asked(self, uint32_t index):
+        """Note that ApiVersions are requested; only the answer of a slow connection matters (EVENT_LATE)."""
+        if self.core.nodes[index].broker != NULL:
+            self.core.nodes[index].broker.asked_ns = monotonic_ns()
+
+    def note_answered(self, uint32_t index):
+        """Note the answer to ApiVersions: that of a slow connection shows that the broker does not hang."""
+        cdef Node *broker = self.core.nodes[index].broker
+        if broker != NULL:
+            with nogil:
+                self.core.now = monotonic_ns()
+                confirm_late(self.core, broker)
 
     def connection_state(self, uint32_t index):
         """Return (state, requests in flight). The state is "closed", "connecting", "negotiating" or "ready"."""
@@ -496,7 +502,7 @@ cdef class Loop:
                 free(event.payload)
             kind = (
                 "", "connected", "closed", "response", "producer_id", "violation", "work", "state_lost", "state_denied",
-                "leaders",
+                "leaders", "late",
             )[event.kind]
             events.append((kind, event.node, event.correlation_id, event.error, event.attach_id, payload))
         if self.core.transactions_news:

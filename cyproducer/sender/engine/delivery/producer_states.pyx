@@ -23,19 +23,10 @@ from cyproducer.sender.engine.delivery.sequences cimport on_state_lost
 from cyproducer.sender.engine.delivery.throttle cimport throttle
 from cyproducer.sender.engine.delivery.wire_batches cimport newest_unsure
 from cyproducer.sender.engine.state.events cimport EVENT_STATE_DENIED, EVENT_STATE_LOST
-from cyproducer.sender.engine.state.model cimport (
-    REQUEST_STATES,
-    STATE_ASKED,
-    STATE_KNOWN,
-    STATE_NOT_ASKED,
-    STATES_PER_REQUEST_MAX,
-    Core,
-    Node,
-    Lane,
-    Request,
-)
+from cyproducer.sender.engine.state.model cimport REQUEST_STATES, STATES_PER_REQUEST_MAX, Core, Node, Lane, Request
 from cyproducer.sender.engine.state.outcomes cimport push_event
 from cyproducer.sender.engine.state.ready cimport relist
+from cyproducer.sender.engine.state.states cimport STATE_ASKED, STATE_KNOWN, STATE_NOT_ASKED
 from cyproducer.shm.layout cimport cyp_identity
 
 

@@ -80,6 +80,7 @@ cdef Request *new_request(
     request.wires = <WireBatch **>grown
     request.finished = False
     request.started = False
+    request.late = False
     request.lone = False
     request.bytes_length = 0
     request.iov_count = 0

@@ -6,6 +6,12 @@ from cyproducer.sender.engine.state.model cimport Node
 
 
 cdef inline void throttle(Node *node, uint64_t now, int32_t throttle_ms) noexcept nogil:
-    """Apply the throttle time of a response. An earlier throttle time that ends later stays in force."""
-    if throttle_ms > 0:
-        node.muted_until_ns = max(node.muted_until_ns, now + <uint64_t>throttle_ms * 1000000)
+    """Apply the throttle time of a response to all connections of the broker, unless it is throttled for longer."""
+    cdef uint64_t until = now + <uint64_t>max(throttle_ms, 0) * 1000000
+    if throttle_ms <= 0:
+        return
+    node.muted_until_ns = max(node.muted_until_ns, until)
+    if node.broker != NULL:
+        node.broker.muted_until_ns = max(node.broker.muted_until_ns, until)
+    if node.slow != NULL:
+        node.slow.muted_until_ns = max(node.slow.muted_until_ns, until)

@@ -29,7 +29,6 @@ from cyproducer.sender.engine.state.metrics cimport count_retry
 from cyproducer.sender.engine.state.model cimport (
     BATCH_ASSIGNED,
     BATCH_CLOSED,
-    STATE_NOT_ASKED,
     WIRE_FREE,
     WIRE_IN_FLIGHT,
     WIRE_WAITING,
@@ -42,6 +41,7 @@ from cyproducer.sender.engine.state.model cimport (
 )
 from cyproducer.sender.engine.state.outcomes cimport finish, settle_part
 from cyproducer.sender.engine.state.ready cimport lane_producer_epoch, lane_producer_id, relist
+from cyproducer.sender.engine.state.states cimport STATE_NOT_ASKED
 from cyproducer.sender.engine.state.transactions cimport (
     demand_producer_epoch, fail_transaction, note_failing, open_transaction, place_of, report_news,
 )

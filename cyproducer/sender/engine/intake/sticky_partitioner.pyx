@@ -16,7 +16,9 @@ batches. It also chooses another one when the leader does not answer, since noth
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
-from cyproducer.sender.engine.state.model cimport CONNECTION_READY, Core, Node, Lane, Request, Topic, WireBatch
+from cyproducer.sender.engine.state.model cimport Core, Node, Lane, Request, Topic, WireBatch
+from cyproducer.sender.engine.state.ready cimport first_connection
+from cyproducer.sender.engine.state.states cimport CONNECTION_READY
 from cyproducer.sender.engine.state.topic_table cimport note_use
 from cyproducer.shm.atomics cimport load_relaxed8, store_relaxed8, store_relaxed_i32
 from cyproducer.shm.layout cimport cyp_topic_row
@@ -103,7 +105,7 @@ cdef Draw _draw(Core *core, Topic *topic) noexcept nogil:
             continue
         draw.any_answers = True
         draw.longest = max(draw.longest, _load(lane))
-        draw.rack_only = draw.rack_only or core.rack_aware and lane.leader.in_rack
+        draw.rack_only = draw.rack_only or core.rack_aware and first_connection(lane.leader).in_rack
     return draw
 
 
@@ -112,7 +114,7 @@ cdef inline uint64_t _weight(Core *core, Lane *lane, const Draw *draw) noexcept 
     cdef uint32_t load = _load(lane)
     if lane.leader == NULL or (not draw.stuck_too and _is_stuck(core, lane.leader)):
         return 0
-    if draw.rack_only and not lane.leader.in_rack:
+    if draw.rack_only and not first_connection(lane.leader).in_rack:
         return 0
     return draw.longest + 1 - load if load <= draw.longest else 1
 

@@ -7,7 +7,7 @@ answered, or until the connection is closed, even if their front-end ends meanwh
 
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport UINT64_MAX, int32_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memmove
 from posix.uio cimport iovec, writev
 from posix.unistd cimport close, read
@@ -19,7 +19,25 @@ from cyproducer.sender.engine.delivery.producer_states cimport forget_asked, on_
 from cyproducer.sender.engine.delivery.requests cimport recycle
 from cyproducer.sender.engine.delivery.response cimport on_produce_response
 from cyproducer.sender.engine.delivery.wire_batches cimport give_up, mark_sent, retry
-from cyproducer.sender.engine.network.epoll cimport EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, epoll_update, socket_error
+from cyproducer.sender.engine.network.epoll cimport (
+    EPOLLERR,
+    EPOLLHUP,
+    EPOLLIN,
+    EPOLLOUT,
+    TAG_NODE,
+    TAG_SHIFT,
+    epoll_update,
+    socket_error,
+)
+from cyproducer.sender.engine.network.slow_lanes cimport (
+    delays_others,
+    is_late,
+    judge_answer,
+    judge_slow_answer,
+    late_at,
+    note_ended,
+    note_late,
+)
 from cyproducer.sender.engine.state.metrics cimport (
     count_connection,
     count_established,
@@ -28,6 +46,7 @@ from cyproducer.sender.engine.state.metrics cimport (
     count_response,
     count_unanswered,
     count_written,
+    enter_node,
 )
 from cyproducer.sender.engine.state.events cimport (
     CLOSE_BY_PEER,
@@ -39,9 +58,6 @@ from cyproducer.sender.engine.state.events cimport (
     Event,
 )
 from cyproducer.sender.engine.state.model cimport (
-    CONNECTION_CLOSED,
-    CONNECTION_CONNECTING,
-    CONNECTION_NEGOTIATING,
     IOV_PER_CALL_MAX,
     REQUEST_PRODUCE,
     REQUEST_STATES,
@@ -53,6 +69,7 @@ from cyproducer.sender.engine.state.model cimport (
 )
 from cyproducer.sender.engine.state.outcomes cimport push_event, report_written
 from cyproducer.sender.engine.state.ready cimport note_timer
+from cyproducer.sender.engine.state.states cimport CONNECTION_CLOSED, CONNECTION_CONNECTING, CONNECTION_NEGOTIATING
 from cyproducer.sender.engine.state.window cimport window_enter, window_leave
 from cyproducer.shm.crash cimport CRASHPOINT
 
@@ -63,9 +80,31 @@ cdef enum:
     INPUT_KEPT_MAX = 131072             # an empty input buffer that is larger is freed: few responses are that large
 
 
+cdef Node *new_node(Core *core, int32_t broker_id) noexcept nogil:
+    """Add a node without a connection to the core's nodes. Return NULL if there is no memory."""
+    cdef Node *node = <Node *>calloc(1, sizeof(Node))
+    cdef Node **grown = <Node **>realloc(core.nodes, (core.node_count + 1) * sizeof(Node *))
+    if grown != NULL:
+        core.nodes = grown
+    if node == NULL or grown == NULL:
+        free(node)
+        return NULL
+    node.id = broker_id
+    node.index = core.node_count
+    node.common.node = node
+    node.fd = -1
+    node.state = CONNECTION_CLOSED
+    node.epoll_tag = TAG_NODE << TAG_SHIFT | node.index
+    enter_node(core, node)
+    core.nodes[node.index] = node
+    core.node_count += 1
+    return node
+
+
 cdef void enqueue(Core *core, Node *node, Request *request) noexcept nogil:
     """Append a request to the node's output; flush_out writes it."""
     window_enter(node, request, core.now)
+    request.node = node
     if node.out_tail != NULL:
         node.out_tail.next = request
     else:
@@ -228,6 +267,7 @@ cdef bint _take_responses(Core *core, Node *node) noexcept nogil:
         if node.sent_head == NULL:
             node.sent_tail = NULL
         node.in_flight -= 1
+        judge_answer(core, node, request)
         window_leave(node, request, core.now)
         count_unanswered(core, -1)
         count_response(core, node, request, size + 4)
@@ -325,6 +365,7 @@ cdef void close_connection(Core *core, Node *node, int32_t reason) noexcept nogi
         CRASHPOINT(b"read.abandoned")
         recycle(core, request)
         request = following
+    note_ended(core, node)
     push_event(core, EVENT_CLOSED, node.index, reason, 0)
 
 
@@ -347,6 +388,27 @@ cdef void check_timeouts(Core *core) noexcept nogil:
             close_connection(core, node, CLOSE_TIMEOUT)
         elif deadline != UINT64_MAX:
             note_timer(core, deadline)
+            _check_lateness(core, node)
+
+
+cdef void _check_lateness(Core *core, Node *node) noexcept nogil:
+    """Note that the first request of the connection is late, if so and if other lanes wait for its answer."""
+    cdef uint64_t late_ns = late_at(core, node)
+    if late_ns <= core.now and delays_others(node):
+        _read_available(core, node)
+        late_ns = late_at(core, node)
+        if late_ns <= core.now and delays_others(node):
+            note_late(core, node)
+    if core.now < late_ns != UINT64_MAX:
+        note_timer(core, late_ns)
+
+
+cdef void confirm_late(Core *core, Node *node) noexcept nogil:
+    """Doubt the lanes of the late request of a first connection: the broker has answered another one meanwhile."""
+    if is_late(node):
+        _read_available(core, node)  # its answer may be here as well
+        if is_late(node):
+            judge_slow_answer(core, node)
 
 
 cdef uint64_t _answer_deadline(const Core *core, const Node *node) noexcept nogil:

@@ -13,6 +13,7 @@ cdef enum EventKind:
     EVENT_STATE_LOST = 7            # the broker has lost the state of a lane's producer; attach_id: the lane's row
     EVENT_STATE_DENIED = 8          # the broker refuses to say whether it has the state; error: Kafka's code
     EVENT_LEADERS = 9               # the broker has named newer leaders; payload: see leader_hints.pyx
+    EVENT_LATE = 10                 # the answer to the first request of a broker's first connection is late
 
 
 # How a front-end broke the shared-memory protocol; engine.py has the text for the log.

@@ -18,6 +18,7 @@ cdef void begin_backoff(Lane *lane) noexcept nogil
 cdef void leave_backoff(Lane *lane) noexcept nogil
 cdef void end_backoffs(Core *core, Node *node) noexcept nogil
 cdef void set_leader(Core *core, Lane *lane, Node *leader, int32_t epoch) noexcept nogil
+cdef void move_lane(Core *core, Lane *lane, Node *leader) noexcept nogil
 cdef void charge_new(Core *core, WireBatch *wire, FrontEnd *front_end) noexcept nogil
 cdef void discharge(WireBatch *wire) noexcept nogil
 cdef bint may_begin(const Core *core, const Flow *flow) noexcept nogil

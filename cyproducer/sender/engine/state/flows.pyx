@@ -310,7 +310,9 @@ cdef void set_leader(Core *core, Lane *lane, Node *leader, int32_t epoch) noexce
     if leader != NULL:
         lane.leader_epoch = epoch
     if leader != lane.leader:
-        _move_to(core, lane, leader)
+        if leader != NULL:
+            lane.retry_at_ns = 0
+        move_lane(core, lane, leader)
     elif newer:
         lane.retry_at_ns = 0
         if lane.backs_off:
@@ -318,8 +320,8 @@ cdef void set_leader(Core *core, Lane *lane, Node *leader, int32_t epoch) noexce
             _relist_all(lane)
 
 
-cdef void _move_to(Core *core, Lane *lane, Node *leader) noexcept nogil:
-    """Change the lane's leader. Its batches wait for that one, and its rows are counted there."""
+cdef void move_lane(Core *core, Lane *lane, Node *leader) noexcept nogil:
+    """Change the lane's leader, or its connection. Its batches wait for that one, and its rows are counted there."""
     cdef Queue *queue = lane.ring
     cdef uint32_t _index
     cdef WireBatch *wire = lane.wire_head
@@ -337,8 +339,6 @@ cdef void _move_to(Core *core, Lane *lane, Node *leader) noexcept nogil:
         queue = queue.next
     delist(lane)
     lane.leader = leader
-    if leader != NULL:
-        lane.retry_at_ns = 0
     wire = lane.wire_head
     while wire != NULL:
         front_end = NULL

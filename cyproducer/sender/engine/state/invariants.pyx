@@ -12,10 +12,6 @@ from cyproducer.sender.engine.state.model cimport (
     BATCH_DUE,
     BATCH_LINGERING,
     BATCH_NONE,
-    CONNECTION_CLOSED,
-    LIST_LINGERING,
-    LIST_NONE,
-    LIST_READY,
     UNRESOLVED_MAX,
     WIRE_IN_FLIGHT,
     WIRE_WAITING,
@@ -32,6 +28,7 @@ from cyproducer.sender.engine.state.model cimport (
     WireBatch,
 )
 from cyproducer.sender.engine.state.outcomes cimport next_part
+from cyproducer.sender.engine.state.states cimport CONNECTION_CLOSED, DOUBT_NONE, LIST_LINGERING, LIST_NONE, LIST_READY
 from cyproducer.sender.engine.state.transactions cimport place_of
 from cyproducer.shm.debug cimport check
 from cyproducer.shm.layout cimport (
@@ -124,6 +121,7 @@ cdef void check_core(Core *core) noexcept nogil:
             _check_partition(core.lanes[index], used, &wires, &contributors, &bodies, &queued)
     for index in range(core.node_count):
         _check_node(core.nodes[index])
+        _check_doubts(core, core.nodes[index])
         check(used[index] == core.nodes[index].used.entries, b"Node.used counts the entries of the broker")
     free(used)
     for index in range(CYP_CONTRIBUTORS_MAX):
@@ -216,6 +214,7 @@ cdef void _check_node(Node *node) noexcept nogil:
     while request != NULL:
         check(request.finished, b"a request that waits for its response is written in full")
         _check_request(request)
+        _check_connection(node, request)
         requests += 1
         size += request.total
         request = request.next
@@ -226,6 +225,7 @@ cdef void _check_node(Node *node) noexcept nogil:
         requests += 1
         size += request.total
         request = request.next
+    check(node.broker == NULL or node.broker.slow == node, b"a broker has one slow connection")
     check(size == node.in_flight_bytes, b"in_flight_bytes is the size of the requests of a connection")
     check(requests == node.in_flight, b"in_flight counts the requests of a connection")
     check(node.state != CONNECTION_CLOSED or requests == 0, b"a closed connection has no requests")
@@ -300,6 +300,31 @@ cdef void _check_ranges(Lane *lane) noexcept nogil:
         wire = wire.next
 
 
+cdef void _check_connection(const Node *node, const Request *request) noexcept nogil:
+    """Check that a lane that goes by the slow connection has nothing in flight on the first one."""
+    cdef uint32_t index
+    for index in range(request.wire_count):
+        check(node.broker == NULL or request.wires[index].lane.leader != node
+              or request.wires[index].lane.in_flight == 1,
+              b"a lane has one wire in flight on the slow connection")
+        check(node.slow == NULL or request.wires[index].lane.leader != node.slow,
+              b"a lane of the slow connection has no wire in flight on the first one")
+
+
+cdef void _check_doubts(Core *core, Node *node) noexcept nogil:
+    """Check that the list of doubted lanes holds the lanes that say so, each once."""
+    cdef uint32_t index, count = 0
+    cdef Lane *lane = node.doubted
+    for index in range(core.lane_count):
+        count += core.lanes[index] != NULL and core.lanes[index].doubted_at == node
+    while lane != NULL and count:
+        check(lane.doubted_at == node, b"a lane in the list of doubted lanes says so")
+        lane = lane.next_doubted
+        count -= 1
+    check(lane == NULL and count == 0, b"the list of doubted lanes has no other lane, such as one that was freed")
+    check(node.doubted == NULL or node.broker == NULL, b"doubted lanes are in the list of the first connection")
+
+
 cdef void _check_partition(
     Lane *lane, uint32_t *used, uint32_t *wires, uint32_t *contributors, uint32_t *bodies, uint64_t *queued
 ) noexcept nogil:
@@ -354,6 +379,9 @@ cdef void _check_partition(
     check(waiting == lane.waiting and in_flight == lane.in_flight, b"waiting and in_flight count the wires")
     check(in_flight <= UNRESOLVED_MAX, b"at most five batches of a lane are in flight")
     wires[0] += unresolved
+    check(lane.doubt == DOUBT_NONE or lane.doubted_at != NULL, b"a doubted lane is in the list of its broker")
+    check(lane.leader == NULL or lane.leader.broker == NULL or lane.doubted_at == lane.leader.broker,
+          b"a lane of a slow connection is in the list of its broker")
     if lane.leader == NULL:
         check(lane.listed == LIST_NONE, b"a partition without a leader is in no ring")
     elif lane.ready or lane.waiting:

@@ -15,6 +15,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from posix.uio cimport iovec
 
 from cyproducer.sender.engine.state.events cimport Event, Failure, LeaderHint, Totals
+from cyproducer.sender.engine.state.latency cimport Latency
 from cyproducer.shm.layout cimport (
     CYP_TEXTS,
     cyp_arena_header,
@@ -231,13 +232,6 @@ ctypedef struct FrontEnd:
     FrontEnd *ending_next
 
 
-# Whether the leader has the state of the lane's producer: it is asked before an unsure batch is sent again.
-cdef enum StateAsked:
-    STATE_NOT_ASKED = 0
-    STATE_ASKED = 1
-    STATE_KNOWN = 2
-
-
 ctypedef struct Topic:
     char name[256]
     uint32_t name_bytes
@@ -262,12 +256,6 @@ ctypedef struct Topic:
     uint8_t id[16]                  # Kafka's topic id; valid if has_id
     bint has_id
     bint not_refreshed              # its leaders are not kept up to date: its next batch requests a metadata refresh
-
-
-cdef enum LaneList:
-    LIST_NONE = 0
-    LIST_LINGERING = 1
-    LIST_READY = 2
 
 
 # One lane of a partition: the ordinary one, the isolation lane for front-ends whose records were refused, or that of a
@@ -319,6 +307,12 @@ ctypedef struct Lane:
     Lane *next_backing_off          # ring of its leader's lanes that back off
     Lane *previous_backing_off
     bint collected                  # the request being made has a wire batch of it: at most one per lane
+    uint8_t doubt                   # LaneDoubt; a doubted lane with nothing in flight has Node.slow as its leader
+    uint32_t prompt_answers         # of the slow connection since it was doubted, or since the last late one
+    uint32_t late_answers           # to requests with this lane only, since it was doubted
+    uint64_t answered_ns            # when a batch of it was last answered
+    Node *doubted_at                # the broker whose list of doubted lanes it is in; NULL: it is in none
+    Lane *next_doubted
     uint8_t listed                  # LIST_: which kind of work it has for its leader
     Backlog retries
     Lane *next                      # ring of its leader's LINGERING lanes
@@ -403,6 +397,7 @@ ctypedef struct Request:
     uint8_t kind
     bint finished                   # all its bytes were written
     bint started                    # at least one byte was written
+    bint late                       # its connection has waited too long for the answer
     bint lone                       # its only batch must be sent alone (is_suspect): no other request is in flight
     int32_t correlation_id
     int16_t version
@@ -418,19 +413,24 @@ ctypedef struct Request:
     uint32_t wire_count
     uint64_t total
     uint64_t sent_ns
+    Node *node                      # of its connection
     Request *next
 
 
-cdef enum ConnectionState:
-    CONNECTION_CLOSED = 0
-    CONNECTION_CONNECTING = 1
-    CONNECTION_NEGOTIATING = 2      # connected; Python exchanges ApiVersions
-    CONNECTION_READY = 3
-
-
-# A broker and the only connection to it.
+# A broker and its first connection, or the slow connection to a broker.
 ctypedef struct Node:
     int32_t id                      # of the broker; negative for a bootstrap address
+    Node *slow                      # the second connection to the same broker, see slow_lanes.pyx; NULL: never opened
+    Node *broker                    # of a slow connection: the node with the first one; else NULL
+    Latency latency                 # this one and the following are only valid for the first connection
+    Lane *doubted                   # list of the lanes that are doubted, or that have not moved back yet
+    bint doubts_changed             # lanes may have to move
+    uint32_t late_trials            # since the first of them was doubted
+    uint32_t prompt_trials
+    uint64_t trials_end_ns          # when lanes stop waiting for a trial; 0: none waits
+    uint64_t no_doubts_until_ns
+    uint64_t asked_ns               # when ApiVersions was sent by the slow connection
+    uint64_t hung_until_ns          # the broker did not answer other requests promptly either
     bint in_rack                    # the broker's rack is client_rack
     uint32_t index
     cyp_node_metrics *metrics       # its row in the snapshot

@@ -1,17 +1,8 @@
 """Keeps the rings of a node up to date: they hold the lanes and queues that have something to send."""
 
 from cyproducer.sender.engine.state.flows cimport flow_of, list_backlog, unlist_backlog
-from cyproducer.sender.engine.state.model cimport (
-    BATCH_LINGERING,
-    LIST_LINGERING,
-    LIST_NONE,
-    LIST_READY,
-    Core,
-    Flow,
-    Node,
-    Lane,
-    Queue,
-)
+from cyproducer.sender.engine.state.model cimport BATCH_LINGERING, Core, Flow, Node, Lane, Queue
+from cyproducer.sender.engine.state.states cimport DOUBT_NONE, LIST_LINGERING, LIST_NONE, LIST_READY
 from cyproducer.sender.engine.state.transactions cimport place_of
 from libc.stdint cimport int16_t, int64_t, uint8_t, uint64_t
 
@@ -20,6 +11,30 @@ cdef inline void note_timer(Core *core, uint64_t at_ns) noexcept nogil:
     """Make sure that the loop does not sleep beyond `at_ns`."""
     if at_ns < core.next_timer_ns:
         core.next_timer_ns = at_ns
+
+
+cdef inline Node *first_connection(Node *node) noexcept nogil:
+    """Return the node with the first connection to the node's broker. NULL stays NULL."""
+    return node.broker if node != NULL and node.broker != NULL else node
+
+
+cdef inline void forget_doubt(Lane *lane) noexcept nogil:
+    """Take the lane out of the list of doubted lanes that it is in. After the last one, the trials begin anew."""
+    cdef Node *broker = lane.doubted_at
+    cdef Lane **link
+    if broker == NULL:
+        return
+    link = &broker.doubted
+    while link[0] != lane:
+        link = &link[0].next_doubted
+    link[0] = lane.next_doubted
+    lane.doubted_at = NULL
+    lane.doubt = DOUBT_NONE
+    if broker.doubted == NULL:
+        broker.trials_end_ns = 0
+        broker.late_trials = 0
+        broker.prompt_trials = 0
+        broker.latency.confirmed = False
 
 
 cdef inline int64_t lane_producer_id(Core *core, Lane *lane) noexcept nogil:

@@ -1,6 +1,7 @@
 """Declares the sender's table of topics and partitions, see topic_table.pyx."""
 
-from cyproducer.sender.engine.state.model cimport LIST_NONE, Core, Lane, Topic, Transaction
+from cyproducer.sender.engine.state.model cimport Core, Lane, Topic, Transaction
+from cyproducer.sender.engine.state.states cimport LIST_NONE
 from cyproducer.shm.layout cimport CYP_PARTITIONS_MAX, cyp_topic_state
 from libc.stdint cimport uint32_t
 

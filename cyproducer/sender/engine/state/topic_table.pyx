@@ -10,6 +10,7 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
 
 from cyproducer.sender.engine.state.model cimport Core, Lane, Topic, Transaction
+from cyproducer.sender.engine.state.ready cimport first_connection, forget_doubt
 from cyproducer.shm.atomics cimport store_release32
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.layout cimport (
@@ -152,6 +153,7 @@ cdef void free_transactional(Core *core, Lane *lane) noexcept nogil:
 cdef void _free_row(Core *core, Lane *lane) noexcept nogil:
     store_release32(&lane.row.lane, CYP_LANE_FREE)
     CRASHPOINT(b"topics.row-freed")
+    forget_doubt(lane)
     core.lanes[lane.index] = NULL
     core.free_rows[core.free_row_count] = lane.index
     core.free_row_count += 1
@@ -232,7 +234,7 @@ cdef Lane *append_transactional(Core *core, Lane *ordinary, Transaction *transac
 cdef void _link_transactional(Lane *ordinary, Lane *lane, Transaction *transaction) noexcept nogil:
     lane.transaction = transaction
     lane.ordinary = ordinary
-    lane.leader = ordinary.leader
+    lane.leader = first_connection(ordinary.leader)
     lane.leader_epoch = ordinary.leader_epoch
     lane.next_transactional = ordinary.transactional
     ordinary.transactional = lane
@@ -243,7 +245,7 @@ cdef void _link_transactional(Lane *ordinary, Lane *lane, Transaction *transacti
 cdef void _link_lanes(Lane *ordinary, Lane *lane) noexcept nogil:
     lane.isolation = True
     lane.other_lane = ordinary
-    lane.leader = ordinary.leader
+    lane.leader = first_connection(ordinary.leader)
     lane.leader_epoch = ordinary.leader_epoch
     ordinary.other_lane = lane
 

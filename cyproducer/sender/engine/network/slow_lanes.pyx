@@ -1,0 +1,313 @@
+"""Moves lanes that are slow to acknowledge to a second connection, so that the other lanes of the broker need not wait.
+
+A broker handles the requests of a connection one after another. A Produce request that waits for a slow follower, or
+for a disk, delays all requests behind it. A request is late if it is the first one of its connection for longer than
+late_after_ns(). If the broker answers an ApiVersions request by the slow connection meanwhile, then the broker itself
+does not hang, and some of the lanes of the late request are slow. Which of them is not known, so all are doubted:
+
+    DOUBT_SHARED    a late request contained the lane. It goes by the slow connection, alone in a request (a trial),
+                    again and again: a slow lane may also get prompt answers.
+    DOUBT_ALONE     a trial of the lane was late: it is slow, or the broker was just then. Its trials go on until
+                    SURE_MIN of them were late. Then it shares the requests of the slow connection with other such
+                    lanes, and every few requests one of them has a trial. Prompt answers in a row end the doubt: four
+                    for each late one, at most PROMPT_MIN.
+
+One late trial explains the late request, so it ends the other trials. If there is another slow lane, the next request
+that contains it is late again, and the trials go on. Without a late trial they end some time after the last lane has
+joined them (_trials_end). If most trials are late, or most lanes slow, then the broker is slow and not a lane: all
+doubts end, and there are none for a while.
+
+A slow connection is a Node of its own (Node.slow, and back by Node.broker). A lane moves with nothing in flight, so the
+broker sees its sequences in order. While it has something in flight it is held only if the slow connection can take it.
+The slow connection has one request in flight. If it ends or cannot be opened, its lanes are not doubted any more, and
+go by the first connection. Doubts are private to this process: a successor begins without them.
+"""
+
+from libc.stdint cimport UINT64_MAX, int32_t, uint32_t, uint64_t
+
+from cyproducer.sender.engine.state.events cimport EVENT_LATE
+from cyproducer.sender.engine.state.flows cimport move_lane, set_leader
+from cyproducer.sender.engine.state.latency cimport (
+    add_sample,
+    end_alarm,
+    is_known,
+    late_after_ns,
+    note_slow_broker,
+    note_slow_lane,
+)
+from cyproducer.sender.engine.state.model cimport REQUEST_PRODUCE, Core, Lane, Node, Request
+from cyproducer.sender.engine.state.outcomes cimport push_event
+from cyproducer.sender.engine.state.ready cimport first_connection, forget_doubt, note_timer
+from cyproducer.sender.engine.state.states cimport (
+    CONNECTION_READY,
+    DOUBT_ALONE,
+    DOUBT_NONE,
+    DOUBT_SHARED,
+    LIST_NONE,
+)
+
+
+cdef enum:
+    PROMPT_MIN = 8                  # prompt answers in a row that end any doubt
+    TRIALS_FACTOR = 4
+    LATE_TRIALS_MIN = 4
+    LATE_MAX_NS = 500000000
+    RECENT_NS = 10000000000         # a lane that was answered since counts as one with data
+    BUSY_NS = 1000000000            # so long trials wait for the answer to another request
+    SLOW_BROKER_NS = 5000000000     # a broker that is slow as a whole: no doubts for so long
+    ENDED_NS = 1000000000           # no doubts for so long after a connection has ended
+
+
+cdef uint64_t late_at(const Core *core, const Node *node) noexcept nogil:
+    """Return when the first request of the connection is late; UINT64_MAX if that does not matter."""
+    cdef const Node *broker = first_connection(<Node *>node)
+    cdef const Request *request = node.sent_head
+    if request == NULL or request.late or request.kind != REQUEST_PRODUCE or node.state != CONNECTION_READY \
+            or not is_known(&broker.latency) or core.now < broker.no_doubts_until_ns:
+        return UINT64_MAX
+    # a broker that throttles does not read what was sent meanwhile
+    return max(max(request.sent_ns, node.answered_ns), max(node.muted_until_ns, broker.hung_until_ns)) \
+        + late_after_ns(&broker.latency)
+
+
+cdef bint delays_others(const Node *node) noexcept nogil:
+    """Return whether another lane waits behind a lane of the connection's first request, or shares the request."""
+    cdef const Request *request = node.sent_head
+    cdef const Lane *lane = request.wires[0].lane
+    if node.broker != NULL or request.wire_count > 1:
+        return True
+    if node.ready_count + node.lingering_count > <uint32_t>(lane.leader == node and lane.listed != LIST_NONE):
+        return True
+    request = request.next
+    while request != NULL:
+        if request.wire_count > 1 or (request.wire_count and request.wires[0].lane != lane):
+            return True
+        request = request.next
+    return False
+
+
+cdef void note_late(Core *core, Node *node) noexcept nogil:
+    """Note that the connection's first request is late. On the first connection, ask whether the broker answers others.
+
+    While the slow connection waits for the answer to a Produce request, it cannot show that. Then the lanes are doubted
+    at once.
+    """
+    node.sent_head.late = True
+    if node.broker != NULL:
+        _judge_late(core, node, node.sent_head)
+    elif _is_open(node.slow) and node.slow.sent_head != NULL and node.slow.sent_head.kind == REQUEST_PRODUCE:
+        _doubt_all(node)
+    else:
+        push_event(core, EVENT_LATE, node.index, 0, 0)
+
+
+cdef bint is_late(const Node *node) noexcept nogil:
+    """Return whether the connection still waits for the answer to a late request."""
+    return node.state == CONNECTION_READY and node.sent_head != NULL and node.sent_head.late
+
+
+cdef void judge_answer(Core *core, Node *node, Request *request) noexcept nogil:
+    """Judge how long the answer to a request took. This must be called before the answer is handled and counted."""
+    cdef Node *broker = first_connection(node)
+    cdef uint64_t since = max(request.sent_ns, node.answered_ns)
+    cdef uint64_t taken = core.now - min(since, core.now)
+    cdef uint32_t index
+    cdef Lane *lane
+    broker.doubts_changed = True
+    if node != broker and broker.trials_end_ns:
+        broker.trials_end_ns = min(broker.trials_end_ns, _trials_end(core, broker))
+    if request.kind != REQUEST_PRODUCE:
+        return
+    for index in range(request.wire_count):
+        request.wires[index].lane.answered_ns = core.now
+    if node == broker:
+        if request.late:
+            broker.latency.late_ns = taken
+        add_sample(&broker.latency, taken, core.now)
+    elif request.late or taken > late_after_ns(&broker.latency):
+        if not request.late:
+            _judge_late(core, node, request)
+    else:
+        for index in range(request.wire_count):
+            lane = request.wires[index].lane
+            lane.prompt_answers += 1
+            broker.prompt_trials += lane.doubt == DOUBT_SHARED
+            if lane.doubt == DOUBT_ALONE and lane.prompt_answers >= min(4 * lane.late_answers, <uint32_t>PROMPT_MIN):
+                lane.doubt = DOUBT_NONE
+
+
+cdef inline bint _is_open(const Node *slow) noexcept nogil:
+    return slow != NULL and slow.state == CONNECTION_READY
+
+
+cdef void judge_slow_answer(Core *core, Node *broker) noexcept nogil:
+    """Doubt the lanes of the late request of the first connection: the broker has answered ApiVersions meanwhile.
+
+    If that answer was late, too, the broker itself has hung, and the time for the request begins anew.
+    """
+    if core.now - min(broker.asked_ns, core.now) <= late_after_ns(&broker.latency):
+        _doubt_all(broker)
+        return
+    broker.hung_until_ns = core.now
+    broker.sent_head.late = False
+    note_timer(core, core.now + late_after_ns(&broker.latency))
+
+
+cdef void _doubt_all(Node *broker) noexcept nogil:
+    """Doubt all lanes of the late request of the first connection."""
+    cdef Request *request = broker.sent_head
+    cdef uint32_t index
+    cdef Lane *lane
+    for index in range(request.wire_count):
+        lane = request.wires[index].lane
+        if lane.leader != broker or lane.doubt != DOUBT_NONE:
+            continue
+        if lane.doubted_at != broker:
+            forget_doubt(lane)
+            lane.doubted_at = broker
+            lane.next_doubted = broker.doubted
+            broker.doubted = lane
+        lane.doubt = DOUBT_SHARED
+        lane.prompt_answers = lane.late_answers = 0
+    broker.doubts_changed = True
+
+
+cdef void _judge_late(Core *core, Node *slow, Request *request) noexcept nogil:
+    """Handle a late request of the slow connection. Late trials show which lane is slow."""
+    cdef Node *broker = slow.broker
+    cdef Lane *tried
+    cdef Lane *lane = broker.doubted
+    broker.doubts_changed = True
+    if request.wire_count != 1:
+        return
+    tried = request.wires[0].lane
+    tried.prompt_answers = 0
+    tried.late_answers += 1
+    if tried.leader == slow and tried.doubt == DOUBT_ALONE:
+        note_slow_lane(&broker.latency)
+    if tried.leader != slow or tried.doubt != DOUBT_SHARED:
+        return
+    tried.doubt = DOUBT_ALONE
+    broker.late_trials += 1
+    _end_trials(broker)
+    if not _is_slow(core, broker):
+        return
+    note_slow_broker(&broker.latency, core.now - min(max(request.sent_ns, slow.answered_ns), core.now))
+    broker.no_doubts_until_ns = core.now + SLOW_BROKER_NS
+    while lane != NULL:
+        lane.doubt = DOUBT_NONE
+        lane = lane.next_doubted
+
+
+cdef void _end_trials(Node *broker) noexcept nogil:
+    """End the doubts of the lanes that wait at the slow connection for a trial."""
+    cdef Lane *lane = broker.doubted
+    broker.trials_end_ns = 0
+    broker.doubts_changed = True
+    while lane != NULL:
+        if lane.doubt == DOUBT_SHARED and lane.leader == broker.slow:
+            lane.doubt = DOUBT_NONE
+        lane = lane.next_doubted
+
+
+cdef bint _is_slow(const Core *core, const Node *broker) noexcept nogil:
+    """Return whether most trials were late, or most of the broker's lanes with data are slow."""
+    cdef uint32_t index, slow = 0, used = 0
+    cdef const Lane *lane
+    if broker.late_trials >= LATE_TRIALS_MIN and broker.late_trials > broker.prompt_trials:
+        return True
+    for index in range(core.lane_count):
+        lane = core.lanes[index]
+        if lane == NULL or lane.leader == NULL or (lane.leader != broker and lane.leader != broker.slow):
+            continue
+        if lane.doubt == DOUBT_ALONE:
+            slow += 1
+        if lane.queue_count or lane.unresolved or core.now - min(lane.answered_ns, core.now) < <uint64_t>RECENT_NS:
+            used += 1
+    return 2 * slow > used
+
+
+cdef void note_opened(Node *node) noexcept nogil:
+    """Note that a connection is ready: doubted lanes may go by the slow one from now on."""
+    first_connection(node).doubts_changed = True
+
+
+cdef void note_ended(Core *core, Node *node) noexcept nogil:
+    """End the doubts of the lanes of a connection that has ended; after the slow one, of all lanes of the broker.
+
+    Nothing of these lanes is in flight any more.
+    """
+    cdef Node *broker = first_connection(node)
+    cdef Lane *lane = broker.doubted
+    broker.doubts_changed = True
+    broker.no_doubts_until_ns = max(broker.no_doubts_until_ns, core.now + ENDED_NS)
+    if node != broker:
+        broker.trials_end_ns = 0
+    while lane != NULL:
+        if node != broker or lane.leader == node:
+            lane.doubt = DOUBT_NONE
+        lane = lane.next_doubted
+
+
+cdef void set_broker(Core *core, Lane *lane, Node *broker, int32_t epoch) noexcept nogil:
+    """Set the lane's leader (NULL: none) and its epoch. A lane that goes by the slow connection to it stays there.
+
+    Nothing is known of the lane's latency at another leader.
+    """
+    cdef Node *leader = broker
+    if broker != NULL and lane.leader != NULL and lane.leader.broker == broker:
+        leader = lane.leader
+    if leader != lane.leader and lane.doubted_at != NULL:
+        forget_doubt(lane)
+    set_leader(core, lane, leader, epoch)
+
+
+cdef void settle_doubts(Core *core, Node *broker) noexcept nogil:
+    """Move the lanes whose doubts have changed and of which nothing is in flight to the connection that they need."""
+    if broker.doubted == NULL:
+        return
+    if broker.trials_end_ns and broker.trials_end_ns <= core.now:
+        _end_trials(broker)
+    if broker.doubts_changed:
+        broker.doubts_changed = False
+        _move_lanes(core, broker)
+        if broker.doubted == NULL:
+            _end_alarm(core, broker)
+    if broker.trials_end_ns:
+        note_timer(core, broker.trials_end_ns)
+
+
+cdef void _move_lanes(Core *core, Node *broker) noexcept nogil:
+    cdef Lane **link = &broker.doubted
+    cdef Lane *lane
+    cdef Node *wanted
+    cdef bint is_open = _is_open(broker.slow)
+    while link[0] != NULL:
+        lane = link[0]
+        wanted = broker.slow if is_open and lane.doubt != DOUBT_NONE else broker
+        if lane.leader != wanted and not lane.in_flight:
+            move_lane(core, lane, wanted)
+            if lane.doubt == DOUBT_SHARED:
+                broker.trials_end_ns = max(
+                    broker.trials_end_ns, _trials_end(core, broker) + (BUSY_NS if broker.slow.in_flight else 0)
+                )
+        if lane.doubt == DOUBT_NONE and lane.leader == broker:
+            link[0] = lane.next_doubted
+            lane.doubted_at = NULL
+        else:
+            link = &lane.next_doubted
+
+
+cdef inline uint64_t _trials_end(const Core *core, const Node *broker) noexcept nogil:
+    """Return when the trials end that begin now."""
+    cdef uint64_t late_ns = min(broker.latency.late_ns, <uint64_t>LATE_MAX_NS)
+    return core.now + TRIALS_FACTOR * late_after_ns(&broker.latency) + late_ns
+
+
+cdef void _end_alarm(Core *core, Node *broker) noexcept nogil:
+    """Note that no lane is doubted any more. If none was slow, none is doubted for a while."""
+    broker.trials_end_ns = 0
+    if core.now >= broker.no_doubts_until_ns:
+        broker.no_doubts_until_ns = core.now + end_alarm(&broker.latency)
+    broker.late_trials = 0
+    broker.prompt_trials = 0
