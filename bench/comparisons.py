@@ -15,7 +15,7 @@ class Comparison:
 
     warm_rounds  uncounted rounds at the start, in which the JVM of a real broker compiles
     measure      the measurement: "throughput", "paced", "latency", "memory" (see bench.work), "start", "idle",
-                 "recovery", "calls", "spark"
+                 "recovery", "disturbance", "calls", "spark"
     vary         the field of the load that takes each value of `points`
     quick_...    the values for a quick run, if there are fewer
     figures      the figures in the report
@@ -59,6 +59,7 @@ def faster(ours: str, theirs: str, times: float, point: Any = None) -> tuple[Goa
 MANY = Load(messages=2_560_000, warmup=1_280_000, processes=64)
 ARRAYS = ("send_array", "send_array_offsets", "send_arrow")
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
+DISTURBED = ("settled_times", "settled_p99_ms", "disturbed_p50_ms", "undisturbed_p50_ms", "refused")
 CALL_LIMITS = ("cython_call_us", "encode_us", "crc32c_us", "loopback_us")
 
 ROWS = (
@@ -320,6 +321,24 @@ ROWS = (
             Goal("send", "reclaim_p50_ms", most=5),
             Goal("send", "restart_p99_ms", most=1000),
         ),
+    ),
+    *(
+        Comparison(
+            name,
+            f"p99 beside {what} (no comparison with other clients)",
+            "disturbance",
+            ("send",),
+            Load(disturbance=name, rate=100, seconds=30, partitions=1),
+            broker="kafka3",
+            rounds=3,
+            figures=("disturbed_times", "disturbed_p99_ms", "undisturbed_p99_ms", *DISTURBED),
+            plot="disturbed_times",
+            goals=(Goal("send", "disturbed_times", most=2),),
+        )
+        for name, what in (
+            ("slow-follower", "partitions whose follower is slow"),
+            ("poison-neighbour", "a front-end whose records are refused"),
+        )
     ),
     Comparison(
         "transactions",

@@ -47,6 +47,14 @@ FIGURES: dict[str, Figure] = {
     "restart_p50_ms": Figure("kill -9 of the sender to the next acknowledgement, p50", "ms", "{:.1f}"),
     "restart_p99_ms": Figure("kill -9 of the sender to the next acknowledgement, p99", "ms", "{:.1f}"),
     "job_ms": Figure("time of a job", "ms", "{:,.0f}"),
+    "undisturbed_p99_ms": Figure("send to acknowledged, p99, undisturbed", "ms", "{:.1f}"),
+    "undisturbed_p50_ms": Figure("send to acknowledged, p50, undisturbed", "ms", "{:.1f}"),
+    "disturbed_p99_ms": Figure("send to acknowledged, p99, disturbed", "ms", "{:.1f}"),
+    "disturbed_p50_ms": Figure("send to acknowledged, p50, disturbed", "ms", "{:.1f}"),
+    "disturbed_times": Figure("p99 disturbed / undisturbed", "", "{:.2f}"),
+    "settled_p99_ms": Figure("p99, disturbed for more than a second", "ms", "{:.1f}"),
+    "settled_times": Figure("p99 disturbed for more than a second / undisturbed", "", "{:.2f}"),
+    "refused": Figure("records of the neighbour that were refused", "", "{:,.0f}"),
     "ns": Figure("the caller's CPU per call, loop included", "ns", "{:.0f}"),
 }
 """The figures that the report shows. `messages` and `seconds` are stored as well."""

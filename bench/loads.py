@@ -50,6 +50,8 @@ class Load:
     """Processes that keep the cores busy meanwhile."""
     transaction: int = 0
     """Records of each transaction; 0: there are none."""
+    disturbance: str = ""
+    """What disturbs the measured records (see bench/disturbance.py)."""
     most_bytes: int = 1 << 30
 
     def sized(self, count: int, scale: float = 1.0) -> int:
