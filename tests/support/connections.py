@@ -4,6 +4,9 @@ from collections import Counter
 
 import psutil
 
+SENDERS_MOST = 2
+"""Connections of a sender to one broker: the second one is for partitions that are slow to acknowledge."""
+
 
 def broker_connections(*ports: int) -> dict[int | None, int]:
     """Return the established TCP connections to these ports: {pid of the client: how many}.
@@ -27,6 +30,13 @@ def broker_connections(*ports: int) -> dict[int | None, int]:
         and connection.pid not in brokers
     )
     return dict(found)
+
+
+def assert_shared(counts: dict[int | None, int], *senders: int) -> None:
+    """Check that only the sender is connected to the broker."""
+    assert len(senders) == 1
+    assert counts.keys() == set(senders), counts
+    assert all(count <= SENDERS_MOST for count in counts.values()), counts
 
 
 def ports_of(bootstrap_servers: str) -> list[int]:

@@ -81,7 +81,7 @@ def row_of(output: str, name: str) -> list[str]:
 
 def assert_all_arrived(done: subprocess.CompletedProcess[str]) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
-    assert row_of(done.stdout, "connections at the broker")[-1] == "1"
+    assert row_of(done.stdout, "connections at the broker")[-1] in {"1", "2"}  # the second one: slow partitions
     assert row_of(done.stdout, "senders")[-1] == "1"
     assert row_of(done.stdout, "differences")[-1] == "0"
     assert "\r" not in done.stdout, "a progress line that overwrites itself is only for terminals"
