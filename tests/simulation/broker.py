@@ -100,6 +100,7 @@ class Cluster:
         self.describes_producers = True
         self.largest = 1 << 30
         self.coordinators = Coordinators(self, None)
+        self._waits_for_followers = False
 
     # ------------------------------------------------------------ the state of the cluster
 
@@ -179,6 +180,8 @@ class Cluster:
         if not node.up:
             self.met["refused connection"] += 1
             raise ConnectionRefusedError(111, "Connection refused")
+        if any(other.node is node and not other.ended_by_client for other in self.connections):
+            self.met["second connection"] += 1  # for partitions that may be slow
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         ours.setblocking(False)
         theirs.setblocking(False)
@@ -314,6 +317,9 @@ class Cluster:
             if happens(self.chance, weather.slow):
                 self.met["slow"] += 1
                 delay += self.chance.random() * weather.slow_for
+            if self._waits_for_followers:
+                self.met["slow partition"] += 1
+                delay += weather.slow_partition_for
             self.events.after(delay, lambda: self._respond(connection, response))
 
     def _hang(self, connection: Connection) -> None:
@@ -366,6 +372,11 @@ class Cluster:
             return None
         self.met[f"api {api} v{version}"] += 1
         node = connection.node
+        self._waits_for_followers = api == PRODUCE and any(
+            item["index"] == self.weather.slow_partition
+            for topic in body["topic_data"]
+            for item in topic["partition_data"]
+        )
         if api == PRODUCE:
             answer = self._produce(node, body, version)
             if body["acks"] == 0:

@@ -32,6 +32,8 @@ RUNS_MAX = 60_000
 PRODUCE_OF_KAFKA_4 = 12
 METADATA_WITH_IDS = 10
 TRANSACTIONAL_EVERY = 3  # seeds: one in so many has transactional front-ends, if it has idempotence
+FIRST_SLOW_SEED = 1_000_000
+"""From this seed on, schedules have partitions with slow followers."""
 LOOK_MS = 50  # the longest time after which a transactional front-end repeats its call
 
 
@@ -119,6 +121,7 @@ class World:
             self.cluster.create(name, chance.choice((1, 2, 3)))
         self._draw_versions()
         self.transactional = self.exact and seed % TRANSACTIONAL_EVERY == 0
+        self.has_slow_partitions = seed >= FIRST_SLOW_SEED
         self.ids = 0
         if self.transactional:
             self._draw_transactions()
@@ -278,7 +281,8 @@ class World:
 
     def _draw_records(self, horizon: int) -> None:
         chance = self.chance
-        for _ in range(chance.choice((3, 10, 30))):
+        # it takes some answers until the sender knows how long a broker usually takes
+        for _ in range(chance.choice((100, 200) if self.has_slow_partitions else (3, 10, 30))):
             self.events.after(chance.random() * horizon, lambda: self._send(chance.choice((1, 1, 1, 4, 12))))
 
     def _send(self, count: int) -> None:
@@ -297,7 +301,13 @@ class World:
                 return
 
     def _change_weather(self) -> None:
-        self.cluster.weather = draw_weather(self.chance)
+        weather = draw_weather(self.chance)
+        if self.has_slow_partitions:
+            if self.chance.random() < 0.5:
+                weather = weather.calm()
+            weather.slow_partition = self.chance.choice((-1, 0, 0, 1))
+            weather.slow_partition_for = self.chance.choice((60, 150, 400))
+        self.cluster.weather = weather
         self.events.note(f"{self.cluster.weather}")
 
     def _change_system(self, bad: bool) -> None:

@@ -11,7 +11,7 @@ from support.build import is_debug
 
 from simulation.campaign import Campaign, play
 from simulation.mutants import MUTANTS, Mutant, build
-from simulation.schedule import TRANSACTIONAL_EVERY
+from simulation.schedule import FIRST_SLOW_SEED, TRANSACTIONAL_EVERY
 
 SECONDS = float(os.environ.get("CYPRODUCER_SIMULATION_SECONDS", "30"))
 LEAST = 120  # schedules, also on a slow machine: what is asserted below was met in them
@@ -42,6 +42,14 @@ def test_the_oracle_accepts_every_schedule():
         "topic numbers given back",
         *ENDS,
     ):
+        assert campaign.met[met], f"no schedule has met: {met}"
+
+
+def test_the_oracle_accepts_schedules_with_slow_partitions():
+    """They go by a second connection to their broker and back."""
+    campaign = play(FIRST_SLOW_SEED, 10**6, SECONDS / 3, least=LEAST // 3)
+    assert not campaign.failed, failures(campaign)
+    for met in ("slow partition", "second connection"):
         assert campaign.met[met], f"no schedule has met: {met}"
 
 

@@ -41,6 +41,8 @@ class Weather:
     error: int = 0  # the request, or one partition of it, gets an error
     definite: int = 0  # of 1,000 of these errors: how many a retry does not cure
     throttle: int = 0
+    slow_partition: int = -1  # partition of each topic whose followers are slow, for `slow_partition_for`; -1: none
+    slow_partition_for: float = 0.0
 
     def calm(self) -> "Weather":
         """Return the same cluster without faults."""
