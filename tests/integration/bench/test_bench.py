@@ -12,6 +12,7 @@ from functools import partial
 
 import pytest
 from confluent_kafka import Producer
+from support.connections import SENDERS_MOST
 from support.process import is_running, kill9, wait_until
 
 from bench import calls, idle, recovery, spark, spark_worker, start, work
@@ -402,7 +403,8 @@ def test_fast_contestant_repeats_until_it_can_be_measured():
 def test_jobs_measure_what_they_report():
     with NullBroker(3, check_every=1) as null, own_senders():
         paced = measured(null, "send_keyed", "paced", replace(TINY, processes=2))
-        assert (paced["messages"], paced["connections"]) == (120, 1)
+        assert paced["messages"] == 120
+        assert 1 <= paced["connections"] <= SENDERS_MOST
         assert paced["requests_per_s"] > 0
         assert measured(null, "none", "paced")["requests_per_s"] == 0
         late = measured(null, "send", "latency")
