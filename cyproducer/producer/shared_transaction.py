@@ -39,8 +39,9 @@ class SenderIdentity(NamedTuple):
 def share(owner: KafkaProducer) -> Shared:
     """Count the open transaction as one that has records, and return what a participant needs.
 
-    From now on, an end of the owner's process aborts the transaction, and abort_transaction() tells the broker. Raise
-    the errors of the methods for transactions.
+    From now on, an end of the owner's process aborts the transaction, and abort_transaction() tells the broker. The
+    owner must not have sent a record, and cannot send one until the next transaction. Raise the errors of the methods
+    for transactions.
     """
     producer = cast(TransactionalProducer, owner)
     call = Call("share_transaction", producer.settings.max_block_ms / 1000)

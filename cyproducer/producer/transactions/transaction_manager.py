@@ -101,6 +101,7 @@ class TransactionManager:
         self._unseen: State | None = None
         self._home: weakref.ref[Session] | None = None
         self._commit_was_sent = False
+        self._is_shared = False
         self._producer_id = self._epoch = -1
 
     # ---------------------------------------------------------------- the calls
@@ -170,6 +171,9 @@ class TransactionManager:
             except SenderGoneError:
                 raise self._abandon(producer) from None
             self._take(producer, answer, "the transaction cannot be shared")
+            with self._sends.changed:
+                self._is_shared = True
+                producer._allow_sending(False)
             return answer.producer_id, answer.epoch, answer.v2
 
     def commit_transaction(self, producer: Producer, call: Call) -> None:
@@ -219,6 +223,11 @@ class TransactionManager:
         self._look(producer)
         with self._sends.changed:
             self._refuse(name, (State.IN_TRANSACTION,))
+            if self._is_shared:
+                raise errors.IllegalStateError(
+                    f"{name}() is not possible in a shared transaction: its records and those of the participants "
+                    "would have the same sequences, and the broker would drop some; let a participant send them"
+                )
             if producer._session.outcomes.first_error:  # records were dropped; the sender has the reason
                 raise errors.TransactionAbortedError(
                     f"{name}() is not possible, because the transaction has failed; commit_transaction() tells the "
@@ -330,6 +339,7 @@ class TransactionManager:
     def _become(self, producer: Producer, state: State, error: errors.KafkaError | None = None) -> None:
         self.begun += state is State.IN_TRANSACTION
         self.state, self._must_repeat, self._unseen = state, "", None
+        self._is_shared = False
         self.error = copy.copy(error)  # without a traceback, which would keep the producer alive
         producer._allow_sending(state is State.IN_TRANSACTION)
 

@@ -437,3 +437,14 @@ def test_a_shared_transaction_whose_answer_did_not_come_can_be_aborted(sender):
         producer.abort_transaction(10)
         producer.begin_transaction()
         producer.abort_transaction(10)
+
+
+def test_the_owner_sends_nothing_in_a_shared_transaction(sender, begun):
+    share(begun)
+    for send in (lambda: begun.send("t", b"x"), lambda: begun.send_array("t", [b"x"])):
+        with pytest.raises(errors.IllegalStateError, match=r"^send\w*\(\) is not possible in a shared transaction"):
+            send()
+    begun.commit_transaction(10)
+    begun.begin_transaction()
+    begun.send("t", b"x")
+    begun.commit_transaction(10)
