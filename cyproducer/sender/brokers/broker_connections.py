@@ -445,11 +445,10 @@ class Brokers:
         """
         self._now_ms = now_ms
         link = self._slow_links.of(broker)
-        if link is None or broker.peer is None:
+        if link is None or broker.peer is None or self._is_closed(broker):
             return
         self._by_index[link.index] = link
-        if link.versions is not None:
-            self._loop.note_asked(link.index)
+        if link.versions is not None and self._loop.note_asked(link.index):
             self.request(link, ApiKey.API_VERSIONS, {}, lambda at, *_: self._loop.note_answered(at.index), version=0)
         elif self._is_closed(link) and link.retry_at_ms <= now_ms:
             link.host, link.port = broker.host, broker.port

@@ -13,7 +13,7 @@ position at every level. A small request also takes batches that still linger, s
 does not take a full batch that its front-end is compressing.
 """
 
-from libc.stdint cimport int16_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport UINT64_MAX, int16_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from cyproducer.sender.engine.delivery.epoch cimport next_to_settle, settle_epoch
 from cyproducer.sender.engine.delivery.isolation cimport move_to_isolation
@@ -42,7 +42,7 @@ from cyproducer.sender.engine.intake.compression cimport (
 )
 from cyproducer.sender.engine.intake.sticky_partitioner cimport note_drained
 from cyproducer.sender.engine.network.connection cimport enqueue, flush_out
-from cyproducer.sender.engine.network.slow_lanes cimport is_held, is_tried, settle_doubts
+from cyproducer.sender.engine.network.slow_lanes cimport is_held, is_tried, late_at, settle_doubts
 from cyproducer.sender.engine.state.flows cimport (
     begin_backoff,
     begin_with,
@@ -120,7 +120,7 @@ cdef void drain_all(Core *core) noexcept nogil:
     """Make the requests that the brokers can take now, and write them."""
     cdef Node *node
     cdef uint32_t index
-    cdef uint64_t began
+    cdef uint64_t began, late_ns
     for index in range(core.node_count):
         settle_doubts(core, core.nodes[index])
     for index in range(core.node_count):
@@ -130,6 +130,9 @@ cdef void drain_all(Core *core) noexcept nogil:
             began = monotonic_ns()
             flush_out(core, node)
             count_work(core, monotonic_ns() - began)
+        late_ns = late_at(core, node)
+        if core.now < late_ns != UINT64_MAX:
+            note_timer(core, late_ns)
 
 
 cdef bint _drain(Core *core, Node *node) noexcept nogil:
@@ -180,8 +183,8 @@ cdef bint saturated(Core *core) noexcept nogil:
         node = core.nodes[index]
         if node.id < 0 and node.state == CONNECTION_CLOSED:
             continue
-        if node.broker != NULL and not node.ready_count and not node.lingering_count:
-            continue
+        if node.broker != NULL and node.broker.doubted == NULL:
+            continue  # no lane goes by it
         if node.state != CONNECTION_READY or not _is_full(core, node):
             return False
         full += 1
@@ -306,7 +309,8 @@ cdef WireBatch *_take_from(Core *core, Lane *lane, Draft *draft, bint *postponed
         return NULL
     if draft.size < draft.room:
         room = draft.room - draft.size
-    if lane.other_lane != NULL and lane.other_lane.goes_first and _is_beside(lane, lane.other_lane):
+    if lane.other_lane != NULL and lane.other_lane.goes_first and _is_beside(lane, lane.other_lane) \
+            and not (draft.count and is_tried(lane.other_lane)):
         wire = _next_wire(core, lane.other_lane, draft.acks, room, draft.count == 0, postponed)
         lane.other_lane.goes_first = postponed[0] and wire == NULL
     if wire == NULL and not postponed[0]:

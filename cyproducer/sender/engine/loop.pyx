@@ -31,7 +31,7 @@ from cyproducer.sender.engine.network.connection cimport (
     new_node,
     on_socket,
 )
-from cyproducer.sender.engine.network.slow_lanes cimport note_opened, set_broker
+from cyproducer.sender.engine.network.slow_lanes cimport may_ask, note_opened, set_broker
 from cyproducer.sender.engine.network.epoll cimport (
     EPOLLIN,
     EPOLLOUT,
@@ -232,9 +232,10 @@ cdef class Loop:
             note_opened(node)
 
     def note_asked(self, uint32_t index):
-        """Note that ApiVersions are requested; only the answer of a slow connection matters (EVENT_LATE)."""
-        if self.core.nodes[index].broker != NULL:
-            self.core.nodes[index].broker.asked_ns = monotonic_ns()
+        """Return whether a broker is to be asked for ApiVersions by its slow connection (EVENT_LATE), and note it."""
+        cdef Node *broker = self.core.nodes[index].broker
+        self.core.now = monotonic_ns()
+        return broker != NULL and may_ask(self.core, broker)
 
     def note_answered(self, uint32_t index):
         """Note the answer to ApiVersions: that of a slow connection shows that the broker does not hang."""

@@ -407,8 +407,7 @@ cdef void confirm_late(Core *core, Node *node) noexcept nogil:
     """Doubt the lanes of the late request of a first connection: the broker has answered another one meanwhile."""
     if is_late(node):
         _read_available(core, node)  # its answer may be here as well
-        if is_late(node):
-            judge_slow_answer(core, node)
+    judge_slow_answer(core, node)
 
 
 cdef uint64_t _answer_deadline(const Core *core, const Node *node) noexcept nogil:

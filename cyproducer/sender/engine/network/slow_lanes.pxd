@@ -38,6 +38,7 @@ cdef uint64_t late_at(const Core *core, const Node *node) noexcept nogil
 cdef bint delays_others(const Node *node) noexcept nogil
 cdef void note_late(Core *core, Node *node) noexcept nogil
 cdef bint is_late(const Node *node) noexcept nogil
+cdef bint may_ask(Core *core, Node *broker) noexcept nogil
 cdef void judge_slow_answer(Core *core, Node *broker) noexcept nogil
 cdef void judge_answer(Core *core, Node *node, Request *request) noexcept nogil
 cdef void note_opened(Node *node) noexcept nogil

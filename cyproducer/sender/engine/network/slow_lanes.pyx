@@ -29,7 +29,8 @@ from cyproducer.sender.engine.state.events cimport EVENT_LATE
 from cyproducer.sender.engine.state.flows cimport move_lane, set_leader
 from cyproducer.sender.engine.state.latency cimport (
     add_sample,
-    end_alarm,
+    begin_alarm,
+    false_alarm_ns,
     is_known,
     late_after_ns,
     note_slow_broker,
@@ -51,6 +52,7 @@ cdef enum:
     PROMPT_MIN = 8                  # prompt answers in a row that end any doubt
     TRIALS_FACTOR = 4
     LATE_TRIALS_MIN = 4
+    TRIALS_COUNTED = 16
     LATE_MAX_NS = 500000000
     RECENT_NS = 10000000000         # a lane that was answered since counts as one with data
     BUSY_NS = 1000000000            # so long trials wait for the answer to another request
@@ -63,7 +65,7 @@ cdef uint64_t late_at(const Core *core, const Node *node) noexcept nogil:
     cdef const Node *broker = first_connection(<Node *>node)
     cdef const Request *request = node.sent_head
     if request == NULL or request.late or request.kind != REQUEST_PRODUCE or node.state != CONNECTION_READY \
-            or not is_known(&broker.latency) or core.now < broker.no_doubts_until_ns:
+            or not is_known(&broker.latency) or (node == broker and core.now < broker.no_doubts_until_ns):
         return UINT64_MAX
     # a broker that throttles does not read what was sent meanwhile
     return max(max(request.sent_ns, node.answered_ns), max(node.muted_until_ns, broker.hung_until_ns)) \
@@ -95,7 +97,7 @@ cdef void note_late(Core *core, Node *node) noexcept nogil:
     node.sent_head.late = True
     if node.broker != NULL:
         _judge_late(core, node, node.sent_head)
-    elif _is_open(node.slow) and node.slow.sent_head != NULL and node.slow.sent_head.kind == REQUEST_PRODUCE:
+    elif _is_open(node.slow) and _waits_for_produce(node.slow):
         _doubt_all(node)
     else:
         push_event(core, EVENT_LATE, node.index, 0, 0)
@@ -124,28 +126,68 @@ cdef void judge_answer(Core *core, Node *node, Request *request) noexcept nogil:
         if request.late:
             broker.latency.late_ns = taken
         add_sample(&broker.latency, taken, core.now)
-    elif request.late or taken > late_after_ns(&broker.latency):
-        if not request.late:
-            _judge_late(core, node, request)
-    else:
-        for index in range(request.wire_count):
-            lane = request.wires[index].lane
-            lane.prompt_answers += 1
-            broker.prompt_trials += lane.doubt == DOUBT_SHARED
-            if lane.doubt == DOUBT_ALONE and lane.prompt_answers >= min(4 * lane.late_answers, <uint32_t>PROMPT_MIN):
-                lane.doubt = DOUBT_NONE
+        return
+    for index in range(request.wire_count):
+        lane = request.wires[index].lane
+        if taken > late_after_ns(&broker.latency):
+            lane.prompt_answers = 0  # it was noted as late before, unless this process did not run meanwhile
+            continue
+        lane.prompt_answers += 1
+        if lane.doubt == DOUBT_SHARED:
+            broker.prompt_trials += 1
+            _age_trials(broker)
+        elif lane.doubt == DOUBT_ALONE and lane.prompt_answers >= min(4 * lane.late_answers, <uint32_t>PROMPT_MIN):
+            lane.doubt = DOUBT_NONE
+            if lane.late_answers == 1:
+                _pause(core, broker)
 
 
 cdef inline bint _is_open(const Node *slow) noexcept nogil:
     return slow != NULL and slow.state == CONNECTION_READY
 
 
+cdef inline bint _waits_for_produce(const Node *node) noexcept nogil:
+    return node.sent_head != NULL and node.sent_head.kind == REQUEST_PRODUCE
+
+
+cdef inline void _age_trials(Node *broker) noexcept nogil:
+    """Halve the counts of trials from time to time, so that they tell how the broker is now."""
+    if broker.late_trials + broker.prompt_trials > TRIALS_COUNTED:
+        broker.late_trials //= 2
+        broker.prompt_trials //= 2
+
+
+cdef inline void _pause(Core *core, Node *broker) noexcept nogil:
+    """Doubt nobody for a while, after a false alarm."""
+    broker.no_doubts_until_ns = max(broker.no_doubts_until_ns, core.now + false_alarm_ns(&broker.latency))
+
+
+cdef bint may_ask(Core *core, Node *broker) noexcept nogil:
+    """Return whether the broker is to be asked by its slow connection now, and note the time.
+
+    Another question may be unanswered. Behind a Produce request the answer would show nothing, so the lanes are doubted
+    at once.
+    """
+    if broker.asked_ns:
+        return False
+    if _waits_for_produce(broker.slow):
+        if is_late(broker):
+            _doubt_all(broker)
+        return False
+    broker.asked_ns = core.now
+    return True
+
+
 cdef void judge_slow_answer(Core *core, Node *broker) noexcept nogil:
-    """Doubt the lanes of the late request of the first connection: the broker has answered ApiVersions meanwhile.
+    """If a request of the first connection is late, doubt its lanes: the broker has answered ApiVersions meanwhile.
 
     If that answer was late, too, the broker itself has hung, and the time for the request begins anew.
     """
-    if core.now - min(broker.asked_ns, core.now) <= late_after_ns(&broker.latency):
+    cdef uint64_t asked_ns = broker.asked_ns
+    broker.asked_ns = 0
+    if asked_ns == 0 or not is_late(broker) or not _is_open(broker.slow) or core.now < broker.no_doubts_until_ns:
+        return
+    if core.now - min(asked_ns, core.now) <= late_after_ns(&broker.latency):
         _doubt_all(broker)
         return
     broker.hung_until_ns = core.now
@@ -158,6 +200,7 @@ cdef void _doubt_all(Node *broker) noexcept nogil:
     cdef Request *request = broker.sent_head
     cdef uint32_t index
     cdef Lane *lane
+    begin_alarm(&broker.latency)
     for index in range(request.wire_count):
         lane = request.wires[index].lane
         if lane.leader != broker or lane.doubt != DOUBT_NONE:
@@ -183,12 +226,14 @@ cdef void _judge_late(Core *core, Node *slow, Request *request) noexcept nogil:
     tried = request.wires[0].lane
     tried.prompt_answers = 0
     tried.late_answers += 1
-    if tried.leader == slow and tried.doubt == DOUBT_ALONE:
+    if tried.leader == slow and tried.doubt == DOUBT_ALONE and tried.late_answers == 2:
         note_slow_lane(&broker.latency)
     if tried.leader != slow or tried.doubt != DOUBT_SHARED:
         return
     tried.doubt = DOUBT_ALONE
+    broker.latency.found = True
     broker.late_trials += 1
+    _age_trials(broker)
     _end_trials(broker)
     if not _is_slow(core, broker):
         return
@@ -220,11 +265,16 @@ cdef bint _is_slow(const Core *core, const Node *broker) noexcept nogil:
         lane = core.lanes[index]
         if lane == NULL or lane.leader == NULL or (lane.leader != broker and lane.leader != broker.slow):
             continue
-        if lane.doubt == DOUBT_ALONE:
-            slow += 1
-        if lane.queue_count or lane.unresolved or core.now - min(lane.answered_ns, core.now) < <uint64_t>RECENT_NS:
+        if _has_data(core, lane):
             used += 1
+            slow += lane.doubt == DOUBT_ALONE
     return 2 * slow > used
+
+
+cdef inline bint _has_data(const Core *core, const Lane *lane) noexcept nogil:
+    """Return whether the lane has batches, or has had some lately."""
+    return lane.queue_count or lane.unresolved \
+        or core.now - min(lane.answered_ns, core.now) < <uint64_t>RECENT_NS
 
 
 cdef void note_opened(Node *node) noexcept nogil:
@@ -241,8 +291,10 @@ cdef void note_ended(Core *core, Node *node) noexcept nogil:
     cdef Lane *lane = broker.doubted
     broker.doubts_changed = True
     broker.no_doubts_until_ns = max(broker.no_doubts_until_ns, core.now + ENDED_NS)
+    broker.latency.found = True  # this is no false alarm
     if node != broker:
         broker.trials_end_ns = 0
+        broker.asked_ns = 0
     while lane != NULL:
         if node != broker or lane.leader == node:
             lane.doubt = DOUBT_NONE
@@ -270,20 +322,24 @@ cdef void settle_doubts(Core *core, Node *broker) noexcept nogil:
         _end_trials(broker)
     if broker.doubts_changed:
         broker.doubts_changed = False
-        _move_lanes(core, broker)
-        if broker.doubted == NULL:
+        if not _move_lanes(core, broker) and broker.latency.alarmed:
             _end_alarm(core, broker)
     if broker.trials_end_ns:
         note_timer(core, broker.trials_end_ns)
 
 
-cdef void _move_lanes(Core *core, Node *broker) noexcept nogil:
+cdef bint _move_lanes(Core *core, Node *broker) noexcept nogil:
+    """Return whether there are lanes of which it is not known yet whether they are slow."""
+    cdef bint any_shared = False
     cdef Lane **link = &broker.doubted
     cdef Lane *lane
     cdef Node *wanted
     cdef bint is_open = _is_open(broker.slow)
     while link[0] != NULL:
         lane = link[0]
+        if lane.doubt == DOUBT_ALONE and not _has_data(core, lane):
+            lane.doubt = DOUBT_NONE
+        any_shared = any_shared or lane.doubt == DOUBT_SHARED
         wanted = broker.slow if is_open and lane.doubt != DOUBT_NONE else broker
         if lane.leader != wanted and not lane.in_flight:
             move_lane(core, lane, wanted)
@@ -296,6 +352,7 @@ cdef void _move_lanes(Core *core, Node *broker) noexcept nogil:
             lane.doubted_at = NULL
         else:
             link = &lane.next_doubted
+    return any_shared
 
 
 cdef inline uint64_t _trials_end(const Core *core, const Node *broker) noexcept nogil:
@@ -305,9 +362,8 @@ cdef inline uint64_t _trials_end(const Core *core, const Node *broker) noexcept 
 
 
 cdef void _end_alarm(Core *core, Node *broker) noexcept nogil:
-    """Note that no lane is doubted any more. If none was slow, none is doubted for a while."""
+    """Note that the trials are over. If none was late, no lane is doubted for a while."""
     broker.trials_end_ns = 0
-    if core.now >= broker.no_doubts_until_ns:
-        broker.no_doubts_until_ns = core.now + end_alarm(&broker.latency)
-    broker.late_trials = 0
-    broker.prompt_trials = 0
+    broker.latency.alarmed = False
+    if not broker.latency.found:
+        _pause(core, broker)

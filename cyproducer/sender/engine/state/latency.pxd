@@ -21,7 +21,8 @@ cdef enum:
 ctypedef struct Latency:
     uint64_t average_ns
     uint32_t samples                    # stops at SAMPLES_MIN
-    bint confirmed                      # a lane was late again: the present alarm is not false
+    bint alarmed                        # lanes are doubted, and it is not known yet which of them are slow
+    bint found                          # a trial of this alarm was late
     uint64_t pause_ns                   # the last pause after a false alarm
     uint64_t late_ns                    # how long the last late request took
     uint64_t second_look_ns             # when a large average is tried again; 0: it is not large
@@ -76,14 +77,18 @@ cdef inline void note_slow_broker(Latency *latency, uint64_t taken_ns) noexcept 
 
 cdef inline void note_slow_lane(Latency *latency) noexcept nogil:
     """Note that a lane is slow, and the broker is not."""
-    latency.confirmed = True
     latency.pause_ns = 0
     latency.second_look_pause_ns = 0
 
 
-cdef inline uint64_t end_alarm(Latency *latency) noexcept nogil:
-    """Return how long to doubt nobody: 0 after a slow lane, and longer after each false alarm."""
-    if not latency.confirmed:
-        latency.pause_ns = min(max(2 * latency.pause_ns, <uint64_t>PAUSE_MIN_NS), <uint64_t>PAUSE_MAX_NS)
-    latency.confirmed = False
+cdef inline void begin_alarm(Latency *latency) noexcept nogil:
+    """Note that lanes are doubted."""
+    if not latency.alarmed:
+        latency.alarmed = True
+        latency.found = False
+
+
+cdef inline uint64_t false_alarm_ns(Latency *latency) noexcept nogil:
+    """Return how long to doubt nobody after a false alarm: longer after each of them, until a lane is slow."""
+    latency.pause_ns = min(max(2 * latency.pause_ns, <uint64_t>PAUSE_MIN_NS), <uint64_t>PAUSE_MAX_NS)
     return latency.pause_ns

@@ -429,7 +429,7 @@ ctypedef struct Node:
     uint32_t prompt_trials
     uint64_t trials_end_ns          # when lanes stop waiting for a trial; 0: none waits
     uint64_t no_doubts_until_ns
-    uint64_t asked_ns               # when ApiVersions was sent by the slow connection
+    uint64_t asked_ns               # when ApiVersions was sent by the slow connection; 0: it is answered
     uint64_t hung_until_ns          # the broker did not answer other requests promptly either
     bint in_rack                    # the broker's rack is client_rack
     uint32_t index

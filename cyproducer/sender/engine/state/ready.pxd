@@ -34,7 +34,7 @@ cdef inline void forget_doubt(Lane *lane) noexcept nogil:
         broker.trials_end_ns = 0
         broker.late_trials = 0
         broker.prompt_trials = 0
-        broker.latency.confirmed = False
+        broker.latency.alarmed = False
 
 
 cdef inline int64_t lane_producer_id(Core *core, Lane *lane) noexcept nogil:
