@@ -12,8 +12,8 @@ cdef enum:
     LATE_MIN_NS = 25000000              # no answer is late before
     LATE_FACTOR = 4                     # an answer is late after this multiple of the average
     SAMPLES_MIN = 8                     # before so many answers the average is not known
-    PAUSE_MIN_NS = 1000000000
-    PAUSE_MAX_NS = 64000000000
+    PAUSE_MIN_NS = 250000000
+    PAUSE_MAX_NS = 4000000000
     SECOND_LOOK_NS = 60000000000
     SECOND_LOOK_MAX_NS = 3840000000000
 
