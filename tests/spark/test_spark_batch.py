@@ -212,6 +212,7 @@ def test_two_jobs_share_one_sender_and_its_connection(spark, kafka, topic, save,
     assert found[0] == found[1] != set()
     for counts in connected:
         assert_shared(counts, *(found[0] & counts.keys()))
+    assert connected[0].keys() == connected[1].keys()
 
 
 def test_the_example(kafka, topic, example, capsys):

@@ -62,7 +62,7 @@ def by_key(records: ReadRecords) -> dict[bytes, list[tuple[int, int, int]]]:
     return found
 
 
-def check(source: ReadRecords, target: ReadRecords) -> None:
+def check(source: ReadRecords, target: ReadRecords, count: int) -> None:
     """Check that each record of the source was transformed and written once, in the order of its key.
 
     The source itself may have a record twice: librdkafka's idempotent producer can repeat a batch when brokers die
@@ -70,6 +70,7 @@ def check(source: ReadRecords, target: ReadRecords) -> None:
     """
     assert all(value.startswith(b"RECORD ") for value in target.value)
     wanted, found = by_key(source), by_key(target)
+    assert {number for rows in wanted.values() for number, _, _ in rows} == set(range(count))
     for key in wanted:
         rows = zip(wanted[key], found[key], strict=False)
         first = next((pair for pair in rows if pair[0][0] != pair[1][0]), None)
@@ -87,10 +88,10 @@ def test_the_examples(
     source, target = new_topic(PARTITIONS), new_topic(PARTITIONS)
     write(kafka.bootstrap_servers, source, range(2000))
     assert run_example(program.name, source, target) == "2000 records copied\n"
-    check(arrived(source, 2000), arrived(target, 2000))
+    check(arrived(source, 2000), arrived(target, 2000), 2000)
     write(kafka.bootstrap_servers, source, range(2000, 2100))
     assert run_example(program.name, source, target) == "100 records copied\n"
-    check(arrived(source, 2100), arrived(target, 2100))
+    check(arrived(source, 2100), arrived(target, 2100), 2100)
 
 
 class Feed:
@@ -205,7 +206,7 @@ class Flow:
         count = self.feed.end()
         try:
             source = read_topic(self.servers, self.source, count, WAIT_S)
-            check(source, read_topic(self.servers, self.target, len(source), WAIT_S))
+            check(source, read_topic(self.servers, self.target, len(source), WAIT_S), count)
         except AssertionError as error:
             error.add_note(f"{self.program}; its workers: {[self.log(worker)[-2000:] for worker in self.workers]}")
             raise
