@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import signal
+import statistics
 import sys
 import threading
 import time
@@ -79,29 +80,24 @@ def interval(order: dict[str, Any], timed: Timed, neighbour: Timed, seconds: flo
     neighbour.producer.flush(60)
 
 
-def percentile(times: list[float], share: float) -> float:
-    """Return a percentile of times."""
-    return sorted(times)[min(len(times) - 1, int(len(times) * share))]
-
-
 def main() -> None:
     """Measure the order in the arguments."""
     order = json.loads(sys.argv[1])
     timed, neighbour = Timed(order), Timed(order)
     interval(order, timed, neighbour, WARM_UP_S, b"n")
-    found: dict[str, list[float]] = {"undisturbed": [], "disturbed": [], "settled": []}
+    found: dict[str, list[float]] = {}
     poison = order["disturbance"] == "poison-neighbour"
     for disturbed in (False, True):
         timed.times.clear()
         began = time.perf_counter()
         with stopping(order["follower"]) if disturbed and not poison else contextlib.nullcontext():
             interval(order, timed, neighbour, order["seconds"], None if disturbed and poison else b"n")
-        times = sorted(timed.times)
-        found["disturbed" if disturbed else "undisturbed"] += [took for _, took in times]
+        found["disturbed" if disturbed else "undisturbed"] = [took for _, took in timed.times]
         if disturbed:
-            found["settled"] += [took for at, took in times if at > began + SETTLED_S]
-    figures = {f"{what}_p99_ms": percentile(times, 0.99) for what, times in found.items()}
-    figures |= {f"{what}_p50_ms": percentile(times, 0.5) for what, times in found.items() if what != "settled"}
+            found["settled"] = [took for at, took in timed.times if at > began + SETTLED_S]
+    cuts = {what: statistics.quantiles(times, n=100, method="inclusive") for what, times in found.items()}
+    figures = {f"{what}_p99_ms": cut[98] for what, cut in cuts.items()}
+    figures |= {f"{what}_p50_ms": cuts[what][49] for what in ("undisturbed", "disturbed")}
     figures["disturbed_times"] = figures["disturbed_p99_ms"] / figures["undisturbed_p99_ms"]
     figures["settled_times"] = figures["settled_p99_ms"] / figures["undisturbed_p99_ms"]
     figures["refused"] = float(neighbour.failed)

@@ -392,15 +392,14 @@ cdef void check_timeouts(Core *core) noexcept nogil:
 
 
 cdef void _check_lateness(Core *core, Node *node) noexcept nogil:
-    """Note that the first request of the connection is late, if so and if other lanes wait for its answer."""
-    cdef uint64_t late_ns = late_at(core, node)
-    if late_ns <= core.now and delays_others(node):
+    """Note that the first request of the connection is late, if so and if other lanes wait for its answer.
+
+    drain_all() sets the timer for the next look.
+    """
+    if late_at(core, node) <= core.now and delays_others(node):
         _read_available(core, node)
-        late_ns = late_at(core, node)
-        if late_ns <= core.now and delays_others(node):
+        if late_at(core, node) <= core.now and delays_others(node):
             note_late(core, node)
-    if core.now < late_ns != UINT64_MAX:
-        note_timer(core, late_ns)
 
 
 cdef void confirm_late(Core *core, Node *node) noexcept nogil:

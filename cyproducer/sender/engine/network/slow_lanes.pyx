@@ -111,8 +111,7 @@ cdef bint is_late(const Node *node) noexcept nogil:
 cdef void judge_answer(Core *core, Node *node, Request *request) noexcept nogil:
     """Judge how long the answer to a request took. This must be called before the answer is handled and counted."""
     cdef Node *broker = first_connection(node)
-    cdef uint64_t since = max(request.sent_ns, node.answered_ns)
-    cdef uint64_t taken = core.now - min(since, core.now)
+    cdef uint64_t taken = _taken_ns(core, node, request)
     cdef uint32_t index
     cdef Lane *lane
     broker.doubts_changed = True
@@ -140,6 +139,11 @@ cdef void judge_answer(Core *core, Node *node, Request *request) noexcept nogil:
             lane.doubt = DOUBT_NONE
             if lane.late_answers == 1:
                 _pause(core, broker)
+
+
+cdef inline uint64_t _taken_ns(const Core *core, const Node *node, const Request *request) noexcept nogil:
+    """Return for how long the request has been the first one of its connection."""
+    return core.now - min(max(request.sent_ns, node.answered_ns), core.now)
 
 
 cdef inline bint _is_open(const Node *slow) noexcept nogil:
@@ -237,7 +241,7 @@ cdef void _judge_late(Core *core, Node *slow, Request *request) noexcept nogil:
     _end_trials(broker)
     if not _is_slow(core, broker):
         return
-    note_slow_broker(&broker.latency, core.now - min(max(request.sent_ns, slow.answered_ns), core.now))
+    note_slow_broker(&broker.latency, _taken_ns(core, slow, request))
     broker.no_doubts_until_ns = core.now + SLOW_BROKER_NS
     while lane != NULL:
         lane.doubt = DOUBT_NONE
