@@ -30,12 +30,13 @@ def empty(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["emptied", "removed", "socket only", "lock only", "description only"])
-def test_names_are_made_again(how: str, connect: CONNECT, runtime_dir: Path) -> None:
+def test_names_are_made_again(how: str, connect: CONNECT, runtime_dir: Path, tmp_path: Path) -> None:
     first = connect()
     before = names(runtime_dir)
     assert len(before) == 3
     if how == "removed":
-        shutil.rmtree(runtime_dir)
+        # In one step: between the removal of a file and that of the directory, the sender may create the file again.
+        shutil.rmtree(runtime_dir.rename(tmp_path / "removed"))
     else:
         suffix = {"socket only": ".sock", "lock only": ".lock", "description only": ".json"}.get(how, "")
         for path in [path for path in runtime_dir.iterdir() if path.name.endswith(suffix)]:
