@@ -20,10 +20,12 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from cyproducer.devkafka.access import Access
 from cyproducer.devkafka.dump import LogBatch, LogRecord, parse_dump
 from cyproducer.devkafka.jars import KAFKA_VERSION, kafka_jars
 from cyproducer.devkafka.maven import DownloadError, JavaMissingError, find_java
 from cyproducer.devkafka.metadata import Metadata, ask_metadata
+from cyproducer.devkafka.security import LISTENERS, Security
 
 __all__ = [
     "DownloadError",
@@ -85,12 +87,18 @@ def free_ports(count: int) -> list[int]:
 
 
 class KafkaNode:
-    """One process of a KafkaCluster: its number (from 1), port, directory and log."""
+    """One process of a KafkaCluster: its number (from 1), ports, directory and log.
 
-    def __init__(self, number: int, port: int, controller_port: int, directory: Path) -> None:
+    secure_ports   ports of the secure listeners by their name; empty without security
+    """
+
+    def __init__(
+        self, number: int, port: int, controller_port: int, directory: Path, secure_ports: Mapping[str, int]
+    ) -> None:
         self.number = number
         self.port = port
         self.controller_port = controller_port
+        self.secure_ports = secure_ports
         self.data = directory / f"node-{number}"
         self.properties = directory / f"node-{number}.properties"
         self.log = directory / f"node-{number}.log"
@@ -166,6 +174,7 @@ class KafkaCluster:
     version         of Kafka, from 2.8 on, where KRaft began
     plugins         directories and jars with further classes of the nodes
     features        levels of Kafka's features by name, instead of the newest ones of the version (from Kafka 4.0 on)
+    security        listeners with TLS and SASL, and an authorizer (from Kafka 4.0 on)
 
     Start the cluster from a thread that lives longer than the nodes: the kernel kills them when that thread ends.
     Raises JavaMissingError, DownloadError, KafkaStartError.
@@ -185,6 +194,7 @@ class KafkaCluster:
         version: str = KAFKA_VERSION,
         plugins: Sequence[str | os.PathLike[str]] = (),
         features: Mapping[str, int] | None = None,
+        security: Security | None = None,
     ) -> None:
         if nodes not in (1, 3):
             raise ValueError(f"nodes={nodes}: use 1 or 3")
@@ -201,9 +211,18 @@ class KafkaCluster:
         self._given = properties
         self._features = [part for name, level in (features or {}).items() for part in ("-f", f"{name}={level}")]
         self._extra = {"auto.create.topics.enable": str(auto_create).lower(), "num.partitions": num_partitions}
-        chosen = free_ports(2 * nodes)
+        self.security = security
+        secure = list(LISTENERS) if security is not None else []
+        chosen = iter(free_ports((2 + len(secure)) * nodes))
         self.nodes = [
-            KafkaNode(i + 1, ports[i] if ports else chosen[i], chosen[nodes + i], self.directory) for i in range(nodes)
+            KafkaNode(
+                i + 1,
+                ports[i] if ports else next(chosen),
+                next(chosen),
+                self.directory,
+                {listener: next(chosen) for listener in secure},
+            )
+            for i in range(nodes)
         ]
 
     def __enter__(self) -> "KafkaCluster":
@@ -217,6 +236,26 @@ class KafkaCluster:
     def bootstrap_servers(self) -> str:
         """The ``host:port`` of all nodes, separated by commas."""
         return ",".join(node.address for node in self.nodes)
+
+    def address_of(self, listener: str, number: int | None = None) -> str:
+        """Return the ``host:port`` of a listener of one node, or those of all nodes, separated by commas.
+
+        The listener is PLAINTEXT or a secure one (see Security). Raise ValueError if the nodes do not have it.
+        """
+        nodes = self.nodes if number is None else [self.node(number)]
+        if listener == "PLAINTEXT":
+            return ",".join(node.address for node in nodes)
+        if self.security is None or listener not in LISTENERS:
+            known = ["PLAINTEXT", *(LISTENERS if self.security is not None else ())]
+            raise ValueError(f"listener {listener!r} does not exist: the nodes have {', '.join(known)}")
+        return ",".join(f"{self.security.host}:{node.secure_ports[listener]}" for node in nodes)
+
+    @property
+    def access(self) -> Access:
+        """What changes users, rules and certificates of the running nodes. Raise ValueError without ``security``."""
+        if self.security is None:
+            raise ValueError("the cluster has no secure listeners: start it with KafkaCluster(security=Security(…))")
+        return Access(self, self.security)
 
     def node(self, number: int) -> KafkaNode:
         """Return the node of that number (``node.id``, from 1)."""
@@ -258,7 +297,9 @@ class KafkaCluster:
 
     def _launch(self, node: KafkaNode) -> None:
         given = self._jvm_options
-        options = given(node) if callable(given) else given
+        options = [*(given(node) if callable(given) else given)]
+        if self.security is not None:
+            options += self.security.jvm_options()
         node.launch(self._command("kafka.Kafka", str(node.properties), options=options))
 
     def kill(self, number: int = 1) -> None:
@@ -408,13 +449,19 @@ class KafkaCluster:
         # are zero.
         identity = "k" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:-1] + "A"
         tools = []
+        users = self.security.format_arguments() if self.security is not None else []
         for node in self.nodes:
+            if self.security is not None:
+                node.properties.touch()
+                node.properties.chmod(0o600)  # it has passwords
             node.properties.write_text("".join(f"{k}={v}\n" for k, v in self._properties(node).items()))
-            settings = ["-t", identity, "-c", str(node.properties), *self._features]
+            settings = ["-t", identity, "-c", str(node.properties), *self._features, *users]
             command = self._command("kafka.tools.StorageTool", "format", *settings)
             node.data.mkdir(exist_ok=True)
             with open(node.log, "ab") as log:
-                tools.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+                # With security, the tool prints salted passwords.
+                printed = log if self.security is None else subprocess.DEVNULL
+                tools.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=printed, stderr=log))
         status = [tool.wait() for tool in tools]
         for node, failed in zip(self.nodes, status, strict=True):
             if failed:
@@ -424,7 +471,7 @@ class KafkaCluster:
         several = len(self.nodes) > 1
         copies = min(3, len(self.nodes))
         voters = ",".join(f"{n.number}@{HOST}:{n.controller_port}" for n in self.nodes)
-        return {
+        settings: dict[str, object] = {
             "process.roles": "broker,controller",
             "node.id": node.number,
             "controller.quorum.voters": voters,
@@ -447,9 +494,11 @@ class KafkaCluster:
             # A killed leader is replaced after 2 s instead of 9 s.
             "broker.session.timeout.ms": 2000,
             "broker.heartbeat.interval.ms": 300,
-            **self._extra,
-            **((self._given(node) if callable(self._given) else self._given) or {}),
         }
+        if self.security is not None:
+            settings |= self.security.properties(node.secure_ports, HOST, settings)
+        given = self._given(node) if callable(self._given) else self._given
+        return {**settings, **self._extra, **(given or {})}
 
     def _await_answer(self, node: KafkaNode, brokers: int) -> None:
         self._until(
