@@ -22,6 +22,10 @@ READERS = {
     "cyproducer/sender/brokers/telemetry_requests.py": (2, "the times of metrics that are pushed to brokers"),
     "cyproducer/observe/failures.py": (1, "the age of failures in a file; a wrong clock keeps them or not"),
     "cyproducer/observe/logfmt.py": (1, "the time of a line of the log"),
+    "cyproducer/security/token_source.py": (1, "when to replace a token, whose issuer gives its expiry as a wall time"),
+    "cyproducer/security/tls.py": (1, "compared only: whether a file was written again"),
+    "cyproducer/security/tls_errors.py": (1, "shown beside an error about the validity of a certificate"),
+    "cyproducer/security/token_file.py": (1, "compared only: whether a file was written again"),
 }
 
 

@@ -1,0 +1,125 @@
+"""Authenticates with the mechanism GSSAPI (RFC 4752), which is Kerberos, by the package gssapi.
+
+After the context of Kerberos is established, client and broker agree on a security layer. Kafka has none, so the client
+chooses "no layer"; TLS protects the connection instead.
+"""
+
+import importlib
+from typing import Any
+
+from cyproducer.security.mechanism import Credentials, SaslError, server_text
+
+__all__ = ["GssapiClient"]
+
+_NO_LAYER = 1
+_LAYERS_BYTES = 4  # a bit mask of layers, and the greatest size of a message in three bytes
+_CHOICE = bytes([_NO_LAYER, 0, 0, 0])  # the size must be 0 for a client without a layer (RFC 4752, section 3.1)
+_STEPS_MAX = 8  # Kerberos needs two; a broker must not keep the exchange going forever
+_ADVICE = (
+    "get a ticket with kinit, or set sasl_kerberos_keytab and sasl_kerberos_principal; check "
+    "sasl_kerberos_service_name, the broker's host name, and the clocks of this host and of the KDC"
+)
+
+_START, _ESTABLISHING, _CHOOSING, _CHOSEN, _ENDED = range(5)
+
+
+class GssapiClient:
+    """The client of GSSAPI. Raise SaslError if the package gssapi is missing.
+
+    respond() may send requests to the KDC and wait for its answers.
+    """
+
+    mechanism = "GSSAPI"
+    may_block = True
+
+    def __init__(self, credentials: Credentials, host: str) -> None:
+        self.complete = False
+        self.server_error = ""
+        self._gssapi = _load()
+        self._credentials = credentials
+        self._target = f"{credentials.kerberos_service_name}@{credentials.kerberos_domain_name or host}"
+        self._context: Any = None
+        self._steps = 0
+        self._state = _START
+
+    def __repr__(self) -> str:
+        return f"GssapiClient({self._target!r})"
+
+    def respond(self, challenge: bytes | None) -> bytes | None:
+        """Return the next token of Kerberos, then the choice of the security layer, then None."""
+        state, self._state = self._state, _ENDED
+        if (challenge is None) != (state == _START) or state == _ENDED:
+            raise SaslError("a message of GSSAPI arrived out of order; begin a new authentication")
+        if state == _CHOSEN:
+            self.complete = True
+            return None
+        self._steps += 1
+        if self._steps > _STEPS_MAX:
+            raise SaslError("the broker does not end the exchange of GSSAPI; check that the listener uses Kerberos")
+        try:
+            if challenge is not None and state == _CHOOSING:
+                return self._choose(challenge)
+            if self._context is None:
+                self._context = self._new_context()
+            token = self._context.step(challenge)
+            self._state = _CHOOSING if self._context.complete else _ESTABLISHING
+        except (self._gssapi.exceptions.GSSError, NotImplementedError) as error:
+            raise SaslError(
+                f"Kerberos failed for the service {self._target}: {server_text(str(error))}; {_ADVICE}"
+            ) from None
+        return bytes(token or b"")
+
+    def _new_context(self) -> Any:
+        gssapi = self._gssapi
+        flag = gssapi.RequirementFlag
+        return gssapi.SecurityContext(
+            name=gssapi.Name(self._target, name_type=gssapi.NameType.hostbased_service),
+            creds=self._acquire(),
+            mech=gssapi.MechType.kerberos,
+            flags=[flag.mutual_authentication, flag.integrity, flag.out_of_sequence_detection],
+            usage="initiate",
+        )
+
+    def _acquire(self) -> Any:
+        """Return the credentials of Kerberos, or None for those of the default cache."""
+        given = self._credentials
+        store = {}
+        if given.kerberos_keytab is not None:
+            # A cache in memory, so that the tickets of this process do not replace those of the user.
+            cache = f"MEMORY:cyproducer:{given.kerberos_principal}"
+            store = {"client_keytab": given.kerberos_keytab, "ccache": cache}
+        elif given.kerberos_ticket_cache is not None:
+            store = {"ccache": given.kerberos_ticket_cache}
+        if not store and given.kerberos_principal is None:
+            return None
+        gssapi = self._gssapi
+        name = None
+        if given.kerberos_principal is not None:
+            name = gssapi.Name(given.kerberos_principal, name_type=gssapi.NameType.kerberos_principal)
+        return gssapi.Credentials(name=name, mechs=[gssapi.MechType.kerberos], usage="initiate", store=store or None)
+
+    def _choose(self, challenge: bytes) -> bytes:
+        """Return the choice of a security layer, with the client's principal as authorization id as in Kafka."""
+        if not challenge:
+            # The broker's last token of Kerberos was empty. Its offer of layers follows.
+            self._state = _CHOOSING
+            return b""
+        offer = self._context.unwrap(challenge).message
+        if len(offer) != _LAYERS_BYTES or not offer[0] & _NO_LAYER:
+            raise SaslError(
+                "the broker does not offer GSSAPI without a security layer, which Kafka's brokers do; check that the "
+                "listener belongs to Kafka"
+            )
+        identity = str(self._context.initiator_name).encode()
+        self._state = _CHOSEN
+        return bytes(self._context.wrap(_CHOICE + identity, False).message)
+
+
+def _load() -> Any:
+    try:
+        return importlib.import_module("gssapi")
+    except (ImportError, OSError) as error:
+        raise SaslError(
+            f"sasl_mechanism GSSAPI needs the package gssapi, which cannot be loaded ({error}); run: "
+            "pip install cyproducer[kerberos]"
+        ) from None
