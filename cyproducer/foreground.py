@@ -36,6 +36,7 @@ def run_sender(
     """
     # Imported here: a program that imports cyproducer does not load the sender.
     from cyproducer.host import rendezvous
+    from cyproducer.host.credentials import tag
     from cyproducer.sender.process import main
     from cyproducer.sender.system import daemonise
     from cyproducer.sender.system.log_relay import LogRelay
@@ -46,8 +47,10 @@ def run_sender(
     if "sender_idle_timeout_ms" in complete.explicit:
         idle_timeout_s = complete.sender_idle_timeout_ms / 1000
     sender_settings = complete.sender_settings()
-    identity = rendezvous.identity(LAYOUT_VERSION, sender_settings)
+    secrets = complete.secrets()
     try:
+        credentials = tag(rendezvous.runtime_directory(), secrets) if secrets and socket is None else ""
+        identity = rendezvous.identity(LAYOUT_VERSION, sender_settings, credentials=credentials)
         place = _place(rendezvous, identity, socket)
     except rendezvous.RendezvousError as error:
         raise KafkaConfigurationError(str(error)) from None
@@ -58,7 +61,7 @@ def run_sender(
         elected = main.serve(
             place,
             identity,
-            sender_settings,
+            sender_settings | secrets,
             relay,
             idle_timeout_s,
             report=lambda message: None,

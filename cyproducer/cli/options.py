@@ -7,13 +7,11 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from cyproducer.config.settings import SETTINGS
+from cyproducer.config.secrets import is_secret_name
 from cyproducer.errors import KafkaConfigurationError, SenderUnavailableError
 from cyproducer.observe.status import status
 
 __all__ = ["given_settings", "port", "print_several", "the_sender"]
-
-_SECRET_FAMILIES = tuple(s.name.rstrip("*").replace("_", ".") for s in SETTINGS if s.secret)
 
 
 def given_settings(config: str | None, assignments: Iterable[str]) -> dict[str, Any]:
@@ -27,7 +25,7 @@ def given_settings(config: str | None, assignments: Iterable[str]) -> dict[str, 
     settings = {} if config is None else _read_config(config)
     for text in assignments:
         name, value = _assignment(text, "--set: write NAME=VALUE, for example linger.ms=50")
-        if name.startswith(_SECRET_FAMILIES):
+        if is_secret_name(name):
             raise KafkaConfigurationError(
                 f"--set {name}: other users can see a command line; put secrets into a file and use --config FILE"
             )

@@ -3,23 +3,21 @@
 A test compares the list with Kafka's own. The documentation has it as a table.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
-SUPPORTED, PARTLY, REFUSED = "supported", "supported, with a difference", "refused"
+from cyproducer.config.kafka_security_settings import KAFKA_SECURITY_SETTINGS, OF_OTHER_CLIENTS
+from cyproducer.config.kafka_setting import PARTLY, REFUSED, SUPPORTED, KafkaSetting
 
-
-class KafkaSetting(NamedTuple):
-    """A row of the list. `name` is Kafka's; it ends with `*` for a family of names.
-
-    `note` says what is different from Kafka, or why the setting is refused. `accepted` has the values of a refused
-    setting that ask for nothing: they are accepted and have no effect.
-    """
-
-    name: str
-    status: str
-    note: str = ""
-    accepted: tuple[Any, ...] = ()
-
+__all__ = [
+    "KAFKA_SETTINGS",
+    "PARTLY",
+    "REFUSED",
+    "SUPPORTED",
+    "KafkaSetting",
+    "asks_for_nothing",
+    "other_clients_setting",
+    "refused_setting",
+]
 
 _LONG = "Values above 2147483647 ms (24 days) count as that."
 _SHORTEST = f"No pause is shorter than 10 ms. {_LONG}"
@@ -79,15 +77,14 @@ KAFKA_SETTINGS = (
     # what Java alone has, and what is not built
     KafkaSetting("config.providers", REFUSED, "a program of Python reads its secrets itself", ([], (), "")),
     KafkaSetting("security.providers", REFUSED, "security providers are classes of Java", ("",)),
-    KafkaSetting("security.protocol", REFUSED, "TLS and SASL are not supported yet", ("PLAINTEXT",)),
-    KafkaSetting("ssl.*", REFUSED, "TLS is not supported yet"),
-    KafkaSetting("sasl.*", REFUSED, "SASL is not supported yet"),
     KafkaSetting("transaction.two.phase.commit.enable", REFUSED, "two-phase commit (KIP-939) is not supported yet",
                  (False, "false")),
+    *KAFKA_SECURITY_SETTINGS,
 )
 # fmt: on
 
 _REFUSED = {row.name: row for row in KAFKA_SETTINGS if row.status == REFUSED}
+_OF_OTHER_CLIENTS = {row.name: row for row in OF_OTHER_CLIENTS}
 
 
 def refused_setting(name: str) -> KafkaSetting | None:
@@ -95,9 +92,14 @@ def refused_setting(name: str) -> KafkaSetting | None:
     return _REFUSED.get(name.replace("_", "."))
 
 
+def other_clients_setting(name: str) -> KafkaSetting | None:
+    """Return the row of a setting of TLS or SASL that only another client has, by its name in either spelling."""
+    return _OF_OTHER_CLIENTS.get(name.replace("_", "."))
+
+
 def asks_for_nothing(name: str, value: Any) -> bool:
     """Return whether this value of a refused setting can be accepted, because it asks for nothing."""
-    row = refused_setting(name)
+    row = refused_setting(name) or other_clients_setting(name)
     if row is None:
         return False
     return value is None or any(type(value) is type(each) and value == each for each in row.accepted)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 INT_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1
 DEFAULT_PORT = 9092
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 TOPIC_NAME_MAX = 249
 TRANSACTIONAL_ID_BYTES_MAX = 255
 RACK_BYTES_MAX = 255
@@ -256,11 +257,15 @@ def socket_path() -> Kind:
 
 
 def _server(entry: str) -> str:
-    """Return one bootstrap entry as host:port, the host in lower case, an IPv6 address in brackets."""
+    """Return one bootstrap entry as host:port, the host in lower case, an IPv6 address in brackets.
+
+    A security protocol before it remains, in upper case: SSL://host:port.
+    """
     shown = repr(entry)
     protocol, separator, rest = entry.strip().rpartition("://")
-    if separator and protocol.upper() != "PLAINTEXT":
-        raise Wrong("protocols other than PLAINTEXT are not supported yet; write host:port", shown)
+    protocol = protocol.upper()
+    if separator and protocol not in PROTOCOLS:
+        raise Wrong(f"the entry begins with none of the protocols {', '.join(PROTOCOLS)}; write host:port", shown)
     bracketed = re.fullmatch(r"\[([0-9A-Fa-f:.]+(?:%[0-9A-Za-z_.-]+)?)\](?::([0-9]{1,5}))?", rest)
     named = re.fullmatch(r"([0-9A-Za-z_.-]+)(?::([0-9]{1,5}))?", rest)
     found = bracketed or named
@@ -273,7 +278,7 @@ def _server(entry: str) -> str:
     # A zone id (after %) is the name of a network interface, which is case-sensitive.
     address, percent, zone = found[1].partition("%")
     host = address.lower() + percent + zone
-    return f"[{host}]:{port}" if bracketed else f"{host}:{port}"
+    return protocol + separator + (f"[{host}]:{port}" if bracketed else f"{host}:{port}")
 
 
 def servers() -> Kind:

@@ -4,7 +4,7 @@ A UNIX SOCK_SEQPACKET socket preserves message boundaries, so no process waits f
 peer has sent in part.
 
     front-end -> sender   {"op": "attach", "layout", "pid", "time_namespace", "network_namespace", "app", "slots",
-                           "settings", "sender_settings"}
+                           "settings", "sender_settings"[, "proof"]}; "proof" is that of credentials.py
                           with descriptors ARENA, PIDFD, WAKE (datagram socket that the sender writes)
     sender -> front-end   {"ok": true, "attach_id", "sender_pid", "max_request_size"}
                           with descriptors OUTCOMES (read-only), SNAPSHOT (read-only),

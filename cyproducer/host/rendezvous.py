@@ -1,8 +1,7 @@
 """Computes where a front-end finds its sender: runtime directory, identity of the sender, paths of its files.
 
 Front-end, sender and command line compute these separately and must get the same result. So everything depends only on
-the effective user, the namespaces, the cgroup and the sender's settings. No secret is part of a name or of the input of
-a hash.
+the effective user, the namespaces, the cgroup and the sender's settings. credentials.py says how secrets count.
 """
 
 import contextlib
@@ -27,6 +26,7 @@ __all__ = [
     "Rendezvous",
     "RendezvousError",
     "at_socket",
+    "blake2b",
     "cgroup_name",
     "current_environment",
     "default_directories",
@@ -280,11 +280,15 @@ def current_environment() -> ProcessEnvironment:
 
 
 def identity(
-    layout_version: int, settings: Mapping[str, Any], where: ProcessEnvironment | None = None
+    layout_version: int, settings: Mapping[str, Any], where: ProcessEnvironment | None = None, credentials: str = ""
 ) -> dict[str, Any]:
-    """Return everything that decides which sender serves a process (`where` None: this one), for JSON."""
+    """Return everything that decides which sender serves a process (`where` None: this one), for JSON.
+
+    credentials: the tag of the secrets (credentials.py), "" without secrets.
+    """
     where = where or current_environment()
     return {
+        **({"credentials": credentials} if credentials else {}),
         "layout": layout_version,
         "uid": where.uid,
         "pid_namespace": where.pid_namespace,

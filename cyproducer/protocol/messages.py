@@ -22,6 +22,12 @@ from .fields import (
     Struct,
     Type,
 )
+from .sasl_messages import (
+    SASL_AUTHENTICATE_REQUEST,
+    SASL_AUTHENTICATE_RESPONSE,
+    SASL_HANDSHAKE_REQUEST,
+    SASL_HANDSHAKE_RESPONSE,
+)
 from .tables import Field, Message
 from .transaction_messages import (
     ADD_OFFSETS_TO_TXN_REQUEST,
@@ -438,6 +444,8 @@ REQUESTS: dict[int, Message] = {
         END_TXN_REQUEST,
         TXN_OFFSET_COMMIT_REQUEST,
         OFFSET_FETCH_REQUEST,
+        SASL_HANDSHAKE_REQUEST,
+        SASL_AUTHENTICATE_REQUEST,
     )
 }
 RESPONSES: dict[int, Message] = {
@@ -458,6 +466,8 @@ RESPONSES: dict[int, Message] = {
         END_TXN_RESPONSE,
         TXN_OFFSET_COMMIT_RESPONSE,
         OFFSET_FETCH_RESPONSE,
+        SASL_HANDSHAKE_RESPONSE,
+        SASL_AUTHENTICATE_RESPONSE,
     )
 }
 

@@ -126,7 +126,7 @@ def source_options(options: dict[str, str]) -> tuple[str, ...]:
 def _check(settings: dict[str, str]) -> None:
     """Check names and values of the ``kafka.*`` options by the rules of the producer."""
     try:
-        Settings.parse(**settings)
+        Settings.parse_for_other_host(**settings)
     except KafkaConfigurationError as error:
         raise KafkaConfigurationError(f"among the options 'kafka.*': {error}") from None
 

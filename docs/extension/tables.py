@@ -104,7 +104,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def settings() -> str:
-    """Return every setting that can be used, and then every setting that is known and refused."""
+    """Return every setting that can be used, and then every setting that is known and refused, if there is one."""
     head = ["Setting", "Default", "Allowed values", "Scope", "Meaning"]
     rows = [
         [f"[`{s.name}`]{{#{anchor(s)}}}", _default(s), _code_free(s.kind.allowed), SCOPES[s.side], _sentence(s.meaning)]
@@ -114,6 +114,8 @@ def settings() -> str:
     refused = [
         [f"[`{s.name}`]{{#{anchor(s)}}}", _default(s), _sentence(s.meaning)] for s in SETTINGS if not s.supported
     ]
+    if not refused:
+        return table(head, rows)
     return "\n\n".join(
         [
             table(head, rows),

@@ -19,6 +19,16 @@ _TRANSACTIONS = "tests/unit/producer/test_transactions.py::"
 _WINDOWS = "tests/integration/producer/test_metrics_kafka.py::test_the_windows_are_settings"
 _SIZES = "tests/integration/engine/test_engine_brokers.py::test_sizes_of_socket_buffers"
 
+_LISTENERS = "tests/integration/security/test_listeners_kafka.py::"
+_TLS = "tests/unit/security/test_tls.py::"
+_TRUST = _TLS + "test_the_authority_of_the_broker_is_trusted"
+_OWN = _TLS + "test_the_client_is_known_by_its_certificate"
+_STORE = _TLS + "test_a_wrong_password_of_a_store"
+_LOGIN = "tests/unit/security/test_login.py::"
+_OAUTH = _LOGIN + "test_settings_of_the_endpoint_and_of_the_refresh"
+_KERBEROS = _LOGIN + "test_kerberos"
+_CONFIG = "tests/unit/config/test_config_"
+
 #: Setting -> the test that fails if the setting has no effect.
 SHOWN_BY = {
     "bootstrap_servers": "tests/unit/producer/test_setting_effects_of_producers.py::test_bootstrap_servers",
@@ -75,6 +85,51 @@ SHOWN_BY = {
     "reconnect_backoff_max_ms": _RECONNECT,
     "transactional_id": _TRANSACTIONS + "test_a_transaction_from_the_first_call_to_the_commit",
     "transaction_timeout_ms": _TRANSACTIONS + "test_the_sender_learns_the_settings_of_transactions",
+    "ssl_cafile": _TRUST,
+    "ssl_cadata": _TRUST,
+    "ssl_truststore_location": _TRUST,
+    "ssl_truststore_password": _TRUST,
+    "ssl_truststore_type": _TRUST,
+    "ssl_certfile": _OWN,
+    "ssl_keyfile": _OWN,
+    "ssl_certdata": _OWN,
+    "ssl_keydata": _OWN,
+    "ssl_keystore_location": _OWN,
+    "ssl_keystore_type": _OWN,
+    "security_protocol": _LISTENERS + "test_each_mechanism",
+    "ssl_password": _TLS + "test_a_key_without_its_password",
+    "ssl_keystore_password": _STORE,
+    "ssl_check_hostname": _TLS + "test_a_certificate_for_another_host",
+    "ssl_crlfile": _TLS + "test_a_revoked_certificate",
+    "ssl_ciphers": _TLS + "test_only_the_given_ciphers_are_used",
+    "ssl_enabled_protocols": _TLS + "test_only_the_enabled_versions_are_used",
+    "ssl_protocol": _CONFIG + "tls.py::test_kafkas_newest_version",
+    "sasl_mechanism": _LISTENERS + "test_each_mechanism",
+    "sasl_plain_username": _LOGIN + "test_user_and_password",
+    "sasl_plain_password": _LISTENERS + "test_a_wrong_password",
+    "sasl_jaas_config": _CONFIG + "jaas_modules.py::test_amazon_msk",
+    "sasl_kerberos_name": _CONFIG + "sasl.py::test_kafka_pythons_name_of_the_service_as_an_object",
+    "sasl_oauth_token_provider": _CONFIG + "supported.py::test_a_provider_of_tokens",
+    "sasl_oauthbearer_token_endpoint_url": _LOGIN + "test_a_token_of_a_file",
+    "sasl_oauthbearer_client_credentials_client_secret": _LISTENERS + "test_a_wrong_secret_of_the_token_endpoint",
+    "sasl_kerberos_service_name": _KERBEROS,
+    "sasl_kerberos_domain_name": _KERBEROS,
+    "sasl_kerberos_principal": _KERBEROS,
+    "sasl_kerberos_keytab": _KERBEROS,
+    "sasl_kerberos_ticket_cache": _KERBEROS,
+    "sasl_oauthbearer_client_credentials_client_id": _OAUTH,
+    "sasl_oauthbearer_scope": _OAUTH,
+    "sasl_oauthbearer_extensions": _OAUTH,
+    "sasl_oauthbearer_header_urlencode": _OAUTH,
+    "https_ca_location": _OAUTH,
+    "sasl_login_refresh_window_factor": _OAUTH,
+    "sasl_login_refresh_window_jitter": _OAUTH,
+    "sasl_login_refresh_min_period_seconds": _OAUTH,
+    "sasl_login_refresh_buffer_seconds": _OAUTH,
+    "sasl_login_retry_backoff_ms": _OAUTH,
+    "sasl_login_retry_backoff_max_ms": _OAUTH,
+    "sasl_login_connect_timeout_ms": _OAUTH,
+    "sasl_login_read_timeout_ms": _OAUTH,
     "sender": "tests/integration/sender/test_sender_process.py"
     "::test_named_sender_is_used_and_its_settings_are_compared",
     "sender_idle_timeout_ms": "tests/integration/sender/test_sender_process.py"

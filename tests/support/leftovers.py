@@ -14,8 +14,8 @@ import psutil
 from support.process import all_pids, command_of, is_running, kill9, users_of
 
 # Files that a sender may leave in its runtime directory: other processes must not unlink the lock file; the log and
-# the ledger of failures are for people.
-LASTING = (".lock", ".log", ".log.1", ".failures")
+# the ledger of failures are for people. With another key, processes with the same secrets would not share a sender.
+LASTING = (".lock", ".log", ".log.1", ".failures", "credentials.key")
 
 
 @dataclass(slots=True)

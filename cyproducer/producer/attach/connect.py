@@ -365,7 +365,7 @@ class _Starter:
             "socket": self.place.socket,
             "description_path": self.place.description,
             "identity": self.description,
-            "settings": self.settings.sender_settings(),
+            "settings": self.settings.sender_settings() | self.settings.secrets(),
             "sender_idle_timeout_ms": self.settings.sender_idle_timeout_ms,
         }
 
@@ -491,6 +491,7 @@ def _send_request(attachment: Attachment, settings: Settings, address: Address) 
         "time_namespace": time_namespace(),
         "network_namespace": network_namespace(),
         "slots": attachment.slot_count,
+        **address.proof(attachment.arena.fd),
     }
     try:
         message = control_messages.extended(address.hello, more)
@@ -580,6 +581,8 @@ def _raise_refusal(answer: dict[str, Any], path: str, named: bool) -> None:
         raise KafkaConfigurationError(
             f"the sender at {path} has another setting: {text}; leave it out to use the sender's value"
         )
+    if name == "CREDENTIALS" and named:
+        raise KafkaConfigurationError(f"the sender at {path} has other credentials: {text}")
     if name == "NETWORK":
         raise KafkaConfigurationError(f"the sender at {path} is in another network namespace: {text}")
     raise SenderUnavailableError(f"the sender at {path} refuses this process ({name}): {text}")

@@ -10,6 +10,7 @@ from typing import Any
 
 from cyproducer.config.settings import Settings
 from cyproducer.host import control_messages, rendezvous
+from cyproducer.host.credentials import proof, tag
 from cyproducer.host.process_identity import process_environment
 from cyproducer.host.rendezvous import ProcessEnvironment, Rendezvous, RendezvousError
 from cyproducer.shm.arena_region import LAYOUT_VERSION
@@ -29,6 +30,7 @@ class Address:
         self._expected = rendezvous.public_settings(
             settings.explicit_sender_settings() if named else settings.sender_settings()
         )
+        self._secrets = settings.secrets()
         self.hello = control_messages.encode(
             {
                 "op": "attach",
@@ -57,6 +59,10 @@ class Address:
         assert self._found is not None
         return self._found
 
+    def proof(self, arena_fd: int) -> dict[str, str]:
+        """Return the field of the attach message that proves knowledge of the secrets; nothing without secrets."""
+        return {"proof": proof(self._secrets, arena_fd)} if self._secrets else {}
+
     def other_sockets(self) -> list[str]:
         """Return the sockets of this sender in other runtime directories of the user.
 
@@ -67,7 +73,8 @@ class Address:
 
     def _find(self, where: tuple[Any, ...], make: bool) -> None:
         directory = rendezvous.runtime_directory(make=make)
-        description = rendezvous.identity(LAYOUT_VERSION, self._expected, ProcessEnvironment.of(where))
+        credentials = tag(directory, self._secrets)
+        description = rendezvous.identity(LAYOUT_VERSION, self._expected, ProcessEnvironment.of(where), credentials)
         self._found = rendezvous.of_sender(directory, description), description
         self._depends_on = where
 

@@ -36,8 +36,8 @@ _PYTHON_NAME = re.compile(r"(python|pypy)[0-9.]*[a-z]*(-[a-z]+)?")
 _ENVIRONMENT = ["PATH", "LANG", "LC_ALL", "TZ", "HOME", "TMPDIR", "LD_LIBRARY_PATH"]
 if SANITIZED:
     _ENVIRONMENT += ["LD_PRELOAD", "ASAN_OPTIONS", "UBSAN_OPTIONS"]
-#: For compression, and for the push of metrics: package and subpackage.
-_LIBRARIES = (("cramjam", ""), ("opentelemetry", "proto"), ("google", "protobuf"))
+#: For compression, the push of metrics, PKCS#12 and Kerberos: package and subpackage.
+_LIBRARIES = (("cramjam", ""), ("opentelemetry", "proto"), ("google", "protobuf"), ("cryptography", ""), ("gssapi", ""))
 _GUARD = "CYPRODUCER_SPAWNED"
 _DESCRIPTORS = 4
 # EBADF: from posix_spawn it means a descriptor number above the limit of this process.

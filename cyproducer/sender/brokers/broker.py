@@ -1,13 +1,20 @@
 """Keeps the state of one broker in the sender's control plane, and creates the socket of its connection."""
 
 import socket
+import ssl
 import struct
 import time
+from collections.abc import Callable
+from typing import Any
 
 from cyproducer.protocol.versions import ApiVersionsExchange
 from cyproducer.sender.brokers.resolver import Address
+from cyproducer.sender.brokers.sasl_login import Exchange
 
 __all__ = [
+    "CLOSED_BY_PEER",
+    "CLOSED_BY_TLS",
+    "CLOSED_HERE",
     "CLOSE_REASONS",
     "NOTHING_DUE_MS",
     "SAME_ERROR_LOGGED_EVERY_S",
@@ -16,6 +23,7 @@ __all__ = [
     "host_port",
 ]
 
+CLOSED_BY_PEER, CLOSED_HERE, CLOSED_BY_TLS = -1, -4, -5  # a CloseReason of the loop
 NOTHING_DUE_MS = 60_000  # nothing is scheduled: maintain() checks again after this time at the latest
 SAME_ERROR_LOGGED_EVERY_S = 60.0
 CLOSE_REASONS = {
@@ -23,6 +31,7 @@ CLOSE_REASONS = {
     -2: "the broker sent no response within request_timeout_ms",
     -3: "the broker sent an invalid response: check that the address is a Kafka listener",
     -4: "this sender closed the connection",
+    -6: "the listener uses TLS: set security_protocol to SSL or SASL_SSL, or use another port",
 }
 SYSTEM_BUFFER = -1  # send_buffer_bytes, receive_buffer_bytes: the kernel chooses the size and adapts it to the route
 
@@ -51,7 +60,17 @@ class Link:
         self.connect_deadline_ms: int | None = None
         self.last_error = ""
         self.logged_s = 0.0
+        self.given_up = False  # it was closed for an error that is noted
+        self.was_answered = False  # the broker has answered a request after the setup of the connection
         self.use = ""  # of a connection that is not the first one, for the log
+        self.tls: Any = None  # the TlsStream of the connection
+        self.session: ssl.SSLSession | None = None  # of the last connection, to be resumed
+        self.session_context: ssl.SSLContext | None = None
+        self.negotiated: dict[int, int] = {}  # the versions while SASL goes on
+        self.sasl: Exchange | None = None  # an exchange that goes on
+        self.first_message = b""  # of it
+        self.held: list[Callable[[], None]] = []  # sends a request that came while it authenticates again
+        self.authenticate_at_ms: int | None = None  # when to authenticate again
 
     @property
     def name(self) -> str:

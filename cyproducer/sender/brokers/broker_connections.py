@@ -1,8 +1,8 @@
-"""Does the rare work on the broker connections: addresses, connecting, ApiVersions, metadata, producer ids.
+"""Does the rare work on the broker connections: addresses, connecting, metadata, producer ids.
 
 The loop requests them through events, and every result goes back to the loop as a method call. There is one connection
-per broker, and a second one if partitions may be slow to acknowledge (slow_links.py). The bootstrap connection is kept
-if it leads to a broker of the metadata, and closed otherwise.
+per broker, and a second one if partitions may be slow to acknowledge (slow_links.py). connection_setup.py sets them up.
+The bootstrap connection is kept if it leads to a broker of the metadata, and closed otherwise.
 """
 
 import contextlib
@@ -18,8 +18,16 @@ from cyproducer.cluster.topic_state import UNKNOWN_TOPIC_OR_PARTITION
 from cyproducer.error_table import describe
 from cyproducer.protocol.codec import decode_response, encode_request
 from cyproducer.protocol.fields import ProtocolError
-from cyproducer.protocol.versions import ApiKey, ApiVersionsExchange, has_common_version, negotiate
-from cyproducer.sender.brokers.broker import CLOSE_REASONS, NOTHING_DUE_MS, Link, connecting_socket, host_port
+from cyproducer.protocol.versions import ApiKey
+from cyproducer.sender.brokers.broker import (
+    CLOSE_REASONS,
+    CLOSED_HERE,
+    NOTHING_DUE_MS,
+    Link,
+    connecting_socket,
+    host_port,
+)
+from cyproducer.sender.brokers.connection_setup import ConnectionSetup
 from cyproducer.sender.brokers.connection_states import PAUSE_MIN_MS, ConnectionStates, backoff_between
 from cyproducer.sender.brokers.finalized_features import FinalizedFeatures
 from cyproducer.sender.brokers.leader_hints import take_leader_hints
@@ -33,7 +41,6 @@ from cyproducer.sender.brokers.telemetry_requests import TelemetryRequests
 from cyproducer.sender.brokers.throttling import apply_throttle
 from cyproducer.sender.brokers.transaction_manager import TransactionManager
 from cyproducer.sender.brokers.transaction_queries import TransactionQueries
-from cyproducer.version import VERSION
 
 __all__ = ["Brokers"]
 
@@ -43,9 +50,6 @@ TOPICS_USED_EVERY_MS = 30_000  # at most half of metadata_max_idle_ms, after whi
 CANONICAL_NAMES = "resolve_canonical_bootstrap_servers_only"
 REBOOTSTRAP_REQUIRED = 129  # the error of a whole Metadata response (KIP-1102)
 RELIABLE_EPOCHS_FROM = 9  # MetadataResponse.hasReliableLeaderEpochs
-REQUIRED = (ApiKey.PRODUCE, ApiKey.METADATA, ApiKey.API_VERSIONS)
-PRODUCE_MALFORMED_VERSION = 5  # librdkafka's mock cluster leaves a field out of its v5
-
 
 Handler = Callable[[Link, bytes, int], None]
 """Takes a link, a response of its broker, and the time in ms."""
@@ -54,10 +58,12 @@ Handler = Callable[[Link, bytes, int], None]
 class Brokers:
     """Maintains the connections and the metadata of one cluster."""
 
-    def __init__(self, loop: Any, settings: dict[str, Any], log: logging.Logger, transaction_table: Any) -> None:
-        self._loop = loop
+    def __init__(
+        self, loop: Any, connections: Any, settings: dict[str, Any], log: logging.Logger, transaction_table: Any
+    ) -> None:
+        self.loop = loop
         self._settings = settings
-        self._log = log
+        self.log = log
         self.resolver = Resolver()
         retry_backoff = backoff_between(settings, "retry_backoff_ms", "retry_backoff_max_ms", PAUSE_MIN_MS)
         self.metadata = ClusterMetadata(
@@ -75,8 +81,9 @@ class Brokers:
         self._rack = settings["client_rack"] if settings["partitioner_rack_aware"] else None
         self.links: dict[int, Link] = {}  # by broker id
         self.node_choice = NodeChoice(self.metadata, self.links, loop)
-        self._slow_links = SlowLinks(loop)
-        self._by_index: dict[int, Link] = {}
+        self.setup = ConnectionSetup(self, connections, settings)
+        self._slow_links = SlowLinks(self, loop, connections)
+        self.by_index: dict[int, Link] = {}
         self._pending: dict[tuple[int, int], Handler] = {}
         self._metadata_link: Link | None = None
         self.producer_ids = ProducerIdRequests(self, loop, retry_backoff, log)
@@ -101,7 +108,7 @@ class Brokers:
 
     def on_event(self, event: tuple[Any, ...], now_ms: int) -> None:
         kind, index, correlation_id, error, _, payload = event
-        link = self._by_index.get(index)
+        link = self.by_index.get(index)
         if kind == "refresh":
             self.metadata.request_update()
             self._used_at_ms = 0  # after a takeover only the loop knows which topics are in use
@@ -116,11 +123,14 @@ class Brokers:
         elif kind == "work":
             link.wanted = True
         elif kind == "late":
-            self._ask_slow(link, now_ms)
+            self._now_ms = now_ms
+            self._slow_links.ask(link, now_ms)
         elif kind in ("state_lost", "state_denied"):
             self._state_notes.note(link, kind, event[4], error)
         elif kind == "connected":
-            self._on_connected(link)
+            self.setup.on_connected(link, now_ms)
+        elif kind == "handshake":
+            self.setup.on_handshake(link, now_ms)
         elif kind == "closed":
             self._on_closed(link, error, now_ms)
         elif kind == "leaders":
@@ -133,72 +143,52 @@ class Brokers:
     def _resync(self, now_ms: int) -> None:
         """Make up for lost events, from the present states of the connections."""
         self.transaction_manager.on_lost_events()
-        for link in list(self._by_index.values()):
-            state, _ = self._loop.connection_state(link.index)
+        for link in list(self.by_index.values()):
+            state, _ = self.loop.connection_state(link.index)
             opened = link.connect_deadline_ms is not None or link.versions is not None or link.exchange is not None
             if state == "closed" and opened:
                 self._on_closed(link, errno.ENOMEM, now_ms)
-            elif state == "negotiating" and link.exchange is None and link.versions is None:
-                self._on_connected(link)
+            elif state == "handshaking":
+                self.setup.on_handshake(link, now_ms)
+            elif state == "negotiating" and link.exchange is None and not link.negotiated:
+                self.setup.on_connected(link, now_ms)
 
     def _handle(self, link: Link, handler: Handler, payload: bytes, now_ms: int) -> None:
         self._now_ms = now_ms
         try:
             handler(link, payload, now_ms)
         except ProtocolError as error:
-            self._give_up(link, str(error), now_ms)
+            self.give_up(link, str(error), now_ms)
         except Exception as error:  # a response must not end the sender: it would end each restarted sender too
-            self._log.exception("a response of broker %s could not be handled", link.name)
-            self._give_up(link, f"its response could not be handled ({type(error).__name__}: {error})", now_ms)
+            self.log.exception("a response of broker %s could not be handled", link.name)
+            self.give_up(link, f"its response could not be handled ({type(error).__name__}: {error})", now_ms)
 
-    def _on_connected(self, link: Link) -> None:
-        link.exchange = ApiVersionsExchange("cyproducer", VERSION)
-        self._ask_versions(link)
-
-    def _ask_versions(self, link: Link) -> None:
-        assert link.exchange is not None
-        self._loop.note_asked(link.index)
-        correlation_id = self._loop.next_correlation_id(link.index)
-        frame = link.exchange.request(correlation_id, self._settings["client_id"])
-        self._send(link, correlation_id, frame, self._on_versions)
-
-    def _on_versions(self, link: Link, payload: bytes, now_ms: int) -> None:
-        assert link.exchange is not None
-        ranges = link.exchange.on_response(payload)
-        if ranges is None:
-            self._ask_versions(link)
-            return
-        versions = negotiate(ranges, [api for api in ApiKey if api in REQUIRED or has_common_version(ranges, api)])
-        if versions[ApiKey.PRODUCE] == PRODUCE_MALFORMED_VERSION:
-            versions[ApiKey.PRODUCE] -= 1
-        assert link.exchange.body is not None
-        apply_throttle(self._loop, link, ApiKey.API_VERSIONS, link.exchange.version, link.exchange.body)
-        self.features.note(link.exchange.body)
-        link.versions = versions
-        link.exchange = None
+    def note_ready(self, link: Link) -> None:
+        """Note that a connection takes batches: its setup is complete."""
         self._states.ready(link)
-        describes = ApiKey.DESCRIBE_PRODUCERS in versions
-        self._loop.connection_ready(link.index, versions[ApiKey.PRODUCE], describes)
-        self._loop.note_answered(link.index)
-        self._log.info("connected to broker %s (id %d)", link.name, link.broker_id)
+        self.log.info("connected to broker %s (id %d)", link.name, link.broker_id)
+
+    def next_correlation_id(self, link: Link) -> int:
+        return int(self.loop.next_correlation_id(link.index))
 
     def _on_closed(self, link: Link, error: int, now_ms: int) -> None:
         was_ready = link.versions is not None
         link.versions = None
-        link.exchange = None
-        if self._is_closed(link):  # otherwise a new attempt to connect has begun already
+        if self.is_closed(link):  # otherwise a new attempt to connect has begun already
             link.connect_deadline_ms = None
         for key in [key for key in self._pending if key[0] == link.index]:
             del self._pending[key]
-        text = CLOSE_REASONS.get(error) or os.strerror(error)
-        if error != -4:
-            self._note_error(link, text)
+        ended_here = error == CLOSED_HERE or link.given_up
+        text = self.setup.describe_end(link, error) or CLOSE_REASONS.get(error) or os.strerror(error)
+        self.setup.on_closed(link)
+        if not ended_here:
+            self.note_error(link, text)
         self._fail_metadata(link, text, now_ms)
         self.producer_ids.on_closed(link)
-        self.telemetry.on_closed(link, error == -4, now_ms)
+        self.telemetry.on_closed(link, ended_here, now_ms)
         self.transactions.on_closed(link, now_ms)
         self.transaction_manager.on_closed(link, now_ms)
-        if error == -4:
+        if ended_here:
             return
         self.metadata.request_update()
         if was_ready:
@@ -207,11 +197,12 @@ class Brokers:
             self._states.failed(link, now_ms)
         self._maybe_rebootstrap()
 
-    def _give_up(self, link: Link, text: str, now_ms: int) -> None:
+    def give_up(self, link: Link, text: str, now_ms: int) -> None:
         """Close a connection because of a broker's error. This counts as a failed attempt, unlike in _on_closed()."""
-        self._note_error(link, text)
+        link.given_up = True  # the broker may have closed the connection meanwhile, which says less than `text`
+        self.note_error(link, text)
         self._fail_metadata(link, text, now_ms)
-        self._loop.close_node(link.index)
+        self.loop.close_node(link.index)
         self.metadata.request_update()
         self._states.failed(link, now_ms)
         self._maybe_rebootstrap()
@@ -227,11 +218,11 @@ class Brokers:
         self.last_error = text
         self.changed = True
 
-    def _note_error(self, link: Link, text: str) -> None:
+    def note_error(self, link: Link, text: str) -> None:
         """Set and log the error of a broker. The same error is logged once a minute."""
         self.note_status(f"broker {link.name}: {text}")
         if link.is_new_error(text):
-            self._log.warning("broker %s: %s", link.name, text)
+            self.log.warning("broker %s: %s", link.name, text)
 
     def _maybe_rebootstrap(self) -> None:
         """If no broker of the metadata can be reached, ask the bootstrap servers for other brokers (KIP-899)."""
@@ -240,7 +231,7 @@ class Brokers:
             self._ask_bootstrap_servers("no known broker can be reached")
 
     def _ask_bootstrap_servers(self, reason: str) -> None:
-        self._log.warning("%s: asking the bootstrap servers again", reason)
+        self.log.warning("%s: asking the bootstrap servers again", reason)
         self._rebootstrap.end()
         change = self.metadata.rebootstrap()
         for link in self.links.values():
@@ -259,11 +250,11 @@ class Brokers:
         """Close all connections, and ask the bootstrap servers."""
         for link in self.links.values():
             self._slow_links.close(link)
-            if not self._is_closed(link):
+            if not self.is_closed(link):
                 self._fail_metadata(link, "closed for another attempt with the bootstrap servers", now_ms)
                 link.connect_deadline_ms = None
                 link.addresses = []
-                self._loop.close_node(link.index)
+                self.loop.close_node(link.index)
         self._ask_bootstrap_servers(reason)
 
     # ------------------------------------------------------------ scheduled work
@@ -282,19 +273,20 @@ class Brokers:
                 if link.connect_deadline_ms <= now_ms:
                     link.connect_deadline_ms = None
                     text = f"no connection within {link.setup_ms} ms: check its address and the network"
-                    self._give_up(link, text, now_ms)
+                    self.give_up(link, text, now_ms)
                 else:
                     due = min(due, link.connect_deadline_ms - now_ms)
-            if link.versions is not None and self._loop.idle_ms(link.index) > self._max_idle_ms:
-                self._log.info("broker %s: closing the idle connection", link.name)
-                self._loop.close_node(link.index)
-            if link.wanted and self._is_closed(link):
+            due = min(due, self.setup.maintain(link, now_ms))
+            if link.versions is not None and self.loop.idle_ms(link.index) > self._max_idle_ms:
+                self.log.info("broker %s: closing the idle connection", link.name)
+                self.loop.close_node(link.index)
+            if link.wanted and self.is_closed(link):
                 due = min(due, self._connect_for_batches(link, now_ms))
         return max(due, 1)
 
     def _connect_for_batches(self, link: Link, now_ms: int) -> int:
         """Call connect() if the broker still has batches and is one of the cluster. Return the same as connect()."""
-        if not self._loop.wants_connection(link.index):
+        if not self.loop.wants_connection(link.index):
             link.wanted = False
             return NOTHING_DUE_MS
         if link.broker_id in self.metadata.brokers:
@@ -308,7 +300,7 @@ class Brokers:
     def _note_used(self, now_ms: int) -> None:
         """Keep the topics with batches in the metadata, or add them to it again."""
         self._used_at_ms = now_ms + min(TOPICS_USED_EVERY_MS, self.metadata.max_idle_ms // 2)
-        for name in self._loop.take_used_topics():
+        for name in self.loop.take_used_topics():
             self.metadata.want(name, now_ms)
 
     def _keep_used(self, now_ms: int) -> None:
@@ -352,36 +344,36 @@ class Brokers:
         for broker_id, (host, port, rack) in self.metadata.brokers.items():
             link = self.links.get(broker_id)
             if link is None:
-                link = Link(self._loop.add_node(broker_id), broker_id, host, port)
-                self._by_index[link.index] = link
+                link = Link(self.loop.add_node(broker_id), broker_id, host, port)
+                self.by_index[link.index] = link
                 self._add_link(link)
             elif (link.host, link.port) != (host, port):
                 self._states.renew(link, host, port)
-                self._loop.close_node(link.index)
+                self.loop.close_node(link.index)
                 self._slow_links.close(link)
             if self._rack is not None:
-                self._loop.set_in_rack(link.index, rack == self._rack)
+                self.loop.set_in_rack(link.index, rack == self._rack)
 
     def _add_link(self, link: Link) -> None:
         """Add the link of a broker. settle() then sets it as the leader of its partitions."""
         self.links[link.broker_id] = link
         self.unsettled.update(dict.fromkeys(self._leaderless.pop(link.broker_id, ())))
 
-    def _is_closed(self, link: Link) -> bool:
-        return bool(self._loop.connection_state(link.index)[0] == "closed")
+    def is_closed(self, link: Link) -> bool:
+        return bool(self.loop.connection_state(link.index)[0] == "closed")
 
     def connect(self, link: Link, now_ms: int) -> int:
         """Start connecting unless the link is not closed, backs off, or its name is being resolved.
 
         Return in how many ms to look again.
         """
-        if link.resolving or not self._is_closed(link):
+        if link.resolving or not self.is_closed(link):
             return NOTHING_DUE_MS
         pause_ms = self.node_choice.pause_ms(link, now_ms)
         if pause_ms:
             return pause_ms
         if link.addresses:
-            self._connect_to(link, link.addresses.pop(0))
+            self.connect_to(link, link.addresses.pop(0))
             return self._due_of(link, now_ms)
         link.resolving, link.resolving_since_ms = True, now_ms
         asked = link.host, link.port
@@ -398,7 +390,7 @@ class Brokers:
             link.addresses = list(answer)
             if link.addresses[0] == link.peer:
                 link.addresses.append(link.addresses.pop(0))  # the address of the last attempt is the last one now
-            self._connect_to(link, link.addresses.pop(0))
+            self.connect_to(link, link.addresses.pop(0))
 
         if link.broker_id < 0 and self._settings["client_dns_lookup"] == CANONICAL_NAMES:
             self.resolver.resolve_canonical(*asked, resolved)
@@ -414,14 +406,15 @@ class Brokers:
         return max(link.retry_at_ms - now_ms, 0)
 
     def _fail_to_connect(self, link: Link, text: str) -> None:
-        self._note_error(link, text)
+        self.note_error(link, text)
         self._states.failed(link, self._now_ms)
         if self.metadata.bootstrapping:
             self.metadata.last_error = self.last_error
         self.metadata.request_update()
         self._maybe_rebootstrap()
 
-    def _connect_to(self, link: Link, address: Address) -> None:
+    def connect_to(self, link: Link, address: Address) -> None:
+        """Start connecting to an address of the broker."""
         try:
             sock = connecting_socket(
                 address, int(self._settings["send_buffer_bytes"]), int(self._settings["receive_buffer_bytes"])
@@ -430,44 +423,34 @@ class Brokers:
             self._fail_to_connect(link, getattr(error, "strerror", None) or str(error))
             return
         try:
-            self._loop.open_connection(link.index, sock.detach())
+            self.loop.open_connection(link.index, sock.detach())
         except OSError as error:
             self._fail_to_connect(link, error.strerror or str(error))
             return
         link.peer = address
-        link.wanted = False
+        link.wanted = link.given_up = link.was_answered = False
         self._states.connecting(link, self._now_ms)
-
-    def _ask_slow(self, broker: Link, now_ms: int) -> None:
-        """Ask a broker for its versions by the slow connection, which is opened to the address of the first one.
-
-        An answer shows that the broker does not hang, while a request of the first connection is late.
-        """
-        self._now_ms = now_ms
-        link = self._slow_links.of(broker)
-        if link is None or broker.peer is None or self._is_closed(broker):
-            return
-        self._by_index[link.index] = link
-        if link.versions is not None and self._loop.note_asked(link.index):
-            self.request(link, ApiKey.API_VERSIONS, {}, lambda at, *_: self._loop.note_answered(at.index), version=0)
-        elif self._is_closed(link) and link.retry_at_ms <= now_ms:
-            link.host, link.port = broker.host, broker.port
-            self._connect_to(link, broker.peer)
 
     # ------------------------------------------------------------ requests
 
     def request(self, link: Link, api: ApiKey, body: dict[str, Any], then: Handler, version: int | None = None) -> None:
-        """Send a request, in the negotiated version of its API unless another one is given."""
-        assert link.versions is not None
-        used = link.versions[api] if version is None else version
-        correlation_id = self._loop.next_correlation_id(link.index)
-        frame = encode_request(api, used, correlation_id, self._settings["client_id"], body)
-        self._send(link, correlation_id, frame, then)
+        """Send a request, in the negotiated version of its API unless another one is given.
 
-    def _send(self, link: Link, correlation_id: int, frame: bytes, then: Handler) -> None:
+        While the connection authenticates again, the broker takes no other request, so this one is held until then.
+        """
+        assert link.versions is not None
+        if link.sasl is not None:
+            link.held.append(lambda: self.request(link, api, body, then, version))
+            return
+        used = link.versions[api] if version is None else version
+        correlation_id = self.loop.next_correlation_id(link.index)
+        frame = encode_request(api, used, correlation_id, self._settings["client_id"], body)
+        self.send_frame(link, correlation_id, frame, then)
+
+    def send_frame(self, link: Link, correlation_id: int, frame: bytes, then: Handler) -> None:
         self._pending[link.index, correlation_id] = then
         with contextlib.suppress(ConnectionError):  # a "closed" event follows and removes the pending handler
-            self._loop.send(link.index, frame, correlation_id)
+            self.loop.send(link.index, frame, correlation_id)
 
     def take_answer(
         self, link: Link, api: ApiKey, payload: bytes, *, exact: bool = True, version: int | None = None
@@ -477,10 +460,11 @@ class Brokers:
         `version`: that of the request, if it is not the negotiated one.
         """
         assert link.versions is not None
+        link.was_answered = True
         body: dict[str, Any]
         used = link.versions[api] if version is None else version
         _, body = decode_response(api, used, payload, exact=exact)
-        apply_throttle(self._loop, link, api, used, body)
+        apply_throttle(self.loop, link, api, used, body)
         return body
 
     def _send_metadata(self, link: Link, now_ms: int) -> None:
@@ -502,17 +486,17 @@ class Brokers:
         reliable = link.versions[ApiKey.METADATA] >= RELIABLE_EPOCHS_FROM
         change = self.metadata.on_response(body, now_ms, reliable_epochs=reliable)
         for name in change.forgotten:
-            self._loop.forget_topic(name)
+            self.loop.forget_topic(name)
             self._truncated.pop(name, None)
         self.forgotten += change.forgotten
         for broker in sorted(change.left_out - self._left_out):
-            self._log.warning("ignoring broker %s of the metadata response: its id or port is invalid", broker)
+            self.log.warning("ignoring broker %s of the metadata response: its id or port is invalid", broker)
         self._left_out = change.left_out
         self.changed = True
         if change.ignored:
             return
         self._rebootstrap.end()
-        self._loop.note_metadata()
+        self.loop.note_metadata()
         if not self.metadata.last_error:
             self.last_error = ""
         if link.broker_id < 0:
@@ -522,7 +506,7 @@ class Brokers:
 
     def _on_leaders(self, link: Link, payload: bytes, now_ms: int) -> None:
         """Take the newer leaders that the broker names, so that their batches need not wait for the next metadata."""
-        change = take_leader_hints(self.metadata, self._loop, payload)
+        change = take_leader_hints(self.metadata, self.loop, payload)
         self.changed = self.changed or change.brokers
         self._ensure_links()
         self.unsettled.update(dict.fromkeys(change.topics))
@@ -533,15 +517,15 @@ class Brokers:
             if broker_id in self.links or not link.leads_to(host, port):
                 continue
             del self.links[link.broker_id]
-            self._loop.set_node_id(link.index, broker_id)
+            self.loop.set_node_id(link.index, broker_id)
             link.broker_id, link.host, link.port = broker_id, host, port
             self._add_link(link)
             break
         else:
-            self._loop.close_node(link.index)
+            self.loop.close_node(link.index)
         for other in [other for other in self.links.values() if other.broker_id < 0 and other is not link]:
-            if not self._is_closed(other):
-                self._loop.close_node(other.index)
+            if not self.is_closed(other):
+                self.loop.close_node(other.index)
 
     def settle(self) -> list[str]:
         """Give the loop the new leaders of some topics, the oldest change first. Return their names, to be published.
@@ -558,10 +542,10 @@ class Brokers:
                 continue
             names.append(name)
             left -= 1 + len(topic.partitions)
-            number = self._loop.add_topic(name)
-            self._loop.set_topic_error(number, topic.error_code)
+            number = self.loop.add_topic(name)
+            self.loop.set_topic_error(number, topic.error_code)
             if not topic.error_code:
-                self._loop.set_topic_id(number, topic.topic_id.bytes if topic.topic_id is not None else b"")
+                self.loop.set_topic_id(number, topic.topic_id.bytes if topic.topic_id is not None else b"")
             if topic.partitions or topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
                 # After a retriable error no partition has a leader: queued batches wait, as in Kafka's producer.
                 self._set_leaders(name, topic.usable)
@@ -575,14 +559,14 @@ class Brokers:
             leaders.append(-1 if link is None else link.index)
             if link is None and partition.leader_id >= 0:
                 self._leaderless.setdefault(partition.leader_id, set()).add(name)
-        self._note_truncated(name, len(leaders), self._loop.set_leaders(self._loop.add_topic(name), leaders, epochs))
+        self._note_truncated(name, len(leaders), self.loop.set_leaders(self.loop.add_topic(name), leaders, epochs))
 
     def _note_truncated(self, name: str, count: int, kept: int) -> None:
         if kept == count:
             self._truncated.pop(name, None)
             return
         if name not in self._truncated:
-            self._log.warning(
+            self.log.warning(
                 "the %d partitions of topic %s do not fit into the sender's table: only the first %d are used",
                 count,
                 name,
@@ -597,3 +581,4 @@ class Brokers:
     def close(self) -> None:
         self.resolver.close()
         self.telemetry.close()
+        self.setup.close()

@@ -5,7 +5,9 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from cyproducer.config.secrets import is_secret_name
 from cyproducer.host import limits
+from cyproducer.host.credentials import is_proof
 from cyproducer.host.process_identity import network_namespace, time_namespace
 from cyproducer.observe.logfmt import fields
 from cyproducer.sender.control.peer_table import PeerTable
@@ -44,6 +46,7 @@ class Attaching:
         self._table = table
         self._facts = facts
         self._settings = settings
+        self._secrets = {name: value for name, value in facts.settings.items() if is_secret_name(name)}
         self._log = log
         self._on_idle_timeout = on_idle_timeout
         self._waiting_pids: set[int] = set()
@@ -84,6 +87,7 @@ class Attaching:
             raise RefusedError("REFUSED", text)
         request = parse_attach(message, fds, peer.pid)
         request.check_agreement(self._settings)
+        self._check_credentials(message.get("proof"), request.arena_fd)
         request.check_network(message.get("network_namespace", self._network_namespace), self._network_namespace)
         peer.take(request, self._table.front_ends.values())
         fds.clear()
@@ -97,6 +101,16 @@ class Attaching:
         peer.attach_id, peer.app = attach_id, request.app
         peer.pid = peer.pid or request.pid
         return outcomes, wake, request.settings
+
+    def _check_credentials(self, proof: Any, arena_fd: int) -> None:
+        """Raise RefusedError unless the front-end knows the secrets. It may have none at a socket that it names."""
+        if proof is None and (not self._secrets or not self._facts.private):
+            return
+        if not is_proof(proof, self._secrets, arena_fd):
+            text = "the secrets in the settings of this process (passwords, keys) are not those of the sender; " + (
+                "use the same ones" if self._facts.private else "leave them out to use the sender's"
+            )
+            raise RefusedError("CREDENTIALS", text)
 
     def _engine_attach(self, request: Any) -> tuple[int, int, int]:
         """Return (attach id, outcomes, wake). The engine owns the request's arena and socket even if it refuses."""

@@ -33,6 +33,8 @@ class Facts:
     failures: str = ""
     #: Whether a process with higher resource limits may replace it. False if `cyproducer sender` started it.
     replaceable: bool = False
+    #: Whether front-ends find it by their settings: then each has to prove that it knows the secrets.
+    private: bool = True
 
 
 def describe_front_end(attach_id: int, peer: Peer, figures: Mapping[str, Any]) -> dict[str, Any]:

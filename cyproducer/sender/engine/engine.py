@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from cyproducer.sender.brokers.broker import NOTHING_DUE_MS
 from cyproducer.sender.brokers.broker_connections import Brokers
 from cyproducer.sender.brokers.transaction_rows import Command
+from cyproducer.sender.engine.connections import Connections
 from cyproducer.sender.engine.front_ends import FrontEnds
 from cyproducer.sender.engine.loop import Loop
 from cyproducer.sender.engine.topic_numbers import TopicNumbers
@@ -76,9 +77,11 @@ class Engine:
         self._loop = Loop(sender_settings, self._front_ends)
         self.refused: list[int] = list(self._front_ends.refused)
         self.transactions = TransactionTable(self._front_ends)
-        self._brokers = Brokers(self._loop, sender_settings, log, self.transactions)
+        self._brokers = Brokers(self._loop, Connections(self._loop), sender_settings, log, self.transactions)
         self._brokers.telemetry.measure(self._front_ends.counts, predecessor_state is not None)
         self._loop.watch(self._brokers.resolver.fd)
+        if self._brokers.setup.fd >= 0:
+            self._loop.watch(self._brokers.setup.fd)
         self._violators: list[int] = []
         self._topic_requests = TopicRequests()
         self._topic_shares = TopicShares()
@@ -221,6 +224,9 @@ class Engine:
         if self._brokers.telemetry.fd in ready:
             ready.remove(self._brokers.telemetry.fd)
             self._brokers.telemetry.collect(now)
+        if self._brokers.setup.fd in ready:
+            ready.remove(self._brokers.setup.fd)
+            self._brokers.setup.collect(now)
         self._publish()
         return ready
 

@@ -25,13 +25,13 @@ from cyproducer.sender.engine.intake.sticky_partitioner cimport choose_sticky, l
 from cyproducer.sender.engine.network.connection cimport (
     check_timeouts,
     close_connection,
-    confirm_late,
     enqueue,
     flush_out,
     new_node,
     on_socket,
 )
-from cyproducer.sender.engine.network.slow_lanes cimport may_ask, note_opened, set_broker
+from cyproducer.sender.engine.network.slow_lanes cimport set_broker
+from cyproducer.sender.engine.network.tls cimport tls_end
 from cyproducer.sender.engine.network.epoll cimport (
     EPOLLIN,
     EPOLLOUT,
@@ -55,7 +55,6 @@ from cyproducer.sender.engine.state.model cimport REQUEST_CONTROL, Core, FrontEn
 from cyproducer.sender.engine.state.outcomes cimport announce, push_event
 from cyproducer.sender.engine.state.ready cimport note_timer
 from cyproducer.sender.engine.state.states cimport (
-    CONNECTION_CLOSED,
     CONNECTION_CONNECTING,
     CONNECTION_NEGOTIATING,
     CONNECTION_READY,
@@ -194,12 +193,6 @@ cdef class Loop:
             raise MemoryError
         return node.index
 
-    def add_slow_node(self, uint32_t index):
-        """Add a node for the slow connection to a broker, in answer to EVENT_LATE. Return its index."""
-        cdef Node *slow = self.core.nodes[self.add_node(self.core.nodes[index].id)]
-        slow.broker, self.core.nodes[index].slow = self.core.nodes[index], slow
-        return slow.index
-
     def set_node_id(self, uint32_t index, int32_t broker_id):
         """Give a bootstrap address the id of its broker, which keeps using the connection."""
         self.core.nodes[index].id = broker_id
@@ -222,33 +215,10 @@ cdef class Loop:
         node.wants_write = False
         node.active_ns = monotonic_ns()
 
-    def connection_ready(self, uint32_t index, int16_t produce_version, bint describes_producers=False):
-        """Allow batches after ApiVersions were exchanged. `describes_producers`: the broker has DescribeProducers."""
-        cdef Node *node = self.core.nodes[index]
-        if node.state == CONNECTION_NEGOTIATING:
-            node.produce_version = produce_version
-            node.describes_producers = describes_producers
-            node.state = CONNECTION_READY
-            note_opened(node)
-
-    def note_asked(self, uint32_t index):
-        """Return whether a broker is to be asked for ApiVersions by its slow connection (EVENT_LATE), and note it."""
-        cdef Node *broker = self.core.nodes[index].broker
-        self.core.now = monotonic_ns()
-        return broker != NULL and may_ask(self.core, broker)
-
-    def note_answered(self, uint32_t index):
-        """Note the answer to ApiVersions: that of a slow connection shows that the broker does not hang."""
-        cdef Node *broker = self.core.nodes[index].broker
-        if broker != NULL:
-            with nogil:
-                self.core.now = monotonic_ns()
-                confirm_late(self.core, broker)
-
     def connection_state(self, uint32_t index):
-        """Return (state, requests in flight). The state is "closed", "connecting", "negotiating" or "ready"."""
+        """Return (state, requests in flight). The state is one of ConnectionState, in lower case."""
         cdef Node *node = self.core.nodes[index]
-        return ("closed", "connecting", "negotiating", "ready")[node.state], node.in_flight
+        return ("closed", "connecting", "handshaking", "negotiating", "ready")[node.state], node.in_flight
 
     def takes_requests(self, uint32_t index):
         """Return whether the broker can take another request, as canSendRequest() in Kafka's NetworkClient.
@@ -503,7 +473,7 @@ cdef class Loop:
                 free(event.payload)
             kind = (
                 "", "connected", "closed", "response", "producer_id", "violation", "work", "state_lost", "state_denied",
-                "leaders", "late",
+                "leaders", "late", "handshake",
             )[event.kind]
             events.append((kind, event.node, event.correlation_id, event.error, event.attach_id, payload))
         if self.core.transactions_news:
@@ -586,7 +556,9 @@ cdef class Loop:
         self._take_events()
         for index in range(self.core.node_count):
             node = self.core.nodes[index]
-            if node.state != CONNECTION_CLOSED:
+            if node.tls != NULL:
+                tls_end(node.tls)
+            elif node.fd >= 0:
                 os.close(node.fd)
             recycle_all(self.core, node.sent_head)
             recycle_all(self.core, node.out_head)

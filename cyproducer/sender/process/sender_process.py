@@ -101,6 +101,7 @@ class Serving:
             log=post.relay.path,
             failures=post.place.failures,
             replaceable=not post.foreground,
+            private=post.place.is_private,
         )
         control = Control(engine, post.listener, facts, self.log, line=self.line)
         handler = FrontEndHandler(control)

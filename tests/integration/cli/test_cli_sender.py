@@ -199,7 +199,7 @@ SECRET = "hunter2-of-the-test"
         (0o644, f"bootstrap.servers={NOWHERE}", "the mode is 0644, so other users may read the secrets in the file"),
         (0o640, f"bootstrap.servers={NOWHERE}", "0640"),
         (0o600, "no assignment " + SECRET, "line 1: write name=value"),
-        (0o600, f"bootstrap.servers={NOWHERE}\nsasl.plain.password={SECRET}", "sasl"),
+        (0o600, f"bootstrap.servers={NOWHERE}\nsecurity.protocol=SASL_SSL\nsasl.plain.password={SECRET}", "sasl"),
         (0o600, f"bootstrap.servers={NOWHERE}\nrequest.timeout.ms={SECRET}", "request.timeout.ms"),
         (0o600, f"bootstrap.servers={NOWHERE}\nlinger.ms=5", "linger_ms is a setting of the producer"),
         (0o600, "client_id=x", "bootstrap_servers is missing"),

@@ -473,8 +473,8 @@ def test_an_idle_connection_is_closed_after_its_time(monkeypatch, max_idle_ms, c
         rig.send(0, 0)
         rig.settle()
         control, before = rig.engine._brokers, broker.accepted
-        patient = PatientLoop(control._loop)
-        monkeypatch.setattr(control, "_loop", patient)
+        patient = PatientLoop(control.loop)
+        monkeypatch.setattr(control, "loop", patient)
         control.maintain(time.monotonic_ns() // 1_000_000)
         monkeypatch.undo()
         assert rig.engine._loop.connection_state(control.links[1].index)[0] == ("closed" if closed else "ready")

@@ -324,7 +324,7 @@ def test_a_closed_connection_is_made_again_for_a_push(start: Start) -> None:
     run_until(rig.engine, lambda: states(rig).state is State.PUSH_NEEDED)
     brokers = rig.engine._brokers
     brokers._max_idle_ms = -1  # the connection is idle, so that nothing else needs it again
-    run_until(rig.engine, lambda: all(brokers._is_closed(link) for link in brokers.links.values()))
+    run_until(rig.engine, lambda: all(brokers.is_closed(link) for link in brokers.links.values()))
     brokers._max_idle_ms = LONG_MS
     pushed(rig, telemetry, 1)
     assert (len(telemetry.asked), rig.broker.accepted) == (1, 2)

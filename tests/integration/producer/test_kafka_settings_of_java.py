@@ -16,7 +16,14 @@ from cyproducer.devkafka.maven import DownloadError, JavaMissingError, find_java
 OURS = {setting.kafka_name: setting for setting in SETTINGS}
 ROWS = {row.name: row for row in KAFKA_SETTINGS}
 #: docs/decisions/other-defaults.md, and settings that are objects of Python here.
-OTHER_DEFAULTS = {"batch.size", "client.id"}
+OTHER_DEFAULTS = {
+    "batch.size",
+    "client.id",
+    "sasl.kerberos.service.name",
+    "ssl.cipher.suites",
+    "ssl.keystore.type",
+    "ssl.truststore.type",
+}
 OBJECTS = {"bootstrap.servers", "key.serializer", "value.serializer", "partitioner.class", "interceptor.classes"}
 #: Settings that accept less than Kafka; each row of the list says so.
 NARROWER = {
@@ -25,6 +32,10 @@ NARROWER = {
     "metrics.num.samples",
     "metrics.sample.window.ms",
     "request.timeout.ms",
+    "sasl.login.connect.timeout.ms",
+    "sasl.login.read.timeout.ms",
+    "sasl.login.retry.backoff.max.ms",
+    "sasl.login.retry.backoff.ms",
     "socket.connection.setup.timeout.max.ms",
     "socket.connection.setup.timeout.ms",
     "transaction.timeout.ms",

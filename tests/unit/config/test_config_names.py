@@ -26,10 +26,10 @@ def test_unsupported_settings_of_kafka_are_reported_as_such(name):
 
 
 def test_values_of_tls_and_sasl_that_are_no_secret_are_shown():
-    assert "sasl_kerberos_service_name='kafka' is not supported yet" in refused(sasl_kerberos_service_name="kafka")
-    assert "sasl.mechanism='PLAIN' is not supported yet" in refused(**{"sasl.mechanism": "PLAIN"})
-    assert "ssl.truststore.location='/etc/t.jks' is not" in refused(**{"ssl.truststore.location": "/etc/t.jks"})
-    assert "ssl_keyfile=<hidden>" in refused(ssl_keyfile="/etc/key.pem")
+    assert "sasl_kerberos_service_name='kaf\\nka': it has a line break" in refused(sasl_kerberos_service_name="kaf\nka")
+    assert "sasl.mechanism='DIGEST-MD5': expected one of 'PLAIN'" in refused(**{"sasl.mechanism": "DIGEST-MD5"})
+    assert "ssl.truststore.location='~/t.p12': ~ is not" in refused(**{"ssl.truststore.location": "~/t.p12"})
+    assert "ssl_keyfile=<hidden>" in refused(ssl_keyfile="~/key.pem")
     assert "sasl_mechanism=<hidden>" in refused(sasl_mechanism="secret-word", sasl_plain_password="secret-word")
     assert "acks='kafka'" in refused(acks="kafka", sasl_kerberos_service_name="kafka")
 
@@ -39,7 +39,9 @@ def test_values_of_tls_and_sasl_that_are_no_secret_are_shown():
     [
         ("ssl_password", True), ("sasl.oauthbearer.token", True), ("ssl.key", True), ("ssl_key_password", True),
         ("api-key", True), ("key_serializer", False), ("key.serializer", False), ("bootstrap_servers", False),
-        ("partitioner_ignore_keys", False),
+        ("partitioner_ignore_keys", False), ("sasl.jaas.config", True), ("ssl_keydata", True), ("ssl.key.pem", True),
+        ("sasl_oauthbearer_token_endpoint_url", False), ("sasl.oauthbearer.client.id", False), ("ssl.ca.pem", False),
+        ("sasl.oauthbearer.client.secret", True), ("ssl_keyfile", False), ("ssl.keystore.password", True),
     ],
 )  # fmt: skip
 def test_names_of_secrets(name, secret):

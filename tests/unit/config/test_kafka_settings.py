@@ -13,7 +13,13 @@ from cyproducer.config.settings import SETTINGS, Settings
 from cyproducer.errors import KafkaConfigurationError
 
 #: Settings that Kafka does not have.
-OUR_OWN = {"compression_level", "sender", "sender_idle_timeout_ms", "exit_flush_timeout_ms", "api_version"}
+OUR_OWN = {
+    "compression_level", "sender", "sender_idle_timeout_ms", "exit_flush_timeout_ms", "api_version",
+    # of kafka-python and librdkafka
+    "ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile", "sasl_plain_username", "sasl_plain_password",
+    "sasl_kerberos_domain_name", "sasl_kerberos_name", "sasl_kerberos_principal", "sasl_kerberos_keytab",
+    "sasl_kerberos_ticket_cache", "sasl_oauth_token_provider", "sasl_oauthbearer_extensions", "https_ca_location",
+}  # fmt: skip
 #: Settings that Kafka has from 4.4 on.
 LATER = {"client_rack", "partitioner_rack_aware"}
 

@@ -69,7 +69,7 @@ class Sender:
         settings = Settings.parse(bootstrap_servers="127.0.0.1:1").sender_settings()
         self.engine = Engine(settings, logging.getLogger("engine"))
         self.brokers = self.engine._brokers
-        self.loop = self.brokers._loop = CountingLoop(self.engine._loop)
+        self.loop = self.brokers.loop = CountingLoop(self.engine._loop)
         self.brokers._ensure_links()
         self.link = self.brokers.links[-1]
         self.link.versions = {ApiKey.METADATA: 12}

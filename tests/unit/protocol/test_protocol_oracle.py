@@ -21,10 +21,17 @@ try:
     import kafka.protocol.consumer
     import kafka.protocol.metadata
     import kafka.protocol.producer
+    import kafka.protocol.sasl
 except ImportError as error:  # pragma: no cover
     raise RuntimeError("this test compares with kafka-python: pip install 'kafka-python>=3'") from error
 
-MODULES = (kafka.protocol.producer, kafka.protocol.metadata, kafka.protocol.admin, kafka.protocol.consumer)
+MODULES = (
+    kafka.protocol.producer,
+    kafka.protocol.metadata,
+    kafka.protocol.admin,
+    kafka.protocol.consumer,
+    kafka.protocol.sasl,
+)
 KIP_714 = (71, 72)
 SHARED = [each for each in every(REQUESTS) + every(RESPONSES) if each[1].api_key not in KIP_714]
 FOREIGN = {name: next(getattr(module, name) for module in MODULES if hasattr(module, name)) for name, _, _ in SHARED}

@@ -29,6 +29,7 @@ from cyproducer.sender.engine.network.epoll cimport (
     epoll_update,
     socket_error,
 )
+from cyproducer.sender.engine.network.tls cimport tls_end, tls_read, tls_write
 from cyproducer.sender.engine.network.slow_lanes cimport (
     delays_others,
     is_late,
@@ -50,15 +51,16 @@ from cyproducer.sender.engine.state.metrics cimport (
 )
 from cyproducer.sender.engine.state.events cimport (
     CLOSE_BY_PEER,
+    CLOSE_NEEDS_TLS,
     CLOSE_PROTOCOL,
     CLOSE_TIMEOUT,
     EVENT_CLOSED,
     EVENT_CONNECTED,
+    EVENT_HANDSHAKE,
     EVENT_RESPONSE,
     Event,
 )
 from cyproducer.sender.engine.state.model cimport (
-    IOV_PER_CALL_MAX,
     REQUEST_PRODUCE,
     REQUEST_STATES,
     WIRE_IN_FLIGHT,
@@ -69,7 +71,12 @@ from cyproducer.sender.engine.state.model cimport (
 )
 from cyproducer.sender.engine.state.outcomes cimport push_event, report_written
 from cyproducer.sender.engine.state.ready cimport note_timer
-from cyproducer.sender.engine.state.states cimport CONNECTION_CLOSED, CONNECTION_CONNECTING, CONNECTION_NEGOTIATING
+from cyproducer.sender.engine.state.states cimport (
+    CONNECTION_CLOSED,
+    CONNECTION_CONNECTING,
+    CONNECTION_HANDSHAKING,
+    CONNECTION_NEGOTIATING,
+)
 from cyproducer.sender.engine.state.window cimport window_enter, window_leave
 from cyproducer.shm.crash cimport CRASHPOINT
 
@@ -78,6 +85,8 @@ cdef enum:
     RESPONSE_BYTES_MAX = 104857600      # a Kafka broker sends no longer response
     READ_BYTES = 65536
     INPUT_KEPT_MAX = 131072             # an empty input buffer that is larger is freed: few responses are that large
+    IOV_PER_CALL_MAX = 1024             # IOV_MAX of Linux
+    TLS_ALERT = 0x1503                  # the first two bytes of a TLS alert: its type, and the version 3.x
 
 
 cdef Node *new_node(Core *core, int32_t broker_id) noexcept nogil:
@@ -119,6 +128,7 @@ cdef void flush_out(Core *core, Node *node) noexcept nogil:
     cdef Request *request = node.out_head
     cdef uint32_t index
     cdef ssize_t written
+    cdef int32_t reason = 0
     cdef bint blocked = False
     while request != NULL and not blocked:
         if not request.started:
@@ -126,14 +136,13 @@ cdef void flush_out(Core *core, Node *node) noexcept nogil:
             request.sent_ns = core.now
             for index in range(request.wire_count):
                 mark_sent(core, request.wires[index])
-        written = writev(
-            node.fd, request.iov + request.iov_at, min(request.iov_count - request.iov_at, <uint32_t>IOV_PER_CALL_MAX)
+        written = _write(
+            node, request.iov + request.iov_at, min(request.iov_count - request.iov_at, <uint32_t>IOV_PER_CALL_MAX),
+            &reason,
         )
         if written < 0:
-            if errno == EINTR:
-                continue
-            if errno != EAGAIN:
-                close_connection(core, node, errno)
+            if reason != EAGAIN:
+                close_connection(core, node, reason)
                 return
             CRASHPOINT(b"write.blocked")
             blocked = True
@@ -150,6 +159,30 @@ cdef void flush_out(Core *core, Node *node) noexcept nogil:
     if blocked != node.wants_write:
         node.wants_write = blocked
         epoll_update(core.epoll_fd, node.fd, node.epoll_tag, EPOLLIN | EPOLLOUT if blocked else EPOLLIN)
+
+
+cdef inline ssize_t _write(Node *node, const iovec *pieces, int count, int32_t *reason) noexcept nogil:
+    """Write pieces to the socket. Return the number of bytes, or -1 with the reason: an errno or a CloseReason."""
+    cdef ssize_t written
+    if node.tls != NULL:
+        return tls_write(node.tls, pieces, count, reason)
+    while True:
+        written = writev(node.fd, pieces, count)
+        if written >= 0 or errno != EINTR:
+            reason[0] = errno
+            return written
+
+
+cdef inline ssize_t _read(Node *node, int32_t *reason) noexcept nogil:
+    """Read into the node's input. Return the number of bytes, or -1 with the reason: an errno or a CloseReason."""
+    cdef ssize_t got
+    if node.tls != NULL:
+        return tls_read(node.tls, node.input + node.input_length, READ_BYTES, reason)
+    while True:
+        got = read(node.fd, node.input + node.input_length, READ_BYTES)
+        if got >= 0 or errno != EINTR:
+            reason[0] = errno
+            return got
 
 
 cdef bint _advance(Request *request, uint64_t written) noexcept nogil:
@@ -198,6 +231,9 @@ cdef void on_socket(Core *core, Node *node, uint32_t events) noexcept nogil:
             epoll_update(core.epoll_fd, node.fd, node.epoll_tag, EPOLLIN)
             push_event(core, EVENT_CONNECTED, node.index, 0, 0)
         return
+    if node.state == CONNECTION_HANDSHAKING:
+        push_event(core, EVENT_HANDSHAKE, node.index, 0, 0)
+        return
     if events & (EPOLLIN | EPOLLHUP | EPOLLERR):
         _read_available(core, node)
     if node.state != CONNECTION_CLOSED and events & EPOLLOUT:
@@ -207,6 +243,7 @@ cdef void on_socket(Core *core, Node *node, uint32_t events) noexcept nogil:
 cdef void _read_available(Core *core, Node *node) noexcept nogil:
     """Read until the socket is empty, and take every complete response."""
     cdef ssize_t got
+    cdef int32_t reason = 0
     cdef void *grown
     while True:
         if node.input_capacity - node.input_length < READ_BYTES:
@@ -216,26 +253,29 @@ cdef void _read_available(Core *core, Node *node) noexcept nogil:
                 return
             node.input = <uint8_t *>grown
             node.input_capacity += node.input_capacity // 2 + READ_BYTES
-        got = read(node.fd, node.input + node.input_length, READ_BYTES)
+        got = _read(node, &reason)
         if got == 0:
             close_connection(core, node, CLOSE_BY_PEER)
             return
         if got < 0:
-            if errno == EINTR:
-                continue
-            if errno != EAGAIN:
-                close_connection(core, node, errno)
+            if reason != EAGAIN:
+                close_connection(core, node, reason)
             return
         node.input_length += <uint32_t>got
         count_read(core, node, <uint64_t>got)
         CRASHPOINT(b"read.arrived")
         node.active_ns = core.now
         if not _take_responses(core, node):
-            close_connection(core, node, CLOSE_PROTOCOL)
+            close_connection(core, node, CLOSE_NEEDS_TLS if _is_alert(node) else CLOSE_PROTOCOL)
             return
         _trim_input(node)
-        if got < READ_BYTES:
+        if got < READ_BYTES and node.tls == NULL:  # of TLS, one record at most is read in a call
             return
+
+
+cdef inline bint _is_alert(const Node *node) noexcept nogil:
+    """Return whether the input is a TLS alert, as a listener with TLS sends it after a request without TLS."""
+    return node.tls == NULL and node.input_length >= 4 and _get32(node.input) >> 16 == TLS_ALERT
 
 
 cdef void _trim_input(Node *node) noexcept nogil:
@@ -338,7 +378,11 @@ cdef void close_connection(Core *core, Node *node, int32_t reason) noexcept nogi
         return
     node.state = CONNECTION_CLOSED
     node.work_reported = False
-    close(node.fd)
+    if node.tls != NULL:
+        tls_end(node.tls)  # closes the socket
+        node.tls = NULL
+    elif node.fd >= 0:
+        close(node.fd)
     node.fd = -1
     node.wants_write = False
     node.input_length = 0

@@ -14,6 +14,7 @@ cdef enum EventKind:
     EVENT_STATE_DENIED = 8          # the broker refuses to say whether it has the state; error: Kafka's code
     EVENT_LEADERS = 9               # the broker has named newer leaders; payload: see leader_hints.pyx
     EVENT_LATE = 10                 # the answer to the first request of a broker's first connection is late
+    EVENT_HANDSHAKE = 11            # the TLS handshake can go on: the socket is readable, or writable as awaited
 
 
 # How a front-end broke the shared-memory protocol; engine.py has the text for the log.
@@ -47,6 +48,8 @@ cdef enum CloseReason:
     CLOSE_TIMEOUT = -2
     CLOSE_PROTOCOL = -3
     CLOSE_BY_US = -4
+    CLOSE_TLS = -5                  # TlsStream.error says why
+    CLOSE_NEEDS_TLS = -6            # a TLS alert came on a connection without TLS
 
 
 ctypedef struct Failure:

@@ -43,7 +43,6 @@ cdef enum:
     DRAIN_ALL_BELOW_BYTES = 65536   # a request smaller than this also takes batches that still linger
     MERGE_MAX = 64                  # front-ends that share one wire batch
     FAILURES_MAX = 1024             # rows of the failure table, which Python empties
-    IOV_PER_CALL_MAX = 1024         # IOV_MAX of Linux
     NAMED_MAX = 1024                # records of a wire batch that a broker names
     STATES_PER_REQUEST_MAX = 64     # partitions: the answer lists every producer that wrote to one within a day
 
@@ -436,6 +435,7 @@ ctypedef struct Node:
     cyp_node_metrics *metrics       # its row in the snapshot
     uint8_t state
     int fd
+    void *tls                       # a TlsStream, of which the node has a reference; NULL: plaintext
     bint wants_write
     bint work_reported              # EVENT_WORK was pushed since the connection was closed
     uint32_t epoll_tag

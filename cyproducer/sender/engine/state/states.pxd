@@ -23,5 +23,6 @@ cdef enum LaneList:
 cdef enum ConnectionState:
     CONNECTION_CLOSED = 0
     CONNECTION_CONNECTING = 1
-    CONNECTION_NEGOTIATING = 2      # connected; Python exchanges ApiVersions
-    CONNECTION_READY = 3
+    CONNECTION_HANDSHAKING = 2      # connected; Python makes the TLS handshake
+    CONNECTION_NEGOTIATING = 3      # Python exchanges ApiVersions, and authenticates with SASL
+    CONNECTION_READY = 4

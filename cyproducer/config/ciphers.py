@@ -1,0 +1,63 @@
+"""Converts cipher suites: the names of Kafka (those of IANA) to the names of OpenSSL."""
+
+import re
+from typing import NamedTuple
+
+__all__ = ["TLS13_SUITES", "Ciphers", "openssl_ciphers", "why_refused"]
+
+#: The suites of TLS 1.3 that OpenSSL enables by default (SSL_CTX_set_ciphersuites(3)).
+TLS13_SUITES = ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256")
+_IANA = re.compile(r"TLS_((?:[A-Z]+_)*?)WITH_([A-Z0-9_]+)")
+
+
+class Ciphers(NamedTuple):
+    """The ciphers that a list of names means.
+
+    tls12      a cipher string of OpenSSL for TLS 1.2; empty: the list has no suite of TLS 1.2
+    tls13      the suites of TLS 1.3 in the list
+    iana       whether the list has the names of IANA. As in Java, only the versions of TLS with a suite in the list can
+               be used then. A cipher string of OpenSSL says nothing of TLS 1.3.
+    """
+
+    tls12: str
+    tls13: tuple[str, ...]
+    iana: bool
+
+
+def openssl_ciphers(value: str) -> Ciphers:
+    """Return the ciphers of a setting: names of IANA with commas (Java), or a cipher string of OpenSSL."""
+    names = [name.strip() for name in re.split(r"[,:\s]+", value) if name.strip()]
+    if not any(name.upper().startswith("TLS_") for name in names):
+        return Ciphers(value.strip(), (), False)
+    tls13 = tuple(dict.fromkeys(name.upper() for name in names if name.upper() in TLS13_SUITES))
+    tls12 = [_openssl_name(name) for name in names if name.upper() not in TLS13_SUITES]
+    return Ciphers(":".join(dict.fromkeys(tls12)), tls13, True)
+
+
+def _openssl_name(name: str) -> str:
+    """Return OpenSSL's name of a suite of TLS 1.2 (see `openssl ciphers -stdname`)."""
+    found = _IANA.fullmatch(name.upper())
+    if found is None:
+        return name
+    exchange, cipher = found[1].rstrip("_").replace("_", "-"), found[2]
+    if "POLY1305" in cipher:
+        cipher = cipher.removesuffix("_SHA256")  # the hash is not in OpenSSL's name
+    cipher = re.sub(r"^(AES|ARIA|CAMELLIA)_", r"\1", cipher).replace("_CBC_", "_").replace("CCM_8", "CCM8")
+    if cipher.startswith("ARIA"):
+        exchange = exchange.replace("ECDHE-RSA", "ECDHE")
+    return "-".join(part for part in ("" if exchange == "RSA" else exchange, cipher.replace("_", "-")) if part)
+
+
+def why_refused(ciphers: Ciphers) -> str:
+    """Return why OpenSSL refuses the ciphers of TLS 1.2; "" if it accepts them."""
+    import ssl  # imported here because a program without TLS does not need it
+
+    # OpenSSL skips a name that it does not know, as long as it knows another one.
+    for name in ciphers.tls12.split(":") if ciphers.iana else [ciphers.tls12]:
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).set_ciphers(name)
+        except ssl.SSLError:
+            return f"{ssl.OPENSSL_VERSION} has no cipher {name if ciphers.iana else 'that this text selects'}"
+        except ValueError:  # a character that a cipher string cannot have
+            return "it is not a cipher string"
+    return ""

@@ -1,0 +1,177 @@
+"""Checks the rules between settings of a producer, and changes defaults so that they fit together.
+
+The rules of TLS and SASL are in security.py.
+"""
+
+import importlib.util
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from cyproducer.config.kinds import INT_MAX
+from cyproducer.config.table import BLOCK_BYTES, COMPRESSION_LEVELS
+from cyproducer.errors import KafkaConfigurationError
+
+__all__ = ["apply_rules"]
+
+
+def apply_rules(values: dict[str, Any], given: Mapping[str, Any]) -> list[str]:
+    """Apply all rules to the complete values and return the warnings. `given`: those that the user has given.
+
+    Raise KafkaConfigurationError if given settings contradict each other.
+    """
+    notes = _apply_idempotence(values, given)
+    notes += _apply_level(values, given)
+    notes += _apply_compression(values)
+    notes += _apply_timeouts(values, given)
+    notes += _apply_sizes(values, given)
+    notes += _apply_partitioner(values, given)
+    _check_rack(values)
+    return notes
+
+
+def _apply_idempotence(values: dict[str, Any], given: Mapping[str, Any]) -> list[str]:
+    """Apply KIP-679 and return the warnings.
+
+    A setting that contradicts idempotence is an error if `enable_idempotence` was given, else it turns idempotence off.
+    """
+    notes = []
+    conflicts = []
+    transactional = values["transactional_id"] is not None
+    if transactional and not values["enable_idempotence"]:
+        raise KafkaConfigurationError("transactional_id contradicts enable_idempotence=False; leave one of them out")
+    if values["acks"] != -1:
+        conflicts.append(f"acks={values['acks']}")
+    if values["retries"] == 0:
+        conflicts.append("retries=0")
+    if conflicts and transactional:
+        raise KafkaConfigurationError(
+            f"transactional_id contradicts {' and '.join(conflicts)}, because transactions need idempotence; "
+            'use acks="all" and retries above 0'
+        )
+    if conflicts and values["enable_idempotence"]:
+        if "enable_idempotence" in given:
+            raise KafkaConfigurationError(
+                f"enable_idempotence=True contradicts {' and '.join(conflicts)}; "
+                'it needs acks="all" and retries above 0'
+            )
+        values["enable_idempotence"] = False
+        notes.append(f"{' and '.join(conflicts)} turns idempotence off: retries may double or reorder records")
+    in_flight = values["max_in_flight_requests_per_connection"]
+    if values["enable_idempotence"] and in_flight > 5:
+        raise KafkaConfigurationError(
+            f"max_in_flight_requests_per_connection={in_flight} contradicts enable_idempotence=True; "
+            + ("use 1 to 5" if transactional else "use 1 to 5, or enable_idempotence=False")
+        )
+    return notes
+
+
+def _apply_level(values: dict[str, Any], given: Mapping[str, Any]) -> list[str]:
+    """Let `compression_level` be the given level of the codec that is used; return the warnings."""
+    notes = []
+    for codec in COMPRESSION_LEVELS:
+        name = f"compression_{codec}_level"
+        if name not in given:
+            continue
+        level = None if given[name] == -1 and codec == "gzip" else given[name]
+        if values["compression_type"] != codec:
+            notes.append(f"{name}={given[name]} has no effect without compression_type={codec!r}")
+        elif given.get("compression_level") not in (None, level):
+            raise KafkaConfigurationError(
+                f"compression_level={given['compression_level']} contradicts {name}={given[name]}; "
+                "leave one of them out"
+            )
+        elif level is not None:
+            values["compression_level"] = level
+    return notes
+
+
+def _apply_compression(values: dict[str, Any]) -> list[str]:
+    """Check that the codec has the level and that its library is installed; return the warnings."""
+    codec, level = values["compression_type"], values["compression_level"]
+    if codec is None:
+        return [] if level is None else [f"compression_level={level} has no effect without compression_type"]
+    if importlib.util.find_spec("cramjam") is None:
+        raise KafkaConfigurationError(
+            f"compression_type={codec!r} needs the package cramjam, which is not installed: pip install cramjam"
+        )
+    if level is None:
+        return []
+    if codec not in COMPRESSION_LEVELS:
+        raise KafkaConfigurationError(
+            f"compression_level={level} contradicts compression_type={codec!r}: the codec has no levels; leave it out"
+        )
+    least, most = COMPRESSION_LEVELS[codec]
+    if not least <= level <= most:
+        raise KafkaConfigurationError(
+            f"compression_level={level} is not a level of {codec}; use an integer from {least} to {most}"
+        )
+    return []
+
+
+def _apply_timeouts(values: dict[str, Any], given: Mapping[str, Any]) -> list[str]:
+    """Apply the rules between timeouts and return the warnings.
+
+    `delivery_timeout_ms` must cover `linger_ms` and one request. `reconnect_backoff_ms` alone gives a constant pause.
+    """
+    if "reconnect_backoff_ms" in given and "reconnect_backoff_max_ms" not in given:
+        values["reconnect_backoff_max_ms"] = values["reconnect_backoff_ms"]
+    notes = []
+    for base, what in (
+        ("retry_backoff", "pause before a retry"),
+        ("socket_connection_setup_timeout", "time to connect"),
+    ):
+        name, limit = f"{base}_ms", f"{base}_max_ms"
+        if values[name] > values[limit]:
+            notes.append(f"{name}={values[name]} is above {limit}: every {what} is {values[limit]} ms")
+    least = min(math.ceil(values["linger_ms"]) + values["request_timeout_ms"], INT_MAX)
+    if values["delivery_timeout_ms"] >= least:
+        return notes
+    if "delivery_timeout_ms" in given:
+        raise KafkaConfigurationError(
+            f"delivery_timeout_ms={values['delivery_timeout_ms']} is below linger_ms + request_timeout_ms; "
+            f"use {least} or more"
+        )
+    values["delivery_timeout_ms"] = least
+    return [*notes, f"delivery_timeout_ms is raised to linger_ms + request_timeout_ms = {least}"]
+
+
+def _check_rack(values: dict[str, Any]) -> None:
+    """Refuse rack-aware partitioning without a rack (KIP-1123)."""
+    if values["partitioner_rack_aware"] and not values["client_rack"].strip():
+        raise KafkaConfigurationError(
+            "partitioner_rack_aware=True needs client_rack; use the broker.rack of the brokers near this host, "
+            "or partitioner_rack_aware=False"
+        )
+
+
+def _apply_partitioner(values: dict[str, Any], given: Mapping[str, Any]) -> list[str]:
+    """Return a warning if a custom partitioner disables given settings of the built-in one, as in Java."""
+    others = [name for name in sorted(given) if name.startswith("partitioner_")]
+    if values["partitioner"] is None or not others:
+        return []
+    return [f"{' and '.join(others)} has no effect with a partitioner"]
+
+
+def _apply_sizes(values: dict[str, Any], given: Mapping[str, Any]) -> list[str]:
+    """Make a batch fit into a request, and a request into the memory; return the warnings."""
+    notes = []
+    request = values["max_request_size"]
+    if values["batch_size"] > request:
+        if "batch_size" in given:
+            raise KafkaConfigurationError(
+                f"batch_size={values['batch_size']} is more than max_request_size={request}; "
+                "lower batch_size or raise max_request_size"
+            )
+        values["batch_size"] = request
+        notes.append(f"batch_size is lowered to max_request_size={request}")
+    if values["buffer_memory"] < request:
+        if "buffer_memory" in given:
+            raise KafkaConfigurationError(
+                f"buffer_memory={values['buffer_memory']} is less than max_request_size={request}; "
+                "raise buffer_memory or lower max_request_size"
+            )
+        notes.append(f"buffer_memory is raised to max_request_size={request}")
+        values["buffer_memory"] = request
+    values["buffer_memory"] = -(-values["buffer_memory"] // BLOCK_BYTES) * BLOCK_BYTES
+    return notes

@@ -1,0 +1,89 @@
+"""Applies the rules between the settings of TLS and SASL, and removes those that have no effect."""
+
+import os
+from typing import Any
+
+from cyproducer.config.draft import Draft
+from cyproducer.config.kinds import PROTOCOLS
+from cyproducer.config.security_kinds import MECHANISMS
+from cyproducer.config.security_table import SECURITY_BY_NAME
+from cyproducer.errors import KafkaConfigurationError
+
+__all__ = [
+    "SUPPORTED_MECHANISMS",
+    "SUPPORTED_PROTOCOLS",
+    "SUPPORTS_TOKEN_PROVIDERS",
+    "apply_security",
+    "resolve_defaults",
+]
+
+#: What the sender can do. Everything else is refused.
+SUPPORTED_PROTOCOLS = PROTOCOLS
+SUPPORTED_MECHANISMS = tuple(mechanism for mechanism in MECHANISMS if mechanism != "GSSAPI")
+SUPPORTS_TOKEN_PROVIDERS = False
+
+
+def apply_security(draft: Draft) -> None:
+    """Apply the rules to the given settings: afterwards they are those that the sender uses.
+
+    Raise KafkaConfigurationError for a contradiction, for missing credentials, and for a file that cannot be read.
+    """
+    protocol = draft.get("security_protocol") or SECURITY_BY_NAME["security_protocol"].default
+    _check_supported("security_protocol", protocol, SUPPORTED_PROTOCOLS)
+    _apply_listeners(draft, protocol)
+    # The protocol of a sender that is only named is known when the producer attaches.
+    known = "security_protocol" in draft.values or draft.get("sender") is None
+    if known and not protocol.endswith("SSL"):
+        names = [name for name in draft.values if name.startswith("ssl_")]
+        draft.without_effect(names, f"with security_protocol={protocol!r}, which does not use TLS")
+    else:
+        from cyproducer.config.tls_rules import apply_tls  # imported here because it is not needed without TLS
+
+        apply_tls(draft)
+    if known and not protocol.startswith("SASL"):
+        names = [name for name in draft.values if name.startswith("sasl_") or name == "https_ca_location"]
+        draft.without_effect(names, f"with security_protocol={protocol!r}, which does not authenticate with SASL")
+    else:
+        from cyproducer.config.sasl_rules import apply_sasl  # imported here because it is not needed without SASL
+
+        apply_sasl(draft, protocol if known else None)
+        if draft.get("sasl_oauth_token_provider") is not None and not SUPPORTS_TOKEN_PROVIDERS:
+            raise KafkaConfigurationError(
+                f"{draft.name('sasl_oauth_token_provider')} is not supported yet; use "
+                "sasl_oauthbearer_token_endpoint_url, with the URL of a token endpoint, or file:///PATH of a file in "
+                "which another program keeps a token"
+            )
+        mechanism = draft.get("sasl_mechanism")
+        if mechanism is not None:
+            _check_supported("sasl_mechanism", mechanism, SUPPORTED_MECHANISMS)
+
+
+def resolve_defaults(values: dict[str, Any]) -> None:
+    """Set the default in complete settings that depends on the process: the ticket cache of its environment.
+
+    The sender has another environment, and processes with different tickets must not share a sender.
+    """
+    if not values["security_protocol"].startswith("SASL") or values["sasl_mechanism"] != "GSSAPI":
+        return
+    if values["sasl_kerberos_ticket_cache"] is None and values["sasl_kerberos_keytab"] is None:
+        values["sasl_kerberos_ticket_cache"] = os.environ.get("KRB5CCNAME") or None
+
+
+def _check_supported(name: str, value: str, supported: tuple[str, ...]) -> None:
+    if value not in supported:
+        raise KafkaConfigurationError(f"{name}={value!r} is not supported yet; use {' or '.join(supported)}")
+
+
+def _apply_listeners(draft: Draft, protocol: str) -> None:
+    """Remove the protocols of entries as SSL://host:9093. Raise KafkaConfigurationError if they contradict."""
+    servers = draft.get("bootstrap_servers")
+    if not servers:
+        return
+    for entry in servers:
+        listener = entry.partition("://")[0] if "://" in entry else protocol
+        if listener != protocol:
+            raise KafkaConfigurationError(
+                f"{draft.name('bootstrap_servers')}: the entry {entry!r} contradicts security_protocol={protocol!r}; "
+                f"set security_protocol to {listener!r}, or write the entry without {listener}://"
+            )
+    draft.values["bootstrap_servers"] = tuple(dict.fromkeys(entry.rpartition("://")[2] for entry in servers))

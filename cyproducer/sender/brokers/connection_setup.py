@@ -1,0 +1,283 @@
+"""Sets up a connection to a broker: TLS handshake, ApiVersions, and SASL, also again before the session ends (KIP-368).
+
+connected -> [TLS handshake] -> ApiVersions -> [SaslHandshake -> SaslAuthenticate ...] -> ready
+"""
+
+import random
+import socket
+import ssl
+from typing import TYPE_CHECKING, Any
+
+from cyproducer.error_table import describe
+from cyproducer.protocol.codec import decode_response, encode_request
+from cyproducer.protocol.versions import ApiKey, ApiVersionsExchange, has_common_version, negotiate
+from cyproducer.security.tls import TlsContexts, TlsError
+from cyproducer.security.tls_errors import describe_tls_error
+from cyproducer.sender.brokers.broker import CLOSED_BY_PEER, CLOSED_BY_TLS, NOTHING_DUE_MS, Link
+from cyproducer.sender.brokers.sasl_login import Answer, Exchange, SaslLogin
+from cyproducer.sender.brokers.throttling import apply_throttle
+from cyproducer.version import VERSION
+
+if TYPE_CHECKING:
+    from cyproducer.sender.brokers.broker_connections import Brokers
+
+__all__ = ["ConnectionSetup"]
+
+REQUIRED = (ApiKey.PRODUCE, ApiKey.METADATA, ApiKey.API_VERSIONS)
+PRODUCE_MALFORMED_VERSION = 5  # librdkafka's mock cluster leaves a field out of its v5
+SASL_HANDSHAKE_VERSION = 1  # the tokens follow in SaslAuthenticate requests
+UNSUPPORTED_MECHANISM = 33
+ILLEGAL_SASL_STATE = 34
+#: The part of a session's lifetime after which to authenticate again, from the least to the most
+#: (SaslClientAuthenticator.ReauthInfo).
+SESSION_LEAST, SESSION_MOST = 0.85, 0.95
+AGAIN_MS = 1000  # pause before another attempt to authenticate again, while the session lasts
+
+
+class ConnectionSetup:
+    """Leads each connection from EVENT_CONNECTED to the state in which it takes batches.
+
+    An error closes the connection through `Brokers.give_up()`, with a text that says what to do.
+    """
+
+    def __init__(self, brokers: "Brokers", connections: Any, settings: dict[str, Any]) -> None:
+        self._brokers = brokers
+        self._settings = settings
+        self.connections = connections
+        protocol = settings.get("security_protocol", "PLAINTEXT")
+        self._tls = TlsContexts(settings) if protocol.endswith("SSL") else None
+        self.login = SaslLogin(settings) if protocol.startswith("SASL") else None
+        self._tls_problem = ""
+        self._now_ms = 0
+
+    @property
+    def fd(self) -> int:
+        """A descriptor that is readable when collect() has work; -1 if there is none."""
+        return -1 if self.login is None else self.login.fd
+
+    def close(self) -> None:
+        if self.login is not None:
+            self.login.close()
+
+    # ------------------------------------------------------------ TLS
+
+    def on_connected(self, link: Link, now_ms: int) -> None:
+        """Begin with a connection that was just established."""
+        link.exchange = ApiVersionsExchange("cyproducer", VERSION)
+        if self._tls is None:
+            self._ask_versions(link)
+            return
+        try:
+            sock = self._tls_socket(self._tls, link)
+        except (OSError, ValueError, TlsError) as error:
+            text = str(error) if isinstance(error, TlsError) else describe_tls_error(error, link.host)
+            self._brokers.give_up(link, text, now_ms)
+            return
+        link.tls = self.connections.begin_handshake(link.index, sock)
+        self.on_handshake(link, now_ms)
+
+    def _tls_socket(self, contexts: TlsContexts, link: Link) -> ssl.SSLSocket:
+        """Return a socket that owns the descriptor of the connection. If that fails, the descriptor is closed."""
+        context = contexts.context()
+        if contexts.problem and contexts.problem != self._tls_problem:
+            self._brokers.log.warning("the changed files are not used: %s", contexts.problem)
+        self._tls_problem = contexts.problem
+        session = link.session if link.session_context is context else None
+        link.session_context = context
+        plain = socket.socket(fileno=self.connections.take_descriptor(link.index))
+        try:
+            plain.setblocking(False)
+            return context.wrap_socket(plain, do_handshake_on_connect=False, server_hostname=link.host, session=session)
+        except BaseException:
+            plain.close()
+            raise
+
+    def on_handshake(self, link: Link, now_ms: int) -> None:
+        """Go on with the TLS handshake: the socket is ready."""
+        if link.tls is None:
+            return
+        try:
+            waits_for = link.tls.handshake()
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError, ssl.CertificateError a ValueError
+            self._brokers.give_up(link, describe_tls_error(error, link.host), now_ms)
+            return
+        if waits_for:
+            self.connections.await_handshake(link.index, waits_for == "write")
+            return
+        self.connections.end_handshake(link.index)
+        self._ask_versions(link)
+
+    def describe_end(self, link: Link, reason: int) -> str:
+        """Return why the connection has ended, if the settings of security are the likely reason; else ""."""
+        if reason == CLOSED_BY_TLS:
+            error = link.tls.error if link.tls is not None else None
+            return describe_tls_error(error, link.host) if error is not None else "TLS failed"
+        if reason != CLOSED_BY_PEER or link.was_answered or link.exchange is not None or not link.negotiated:
+            return ""
+        if self.login is None:
+            return (
+                "the broker closed the connection at the first request: the listener may require SASL; check the port, "
+                "or set security_protocol and sasl_mechanism"
+            )
+        return ""
+
+    # ------------------------------------------------------------ ApiVersions
+
+    def _ask_versions(self, link: Link) -> None:
+        assert link.exchange is not None
+        self.connections.note_asked(link.index)
+        correlation_id = self._brokers.next_correlation_id(link)
+        frame = link.exchange.request(correlation_id, self._settings["client_id"])
+        self._brokers.send_frame(link, correlation_id, frame, self._on_versions)
+
+    def _on_versions(self, link: Link, payload: bytes, now_ms: int) -> None:
+        assert link.exchange is not None
+        ranges = link.exchange.on_response(payload)
+        if ranges is None:
+            self._ask_versions(link)
+            return
+        versions = negotiate(ranges, [api for api in ApiKey if api in REQUIRED or has_common_version(ranges, api)])
+        if versions[ApiKey.PRODUCE] == PRODUCE_MALFORMED_VERSION:
+            versions[ApiKey.PRODUCE] -= 1
+        assert link.exchange.body is not None
+        apply_throttle(self._brokers.loop, link, ApiKey.API_VERSIONS, link.exchange.version, link.exchange.body)
+        self._brokers.features.note(link.exchange.body)
+        link.negotiated = versions
+        link.exchange = None
+        if link.tls is not None:
+            link.session = link.tls.socket.session
+        if self.login is None:
+            self._finish(link)
+        else:
+            self._now_ms = now_ms
+            self._begin_sasl(link, now_ms)
+
+    def _finish(self, link: Link) -> None:
+        """Let the connection take batches. After a new authentication it already has what the rest does."""
+        again = link.versions is not None
+        link.versions = versions = link.negotiated
+        self.connections.ready(link.index, versions[ApiKey.PRODUCE], ApiKey.DESCRIBE_PRODUCERS in versions)
+        if not again:
+            self.connections.note_answered(link.index)
+            self._brokers.note_ready(link)
+        held, link.held = link.held, []
+        for send in held:
+            send()
+
+    # ------------------------------------------------------------ SASL
+
+    def _begin_sasl(self, link: Link, now_ms: int) -> None:
+        """Get the first message; the connection is used as before until it is there."""
+        assert self.login is not None
+        if not {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE} <= link.negotiated.keys():
+            text = "the broker does not support SaslAuthenticate; it needs Kafka 1.0 or newer"
+            self._brokers.give_up(link, text, now_ms)
+            return
+        exchange = link.sasl = self.login.begin(link.host, lambda answer: self._on_first(link, exchange, answer))
+
+    def collect(self, now_ms: int) -> None:
+        """Go on with the exchanges for which the next message is there."""
+        assert self.login is not None
+        self._now_ms = now_ms
+        self.login.collect()
+
+    def _on_first(self, link: Link, exchange: Exchange, answer: Answer) -> None:
+        if link.sasl is not exchange:
+            return  # the connection has ended
+        if answer.error and link.versions is not None:
+            self._end_sasl(link)
+            self._brokers.note_error(link, answer.error)
+            link.authenticate_at_ms = self._now_ms + AGAIN_MS  # the session has not ended yet
+            self._finish(link)
+            return
+        if answer.error or answer.message is None:
+            self._brokers.give_up(link, answer.error or "SASL failed: the client has no first message", self._now_ms)
+            return
+        link.first_message = answer.message
+        self.connections.hold_batches(link.index)
+        body = {"mechanism": exchange.mechanism}
+        self._request(link, ApiKey.SASL_HANDSHAKE, SASL_HANDSHAKE_VERSION, body, self._on_sasl_handshake)
+
+    def _on_sasl_handshake(self, link: Link, payload: bytes, now_ms: int) -> None:
+        assert link.sasl is not None
+        _, body = decode_response(ApiKey.SASL_HANDSHAKE, SASL_HANDSHAKE_VERSION, payload)
+        code = body["error_code"]
+        if code == UNSUPPORTED_MECHANISM:
+            offered = ", ".join(sorted(body["mechanisms"])) or "none"
+            text = (
+                f"the broker does not offer the SASL mechanism {link.sasl.mechanism}; it offers: {offered}. "
+                "Set sasl_mechanism to one of these"
+            )
+            self._brokers.give_up(link, text, now_ms)
+        elif code == ILLEGAL_SASL_STATE:
+            text = "the listener does not use SASL; check the port, or use security_protocol without SASL"
+            self._brokers.give_up(link, text, now_ms)
+        elif code:
+            self._brokers.give_up(link, f"SASL failed: {describe(code)}", now_ms)
+        else:
+            self._authenticate(link, link.first_message)
+
+    def _authenticate(self, link: Link, message: bytes) -> None:
+        version = link.negotiated[ApiKey.SASL_AUTHENTICATE]
+        self._request(link, ApiKey.SASL_AUTHENTICATE, version, {"auth_bytes": message}, self._on_authenticate)
+
+    def _on_authenticate(self, link: Link, payload: bytes, now_ms: int) -> None:
+        assert self.login is not None and link.sasl is not None
+        version = link.negotiated[ApiKey.SASL_AUTHENTICATE]
+        _, body = decode_response(ApiKey.SASL_AUTHENTICATE, version, payload)
+        if body["error_code"]:
+            reason = body["error_message"] or describe(body["error_code"])
+            self._brokers.give_up(link, f"the broker refuses the credentials ({link.sasl.mechanism}): {reason}", now_ms)
+            return
+        lifetime_ms = body["session_lifetime_ms"]
+        if lifetime_ms > 0:
+            link.authenticate_at_ms = now_ms + int(lifetime_ms * random.uniform(SESSION_LEAST, SESSION_MOST))
+        exchange = link.sasl
+        self.login.go_on(exchange, body["auth_bytes"], lambda answer: self._on_next(link, exchange, answer))
+
+    def _on_next(self, link: Link, exchange: Exchange, answer: Answer) -> None:
+        if link.sasl is not exchange:
+            return
+        if answer.error:
+            self._brokers.give_up(link, answer.error, self._now_ms)
+        elif answer.message is not None:
+            self._authenticate(link, answer.message)
+        elif not answer.complete:
+            self._brokers.give_up(link, "SASL failed: the broker has ended the exchange too early", self._now_ms)
+        else:
+            self._end_sasl(link)
+            self._finish(link)
+
+    def _end_sasl(self, link: Link) -> None:
+        if link.sasl is not None and self.login is not None:
+            self.login.end(link.sasl)
+        link.sasl = None
+
+    def maintain(self, link: Link, now_ms: int) -> int:
+        """Authenticate again if the session ends soon. Return in how many ms to look again.
+
+        No batches are sent meanwhile. The broker handles the requests of a connection in order, so it has handled those
+        in flight before.
+        """
+        if link.authenticate_at_ms is None or link.versions is None or link.sasl is not None:
+            return NOTHING_DUE_MS
+        if link.authenticate_at_ms > now_ms:
+            return link.authenticate_at_ms - now_ms
+        link.authenticate_at_ms = None
+        self._now_ms = now_ms
+        self._begin_sasl(link, now_ms)
+        return NOTHING_DUE_MS
+
+    def on_closed(self, link: Link) -> None:
+        """Forget what belonged to a connection that has ended."""
+        self._end_sasl(link)
+        link.held = []
+        link.exchange = None
+        link.negotiated = {}
+        link.authenticate_at_ms = None
+        link.tls = None
+
+    def _request(self, link: Link, api: ApiKey, version: int, body: dict[str, Any], then: Any) -> None:
+        correlation_id = self._brokers.next_correlation_id(link)
+        frame = encode_request(api, version, correlation_id, self._settings["client_id"], body)
+        self._brokers.send_frame(link, correlation_id, frame, then)

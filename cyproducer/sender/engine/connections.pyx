@@ -1,0 +1,108 @@
+"""Lets the control plane set up the connections of the loop, from the TLS handshake on, and authenticate again."""
+
+from libc.stdint cimport int16_t, uint32_t
+
+from cyproducer.sender.engine.loop cimport Loop
+from cyproducer.sender.engine.network.connection cimport confirm_late
+from cyproducer.sender.engine.network.epoll cimport EPOLLIN, EPOLLOUT, epoll_update
+from cyproducer.sender.engine.network.slow_lanes cimport may_ask, note_opened
+from cyproducer.sender.engine.network.tls cimport TlsStream, hold
+from cyproducer.sender.engine.state.model cimport Node
+from cyproducer.sender.engine.state.states cimport (
+    CONNECTION_HANDSHAKING,
+    CONNECTION_NEGOTIATING,
+    CONNECTION_READY,
+)
+from cyproducer.shm.clock cimport monotonic_ns
+
+
+cdef class Connections:
+    """The connections of a loop. `index` is the index of a broker's node in it.
+
+    A connection is CONNECTING, then HANDSHAKING if it uses TLS, NEGOTIATING, and READY.
+    """
+
+    cdef Loop _loop
+
+    def __cinit__(self, Loop loop not None):
+        self._loop = loop
+
+    cdef Node *_node(self, uint32_t index) noexcept:
+        return self._loop.core.nodes[index]
+
+    def take_descriptor(self, uint32_t index):
+        """Return the descriptor of a connection that was just established. The caller owns it from here on.
+
+        begin_handshake() or Loop.close_node() must follow at once.
+        """
+        cdef Node *node = self._node(index)
+        if node.state != CONNECTION_NEGOTIATING or node.tls != NULL:
+            raise ValueError("the connection is not one that was just established")
+        fd, node.fd = node.fd, -1
+        return fd
+
+    def begin_handshake(self, uint32_t index, socket):
+        """Use an ssl.SSLSocket, not blocking, on the connection whose descriptor was taken. Return its TlsStream.
+
+        The loop closes the socket with the connection.
+        """
+        cdef Node *node = self._node(index)
+        cdef TlsStream stream = TlsStream(socket)
+        if node.state != CONNECTION_NEGOTIATING or node.tls != NULL or node.fd >= 0:
+            raise ValueError("the descriptor of the connection was not taken")
+        node.fd = stream.socket.fileno()
+        node.tls = hold(stream)
+        node.state = CONNECTION_HANDSHAKING
+        return stream
+
+    def await_handshake(self, uint32_t index, bint writable):
+        """Wait until the socket is readable, or also `writable`. EVENT_HANDSHAKE follows."""
+        cdef Node *node = self._node(index)
+        if node.state == CONNECTION_HANDSHAKING and node.wants_write != writable:
+            node.wants_write = writable
+            epoll_update(
+                self._loop.core.epoll_fd, node.fd, node.epoll_tag, EPOLLIN | EPOLLOUT if writable else EPOLLIN
+            )
+
+    def end_handshake(self, uint32_t index):
+        """Use the connection for requests: the handshake is complete."""
+        self.await_handshake(index, False)
+        if self._node(index).state == CONNECTION_HANDSHAKING:
+            self._node(index).state = CONNECTION_NEGOTIATING
+
+    def ready(self, uint32_t index, int16_t produce_version, bint describes_producers=False):
+        """Allow batches after ApiVersions were exchanged. `describes_producers`: the broker has DescribeProducers."""
+        cdef Node *node = self._node(index)
+        if node.state == CONNECTION_NEGOTIATING:
+            node.produce_version = produce_version
+            node.describes_producers = describes_producers
+            node.state = CONNECTION_READY
+            note_opened(node)
+
+    def hold_batches(self, uint32_t index):
+        """Send no batches to the broker until ready() is called again. Requests in flight keep waiting for answers."""
+        cdef Node *node = self._node(index)
+        if node.state == CONNECTION_READY:
+            node.state = CONNECTION_NEGOTIATING
+
+    # ---------------------------------------------------------------- the second connection, see slow_lanes.pyx
+
+    def add_slow(self, uint32_t index):
+        """Add a node for the slow connection to a broker, in answer to EVENT_LATE. Return its index."""
+        cdef Node *slow = self._node(self._loop.add_node(self._node(index).id))
+        slow.broker, self._node(index).slow = self._node(index), slow
+        return slow.index
+
+    def note_asked(self, uint32_t index):
+        """Return whether a broker is to be asked for ApiVersions by its slow connection (EVENT_LATE), and note it."""
+        cdef Node *broker = self._node(index).broker
+        self._loop.core.now = monotonic_ns()
+        return broker != NULL and may_ask(self._loop.core, broker)
+
+    def note_answered(self, uint32_t index):
+        """Note the answer to ApiVersions: that of a slow connection shows that the broker does not hang."""
+        cdef Node *broker = self._node(index).broker
+        if broker != NULL:
+            with nogil:
+                self._loop.core.now = monotonic_ns()
+                confirm_late(self._loop.core, broker)

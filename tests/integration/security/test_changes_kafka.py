@@ -1,0 +1,108 @@
+"""Tests sessions that end, rights that are given later, and certificates that change, on a real Kafka."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Settings
+from support.process import kill9, wait_until
+from support.secure_kafka import SecureKafka
+from support.supervised import pair, the_sender
+
+from cyproducer import KafkaProducer, errors
+
+Make = Callable[..., KafkaProducer]
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512", "OAUTHBEARER"])
+def test_a_session_is_renewed_under_load(
+    secure_kafka: SecureKafka, make_producer: Make, settings_for: Settings, runtime_dir: Path, mechanism: str
+) -> None:
+    """The broker ends a connection whose session is over. No connection ends, and the order stays (KIP-368)."""
+    user = secure_kafka.tokens.client_id if mechanism == "OAUTHBEARER" else "alice"
+    topic = secure_kafka.topic_for(f"User:{user}")
+    producer = make_producer(**settings_for("SASL_SSL", mechanism, linger_ms=1))
+    futures = []
+    until = time.monotonic() + 4  # two sessions
+    while time.monotonic() < until:
+        futures.append(producer.send(topic, b"%d" % len(futures)))
+        time.sleep(0.001)
+    assert [future.result(30).offset for future in futures] == list(range(len(futures)))
+    assert secure_kafka.read(topic, len(futures)).value == [b"%d" % n for n in range(len(futures))]
+    log = Path(the_sender()["log"]).read_text()
+    assert log.count("connected to broker") == 1, log
+    assert "level=warning" not in log
+
+
+def test_a_successor_has_the_credentials(
+    secure_kafka: SecureKafka, make_producer: Make, settings_for: Settings, runtime_dir: Path
+) -> None:
+    topic = secure_kafka.topic_for("User:alice")
+    producer = make_producer(**settings_for("SASL_SSL", "SCRAM-SHA-256"))
+    sent = [producer.send(topic, b"before").result(30).offset]
+    for victim in ("sender_pid", "supervisor_pid"):
+        former = wait_until(pair, 30, "a sender and its supervisor")
+        kill9(the_sender()[victim])
+        wait_until(lambda former=former: (now := pair()) and now != former, 30, "a successor")
+        sent.append(producer.send(topic, b"after").result(30).offset)
+    assert sent == [0, 1, 2]
+
+
+def test_a_topic_that_may_not_be_written(
+    secure_kafka: SecureKafka, make_producer: Make, settings_for: Settings
+) -> None:
+    """Only its records fail, at once. They succeed as soon as the right is given, without a restart."""
+    topic, other = secure_kafka.new_topic(), secure_kafka.topic_for("User:alice")
+    producer = make_producer(**settings_for("SASL_SSL", "PLAIN"))
+    producer.send(other, b"0").result(30)
+    began = time.monotonic()
+    with pytest.raises(errors.TopicAuthorizationFailedError, match=topic):
+        producer.send(topic, b"refused").result(30)
+    assert time.monotonic() - began < 15
+    producer.send(other, b"1").result(30)
+    secure_kafka.grant(topic, "User:alice")
+
+    def is_written() -> bool:
+        try:
+            return producer.send(topic, b"allowed").result(30).offset == 0
+        except errors.TopicAuthorizationFailedError:
+            return False
+
+    wait_until(is_written, 30, "the right counts")
+
+
+def test_a_certificate_that_is_issued_again(
+    secure_kafka: SecureKafka, make_producer: Make, settings_for: Settings, runtime_dir: Path
+) -> None:
+    """The next connection uses the new files, without a restart. The former certificate stays if they do not fit."""
+    name = "rotated"
+    identity = secure_kafka.keys.client(name)
+    topic = secure_kafka.topic_for(f"User:CN={name}")
+    producer = make_producer(
+        **settings_for(
+            "MTLS",
+            ssl_certfile=str(identity.certificate),
+            ssl_keyfile=str(identity.key),
+            connections_max_idle_ms=1000,
+        )
+    )
+    producer.send(topic, b"0").result(30)
+    key = identity.key.read_bytes()
+    identity.key.write_bytes(secure_kafka.keys.client("another").key.read_bytes())
+
+    def connections() -> int:
+        return Path(the_sender()["log"]).read_text().count("connected to broker")
+
+    def next_connection(value: bytes) -> None:
+        before = connections()
+        wait_until(lambda: {each["state"] for each in the_sender()["connections"]} == {"closed"}, 30, "an idle end")
+        producer.send(topic, value).result(30)
+        assert connections() > before
+
+    next_connection(b"1")
+    assert "the changed files are not used" in Path(the_sender()["log"]).read_text()
+    identity.key.write_bytes(key)
+    secure_kafka.keys.client(name)  # into the same files
+    next_connection(b"2")
+    assert secure_kafka.read(topic, 3).value == [b"0", b"1", b"2"]

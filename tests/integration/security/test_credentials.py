@@ -1,0 +1,134 @@
+"""Tests that secrets decide which sender serves a process, and that no secret is shown anywhere."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from conftest import Settings
+from support.process import cyproducer
+from support.secure_kafka import SecureKafka
+
+from cyproducer import KafkaProducer, errors
+from cyproducer.config.settings import Settings as Parsed
+from cyproducer.host import credentials
+from cyproducer.observe.status import status
+from cyproducer.producer.attach import connect as attaching
+from cyproducer.producer.attach.sender_address import Address
+
+Make = Callable[..., KafkaProducer]
+MARK = "marked-secret-7f3a"
+
+
+def test_the_same_secrets_share_a_sender_and_others_do_not(
+    secure_kafka: SecureKafka, make_producer: Make, settings_for: Settings, runtime_dir: Path
+) -> None:
+    topic = secure_kafka.topic_for("User:alice")
+    right = settings_for("SASL_SSL", "SCRAM-SHA-256")
+    first, second = make_producer(**right), make_producer(**right)
+    for producer in (first, second):
+        producer.send(topic, b"mine").result(30)
+    assert len(status()) == 1
+    other = make_producer(**right | {"sasl_plain_password": MARK, "max_block_ms": 1500})
+    with pytest.raises(errors.KafkaError, match="refuses the credentials"):
+        other.send(topic, b"not mine").result(10)
+    assert len(status()) == 2
+    assert sorted(len(each["front_ends"]) for each in status()) == [1, 2]
+    first.send(topic, b"still mine").result(30)
+
+
+def test_a_process_that_does_not_know_the_password_is_not_attached(
+    secure_kafka: SecureKafka, make_producer: Make, settings_for: Settings, runtime_dir: Path
+) -> None:
+    """It connects to the socket of the sender, whose name it can see, with all public settings."""
+    settings = settings_for("SASL_SSL", "PLAIN")
+    producer = make_producer(**settings)
+    producer.send(secure_kafka.topic_for("User:alice"), b"0").result(30)
+    [running] = status()
+    for wrong in (MARK, None):
+        parsed = Parsed.parse(**settings | {"sasl_plain_password": wrong or "any"})
+        address = Address(parsed)
+        address._secrets = {} if wrong is None else address._secrets
+        with pytest.raises(errors.SenderUnavailableError, match="CREDENTIALS"):
+            attaching._attach(parsed, address, running["socket"], 1e12, attaching._Progress())
+    assert len(status()[0]["front_ends"]) == 1
+
+
+def holders(runtime_dir: Path) -> list[psutil.Process]:
+    """Return the processes of the senders in a runtime directory, helpers included."""
+    pids = {each[name] for each in status() for name in ("sender_pid", "supervisor_pid")}
+    found = [psutil.Process(pid) for pid in pids]
+    return found + [child for process in found for child in process.children(recursive=True)]
+
+
+def test_no_secret_is_shown(
+    secure_kafka: SecureKafka,
+    make_producer: Make,
+    settings_for: Settings,
+    runtime_dir: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Marked secrets are in no name, argument, environment, log, status, repr, error or file."""
+    identity = secure_kafka.keys.client("marked", password=MARK + "-key")
+    shown = []
+    for mechanism, more in (
+        ("PLAIN", {"sasl_plain_password": MARK}),
+        ("SCRAM-SHA-512", {"sasl_plain_password": MARK}),
+        ("OAUTHBEARER", {"sasl_oauthbearer_client_credentials_client_secret": MARK}),
+        (None, {"ssl_certfile": str(identity.certificate), "ssl_keyfile": str(identity.key),
+                "ssl_password": MARK + "-key"}),
+        (None, {"ssl_certdata": identity.certificate.read_text(), "ssl_keydata": identity.key.read_text(),
+                "ssl_password": MARK + "-key"}),
+    ):  # fmt: skip
+        settings = settings_for("SASL_SSL" if mechanism else "MTLS", mechanism, max_block_ms=1000, **more)
+        producer = make_producer(**settings)
+        shown += [repr(producer), str(producer), repr(Parsed.parse(**settings))]
+        with pytest.raises(errors.KafkaError) as caught:
+            producer.send("unknown", b"never").result(10)
+        shown += [repr(caught.value), str(caught.value), caught.getrepr(style="long", showlocals=False).__str__()]
+    shown.append(caplog.text)
+    shown.append(json.dumps(status()))
+    shown.append(cyproducer("status").stdout)
+    shown.append(Path("/proc/net/unix").read_text())
+    for process in holders(runtime_dir):
+        shown += [" ".join(process.cmdline()), process.name(), Path(f"/proc/{process.pid}/environ").read_text()]
+    for path in runtime_dir.rglob("*"):
+        shown.append(path.name)
+        if not path.is_socket():
+            shown.append(path.read_bytes().decode("latin-1"))
+    assert len(shown) > 30
+    secrets = [MARK, *(line for line in identity.key.read_text().splitlines() if len(line) > 40)]
+    for secret in secrets:
+        assert not any(secret in text for text in shown)
+
+
+def test_the_key_of_a_directory(tmp_path: Path) -> None:
+    """Each directory has its own key, so that a tag tells nothing about a secret to those who cannot read the key."""
+    tmp_path.chmod(0o700)
+    other = tmp_path / "other"
+    other.mkdir(0o700)
+    first = credentials.tag(str(tmp_path), {"sasl_plain_password": "a"})
+    assert first == credentials.tag(str(tmp_path), {"sasl_plain_password": "a"})
+    assert first != credentials.tag(str(tmp_path), {"sasl_plain_password": "b"})
+    assert first != credentials.tag(str(other), {"sasl_plain_password": "a"})
+    assert credentials.tag(str(tmp_path), {}) == ""
+    key = tmp_path / "credentials.key"
+    assert key.stat().st_mode & 0o777 == 0o600
+    key.chmod(0o644)
+    with pytest.raises(Exception, match="other users can read"):
+        credentials.tag(str(tmp_path), {"sasl_plain_password": "a"})
+
+
+def test_a_proof_is_for_one_arena() -> None:
+    ours, theirs = os.memfd_create("a"), os.memfd_create("b")
+    try:
+        proof = credentials.proof({"sasl_plain_password": "a"}, ours)
+        assert credentials.is_proof(proof, {"sasl_plain_password": "a"}, ours)
+        assert not credentials.is_proof(proof, {"sasl_plain_password": "a"}, theirs)
+        assert not credentials.is_proof(proof, {"sasl_plain_password": "b"}, ours)
+        assert not credentials.is_proof(None, {"sasl_plain_password": "a"}, ours)
+    finally:
+        os.close(ours)
+        os.close(theirs)
