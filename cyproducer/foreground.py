@@ -3,7 +3,7 @@
 import os
 import resource
 import socket as socket_module
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from cyproducer.config.settings import Settings
@@ -48,10 +48,13 @@ def run_sender(
         idle_timeout_s = complete.sender_idle_timeout_ms / 1000
     sender_settings = complete.sender_settings()
     secrets = complete.secrets()
+
+    def describe(directory: str, make: bool = False) -> dict[str, Any]:
+        credentials = "" if socket is not None else tag(directory, secrets, make)
+        return rendezvous.identity(LAYOUT_VERSION, sender_settings, credentials=credentials)
+
     try:
-        credentials = tag(rendezvous.runtime_directory(), secrets) if secrets and socket is None else ""
-        identity = rendezvous.identity(LAYOUT_VERSION, sender_settings, credentials=credentials)
-        place = _place(rendezvous, identity, socket)
+        place, identity = _place(rendezvous, describe, socket)
     except rendezvous.RendezvousError as error:
         raise KafkaConfigurationError(str(error)) from None
     daemonise.raise_limit(resource.RLIMIT_NOFILE)
@@ -78,17 +81,20 @@ def run_sender(
         )
 
 
-def _place(rendezvous: Any, identity: dict[str, Any], path: str | None) -> Any:
+def _place(rendezvous: Any, describe: Callable[..., dict[str, Any]], path: str | None) -> tuple[Any, dict[str, Any]]:
+    """Return the sender's files and its identity there."""
     if path is None:
-        place = rendezvous.of_sender(rendezvous.runtime_directory(), identity)
-        served = [other for other in rendezvous.places_in_use(identity) if _is_served(other.socket)]
-        return served[0] if served else place
+        directory = rendezvous.runtime_directory()
+        place = rendezvous.of_sender(directory, describe(directory, make=True))
+        served = [other for other in rendezvous.places_in_use(describe) if _is_served(other.socket)]
+        place = served[0] if served else place
+        return place, describe(os.path.dirname(place.socket))
     try:
         directory = rendezvous.runtime_directory()
     except rendezvous.RendezvousError:
         # A container may have no other writable directory. In this case `cyproducer status` needs --socket.
         directory = os.path.dirname(os.path.abspath(path))
-    return rendezvous.at_socket(path, directory)
+    return rendezvous.at_socket(path, directory), describe(directory)
 
 
 def _is_served(path: str) -> bool:

@@ -5,10 +5,11 @@ runtime directory that only the user can read. The tag is in a file name and in 
 read; without the key nobody can try passwords on it. A process with other secrets computes another tag, and so finds
 another sender.
 
-A front-end proves to a sender that it knows the secrets: by a keyed hash of its arena, whose descriptor is in the same
-message. So the proof is worth nothing to another process.
+A process proves to a sender that it knows the secrets, with a keyed hash: of its arena, whose descriptor is in the same
+message, or of its process id, which the kernel tells the sender. So the proof is worth nothing to another process.
 """
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -16,33 +17,35 @@ from typing import Any
 
 from cyproducer.host.rendezvous import RendezvousError, blake2b
 
-__all__ = ["is_proof", "proof", "tag"]
+__all__ = ["arena_of", "is_proof", "proof", "replacing", "tag"]
 
 _KEY_FILE = "credentials.key"
 _KEY_BYTES = 32
 _TAG_BYTES = 16
 
 
-def tag(directory: str, secrets: Mapping[str, Any]) -> str:
+def tag(directory: str, secrets: Mapping[str, Any], make: bool = True) -> str:
     """Return what distinguishes the secrets in a runtime directory; "" if there are none.
 
-    Create the key of the directory if it is missing. Raise RendezvousError.
+    Create the key of the directory if it is missing and `make` is true. Raise RendezvousError.
     """
     if not secrets:
         return ""
-    return blake2b(_encoded(secrets), key=_key_of(directory), digest_size=_TAG_BYTES).hexdigest()
+    return blake2b(_encoded(secrets), key=_key_of(directory, make), digest_size=_TAG_BYTES).hexdigest()
 
 
 def _encoded(secrets: Mapping[str, Any]) -> bytes:
     return json.dumps(secrets, sort_keys=True, separators=(",", ":")).encode()
 
 
-def _key_of(directory: str) -> bytes:
+def _key_of(directory: str, make: bool) -> bytes:
     path = os.path.join(directory, _KEY_FILE)
     for _ in range(2):
         try:
             return _read(path)
         except FileNotFoundError:
+            if not make:
+                raise RendezvousError(f"{path}: it does not exist yet") from None
             _create(path)
         except OSError as error:
             raise RendezvousError(f"{path}: {error.strerror}; make it readable, or remove it") from None
@@ -65,35 +68,45 @@ def _read(path: str) -> bytes:
 
 def _create(path: str) -> None:
     """Create the file with its content at once, so that no other process reads a part. Keep one that appears first."""
-    temporary = f"{path}.{os.getpid()}"
+    temporary = f"{path}.{os.urandom(8).hex()}"
     try:
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             os.write(fd, os.urandom(_KEY_BYTES))
+            with contextlib.suppress(FileExistsError):
+                os.link(temporary, path)
         finally:
             os.close(fd)
-        try:
-            os.link(temporary, path)
-        except FileExistsError:
-            pass
-        finally:
             os.unlink(temporary)
     except OSError as error:
         raise RendezvousError(f"{path}: it cannot be created ({error.strerror}); check the runtime directory") from None
 
 
-def proof(secrets: Mapping[str, Any], arena_fd: int) -> str:
-    """Return the proof of a front-end with this arena that it knows the secrets; "" if there are none."""
+def proof(secrets: Mapping[str, Any], subject: str) -> str:
+    """Return the proof of a process that it knows the secrets; "" if there are none.
+
+    subject: what only this process can say, see arena_of() and replacing().
+    """
     if not secrets:
         return ""
     key = blake2b(_encoded(secrets)).digest()
-    status = os.fstat(arena_fd)
-    return blake2b(f"attach {status.st_dev} {status.st_ino}".encode(), key=key, digest_size=_KEY_BYTES).hexdigest()
+    return blake2b(subject.encode(), key=key, digest_size=_KEY_BYTES).hexdigest()
 
 
-def is_proof(claimed: Any, secrets: Mapping[str, Any], arena_fd: int) -> bool:
-    """Return whether `claimed` proves that the front-end with this arena knows the secrets."""
+def is_proof(claimed: Any, secrets: Mapping[str, Any], subject: str) -> bool:
+    """Return whether `claimed` proves that the process of this subject knows the secrets."""
     import hmac  # it loads OpenSSL, which a front-end does not need
 
-    expected = proof(secrets, arena_fd)
+    expected = proof(secrets, subject)
     return isinstance(claimed, str) and claimed.isascii() and hmac.compare_digest(claimed, expected)
+
+
+def arena_of(fd: int) -> str:
+    """Return the subject of a front-end that attaches with this arena."""
+    status = os.fstat(fd)
+    return f"attach {status.st_dev} {status.st_ino}"
+
+
+def replacing(pid: int) -> str:
+    """Return the subject of a process that takes over from a sender."""
+    return f"replace {pid}"

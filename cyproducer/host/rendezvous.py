@@ -9,7 +9,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from cyproducer.config.secrets import is_secret_name
@@ -39,6 +39,7 @@ __all__ = [
     "public_settings",
     "runtime_directory",
     "searched_directories",
+    "secret_settings",
     "senders_in",
 ]
 
@@ -274,6 +275,11 @@ def public_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def secret_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the secrets among a sender's settings."""
+    return {name: value for name, value in sorted(settings.items()) if is_secret_name(name)}
+
+
 def current_environment() -> ProcessEnvironment:
     """Return the present environment of this process."""
     return ProcessEnvironment.of(process_environment())
@@ -309,9 +315,15 @@ def of_sender(directory: str, description: Mapping[str, Any]) -> Rendezvous:
     return Rendezvous(stem, stem + _SOCKET_SUFFIX, stem + ".json")
 
 
-def places_in_use(description: Mapping[str, Any]) -> list[Rendezvous]:
-    """Return the files of the sender with this identity(), in each runtime directory that has its socket."""
-    places = [of_sender(directory, description) for directory in existing_directories()]
+def places_in_use(describe: Callable[[str], Mapping[str, Any]]) -> list[Rendezvous]:
+    """Return the files of a sender in each runtime directory that has its socket.
+
+    describe: returns the identity() of the sender in a directory, or raises RendezvousError if there can be none.
+    """
+    places = []
+    for directory in existing_directories():
+        with contextlib.suppress(RendezvousError):
+            places.append(of_sender(directory, describe(directory)))
     return [place for place in places if os.path.lexists(place.socket)]
 
 

@@ -30,7 +30,7 @@ ADVICE = {
     "list_topics": "use partitions_for(topic); listing all topics needs an admin client",
     "purge": "records that were sent cannot be taken back; close(0) leaves them to the sender without waiting",
     "cluster_id": "the command `cyproducer status` shows the cluster",
-    "set_sasl_credentials": "SASL is not supported yet",
+    "set_sasl_credentials": "create another producer with the new credentials; it gets a sender of its own",
     # aiokafka
     "start": "leave it out: the first send connects",
     "stop": "use close()",

@@ -46,13 +46,23 @@ class TlsContexts:
         found = tuple(_version_of(self._settings.get(name)) for name in FILES)
         if self._context is None or found != self._read:
             try:
-                self._context, self.problem = self._make(), ""
+                self._context, self.problem = self._checked(), ""
                 self._read = found
             except TlsError as error:
                 if self._context is None:
                     raise
                 self.problem = str(error)
         return self._context
+
+    def _checked(self) -> ssl.SSLContext:
+        try:
+            return self._make()
+        except TlsError:
+            raise
+        except Exception as error:  # of a library, for a key or certificate that it does not know
+            raise TlsError(
+                f"the certificates and keys of the settings ssl_* cannot be used ({type(error).__name__}); use others"
+            ) from None
 
     def _make(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -213,7 +223,9 @@ def _open_pkcs12(name: str, path: str, password: str | None) -> tuple[bytes, byt
     try:
         from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
     except ImportError:
-        raise TlsError(f"{name}={path}: PKCS#12 needs the package cryptography: pip install cryptography") from None
+        raise TlsError(
+            f"{name}={path}: PKCS#12 needs the package cryptography: pip install 'cyproducer[pkcs12]'"
+        ) from None
     try:
         with open(path, "rb") as file:
             content = file.read()

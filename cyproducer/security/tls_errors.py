@@ -17,6 +17,7 @@ def describe_tls_error(error: BaseException, host: str) -> str:
     """Return what failed, why, and what to do. `host` is the name that the certificate must have."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the broker's certificate is refused: {_why_refused(error, host)}"
+    # The loop reports the end of a connection that is in use by itself.
     if isinstance(error, ssl.SSLEOFError | ConnectionError | ssl.SSLZeroReturnError):
         return (
             "the connection was closed during the TLS handshake: the listener may not use TLS; check the port and "
@@ -62,8 +63,8 @@ def _describe_ssl_error(error: ssl.SSLError) -> str:
     if ("ALERT" in reason and "CERTIFICATE" in reason) or "UNKNOWN_CA" in reason:
         why = reason.rpartition("ALERT_")[2].replace("_", " ").lower()
         return (
-            f"the broker refuses this client's certificate ({why}); use one that is valid and signed by an authority "
-            "that the broker trusts (ssl_certfile, ssl_keyfile)"
+            f"the broker refuses this client's certificate, or there is none ({why}); use one that is valid and signed "
+            "by an authority that the broker trusts (ssl_certfile, ssl_keyfile)"
         )
     if "HANDSHAKE_FAILURE" in reason or "NO_SHARED_CIPHER" in reason:
         return (

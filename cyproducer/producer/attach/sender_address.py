@@ -10,7 +10,7 @@ from typing import Any
 
 from cyproducer.config.settings import Settings
 from cyproducer.host import control_messages, rendezvous
-from cyproducer.host.credentials import proof, tag
+from cyproducer.host.credentials import arena_of, proof, tag
 from cyproducer.host.process_identity import process_environment
 from cyproducer.host.rendezvous import ProcessEnvironment, Rendezvous, RendezvousError
 from cyproducer.shm.arena_region import LAYOUT_VERSION
@@ -61,20 +61,26 @@ class Address:
 
     def proof(self, arena_fd: int) -> dict[str, str]:
         """Return the field of the attach message that proves knowledge of the secrets; nothing without secrets."""
-        return {"proof": proof(self._secrets, arena_fd)} if self._secrets else {}
+        return {"proof": proof(self._secrets, arena_of(arena_fd))} if self._secrets else {}
 
     def other_sockets(self) -> list[str]:
         """Return the sockets of this sender in other runtime directories of the user.
 
         There is one if a sender was started while the present directory could not be used. Raise RendezvousError.
         """
-        place, description = self.find()
-        return [other.socket for other in rendezvous.places_in_use(description) if other != place]
+        place, _ = self.find()
+        where = process_environment()
+        others = rendezvous.places_in_use(lambda directory: self._description(directory, where, make=False))
+        return [other.socket for other in others if other != place]
+
+    def _description(self, directory: str, where: tuple[Any, ...], make: bool) -> dict[str, Any]:
+        """Return the sender's identity in a runtime directory. Raise RendezvousError."""
+        credentials = tag(directory, self._secrets, make)
+        return rendezvous.identity(LAYOUT_VERSION, self._expected, ProcessEnvironment.of(where), credentials)
 
     def _find(self, where: tuple[Any, ...], make: bool) -> None:
         directory = rendezvous.runtime_directory(make=make)
-        credentials = tag(directory, self._secrets)
-        description = rendezvous.identity(LAYOUT_VERSION, self._expected, ProcessEnvironment.of(where), credentials)
+        description = self._description(directory, where, make)
         self._found = rendezvous.of_sender(directory, description), description
         self._depends_on = where
 

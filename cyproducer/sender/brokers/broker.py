@@ -61,11 +61,12 @@ class Link:
         self.last_error = ""
         self.logged_s = 0.0
         self.given_up = False  # it was closed for an error that is noted
-        self.was_answered = False  # the broker has answered a request after the setup of the connection
+        self.was_answered = False  # the broker has answered a request of Python after the setup of the connection
+        self.answers_before = 0  # to Produce requests, when the connection became ready
         self.use = ""  # of a connection that is not the first one, for the log
         self.tls: Any = None  # the TlsStream of the connection
         self.session: ssl.SSLSession | None = None  # of the last connection, to be resumed
-        self.session_context: ssl.SSLContext | None = None
+        self.session_for: tuple[Any, ...] = ()  # the context and the host name that it belongs to
         self.negotiated: dict[int, int] = {}  # the versions while SASL goes on
         self.sasl: Exchange | None = None  # an exchange that goes on
         self.first_message = b""  # of it

@@ -7,6 +7,7 @@ The bootstrap connection is kept if it leads to a broker of the metadata, and cl
 
 import contextlib
 import errno
+import functools
 import logging
 import math
 import os
@@ -128,9 +129,9 @@ class Brokers:
         elif kind in ("state_lost", "state_denied"):
             self._state_notes.note(link, kind, event[4], error)
         elif kind == "connected":
-            self.setup.on_connected(link, now_ms)
+            self.guarded(link, now_ms, functools.partial(self.setup.on_connected, link, now_ms))
         elif kind == "handshake":
-            self.setup.on_handshake(link, now_ms)
+            self.guarded(link, now_ms, functools.partial(self.setup.on_handshake, link, now_ms))
         elif kind == "closed":
             self._on_closed(link, error, now_ms)
         elif kind == "leaders":
@@ -149,17 +150,21 @@ class Brokers:
             if state == "closed" and opened:
                 self._on_closed(link, errno.ENOMEM, now_ms)
             elif state == "handshaking":
-                self.setup.on_handshake(link, now_ms)
+                self.guarded(link, now_ms, functools.partial(self.setup.on_handshake, link, now_ms))
             elif state == "negotiating" and link.exchange is None and not link.negotiated:
-                self.setup.on_connected(link, now_ms)
+                self.guarded(link, now_ms, functools.partial(self.setup.on_connected, link, now_ms))
 
     def _handle(self, link: Link, handler: Handler, payload: bytes, now_ms: int) -> None:
+        self.guarded(link, now_ms, lambda: handler(link, payload, now_ms))
+
+    def guarded(self, link: Link, now_ms: int, work: Callable[[], None]) -> None:
+        """Do work for a connection. An error ends the connection: it must not end the sender, and each one after it."""
         self._now_ms = now_ms
         try:
-            handler(link, payload, now_ms)
+            work()
         except ProtocolError as error:
             self.give_up(link, str(error), now_ms)
-        except Exception as error:  # a response must not end the sender: it would end each restarted sender too
+        except Exception as error:
             self.log.exception("a response of broker %s could not be handled", link.name)
             self.give_up(link, f"its response could not be handled ({type(error).__name__}: {error})", now_ms)
 
@@ -272,8 +277,7 @@ class Brokers:
             if link.connect_deadline_ms is not None:
                 if link.connect_deadline_ms <= now_ms:
                     link.connect_deadline_ms = None
-                    text = f"no connection within {link.setup_ms} ms: check its address and the network"
-                    self.give_up(link, text, now_ms)
+                    self.give_up(link, self.setup.describe_delay(link), now_ms)
                 else:
                     due = min(due, link.connect_deadline_ms - now_ms)
             due = min(due, self.setup.maintain(link, now_ms))

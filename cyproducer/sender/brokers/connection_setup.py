@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cyproducer.error_table import describe
 from cyproducer.protocol.codec import decode_response, encode_request
 from cyproducer.protocol.versions import ApiKey, ApiVersionsExchange, has_common_version, negotiate
+from cyproducer.security.mechanism import server_text
 from cyproducer.security.tls import TlsContexts, TlsError
 from cyproducer.security.tls_errors import describe_tls_error
 from cyproducer.sender.brokers.broker import CLOSED_BY_PEER, CLOSED_BY_TLS, NOTHING_DUE_MS, Link
@@ -63,6 +64,8 @@ class ConnectionSetup:
 
     def on_connected(self, link: Link, now_ms: int) -> None:
         """Begin with a connection that was just established."""
+        if not self._is(link, "negotiating"):
+            return  # it was closed by an event before this one
         link.exchange = ApiVersionsExchange("cyproducer", VERSION)
         if self._tls is None:
             self._ask_versions(link)
@@ -82,19 +85,22 @@ class ConnectionSetup:
         if contexts.problem and contexts.problem != self._tls_problem:
             self._brokers.log.warning("the changed files are not used: %s", contexts.problem)
         self._tls_problem = contexts.problem
-        session = link.session if link.session_context is context else None
-        link.session_context = context
+        if link.session_for != (context, link.host):
+            # With a session, OpenSSL does not check the certificate and its host name again.
+            link.session, link.session_for = None, (context, link.host)
         plain = socket.socket(fileno=self.connections.take_descriptor(link.index))
         try:
             plain.setblocking(False)
-            return context.wrap_socket(plain, do_handshake_on_connect=False, server_hostname=link.host, session=session)
+            return context.wrap_socket(
+                plain, do_handshake_on_connect=False, server_hostname=link.host, session=link.session
+            )
         except BaseException:
             plain.close()
             raise
 
     def on_handshake(self, link: Link, now_ms: int) -> None:
         """Go on with the TLS handshake: the socket is ready."""
-        if link.tls is None:
+        if link.tls is None or not self._is(link, "handshaking"):
             return
         try:
             waits_for = link.tls.handshake()
@@ -112,14 +118,25 @@ class ConnectionSetup:
         if reason == CLOSED_BY_TLS:
             error = link.tls.error if link.tls is not None else None
             return describe_tls_error(error, link.host) if error is not None else "TLS failed"
-        if reason != CLOSED_BY_PEER or link.was_answered or link.exchange is not None or not link.negotiated:
+        if reason != CLOSED_BY_PEER or self.login is not None or not link.negotiated:
             return ""
-        if self.login is None:
-            return (
-                "the broker closed the connection at the first request: the listener may require SASL; check the port, "
-                "or set security_protocol and sasl_mechanism"
-            )
-        return ""
+        if link.was_answered or self.connections.answers(link.index) != link.answers_before:
+            return ""
+        return (
+            "the broker closed the connection at the first request: the listener may require SASL; check the port, "
+            "or set security_protocol and sasl_mechanism"
+        )
+
+    def describe_delay(self, link: Link) -> str:
+        """Return what has not come in time: the connection, or an answer in the exchange of SASL."""
+        if link.sasl is None:
+            return f"no connection within {link.setup_ms} ms: check its address and the network"
+        return (
+            f"SASL ({link.sasl.mechanism}) did not end within {link.setup_ms} ms; check the server that it depends on"
+        )
+
+    def _is(self, link: Link, state: str) -> bool:
+        return bool(self._brokers.loop.connection_state(link.index)[0] == state)
 
     # ------------------------------------------------------------ ApiVersions
 
@@ -157,7 +174,9 @@ class ConnectionSetup:
         again = link.versions is not None
         link.versions = versions = link.negotiated
         self.connections.ready(link.index, versions[ApiKey.PRODUCE], ApiKey.DESCRIBE_PRODUCERS in versions)
+        link.connect_deadline_ms = None
         if not again:
+            link.answers_before = self.connections.answers(link.index)
             self.connections.note_answered(link.index)
             self._brokers.note_ready(link)
         held, link.held = link.held, []
@@ -173,7 +192,10 @@ class ConnectionSetup:
             text = "the broker does not support SaslAuthenticate; it needs Kafka 1.0 or newer"
             self._brokers.give_up(link, text, now_ms)
             return
-        exchange = link.sasl = self.login.begin(link.host, lambda answer: self._on_first(link, exchange, answer))
+        if link.connect_deadline_ms is None:
+            link.connect_deadline_ms = now_ms + link.setup_ms
+        exchange = link.sasl = self.login.new_exchange()
+        self.login.begin(exchange, link.host, lambda answer: self._on_first(link, exchange, answer))
 
     def collect(self, now_ms: int) -> None:
         """Go on with the exchanges for which the next message is there."""
@@ -182,8 +204,10 @@ class ConnectionSetup:
         self.login.collect()
 
     def _on_first(self, link: Link, exchange: Exchange, answer: Answer) -> None:
-        if link.sasl is not exchange:
-            return  # the connection has ended
+        if link.sasl is exchange:  # else the connection has ended
+            self._brokers.guarded(link, self._now_ms, lambda: self._handshake(link, exchange, answer))
+
+    def _handshake(self, link: Link, exchange: Exchange, answer: Answer) -> None:
         if answer.error and link.versions is not None:
             self._end_sasl(link)
             self._brokers.note_error(link, answer.error)
@@ -226,7 +250,7 @@ class ConnectionSetup:
         version = link.negotiated[ApiKey.SASL_AUTHENTICATE]
         _, body = decode_response(ApiKey.SASL_AUTHENTICATE, version, payload)
         if body["error_code"]:
-            reason = body["error_message"] or describe(body["error_code"])
+            reason = server_text(body["error_message"] or "") or describe(body["error_code"])
             self._brokers.give_up(link, f"the broker refuses the credentials ({link.sasl.mechanism}): {reason}", now_ms)
             return
         lifetime_ms = body["session_lifetime_ms"]
@@ -236,8 +260,10 @@ class ConnectionSetup:
         self.login.go_on(exchange, body["auth_bytes"], lambda answer: self._on_next(link, exchange, answer))
 
     def _on_next(self, link: Link, exchange: Exchange, answer: Answer) -> None:
-        if link.sasl is not exchange:
-            return
+        if link.sasl is exchange:
+            self._brokers.guarded(link, self._now_ms, lambda: self._go_on(link, answer))
+
+    def _go_on(self, link: Link, answer: Answer) -> None:
         if answer.error:
             self._brokers.give_up(link, answer.error, self._now_ms)
         elif answer.message is not None:
@@ -265,8 +291,8 @@ class ConnectionSetup:
             return link.authenticate_at_ms - now_ms
         link.authenticate_at_ms = None
         self._now_ms = now_ms
-        self._begin_sasl(link, now_ms)
-        return NOTHING_DUE_MS
+        self._brokers.guarded(link, now_ms, lambda: self._begin_sasl(link, now_ms))
+        return NOTHING_DUE_MS if link.connect_deadline_ms is None else link.connect_deadline_ms - now_ms
 
     def on_closed(self, link: Link) -> None:
         """Forget what belonged to a connection that has ended."""

@@ -7,6 +7,7 @@ wait for that. So it asks a helper process for each message, and gets the answer
 import base64
 import contextlib
 import functools
+import gc
 import socket
 import threading
 from collections.abc import Callable, Mapping
@@ -59,12 +60,14 @@ class SaslLogin:
     def __repr__(self) -> str:
         return f"SaslLogin({self.mechanism})"
 
-    def begin(self, host: str, then: Then) -> Exchange:
-        """Begin an exchange with a broker. `then` gets the first message."""
+    def new_exchange(self) -> Exchange:
         exchange = Exchange(self._next, self.mechanism)
         self._next += 1
-        self._ask({"do": "begin", "number": exchange.number, "host": host}, exchange, then)
         return exchange
+
+    def begin(self, exchange: Exchange, host: str, then: Then) -> None:
+        """Begin an exchange with a broker. `then` gets the first message, perhaps before this returns."""
+        self._ask({"do": "begin", "number": exchange.number, "host": host}, exchange, then)
 
     def go_on(self, exchange: Exchange, challenge: bytes, then: Then) -> None:
         """Answer a challenge of the broker. `then` gets the next message."""
@@ -74,6 +77,8 @@ class SaslLogin:
     def end(self, exchange: Exchange) -> None:
         """Forget an exchange that is complete, or whose connection has ended."""
         self._waiting.pop(exchange.number, None)
+        if not self._helper.is_running:
+            return
         with contextlib.suppress(OSError, control_messages.HandshakeError):
             self._helper.ask({"do": "end", "number": exchange.number})
 
@@ -115,6 +120,7 @@ class SaslLogin:
 
 
 def _serve(settings: Mapping[str, Any], sock: socket.socket) -> None:
+    gc.enable()  # this process lives as long as the sender
     helper = _Helper(Login(settings), sock)
     while True:
         question, _ = control_messages.receive(sock)
@@ -129,24 +135,30 @@ class _Helper:
     def __init__(self, login: Login, sock: socket.socket) -> None:
         self._login = login
         self._socket = sock
-        self._clients: dict[int, SaslClient] = {}
+        self._clients: dict[int, SaslClient | None] = {}
 
     def take(self, question: dict[str, Any]) -> None:
         if question["do"] == "end":
             self._clients.pop(question["number"], None)
             return
+        if question["do"] == "begin":
+            self._clients[question["number"]] = None
         threading.Thread(target=self._answer, args=(question,), daemon=True).start()
 
     def _answer(self, question: dict[str, Any]) -> None:
         number = question["number"]
         answer: dict[str, Any] = {"number": number}
         try:
+            client = self._clients.get(number)
+            challenge = None
             if question["do"] == "begin":
-                challenge = None
-                self._clients[number] = self._login.client(question["host"])
+                client = self._login.client(question["host"])
+                if number in self._clients:  # the exchange has not ended meanwhile
+                    self._clients[number] = client
             else:
                 challenge = base64.b64decode(question["challenge"])
-            client = self._clients[number]
+            if client is None:
+                raise SaslError("SASL failed: the process for it was started again; the next attempt may succeed")
             message = client.respond(challenge)
             answer["message"] = None if message is None else base64.b64encode(message).decode()
             answer["complete"] = client.complete
@@ -155,4 +167,7 @@ class _Helper:
         except Exception as error:  # its text may show a secret
             answer["error"] = f"SASL failed: {type(error).__name__}"
         with contextlib.suppress(OSError):  # the sender is gone
-            control_messages.send(self._socket, answer)
+            try:
+                control_messages.send(self._socket, answer)
+            except control_messages.HandshakeError:
+                control_messages.send(self._socket, {"number": number, "error": "SASL failed: a message is too long"})

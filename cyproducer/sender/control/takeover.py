@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from cyproducer.host import control_messages, limits
+from cyproducer.host.credentials import is_proof, replacing
+from cyproducer.host.rendezvous import secret_settings
 from cyproducer.observe.logfmt import fields
 from cyproducer.sender.control.attaching import Attaching
 from cyproducer.sender.control.listening import Listening
@@ -104,6 +106,8 @@ class Takeover:
         reason = upgrade.refusal_reason(message, settings)
         if not peer.is_owner:
             reason = "REFUSED", f"uid {peer.uid} may not replace this sender"
+        elif reason is None and not self._knows_secrets(peer, message.get("proof")):
+            reason = "SETTINGS", "the secrets in the settings (passwords, keys) are not those of the running sender"
         elif reason is None and message.get("limits") is not None:
             reason = self._limits_refusal_reason(message["limits"])
         if reason is None and (draining or self._line.supervisor_pid is None):
@@ -115,6 +119,11 @@ class Takeover:
         else:
             peer.send(refusal(*reason))
         self._table.end(peer, "it requested a takeover")
+
+    def _knows_secrets(self, peer: Peer, claimed: Any) -> bool:
+        """Return whether the peer may have what this sender has. A named sender can get other secrets so."""
+        secrets = secret_settings(self._facts.settings)
+        return not secrets or not self._facts.private or is_proof(claimed, secrets, replacing(peer.pid))
 
     def _limits_refusal_reason(self, theirs: Any) -> tuple[str, str] | None:
         """Return why a process with these limits may not replace this sender: (error name, text); or None."""

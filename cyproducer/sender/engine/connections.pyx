@@ -79,6 +79,10 @@ cdef class Connections:
             node.state = CONNECTION_READY
             note_opened(node)
 
+    def answers(self, uint32_t index):
+        """Return how many Produce requests the broker has answered on all its connections so far."""
+        return self._node(index).answers
+
     def hold_batches(self, uint32_t index):
         """Send no batches to the broker until ready() is called again. Requests in flight keep waiting for answers."""
         cdef Node *node = self._node(index)

@@ -399,5 +399,7 @@ class Engine:
         """Close all connections at once and unmap everything."""
         self._loop.unwatch(self._brokers.resolver.fd)
         self._loop.unwatch(self._brokers.telemetry.fd)
+        if self._brokers.setup.fd >= 0:
+            self._loop.unwatch(self._brokers.setup.fd)
         self._brokers.close()
         self._loop.close()

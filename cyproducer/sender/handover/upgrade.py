@@ -25,8 +25,9 @@ from typing import Any
 
 from cyproducer.errors import KafkaConfigurationError, SenderUnavailableError
 from cyproducer.host import control_messages, limits
+from cyproducer.host.credentials import proof, replacing
 from cyproducer.host.process_identity import network_namespace, time_namespace
-from cyproducer.host.rendezvous import public_settings
+from cyproducer.host.rendezvous import public_settings, secret_settings
 from cyproducer.sender.handover.handover import HELD, Handover, Held, close
 from cyproducer.shm.arena_region import LAYOUT_VERSION
 
@@ -226,7 +227,9 @@ def take_over(
 
 
 def _request(settings: dict[str, Any], by_limits: bool) -> dict[str, Any]:
+    secrets = secret_settings(settings)
     return {
+        **({"proof": proof(secrets, replacing(os.getpid()))} if secrets else {}),
         **({"limits": limits.current()} if by_limits else {}),
         "op": "replace",
         "layout": LAYOUT_VERSION,

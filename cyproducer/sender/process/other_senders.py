@@ -11,6 +11,7 @@ __all__ = ["describe", "too_many", "write_description"]
 
 SENDERS_PER_CLUSTER = 3
 _SHOWN_VALUES = 4
+_SHOWN_CHARACTERS = 100
 
 
 def describe(socket: str, identity: dict[str, Any]) -> dict[str, Any]:
@@ -50,12 +51,19 @@ def too_many(directory: str, mine: dict[str, Any]) -> str:
     for name in sorted({name for one in flat for name in one}):
         values = sorted({json.dumps(one.get(name)) for one in flat})
         if len(values) > 1:
-            shown = ", ".join(values[:_SHOWN_VALUES]) + (", ..." if len(values) > _SHOWN_VALUES else "")
+            short = [
+                value if len(value) <= _SHOWN_CHARACTERS else value[:_SHOWN_CHARACTERS] + "..." for value in values
+            ]
+            shown = ", ".join(short[:_SHOWN_VALUES]) + (", ..." if len(values) > _SHOWN_VALUES else "")
             differing.append(f"{name} ({shown})")
     return (
         f"{len(together)} senders of this user serve {', '.join(cluster)}; one is enough if all processes use the same "
         f"settings. These differ in: {'; '.join(differing) or 'only their sockets'}"
     )
+
+
+def _short(value: str) -> str:
+    return value if len(value) <= _SHOWN_CHARACTERS else value[:_SHOWN_CHARACTERS] + "..."
 
 
 def _flat(identity: dict[str, Any]) -> dict[str, Any]:

@@ -37,6 +37,11 @@ class HelperProcess:
         self._pid = 0
         self._ended: dict[int, int] = {}  # processes that must be reaped, each with a pidfd; -1: none
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the process was started and has not ended, as far as is known."""
+        return self._socket is not None
+
     def ask(self, question: dict[str, Any], fds: Sequence[int] = ()) -> None:
         """Send a question, with descriptors. Raise OSError or HandshakeError if it cannot be sent."""
         if self._socket is None:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 from conftest import Settings
 from support.process import kill9, wait_until
@@ -106,3 +107,60 @@ def test_a_certificate_that_is_issued_again(
     secure_kafka.keys.client(name)  # into the same files
     next_connection(b"2")
     assert secure_kafka.read(topic, 3).value == [b"0", b"1", b"2"]
+
+
+def test_files_that_change_while_no_broker_answers(
+    secure_kafka: SecureKafka, make_producer: Make, settings_for: Settings, runtime_dir: Path, tmp_path: Path
+) -> None:
+    """The next attempts use the new context and no session of the former one, also after a failed attempt."""
+    authority = tmp_path / "ca.pem"
+    authority.write_bytes(secure_kafka.keys.ca.read_bytes())
+    topic = secure_kafka.topic_for("User:ANONYMOUS")
+    producer = make_producer(
+        **settings_for("SSL", ssl_cafile=str(authority), socket_connection_setup_timeout_ms=500, request_timeout_ms=500)
+    )
+    producer.send(topic, b"0").result(30)
+    log = Path(the_sender()["log"])
+    secure_kafka.cluster.pause()
+    try:
+        authority.write_bytes(secure_kafka.keys.ca.read_bytes())
+        waiting = producer.send(topic, b"1")
+        wait_until(lambda: "no connection within" in log.read_text(), 30, "a failed attempt")
+    finally:
+        secure_kafka.cluster.resume()
+    assert waiting.result(60).offset == 1
+    assert "different SSLContext" not in log.read_text()
+
+
+def test_the_helper_for_sasl_is_killed(
+    secure_kafka: SecureKafka, make_producer: Make, settings_for: Settings, runtime_dir: Path
+) -> None:
+    """The next authentication starts another one."""
+    topic = secure_kafka.topic_for("User:alice")
+    producer = make_producer(**settings_for("SASL_SSL", "SCRAM-SHA-256"))
+    for number in range(3):
+        assert producer.send(topic, b"%d" % number).result(30).offset == number
+        for child in psutil.Process(the_sender()["sender_pid"]).children():
+            if Path(f"/proc/{child.pid}/comm").read_text().strip() == "cyp-sasl":
+                child.kill()
+        time.sleep(1.5)  # the session ends meanwhile
+    assert secure_kafka.read(topic, 3).value == [b"0", b"1", b"2"]
+
+
+def test_a_helper_that_hangs_does_not_hold_the_connection_for_ever(
+    secure_kafka: SecureKafka, make_producer: Make, settings_for: Settings, runtime_dir: Path
+) -> None:
+    topic = secure_kafka.topic_for("User:alice")
+    settings = settings_for("SASL_SSL", "PLAIN", socket_connection_setup_timeout_ms=1000)
+    producer = make_producer(**settings, socket_connection_setup_timeout_max_ms=1000)
+    producer.send(topic, b"0").result(30)
+    (helper,) = (
+        child
+        for child in psutil.Process(the_sender()["sender_pid"]).children()
+        if Path(f"/proc/{child.pid}/comm").read_text().strip() == "cyp-sasl"
+    )
+    helper.suspend()
+    log = Path(the_sender()["log"])
+    wait_until(lambda: "SASL (PLAIN) did not end within 1000 ms" in log.read_text(), 30, "the end of the time")
+    helper.resume()
+    assert producer.send(topic, b"1").result(30).offset == 1

@@ -2,18 +2,23 @@
 
 import json
 import os
+import resource
+import socket
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 import pytest
 from conftest import Settings
+from cyproducer.shm.arena_region import LAYOUT_VERSION
 from support.process import cyproducer
 from support.secure_kafka import SecureKafka
 
 from cyproducer import KafkaProducer, errors
 from cyproducer.config.settings import Settings as Parsed
-from cyproducer.host import credentials
+from cyproducer.host import control_messages, credentials
 from cyproducer.observe.status import status
 from cyproducer.producer.attach import connect as attaching
 from cyproducer.producer.attach.sender_address import Address
@@ -121,14 +126,55 @@ def test_the_key_of_a_directory(tmp_path: Path) -> None:
         credentials.tag(str(tmp_path), {"sasl_plain_password": "a"})
 
 
+def test_threads_that_use_a_directory_first_get_one_key(tmp_path: Path) -> None:
+    for number in range(20):
+        directory = tmp_path / str(number)
+        directory.mkdir(0o700)
+        start = threading.Barrier(8)
+
+        def first(directory: Path = directory, start: threading.Barrier = start) -> str:
+            start.wait()
+            return credentials.tag(str(directory), {"sasl_plain_password": "a"})
+
+        with ThreadPoolExecutor(8) as pool:
+            assert len({future.result() for future in [pool.submit(first) for _ in range(8)]}) == 1
+        assert [path.name for path in directory.iterdir()] == ["credentials.key"]
+
+
+def test_a_process_without_the_password_cannot_take_over(
+    secure_kafka: SecureKafka, make_producer: Make, settings_for: Settings, runtime_dir: Path
+) -> None:
+    make_producer(**settings_for("SASL_SSL", "PLAIN")).partitions_for(secure_kafka.topic_for("User:alice"))
+    [running] = status()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        sock.settimeout(20)
+        sock.connect(running["socket"])
+        request = {"op": "replace", "layout": LAYOUT_VERSION, "settings": {}, "proof": "of nothing"}
+        control_messages.send(sock, request)
+        answer, descriptors = control_messages.receive(sock)
+    assert descriptors == []
+    assert answer is not None
+    assert (answer["ok"], answer["error"]) == (False, "SETTINGS")
+    assert [each["sender_pid"] for each in status()] == [running["sender_pid"]]
+
+
+def test_a_sender_with_secrets_writes_no_core_dump(
+    secure_kafka: SecureKafka, make_producer: Make, settings_for: Settings, runtime_dir: Path
+) -> None:
+    make_producer(**settings_for("SASL_SSL", "PLAIN")).partitions_for(secure_kafka.topic_for("User:alice"))
+    for process in holders(runtime_dir):
+        assert resource.prlimit(process.pid, resource.RLIMIT_CORE) == (1, 1)
+
+
 def test_a_proof_is_for_one_arena() -> None:
     ours, theirs = os.memfd_create("a"), os.memfd_create("b")
     try:
-        proof = credentials.proof({"sasl_plain_password": "a"}, ours)
-        assert credentials.is_proof(proof, {"sasl_plain_password": "a"}, ours)
-        assert not credentials.is_proof(proof, {"sasl_plain_password": "a"}, theirs)
-        assert not credentials.is_proof(proof, {"sasl_plain_password": "b"}, ours)
-        assert not credentials.is_proof(None, {"sasl_plain_password": "a"}, ours)
+        subject, other = credentials.arena_of(ours), credentials.arena_of(theirs)
+        proof = credentials.proof({"sasl_plain_password": "a"}, subject)
+        assert credentials.is_proof(proof, {"sasl_plain_password": "a"}, subject)
+        assert not credentials.is_proof(proof, {"sasl_plain_password": "a"}, other)
+        assert not credentials.is_proof(proof, {"sasl_plain_password": "b"}, subject)
+        assert not credentials.is_proof(None, {"sasl_plain_password": "a"}, subject)
     finally:
         os.close(ours)
         os.close(theirs)

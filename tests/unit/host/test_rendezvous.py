@@ -179,10 +179,10 @@ def test_places_in_use_are_those_with_a_socket(defaults: list[Path]) -> None:
     description = identity(1, SETTINGS)
     for path in defaults:
         path.mkdir(mode=0o700)
-    assert rendezvous.places_in_use(description) == []
+    assert rendezvous.places_in_use(lambda _: description) == []
     place = of_sender(str(defaults[1]), description)
     Path(place.socket).touch()
-    assert rendezvous.places_in_use(description) == [place]
+    assert rendezvous.places_in_use(lambda _: description) == [place]
 
 
 @pytest.mark.parametrize(

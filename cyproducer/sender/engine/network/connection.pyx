@@ -86,6 +86,7 @@ cdef enum:
     READ_BYTES = 65536
     INPUT_KEPT_MAX = 131072             # an empty input buffer that is larger is freed: few responses are that large
     IOV_PER_CALL_MAX = 1024             # IOV_MAX of Linux
+    TLS_READS_MAX = 256                 # up to 4 MiB in full records
     TLS_ALERT = 0x1503                  # the first two bytes of a TLS alert: its type, and the version 3.x
 
 
@@ -240,9 +241,13 @@ cdef void on_socket(Core *core, Node *node, uint32_t events) noexcept nogil:
         flush_out(core, node)
 
 
-cdef void _read_available(Core *core, Node *node) noexcept nogil:
-    """Read until the socket is empty, and take every complete response."""
+cdef bint _read_available(Core *core, Node *node) noexcept nogil:
+    """Read until the socket is empty, and take every complete response. Return whether there may be more to read.
+
+    With TLS a call reads one record, which may have one byte. So a peer could hold the loop without a limit of calls.
+    """
     cdef ssize_t got
+    cdef uint32_t calls = 0
     cdef int32_t reason = 0
     cdef void *grown
     while True:
@@ -250,27 +255,30 @@ cdef void _read_available(Core *core, Node *node) noexcept nogil:
             grown = realloc(node.input, node.input_capacity + node.input_capacity // 2 + READ_BYTES)
             if grown == NULL:
                 close_connection(core, node, CLOSE_PROTOCOL)
-                return
+                return False
             node.input = <uint8_t *>grown
             node.input_capacity += node.input_capacity // 2 + READ_BYTES
         got = _read(node, &reason)
         if got == 0:
             close_connection(core, node, CLOSE_BY_PEER)
-            return
+            return False
         if got < 0:
             if reason != EAGAIN:
                 close_connection(core, node, reason)
-            return
+            return False
         node.input_length += <uint32_t>got
         count_read(core, node, <uint64_t>got)
         CRASHPOINT(b"read.arrived")
         node.active_ns = core.now
         if not _take_responses(core, node):
             close_connection(core, node, CLOSE_NEEDS_TLS if _is_alert(node) else CLOSE_PROTOCOL)
-            return
+            return False
         _trim_input(node)
-        if got < READ_BYTES and node.tls == NULL:  # of TLS, one record at most is read in a call
-            return
+        if got < READ_BYTES and node.tls == NULL:
+            return False
+        calls += 1
+        if node.tls != NULL and calls >= TLS_READS_MAX:
+            return True
 
 
 cdef inline bint _is_alert(const Node *node) noexcept nogil:
@@ -426,7 +434,9 @@ cdef void check_timeouts(Core *core) noexcept nogil:
         node = core.nodes[index]
         deadline = _answer_deadline(core, node)
         if deadline <= core.now:
-            _read_available(core, node)
+            if _read_available(core, node):
+                note_timer(core, core.now)  # the answer may be in the rest
+                continue
             deadline = _answer_deadline(core, node)
         if deadline <= core.now:
             close_connection(core, node, CLOSE_TIMEOUT)

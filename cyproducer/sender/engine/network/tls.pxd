@@ -14,6 +14,7 @@ cdef class TlsStream:
     cdef Py_ssize_t gather(self, const iovec *pieces, int count) except -1
     cdef Py_ssize_t write(self, const iovec *pieces, int count) except -1
     cdef Py_ssize_t read(self, uint8_t *into, Py_ssize_t size) except -1
+    cdef int32_t note(self, object error) noexcept
 
 
 cdef void *hold(TlsStream stream) noexcept

@@ -18,11 +18,11 @@ from libc.stdint cimport int32_t, uint8_t
 from libc.string cimport memcpy
 from posix.uio cimport iovec
 
-from cyproducer.sender.engine.state.events cimport CLOSE_TLS
+from cyproducer.sender.engine.state.events cimport CLOSE_BY_PEER, CLOSE_TLS
 
 
 cdef enum:
-    GATHERED_BYTES = 65536      # four TLS records; more gains nothing (bench/tls_path.py)
+    GATHERED_BYTES = 65536      # four TLS records; more gains nothing (docs/decisions/secured-connections.md)
 
 
 cdef class TlsStream:
@@ -86,19 +86,29 @@ cdef class TlsStream:
             return self._receive_into(PyMemoryView_FromMemory(<char *>into, size, PyBUF_WRITE))
         except ssl.SSLWantReadError:
             return -2
-        except ssl.SSLEOFError:
-            return 0
+
+    cdef int32_t note(self, object error) noexcept:
+        """Note the error that ends the connection. Return the reason to close it.
+
+        An end or a break has the same reason as without TLS: it may tell that a request was too large. A KeyUpdate of
+        the broker while the socket is full ends the connection too (SSLWantWriteError): brokers do not send it.
+        """
+        self.error = error
+        if isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
+            return CLOSE_BY_PEER
+        if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and error.errno:
+            return error.errno
+        return CLOSE_TLS
 
 
 cdef ssize_t tls_write(void *stream, const iovec *pieces, int count, int32_t *reason) noexcept nogil:
-    """Write pieces as writev() does. Return the number of bytes, or -1 with the reason: EAGAIN, or CLOSE_TLS."""
+    """Write pieces as writev() does. Return the number of bytes, or -1 with the reason: an errno or a CloseReason."""
     cdef Py_ssize_t written
     with gil:
         try:
             written = (<TlsStream>stream).write(pieces, count)
-        except Exception as error:
-            (<TlsStream>stream).error = error
-            reason[0] = CLOSE_TLS
+        except BaseException as error:
+            reason[0] = (<TlsStream>stream).note(error)
             return -1
     if written == 0:
         reason[0] = EAGAIN
@@ -107,14 +117,13 @@ cdef ssize_t tls_write(void *stream, const iovec *pieces, int count, int32_t *re
 
 
 cdef ssize_t tls_read(void *stream, uint8_t *into, size_t size, int32_t *reason) noexcept nogil:
-    """Read as read() does. Return the number of bytes, 0 at the end, or -1 with the reason: EAGAIN, or CLOSE_TLS."""
+    """Read as read() does. Return the number of bytes, 0 at the end, or -1 with an errno or a CloseReason."""
     cdef Py_ssize_t got
     with gil:
         try:
             got = (<TlsStream>stream).read(into, <Py_ssize_t>size)
-        except Exception as error:
-            (<TlsStream>stream).error = error
-            reason[0] = CLOSE_TLS
+        except BaseException as error:
+            reason[0] = (<TlsStream>stream).note(error)
             return -1
     if got < 0:
         reason[0] = EAGAIN
