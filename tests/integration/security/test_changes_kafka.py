@@ -6,7 +6,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import Settings
+from secure_settings import SettingsFor
 from support.process import kill9, wait_until
 from support.secure_kafka import SecureKafka
 from support.supervised import pair, the_sender
@@ -18,7 +18,7 @@ Make = Callable[..., KafkaProducer]
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512", "OAUTHBEARER"])
 def test_a_session_is_renewed_under_load(
-    secure_kafka: SecureKafka, make_producer: Make, settings_for: Settings, runtime_dir: Path, mechanism: str
+    secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor, runtime_dir: Path, mechanism: str
 ) -> None:
     """The broker ends a connection whose session is over. No connection ends, and the order stays (KIP-368)."""
     user = secure_kafka.tokens.client_id if mechanism == "OAUTHBEARER" else "alice"
@@ -37,7 +37,7 @@ def test_a_session_is_renewed_under_load(
 
 
 def test_a_successor_has_the_credentials(
-    secure_kafka: SecureKafka, make_producer: Make, settings_for: Settings, runtime_dir: Path
+    secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor, runtime_dir: Path
 ) -> None:
     topic = secure_kafka.topic_for("User:alice")
     producer = make_producer(**settings_for("SASL_SSL", "SCRAM-SHA-256"))
@@ -51,7 +51,7 @@ def test_a_successor_has_the_credentials(
 
 
 def test_a_topic_that_may_not_be_written(
-    secure_kafka: SecureKafka, make_producer: Make, settings_for: Settings
+    secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor
 ) -> None:
     """Only its records fail, at once. They succeed as soon as the right is given, without a restart."""
     topic, other = secure_kafka.new_topic(), secure_kafka.topic_for("User:alice")
@@ -74,7 +74,7 @@ def test_a_topic_that_may_not_be_written(
 
 
 def test_a_certificate_that_is_issued_again(
-    secure_kafka: SecureKafka, make_producer: Make, settings_for: Settings, runtime_dir: Path
+    secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor, runtime_dir: Path
 ) -> None:
     """The next connection uses the new files, without a restart. The former certificate stays if they do not fit."""
     name = "rotated"
@@ -110,7 +110,7 @@ def test_a_certificate_that_is_issued_again(
 
 
 def test_files_that_change_while_no_broker_answers(
-    secure_kafka: SecureKafka, make_producer: Make, settings_for: Settings, runtime_dir: Path, tmp_path: Path
+    secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor, runtime_dir: Path, tmp_path: Path
 ) -> None:
     """The next attempts use the new context and no session of the former one, also after a failed attempt."""
     authority = tmp_path / "ca.pem"
@@ -133,7 +133,7 @@ def test_files_that_change_while_no_broker_answers(
 
 
 def test_the_helper_for_sasl_is_killed(
-    secure_kafka: SecureKafka, make_producer: Make, settings_for: Settings, runtime_dir: Path
+    secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor, runtime_dir: Path
 ) -> None:
     """The next authentication starts another one."""
     topic = secure_kafka.topic_for("User:alice")
@@ -148,7 +148,7 @@ def test_the_helper_for_sasl_is_killed(
 
 
 def test_a_helper_that_hangs_does_not_hold_the_connection_for_ever(
-    secure_kafka: SecureKafka, make_producer: Make, settings_for: Settings, runtime_dir: Path
+    secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor, runtime_dir: Path
 ) -> None:
     topic = secure_kafka.topic_for("User:alice")
     settings = settings_for("SASL_SSL", "PLAIN", socket_connection_setup_timeout_ms=1000)

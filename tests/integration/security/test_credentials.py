@@ -11,8 +11,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import Settings
 from cyproducer.shm.arena_region import LAYOUT_VERSION
+from secure_settings import SettingsFor
 from support.process import cyproducer
 from support.secure_kafka import SecureKafka
 
@@ -28,7 +28,7 @@ MARK = "marked-secret-7f3a"
 
 
 def test_the_same_secrets_share_a_sender_and_others_do_not(
-    secure_kafka: SecureKafka, make_producer: Make, settings_for: Settings, runtime_dir: Path
+    secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor, runtime_dir: Path
 ) -> None:
     topic = secure_kafka.topic_for("User:alice")
     right = settings_for("SASL_SSL", "SCRAM-SHA-256")
@@ -45,7 +45,7 @@ def test_the_same_secrets_share_a_sender_and_others_do_not(
 
 
 def test_a_process_that_does_not_know_the_password_is_not_attached(
-    secure_kafka: SecureKafka, make_producer: Make, settings_for: Settings, runtime_dir: Path
+    secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor, runtime_dir: Path
 ) -> None:
     """It connects to the socket of the sender, whose name it can see, with all public settings."""
     settings = settings_for("SASL_SSL", "PLAIN")
@@ -71,7 +71,7 @@ def holders(runtime_dir: Path) -> list[psutil.Process]:
 def test_no_secret_is_shown(
     secure_kafka: SecureKafka,
     make_producer: Make,
-    settings_for: Settings,
+    settings_for: SettingsFor,
     runtime_dir: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -142,7 +142,7 @@ def test_threads_that_use_a_directory_first_get_one_key(tmp_path: Path) -> None:
 
 
 def test_a_process_without_the_password_cannot_take_over(
-    secure_kafka: SecureKafka, make_producer: Make, settings_for: Settings, runtime_dir: Path
+    secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor, runtime_dir: Path
 ) -> None:
     make_producer(**settings_for("SASL_SSL", "PLAIN")).partitions_for(secure_kafka.topic_for("User:alice"))
     [running] = status()
@@ -159,7 +159,7 @@ def test_a_process_without_the_password_cannot_take_over(
 
 
 def test_a_sender_with_secrets_writes_no_core_dump(
-    secure_kafka: SecureKafka, make_producer: Make, settings_for: Settings, runtime_dir: Path
+    secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor, runtime_dir: Path
 ) -> None:
     make_producer(**settings_for("SASL_SSL", "PLAIN")).partitions_for(secure_kafka.topic_for("User:alice"))
     for process in holders(runtime_dir):

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from conftest import Settings
+from secure_settings import SettingsFor
 from support.secure_kafka import SecureKafka
 
 from cyproducer import KafkaProducer, errors
@@ -15,7 +15,7 @@ Make = Callable[..., KafkaProducer]
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("listener", ["SASL_PLAINTEXT", "SASL_SSL"])
 def test_each_mechanism(
-    secure_kafka: SecureKafka, make_producer: Make, settings_for: Settings, listener: str, mechanism: str
+    secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor, listener: str, mechanism: str
 ) -> None:
     user = secure_kafka.tokens.client_id if mechanism == "OAUTHBEARER" else "alice"
     topic = secure_kafka.topic_for(f"User:{user}")
@@ -25,7 +25,7 @@ def test_each_mechanism(
 
 
 @pytest.mark.parametrize("versions", [["TLSv1.2"], ["TLSv1.3"]])
-def test_tls(secure_kafka: SecureKafka, make_producer: Make, settings_for: Settings, versions: list[str]) -> None:
+def test_tls(secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor, versions: list[str]) -> None:
     topic = secure_kafka.topic_for("User:ANONYMOUS")
     producer = make_producer(**settings_for("SSL", ssl_enabled_protocols=versions))
     producer.send(topic, b"x" * 500_000).result(30)  # more than the socket takes at once
@@ -34,7 +34,7 @@ def test_tls(secure_kafka: SecureKafka, make_producer: Make, settings_for: Setti
 
 @pytest.mark.parametrize("kind", ["keystore", "two files", "encrypted", "pkcs12", "text"])
 def test_a_client_certificate(
-    secure_kafka: SecureKafka, make_producer: Make, settings_for: Settings, kind: str
+    secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor, kind: str
 ) -> None:
     """The broker knows the client by its certificate, in each form in which it can be given."""
     name = f"client-{kind.replace(' ', '-')}"
@@ -65,7 +65,7 @@ def refused(make_producer: Make, topic: str, settings: dict[str, object]) -> str
     return str(caught.value)
 
 
-def test_a_wrong_password(secure_kafka: SecureKafka, make_producer: Make, settings_for: Settings) -> None:
+def test_a_wrong_password(secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor) -> None:
     topic = secure_kafka.topic_for("User:alice")
     for mechanism in MECHANISMS[:-1]:
         settings = settings_for("SASL_SSL", mechanism, sasl_plain_password="marked-wrong-password")
@@ -75,7 +75,7 @@ def test_a_wrong_password(secure_kafka: SecureKafka, make_producer: Make, settin
 
 
 def test_a_wrong_secret_of_the_token_endpoint(
-    secure_kafka: SecureKafka, make_producer: Make, settings_for: Settings
+    secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor
 ) -> None:
     wrong = settings_for("SASL_SSL", "OAUTHBEARER", sasl_oauthbearer_client_credentials_client_secret="marked-wrong")
     text = refused(make_producer, "any", wrong)
@@ -83,17 +83,17 @@ def test_a_wrong_secret_of_the_token_endpoint(
     assert "marked-wrong" not in text
 
 
-def test_an_unknown_authority(secure_kafka: SecureKafka, make_producer: Make, settings_for: Settings) -> None:
+def test_an_unknown_authority(secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor) -> None:
     text = refused(make_producer, "any", settings_for("SSL", ssl_cafile=str(secure_kafka.keys.other_ca)))
     assert "no trusted authority has signed it" in text
     assert "ssl_cafile" in text
 
 
-def test_no_client_certificate(secure_kafka: SecureKafka, make_producer: Make, settings_for: Settings) -> None:
+def test_no_client_certificate(secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor) -> None:
     assert "ssl_certfile" in refused(make_producer, "any", settings_for("MTLS"))
 
 
-def test_listeners_that_do_not_fit(secure_kafka: SecureKafka, make_producer: Make, settings_for: Settings) -> None:
+def test_listeners_that_do_not_fit(secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor) -> None:
     """Each combination of a client and a listener that cannot work is explained."""
 
     def at(listener: str, settings: dict[str, object]) -> str:
