@@ -164,7 +164,7 @@ def test_sender_with_every_setting_at_an_end(which: Any, broker: ScriptedBroker,
     settings = {
         setting.name: which(v for v in candidates(setting) if not refused(setting.name, v))
         for setting in SETTINGS
-        if setting.side == SENDER and setting.supported and "integer" in setting.kind.allowed
+        if setting.side == SENDER and "integer" in setting.kind.allowed and not setting.name.startswith(OTHERS)
     }
     name, least = TOO_SMALL_FOR_A_RECORD
     assert which is max or settings[name] == least

@@ -7,7 +7,7 @@ import pytest
 from secure_settings import SettingsFor, settings_of
 from support.secure_kafka import SecureKafka, secure_kafka_fixture
 
-secure_kafka = secure_kafka_fixture(scope="session", max_reauth_ms=1500)
+secure_kafka = secure_kafka_fixture(max_reauth_ms=1500)
 
 
 @pytest.fixture
