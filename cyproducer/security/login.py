@@ -6,8 +6,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from cyproducer.security.oauth_tokens import Token, TokenEndpoint, TokenFile, TokenRefresher, TokenSource
 from cyproducer.security.sasl import Credentials, SaslClient, SaslError, new_client
+from cyproducer.security.token_endpoint import TokenEndpoint
+from cyproducer.security.token_file import TokenFile
+from cyproducer.security.token_refresher import TokenRefresher
+from cyproducer.security.token_source import Token, TokenSource
 
 __all__ = ["TOKEN_WAIT_S", "Login"]
 

@@ -8,7 +8,6 @@ from typing import Any
 from cyproducer.host import limits
 from cyproducer.host.credentials import arena_of, is_proof
 from cyproducer.host.process_identity import network_namespace, time_namespace
-from cyproducer.host.rendezvous import secret_settings
 from cyproducer.observe.logfmt import fields
 from cyproducer.sender.control.peer_table import PeerTable
 from cyproducer.sender.control.peers import Peer, RefusedError, parse_attach, refusal, resource_refusal
@@ -46,7 +45,6 @@ class Attaching:
         self._table = table
         self._facts = facts
         self._settings = settings
-        self._secrets = secret_settings(facts.settings)
         self._log = log
         self._on_idle_timeout = on_idle_timeout
         self._waiting_pids: set[int] = set()
@@ -104,9 +102,9 @@ class Attaching:
 
     def _check_credentials(self, proof: Any, arena_fd: int) -> None:
         """Raise RefusedError unless the front-end knows the secrets. It may have none at a socket that it names."""
-        if proof is None and (not self._secrets or not self._facts.private):
+        if proof is None and (not self._facts.secrets or not self._facts.private):
             return
-        if not is_proof(proof, self._secrets, arena_of(arena_fd)):
+        if not is_proof(proof, self._facts.secrets, arena_of(arena_fd)):
             text = "the secrets in the settings of this process (passwords, keys) are not those of the sender; " + (
                 "use the same ones" if self._facts.private else "leave them out to use the sender's"
             )

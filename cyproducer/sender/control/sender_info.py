@@ -3,9 +3,11 @@
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from cyproducer.errors import name_for_code
+from cyproducer.host.rendezvous import secret_settings
 from cyproducer.sender.control.peers import Peer
 
 __all__ = ["DRAIN_S", "Facts", "describe_front_end", "describe_transaction"]
@@ -35,6 +37,11 @@ class Facts:
     replaceable: bool = False
     #: Whether front-ends find it by their settings: then each has to prove that it knows the secrets.
     private: bool = True
+
+    @cached_property
+    def secrets(self) -> dict[str, Any]:
+        """The secrets among the settings."""
+        return secret_settings(self.settings)
 
 
 def describe_front_end(attach_id: int, peer: Peer, figures: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from typing import Any
 
 from cyproducer.host import control_messages, limits
 from cyproducer.host.credentials import is_proof, replacing
-from cyproducer.host.rendezvous import secret_settings
 from cyproducer.observe.logfmt import fields
 from cyproducer.sender.control.attaching import Attaching
 from cyproducer.sender.control.listening import Listening
@@ -122,8 +121,8 @@ class Takeover:
 
     def _knows_secrets(self, peer: Peer, claimed: Any) -> bool:
         """Return whether the peer may have what this sender has. A named sender can get other secrets so."""
-        secrets = secret_settings(self._facts.settings)
-        return not secrets or not self._facts.private or is_proof(claimed, secrets, replacing(peer.pid))
+        facts = self._facts
+        return not facts.secrets or not facts.private or is_proof(claimed, facts.secrets, replacing(peer.pid))
 
     def _limits_refusal_reason(self, theirs: Any) -> tuple[str, str] | None:
         """Return why a process with these limits may not replace this sender: (error name, text); or None."""

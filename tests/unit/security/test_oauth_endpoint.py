@@ -13,9 +13,9 @@ import pytest
 import trustme
 from token_rig import Answer, FakeClock, Server, jwt
 
-from cyproducer.security.oauth_tokens import TokenEndpoint, TokenError
+from cyproducer.security.token_endpoint import TokenEndpoint
 from cyproducer.security.token_http import HttpAnswer
-from cyproducer.security.token_source import TOKEN_BYTES_MAX, jwt_times
+from cyproducer.security.token_source import TOKEN_BYTES_MAX, TokenError, jwt_times
 
 SECRET = "SECRET~*/ ü"
 GOOD = Answer.json(access_token="opaque", expires_in=300)

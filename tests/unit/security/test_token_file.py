@@ -5,8 +5,8 @@ import os
 import pytest
 from token_rig import jwt
 
-from cyproducer.security.oauth_tokens import TokenError, TokenFile
-from cyproducer.security.token_source import TOKEN_BYTES_MAX
+from cyproducer.security.token_file import TokenFile
+from cyproducer.security.token_source import TOKEN_BYTES_MAX, TokenError
 
 
 @pytest.mark.parametrize("prefix", ["", "file://", "file://localhost"])

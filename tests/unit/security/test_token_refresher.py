@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from token_rig import Answer, FakeClock, Server, jwt
 
-from cyproducer.security.oauth_tokens import Token, TokenEndpoint, TokenError, TokenFile, TokenRefresher
-from cyproducer.security.token_refresher import refresh_time
+from cyproducer.security.token_endpoint import TokenEndpoint
+from cyproducer.security.token_file import TokenFile
+from cyproducer.security.token_refresher import TokenRefresher, refresh_time
+from cyproducer.security.token_source import Token, TokenError
 
 NOW = 1_000_000.0
 

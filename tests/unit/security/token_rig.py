@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from cyproducer.security.oauth_tokens import Clock
+from cyproducer.security.token_source import Clock
 
 __all__ = ["Answer", "FakeClock", "Request", "Server", "jwt"]
 
