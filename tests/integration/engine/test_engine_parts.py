@@ -163,6 +163,10 @@ def test_leaders_move_between_the_parts():
     with ScriptedBroker(partitions=1, nodes=2) as broker, Rig(broker) as rig:
         broker.largest = LARGEST
         rig.attach()
+        # The size of parts that fit is learned first. A former leader may have written what it refuses (NOT_LEADER),
+        # and a part that may be in the log and is then too large ends with an unknown outcome.
+        rig.send(0, 0, records=RECORDS, size=SIZE)
+        rig.settle()
         for _ in range(5):
             rig.send(0, 0, records=RECORDS, size=SIZE)
             for _ in range(3):
@@ -170,7 +174,7 @@ def test_leaders_move_between_the_parts():
             broker.move_leaders()
         rig.settle()
         rig.check()
-        assert rig.errors(0) == [0] * 5
+        assert rig.errors(0) == [0] * 6
 
 
 def test_a_delivery_timeout_between_the_parts(broker):
