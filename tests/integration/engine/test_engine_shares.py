@@ -149,7 +149,8 @@ def test_the_batch_size_of_its_records_changes_the_sticky_partition(broker, batc
             rig.settle()
             if time.monotonic() - began < 0.04:
                 found.append(sticky(rig) != new)
-        assert any(found) == changes
+        # The times are those of this thread, so the clock of the engine may say 50 ms once in a while.
+        assert (found.count(True) > len(found) // 2) == changes
         rig.check()
 
 
