@@ -58,6 +58,7 @@ def run(args: argparse.Namespace) -> int:
     asked.look_for_place(args.results)
     if not args.no_report:
         asked.look_for_plotting()
+    asked.look_for_keys(names)
     asked.look_for_programs(names)
     began = time.monotonic()
     with own_senders(), Brokers() as brokers:

@@ -74,6 +74,13 @@ def look_for_plotting() -> None:
         raise RefusedError("matplotlib is missing: pip install -e .[bench], or use --no-report")
 
 
+def look_for_keys(names: Sequence[str]) -> None:
+    """Refuse the run if comparisons with TLS are asked for and a library that makes certificates is missing."""
+    for module in ("trustme", "cryptography"):
+        if any(COMPARISONS[name].uses_tls for name in names) and find_spec(module) is None:
+            raise RefusedError(f"{module} is missing: pip install -e .[bench]")
+
+
 def look_for_place(directory: Path) -> None:
     """Refuse the run if the results could not be written. The check creates nothing."""
     there = directory.absolute()
@@ -87,7 +94,8 @@ def look_for_programs(names: Sequence[str]) -> None:
     """Refuse the run if a C program that the comparisons need is missing and cannot be compiled."""
     try:
         program("limits")
-        if any(COMPARISONS[name].broker == "null" for name in names):
-            program("null_broker")
+        for one in (COMPARISONS[name] for name in names):
+            if one.broker == "null":
+                program("null_broker", tls=one.uses_tls)
     except (RuntimeError, OSError) as error:
         raise RefusedError(" ".join(str(error).split())) from None

@@ -10,11 +10,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.jmx import count_requests, jmx_options
+from bench.jmx import count_handshakes, count_requests, jmx_options
 from bench.loads import Load
 from bench.native import program
 from bench.samples import Kept, count_committed, decode, read_sample
+from cyproducer.devkafka.keys import Keys
 from cyproducer.devkafka.node import HOST, KafkaCluster, free_ports
+from cyproducer.devkafka.security import Security
 
 # Unlike the nodes of the tests, a measured node uses both compilers of the JVM.
 JVM = ("-Xmx1g", "-XX:+UseSerialGC")
@@ -24,17 +26,21 @@ PROPERTIES = {
     "message.max.bytes": 2_000_000,
     "replica.fetch.max.bytes": 2_000_000,
 }
-HEADER = struct.Struct("=10Q")
+# Every client gets the same cipher, also that of the null broker.
+TLS = {"ssl.enabled.protocols": "TLSv1.3", "ssl.cipher.suites": "TLS_AES_256_GCM_SHA384"}
+LISTENER = "SSL"
+HEADER = struct.Struct("=11Q")
 FLAG = struct.Struct("=Q")
 
 
 class NullCounters(NamedTuple):
     """The counters of the null broker.
 
-    faults    batches and frames that it refused
-    unread    responses that it could not write because the client had closed the connection
-    samples   batches that it kept
-    wanted    1 if it must keep the next batch
+    faults       batches and frames that it refused
+    unread       responses that it could not write because the client had closed the connection
+    handshakes   complete handshakes of TLS
+    samples      batches that it kept
+    wanted       1 if it must keep the next batch
     """
 
     records: int = 0
@@ -44,13 +50,17 @@ class NullCounters(NamedTuple):
     faults: int = 0
     unread: int = 0
     connections: int = 0
+    handshakes: int = 0
     samples: int = 0
     wanted: int = 0
     sample_size: int = 0
 
 
 class KafkaBroker:
-    """A running Kafka cluster, whose nodes answer JMX on `jmx_ports`."""
+    """A running Kafka cluster, whose nodes answer JMX on `jmx_ports`.
+
+    If it has secure listeners, the measured clients use TLS. What the benchmark itself asks for goes over PLAINTEXT.
+    """
 
     sampling = True
 
@@ -58,18 +68,26 @@ class KafkaBroker:
         from confluent_kafka.admin import AdminClient
 
         self.cluster = cluster
-        self.bootstrap = cluster.bootstrap_servers
+        self._plain = cluster.bootstrap_servers
+        if cluster.security is None:
+            self.keys, self.bootstrap = None, self._plain
+            self.ports = {node.port for node in cluster.nodes}
+        else:
+            self.keys, self.bootstrap = cluster.security.keys, cluster.address_of(LISTENER)
+            self.ports = {node.secure_ports[LISTENER] for node in cluster.nodes}
         self.pids = cluster.pids()
-        self.ports = {node.port for node in cluster.nodes}
         self._jmx_ports = jmx_ports
-        self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2})
+        self._admin = AdminClient({"bootstrap.servers": self._plain, "log_level": 2})
 
     @classmethod
-    def start(cls, nodes: int) -> "KafkaBroker":
-        """Start a cluster; `cluster.stop()` ends it."""
+    def start(cls, nodes: int, keys: Keys | None = None) -> "KafkaBroker":
+        """Start a cluster, with TLS if there are keys; `cluster.stop()` ends it."""
         ports = free_ports(nodes)
         cluster = KafkaCluster(
-            nodes, jvm_options=lambda node: (*JVM, *jmx_options(ports[node.number - 1])), properties=PROPERTIES
+            nodes,
+            jvm_options=lambda node: (*JVM, *jmx_options(ports[node.number - 1])),
+            properties=PROPERTIES if keys is None else {**PROPERTIES, **TLS},
+            security=None if keys is None else Security(keys, client_auth="none", host=HOST),
         )
         cluster.start()
         return cls(cluster, ports)
@@ -121,7 +139,7 @@ class KafkaBroker:
 
         The ends of transactions have offsets, too, so the end offsets do not tell it.
         """
-        return count_committed(self.bootstrap, names)
+        return count_committed(self._plain, names)
 
     def faults(self) -> int:
         """Return 0: after a fault, a real broker has too few records."""
@@ -130,6 +148,10 @@ class KafkaBroker:
     def requests(self) -> int:
         """Return the number of Produce requests that the brokers have counted (JMX)."""
         return count_requests(self._jmx_ports)
+
+    def handshakes(self) -> int:
+        """Return the number of TLS handshakes that the brokers have completed (JMX)."""
+        return count_handshakes(self._jmx_ports, LISTENER)
 
     def volume(self) -> int | None:
         """Return None: the number of bytes is not known."""
@@ -140,7 +162,7 @@ class KafkaBroker:
 
     def sample(self, names: Sequence[str], before: Sequence[int]) -> Kept:
         """Return some of the records in the first topic."""
-        return read_sample(self.bootstrap, names[0])
+        return read_sample(self._plain, names[0])
 
     def samples(self) -> Sequence[int]:
         """Return nothing: no comparison is needed, because each topic belongs to one round."""
@@ -148,13 +170,19 @@ class KafkaBroker:
 
 
 class NullBroker:
-    """A cluster of native null brokers, where every topic exists and no record is kept. A context manager."""
+    """A cluster of native null brokers, where every topic exists and no record is kept. A context manager.
 
-    def __init__(self, partitions: int = 12, check_every: int = 16, nodes: int = 1) -> None:
-        self._directory = Path(tempfile.mkdtemp(prefix="cyp-bench-null-"))
+    With keys, all connections use TLS.
+    """
+
+    def __init__(self, partitions: int = 12, check_every: int = 16, nodes: int = 1, keys: Keys | None = None) -> None:
         self._processes: list[subprocess.Popen[str]] = []
         self._arguments = [str(partitions), str(check_every)]
         self.sampling = check_every > 0
+        self.keys = keys
+        self._program = program("null_broker", tls=keys is not None)
+        self._directory = Path(tempfile.mkdtemp(prefix="cyp-bench-null-"))
+        self._keystore = [] if keys is None else [str(keys.broker.keystore)]
         try:
             ports = [self._start(number) for number in range(nodes)]
             for process in self._processes:
@@ -170,7 +198,7 @@ class NullBroker:
 
     def _start(self, number: int) -> int:
         process = subprocess.Popen(
-            [program("null_broker"), self._counters(number), *self._arguments, str(number)],
+            [self._program, self._counters(number), *self._arguments, str(number), *self._keystore],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -212,6 +240,10 @@ class NullBroker:
     def requests(self) -> int:
         """Return the number of answered Produce requests."""
         return self.counters().requests
+
+    def handshakes(self) -> int:
+        """Return the number of TLS handshakes that were completed."""
+        return self.counters().handshakes
 
     def volume(self) -> int | None:
         """Return the number of bytes of all batches."""
@@ -266,20 +298,29 @@ class Brokers:
     """The brokers of a run, each started at its first use. A context manager."""
 
     def __init__(self) -> None:
-        self._null: dict[tuple[int, int], NullBroker] = {}
-        self._kafka: dict[str, KafkaBroker] = {}
+        self._null: dict[tuple[int, int, bool], NullBroker] = {}
+        self._kafka: dict[tuple[str, bool], KafkaBroker] = {}
+        self._keys: Keys | None = None
 
     def get(self, kind: str, load: Load) -> Broker:
         """Return the broker of a kind: "null" (with the load's partitions and brokers), "kafka", "kafka3" (3 nodes)."""
+        keys = self._made_keys() if load.tls else None
         if kind == "null":
-            key = load.partitions, load.brokers
+            key = load.partitions, load.brokers, load.tls
             if key not in self._null:
-                self._null[key] = NullBroker(load.partitions, nodes=load.brokers)
+                self._null[key] = NullBroker(load.partitions, nodes=load.brokers, keys=keys)
             return self._null[key]
-        if kind not in self._kafka:
+        wanted = kind, load.tls
+        if wanted not in self._kafka:
             self.stop_kafka()
-            self._kafka[kind] = KafkaBroker.start(3 if kind == "kafka3" else 1)
-        return self._kafka[kind]
+            self._kafka[wanted] = KafkaBroker.start(3 if kind == "kafka3" else 1, keys)
+        return self._kafka[wanted]
+
+    def _made_keys(self) -> Keys:
+        """Return the keys of the run's brokers."""
+        if self._keys is None:
+            self._keys = Keys(tempfile.mkdtemp(prefix="cyp-bench-keys-"))
+        return self._keys
 
     def stop_null(self) -> None:
         """Stop the null brokers, so that the next comparison begins with new ones."""
@@ -297,3 +338,5 @@ class Brokers:
     def __exit__(self, *_: object) -> None:
         self.stop_null()
         self.stop_kafka()
+        if self._keys is not None:
+            shutil.rmtree(self._keys.directory, ignore_errors=True)

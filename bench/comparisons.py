@@ -15,7 +15,7 @@ class Comparison:
 
     warm_rounds  uncounted rounds at the start, in which the JVM of a real broker compiles
     measure      the measurement: "throughput", "paced", "latency", "memory" (see bench.work), "start", "idle",
-                 "recovery", "disturbance", "calls", "spark"
+                 "recovery", "disturbance", "calls", "tls_calls", "spark"
     vary         the field of the load that takes each value of `points`
     quick_...    the values for a quick run, if there are fewer
     figures      the figures in the report
@@ -41,6 +41,11 @@ class Comparison:
     limits: tuple[str, ...] = ()
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     growth: bool = False
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether a load of it uses TLS."""
+        return any(self.load_at(point).tls for point in self.points)
 
     def load_at(self, point: Any) -> Load:
         """Return the load at a point."""

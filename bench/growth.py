@@ -5,6 +5,7 @@ from typing import Any
 from bench.comparisons import CALL_LIMITS, MANY, ROWS, Comparison
 from bench.goals import Goal
 from bench.loads import Load
+from bench.tls_rows import TLS_ROWS
 
 FLAT = 1.5
 
@@ -59,5 +60,5 @@ GROWTH = (
            )),
 )  # fmt: skip
 
-COMPARISONS: dict[str, Comparison] = {one.name: one for one in (*ROWS, *GROWTH)}
+COMPARISONS: dict[str, Comparison] = {one.name: one for one in (*ROWS, *TLS_ROWS, *GROWTH)}
 """All comparisons, in the order of the report."""

@@ -1,4 +1,4 @@
-"""Reads the number of Produce requests from Kafka nodes over JMX, with Kafka's JmxTool."""
+"""Reads counters of Kafka nodes over JMX, with Kafka's JmxTool: Produce requests, TLS handshakes."""
 
 import contextlib
 import re
@@ -10,6 +10,9 @@ from cyproducer.devkafka.maven import find_java
 
 HOST = "127.0.0.1"
 REQUESTS = "kafka.network:type=RequestMetrics,name=RequestsPerSec,request=Produce,*"
+CONNECTIONS = "kafka.server:type=socket-server-metrics,listener={},*"
+AUTHENTICATED = "successful-authentication-total"
+"""Kafka counts a connection here when its handshake is complete. With the protocol SSL nothing follows."""
 NONE_YET = "No matched attributes"
 
 
@@ -27,26 +30,36 @@ def jmx_options(port: int) -> tuple[str, ...]:
 
 
 def count_requests(ports: Sequence[int]) -> int:
-    """Return the sum over the nodes. A node without Produce requests does not know the name. Run one JVM per node."""
+    """Return the number of Produce requests. A node without such requests does not know the name."""
+    return _count(ports, REQUESTS, "Count")
+
+
+def count_handshakes(ports: Sequence[int], listener: str) -> int:
+    """Return the number of TLS handshakes that were completed on a listener with the protocol SSL."""
+    return _count(ports, CONNECTIONS.format(listener), AUTHENTICATED)
+
+
+def _count(ports: Sequence[int], name: str, attribute: str) -> int:
+    """Return the sum over the nodes. Run one JVM per node."""
     with contextlib.ExitStack() as held:
-        tools = [held.enter_context(_tool(port)) for port in ports]
+        tools = [held.enter_context(_tool(port, name, attribute)) for port in ports]
         total = 0
         for tool in tools:
             out, error = tool.communicate(timeout=60)
             if tool.returncode and NONE_YET not in out + error:
                 raise RuntimeError(f"JmxTool failed: {(error + out).strip()[-500:]}")
-            total += sum(int(count) for count in re.findall(r":Count=(\d+)", out))
+            total += sum(int(count) for count in re.findall(rf":{attribute}=(\d+)", out))
     return total
 
 
 @contextlib.contextmanager
-def _tool(port: int) -> Iterator[subprocess.Popen[str]]:
+def _tool(port: int, name: str, attribute: str) -> Iterator[subprocess.Popen[str]]:
     """Start Kafka's tool, which reads the value of one node once. It has ended at the end of the block."""
     with subprocess.Popen(
         [str(find_java()), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-cp",
          f"{kafka_jars()}/*", "org.apache.kafka.tools.JmxTool", "--one-time", "--report-format", "properties",
          "--jmx-url", f"service:jmx:rmi:///jndi/rmi://{HOST}:{port}/jmxrmi",
-         "--attributes", "Count", "--object-name", REQUESTS],
+         "--attributes", attribute, "--object-name", name],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,

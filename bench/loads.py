@@ -39,6 +39,7 @@ class Load:
     replication: int = 1
     linger_ms: int = 5
     compression: str | None = None
+    tls: bool = False
     text: bool = False
     rate: int = 1000
     """Messages per second of each process, in measurements with a fixed rate."""

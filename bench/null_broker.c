@@ -1,6 +1,7 @@
 /* Runs a broker that answers every Produce request with success and drops it, so that only the client is the limit.
  *
- * Usage: null_broker COUNTERS PARTITIONS CHECK_EVERY NODE. Prints its port on 127.0.0.1, reads a line with the
+ * Usage: null_broker COUNTERS PARTITIONS CHECK_EVERY NODE [KEYSTORE]. KEYSTORE is used only if it is compiled with
+ * WITH_TLS, and is necessary then (see null_stream.h). Prints its port on 127.0.0.1, reads a line with the
  * ports of all nodes of its cluster (NODE is its place in it, from 0), serves, and ends when its standard input
  * ends. Every topic exists with PARTITIONS partitions, led by the nodes in turn. Each batch's header, count and
  * sequence are checked; of every CHECK_EVERYth batch (0: of none), and of the next one when the benchmark writes 1 into
@@ -10,19 +11,13 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <endian.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
-#include <unistd.h>
+
+#include "null_stream.h"
 
 enum { PRODUCE = 0, FETCH = 1, METADATA = 3, FIND_COORDINATOR = 10, API_VERSIONS = 18, INIT_PRODUCER_ID = 22 };
 enum { CORRUPT_MESSAGE = 2, NOT_LEADER = 6, UNSUPPORTED_VERSION = 35, OUT_OF_ORDER_SEQUENCE_NUMBER = 45 };
@@ -38,9 +33,10 @@ static const int16_t APIS[][3] = {
 };
 enum { API_COUNT = sizeof APIS / sizeof APIS[0] };
 
-/* `faults`: batches and frames that were refused; `unread`: answers to a connection that its client had closed. */
+/* `faults`: batches and frames that were refused; `unread`: answers to a connection that its client had closed;
+ * `handshakes`: those of TLS that were completed. */
 struct counters {
-    uint64_t records, batches, requests, bytes, faults, unread, connections, samples;
+    uint64_t records, batches, requests, bytes, faults, unread, connections, handshakes, samples;
     volatile uint64_t wanted;
     uint64_t sample_size;
     uint8_t sample[LARGEST_SAMPLE];
@@ -58,7 +54,7 @@ struct topic {
 };
 
 struct connection {
-    int fd;
+    struct stream stream;
     size_t have, capacity;
     uint8_t *data;
 };
@@ -399,24 +395,8 @@ static int supported(int api, int version)
     return 0;
 }
 
-static int send_all(int fd)
-{
-    for (size_t done = 0; done < out.size;) {
-        ssize_t sent = send(fd, out.data + done, out.size - done, MSG_NOSIGNAL);
-        if (sent >= 0) {
-            done += (size_t)sent;
-        } else if (errno == EAGAIN) {
-            struct pollfd writable = {.fd = fd, .events = POLLOUT};
-            poll(&writable, 1, 1000);
-        } else if (errno != EINTR) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
 /* Answers one request (without its size). If it is REFUSED or has NO_READER, the connection is to end. */
-static enum outcome answer(int fd, const uint8_t *data, size_t size)
+static enum outcome answer(struct stream *stream, const uint8_t *data, size_t size)
 {
     struct reader r = {.at = data, .end = data + size};
     int32_t length;
@@ -451,7 +431,7 @@ static enum outcome answer(int fd, const uint8_t *data, size_t size)
         return REFUSED;
     uint32_t total = htobe32((uint32_t)(out.size - 4));
     memcpy(out.data, &total, 4);
-    return !respond || send_all(fd) ? ANSWERED : NO_READER;
+    return !respond || stream_write_all(stream, out.data, out.size) ? ANSWERED : NO_READER;
 }
 
 /* Reads the bytes that have arrived and answers the complete requests. False: the connection has ended. */
@@ -464,7 +444,8 @@ static int serve(struct connection *c)
         if (!c->data)
             fail("realloc");
     }
-    ssize_t got = recv(c->fd, c->data + c->have, wanted - c->have, MSG_DONTWAIT);
+    ssize_t got = stream_read(&c->stream, c->data + c->have, wanted - c->have);
+    seen->handshakes += (uint64_t)stream_is_new(&c->stream);
     if (got <= 0)
         return got < 0 && (errno == EAGAIN || errno == EINTR);
     c->have += (size_t)got;
@@ -474,7 +455,7 @@ static int serve(struct connection *c)
         int valid = frame >= 8 && frame <= LARGEST_FRAME;
         if (valid && (size_t)frame > c->have - at - 4)
             break;
-        enum outcome outcome = valid ? answer(c->fd, c->data + at + 4, (size_t)frame) : REFUSED;
+        enum outcome outcome = valid ? answer(&c->stream, c->data + at + 4, (size_t)frame) : REFUSED;
         if (outcome != ANSWERED) {
             *(outcome == REFUSED ? &seen->faults : &seen->unread) += 1;
             return 0;
@@ -543,11 +524,12 @@ static int read_ports(void)
 
 int main(int argc, char **argv)
 {
-    if (argc != 5 || atoi(argv[2]) < 1) {
-        fprintf(stderr, "usage: null_broker COUNTERS PARTITIONS CHECK_EVERY NODE\n");
+    if (argc < 5 || argc > 6 || atoi(argv[2]) < 1) {
+        fprintf(stderr, "usage: null_broker COUNTERS PARTITIONS CHECK_EVERY NODE [KEYSTORE]\n");
         return 2;
     }
     prepare(argv);
+    stream_prepare(argv[5]);
     static int input_tag, listener_tag;
     int port, listener = listening(&port), epoll = epoll_create1(EPOLL_CLOEXEC), one = 1;
     printf("%d\n", port);
@@ -564,16 +546,23 @@ int main(int argc, char **argv)
             return 0;
         if (event.data.ptr == &listener_tag) {
             struct connection *made = calloc(1, sizeof *made);
-            if (!made || (made->fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC)) < 0)
+            int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+            if (!made || fd < 0 || !stream_open(&made->stream, fd))
                 fail("accept");
-            setsockopt(made->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-            watch(epoll, made->fd, made);
+            setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+            watch(epoll, fd, made);
             seen->connections++;
-        } else if (!serve(event.data.ptr)) {
-            struct connection *ended = event.data.ptr;
-            close(ended->fd);
-            free(ended->data);
-            free(ended);
+            continue;
+        }
+        struct connection *c = event.data.ptr;
+        int alive;
+        do
+            alive = serve(c);
+        while (alive && stream_holds_more(&c->stream));
+        if (!alive) {
+            stream_close(&c->stream);
+            free(c->data);
+            free(c);
         }
     }
 }

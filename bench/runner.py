@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from bench import calls, disturbance, idle, recovery, spark, start, work
+from bench import calls, disturbance, idle, recovery, spark, start, tls_calls, work
 from bench.brokers import Brokers
 from bench.comparisons import Comparison
 from bench.contestants import CONTESTANTS, NotSupportedError
@@ -23,7 +23,9 @@ QUICK_LEAST_SECONDS = 0.1
 Measure = Callable[[Load, str], work.Figures]
 #: The measurements that do not use the workers of a load: modules with their own processes for each measurement, and
 #: modules with processes that are kept over the rounds.
-_WITH_THEIR_OWN = {"start": start, "idle": idle, "recovery": recovery, "disturbance": disturbance}
+_WITH_THEIR_OWN = {
+    "start": start, "idle": idle, "recovery": recovery, "disturbance": disturbance, "tls_calls": tls_calls,
+}  # fmt: skip
 _ON_STAGES = {"calls": calls, "spark": spark}
 
 

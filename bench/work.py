@@ -17,7 +17,7 @@ from bench.brokers import Broker, KafkaBroker
 from bench.contestants import CONTESTANTS, Contestant
 from bench.loads import Load, Sent, topics_of
 from bench.measure import CpuMeter, busy_ns, wake_ups
-from bench.processes import Worker, busy_processes, hear, say, sender_pids, workers_of
+from bench.processes import Worker, busy_processes, hear, say, sender_pids, stop_senders, workers_of
 from bench.samples import Kept
 
 WARM_RECORDS = {"paced": 100, "latency": 200, "memory": 100}
@@ -113,6 +113,8 @@ def orders(
 ) -> list[dict[str, Any]]:
     """Return the orders of all processes."""
     kind = CONTESTANTS[name]
+    if broker.keys is not None:
+        settings = {**kind.trusting(str(broker.keys.ca)), **settings}
     unit = kind.unit(load)
     if job == "throughput":
         count = load.share(load.messages, unit, kind.scale)
@@ -130,12 +132,18 @@ def measure(broker: Broker, topics: list[str], load: Load, name: str, job: str, 
     """Measure one contestant once. Raise LostError, or NotSupportedError if the contestant cannot run."""
     work = orders(broker, topics, load, name, job, settings)
     kind = CONTESTANTS[name]
+    counts_handshakes = load.tls and job == "paced"
+    if counts_handshakes:
+        stop_senders()  # the sender of the round before has its connections already
+    handshakes = broker.handshakes() if counts_handshakes else 0
     before = Before(broker, topics)
     with workers_of(work) as workers:
         for worker in workers:
             hear(worker, name)
         with busy_processes(load.busy):
             figures, answers = observe(broker, workers, kind, name, job)
+        if counts_handshakes:
+            figures["handshakes"] = broker.handshakes() - handshakes
     sent = sum(answer["sent"] + order["warmup"] for answer, order in zip(answers, work, strict=True))
     if kind.library != "none":
         check(broker, topics, load, name, sent, before, kind.sends(load), kind.codecs(load, settings))
@@ -143,6 +151,7 @@ def measure(broker: Broker, topics: list[str], load: Load, name: str, job: str, 
             figures["bytes_per_record"] = ((broker.volume() or 0) - before.volume) / sent
     figures.update(EXTRA.get(job, lambda answers: {})(answers))
     figures["gb_per_s"] = figures["rate"] * load.value_bytes / 1e9
+    figures["sender_ns_per_byte"] = figures["sender_us"] * 1e3 / load.value_bytes
     return figures
 
 
@@ -171,6 +180,7 @@ def observe(
         "front_end_us": front_end / 1e3 / messages,
         "sender_us": sender / 1e3 / messages,
         "broker_us": broker_cpu / 1e3 / messages,
+        "broker_cores": broker_cpu / 1e9 / took,
         "foreign_cores": max(0, busy - front_end - sender - broker_cpu) / 1e9 / took,
     }
     if job == "paced":

@@ -47,7 +47,13 @@ class Contestant(abc.ABC):
     def promises(cls, load: Load) -> dict[str, Any]:
         """Return the settings that every contestant's producer gets, as keyword arguments."""
         codec = {"compression_type": load.compression} if load.compression else {}
-        return {"acks": "all", "linger_ms": load.linger_ms, "enable_idempotence": True, **codec}
+        tls = {"security_protocol": "SSL"} if load.tls else {}
+        return {"acks": "all", "linger_ms": load.linger_ms, "enable_idempotence": True, **codec, **tls}
+
+    @classmethod
+    def trusting(cls, authority: str) -> dict[str, Any]:
+        """Return the setting by which the producer trusts the certificate authority in a file."""
+        return {"ssl_cafile": authority}
 
     @classmethod
     def given(cls, load: Load, settings: dict[str, Any]) -> dict[str, Any]:

@@ -28,6 +28,11 @@ class Confluent(Contestant):
         told = {name.replace("_", "."): value for name, value in super().promises(load).items()}
         return told if cls.reports else {**told, "delivery.report.only.error": True}
 
+    @classmethod
+    def trusting(cls, authority: str) -> dict[str, Any]:
+        """See Contestant."""
+        return {"ssl.ca.location": authority}
+
     def open(self, bootstrap: str, settings: dict[str, Any]) -> None:
         """Make a producer with the same promises."""
         from confluent_kafka import Producer

@@ -173,7 +173,7 @@ def test_goals_are_judged_round_by_round():
 @pytest.mark.parametrize("name", COMPARISONS)
 def test_comparisons_name_known_contestants_and_figures(name):
     one = COMPARISONS[name]
-    known = CONTESTANTS if one.measure not in ("calls", "spark") else one.contestants
+    known = CONTESTANTS if one.measure not in ("calls", "tls_calls", "spark") else one.contestants
     assert set(one.contestants) <= set(known)
     assert set(one.figures) <= set(FIGURES)
     assert set(one.limits) <= set(LABELS)
