@@ -19,8 +19,7 @@ DESCRIPTION = """\
 Compare cyproducer with confluent-kafka, kafka-python, aiokafka, Kafka's Java producer and Spark's sinks.
 A comparison runs its contestants one after the other, round by round. It uses a real Kafka, or a native broker ("null")
 that checks records and drops them, so that the client is the limit. It measures all processes of a client, and checks
-that the records have arrived. Without names, `run` runs all comparisons (13 to 23 minutes on 2 cores, --quick 3 to
-4)."""
+that the records have arrived. Without names, `run` runs all comparisons (about half an hour on 2 cores)."""
 
 
 def parser() -> argparse.ArgumentParser:
