@@ -134,7 +134,10 @@ class FrontEnd:
 
 
 class StandIn:
-    """Use as `with StandIn(path, topics={"t": 4}) as sender:`; `hold` keeps outcomes back, `error` is their code."""
+    """Use as `with StandIn(path, topics={"t": 4}) as sender:`; `hold` keeps outcomes back, `error` is their code.
+
+    `slow` has the partitions whose batches are only taken when they are full.
+    """
 
     def __init__(self, path, topics, *, linger_s=0.005, sticky=None):
         self.path = str(path)
@@ -142,6 +145,7 @@ class StandIn:
         self.errors = {}
         self.linger_s = linger_s
         self.hold = False
+        self.slow = frozenset()
         self.error = 0
         self.mark_sent = False
         self.log = []
@@ -315,8 +319,11 @@ class StandIn:
             self._submissions(front_end)
             now = time.monotonic_ns()
             for slot, (generation, ready) in list(front_end.waiting.items()):
-                due = front_end.row(slot)[8] + self.linger_s * 1e9
-                if not ready and now < due:
+                row = front_end.row(slot)
+                due = row[8] + self.linger_s * 1e9
+                if not ready and row[3] in self.slow:
+                    timeout = 1
+                elif not ready and now < due:
                     left = (due - now) / 1e6 + 1
                     timeout = left if timeout is None else min(timeout, left)
                 elif not self.hold:

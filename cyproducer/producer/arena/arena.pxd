@@ -27,6 +27,7 @@ cdef enum:
 cdef enum:
     LEFT_MAX = 2        # batches left to the sender to compress: one that it works on, and the next one
     RAW_PART = 32       # a batch that is to be compressed may use one part in 32 of buffer_memory
+    TURN_NS = 50000000  # of a partition that was drawn without adaptive partitioning, see Arena.sticky_partition
 
 
 ctypedef struct SlotInfo:
@@ -82,6 +83,7 @@ cdef class Arena:
     cdef int open(self, object attachment, object settings) except -1
     cdef bint fits_batch(self, Py_ssize_t bound) noexcept
     cdef int32_t sticky_partition(self, Topic topic) noexcept
+    cdef int32_t _draw(self, Topic topic) noexcept
     cdef int lengthen(
         self, Topic topic, int32_t partition, Py_ssize_t bound, int64_t timestamp, Batch batch
     ) noexcept

@@ -185,15 +185,26 @@ cdef class Arena:
         """Return the partition for a record without a key; the topic has partitions.
 
         A process that fills whole batches draws a partition for each batch. Other processes use the partition that the
-        sender publishes, which is drawn by load, unless adaptive partitioning is off.
+        sender publishes, which is drawn by load. Without adaptive partitioning, a partition has its turn for batch_size
+        bytes, or for TURN_NS. It does not end with a batch: a slow broker lets batches become full, so it would get
+        more records than the others (KIP-794).
         """
         cdef int32_t partition = topic.own
-        if partition < 0:
-            if self.weights == WEIGHTS_SHARES:
-                partition = load_relaxed_i32(&self.sticky[topic.number])
-            if partition < 0 or partition >= topic.partition_count:
-                partition = topic.own = pick_partition(topic, self.weights, &self.random)
+        if self.weights != WEIGHTS_SHARES:
+            if monotonic_ns() - topic.own_ns >= <uint64_t>TURN_NS:
+                partition = -1
+        elif partition < 0:
+            partition = load_relaxed_i32(&self.sticky[topic.number])
+        if partition < 0 or partition >= topic.partition_count:
+            partition = self._draw(topic)
         return partition
+
+    cdef int32_t _draw(self, Topic topic) noexcept:
+        """Draw the topic's partition for records without a key."""
+        topic.own = pick_partition(topic, self.weights, &self.random)
+        topic.own_bytes = 0
+        topic.own_ns = monotonic_ns()
+        return topic.own
 
     cdef int lengthen(
         self, Topic topic, int32_t partition, Py_ssize_t bound, int64_t timestamp, Batch batch
@@ -405,9 +416,11 @@ cdef class Arena:
             if chain.partition == topic.own or topic.own < 0 and chain.partition == load_relaxed_i32(
                 &self.sticky[topic.number]
             ):
-                topic.own = pick_partition(topic, self.weights, &self.random)
+                self._draw(topic)
         elif chain.partition == topic.own:
-            topic.own = -1
+            topic.own_bytes += size
+            if self.weights == WEIGHTS_SHARES or topic.own_bytes >= self.port.batch_limit:
+                topic.own = -1
         self._unlist(chain)
         chain.row = NULL
         chain.word = 0

@@ -28,6 +28,8 @@ cdef class Topic:
     cdef double compression_ratio           # estimated: compressed bytes per byte of records
     cdef uint32_t raw_limit                 # bytes of records that compress to batch_size; 0: only batch_size counts
     cdef int32_t own                        # partition for records without a key; -1: see Arena.sticky_partition
+    cdef uint64_t own_bytes                 # of batches that it had since it was drawn
+    cdef uint64_t own_ns                    # when it was drawn
 
     cdef bint grow(self, int32_t partition_count) noexcept
     cdef void renumber(self, uint32_t generation) noexcept

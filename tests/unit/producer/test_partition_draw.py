@@ -4,6 +4,7 @@ import struct
 import time
 from collections import Counter
 
+import numpy
 import pytest
 from standin_sender import StandIn
 
@@ -69,5 +70,31 @@ def test_without_adaptive_partitioning_all_that_have_a_leader_are_drawn_alike(dr
 
 def test_without_adaptive_partitioning_small_batches_do_not_follow_the_published_partition(sender):
     with KafkaProducer(sender=sender.path, linger_ms=0, partitioner_adaptive_partitioning_enable=False) as producer:
-        counts = Counter(producer.send("t", b"value").result(10).partition for _ in range(200))
-    assert min(counts[partition] for partition in range(4)) > 20
+        used = set()
+        until = time.monotonic() + 60
+        while used != {0, 1, 2, 3} and time.monotonic() < until:
+            used.add(producer.send("t", b"value").result(10).partition)
+    assert used == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("array", [False, True])
+def test_without_adaptive_partitioning_a_slow_partition_gets_no_more_than_the_others(sender, array):
+    """Its batches become full, those of the others do not: that must not be in its favour (KIP-794)."""
+    sender.linger_s = 0
+    sender.slow = frozenset({1})
+    counts = Counter()
+    with KafkaProducer(sender=sender.path, batch_size=2000, partitioner_adaptive_partitioning_enable=False) as producer:
+        producer.partitions_for("t")
+        futures = []
+        for _ in range(4000):
+            if array:
+                futures.append(producer.send_array("t", numpy.zeros(1, "V100")))
+            else:
+                futures.append(producer.send("t", bytes(100)))
+            time.sleep(0.0005)  # so that the sender takes batches before they are full
+        sender.slow = frozenset()
+        producer.flush(20)
+        for future in futures:
+            result = future.result(20)
+            counts[int(result.partition[0]) if array else result.partition] += 1
+    assert counts[1] < 4000 * 0.4, counts
