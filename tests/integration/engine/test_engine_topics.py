@@ -73,6 +73,22 @@ def test_queued_batches_go_out_when_the_topic_is_created_again(broker, rig):
     assert broker.complaints == []
 
 
+def test_sequences_start_in_a_new_epoch_when_the_topic_is_created_again(broker, rig):
+    """The new log knows no producer, and would accept any first sequence: also that of a second batch in flight."""
+    rig.attach()
+    rig.send(0, 2)
+    rig.settle()
+    epoch = broker.partitions[2].batches[0][1]
+    delete(rig)
+    broker.create(4)
+    run_until(rig.engine, lambda: published(rig) == (0, 4))
+    for _ in range(2):
+        rig.send(0, 2)
+    rig.settle()
+    assert not any(rig.errors(0))
+    assert [batch[1:3] for batch in broker.partitions[2].batches] == [(epoch + 1, 0), (epoch + 1, 2)]
+
+
 def test_a_topic_that_was_created_again_is_known_without_topic_ids_too():
     """The epochs of its leaders begin again: they are not mistaken for those of a broker that is behind."""
     with ScriptedBroker(partitions=2, nodes=2) as broker, Rig(broker) as rig:
