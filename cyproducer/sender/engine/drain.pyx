@@ -42,7 +42,7 @@ from cyproducer.sender.engine.intake.compression cimport (
 )
 from cyproducer.sender.engine.intake.sticky_partitioner cimport note_drained
 from cyproducer.sender.engine.network.connection cimport enqueue, flush_out
-from cyproducer.sender.engine.network.slow_lanes cimport is_held, is_tried, late_at, settle_doubts
+from cyproducer.sender.engine.network.slow_lanes cimport has_trials, is_held, is_tried, late_at, settle_doubts
 from cyproducer.sender.engine.state.flows cimport (
     begin_backoff,
     begin_with,
@@ -152,7 +152,9 @@ cdef bint _drain(Core *core, Node *node) noexcept nogil:
     node.lone_waits = False
     if node.broker == NULL and _drain_batches(core, node, DOUBT_NONE):
         return True
-    if node.broker != NULL and (_drain_batches(core, node, DOUBT_SHARED) or _drain_batches(core, node, DOUBT_ALONE)):
+    if node.broker != NULL and _drain_batches(core, node, DOUBT_SHARED):
+        return True
+    if node.broker != NULL and not has_trials(node.broker) and _drain_batches(core, node, DOUBT_ALONE):
         return True
     request = states_request(core, node)
     if request != NULL:

@@ -83,6 +83,32 @@ def test_two_slow_partitions_are_found(rig) -> None:
     end(rig)
 
 
+def test_others_that_are_doubted_do_not_wait_behind_a_slow_partition(rig) -> None:
+    """They are doubted because of a pause of the broker, while the slow connection waits for an answer."""
+    until_apart(rig, 0, OTHERS)
+
+    def passed() -> bool:
+        """Return whether the others were answered first, and had trials after that."""
+        rig.broker.slow = {0: 0.4}
+        rig.send(0, 0, records=1)
+        slot = len(rig.sent[0]) - 1
+        run_until(rig.engine, lambda: rig.broker.arrived[-1] == (SLOW, [0]))
+        for every in (0.1, 0.0):  # the first one is late, and causes doubts
+            rig.broker.every = (every, every)
+            for partition in OTHERS:
+                rig.send(0, partition, records=1)
+            last = len(rig.sent[0]) - 1
+            run_until(rig.engine, lambda last=last: acknowledged(rig, 0, last))
+        was_first = slot not in rig.heard[0]
+        run_until(rig.engine, lambda: acknowledged(rig, 0, slot))
+        rig.broker.arrived.clear()
+        one_round(rig, OTHERS)
+        return was_first and any(number == SLOW for number, _ in rig.broker.arrived)
+
+    run_until(rig.engine, passed, 60)
+    end(rig)
+
+
 def test_a_partition_that_recovers_returns_to_the_first_connection(rig) -> None:
     until_apart(rig, 0, OTHERS)
     rig.broker.recover()

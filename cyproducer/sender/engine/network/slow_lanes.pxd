@@ -2,8 +2,16 @@
 
 from libc.stdint cimport int32_t, uint64_t
 
-from cyproducer.sender.engine.state.model cimport WIRE_IN_FLIGHT, Core, Lane, Node, Request, WireBatch
-from cyproducer.sender.engine.state.states cimport CONNECTION_READY, DOUBT_NONE, DOUBT_SHARED
+from cyproducer.sender.engine.state.model cimport (
+    REQUEST_PRODUCE,
+    WIRE_IN_FLIGHT,
+    Core,
+    Lane,
+    Node,
+    Request,
+    WireBatch,
+)
+from cyproducer.sender.engine.state.states cimport CONNECTION_READY, DOUBT_ALONE, DOUBT_NONE, DOUBT_SHARED
 
 
 cdef enum:
@@ -13,6 +21,18 @@ cdef enum:
 cdef inline bint is_tried(const Lane *lane) noexcept nogil:
     """Return whether the lane has a request of its own on the slow connection: it may be slow, or not."""
     return lane.leader.broker != NULL and (lane.doubt == DOUBT_SHARED or lane.late_answers < SURE_MIN)
+
+
+cdef inline bint trials_wait(const Node *broker) noexcept nogil:
+    """Return whether trials must wait: the slow connection waits for the answer to a lane that is slow."""
+    cdef const Request *request = broker.slow.sent_head
+    return broker.latency.trials_wait_ns and request != NULL and request.kind == REQUEST_PRODUCE \
+        and request.wires[0].lane.doubt == DOUBT_ALONE
+
+
+cdef inline bint has_trials(const Node *broker) noexcept nogil:
+    """Return whether the slow connection must be left to trials: they are running, or about to begin."""
+    return broker.latency.alarmed and (broker.trials_end_ns or broker.latency.trials_wait_ns)
 
 
 cdef inline bint is_held(const Lane *lane) noexcept nogil:
@@ -25,7 +45,8 @@ cdef inline bint is_held(const Lane *lane) noexcept nogil:
     cdef const WireBatch *wire = lane.wire_head
     if slow == NULL or not lane.in_flight:
         return False
-    if lane.doubt != DOUBT_NONE and slow.state == CONNECTION_READY:
+    if lane.doubt != DOUBT_NONE and slow.state == CONNECTION_READY \
+            and not (lane.doubt == DOUBT_SHARED and trials_wait(lane.leader)):
         return True
     while wire != NULL and slow.in_flight:
         if wire.state == WIRE_IN_FLIGHT and wire.request.node == slow:

@@ -19,8 +19,9 @@ doubts end, and there are none for a while.
 
 A slow connection is a Node of its own (Node.slow, and back by Node.broker). A lane moves with nothing in flight, so the
 broker sees its sequences in order. While it has something in flight it is held only if the slow connection can take it.
-The slow connection has one request in flight. If it ends or cannot be opened, its lanes are not doubted any more, and
-go by the first connection. Doubts are private to this process: a successor begins without them.
+The slow connection has one request in flight. Trials do not wait behind a lane that is slow (trials_wait), and such a
+lane waits until they have ended (has_trials). If the slow connection ends or cannot be opened, its lanes are not
+doubted any more, and go by the first connection. Doubts are private to this process: a successor begins without them.
 """
 
 from libc.stdint cimport UINT64_MAX, int32_t, uint32_t, uint64_t
@@ -55,6 +56,7 @@ cdef enum:
     TRIALS_COUNTED = 16
     LATE_MAX_NS = 500000000
     RECENT_NS = 10000000000         # a lane that was answered since counts as one with data
+    TRIALS_WAIT_NS = 500000000      # so long trials wait for the answer to a slow lane, and slow lanes for trials
     BUSY_NS = 1000000000            # so long trials wait for the answer to another request
     SLOW_BROKER_NS = 5000000000     # a broker that is slow as a whole: no doubts for so long
     ENDED_NS = 1000000000           # no doubts for so long after a connection has ended
@@ -98,7 +100,7 @@ cdef void note_late(Core *core, Node *node) noexcept nogil:
     if node.broker != NULL:
         _judge_late(core, node, node.sent_head)
     elif _is_open(node.slow) and _waits_for_produce(node.slow):
-        _doubt_all(node)
+        _doubt_all(core, node)
     else:
         push_event(core, EVENT_LATE, node.index, 0, 0)
 
@@ -176,7 +178,7 @@ cdef bint may_ask(Core *core, Node *broker) noexcept nogil:
         return False
     if _waits_for_produce(broker.slow):
         if is_late(broker):
-            _doubt_all(broker)
+            _doubt_all(core, broker)
         return False
     broker.asked_ns = core.now
     return True
@@ -192,19 +194,20 @@ cdef void judge_slow_answer(Core *core, Node *broker) noexcept nogil:
     if asked_ns == 0 or not is_late(broker) or not _is_open(broker.slow) or core.now < broker.no_doubts_until_ns:
         return
     if core.now - min(asked_ns, core.now) <= late_after_ns(&broker.latency):
-        _doubt_all(broker)
+        _doubt_all(core, broker)
         return
     broker.hung_until_ns = core.now
     broker.sent_head.late = False
     note_timer(core, core.now + late_after_ns(&broker.latency))
 
 
-cdef void _doubt_all(Node *broker) noexcept nogil:
+cdef void _doubt_all(Core *core, Node *broker) noexcept nogil:
     """Doubt all lanes of the late request of the first connection."""
     cdef Request *request = broker.sent_head
     cdef uint32_t index
     cdef Lane *lane
-    begin_alarm(&broker.latency)
+    begin_alarm(&broker.latency, core.now + TRIALS_WAIT_NS)
+    note_timer(core, core.now + TRIALS_WAIT_NS)
     for index in range(request.wire_count):
         lane = request.wires[index].lane
         if lane.leader != broker or lane.doubt != DOUBT_NONE:
@@ -324,6 +327,9 @@ cdef void settle_doubts(Core *core, Node *broker) noexcept nogil:
         return
     if broker.trials_end_ns and broker.trials_end_ns <= core.now:
         _end_trials(broker)
+    if broker.latency.trials_wait_ns and broker.latency.trials_wait_ns <= core.now:
+        broker.latency.trials_wait_ns = 0
+        broker.doubts_changed = True
     if broker.doubts_changed:
         broker.doubts_changed = False
         if not _move_lanes(core, broker) and broker.latency.alarmed:
@@ -345,6 +351,8 @@ cdef bint _move_lanes(Core *core, Node *broker) noexcept nogil:
             lane.doubt = DOUBT_NONE
         any_shared = any_shared or lane.doubt == DOUBT_SHARED
         wanted = broker.slow if is_open and lane.doubt != DOUBT_NONE else broker
+        if lane.doubt == DOUBT_SHARED and lane.leader == broker and is_open and trials_wait(broker):
+            wanted = broker
         if lane.leader != wanted and not lane.in_flight:
             move_lane(core, lane, wanted)
             if lane.doubt == DOUBT_SHARED:
@@ -368,6 +376,7 @@ cdef inline uint64_t _trials_end(const Core *core, const Node *broker) noexcept 
 cdef void _end_alarm(Core *core, Node *broker) noexcept nogil:
     """Note that the trials are over. If none was late, no lane is doubted for a while."""
     broker.trials_end_ns = 0
+    broker.latency.trials_wait_ns = 0
     broker.latency.alarmed = False
     if not broker.latency.found:
         _pause(core, broker)

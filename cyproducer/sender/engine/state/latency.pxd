@@ -23,6 +23,7 @@ ctypedef struct Latency:
     uint32_t samples                    # stops at SAMPLES_MIN
     bint alarmed                        # lanes are doubted, and it is not known yet which of them are slow
     bint found                          # a trial of this alarm was late
+    uint64_t trials_wait_ns             # until then trials wait for the answer to a slow lane; 0: they do not
     uint64_t pause_ns                   # the last pause after a false alarm
     uint64_t late_ns                    # how long the last late request took
     uint64_t second_look_ns             # when a large average is tried again; 0: it is not large
@@ -81,8 +82,9 @@ cdef inline void note_slow_lane(Latency *latency) noexcept nogil:
     latency.second_look_pause_ns = 0
 
 
-cdef inline void begin_alarm(Latency *latency) noexcept nogil:
+cdef inline void begin_alarm(Latency *latency, uint64_t trials_wait_ns) noexcept nogil:
     """Note that lanes are doubted."""
+    latency.trials_wait_ns = trials_wait_ns
     if not latency.alarmed:
         latency.alarmed = True
         latency.found = False
