@@ -31,7 +31,8 @@ _CONFIG = "tests/unit/config/test_config_"
 
 #: Setting -> the test that fails if the setting has no effect.
 SHOWN_BY = {
-    "bootstrap_servers": "tests/unit/producer/test_setting_effects_of_producers.py::test_bootstrap_servers",
+    "bootstrap_servers": "tests/integration/sender/test_rebootstrap_kafka.py"
+    "::test_a_producer_follows_its_bootstrap_address_to_other_brokers",
     "client_id": _EFFECTS + "test_client_id",
     "key_serializer": _SEND + "test_serializers",
     "value_serializer": _SEND + "test_serializers",
@@ -84,7 +85,8 @@ SHOWN_BY = {
     "reconnect_backoff_ms": _RECONNECT,
     "reconnect_backoff_max_ms": _RECONNECT,
     "transactional_id": _TRANSACTIONS + "test_a_transaction_from_the_first_call_to_the_commit",
-    "transaction_timeout_ms": _TRANSACTIONS + "test_the_sender_learns_the_settings_of_transactions",
+    "transaction_timeout_ms": "tests/integration/transactions/test_transactions_kafka.py"
+    "::test_the_broker_aborts_a_transaction_after_its_time",
     "ssl_cafile": _TRUST,
     "ssl_cadata": _TRUST,
     "ssl_truststore_location": _TRUST,
