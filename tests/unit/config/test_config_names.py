@@ -46,3 +46,13 @@ def test_values_of_tls_and_sasl_that_are_no_secret_are_shown():
 )  # fmt: skip
 def test_names_of_secrets(name, secret):
     assert is_secret_name(name) == secret
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("api.version.request.timeout.ms", "leave it out"), ("servers", "bootstrap.servers"), ("enabled_events", "leave")],
+)
+def test_the_most_similar_name_is_not_always_meant(name, told):
+    with pytest.raises(KafkaConfigurationError, match=told) as caught:
+        Settings.parse(**{"bootstrap_servers": "h:1", name: 1})
+    assert "did you mean" not in str(caught.value)
