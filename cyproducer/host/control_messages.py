@@ -37,6 +37,7 @@ peer has sent in part.
 """
 
 import array
+import contextlib
 import errno
 import fcntl
 import json
@@ -62,6 +63,7 @@ __all__ = [
     "pieces",
     "receive",
     "receive_into",
+    "receive_sized",
     "send",
     "send_encoded",
 ]
@@ -70,6 +72,10 @@ MESSAGE_BYTES_MAX = 1 << 20
 #: Well below net.core.wmem_default, which also limits the size of a message.
 _PIECE_BYTES = 32_768
 DESCRIPTORS_MAX = 8
+#: The most threads that close descriptors of peers, see discard().
+CLOSERS_MAX = 16
+_CLOSER = "cyproducer-close"
+_NO_LINGER = struct.pack("2i", 0, 0)
 # Space for SCM_MAX_FD descriptors and credentials: the kernel closes descriptors that have no space, see discard().
 _SPACE = socket.CMSG_SPACE(253 * 4) + socket.CMSG_SPACE(12)
 _MESSAGES_UNREAD_MAX = 4096
@@ -138,10 +144,16 @@ def receive(sock: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
     The caller owns the descriptors (close-on-exec is set). Close the descriptors and raise
     HandshakeError if the message is truncated or not a JSON object. Raise OSError as the socket does.
     """
+    message, fds, _ = receive_sized(sock)
+    return message, fds
+
+
+def receive_sized(sock: socket.socket) -> tuple[dict[str, Any] | None, list[int], int]:
+    """Receive as receive() does. Return (object, descriptors, bytes of the message)."""
     data, ancillary, flags, _ = sock.recvmsg(MESSAGE_BYTES_MAX, _SPACE, socket.MSG_CMSG_CLOEXEC)
     fds = _descriptors(ancillary)
     try:
-        return _decoded(data, flags, len(fds)), fds
+        return _decoded(data, flags, len(fds)), fds, len(data)
     except BaseException:
         discard(fds)
         raise
@@ -176,22 +188,40 @@ def discard(fds: list[int]) -> None:
     """Close descriptors that the peer has sent, without waiting.
 
     close() may take as long as the peer chooses, for example for a socket that lingers or for a file on a file system
-    that the peer serves. So another thread closes descriptors of unexpected kinds.
+    that the peer serves. So another thread closes descriptors of unexpected kinds, after a socket was told not to
+    linger. There are at most CLOSERS_MAX such threads: a peer could make each of them wait. If all wait, this thread
+    closes the descriptors itself.
     """
     unexpected = [fd for fd in fds if not _closes_at_once(fd)]
     for fd in fds:
         if fd not in unexpected:
             os.close(fd)
-    if unexpected:
-        threading.Thread(target=_close_all, args=(unexpected,), daemon=True).start()
+    for fd in unexpected:
+        _end_lingering(fd)
+    if not unexpected:
+        return
+    closer = threading.Thread(target=_close_all, args=(unexpected,), daemon=True, name=_CLOSER)
+    if sum(thread.name == _CLOSER for thread in threading.enumerate()) < CLOSERS_MAX:
+        with contextlib.suppress(RuntimeError):  # the process may not have another thread
+            closer.start()
+            return
+    _close_all(unexpected)
 
 
 def _close_all(fds: list[int]) -> None:
     for fd in fds:
-        try:
+        with contextlib.suppress(OSError):  # the descriptor is closed nevertheless
             os.close(fd)
-        except OSError:
-            pass  # the descriptor is closed nevertheless
+
+
+def _end_lingering(fd: int) -> None:
+    """Make close() of a socket return at once. Do nothing for another descriptor."""
+    with contextlib.suppress(OSError):
+        sock = socket.socket(fileno=fd)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+        finally:
+            sock.detach()
 
 
 def _closes_at_once(fd: int) -> bool:

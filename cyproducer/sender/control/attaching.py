@@ -87,6 +87,7 @@ class Attaching:
         request.check_agreement(self._settings)
         self._check_credentials(message.get("proof"), request.arena_fd)
         request.check_network(message.get("network_namespace", self._network_namespace), self._network_namespace)
+        self._table.quotas.check_front_end(peer)
         peer.take(request, self._table.front_ends.values())
         fds.clear()
         if DEBUG:
@@ -175,7 +176,7 @@ class Attaching:
         # Front-ends receive every warning. If each new process is refused for lack of resources, one warning is enough.
         level = logging.INFO if error.shortage and self._shortage_logged else logging.WARNING
         self._shortage_logged |= bool(error.shortage)
-        self._log.log(level, "an attach was refused", extra=fields(peer=peer.pid, uid=peer.uid, why=error))
+        self._table.refusals.note(peer, level, "an attach was refused", why=error)
         self._table.end(peer, "refused")
 
     def refuse_during_drain(self, peer: Peer) -> None:

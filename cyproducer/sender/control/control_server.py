@@ -21,7 +21,14 @@ from cyproducer.sender.control.attaching import Attaching
 from cyproducer.sender.control.draining import Drain
 from cyproducer.sender.control.listening import Listening
 from cyproducer.sender.control.peer_table import PeerTable
-from cyproducer.sender.control.peers import Peer, refusal, resource_refusal, topic_name, wanted_partition
+from cyproducer.sender.control.peers import (
+    STRANGERS,
+    Peer,
+    refusal,
+    resource_refusal,
+    topic_name,
+    wanted_partition,
+)
 from cyproducer.sender.control.reserve import Reserve
 from cyproducer.sender.control.sender_info import DRAIN_S, Facts, describe_front_end, describe_transaction
 from cyproducer.sender.control.takeover import Takeover
@@ -37,7 +44,6 @@ DELIVERY_POLL_S = 0.05
 LAST_PUSH_POLL_S = 0.02
 #: The shortest time that a sender waits for its first front-end. With an idle timeout of 0 it would end at once.
 FIRST_IDLE_S = 1.0
-_PENDING_MAX = 256
 _ACCEPTS_PER_TURN = 64
 _MESSAGES_PER_TURN = 32
 
@@ -89,15 +95,7 @@ class Control:
             if fd == self.listening.socket.fileno():
                 self._accept()
             elif not self.table.end_if_process_ended(fd) and fd in self.table.peers:
-                peer = self.table.peers[fd]
-                try:
-                    self._read(peer)
-                except MemoryError as error:
-                    with self._reserve.released():
-                        self.attaching.refuse(peer, resource_refusal(error))
-                except Exception:
-                    self.log.exception("a message from pid %d could not be handled", peer.pid)
-                    self.table.end(peer, "its message could not be handled")
+                self._handle(self.table.peers[fd])
         self._note_cluster()
         self._collect_failures()
         self._detach_violators()
@@ -214,18 +212,23 @@ class Control:
 
     def _accept_one(self) -> Peer | None:
         connection = self.listening.accept()
-        return None if connection is None else Peer(connection, self.clock() + HANDSHAKE_S)
+        if connection is None:
+            return None
+        peer = Peer(connection, self.clock() + HANDSHAKE_S)
+        if not self._may_connect(peer):
+            peer.account = STRANGERS
+        return peer
 
     def _accept(self) -> None:
         for _ in range(_ACCEPTS_PER_TURN):
             peer = self._accept_one()
             if peer is None:
                 return
-            self.table.add(peer)
-            if len(self.table.unfinished) > _PENDING_MAX:
-                # A front-end sends its request at once, so the connection that has been silent longest is closed.
-                silent = next(iter(self.table.unfinished.values()))
-                self.table.end(silent, f"more than {_PENDING_MAX} connections have not finished their handshake")
+            surplus = self.table.add(peer)
+            if surplus is not None:
+                self._handle(surplus)  # its request may have arrived: then it gets the answer
+                if surplus.fd in self.table.peers and not surplus.attach_id:
+                    self.table.end(surplus, "its user has too many connections")
 
     def listen_on(self, listener: socket.socket) -> None:
         """Replace the listening socket, and own the new one. Accept what waits in the queue of the former one."""
@@ -238,6 +241,17 @@ class Control:
             return True
         return bool(self.facts.allow_gids) and not peer.groups().isdisjoint(self.facts.allow_gids)
 
+    def _handle(self, peer: Peer) -> None:
+        """Read from a peer. An error ends only its connection."""
+        try:
+            self._read(peer)
+        except MemoryError as error:
+            with self._reserve.released():
+                self.attaching.refuse(peer, resource_refusal(error))
+        except Exception:
+            self.log.exception("a message from pid %d could not be handled", peer.pid)
+            self.table.end(peer, "its message could not be handled")
+
     def _read(self, peer: Peer) -> None:
         for _ in range(_MESSAGES_PER_TURN):
             try:
@@ -247,7 +261,7 @@ class Control:
                 return
             is_new_topic = waiting is not None and self._handle_want(peer, waiting)
             try:
-                message, fds = self._reserve.receive(peer.socket)
+                message, fds, size = self._reserve.receive(peer.socket)
             except BlockingIOError:
                 return
             except (OSError, control_messages.HandshakeError) as error:
@@ -263,16 +277,18 @@ class Control:
                 self._on_message(peer, message, fds)
             finally:
                 control_messages.discard(fds)
-            if peer.fd not in self.table.peers or not (is_new_topic or self.table.budget.may_go_on(peer.fd)):
+            if peer.fd not in self.table.peers:
+                return
+            if not is_new_topic and not self.table.budget.may_go_on(peer.fd, peer.account, size):
                 return
 
     def _on_message(self, peer: Peer, message: dict[str, Any], fds: list[int]) -> None:
         """Handle one message. Code that takes over one of `fds` removes it from the list."""
         op = message.get("op")
-        if not self._may_connect(peer):
+        if peer.account == STRANGERS:
             # Only after its message was read: closing a socket with unread data would discard the answer.
-            extra = fields(uid=peer.uid, gid=peer.gid, peer=peer.pid)
-            self.log.warning("a process was refused: --allow-uid and --allow-gid do not include it", extra=extra)
+            text = "a process was refused: --allow-uid and --allow-gid do not include it"
+            self.table.refusals.note(peer, logging.WARNING, text, gid=peer.gid)
             peer.send(refusal("REFUSED", f"uid {peer.uid} may not use this sender (see --allow-uid, --allow-gid)"))
             self.table.end(peer, "refused")
         elif op == "status":
@@ -313,6 +329,8 @@ class Control:
             return False
         is_new_topic = False
         try:
+            if name not in peer.wanted:
+                self.table.quotas.check_topic(peer, self.table.front_ends.values())
             is_new_topic = peer.note_want(name)
             self.engine.want_topic(peer.attach_id, name, wanted_partition(message))
         except (OverflowError, ValueError) as error:

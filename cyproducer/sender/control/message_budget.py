@@ -1,12 +1,18 @@
-"""Limits the messages that each connection may send, so that a flood of messages delays only that connection."""
+"""Limits the messages that each connection may send, so that a flood of messages delays only that connection.
+
+The connections of an admitted user (not the owner) have one budget together: more connections give no more messages.
+"""
 
 from collections.abc import Callable
 from typing import Any
+
+from cyproducer.sender.control.peers import OWNER
 
 __all__ = ["MessageBudget"]
 
 BURST = 64  # messages that a connection may send at once
 MESSAGES_PER_S = 1000  # messages that it may send per second after the burst; each takes some 30 microseconds
+MESSAGE_BYTES = 2048  # a larger message counts as several
 PAUSE_MESSAGES = 32  # messages that it may send after a pause; some loop iterations pass during a pause
 
 
@@ -19,20 +25,34 @@ class MessageBudget:
     def __init__(self, engine: Any, clock: Callable[[], float]) -> None:
         self._engine = engine
         self._clock = clock
-        self._credits: dict[int, tuple[float, float]] = {}  # by descriptor: (messages that it may send, at which time)
+        #: By descriptor, or by ("user", account): (messages that may be sent, at which time).
+        self._credits: dict[int | tuple[str, int], tuple[float, float]] = {}
         self.until: dict[int, float] = {}  # by descriptor: the end of its pause
 
-    def may_go_on(self, fd: int) -> bool:
-        """Count one message that was read from the connection; False if the connection is paused from now on."""
+    def may_go_on(self, fd: int, account: int, size: int) -> bool:
+        """Count one message that was read from the connection; False if the connection is paused from now on.
+
+        account   as in peers.py
+        size      the bytes of the message
+        """
         now = self._clock()
-        credit, since = self._credits.get(fd, (float(BURST), now))
-        credit = min(credit + (now - since) * MESSAGES_PER_S, BURST) - 1
-        self._credits[fd] = credit, now
+        payer = fd if account == OWNER else ("user", account)
+        credit, since = self._credits.get(payer, (float(BURST), now))
+        credit = min(credit + (now - since) * MESSAGES_PER_S, BURST) - max(1, -(-size // MESSAGE_BYTES))
+        self._credits[payer] = credit, now
         if credit >= 1:
             return True
         self._engine.unwatch(fd)
-        self.until[fd] = now + PAUSE_MESSAGES / MESSAGES_PER_S
+        # A large message, or another connection of the user, may have used more than there was.
+        self.until[fd] = now + (PAUSE_MESSAGES - min(0.0, credit)) / MESSAGES_PER_S
         return False
+
+    def forget_full(self) -> None:
+        """Forget the users that may send as many messages at once as a new one."""
+        now = self._clock()
+        for payer, (credit, since) in list(self._credits.items()):
+            if isinstance(payer, tuple) and credit + (now - since) * MESSAGES_PER_S >= BURST:
+                del self._credits[payer]
 
     def wake(self) -> None:
         """Resume the connections whose pause is over."""
@@ -44,4 +64,5 @@ class MessageBudget:
     def drop(self, fd: int) -> None:
         """Forget a connection that has ended."""
         self._credits.pop(fd, None)
+        self.forget_full()
         self.until.pop(fd, None)

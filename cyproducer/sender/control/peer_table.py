@@ -7,7 +7,8 @@ from typing import Any
 
 from cyproducer.observe.logfmt import fields
 from cyproducer.sender.control.message_budget import MessageBudget
-from cyproducer.sender.control.peers import Peer, has_ended
+from cyproducer.sender.control.peers import OWNER, Peer, has_ended
+from cyproducer.sender.control.quotas import Quotas, RefusalLog
 from cyproducer.sender.handover.handover import Line
 from cyproducer.shm.crash import DEBUG, crashpoint
 
@@ -23,6 +24,8 @@ class PeerTable:
     unfinished   the peers in their handshake, the oldest first
     front_ends   the attached ones, by attach id
     ended        meta of ended front-ends whose batches are still delivered, by attach id
+    quotas       what each user has of them
+    refusals     the log of what other users than the owner cause
     """
 
     def __init__(
@@ -38,6 +41,8 @@ class PeerTable:
         self.front_ends: dict[int, Peer] = {}
         self.ended: dict[int, dict[str, Any]] = {}
         self.budget = MessageBudget(engine, clock)
+        self.quotas = Quotas()
+        self.refusals = RefusalLog(log, clock)
         self._by_pidfd: dict[int, Peer] = {}
         self._apps: OrderedDict[int, str] = OrderedDict()
         self._engine = engine
@@ -45,12 +50,15 @@ class PeerTable:
         self._log = log
         self._on_closed = on_closed
 
-    def add(self, peer: Peer) -> None:
-        """Start to read from a connection."""
+    def add(self, peer: Peer) -> Peer | None:
+        """Start to read from a connection. Return the connection that is too many for its user, or None."""
         self.peers[peer.fd] = peer
         if peer.deadline is not None:
             self.unfinished[peer.fd] = peer
         self._engine.watch(peer.fd)
+        if peer.attach_id:
+            return None  # of a predecessor: add_front_end() counts it
+        return self.quotas.connect(peer)
 
     def finish(self, peer: Peer) -> None:
         """End the time limit of a peer whose handshake is over."""
@@ -60,6 +68,7 @@ class PeerTable:
     def add_front_end(self, peer: Peer) -> None:
         """Add a peer that has got an attach id."""
         self.front_ends[peer.attach_id] = peer
+        self.quotas.attach(peer)
         self.remember_app(peer.attach_id, peer.app)
 
     def watch_process(self, peer: Peer) -> None:
@@ -82,6 +91,7 @@ class PeerTable:
             return
         self.finish(peer)
         self.budget.drop(peer.fd)
+        self.quotas.end(peer)
         self._engine.unwatch(peer.fd)
         if self._by_pidfd.pop(peer.pidfd, None) is not None:
             self._engine.unwatch(peer.pidfd)
@@ -97,7 +107,10 @@ class PeerTable:
                 crashpoint("reclaim.detached")
             self._log.info("detached", extra=fields(attach_id=peer.attach_id, peer=peer.pid, app=peer.app, why=why))
         elif why != "it hung up" and not peer.awaits_retry:
-            self._log.info("a connection was closed", extra=fields(peer=peer.pid, why=why))
+            if peer.account == OWNER:
+                self._log.info("a connection was closed", extra=fields(peer=peer.pid, why=why))
+            else:
+                self.refusals.note(peer, logging.INFO, "a connection was closed", why=why)
         peer.close()
         self._on_closed()
 

@@ -14,6 +14,8 @@ from cyproducer.host import control_messages, limits
 from cyproducer.record.compression import CODES
 
 __all__ = [
+    "OWNER",
+    "STRANGERS",
     "AttachRequest",
     "Peer",
     "RefusedError",
@@ -25,6 +27,8 @@ __all__ = [
     "topic_name",
 ]
 
+#: The accounts of quotas.py: whose connections count together. Any other account is the uid of an admitted user.
+OWNER, STRANGERS = -1, -2
 _SO_PEERGROUPS = 59  # socket(7); Python has no name for it
 _GROUPS_BYTES_MAX = 1024  # the largest buffer that Python's getsockopt allows: 256 groups
 _FDINFO_BYTES_MAX = 4096
@@ -86,6 +90,7 @@ class Peer:
         self.fd = sock.fileno()
         self.pid, self.uid, self.gid = control_messages.peer_credentials(sock)
         self.deadline = deadline
+        self.account = OWNER if self.is_owner else self.uid
         self.attach_id = 0
         self.pidfd = -1
         self.app = ""

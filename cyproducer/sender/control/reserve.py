@@ -46,13 +46,13 @@ class Reserve:
         os.close(self._fds.pop())
         return True
 
-    def receive(self, sock: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
-        """Receive as control_messages.receive() does; use the reserved memory if no other memory is left."""
+    def receive(self, sock: socket.socket) -> tuple[dict[str, Any] | None, list[int], int]:
+        """Receive as control_messages.receive_sized() does; use the reserved memory if no other memory is left."""
         try:
-            return control_messages.receive(sock)
+            return control_messages.receive_sized(sock)
         except MemoryError:  # while the buffer was allocated: the message is still in the socket
             with self.released():
-                return control_messages.receive(sock)
+                return control_messages.receive_sized(sock)
 
     @contextlib.contextmanager
     def released(self) -> Iterator[None]:

@@ -25,7 +25,7 @@ from support.process import wait_until
 
 from cyproducer.config.settings import Settings
 from cyproducer.host import control_messages
-from cyproducer.sender.control import control_server, peers
+from cyproducer.sender.control import control_server, peers, quotas
 from cyproducer.sender.process.sender_process import Engine
 
 LOOP_SETTINGS = {
@@ -304,12 +304,12 @@ def test_deep_nesting_closes_what_came_with_it(sender: Sender) -> None:
 
 def test_silent_connections_do_not_keep_others_out(sender: Sender) -> None:
     silent = []
-    for _ in range(control_server._PENDING_MAX):
+    for _ in range(quotas.OWNER_UNFINISHED_MAX):
         silent.append(sender.connect())
         sender.turn()
     assert sender.attach()[0]["ok"]
     assert hung_up(silent[0])
-    assert len(sender.control.table.peers) == control_server._PENDING_MAX
+    assert len(sender.control.table.peers) == quotas.OWNER_UNFINISHED_MAX
 
 
 def test_slow_handshake_with_half_of_it_is_ended(sender: Sender) -> None:

@@ -15,7 +15,7 @@ from cyproducer.shm.arena_region import LAYOUT_VERSION
 from support.process import wait_until
 
 from cyproducer.host import control_messages
-from cyproducer.sender.control import control_server, listening, peers
+from cyproducer.sender.control import control_server, listening, peers, quotas
 
 
 def test_attach_want_close(make: Callable[..., Sender]) -> None:
@@ -216,7 +216,7 @@ def test_slow_handshake_is_ended_and_others_are_served(make: Callable[..., Sende
 
 
 def test_number_of_pending_handshakes_is_bounded(make: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control_server, "_PENDING_MAX", 4)
+    monkeypatch.setattr(quotas, "OWNER_UNFINISHED_MAX", 4)
     sender = make()
     clients = [sender.connect() for _ in range(6)]
     sender.turn()

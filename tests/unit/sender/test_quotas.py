@@ -1,0 +1,250 @@
+"""Tests that processes of other users cannot use up a sender: connections, front-ends, topics, messages, log lines."""
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from control_rig import Sender, attach_message, close_all, hung_up
+from support.process import wait_until
+
+from cyproducer.host import control_messages
+from cyproducer.sender.control import message_budget, quotas
+from cyproducer.sender.control.quotas import Quotas
+
+ADMITTED, OTHER, STRANGER = 61001, 61002, 61003
+
+
+class Users:
+    """A sender that admits two users. `uid` is the user of the connections that it accepts from here on."""
+
+    def __init__(self, sender: Sender) -> None:
+        self.sender = sender
+        self.uid = os.geteuid()
+
+    def connect(self, uid: int) -> socket.socket:
+        self.uid = uid
+        client = self.sender.connect()
+        self.sender.turn()
+        self.uid = os.geteuid()
+        return client
+
+    def attach(self, uid: int) -> dict:
+        self.uid = uid
+        answer, _ = self.sender.attach()
+        self.uid = os.geteuid()
+        return answer
+
+
+@pytest.fixture
+def users(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Users]:
+    sender = Sender(runtime_dir, allow_uids=(ADMITTED, OTHER))
+    found = Users(sender)
+    monkeypatch.setattr(control_messages, "peer_credentials", lambda sock: (os.getpid(), found.uid, found.uid))
+    yield found
+    sender.close()
+
+
+def is_open(client: socket.socket) -> bool:
+    client.setblocking(False)
+    try:
+        return not hung_up(client)
+    except BlockingIOError:
+        return True
+
+
+@pytest.mark.parametrize("uid", [ADMITTED, STRANGER])
+def test_silent_connections_of_a_user_end_only_its_own(users: Users, uid: int) -> None:
+    owners = [users.connect(os.geteuid()) for _ in range(3)]
+    most = quotas.STRANGERS_MAX if uid == STRANGER else users.sender.control.table.quotas.user_connections_max
+    theirs = [users.connect(uid) for _ in range(most + 5)]
+    another = users.connect(OTHER)
+    assert [is_open(each) for each in theirs] == [False] * 5 + [True] * most
+    assert all(is_open(each) for each in (*owners, another))
+
+
+def test_strangers_share_one_limit(users: Users) -> None:
+    clients = [users.connect(STRANGER + number) for number in range(quotas.STRANGERS_MAX + 5)]
+    assert sum(is_open(each) for each in clients) == quotas.STRANGERS_MAX
+
+
+def test_a_connection_too_many_gets_its_answer_if_it_has_asked(users: Users) -> None:
+    """A burst of requests arrives at once: none is lost for the limit of connections that wait."""
+    users.uid = STRANGER
+    clients = [users.sender.connect() for _ in range(2 * quotas.STRANGERS_MAX)]
+    for client in clients:
+        control_messages.send(client, {"op": "status"})
+    users.sender.turn()
+    for client in clients:
+        answer, _ = control_messages.receive(client)
+        assert answer is not None and answer["error"] == "REFUSED"
+
+
+def test_queries_that_wait_for_brokers_are_limited(users: Users) -> None:
+    """Such a connection has no time limit."""
+    most = users.sender.control.table.quotas.user_connections_max
+    clients = []
+    for _ in range(most + 3):
+        clients.append(users.connect(ADMITTED))
+        control_messages.send(clients[-1], {"op": "transactions", "do": "list"})
+        users.sender.turn()
+    assert sum(is_open(each) for each in clients) == most
+
+
+def test_front_ends_of_a_user_are_limited(users: Users) -> None:
+    table = users.sender.control.table
+    table.quotas.user_front_ends_max, table.quotas.front_ends_max = 3, 5
+    assert [users.attach(ADMITTED)["ok"] for _ in range(4)] == [True, True, True, False]
+    refused = users.attach(ADMITTED)
+    assert refused["error"] == "REFUSED" and f"3 producers of uid {ADMITTED}" in refused["message"]
+    assert [users.attach(OTHER)["ok"] for _ in range(3)] == [True, True, False]
+    assert "users other than its owner" in users.attach(OTHER)["message"]
+    assert all(users.attach(os.geteuid())["ok"] for _ in range(10))
+    for peer in list(table.front_ends.values())[:2]:
+        table.end(peer, "the test ends it")
+    assert [users.attach(ADMITTED)["ok"] for _ in range(3)] == [True, True, False]
+
+
+def test_topics_of_a_user_are_limited(users: Users, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quotas, "USER_TOPICS_MAX", 6)
+    for number, uid in enumerate((ADMITTED, ADMITTED, OTHER)):
+        users.uid = uid
+        _, client = users.sender.attach()
+        for at in range(5):
+            control_messages.send(client, {"op": "want", "topic": f"t{number}{at}"})
+        users.sender.turn()
+    counts = [sum(attach_id == each for attach_id, _ in users.sender.engine.wanted) for each in (1, 2, 3)]
+    assert counts == [5, 1, 5]
+
+
+def test_connections_of_a_user_have_one_budget(users: Users) -> None:
+    """More connections, or larger messages, give no more time of the sender."""
+    users.uid = ADMITTED
+    attached = [users.sender.attach()[1] for _ in range(8)]
+    for client in attached:
+        for _ in range(60):
+            control_messages.send(client, {"op": "want", "topic": "t"})
+    for _ in range(20):
+        users.sender.turn()
+    assert len(users.sender.engine.wanted) <= message_budget.BURST + len(attached)
+    users.uid = os.geteuid()
+    _, mine = users.sender.attach()
+    control_messages.send(mine, {"op": "want", "topic": "mine"})
+    users.sender.turn()
+    assert users.sender.engine.wanted[-1] == (9, "mine")
+
+
+def test_a_large_message_counts_as_several(users: Users) -> None:
+    _, client = users.sender.attach()
+    control_messages.send(client, {"op": "want", "topic": "t"})
+    users.sender.turn()
+    for _ in range(2):
+        control_messages.send(client, {"op": "want", "topic": "t", "more": "x" * 40 * message_budget.MESSAGE_BYTES})
+        users.sender.turn()
+    control_messages.send(client, {"op": "want", "topic": "t"})
+    users.sender.turn()
+    assert len(users.sender.engine.wanted) == 3
+    users.sender.turn(1)
+    assert len(users.sender.engine.wanted) == 4
+
+
+def test_refusals_do_not_fill_the_log(users: Users, caplog: pytest.LogCaptureFixture) -> None:
+    """Front-ends get at most 20 different warnings a minute: those that they need must be among them."""
+    _, mine = users.sender.attach()
+    with caplog.at_level(logging.INFO):
+        for _ in range(100):
+            client = users.connect(STRANGER)
+            control_messages.send(client, {"op": "status"})
+            users.sender.turn()
+            users.uid = ADMITTED
+            users.sender.attach(layout=99)
+            users.uid = os.geteuid()
+        theirs = [record for record in caplog.records if "refused" in record.getMessage()]
+        assert len(theirs) == 2
+        users.sender.turn(quotas.LOG_PAUSE_S + 1)
+        control_messages.send(users.connect(STRANGER), {"op": "status"})
+        users.sender.turn()
+        assert caplog.records[-1].fields["before"] == "99 more of this kind"
+    users.sender.log.warning("something that the application needs")
+    texts = []
+    mine.setblocking(False)
+    while True:
+        try:
+            texts.append(control_messages.receive(mine)[0]["message"])
+        except BlockingIOError:
+            break
+    assert "something that the application needs" in texts
+
+
+@pytest.mark.parametrize("descriptors", [-1, 64, 1024, 4096, 1 << 30])
+def test_the_owner_always_has_a_part(descriptors: int) -> None:
+    found = Quotas(descriptors)
+    limit = descriptors if 0 <= descriptors < 1 << 20 else 1 << 20
+    assert found.front_ends_max * quotas.FRONT_END_DESCRIPTORS <= 3 * limit / 4
+    assert 1 <= found.user_front_ends_max <= found.front_ends_max
+    assert 1 <= found.user_connections_max <= limit / 64
+
+
+# ---------------------------------------------------------------- descriptors that take long to close
+
+
+def lingering() -> int:
+    """Return a socket whose close() waits for half a minute, unless it is told not to."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        sock = socket.create_connection(listener.getsockname())
+        served, _ = listener.accept()
+    sock.setblocking(False)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\x1e\0\0\0")
+    with pytest.raises(BlockingIOError):
+        while True:
+            sock.send(b"x" * 65536)
+    HELD.append(served)
+    return sock.detach()
+
+
+HELD: list[socket.socket] = []
+
+
+@pytest.fixture
+def _held() -> Iterator[None]:
+    yield
+    while HELD:
+        HELD.pop().close()
+
+
+@pytest.mark.usefixtures("_held")
+def test_strangers_cannot_make_threads_that_wait(users: Users) -> None:
+    """Each message brings a socket that lingers."""
+    before = threading.active_count()
+    for _ in range(3 * control_messages.CLOSERS_MAX):
+        users.uid = STRANGER
+        client = users.sender.connect()
+        fd = lingering()
+        control_messages.send(client, {"op": "status"}, [fd])
+        os.close(fd)
+        users.sender.turn()
+    assert threading.active_count() - before <= control_messages.CLOSERS_MAX
+    wait_until(lambda: threading.active_count() == before, 5, "the end of the threads")
+
+
+def test_no_descriptor_is_lost_if_no_thread_can_be_started(users: Users, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", none)
+    fds, message = attach_message()
+    before = len(os.listdir("/proc/self/fd"))
+    null: Callable[[], int] = lambda: os.open("/dev/null", os.O_RDWR)  # noqa: E731
+    given = [null(), fds[1], fds[2]]
+    answer, _, client = users.sender.ask(message, given)
+    assert answer["error"] == "MALFORMED"
+    close_all([given[0]])
+    client.close()
+    users.sender.turn()
+    assert len(os.listdir("/proc/self/fd")) == before
+    close_all(fds)
