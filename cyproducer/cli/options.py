@@ -48,7 +48,8 @@ def _read_config(path: str) -> dict[str, Any]:
     contains a value.
     """
     try:
-        with open(path, encoding="utf-8") as file:
+        # Not blocking: opening a FIFO would wait for a writer.
+        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), encoding="utf-8") as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode) or status.st_uid not in (0, os.geteuid()):
                 raise KafkaConfigurationError(f"{path}: not a regular file that belongs to this user or to root")

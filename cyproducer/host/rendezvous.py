@@ -5,6 +5,7 @@ the effective user, the namespaces, the cgroup and the sender's settings. creden
 """
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -28,6 +29,7 @@ __all__ = [
     "at_socket",
     "blake2b",
     "cgroup_name",
+    "create_private",
     "current_environment",
     "default_directories",
     "existing_directories",
@@ -41,6 +43,7 @@ __all__ = [
     "searched_directories",
     "secret_settings",
     "senders_in",
+    "set_socket_mode",
 ]
 
 # A UNIX socket's address has space for 108 bytes, with the terminating zero (unix(7)).
@@ -242,11 +245,46 @@ def private_directory(path: str) -> str:
 
 
 def open_private(path: str, flags: int) -> int:
-    """Open or create a file of the runtime directory with mode 0600, independent of the umask."""
-    fd = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    if stat.S_IMODE(os.fstat(fd).st_mode) != 0o600:
-        os.fchmod(fd, 0o600)
+    """Open or create a file of a sender with mode 0600, independent of the umask.
+
+    Raise OSError if the file is not a regular file of this user with one name. The lock of a sender with a socket path
+    of its own may be in a directory that other users can write: there another user could have made the file, to hold
+    its lock, or could have linked it to another file of this user, whose mode would be changed.
+    """
+    fd = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_nlink > 1:
+            text = "not a regular file of this user with one name; remove it, or use a directory of this user"
+            raise OSError(errno.EPERM, text, path)
+        if stat.S_IMODE(status.st_mode) != 0o600:
+            os.fchmod(fd, 0o600)
+    except BaseException:
+        os.close(fd)
+        raise
     return fd
+
+
+def create_private(path: str) -> int:
+    """Create a file with mode 0600 for writing, and remove one that an ended process has left at the path.
+
+    Raise OSError, also if another user has created a file there.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
+def set_socket_mode(path: str, mode: int) -> None:
+    """Set the mode of a socket of this user. Raise OSError, also if the path names another file by then."""
+    fd = os.open(path, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISSOCK(status.st_mode) or status.st_uid != os.geteuid():
+            raise OSError(errno.EPERM, "not a socket of this user", path)
+        os.chmod(f"/proc/self/fd/{fd}", mode)
+    finally:
+        os.close(fd)
 
 
 def cgroup_name(cgroup: str) -> str:

@@ -8,6 +8,8 @@ import os
 import time
 from typing import Any
 
+from cyproducer.host.rendezvous import create_private
+
 __all__ = ["KEPT_S", "encode", "read", "write"]
 
 #: How long after its last failure a row is kept.
@@ -26,7 +28,7 @@ def encode(about: dict[str, Any], rows: list[dict[str, Any]]) -> bytes:
 def write(path: str, data: bytes) -> None:
     """Write the file completely or not at all. Raise OSError."""
     temporary = f"{path}.{os.getpid()}"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    fd = create_private(temporary)
     try:
         try:
             while data:

@@ -15,7 +15,7 @@ import socket
 import sys
 from typing import Any
 
-from cyproducer.host.rendezvous import Rendezvous, secret_settings
+from cyproducer.host.rendezvous import Rendezvous, secret_settings, set_socket_mode
 from cyproducer.observe.logfmt import fields, level_of
 from cyproducer.sender.handover.election import Election
 from cyproducer.sender.handover.handover import Handover, Post
@@ -158,7 +158,7 @@ def _take_over(
         return None
     assert predecessor.listener is not None
     with contextlib.suppress(FileNotFoundError):  # removed at this moment: the supervisor creates it again
-        os.chmod(place.socket, mode)
+        set_socket_mode(place.socket, mode)
     text = "has taken over from the former sender" if foreground else "has taken over from a sender with lower limits"
     log.info(text, extra=fields(front_ends=len(predecessor.handover.held)))
     report({"ready": os.getpid()})  # from here on attaching processes wait in the listener's queue

@@ -4,7 +4,7 @@ import json
 import os
 from typing import Any
 
-from cyproducer.host.rendezvous import senders_in
+from cyproducer.host.rendezvous import create_private, senders_in
 from cyproducer.sender.system.daemonise import start_time
 
 __all__ = ["describe", "too_many", "write_description"]
@@ -22,7 +22,7 @@ def describe(socket: str, identity: dict[str, Any]) -> dict[str, Any]:
 def write_description(path: str, description: dict[str, Any]) -> None:
     """Write the file completely or not at all. Raise OSError."""
     temporary = f"{path}.{os.getpid()}"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    fd = create_private(temporary)
     try:
         with open(fd, "w", encoding="utf-8") as file:
             json.dump(description, file)
