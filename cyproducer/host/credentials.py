@@ -5,8 +5,9 @@ runtime directory that only the user can read. The tag is in a file name and in 
 read; without the key nobody can try passwords on it. A process with other secrets computes another tag, and so finds
 another sender.
 
-A process proves to a sender that it knows the secrets, with a keyed hash: of its arena, whose descriptor is in the same
-message, or of its process id, which the kernel tells the sender. So the proof is worth nothing to another process.
+A process proves to a sender that it knows the secrets, with a keyed hash of its process id, which the kernel tells the
+sender, and of its arena, whose descriptor is in the same message. So the proof is worth nothing to another process, for
+example to one that got the proof and the arena because it listened in the place of the sender.
 """
 
 import contextlib
@@ -53,7 +54,7 @@ def _key_of(directory: str, make: bool) -> bytes:
 
 
 def _read(path: str) -> bytes:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         status = os.fstat(fd)
         key = os.read(fd, _KEY_BYTES + 1)
@@ -101,10 +102,13 @@ def is_proof(claimed: Any, secrets: Mapping[str, Any], subject: str) -> bool:
     return isinstance(claimed, str) and claimed.isascii() and hmac.compare_digest(claimed, expected)
 
 
-def arena_of(fd: int) -> str:
-    """Return the subject of a front-end that attaches with this arena."""
+def arena_of(fd: int, pid: int) -> str:
+    """Return the subject of a front-end that attaches with this arena.
+
+    pid   its process id; 0 at a sender that it names, which may be in another PID namespace
+    """
     status = os.fstat(fd)
-    return f"attach {status.st_dev} {status.st_ino}"
+    return f"attach {status.st_dev} {status.st_ino} {pid}"
 
 
 def replacing(pid: int) -> str:

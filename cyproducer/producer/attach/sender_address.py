@@ -26,7 +26,7 @@ class Address:
     """
 
     def __init__(self, settings: Settings) -> None:
-        named = settings.sender is not None
+        self._named = named = settings.sender is not None
         self._expected = rendezvous.public_settings(
             settings.explicit_sender_settings() if named else settings.sender_settings()
         )
@@ -61,7 +61,9 @@ class Address:
 
     def proof(self, arena_fd: int) -> dict[str, str]:
         """Return the field of the attach message that proves knowledge of the secrets; nothing without secrets."""
-        return {"proof": proof(self._secrets, arena_of(arena_fd))} if self._secrets else {}
+        if not self._secrets:
+            return {}
+        return {"proof": proof(self._secrets, arena_of(arena_fd, 0 if self._named else os.getpid()))}
 
     def other_sockets(self) -> list[str]:
         """Return the sockets of this sender in other runtime directories of the user.

@@ -85,7 +85,7 @@ class Attaching:
             raise RefusedError("REFUSED", text)
         request = parse_attach(message, fds, peer.pid)
         request.check_agreement(self._settings)
-        self._check_credentials(message.get("proof"), request.arena_fd)
+        self._check_credentials(message.get("proof"), request.arena_fd, peer.pid)
         request.check_network(message.get("network_namespace", self._network_namespace), self._network_namespace)
         self._table.quotas.check_front_end(peer)
         peer.take(request, self._table.front_ends.values())
@@ -101,11 +101,11 @@ class Attaching:
         peer.pid = peer.pid or request.pid
         return outcomes, wake, request.settings
 
-    def _check_credentials(self, proof: Any, arena_fd: int) -> None:
+    def _check_credentials(self, proof: Any, arena_fd: int, pid: int) -> None:
         """Raise RefusedError unless the front-end knows the secrets. It may have none at a socket that it names."""
         if proof is None and (not self._facts.secrets or not self._facts.private):
             return
-        if not is_proof(proof, self._facts.secrets, arena_of(arena_fd)):
+        if not is_proof(proof, self._facts.secrets, arena_of(arena_fd, pid if self._facts.private else 0)):
             text = "the secrets in the settings of this process (passwords, keys) are not those of the sender; " + (
                 "use the same ones" if self._facts.private else "leave them out to use the sender's"
             )

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from cyproducer.shm.arena_region import LAYOUT_VERSION
 from secure_settings import SettingsFor
-from support.process import cyproducer
+from support.process import cyproducer, start_script
 from support.secure_kafka import SecureKafka
 
 from cyproducer import KafkaProducer, errors
@@ -59,6 +59,46 @@ def test_a_process_that_does_not_know_the_password_is_not_attached(
         with pytest.raises(errors.SenderUnavailableError, match="CREDENTIALS"):
             attaching._attach(parsed, address, running["socket"], 1e12, attaching._Progress())
     assert len(status()[0]["front_ends"]) == 1
+
+
+def test_a_process_that_has_seen_a_proof_cannot_use_it(
+    secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor, runtime_dir: Path, short_tmp: Path
+) -> None:
+    """It has listened in the place of the sender, and passes the whole message on, with the arena."""
+    settings = settings_for("SASL_SSL", "PLAIN", sender_idle_timeout_ms=1000)
+    make_producer(**settings).partitions_for(secure_kafka.topic_for("User:alice"))
+    [running] = status()
+    path = short_tmp / "false.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        with start_script(ATTACH, path, json.dumps(settings)):
+            listener.settimeout(30)
+            connection, _ = listener.accept()
+            message, fds = control_messages.receive(connection)
+            assert message is not None and len(message["proof"]) == 64
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+                sock.settimeout(20)
+                sock.connect(running["socket"])
+                own = os.pidfd_open(os.getpid())
+                control_messages.send(sock, message, [fds[0], own, fds[2]])
+                answer, _ = control_messages.receive(sock)
+            connection.close()
+    for fd in (*fds, own):
+        os.close(fd)
+    path.unlink()
+    assert answer is not None
+    assert answer["error"] == "CREDENTIALS"
+
+
+ATTACH = """
+    import json, sys
+    from cyproducer.config.settings import Settings
+    from cyproducer.producer.attach import connect
+    from cyproducer.producer.attach.sender_address import Address
+    settings = Settings.parse(**json.loads(sys.argv[2]))
+    connect._attach(settings, Address(settings), sys.argv[1], 1e12, connect._Progress())
+"""
 
 
 def holders(runtime_dir: Path) -> list[psutil.Process]:
@@ -169,10 +209,12 @@ def test_a_sender_with_secrets_writes_no_core_dump(
 def test_a_proof_is_for_one_arena() -> None:
     ours, theirs = os.memfd_create("a"), os.memfd_create("b")
     try:
-        subject, other = credentials.arena_of(ours), credentials.arena_of(theirs)
+        subject, other = credentials.arena_of(ours, 1), credentials.arena_of(theirs, 1)
+        another_process = credentials.arena_of(ours, 2)
         proof = credentials.proof({"sasl_plain_password": "a"}, subject)
         assert credentials.is_proof(proof, {"sasl_plain_password": "a"}, subject)
         assert not credentials.is_proof(proof, {"sasl_plain_password": "a"}, other)
+        assert not credentials.is_proof(proof, {"sasl_plain_password": "a"}, another_process)
         assert not credentials.is_proof(proof, {"sasl_plain_password": "b"}, subject)
         assert not credentials.is_proof(None, {"sasl_plain_password": "a"}, subject)
     finally:

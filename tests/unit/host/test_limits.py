@@ -145,7 +145,7 @@ def test_answer_to_one_whose_connection_takes_the_last_descriptor(short_tmp: Pat
 
 def test_message_for_which_there_is_no_memory(short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is read with the memory of the reserve; a larger message is refused, and other front-ends are served."""
-    received = control_messages.receive
+    received = control_messages.receive_sized
     failures = [1]
 
     def receive(sock: socket.socket) -> Any:
@@ -161,9 +161,9 @@ def test_message_for_which_there_is_no_memory(short_tmp: Path, monkeypatch: pyte
         control_messages.send(client, message if answered else {"op": "status"}, fds if answered else [])
         failures[0] = left
         with monkeypatch.context() as patch:
-            patch.setattr(control_messages, "receive", receive)
+            patch.setattr(control_messages, "receive_sized", receive)
             sender.turn()
-        answer, got = received(client)
+        answer, got, _ = received(client)
         close_all(got)
         assert answer is not None
         text = answer.get("message", "")
