@@ -56,6 +56,10 @@ class SlowSenderError(SenderUnavailableError):
     """A sender that the setting `sender` names took the connection but has not answered yet."""
 
 
+class _ForeignListenerError(SenderUnavailableError):
+    """Another user listens at a path that this process has computed."""
+
+
 class _TryAgain(Exception):
     """The attempt failed, but the next one may succeed. The text is the reason."""
 
@@ -251,8 +255,8 @@ def _connect_or_start(settings: Settings, address: Address, deadline: float) -> 
     except LimitedSenderError as error:
         limited = error
         limited.check(0)
-    except _TryAgain as why:
-        seen = str(why)
+    except (_TryAgain, _ForeignListenerError) as why:
+        seen = str(why)  # the directory may have been removed, and made again by another user
     place, description = address.find(again=True)
     for path in address.other_sockets() if limited is None else ():
         with contextlib.suppress(_TryAgain):
@@ -457,7 +461,7 @@ def _check_listener(sock: Any, path: str, named: bool) -> None:
         return
     text = f"the sender at {path} belongs to uid {uid}, not to the effective uid {os.geteuid()} of this process"
     if not named:
-        raise SenderUnavailableError(text)
+        raise _ForeignListenerError(text)
     problem = why_untrusted(path, uid, os.geteuid())
     if problem:
         raise SenderUnavailableError(

@@ -474,6 +474,22 @@ def test_listener_of_another_user_gets_no_data(
         connect()
 
 
+def test_another_user_that_takes_a_removed_directory_keeps_nobody_out(
+    connect: Callable[..., Attachment], monkeypatch: pytest.MonkeyPatch, runtime_dir: Path
+) -> None:
+    """A process that has computed its address before computes it again."""
+    known = control_messages.peer_credentials
+    foreign = [True]
+
+    def credentials(sock: object) -> tuple[int, int, int]:
+        return (1, os.geteuid() + 4242, 1) if foreign and foreign.pop() else known(sock)
+
+    connect()
+    monkeypatch.setattr(control_messages, "peer_credentials", credentials)
+    assert connect().attach_id == 2
+    assert not foreign
+
+
 def test_interrupt_while_waiting_leaves_nothing(runtime_dir: Path, tmp_path: Path) -> None:
     hanging = executable(tmp_path / "python3", "#!/bin/sh\nexec sleep 60\n")
     script = (
