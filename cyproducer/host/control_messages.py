@@ -161,8 +161,8 @@ def receive_sized(sock: socket.socket) -> tuple[dict[str, Any] | None, list[int]
 
 def receive_into(sock: Any, fds: Descriptors) -> dict[str, Any] | None:
     """Receive as receive() does, where signal handlers may raise at any time: `fds` always owns what is received."""
-    data, flags = fds.receive(sock, MESSAGE_BYTES_MAX)
-    return _decoded(data, flags, fds.count)
+    data, flags, count = fds.receive(sock, MESSAGE_BYTES_MAX)
+    return _decoded(data, flags, count)
 
 
 def _decoded(data: bytes, flags: int, fd_count: int) -> dict[str, Any] | None:

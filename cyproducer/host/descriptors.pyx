@@ -46,21 +46,30 @@ cdef class Descriptors:
         self.count += 1
 
     def receive(self, object sock, Py_ssize_t size):
-        """Receive one message, add its descriptors and return (data, flags). Raise errors of recvmsg()."""
+        """Receive one message and add its descriptors; close those for which there is no space.
+
+        Return (data, flags, number of descriptors that came). Raise errors of recvmsg().
+        """
         cdef Py_ssize_t at, width
         cdef bytes payload
         cdef const char *number
+        cdef int surplus
+        cdef Py_ssize_t came = 0
         self._check_empty()
         data, ancillary, flags, _ = sock.recvmsg(size, SPACE, CLOEXEC)
         for level, kind, payload in ancillary:
             if level == RIGHTS[0] and kind == RIGHTS[1]:
                 width = PyBytes_GET_SIZE(payload) // <Py_ssize_t>sizeof(int)
+                came += width
                 for at in range(width):
+                    number = PyBytes_AS_STRING(payload) + at * <Py_ssize_t>sizeof(int)
                     if self.count < MOST:
-                        number = PyBytes_AS_STRING(payload) + at * <Py_ssize_t>sizeof(int)
                         memcpy(&self.fds[self.count], number, sizeof(int))
                         self.count += 1
-        return data, flags
+                    else:  # the space for credentials has room for more than MOST
+                        memcpy(&surplus, number, sizeof(int))
+                        close(surplus)
+        return data, flags, came
 
     def __getitem__(self, int at):
         """Return the number of a descriptor, which this object still owns."""

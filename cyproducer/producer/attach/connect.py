@@ -548,11 +548,11 @@ def _take_descriptors(attachment: Attachment, answer: dict[str, Any], fds: Descr
     try:
         if fds.count != 3:
             raise ValueError(f"{fds.count} descriptors instead of 3")
-        attachment.attach_id = int(answer["attach_id"])
-        attachment.sender_pid = int(answer["sender_pid"])
-        attachment.sender_state = int(answer.get("sender_state", 0))
+        attachment.attach_id = _number(answer["attach_id"])
+        attachment.sender_pid = _number(answer["sender_pid"])
+        attachment.sender_state = _number(answer.get("sender_state", 0))
         if "max_request_size" in answer:
-            attachment.max_request_size = int(answer["max_request_size"])
+            attachment.max_request_size = _number(answer["max_request_size"])
         attachment.outcomes = fds.give(0, map_outcomes, attachment.slot_count)
         attachment.snapshot = fds.give(1, SnapshotReader)
         attachment.hold_sender_wake(fds, 2)
@@ -566,6 +566,12 @@ def _take_descriptors(attachment: Attachment, answer: dict[str, Any], fds: Descr
         raise SenderUnavailableError(f"the sender at {path} sent an invalid reply: {error}") from error
     finally:
         fds.close()
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise ValueError(f"{str(value)[:40]!r} is not a number that a sender can have")
+    return value
 
 
 def _await_end(attachment: Attachment, path: str, deadline: float, progress: _Progress) -> None:

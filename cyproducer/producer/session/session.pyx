@@ -340,7 +340,7 @@ cdef class Session:
                 self.end("the sender has detached this process", errors.OUTCOME_UNKNOWN)
                 _sender_log.warning("%s", message.get("message"))
             elif message.get("op") == "refused":
-                self.topics.note_refusal(message.get("topic"), message.get("message"))
+                self.topics.note_refusal(str(message.get("topic")), str(message.get("message")))
             elif message.get("op") == "warning":
                 _sender_log.warning("%s", message.get("message"))
         # The sender is alive and still delivers the batches that it knows: no other sender may send them.
