@@ -10,6 +10,7 @@ from pathlib import Path
 from cyproducer.devkafka.node import KafkaCluster
 from hostile.attacks import ATTACKS
 from hostile.campaign import fuzz
+from hostile.message_campaign import fuzz_messages
 
 
 def main() -> int:
@@ -18,9 +19,17 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0, help="duration (default 60)")
     parser.add_argument("--seed", type=int, default=None, help="seed of the attacks' order and noise (default: random)")
     parser.add_argument("--only", nargs="*", choices=sorted(ATTACKS), default=[], help="only these attacks")
+    parser.add_argument(
+        "--messages",
+        type=int,
+        metavar="N",
+        help="instead, N examples of control messages for a sender, and N for a front-end; needs no broker",
+    )
     given = parser.parse_args()
     seed = random.SystemRandom().getrandbits(32) if given.seed is None else given.seed
     print(f"seed {seed}", flush=True)
+    if given.messages is not None:
+        return fuzz_messages(given.messages, seed, lambda text: print(text, flush=True))
     directory = Path(tempfile.mkdtemp(prefix="cyp-hostile-", dir="/tmp"))
     os.environ["CYPRODUCER_RUNTIME_DIR"] = str(directory)
     with KafkaCluster(1) as kafka:

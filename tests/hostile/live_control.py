@@ -1,0 +1,178 @@
+"""Runs a control server with a real engine in this process, for the fuzzer of control messages, and checks it."""
+
+import contextlib
+import logging
+import os
+import select
+import socket
+import tempfile
+import time
+from pathlib import Path
+
+from cyproducer.shm.arena_region import LAYOUT_VERSION
+
+from cyproducer.config.settings import Settings
+from cyproducer.host import control_messages
+from cyproducer.sender.control.control_server import Control, Facts
+from cyproducer.sender.engine.engine import Engine
+from hostile.messages import FRONT_END_SETTINGS, Step, _slots, open_all
+
+__all__ = ["LiveControl", "descriptors"]
+
+_TURNS_MAX = 400
+_CLOSE_S = 3.0
+
+
+def descriptors() -> dict[str, str]:
+    """Return the descriptors of this process, without those of the listing itself."""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            found[name] = os.readlink(f"/proc/self/fd/{name}")
+    return found
+
+
+class _Errors(logging.Handler):
+    """Collects what the control server logs as an error: an exception of a message that no code expected."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(logging.Formatter().format(record))
+
+
+class LiveControl:
+    """A sender's control plane and engine, without a broker. `inputs`: the messages that it was sent.
+
+    After each example it must have given back every descriptor, serve its other front-end and answer a new connection.
+    """
+
+    def __init__(self) -> None:
+        self.inputs = 0
+        self.errors = _Errors()
+        self.log = logging.Logger("cyproducer.fuzzed", logging.DEBUG)
+        self.log.addHandler(self.errors)
+        self.directory = Path(tempfile.mkdtemp(prefix="cyp-fuzz-", dir="/tmp"))
+        self._begin()
+
+    def _begin(self) -> None:
+        self.path = str(self.directory / "s.sock")
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        listener.setblocking(False)
+        listener.bind(self.path)
+        listener.listen(64)
+        settings = Settings.for_sender({"bootstrap_servers": "127.0.0.1:9"}).sender_settings()
+        self.now = time.monotonic()
+        self.engine = Engine(settings, self.log)
+        self.control = Control(self.engine, listener, Facts(self.path, settings, None), self.log, lambda: self.now)
+        self.honest = self._attach_honest()
+
+    def close(self) -> None:
+        """End everything. A second call does nothing."""
+        if not self.path:
+            return
+        self.honest.close()
+        for peer in self.control.close():
+            peer.close()
+        self.engine.close()
+        os.unlink(self.path)
+        self.path = ""
+
+    def remove(self) -> None:
+        """Remove the directory after close()."""
+        self.close()
+        self.directory.rmdir()
+
+    def turn(self, seconds: float = 0.0) -> None:
+        self.now += seconds
+        self.control.turn(self.engine.run(0))
+
+    def _attach_honest(self) -> socket.socket:
+        message = {"op": "attach", "layout": LAYOUT_VERSION, "pid": os.getpid(), "app": "honest", "slots": _slots(),
+                   "settings": {**FRONT_END_SETTINGS, "compression_type": None}, "sender_settings": {}}  # fmt: skip
+        sock = self._connect()
+        fds = open_all(("arena", "pidfd", "wake"))
+        control_messages.send(sock, message, fds)
+        answer, got = self._answer(sock)
+        for fd in (*fds, *got):
+            os.close(fd)
+        assert answer is not None and answer["ok"], answer
+        return sock
+
+    def _connect(self) -> socket.socket:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        sock.setblocking(False)
+        sock.connect(self.path)
+        return sock
+
+    def _answer(self, sock: socket.socket) -> tuple[dict[str, object] | None, list[int]]:
+        for _ in range(_TURNS_MAX):
+            self.turn()
+            with contextlib.suppress(BlockingIOError):
+                return control_messages.receive(sock)
+        raise AssertionError("a correct connection gets no answer")
+
+    def attack(self, connections: list[list[Step]]) -> None:
+        """Send the messages of each connection, in turn, and check what the server has become."""
+        before = descriptors()
+        clients = [self._connect() for _ in connections]
+        for at in range(max(map(len, connections))):
+            for client, steps in zip(clients, connections, strict=True):
+                if at < len(steps):
+                    self._send(client, steps[at])
+            self.turn()
+        for client in clients:
+            self._read(client)
+            client.close()
+        self._check(before)
+
+    def _send(self, client: socket.socket, step: Step) -> None:
+        self.inputs += 1
+        fds = open_all(step.fds)
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, b"".join(fd.to_bytes(4, "little") for fd in fds))]
+        try:
+            client.sendmsg([step.data], rights if fds else [], socket.MSG_NOSIGNAL)
+        except OSError:
+            pass  # the server has hung up, or the message is too large
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def _read(self, client: socket.socket) -> None:
+        """Read the answers; each must be a control message."""
+        for _ in range(20):
+            try:
+                message, fds = control_messages.receive(client)
+            except OSError:
+                return
+            for fd in fds:
+                os.close(fd)
+            if message is None:
+                return
+
+    def _check(self, before: dict[str, str]) -> None:
+        assert not self.errors.texts, self.errors.texts[0]
+        if self.control.draining:  # a "stop" is allowed: this user owns the server
+            self.close()
+            self._begin()
+            return
+        sock = self._connect()
+        control_messages.send(sock, {"op": "status"})
+        answer, fds = self._answer(sock)
+        for fd in fds:
+            os.close(fd)
+        sock.close()
+        assert answer == {"ok": True}, answer
+        control_messages.send(self.honest, {"op": "want", "topic": "honest"})
+        give_up = time.monotonic() + _CLOSE_S
+        while len(self.control.table.peers) > 1 or set(descriptors().values()) - set(before.values()):
+            self.turn(0.1)
+            left = {fd: what for fd, what in descriptors().items() if before.get(fd) != what}
+            assert time.monotonic() < give_up, f"the server keeps {left}, {len(self.control.table.peers)} peers"
+            select.select([], [], [], 0.001)
+            if len(descriptors()) <= len(before) and len(self.control.table.peers) == 1:
+                break
+        assert [peer.app for peer in self.control.table.front_ends.values()] == ["honest"]
+        self._read(self.honest)
