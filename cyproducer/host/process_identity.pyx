@@ -19,6 +19,7 @@ cdef extern from "sys/prctl.h" nogil:
     int prctl(int option, ...)
     enum:
         PR_GET_CHILD_SUBREAPER
+        PR_SET_DUMPABLE
 
 cdef enum:
     CGROUP_BYTES_MAX = 16384
@@ -61,6 +62,11 @@ def is_subreaper():
     """Return whether the kernel makes orphaned descendants children of this process (PR_SET_CHILD_SUBREAPER)."""
     cdef int value = 0
     return prctl(PR_GET_CHILD_SUBREAPER, &value, 0, 0, 0) == 0 and value != 0
+
+
+def hide_memory():
+    """Let only root read the memory of this process and of its forked children (PR_SET_DUMPABLE)."""
+    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 cdef tuple _root():

@@ -15,6 +15,7 @@ import socket
 import sys
 from typing import Any
 
+from cyproducer.host.process_identity import hide_memory
 from cyproducer.host.rendezvous import Rendezvous, secret_settings, set_socket_mode
 from cyproducer.observe.logfmt import fields, level_of
 from cyproducer.sender.handover.election import Election
@@ -104,6 +105,7 @@ def serve(
     if secret_settings(settings):
         # A core dump would have the secrets. With a limit of 1 byte none is written, not even to a pipe (core(5)).
         resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
+        hide_memory()
     # The mode lets other users connect only if some are allowed. In both cases SO_PEERCRED decides.
     mode = 0o666 if allow_uids or allow_gids else 0o600
     taken = _take_over(place, settings, log, idle_timeout_s, mode, report, foreground) if replace else None

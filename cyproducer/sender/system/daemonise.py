@@ -131,7 +131,8 @@ def close_others(kept: Collection[int]) -> None:
 def name_process(name: str) -> None:
     """Set the name that `ps` and `top` show; at most 15 bytes."""
     try:
-        with open("/proc/self/comm", "w") as file:
+        # Of the thread: the file of the process belongs to root after hide_memory().
+        with open("/proc/thread-self/comm", "w") as file:
             file.write(name)
     except OSError:
         pass

@@ -18,6 +18,7 @@ from support.secure_kafka import SecureKafka
 
 from cyproducer import KafkaProducer, errors
 from cyproducer.config.settings import Settings as Parsed
+from cyproducer.devkafka.access import Rule
 from cyproducer.host import control_messages, credentials
 from cyproducer.observe.status import status
 from cyproducer.producer.attach import connect as attaching
@@ -220,3 +221,53 @@ def test_a_proof_is_for_one_arena() -> None:
     finally:
         os.close(ours)
         os.close(theirs)
+
+
+def test_a_key_that_is_removed_leads_to_another_sender(
+    secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor, runtime_dir: Path
+) -> None:
+    """Nothing is lost: the former sender serves its processes until they end, and both can be seen and stopped."""
+    topic = secure_kafka.topic_for("User:alice")
+    settings = settings_for("SASL_SSL", "PLAIN", sender_idle_timeout_ms=60_000)
+    before = make_producer(**settings)
+    before.send(topic, b"0").result(30)
+    (runtime_dir / "credentials.key").unlink()
+    after = make_producer(**settings)
+    after.send(topic, b"1").result(30)
+    before.send(topic, b"2").result(30)
+    assert secure_kafka.read(topic, 3).value == [b"0", b"1", b"2"]
+    sockets = [each["socket"] for each in status()]
+    assert len(sockets) == 2
+    for producer in (before, after):
+        producer.close(10)
+    assert cyproducer("stop").returncode != 0, "which one, is for the user to say"
+    for path in sockets:
+        stopped = cyproducer("stop", "--socket", path)
+        assert stopped.returncode == 0, stopped.stderr
+    assert status() == []
+
+
+def test_one_transactional_id_in_two_senders_is_fenced(
+    secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor, runtime_dir: Path
+) -> None:
+    """After the key is removed, the second producer of a transactional id fences the first one, as in one sender."""
+    topic = secure_kafka.topic_for("User:alice")
+    name = f"two-senders-{os.getpid()}"
+    secure_kafka.cluster.access.add(
+        [Rule("User:alice", operation, "TRANSACTIONAL_ID", name) for operation in ("WRITE", "DESCRIBE")]
+    )
+    settings = settings_for("SASL_SSL", "PLAIN", transactional_id=name)
+    first = make_producer(**settings)
+    first.init_transactions()
+    first.begin_transaction()
+    first.send(topic, b"lost").result(30)
+    (runtime_dir / "credentials.key").unlink()
+    second = make_producer(**settings)
+    second.init_transactions()
+    assert len(status()) == 2
+    with pytest.raises((errors.ProducerFencedError, errors.InvalidProducerEpochError)):
+        first.commit_transaction()
+    second.begin_transaction()
+    second.send(topic, b"kept").result(30)
+    second.commit_transaction()
+    assert secure_kafka.read(topic, 1).value == [b"kept"]

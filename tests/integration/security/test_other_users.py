@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from secure_settings import SettingsFor
-from support.process import wait_until
+from support.process import kill9, wait_until
 from support.secure_kafka import SecureKafka
 from support.users import as_user, give, start_as, take_back
 
@@ -131,6 +131,12 @@ def test_users_that_are_admitted_and_one_that_is_not(secure_kafka: SecureKafka, 
         look = start_as(as_user(ADMITTED), LOOK, *secrets)
         found, _ = look.communicate(timeout=60)
         assert found.splitlines() == [f"refused {path}" for path in secrets]
+        # Not even the sender's own user: its processes need not hold the secrets.
+        held = [Path(f"/proc/{pid}/{name}") for pid in served.children() for name in ("fd", "mem", "environ")]
+        own, _ = start_as(as_user(OWNER), LOOK, *held).communicate(timeout=60)
+        assert own.splitlines() == [f"refused {path}" for path in held]
+        names = [Path(f"/proc/{pid}/comm").read_text().strip() for pid in served.children()]
+        assert "cyp-sender" in names
         stop = [sys.executable, "-m", "cyproducer", "stop", "--socket", str(served.socket)]
         stopping = start_as(as_user(ADMITTED), stop)
         _, why = stopping.communicate(timeout=60)
@@ -159,3 +165,13 @@ def test_an_admitted_process_that_is_killed_loses_nothing(secure_kafka: SecureKa
     assert numbers == list(range(len(numbers)))
     assert len(numbers) >= accepted
     assert application.returncode == -signal.SIGKILL
+    # A successor of the sender has the credentials as well.
+    supervisor, sender = served.children()[:2]
+    kill9(sender)
+    wait_until(lambda: len(served.children()) > 1 and sender not in served.children(), 30, "a successor")
+    following = start_as(as_user(ADMITTED), SEND, served.socket, topic, "after")
+    try:
+        assert say(following) == f"offset {len(numbers)}"
+    finally:
+        following.communicate("\n", timeout=60)
+    assert supervisor == served.process.pid
