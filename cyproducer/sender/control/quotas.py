@@ -5,13 +5,15 @@ sender's limit of descriptors (RLIMIT_NOFILE):
 
     connections without a front-end   owner and root: 256 that have not finished their handshake
                                       each admitted user: 32, but at most D/64
+                                      all admitted users together: D/8
                                       strangers: 16, of all strangers together
     front-ends                        each admitted user: D/24, a quarter of D with 6 descriptors each
-                                      all admitted users together: D/8, three quarters of D
+                                      all admitted users together: 5D/48, five eighths of D
     topics that are requested         each admitted user: 4096; all admitted users together: 12,288 of 16,384
     lines of the log                  each user: one each minute for each reason
 
-If there is a connection too many, the oldest one of the same user ends. A front-end or a topic too many is refused.
+So a quarter of D is left for the owner. If there is a connection too many, the oldest one of the same user ends, or of
+the admitted user that has the most. A front-end or a topic too many is refused.
 """
 
 import logging
@@ -47,7 +49,8 @@ class Quotas:
         limit = limit if 0 <= limit < _UNLIMITED else _UNLIMITED
         self.user_connections_max = max(1, min(USER_CONNECTIONS_MAX, limit // CONNECTIONS_SHARE))
         self.user_front_ends_max = max(1, limit // (4 * FRONT_END_DESCRIPTORS))
-        self.front_ends_max = max(1, 3 * limit // (4 * FRONT_END_DESCRIPTORS))
+        self.connections_max = max(1, limit // 8)
+        self.front_ends_max = max(1, 5 * limit // (8 * FRONT_END_DESCRIPTORS))
         self._connections: dict[int, dict[int, Peer]] = {}
         self._front_ends: Counter[int] = Counter()
 
@@ -60,7 +63,12 @@ class Quotas:
             waiting = [each for each in held.values() if each.deadline is not None]
             return waiting[0] if len(waiting) > OWNER_UNFINISHED_MAX else None
         most = STRANGERS_MAX if peer.account == STRANGERS else self.user_connections_max
-        return next(iter(held.values())) if len(held) > most else None
+        if len(held) > most:
+            return next(iter(held.values()))
+        admitted = [each for account, each in self._connections.items() if account not in (OWNER, STRANGERS)]
+        if sum(map(len, admitted)) > self.connections_max:
+            return next(iter(max(admitted, key=len).values()))
+        return None
 
     def check_front_end(self, peer: Peer) -> None:
         """Raise RefusedError if the peer's user has too many front-ends."""

@@ -66,6 +66,14 @@ def test_silent_connections_of_a_user_end_only_its_own(users: Users, uid: int) -
     assert all(is_open(each) for each in (*owners, another))
 
 
+def test_admitted_users_share_a_limit_that_costs_who_has_most(users: Users) -> None:
+    users.sender.control.table.quotas.connections_max = 6
+    many = [users.connect(ADMITTED) for _ in range(5)]
+    few = [users.connect(OTHER) for _ in range(2)]
+    assert [is_open(each) for each in many] == [False] + [True] * 4
+    assert all(is_open(each) for each in few)
+
+
 def test_strangers_share_one_limit(users: Users) -> None:
     clients = [users.connect(STRANGER + number) for number in range(quotas.STRANGERS_MAX + 5)]
     assert sum(is_open(each) for each in clients) == quotas.STRANGERS_MAX
@@ -183,7 +191,7 @@ def test_refusals_do_not_fill_the_log(users: Users, caplog: pytest.LogCaptureFix
 def test_the_owner_always_has_a_part(descriptors: int) -> None:
     found = Quotas(descriptors)
     limit = descriptors if 0 <= descriptors < 1 << 20 else 1 << 20
-    assert found.front_ends_max * quotas.FRONT_END_DESCRIPTORS <= 3 * limit / 4
+    assert found.front_ends_max * quotas.FRONT_END_DESCRIPTORS + found.connections_max <= 3 * limit / 4
     assert 1 <= found.user_front_ends_max <= found.front_ends_max
     assert 1 <= found.user_connections_max <= limit / 64
 
