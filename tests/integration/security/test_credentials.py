@@ -13,7 +13,7 @@ import psutil
 import pytest
 from cyproducer.shm.arena_region import LAYOUT_VERSION
 from secure_settings import SettingsFor
-from support.process import cyproducer, start_script
+from support.process import cyproducer, run_script, start_script
 from support.secure_kafka import SecureKafka
 
 from cyproducer import KafkaProducer, errors
@@ -271,3 +271,37 @@ def test_one_transactional_id_in_two_senders_is_fenced(
     second.send(topic, b"kept").result(30)
     second.commit_transaction()
     assert secure_kafka.read(topic, 1).value == [b"kept"]
+
+
+def test_a_crash_report_and_a_failed_start_show_no_secret(runtime_dir: Path, tmp_path: Path) -> None:
+    """A log of all details, the stacks that faulthandler writes, and tracebacks with the values of local variables."""
+    config = tmp_path / "send.properties"
+    config.write_text(
+        f"bootstrap.servers=127.0.0.1:9\nsecurity.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        f"sasl.username=alice\nsasl.password={MARK}\n"
+    )
+    config.chmod(0o600)
+    script = f"""
+        import faulthandler, os, pickle, sys, traceback
+        from cyproducer import KafkaProducer
+        from cyproducer.cli.main import main
+        producer = KafkaProducer(bootstrap_servers="127.0.0.1:9", security_protocol="SASL_PLAINTEXT", max_block_ms=1500,
+                                 sasl_mechanism="PLAIN", sasl_plain_username="alice", sasl_plain_password={MARK!r},
+                                 sender_idle_timeout_ms=200)
+        for call in (lambda: producer.send("t", b"v").result(5), lambda: pickle.dumps(producer, protocol=0) and 1 / 0):
+            try:
+                call()
+            except Exception as error:
+                print("".join(traceback.TracebackException.from_exception(error, capture_locals=True).format()))
+        faulthandler.dump_traceback(all_threads=True)
+        producer.close(1)
+        sys.stdin = open(os.devnull)
+        main(["send", "--config", {str(config)!r}, "t"])
+    """
+    done = run_script(script, env={"CYPRODUCER_LOG": "DEBUG"}, check=False)
+    shown = [done.stdout, done.stderr]
+    for path in runtime_dir.rglob("*.log"):
+        shown.append(path.read_text())
+    assert len(shown) >= 3
+    assert "producer = " in done.stdout or "KafkaProducer" in done.stdout
+    assert not any(MARK in text for text in shown)

@@ -4,9 +4,9 @@ import os
 import socket
 
 import pytest
-from cyproducer.host.descriptors import Descriptors
 
 from cyproducer.host import control_messages
+from cyproducer.host.descriptors import Descriptors
 
 
 @pytest.mark.parametrize("count", [0, 3, 8, 9, 16, 100])
