@@ -43,6 +43,7 @@ def run_sender(
     from cyproducer.shm.arena_region import LAYOUT_VERSION
 
     complete = Settings.for_sender(settings)
+    _check_source_of_tokens(complete, socket)
     idle_timeout_s = None
     if "sender_idle_timeout_ms" in complete.explicit:
         idle_timeout_s = complete.sender_idle_timeout_ms / 1000
@@ -95,6 +96,16 @@ def _place(rendezvous: Any, describe: Callable[..., dict[str, Any]], path: str |
         # A container may have no other writable directory. In this case `cyproducer status` needs --socket.
         directory = os.path.dirname(os.path.abspath(path))
     return rendezvous.at_socket(path, directory), describe(directory)
+
+
+def _check_source_of_tokens(settings: Settings, socket: str | None) -> None:
+    """Raise KafkaConfigurationError if the sender needs OAuth tokens of producers, which would not find it."""
+    uses_tokens = settings.security_protocol.startswith("SASL") and settings.sasl_mechanism == "OAUTHBEARER"
+    if socket is None and uses_tokens and settings.sasl_oauthbearer_token_endpoint_url is None:
+        raise KafkaConfigurationError(
+            "a sender without --socket gets its OAuth tokens of no process; add --socket PATH, and give producers "
+            "sender=PATH and sasl_oauth_token_provider; or set sasl_oauthbearer_token_endpoint_url"
+        )
 
 
 def _is_served(path: str) -> bool:

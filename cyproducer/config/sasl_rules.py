@@ -22,6 +22,7 @@ _CLIENT_ID = "sasl_oauthbearer_client_credentials_client_id"
 _CLIENT_SECRET = "sasl_oauthbearer_client_credentials_client_secret"
 _URL = "sasl_oauthbearer_token_endpoint_url"
 _PROVIDER = "sasl_oauth_token_provider"
+_PRINCIPAL = "sasl_oauth_principal"
 
 
 def apply_sasl(draft: Draft, protocol: str | None) -> None:
@@ -136,6 +137,8 @@ def _check_tokens(draft: Draft, mechanism: str) -> None:
             "sasl_oauthbearer_header_urlencode", "sasl_login_connect_timeout_ms", "sasl_login_read_timeout_ms",
         ]  # fmt: skip
         draft.without_effect(names, f"with {draft.name(_URL) if scheme else draft.name(_PROVIDER)}")
+    if scheme:
+        draft.without_effect((_PRINCIPAL,), f"with {draft.name(_URL)}")
     if scheme == "file":
         _check_token_file(draft, url)
     elif draft.complete:

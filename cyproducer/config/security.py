@@ -12,7 +12,6 @@ from cyproducer.errors import KafkaConfigurationError
 __all__ = [
     "SUPPORTED_MECHANISMS",
     "SUPPORTED_PROTOCOLS",
-    "SUPPORTS_TOKEN_PROVIDERS",
     "apply_security",
     "resolve_defaults",
 ]
@@ -20,7 +19,6 @@ __all__ = [
 #: What the sender can do. Everything else is refused.
 SUPPORTED_PROTOCOLS = PROTOCOLS
 SUPPORTED_MECHANISMS = tuple(mechanism for mechanism in MECHANISMS if mechanism != "GSSAPI")
-SUPPORTS_TOKEN_PROVIDERS = False
 
 
 def apply_security(draft: Draft) -> None:
@@ -47,12 +45,6 @@ def apply_security(draft: Draft) -> None:
         from cyproducer.config.sasl_rules import apply_sasl  # imported here because it is not needed without SASL
 
         apply_sasl(draft, protocol if known else None)
-        if draft.get("sasl_oauth_token_provider") is not None and not SUPPORTS_TOKEN_PROVIDERS:
-            raise KafkaConfigurationError(
-                f"{draft.name('sasl_oauth_token_provider')} is not supported yet; use "
-                "sasl_oauthbearer_token_endpoint_url, with the URL of a token endpoint, or file:///PATH of a file in "
-                "which another program keeps a token"
-            )
         mechanism = draft.get("sasl_mechanism")
         if mechanism is not None:
             _check_supported("sasl_mechanism", mechanism, SUPPORTED_MECHANISMS)

@@ -88,6 +88,9 @@ SECURITY_SETTINGS: tuple[Setting, ...] = (
     row("sasl_oauth_token_provider", None, security.provider(), FRONT_END,
         "an object with the method token(), as in kafka-python and aiokafka, or a function, as confluent-kafka's "
         "`oauth_cb`", shown=False),
+    row("sasl_oauth_principal", None, security.user(), SENDER,
+        "whose tokens `sasl_oauth_token_provider` returns: processes share a sender only with the same value; None: "
+        "what the token or the provider says"),
     row("sasl_oauthbearer_token_endpoint_url", None, security.endpoint(), SENDER,
         "where tokens are requested: the URL of the identity provider's token endpoint, or of a file with a token"),
     row(_CLIENT + "_id", None, security.user(), SENDER, "the name of this client at the token endpoint"),

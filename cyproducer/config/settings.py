@@ -119,6 +119,7 @@ class Settings:
     sasl_kerberos_keytab: str | None
     sasl_kerberos_ticket_cache: str | None
     sasl_oauth_token_provider: Any
+    sasl_oauth_principal: str | None
     sasl_oauthbearer_token_endpoint_url: str | None
     sasl_oauthbearer_client_credentials_client_id: str | None
     sasl_oauthbearer_client_credentials_client_secret: str | None

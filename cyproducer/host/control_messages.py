@@ -11,6 +11,12 @@ peer has sent in part.
                           WAKE (eventfd that the front-end writes)
                           or {"ok": false, "error": code name, "message"[, "shortage", "limits", "replaceable"]}:
                           the optional fields if the sender has too few resources (limits.py)
+    before an attach,     {"op": "token", "token", "expires_at", "extensions", "serve"}: an OAuth token, which a broker
+    or on another         checks; "serve": this connection stays, and the sender asks on it for further tokens
+    connection            or {"op": "token", "error"}: there is none
+    sender                {"ok": true}, or {"ok": false, "error": code name, "message"}; with the code UNCHECKED the
+                          same token may be taken later
+                          {"op": "token"}: asks for a token
     later, front-end      {"op": "want", "topic": name, "partition": index}
                                                                 requests a wake-up when the snapshot has the topic's
                                                                 metadata, or newer metadata if it lacks the partition

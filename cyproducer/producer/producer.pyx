@@ -399,7 +399,7 @@ cdef class KafkaProducer:
         except errors.SenderUnavailableError as error:
             if self.max_block_s < ATTACH_S and (not self.settings.sender or isinstance(error, SlowSenderError)):
                 # If a sender takes longer to start or to answer than send() may wait, send() would never succeed.
-                reattach.attach_later(ended, self.settings, ATTACH_S)
+                reattach.attach_later(ended, self.settings, ATTACH_S, self.address)
             raise
         if self.is_closed():
             self.current().end("the producer is closed", errors.OUTCOME_UNKNOWN, True)
@@ -510,6 +510,7 @@ cdef class KafkaProducer:
                     # The batches that have just failed are acknowledged before the interceptors are closed.
                     await_callbacks(self.current(), time.monotonic() + LAST_CALLBACKS_S)
             finally:
+                self.address.close()
                 self.extensions.close()
 
     def __enter__(self):

@@ -44,11 +44,11 @@ class Login:
     def __repr__(self) -> str:
         return f"Login({self._mechanism})"
 
-    def client(self, host: str) -> SaslClient:
-        """Return a client for a connection to a broker. Raise SaslError."""
+    def client(self, host: str, token: Token | None = None) -> SaslClient:
+        """Return a client for a connection to a broker; `token`: instead of one of the source. Raise SaslError."""
         credentials = self._credentials
         if self._mechanism == "OAUTHBEARER":
-            token = self._token()
+            token = token or self._token()
             credentials = dataclasses.replace(credentials, token=token.value, token_extensions=dict(token.extensions))
         return new_client(self._mechanism, credentials, host)
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from cyproducer.security.mechanism import SaslError
 
-__all__ = ["TOKEN_BYTES_MAX", "Clock", "JwtTimes", "Token", "TokenError", "TokenSource", "jwt_times"]
+__all__ = ["TOKEN_BYTES_MAX", "Clock", "JwtTimes", "Token", "TokenError", "TokenSource", "jwt_claims", "jwt_times"]
 
 TOKEN_BYTES_MAX = 262_144  # a file or an answer with a token that is longer is refused
 _JWT_SECTIONS = 3
@@ -90,6 +90,12 @@ class JwtTimes(NamedTuple):
 
 def jwt_times(token: str) -> JwtTimes | None:
     """Return when a JWT was issued and when it expires; None if it is no JWT. Its signature is not checked."""
+    claims = jwt_claims(token)
+    return None if claims is None else JwtTimes(_seconds(claims.get("exp")), _seconds(claims.get("iat")))
+
+
+def jwt_claims(token: str) -> dict[str, Any] | None:
+    """Return the claims of a JWT; None if it is no JWT. Its signature is not checked."""
     sections = token.split(".")
     if len(sections) != _JWT_SECTIONS:
         return None
@@ -99,9 +105,7 @@ def jwt_times(token: str) -> JwtTimes | None:
         claims = json.loads(text)
     except (binascii.Error, ValueError, RecursionError):
         return None
-    if not isinstance(claims, dict):
-        return None
-    return JwtTimes(_seconds(claims.get("exp")), _seconds(claims.get("iat")))
+    return claims if isinstance(claims, dict) else None
 
 
 def _seconds(claim: Any) -> float | None:

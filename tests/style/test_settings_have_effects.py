@@ -19,6 +19,7 @@ _TRANSACTIONS = "tests/unit/producer/test_transactions.py::"
 _WINDOWS = "tests/integration/producer/test_metrics_kafka.py::test_the_windows_are_settings"
 _SIZES = "tests/integration/engine/test_engine_brokers.py::test_sizes_of_socket_buffers"
 
+_PROVIDER = "tests/integration/security/test_token_provider.py::"
 _LISTENERS = "tests/integration/security/test_listeners_kafka.py::"
 _TLS = "tests/unit/security/test_tls.py::"
 _TRUST = _TLS + "test_the_authority_of_the_broker_is_trusted"
@@ -111,7 +112,8 @@ SHOWN_BY = {
     "sasl_plain_password": _LISTENERS + "test_a_wrong_password",
     "sasl_jaas_config": _CONFIG + "jaas_modules.py::test_amazon_msk",
     "sasl_kerberos_name": _CONFIG + "sasl.py::test_kafka_pythons_name_of_the_service_as_an_object",
-    "sasl_oauth_token_provider": _CONFIG + "supported.py::test_a_provider_of_tokens",
+    "sasl_oauth_token_provider": _PROVIDER + "test_each_form_of_a_provider",
+    "sasl_oauth_principal": _PROVIDER + "test_a_declared_principal_decides_who_shares_a_sender",
     "sasl_oauthbearer_token_endpoint_url": _LOGIN + "test_a_token_of_a_file",
     "sasl_oauthbearer_client_credentials_client_secret": _LISTENERS + "test_a_wrong_secret_of_the_token_endpoint",
     "sasl_kerberos_service_name": _KERBEROS,

@@ -42,7 +42,11 @@ class Engine:
         self.commands: list[tuple[int, dict[str, Any], Callable[[dict[str, Any]], None]]] = []
         self.transactions: list[dict[str, Any]] = []
         self.transactional: dict[int, bool] = {}
+        self.tokens: Any = None  # SuppliedTokens
         self.ends: list[str] = []  # calls of end_metrics_push() and resume_metrics_push()
+
+    def supplied_tokens(self) -> Any:
+        return self.tokens
 
     def ask_about_transactions(self, question: dict[str, Any], answer: Callable[[dict[str, Any]], None]) -> None:
         if question["do"] not in ("list", "describe", "abort"):

@@ -27,11 +27,11 @@ from cyproducer.host import control_messages
 from cyproducer.host.descriptors import Descriptors, WakePair
 from cyproducer.host.forked_child import file_of, in_child, is_still
 from cyproducer.host.interrupts import pass_on
+from cyproducer.host.listener_check import ForeignListenerError, check_listener
 from cyproducer.host.orphans import reap_orphans
 from cyproducer.host.poll import wait_readable
 from cyproducer.host.process_identity import network_namespace, time_namespace
 from cyproducer.host.rendezvous import Rendezvous, RendezvousError
-from cyproducer.host.trust import why_untrusted
 from cyproducer.producer.attach.limited_sender import LimitedSenderError
 from cyproducer.producer.attach.sender_address import Address
 from cyproducer.producer.attach.spawn import Spawned, SpawnLock, interpreters, spawn_sender
@@ -54,10 +54,6 @@ _WARN_AFTER_S = 1.0
 
 class SlowSenderError(SenderUnavailableError):
     """A sender that the setting `sender` names took the connection but has not answered yet."""
-
-
-class _ForeignListenerError(SenderUnavailableError):
-    """Another user listens at a path that this process has computed."""
 
 
 class _TryAgain(Exception):
@@ -92,6 +88,7 @@ class _Progress:
 class Attachment(WakePair):
     """The connection of a front-end to its sender. The caller closes it; in a forked child it closes itself.
 
+    address          the address of the sender, for the next attach
     socket           the non-blocking control socket; the sender has ended when it hangs up
     arena            Region of this front-end, writable; `slot_count` slots
     outcomes         Region of the sender, read-only
@@ -108,6 +105,7 @@ class Attachment(WakePair):
         "__weakref__",
         "_socket_file",
         "_wake_files",
+        "address",
         "arena",
         "attach_id",
         "max_request_size",
@@ -123,6 +121,7 @@ class Attachment(WakePair):
         # From _socket: gevent's socket.socket switches greenlets instead of raising EAGAIN.
         self.socket: Any = _ControlSocket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
         self.socket.setblocking(False)
+        self.address: Address | None = None
         self._socket_file = file_of(self.socket.fileno())
         self._wake_files: dict[str, tuple[int, int]] = {}
         self.arena: Region | None = None
@@ -206,6 +205,7 @@ def connect(settings: Settings, deadline: float, address: Address | None = None)
     reap_orphans()
     try:
         address = address or Address(settings)
+        settings = address.with_principal(settings, deadline)
         if settings.sender is not None:
             return _connect_to_named(settings, address, settings.sender, deadline)
         return _connect_or_start(settings, address, deadline)
@@ -255,7 +255,7 @@ def _connect_or_start(settings: Settings, address: Address, deadline: float) -> 
     except LimitedSenderError as error:
         limited = error
         limited.check(0)
-    except (_TryAgain, _ForeignListenerError) as why:
+    except (_TryAgain, ForeignListenerError) as why:
         seen = str(why)  # the directory may have been removed, and made again by another user
     place, description = address.find(again=True)
     for path in address.other_sockets() if limited is None else ():
@@ -432,15 +432,28 @@ def _attach(settings: Settings, address: Address, path: str, deadline: float, pr
     attachment = Attachment()
     try:
         _connect_socket(attachment.socket, path)
-        _check_listener(attachment.socket, path, settings.sender is not None)
+        check_listener(attachment.socket, path, settings.sender is not None)
         if DEBUG:
             crashpoint("attach.connected")
+        if address.tokens is not None:
+            _vouch(attachment, settings, address.tokens, path, deadline)
         _send_request(attachment, settings, address)
         _receive_answer(attachment, path, settings.sender is not None, deadline, progress)
+        attachment.address = address
+        if address.tokens is not None:
+            address.tokens.serve(path, settings.sender is not None)
         return attachment
     except BaseException:
         _close(attachment)
         raise
+
+
+def _vouch(attachment: Attachment, settings: Settings, tokens: Any, path: str, deadline: float) -> None:
+    from cyproducer.producer.attach.vouching import vouch  # most producers have no provider of tokens
+
+    reason = vouch(attachment.socket, tokens, path, settings.sender is not None, deadline)
+    if reason:
+        raise _TryAgain(reason)
 
 
 def _connect_socket(sock: Any, path: str) -> None:
@@ -452,22 +465,6 @@ def _connect_socket(sock: Any, path: str) -> None:
     except OSError as error:
         pass_on(error)
         raise SenderUnavailableError(f"cannot connect to the sender at {path}: {error.strerror}") from error
-
-
-def _check_listener(sock: Any, path: str, named: bool) -> None:
-    """Check which user listens. Another user is trusted only at a named path that no third user could have created."""
-    _, uid, _ = control_messages.peer_credentials(sock)
-    if uid in (os.geteuid(), 0):
-        return
-    text = f"the sender at {path} belongs to uid {uid}, not to the effective uid {os.geteuid()} of this process"
-    if not named:
-        raise _ForeignListenerError(text)
-    problem = why_untrusted(path, uid, os.geteuid())
-    if problem:
-        raise SenderUnavailableError(
-            f"{text}, and another user may have created it: {problem}; run the sender as this user or root, or put "
-            f"its socket in a directory that only root, this user and uid {uid} can write"
-        )
 
 
 def _kernel_error(error: Exception) -> KafkaError:

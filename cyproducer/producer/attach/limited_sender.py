@@ -27,9 +27,9 @@ class LimitedSenderError(Exception):
         """
         if self.on_purpose:
             raise self.to_error(
-                "it was started with `cyproducer sender` or is named by the setting `sender`, so it is not replaced "
-                "automatically: start it again with a higher limit (`ulimit -H`), or replace it with "
-                "`cyproducer sender --replace`"
+                "it was started with `cyproducer sender`, is named by the setting `sender`, or gets its OAuth tokens "
+                "from producers, so it is not replaced automatically: start it again with a higher limit "
+                "(`ulimit -H`), or replace it with `cyproducer sender --replace`"
             )
         if not limits.are_higher(limits.reachable(), self.limits, self.shortage):
             ours = limits.describe(self.shortage, limits.reachable()) or "other limits, which are lower"

@@ -4,9 +4,10 @@ A forked worker pays a page fault for nearly every page that it touches first. S
 producer is created, before the fork, and is used as long as nothing that it depends on has changed.
 """
 
+import dataclasses
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cyproducer.config.settings import Settings
 from cyproducer.host import control_messages, rendezvous
@@ -15,14 +16,20 @@ from cyproducer.host.process_identity import process_environment
 from cyproducer.host.rendezvous import ProcessEnvironment, Rendezvous, RendezvousError
 from cyproducer.shm.arena_region import LAYOUT_VERSION
 
+if TYPE_CHECKING:
+    from cyproducer.producer.tokens.token_supplier import TokenSupplier
+
 __all__ = ["Address"]
+
+_PRINCIPAL = "sasl_oauth_principal"
 
 
 class Address:
     """The address of one producer's sender. `hello`: the encoded part of the attach message about the settings.
 
     For the encoding see host/control_messages.py. A sender that the setting `sender` names must agree with the sender
-    settings that were given explicitly; any other sender must agree with all of them.
+    settings that were given explicitly; any other sender must agree with all of them. `tokens`: supplies the sender
+    with OAuth tokens of the application; None: it has no provider of them.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -31,6 +38,22 @@ class Address:
             settings.explicit_sender_settings() if named else settings.sender_settings()
         )
         self._secrets = settings.secrets()
+        self.hello = b""
+        self._encode_hello(settings)
+        self._depends_on: tuple[Any, ...] | None = None
+        self._found: tuple[Rendezvous, dict[str, Any]] | None = None
+        self.tokens: TokenSupplier | None = None
+        if settings.sasl_oauth_token_provider is not None:
+            from cyproducer.producer.tokens import token_supplier  # most producers have no provider
+
+            self.tokens = token_supplier.TokenSupplier(settings)
+        elif not named:
+            try:
+                self._find(process_environment(), make=False)
+            except (OSError, RendezvousError):
+                pass  # the first use tries again and raises the error
+
+    def _encode_hello(self, settings: Settings) -> None:
         self.hello = control_messages.encode(
             {
                 "op": "attach",
@@ -40,13 +63,26 @@ class Address:
                 "sender_settings": self._expected,
             }
         )
-        self._depends_on: tuple[Any, ...] | None = None
-        self._found: tuple[Rendezvous, dict[str, Any]] | None = None
-        if not named:
-            try:
-                self._find(process_environment(), make=False)
-            except (OSError, RendezvousError):
-                pass  # the first use tries again and raises the error
+
+    def with_principal(self, settings: Settings, deadline: float) -> Settings:
+        """Return the settings with the principal of the provided tokens, which is a part of the sender's identity.
+
+        Settings without a provider of tokens, or for a sender that they name, are returned as they are. The first call
+        waits for a token, up to `deadline` (time.monotonic()). Raise SenderUnavailableError.
+        """
+        if self.tokens is None or settings.sender is not None:
+            return settings
+        principal = self.tokens.principal(deadline)
+        if self._expected.get(_PRINCIPAL) != principal:
+            self._expected[_PRINCIPAL] = principal
+            self._encode_hello(settings)
+            self._found = None
+        return dataclasses.replace(settings, sasl_oauth_principal=principal)
+
+    def close(self) -> None:
+        """End the thread that supplies tokens, if there is one."""
+        if self.tokens is not None:
+            self.tokens.close()
 
     def find(self, again: bool = False) -> tuple[Rendezvous, dict[str, Any]]:
         """Return (rendezvous, the sender's identity). `again`: compute it anew, because no sender listens there.

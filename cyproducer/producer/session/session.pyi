@@ -17,6 +17,7 @@ from cyproducer.producer.session.unsent_lists import UnsentLists
 
 class _Attachment(Protocol):
     # attach.connect.Attachment, which this layer may not import.
+    address: Any
     arena: Any
     outcomes: Any
     snapshot: Any

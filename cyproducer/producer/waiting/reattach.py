@@ -135,14 +135,14 @@ def begin(session: Session) -> bool:
     return True
 
 
-def attach_later(session: Session, settings: Settings, timeout_s: float) -> None:
+def attach_later(session: Session, settings: Settings, timeout_s: float, address: Address | None = None) -> None:
     """Attach in a background thread for up to `timeout_s` seconds, for callers that cannot wait for it."""
     if session in _running or session.successor is not None:
         return
 
     def run() -> None:
         try:
-            succeed(session, settings, time.monotonic() + timeout_s, lambda: True)
+            succeed(session, settings, time.monotonic() + timeout_s, lambda: True, address)
         except (errors.KafkaError, MemoryError):
             pass  # the next send() raises an error of its own
         finally:
@@ -191,13 +191,19 @@ def settle(session: Session, deadline: float | None) -> bool:
             _move(session, min(limit, now + _ASK_AGAIN_S))
             continue
         try:
-            succeed(session, session.settings, min(limit, now + _ATTEMPT_S), functools.partial(_has_unsent, session))
+            until = min(limit, now + _ATTEMPT_S)
+            succeed(session, session.settings, until, functools.partial(_has_unsent, session), _address_of(session))
         except (errors.KafkaError, MemoryError) as error:
             if not warned:
                 _log.warning("the batches that were kept have no sender yet, trying again: %s", error)
                 warned = True
             wait_readable([], min(pause, max(0.0, limit - time.monotonic())))
             pause = min(2 * pause, _PAUSE_MAX_S)
+
+
+def _address_of(session: Session) -> Address | None:
+    address: Address | None = None if session.attachment is None else session.attachment.address
+    return address
 
 
 def _has_unsent(session: Session) -> bool:

@@ -20,7 +20,6 @@ __all__ = [
     "SAME_ERROR_LOGGED_EVERY_S",
     "Link",
     "connecting_socket",
-    "host_port",
 ]
 
 CLOSED_BY_PEER, CLOSED_HERE, CLOSED_BY_TLS = -1, -4, -5  # a CloseReason of the loop
@@ -91,12 +90,6 @@ class Link:
             self.logged_s = now_s
         self.last_error = text
         return new
-
-
-def host_port(server: str) -> tuple[str, int]:
-    """Return the host and the port of a text such as "host:9092" or "[::1]:9092"."""
-    host, _, port = server.rpartition(":")
-    return host.strip("[]"), int(port)
 
 
 def connecting_socket(address: Address, send_buffer_bytes: int, receive_buffer_bytes: int) -> socket.socket:

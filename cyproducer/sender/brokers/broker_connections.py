@@ -26,7 +26,6 @@ from cyproducer.sender.brokers.broker import (
     NOTHING_DUE_MS,
     Link,
     connecting_socket,
-    host_port,
 )
 from cyproducer.sender.brokers.connection_setup import ConnectionSetup
 from cyproducer.sender.brokers.connection_states import PAUSE_MIN_MS, ConnectionStates, backoff_between
@@ -36,7 +35,7 @@ from cyproducer.sender.brokers.node_choice import NodeChoice
 from cyproducer.sender.brokers.producer_id_requests import ProducerIdRequests
 from cyproducer.sender.brokers.producer_state_notes import ProducerStateNotes
 from cyproducer.sender.brokers.rebootstrap import Rebootstrap
-from cyproducer.sender.brokers.resolver import Address, Resolver
+from cyproducer.sender.brokers.resolver import Address, Resolver, host_port
 from cyproducer.sender.brokers.slow_links import SlowLinks
 from cyproducer.sender.brokers.telemetry_requests import TelemetryRequests
 from cyproducer.sender.brokers.throttling import apply_throttle

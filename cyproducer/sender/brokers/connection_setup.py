@@ -47,9 +47,13 @@ class ConnectionSetup:
         self.connections = connections
         protocol = settings.get("security_protocol", "PLAINTEXT")
         self._tls = TlsContexts(settings) if protocol.endswith("SSL") else None
-        self.login = SaslLogin(settings) if protocol.startswith("SASL") else None
+        self.login = SaslLogin(settings, self._known_brokers) if protocol.startswith("SASL") else None
         self._tls_problem = ""
         self._now_ms = 0
+
+    def _known_brokers(self) -> list[tuple[str, int]]:
+        """Return the addresses of the brokers whose connections take batches."""
+        return [(link.host, link.port) for link in self._brokers.links.values() if link.versions is not None]
 
     @property
     def fd(self) -> int:

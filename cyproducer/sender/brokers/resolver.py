@@ -17,12 +17,18 @@ from typing import Any
 from cyproducer.host import control_messages
 from cyproducer.sender.system.helper_process import HelperProcess
 
-__all__ = ["Address", "Resolver"]
+__all__ = ["Address", "Resolver", "host_port"]
 
 Address = tuple[socket.AddressFamily, tuple[str | int, ...]]
 """(family, socket address)"""
 
 Callback = Callable[[list[Address] | OSError], None]
+
+
+def host_port(server: str) -> tuple[str, int]:
+    """Return the host and the port of a text such as "host:9092" or "[::1]:9092"."""
+    host, _, port = server.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 class Resolver:

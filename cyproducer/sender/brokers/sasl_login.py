@@ -16,20 +16,29 @@ from typing import Any, NamedTuple
 from cyproducer.host import control_messages
 from cyproducer.security.login import Login
 from cyproducer.security.mechanism import SaslClient, SaslError
+from cyproducer.security.token_check import NoBrokerError, check_token
+from cyproducer.security.token_source import Token
+from cyproducer.sender.brokers.resolver import host_port
+from cyproducer.sender.brokers.supplied_tokens import SuppliedTokens
 from cyproducer.sender.system.helper_process import HelperProcess
 
 __all__ = ["Answer", "Exchange", "SaslLogin"]
+
+#: How the settings begin that the helper uses. Those of TLS and the brokers are for the check of a token.
+_USED = ("sasl_", "https_", "ssl_", "security_protocol", "bootstrap_servers", "client_id")
 
 
 class Answer(NamedTuple):
     """What the helper says to a challenge: the next message (None: nothing to send), or why SASL has failed.
 
-    complete   the checks of the client have passed
+    complete    the checks of the client, or the check of a token, have passed
+    undecided   the error is no refusal: another attempt may succeed
     """
 
     message: bytes | None
     complete: bool
     error: str
+    undecided: bool = False
 
 
 Then = Callable[[Answer], None]
@@ -46,12 +55,20 @@ class Exchange:
 class SaslLogin:
     """Asks the helper process for SASL messages. `fd` is readable when answers wait for `collect()`.
 
-    settings: all settings of the sender; those of SASL are used.
+    settings: all settings of the sender; those of security are used.
+    known_brokers: returns the addresses of the brokers that are connected, which can check a token.
+    tokens: the OAuth tokens that front-ends supply; None: the credentials are in the settings.
     """
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self, settings: Mapping[str, Any], known_brokers: Callable[[], list[tuple[str, int]]] = lambda: []
+    ) -> None:
+        self._known_brokers = known_brokers
         self.mechanism: str = settings["sasl_mechanism"]
-        used = {name: value for name, value in settings.items() if name.startswith(("sasl_", "https_"))}
+        self.tokens: SuppliedTokens | None = None
+        if self.mechanism == "OAUTHBEARER" and not settings.get("sasl_oauthbearer_token_endpoint_url"):
+            self.tokens = SuppliedTokens(settings, self._check_token)
+        used = {name: value for name, value in settings.items() if name.startswith(_USED)}
         self._helper = HelperProcess("cyp-sasl", functools.partial(_serve, used))
         self.fd = self._helper.fd
         self._next = 0
@@ -67,7 +84,14 @@ class SaslLogin:
 
     def begin(self, exchange: Exchange, host: str, then: Then) -> None:
         """Begin an exchange with a broker. `then` gets the first message, perhaps before this returns."""
-        self._ask({"do": "begin", "number": exchange.number, "host": host}, exchange, then)
+        question = {"do": "begin", "number": exchange.number, "host": host}
+        if self.tokens is not None:
+            token, error = self.tokens.usable()
+            if token is None:
+                then(Answer(None, False, error))
+                return
+            question["token"], question["extensions"] = token.value, dict(token.extensions)
+        self._ask(question, exchange, then)
 
     def go_on(self, exchange: Exchange, challenge: bytes, then: Then) -> None:
         """Answer a challenge of the broker. `then` gets the next message."""
@@ -82,13 +106,18 @@ class SaslLogin:
         with contextlib.suppress(OSError, control_messages.HandshakeError):
             self._helper.ask({"do": "end", "number": exchange.number})
 
+    def _check_token(self, token: Token, then: Callable[[Answer], None]) -> None:
+        exchange = self.new_exchange()
+        fields = {"token": token.value, "extensions": dict(token.extensions), "brokers": self._known_brokers()}
+        self._ask({"do": "check", "number": exchange.number, **fields}, exchange, then)
+
     def _ask(self, question: dict[str, Any], exchange: Exchange, then: Then) -> None:
         self._waiting[exchange.number] = then
         try:
             self._helper.ask(question)
         except (OSError, control_messages.HandshakeError) as error:
             del self._waiting[exchange.number]
-            then(Answer(None, False, f"SASL failed: the process for it cannot be asked ({error})"))
+            then(Answer(None, False, f"SASL failed: the process for it cannot be asked ({error})", True))
 
     def collect(self) -> None:
         """Deliver the answers that have arrived. If the helper has ended, all exchanges fail."""
@@ -96,7 +125,7 @@ class SaslLogin:
             if answer is None:
                 waiting, self._waiting = self._waiting, {}
                 for then in waiting.values():
-                    then(Answer(None, False, "SASL failed: the process for it has ended"))
+                    then(Answer(None, False, "SASL failed: the process for it has ended", True))
                 return
             then_one = self._waiting.pop(answer["number"], None)
             if then_one is not None:
@@ -106,6 +135,7 @@ class SaslLogin:
                         None if message is None else base64.b64decode(message),
                         answer.get("complete", False),
                         answer.get("error", ""),
+                        answer.get("undecided", False),
                     )
                 )
 
@@ -121,7 +151,7 @@ class SaslLogin:
 
 def _serve(settings: Mapping[str, Any], sock: socket.socket) -> None:
     gc.enable()  # this process lives as long as the sender
-    helper = _Helper(Login(settings), sock)
+    helper = _Helper(settings, sock)
     while True:
         question, _ = control_messages.receive(sock)
         if question is None:
@@ -132,8 +162,9 @@ def _serve(settings: Mapping[str, Any], sock: socket.socket) -> None:
 class _Helper:
     """Answers the questions of the sender, each in a thread: some wait for a server."""
 
-    def __init__(self, login: Login, sock: socket.socket) -> None:
-        self._login = login
+    def __init__(self, settings: Mapping[str, Any], sock: socket.socket) -> None:
+        self._settings = settings
+        self._login = Login(settings)
         self._socket = sock
         self._clients: dict[int, SaslClient | None] = {}
 
@@ -149,25 +180,40 @@ class _Helper:
         number = question["number"]
         answer: dict[str, Any] = {"number": number}
         try:
-            client = self._clients.get(number)
-            challenge = None
-            if question["do"] == "begin":
-                client = self._login.client(question["host"])
-                if number in self._clients:  # the exchange has not ended meanwhile
-                    self._clients[number] = client
+            if question["do"] == "check":
+                bootstrap = [host_port(server) for server in self._settings["bootstrap_servers"]]
+                known = [(str(host), int(port)) for host, port in question["brokers"]]
+                check_token(self._settings, [*known, *bootstrap], _token_of(question))
+                answer["complete"] = True
             else:
-                challenge = base64.b64decode(question["challenge"])
-            if client is None:
-                raise SaslError("SASL failed: the process for it was started again; the next attempt may succeed")
-            message = client.respond(challenge)
-            answer["message"] = None if message is None else base64.b64encode(message).decode()
-            answer["complete"] = client.complete
+                client, challenge = self._client(question)
+                message = client.respond(challenge)
+                answer["message"] = None if message is None else base64.b64encode(message).decode()
+                answer["complete"] = client.complete
         except SaslError as error:
-            answer["error"] = str(error)
+            answer["error"], answer["undecided"] = str(error), isinstance(error, NoBrokerError)
         except Exception as error:  # its text may show a secret
-            answer["error"] = f"SASL failed: {type(error).__name__}"
+            answer["error"], answer["undecided"] = f"SASL failed: {type(error).__name__}", True
         with contextlib.suppress(OSError):  # the sender is gone
             try:
                 control_messages.send(self._socket, answer)
             except control_messages.HandshakeError:
                 control_messages.send(self._socket, {"number": number, "error": "SASL failed: a message is too long"})
+
+    def _client(self, question: dict[str, Any]) -> tuple[SaslClient, bytes | None]:
+        """Return the client of an exchange, and the challenge for it. Raise SaslError."""
+        number = question["number"]
+        if question["do"] == "begin":
+            token = _token_of(question) if "token" in question else None
+            client = self._login.client(question["host"], token)
+            if number in self._clients:  # the exchange has not ended meanwhile
+                self._clients[number] = client
+            return client, None
+        known = self._clients.get(number)
+        if known is None:
+            raise SaslError("SASL failed: the process for it was started again; the next attempt may succeed")
+        return known, base64.b64decode(question["challenge"])
+
+
+def _token_of(question: dict[str, Any]) -> Token:
+    return Token(question["token"], None, question["extensions"])

@@ -25,6 +25,7 @@ class Attaching:
     settings           the sender's public settings, with which a front-end has to agree
     on_idle_timeout    called with the `sender_idle_timeout_ms` of each front-end that has one
     attached_any       whether a front-end was ever attached
+    needs_token        whether a front-end must show a valid OAuth token first
     standing_warnings  warnings that each new front-end gets
     """
 
@@ -39,6 +40,7 @@ class Attaching:
         on_idle_timeout: Callable[[int], None],
     ) -> None:
         self.attached_any = False
+        self.needs_token = False
         self.standing_warnings: list[str] = []
         self._engine = engine
         self._line = line
@@ -85,6 +87,9 @@ class Attaching:
             raise RefusedError("REFUSED", text)
         request = parse_attach(message, fds, peer.pid)
         request.check_agreement(self._settings)
+        if self.needs_token and not peer.vouched:
+            text = "this process has shown no OAuth token; give its producer the setting sasl_oauth_token_provider"
+            raise RefusedError("CREDENTIALS", text)
         self._check_credentials(message.get("proof"), request.arena_fd, peer.pid)
         request.check_network(message.get("network_namespace", self._network_namespace), self._network_namespace)
         self._table.quotas.check_front_end(peer)

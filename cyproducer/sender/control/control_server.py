@@ -6,6 +6,7 @@ peer does not read is dropped. An error of a peer ends only the connection of th
 
 import json
 import logging
+import math
 import os
 import socket
 import time
@@ -32,6 +33,7 @@ from cyproducer.sender.control.peers import (
 from cyproducer.sender.control.reserve import Reserve
 from cyproducer.sender.control.sender_info import DRAIN_S, Facts, describe_front_end, describe_transaction
 from cyproducer.sender.control.takeover import Takeover
+from cyproducer.sender.control.token_suppliers import TokenSuppliers
 from cyproducer.sender.control.transaction_commands import TransactionCommands
 from cyproducer.sender.handover.handover import Handover, Line
 from cyproducer.version import VERSION
@@ -81,7 +83,9 @@ class Control:
         self._reserve = Reserve()
         self.listening = Listening(engine, listener, self._reserve, log, clock)
         self.table = PeerTable(engine, self.line, log, clock, self.listening.note_closed_connection)
+        self.tokens = TokenSuppliers(engine, self.line, self.table, log, clock)
         self.attaching = Attaching(engine, self.line, self.table, facts, self.settings, log, self._extend_idle_timeout)
+        self.attaching.needs_token = self.tokens.needed and facts.private
         self._transaction_commands = TransactionCommands(engine, self.table)
         self.takeover = Takeover(
             engine, self.line, self.table, self.attaching, self.listening, facts, log, self._count_lost
@@ -109,6 +113,8 @@ class Control:
         now = self.clock()
         times = [peer.deadline for peer in self.table.unfinished.values() if peer.deadline is not None]
         times += self.table.budget.until.values()
+        if self.tokens.next_time() < math.inf:
+            times.append(self.tokens.next_time())
         again = self.listening.paused_until()
         if again is not None:
             times.append(again)
@@ -135,6 +141,7 @@ class Control:
         now = self.clock()
         for peer in [p for p in self.table.unfinished.values() if p.deadline is not None and p.deadline <= now]:
             self.table.end(peer, f"it did not finish its handshake within {HANDSHAKE_S:g} s")
+        self.tokens.run()
         self.listening.resume(now)
         for notice in self.ledger.warnings(now):
             more = fields(see="cyproducer status", file=self.facts.failures)
@@ -305,6 +312,8 @@ class Control:
             self.attaching.refuse_during_drain(peer)
         elif op == "attach" and not peer.attach_id:
             self.attaching.attach(peer, message, fds)
+        elif op == "token" and not peer.attach_id:
+            self.tokens.take(peer, message)
         elif op == "replace":
             self.takeover.answer(peer, message, self.settings, self._drain is not None)
         elif op == "want" and peer.attach_id:
@@ -349,6 +358,10 @@ class Control:
         The engine has taken the front-ends over already, except those with an attach id in `refused`.
         """
         self.ledger = handover.ledger
+        tokens = self.engine.supplied_tokens()
+        if tokens is not None and handover.token is not None:
+            tokens.restore(handover.token)
+        handover.token = None
         self.takeover.restore(handover, refused)
         if handover.draining:
             self.drain(handover.draining, handover.drain_until)
@@ -367,6 +380,8 @@ class Control:
         if self._drain is not None:
             handover.draining, handover.drain_until = "its predecessor was draining", self._drain.deadline
         self.takeover.fill(handover)
+        tokens = self.engine.supplied_tokens()
+        handover.token = None if tokens is None else tokens.for_successor()
         return handover
 
     def _extend_idle_timeout(self, asked_ms: int) -> None:

@@ -99,6 +99,7 @@ class Peer:
         self.awaits_end = False
         self.passed_on = False
         self.awaits_retry = False
+        self.vouched = False  # it has shown a valid OAuth token
         self.arena = (0, 0)
         self.wanted: set[str] = set()
         self.refusal_logged = False

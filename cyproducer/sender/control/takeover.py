@@ -122,6 +122,8 @@ class Takeover:
     def _knows_secrets(self, peer: Peer, claimed: Any) -> bool:
         """Return whether the peer may have what this sender has. A named sender can get other secrets so."""
         facts = self._facts
+        if facts.private and self._engine.supplied_tokens() is not None:
+            return False  # there is no secret that a process could know
         return not facts.secrets or not facts.private or is_proof(claimed, facts.secrets, replacing(peer.pid))
 
     def _limits_refusal_reason(self, theirs: Any) -> tuple[str, str] | None:

@@ -284,6 +284,11 @@ class Engine:
             waiting = self._topic_requests.take(name, bool(leaders and not topic.error_code))
             self.waiters_woken += self._front_ends.wake_snapshot_waiters(waiting)
 
+    def supplied_tokens(self) -> Any:
+        """Return the SuppliedTokens of the connections; None if they need no OAuth tokens of front-ends."""
+        login = self._brokers.setup.login
+        return None if login is None else login.tokens
+
     # ------------------------------------------------------------ the push of metrics (KIP-714)
 
     def client_instance_id(self) -> str | None:

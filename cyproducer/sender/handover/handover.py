@@ -16,6 +16,7 @@ the form of host/control_messages.py. Messages that are still in the queue when 
                            {"op": "failures", "rows"}            for the ledger: [app, topic, cause, records, time]
                            {"op": "replace", "pid"}              [connection of the process that takes over]
                            {"op": "finished"}
+                           {"op": "token", "token"}              the OAuth token of the connections; it stays in memory
     supervisor -> sender   {"op": "signal", "name", "count"}
                            {"op": "names"}                       [LOCK, LISTENER] replace those whose files were removed
 """
@@ -140,6 +141,7 @@ class Handover:
     deaths: dict[int, int] = field(default_factory=dict)  # attach id -> senders that crashed at its memory
     restarts_in_a_row: int = 0  # set to 0 after a sender that lived long enough
     end_signals: int = 0  # received signals that tell the sender to end
+    token: dict[str, Any] | None = field(default=None, repr=False)  # the OAuth token that front-ends have supplied
 
     def descriptors(self) -> set[int]:
         """Return every descriptor of the handover."""
@@ -192,6 +194,8 @@ class Handover:
             self.draining, self.drain_until = message["why"], message["until"]
         elif op == "cluster":
             self.cluster_id = message["id"]
+        elif op == "token":
+            self.token = message["token"]
         elif op == "idle":
             self.idle_timeout_s = message["timeout_s"]
         elif op == "failures":

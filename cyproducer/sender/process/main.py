@@ -102,7 +102,7 @@ def serve(
     """
     set_role("supervisor")
     log = _logger(relay)
-    if secret_settings(settings):
+    if secret_settings(settings) or settings.get("sasl_mechanism") == "OAUTHBEARER":
         # A core dump would have the secrets. With a limit of 1 byte none is written, not even to a pipe (core(5)).
         resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
         hide_memory()

@@ -100,7 +100,8 @@ class Serving:
             cluster_id=handover.cluster_id,
             log=post.relay.path,
             failures=post.place.failures,
-            replaceable=not post.foreground,
+            # A process that replaces it would have to prove what it knows, and it knows no secret.
+            replaceable=not post.foreground and engine.supplied_tokens() is None,
             private=post.place.is_private,
         )
         control = Control(engine, post.listener, facts, self.log, line=self.line)

@@ -109,6 +109,30 @@ def holders(runtime_dir: Path) -> list[psutil.Process]:
     return found + [child for process in found for child in process.children(recursive=True)]
 
 
+TOKENS: list[str] = []
+
+
+def show_tokens(secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor) -> list[str]:
+    """Use, refuse and lose tokens of providers, which TOKENS gets. Return what the producers show of them."""
+
+    def provide(foreign: bool = False) -> str:
+        TOKENS.append(secure_kafka.tokens.token("marked-provider", expires_in=3, foreign=foreign))
+        return TOKENS[-1]
+
+    def fail() -> str:
+        raise ValueError(MARK)
+
+    shown = []
+    for provider in (provide, lambda: provide(True), fail, lambda: (TOKENS[0], MARK)):
+        settings = settings_for("SASL_SSL", sasl_mechanism="OAUTHBEARER", max_block_ms=4000)
+        producer = make_producer(**settings, sasl_oauth_token_provider=provider)
+        shown += [repr(producer), repr(Parsed.parse(**settings, sasl_oauth_token_provider=provider))]
+        with pytest.raises(errors.KafkaError) as caught:
+            producer.send("unknown", b"never").result(10)
+        shown += [repr(caught.value), str(caught.value), caught.getrepr(style="long", showlocals=False).__str__()]
+    return shown
+
+
 def test_no_secret_is_shown(
     secure_kafka: SecureKafka,
     make_producer: Make,
@@ -134,6 +158,7 @@ def test_no_secret_is_shown(
         with pytest.raises(errors.KafkaError) as caught:
             producer.send("unknown", b"never").result(10)
         shown += [repr(caught.value), str(caught.value), caught.getrepr(style="long", showlocals=False).__str__()]
+    shown += show_tokens(secure_kafka, make_producer, settings_for)
     shown.append(caplog.text)
     shown.append(json.dumps(status()))
     shown.append(cyproducer("status").stdout)
@@ -145,7 +170,8 @@ def test_no_secret_is_shown(
         if not path.is_socket():
             shown.append(path.read_bytes().decode("latin-1"))
     assert len(shown) > 30
-    secrets = [MARK, *(line for line in identity.key.read_text().splitlines() if len(line) > 40)]
+    tokens = [part for token in TOKENS for part in (token, token.rpartition(".")[2])]
+    secrets = [MARK, *tokens, *(line for line in identity.key.read_text().splitlines() if len(line) > 40)]
     for secret in secrets:
         assert not any(secret in text for text in shown)
 

@@ -13,7 +13,6 @@ from cyproducer.config.security_kinds import MECHANISMS
 def everything_supported(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the settings be checked that the sender does not support yet; test_config_supported.py has the refusals."""
     monkeypatch.setattr(security, "SUPPORTED_MECHANISMS", MECHANISMS)
-    monkeypatch.setattr(security, "SUPPORTS_TOKEN_PROVIDERS", True)
 
 
 @pytest.fixture

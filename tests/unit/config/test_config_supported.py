@@ -23,11 +23,6 @@ def test_kerberos() -> None:
         Settings.parse(**SASL, sasl_mechanism="GSSAPI")
 
 
-def test_a_provider_of_tokens() -> None:
-    with pytest.raises(KafkaConfigurationError, match="sasl_oauth_token_provider is not supported yet; use"):
-        Settings.parse(**SASL, sasl_mechanism="OAUTHBEARER", sasl_oauth_token_provider=lambda: "token")
-
-
 def test_every_other_mechanism(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("x.y.z")

@@ -1,0 +1,1 @@
+"""Calls the function of the application that returns OAuth tokens, and supplies the sender with them."""

@@ -1,0 +1,362 @@
+"""Supplies the sender of one producer with the OAuth tokens of the application's provider, in a thread.
+
+The thread starts when the producer attaches, and ends with it. It calls the provider, which may block, and it keeps a
+connection to the sender, on which the sender asks for the next token. A forked child that uses the producer starts a
+thread of its own. The last token is kept, so that children which are forked after it need no other one.
+"""
+
+import _socket
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from cyproducer.config.settings import Settings
+from cyproducer.errors import SenderUnavailableError
+from cyproducer.host import control_messages
+from cyproducer.host.forked_child import disown, file_of, in_child, is_still, own
+from cyproducer.host.listener_check import check_listener
+from cyproducer.host.poll import wait_readable
+from cyproducer.producer.results.waiter import Waiter
+from cyproducer.producer.tokens.provider_answer import ProvidedToken, call_provider
+from cyproducer.security.token_refresher import refresh_time
+from cyproducer.security.token_source import Clock, TokenError
+
+__all__ = ["TokenSupplier"]
+
+_log = logging.getLogger("cyproducer")
+_clock = Clock()
+_PAUSE_MIN_S, _PAUSE_MAX_S = 0.05, 1.0
+_JOIN_S = 1.0
+#: One attach uses one token, whatever its age.
+_JUST_NOW_S = 5.0
+#: How long a token of which neither the provider nor the token says the expiry is used for further attaches.
+_UNKNOWN_LIFETIME_S = 240.0
+
+
+class TokenSupplier:
+    """The source of tokens of one producer. Several threads may use it; repr() shows no token.
+
+    clock: returns seconds since the epoch.
+    """
+
+    def __init__(self, settings: Settings, clock: Callable[[], float] = _clock.wall) -> None:
+        provider, extensions = settings.sasl_oauth_token_provider, dict(settings.sasl_oauthbearer_extensions)
+        self._worker = _Worker(lambda: call_provider(provider, extensions, clock), clock)
+        self._declared = settings.sasl_oauth_principal
+        # Only forked children have the same one.
+        self._own = "process:" + os.urandom(16).hex()
+        self._principal: str | None = None
+        self._refresh = _refresh_rules(settings)
+        self._clock = clock
+        # Not at exit: the flush of the producers follows, and may need a token.
+        weakref.finalize(self, self._worker.close).atexit = False
+
+    def __repr__(self) -> str:
+        return "TokenSupplier()"
+
+    def principal(self, deadline: float) -> str:
+        """Return whose tokens these are. The first call needs a token. Raise SenderUnavailableError.
+
+        deadline   time.monotonic()
+        """
+        if self._principal is None:
+            provided = self._token(deadline)
+            self._principal = self._declared or provided.principal or self._own
+            if self._declared is None and provided.principal is not None:
+                self._worker.expect(provided.principal)
+        return self._principal
+
+    def message(self, deadline: float) -> dict[str, Any]:
+        """Return the control message with a token, for the sender. Raise SenderUnavailableError."""
+        return _message(self._token(deadline), serve=False)
+
+    def discard(self) -> None:
+        """Forget the last token, which the sender has refused: the next one comes from the provider."""
+        self._worker.provided = None
+
+    def serve(self, path: str, named: bool) -> None:
+        """Keep a connection to the sender at this path, and answer its requests for tokens, until close()."""
+        try:
+            self._worker.serve(path, named)
+        except TokenError as error:
+            _log.warning("this process supplies the sender with no further OAuth tokens: %s", error)
+
+    def close(self) -> None:
+        """End the thread. If the provider is being called, the thread ends when that call has returned."""
+        self._worker.close(_JOIN_S)
+
+    def _token(self, deadline: float) -> ProvidedToken:
+        known = self._worker.provided
+        if known is not None and not self._is_due(known):
+            return known
+        try:
+            return self._worker.call(deadline)
+        except TokenError as error:
+            text = str(error)
+        raise SenderUnavailableError(f"there is no OAuth token: {text}")
+
+    def _is_due(self, provided: ProvidedToken) -> bool:
+        now, token, since = self._clock(), provided.token, self._worker.provided_at
+        if provided.has_expired(now) or now < since:
+            return True
+        if now < since + _JUST_NOW_S:
+            return False
+        if token.expires_at is None:
+            return now >= since + _UNKNOWN_LIFETIME_S
+        at = refresh_time(since, token, *self._refresh)
+        return at is not None and at <= now
+
+
+def _refresh_rules(settings: Settings) -> tuple[float, float, float]:
+    return (
+        settings.sasl_login_refresh_window_factor,
+        settings.sasl_login_refresh_min_period_seconds,
+        settings.sasl_login_refresh_buffer_seconds,
+    )
+
+
+def _message(provided: ProvidedToken, serve: bool) -> dict[str, Any]:
+    token = provided.token
+    return {
+        "op": "token",
+        "token": token.value,
+        "expires_at": token.expires_at,
+        "extensions": dict(token.extensions),
+        "serve": serve,
+    }
+
+
+class _Worker:
+    """The thread of a TokenSupplier, and what it shares with the other threads.
+
+    provided, provided_at   the last token, and when it came
+    """
+
+    def __init__(self, provide: Callable[[], ProvidedToken], clock: Callable[[], float]) -> None:
+        self._provide = provide
+        self._clock = clock
+        self._expected: str | None = None
+        self.provided: ProvidedToken | None = None
+        self.provided_at = 0.0
+        self._line: _Line | None = None
+        self.start_anew()
+        _workers.add(self)
+
+    def start_anew(self) -> None:
+        """Forget the thread and its connection: a forked child has neither."""
+        self._hang_up()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._waiter: Waiter | None = None
+        self._place: tuple[str, bool] | None = None
+        self._wanted = self._asked = self._closed = False
+        self._calls = 0
+        self._error = ""
+
+    def expect(self, principal: str) -> None:
+        """From here on, refuse tokens of another principal."""
+        self._expected = principal
+
+    def call(self, deadline: float) -> ProvidedToken:
+        """Let the thread call the provider, and return the token. Raise TokenError."""
+        if threading.current_thread() is self._thread:
+            raise TokenError("sasl_oauth_token_provider sends records with its own producer; use another one")
+        with self._changed:
+            calls = self._calls
+            self._wanted = True
+            self._start()
+            while self._calls == calls:
+                if self._closed:
+                    raise TokenError("the producer is closed")
+                if not self._changed.wait(max(0.0, deadline - time.monotonic())) and time.monotonic() >= deadline:
+                    raise TokenError("sasl_oauth_token_provider has not returned within max_block_ms")
+            if self._error or self.provided is None:
+                raise TokenError(self._error or "the token was discarded; try again")
+            return self.provided
+
+    def serve(self, path: str, named: bool) -> None:
+        with self._changed:
+            if not self._closed and self._place != (path, named):
+                self._place = path, named
+            self._start()
+
+    def close(self, wait_s: float = 0.0) -> None:
+        """End the thread, and wait up to `wait_s` seconds for its end. Other calls do nothing from here on."""
+        with self._changed:
+            self._closed = True
+            self._place = None
+            self._changed.notify_all()
+            if self._waiter is not None:
+                self._waiter.wake()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread() and wait_s:
+            thread.join(wait_s)
+
+    def _start(self) -> None:
+        """Start the thread, or wake it. The lock is held."""
+        if self._thread is not None:
+            assert self._waiter is not None
+            self._waiter.wake()
+            return
+        if self._closed:
+            return
+        self._waiter = Waiter()
+        self._waiter.open()
+        self._thread = threading.Thread(target=self._run, name="cyproducer-tokens", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._end()
+            raise TokenError("no thread for sasl_oauth_token_provider can be started; check ulimit -u") from None
+
+    def _end(self) -> None:
+        """Note that there is no thread. The lock is held."""
+        self._thread = None
+        if self._waiter is not None:
+            self._waiter.close()
+            self._waiter = None
+
+    # ---------------------------------------------------------------- in the thread
+
+    def _run(self) -> None:
+        pause = _PAUSE_MIN_S
+        try:
+            while True:
+                with self._changed:
+                    if self._closed or not (self._wanted or self._place):
+                        self._end()
+                        return
+                    waiter, place, wanted = self._waiter, self._place, self._wanted
+                assert waiter is not None
+                if wanted or self._asked:
+                    self._call_provider()
+                    continue
+                if place is not None and (self._line is None or self._line.place != place):
+                    self._connect(place)
+                    pause = _PAUSE_MIN_S if self._line is not None else min(2 * pause, _PAUSE_MAX_S)
+                ready = wait_readable(
+                    [waiter.fd, *([] if self._line is None else [self._line.fd])], pause if self._line is None else None
+                )
+                if waiter.fd in ready:
+                    waiter.clear()
+                if self._line is not None and self._line.fd in ready:
+                    self._read(self._line)
+        finally:
+            self._hang_up()
+
+    def _call_provider(self) -> None:
+        asked, self._asked = self._asked, False
+        error, provided = "", None
+        try:
+            provided = self._provide()
+            if self._expected is not None and provided.principal != self._expected:
+                error, provided = _OTHER_PRINCIPAL, None
+        except TokenError as caught:
+            error = str(caught)
+        except BaseException as caught:  # SystemExit of the provider; its text may have a secret
+            error = f"sasl_oauth_token_provider raised {type(caught).__name__}"
+        with self._changed:
+            if provided is not None:
+                self.provided, self.provided_at = provided, self._clock()
+            self._error = error
+            self._wanted = False
+            self._calls += 1
+            self._changed.notify_all()
+        if asked and self._line is not None:
+            self._send(self._line, {"op": "token", "error": error} if provided is None else _message(provided, True))
+
+    def _connect(self, place: tuple[str, bool]) -> None:
+        """Connect to the sender, and supply the last token. Without a valid one, the provider is called next."""
+        self._hang_up()
+        try:
+            self._line = _Line(place)
+        except (OSError, SenderUnavailableError):
+            return  # the sender is gone, or is being replaced: the next attempt follows
+        if self.provided is None or self.provided.has_expired(self._clock()):
+            self._asked = True
+        else:
+            self._send(self._line, _message(self.provided, True))
+
+    def _send(self, line: "_Line", message: dict[str, Any]) -> None:
+        if not line.send(message):
+            self._hang_up()
+
+    def _read(self, line: "_Line") -> None:
+        try:
+            message = line.receive()
+        except BlockingIOError:
+            return
+        except (OSError, control_messages.HandshakeError):
+            message = None
+        if message is None:
+            self._hang_up()
+        elif message.get("op") == "token":
+            self._asked = True
+        elif message.get("ok") is False:
+            _log.warning("the sender does not take an OAuth token: %s", message.get("message"))
+
+    def _hang_up(self) -> None:
+        line, self._line = self._line, None
+        if line is not None:
+            line.close()
+
+
+_OTHER_PRINCIPAL = (
+    "sasl_oauth_token_provider returned a token of another principal than before; make another KafkaProducer for that "
+    "principal, or set sasl_oauth_principal if only the claims of the token have changed"
+)
+
+
+class _Line:
+    """A connection to the sender. `place`: the path of its socket, and whether the setting `sender` names it."""
+
+    def __init__(self, place: tuple[str, bool]) -> None:
+        self.place = place
+        self._socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+        self.fd = self._socket.fileno()
+        self._file = file_of(self.fd)
+        own(self.fd, self._file)
+        try:
+            self._socket.setblocking(False)
+            self._socket.connect(place[0])
+            check_listener(self._socket, *place)
+        except BaseException:
+            self.close()
+            raise
+
+    def send(self, message: dict[str, Any]) -> bool:
+        """Send a message. False: the sender is gone, or does not read."""
+        try:
+            control_messages.send(self._socket, message)  # type: ignore[arg-type]
+        except (OSError, control_messages.HandshakeError):
+            return False
+        return True
+
+    def receive(self) -> dict[str, Any] | None:
+        """Return a message; None: the sender has hung up. Raise BlockingIOError if there is none."""
+        message, fds = control_messages.receive(self._socket)  # type: ignore[arg-type]
+        for fd in fds:
+            os.close(fd)
+        return message
+
+    def close(self) -> None:
+        """Hang up. In a forked child, forget the descriptor, which is closed already."""
+        if disown(self.fd, self._file) and is_still(self.fd, self._file):
+            self._socket.close()
+        else:
+            self._socket.detach()
+
+
+_workers: "weakref.WeakSet[_Worker]" = weakref.WeakSet()
+
+
+def _start_anew_in_child() -> None:
+    for worker in list(_workers):
+        worker.start_anew()
+
+
+in_child(_start_anew_in_child)

@@ -1,0 +1,179 @@
+"""Keeps the OAuth token that front-ends have supplied, lets brokers check each one, and says when another is needed."""
+
+import random
+import secrets
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+from cyproducer.security.token_principal import OF_JWT, jwt_principal
+from cyproducer.security.token_refresher import refresh_time
+from cyproducer.security.token_source import Clock, Token, jwt_times
+
+__all__ = ["Refusal", "SuppliedTokens"]
+
+#: How long a token is used before another one is requested, if it does not say when it expires.
+UNKNOWN_LIFETIME_S = 300.0
+#: The time between two requests, at least and at most.
+PAUSE_MIN_S, PAUSE_MAX_S = 1.0, 10.0
+_KNOWN_MAX = 4096
+_clock = Clock()
+
+
+class Refusal(NamedTuple):
+    """Why a token is not taken: a name for programs, and a text. The name UNCHECKED: another attempt may succeed."""
+
+    name: str
+    text: str
+
+
+class SuppliedTokens:
+    """The token that the connections use.
+
+    A token is taken only after a broker has accepted it on a connection of its own. So a front-end with a token that
+    is forged or expired, or that belongs to another principal, neither uses nor disturbs the connections of the others.
+
+    settings   of the sender
+    check      asks a broker whether a token is valid; the function in its second argument gets an Answer
+    clock      returns seconds since the epoch
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        check: Callable[[Token, Callable[[Any], None]], None],
+        clock: Callable[[], float] = _clock.wall,
+        random_part: Callable[[], float] = random.random,
+    ) -> None:
+        self.current: Token | None = None
+        #: Why the last front-end that was asked has supplied none; "" if it has.
+        self.trouble = ""
+        self._settings = settings
+        self._check = check
+        self._clock = clock
+        self._random_part = random_part
+        self._principal: str | None = None
+        self._is_pinned = False
+        self._key = secrets.token_bytes(32)
+        self._known: dict[bytes, float | None] = {}  # hashes of accepted tokens, with their expiry
+        self._checking: dict[bytes, list[Callable[[Refusal | None], None]]] = {}
+        self._renew_at: float | None = None
+
+    def __repr__(self) -> str:
+        return "SuppliedTokens()"
+
+    def restore(self, held: Mapping[str, Any]) -> None:
+        """Use the token that for_successor() of a predecessor has returned: a broker has accepted it."""
+        self._accept(Token(held["value"], held["expires_at"], held["extensions"], held["issued_at"]))
+
+    def for_successor(self) -> dict[str, Any] | None:
+        """Return the token for JSON; None if there is none. Nothing may show, log or store it."""
+        return None if self.current is None else self.current._asdict()
+
+    def take_new(
+        self,
+        value: str,
+        expires_at: float | None,
+        extensions: Mapping[str, str],
+        then: Callable[[Refusal | None], None],
+    ) -> None:
+        """Do what take() does, with a token that has come from a front-end."""
+        times = jwt_times(value)
+        self.take(Token(value, expires_at, extensions, times.issued_at if times is not None else None), then)
+
+    def usable(self) -> tuple[Token | None, str]:
+        """Return the token for a connection; or None, and why there is none."""
+        hint = f" ({self.trouble})" if self.trouble else ""
+        if self.current is None:
+            return None, (
+                "no attached process has supplied an OAuth token yet; it comes from the "
+                f"sasl_oauth_token_provider of a producer{hint}"
+            )
+        if self._has_expired(self.current):
+            return None, (
+                "the OAuth token has expired, and no attached process has supplied another one; check the "
+                f"sasl_oauth_token_provider of the producers{hint}"
+            )
+        return self.current, ""
+
+    def take(self, token: Token, then: Callable[[Refusal | None], None]) -> None:
+        """Take a token of a front-end. `then` gets None, or why it is refused, perhaps before this returns."""
+        refusal = self._refusal(token)
+        digest = blake2b(token.value.encode(), key=self._key).digest()
+        if refusal is not None:
+            then(refusal)
+        elif digest in self._known:
+            self._accept(token)
+            then(None)
+        elif digest in self._checking:
+            self._checking[digest].append(then)
+        else:
+            self._checking[digest] = [then]
+            self._check(token, lambda answer: self._on_checked(token, digest, answer))
+
+    def _on_checked(self, token: Token, digest: bytes, answer: Any) -> None:
+        refusal = self._refusal(token)  # another principal may have come first
+        if answer.error:
+            refusal = Refusal("UNCHECKED" if answer.undecided else "TOKEN", answer.error)
+        if refusal is None:
+            self._accept(token)
+        for then in self._checking.pop(digest):
+            then(refusal)
+
+    def _refusal(self, token: Token) -> Refusal | None:
+        if self._has_expired(token):
+            return Refusal("TOKEN", "the OAuth token has expired; supply a new one, and check the clock of this host")
+        principal, expected = jwt_principal(token.value), self._settings.get("sasl_oauth_principal") or ""
+        is_other = principal != expected if expected.startswith(OF_JWT) else False
+        if is_other or (self._is_pinned and principal != self._principal):
+            return Refusal(
+                "CREDENTIALS",
+                "the OAuth token belongs to another principal, or has another issuer, audience or scope, than that of "
+                "the sender; use a sender of its own, without sender= and with another sasl_oauth_principal",
+            )
+        return None
+
+    def _accept(self, token: Token) -> None:
+        now = self._clock()
+        self._principal, self._is_pinned = jwt_principal(token.value), True
+        self._known[blake2b(token.value.encode(), key=self._key).digest()] = token.expires_at
+        while len(self._known) > _KNOWN_MAX:
+            del self._known[next(iter(self._known))]
+        former = self.current
+        if former is not None and former.value == token.value:
+            # The provider keeps its tokens. It is asked again, but not at once.
+            self._renew_at = max(self._renew_at or now, now + self.patience_s())
+            return
+        if former is None or (token.expires_at or now) >= (former.expires_at or now):
+            self.current, self.trouble = token, ""
+            self._renew_at = self._time_to_renew(now, token)
+
+    def _time_to_renew(self, now: float, token: Token) -> float:
+        get = self._settings.get
+        part = float(get("sasl_login_refresh_window_factor", 0.8))
+        part += float(get("sasl_login_refresh_window_jitter", 0.05)) * self._random_part()
+        if token.expires_at is None:
+            token = token._replace(expires_at=now + UNKNOWN_LIFETIME_S)
+        period_s = float(get("sasl_login_refresh_min_period_seconds", 60))
+        buffer_s = float(get("sasl_login_refresh_buffer_seconds", 300))
+        at = refresh_time(now, token, part, period_s, buffer_s)
+        return now + PAUSE_MIN_S if at is None else max(at, now + PAUSE_MIN_S)
+
+    def note_trouble(self, text: str) -> None:
+        """Note that no front-end could supply a token. It is requested again after a pause."""
+        self.trouble = text
+        self._renew_at = self._clock() + self.patience_s()
+
+    def patience_s(self) -> float:
+        """Return how long to wait for a front-end's answer, and between two rounds: less if the token expires soon."""
+        if self.current is None or self.current.expires_at is None:
+            return PAUSE_MAX_S
+        left = self.current.expires_at - self._clock()
+        return min(PAUSE_MAX_S, max(PAUSE_MIN_S, left / 4))
+
+    def due_in_s(self) -> float | None:
+        """Return in how many seconds another token is to be requested, 0 if now; None: not before a front-end comes."""
+        return None if self._renew_at is None else max(0.0, self._renew_at - self._clock())
+
+    def _has_expired(self, token: Token) -> bool:
+        return token.expires_at is not None and token.expires_at <= self._clock()

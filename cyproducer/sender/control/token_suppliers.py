@@ -1,0 +1,163 @@
+"""Takes OAuth tokens of front-ends, and asks one front-end after the other for the next token before it is needed."""
+
+import logging
+import math
+from collections.abc import Callable
+from typing import Any
+
+from cyproducer.observe.logfmt import fields
+from cyproducer.sender.control.peer_table import PeerTable
+from cyproducer.sender.control.peers import Peer, refusal
+from cyproducer.sender.handover.handover import Line
+
+__all__ = ["TokenSuppliers"]
+
+#: How long a connection may last on which a token is checked. The check itself takes less.
+CHECK_S = 15.0
+#: After an accepted token, how long until the attach request must come.
+_NEXT_MESSAGE_S = 5.0
+_LONGEST_WAIT_S = 3600.0
+_TOKEN_CHARACTERS_MAX = 65_536
+_TROUBLE_CHARACTERS_MAX = 500
+
+
+class TokenSuppliers:
+    """The processes that supply tokens, each by a connection on which the sender asks for them.
+
+    needed   whether the sender uses such tokens; else it has credentials of its own
+    """
+
+    def __init__(
+        self, engine: Any, line: Line, table: PeerTable, log: logging.Logger, clock: Callable[[], float]
+    ) -> None:
+        self._tokens = engine.supplied_tokens()
+        self.needed = self._tokens is not None
+        self._line = line
+        self._table = table
+        self._log = log
+        self._clock = clock
+        self._suppliers: list[Peer] = []  # the one that was asked longest ago comes first
+        self._asked: Peer | None = None
+        self._until = 0.0
+        self._left = 0  # how many are to be asked in this round
+        self._trouble = ""
+
+    # ------------------------------------------------------------------ messages
+
+    def take(self, peer: Peer, message: dict[str, Any]) -> None:
+        """Take a token, or the reason why there is none. The answer to a token comes when a broker has checked it."""
+        if self._tokens is None:
+            text = "the sender has credentials of its own; leave sasl_oauth_token_provider out to use them"
+            self._refuse(peer, "CREDENTIALS", text)
+        elif not peer.is_owner:
+            text = f"uid {peer.uid} may not supply tokens to this sender, only its owner and root may"
+            self._refuse(peer, "REFUSED", text)
+        elif isinstance(message.get("error"), str):
+            self._note_supplier(peer)
+            self._on_failure(peer, _shown(message["error"]))
+        elif not _is_token(message):
+            self._refuse(peer, "MALFORMED", "the message has no valid OAuth token")
+        else:
+            peer.deadline = None if peer not in self._table.unfinished.values() else self._clock() + CHECK_S
+            expires_at, extensions = message.get("expires_at"), message["extensions"]
+            serves = message.get("serve") is True
+            self._tokens.take_new(
+                message["token"], expires_at, extensions, lambda refused: self._on_taken(peer, serves, refused)
+            )
+
+    def _on_taken(self, peer: Peer, serves: bool, refused: Any) -> None:
+        if refused is None:
+            self._hand_to_supervisor()
+        if self._table.peers.get(peer.fd) is not peer:
+            return  # it has hung up
+        if refused is not None:
+            self._refuse(peer, refused.name, refused.text)
+            return
+        peer.vouched = True
+        if serves:
+            self._note_supplier(peer)
+        elif peer.deadline is not None:
+            peer.deadline = self._clock() + _NEXT_MESSAGE_S
+        if self._asked is peer:
+            self._asked, self._left = None, 0
+        peer.send({"ok": True})
+
+    def _hand_to_supervisor(self) -> None:
+        assert self._tokens is not None
+        self._line.tell({"op": "token", "token": self._tokens.for_successor()})
+
+    def _note_supplier(self, peer: Peer) -> None:
+        self._table.finish(peer)
+        if peer not in self._suppliers:
+            self._suppliers.append(peer)
+
+    def _refuse(self, peer: Peer, name: str, text: str) -> None:
+        peer.send(refusal(name, text))
+        self._log.warning("an OAuth token was refused", extra=fields(peer=peer.pid, uid=peer.uid, why=text))
+        if peer in self._suppliers:
+            self._on_failure(peer, text)
+
+    # ------------------------------------------------------------------ requests
+
+    def run(self) -> None:
+        """Ask for a token if one is due, and ask the next process if the one that was asked does not answer."""
+        if self._tokens is None:
+            return
+        now = self._clock()
+        self._suppliers = [peer for peer in self._suppliers if self._table.peers.get(peer.fd) is peer]
+        if self._asked is not None and self._asked not in self._suppliers:
+            self._on_failure(self._asked, "the process that was asked has ended")
+        elif self._asked is not None and now >= self._until:
+            self._on_failure(self._asked, "sasl_oauth_token_provider does not return")
+        due = self._tokens.due_in_s()
+        if self._asked is None and due is not None and due <= 0:
+            self._left = len(self._suppliers)
+            self._ask_next("no attached process has a sasl_oauth_token_provider")
+
+    def next_time(self) -> float:
+        """Return when run() must be called, by the clock; infinity: not before a message comes."""
+        if self._tokens is None:
+            return math.inf
+        if self._asked is not None:
+            return self._until
+        due = self._tokens.due_in_s()
+        return math.inf if due is None else self._clock() + min(due, _LONGEST_WAIT_S)
+
+    def _ask_next(self, trouble: str) -> None:
+        """Ask the next process of this round. After the last one, note why there is no token."""
+        assert self._tokens is not None
+        self._asked = None
+        while self._left > 0 and self._suppliers:
+            self._left -= 1
+            peer = self._suppliers.pop(0)
+            self._suppliers.append(peer)
+            if peer.send({"op": "token"}):
+                self._asked, self._until = peer, self._clock() + self._tokens.patience_s()
+                return
+        self._left = 0
+        self._tokens.note_trouble(trouble)
+        if trouble != self._trouble:
+            self._trouble = trouble
+            self._log.warning("there is no new OAuth token: %s; the sender asks again", trouble)
+
+    def _on_failure(self, peer: Peer, text: str) -> None:
+        if self._asked is peer:
+            self._ask_next(text)
+        elif self._tokens is not None and self._asked is None and self._tokens.current is None:
+            self._tokens.note_trouble(text)
+
+
+def _is_token(message: dict[str, Any]) -> bool:
+    token, expires_at, extensions = message.get("token"), message.get("expires_at"), message.get("extensions")
+    return (
+        isinstance(token, str)
+        and token.isascii()
+        and 0 < len(token) <= _TOKEN_CHARACTERS_MAX
+        and (expires_at is None or (type(expires_at) in (int, float) and math.isfinite(expires_at)))
+        and isinstance(extensions, dict)
+        and all(isinstance(value, str) for value in extensions.values())
+    )
+
+
+def _shown(text: str) -> str:
+    return "".join(each if each.isprintable() else "?" for each in text[:_TROUBLE_CHARACTERS_MAX])

@@ -1,0 +1,127 @@
+"""Tests the thread that calls an application's provider of OAuth tokens: when it runs, and when it ends."""
+
+import gc
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.process import run_script, wait_until
+
+from cyproducer.config.settings import Settings
+from cyproducer.errors import SenderUnavailableError
+from cyproducer.producer.tokens.token_supplier import TokenSupplier
+
+
+def supplier_of(provider: Callable[[], Any], **settings: Any) -> TokenSupplier:
+    given = {"bootstrap_servers": "h:1", "security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}
+    return TokenSupplier(Settings.parse(**given, sasl_oauth_token_provider=provider, **settings))
+
+
+def threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "cyproducer-tokens"]
+
+
+def soon() -> float:
+    return time.monotonic() + 30
+
+
+def test_a_token_is_kept_until_it_is_to_be_replaced() -> None:
+    calls: list[float] = []
+
+    def provide() -> tuple[str, float]:
+        calls.append(time.time())
+        return f"t{len(calls)}", calls[-1] + 1000
+
+    supplier = supplier_of(provide)
+    assert not threads()
+    assert [supplier.message(soon())["token"] for _ in range(3)] == ["t1"] * 3
+    wait_until(lambda: not threads(), 30, "the end of the thread")  # it serves no sender
+    supplier.discard()
+    assert supplier.message(soon())["token"] == "t2"
+    supplier.close()
+    assert not threads()
+    assert "t2" not in repr(supplier)
+
+
+def test_the_principal_of_an_opaque_token() -> None:
+    def of(returned: Any, **settings: Any) -> str:
+        supplier = supplier_of(lambda: returned, **settings)
+        try:
+            return supplier.principal(soon())
+        finally:
+            supplier.close()
+
+    assert of(("x", None, "returned")) == "returned"
+    assert of(("x", None, "returned"), sasl_oauth_principal="declared") == "declared"
+    assert of("x").startswith("process:") and of("x") != of("x")
+
+
+def test_forked_children_have_the_principal_and_the_token_of_their_parent() -> None:
+    supplier = supplier_of(lambda: (str(os.getpid()), time.time() + 1000))
+    parent = supplier.principal(soon()), supplier.message(soon())["token"]
+    pid = os.fork()
+    if pid == 0:
+        same = (supplier.principal(soon()), supplier.message(soon())["token"]) == parent and not threads()
+        supplier.discard()
+        other = supplier.message(soon())["token"] == str(os.getpid())
+        os._exit(0 if same and other else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    supplier.close()
+
+
+def test_a_closed_supplier_and_a_hanging_provider() -> None:
+    ends = threading.Event()
+    supplier = supplier_of(lambda: str(ends.wait(60)))
+    with pytest.raises(SenderUnavailableError, match="has not returned within max_block_ms"):
+        supplier.message(time.monotonic() + 0.05)
+    ends.set()
+    supplier.close()
+    wait_until(lambda: not threads(), 30, "the end of the thread")
+    supplier.discard()
+    with pytest.raises(SenderUnavailableError, match="the producer is closed"):
+        supplier.message(soon())
+
+
+def test_the_thread_ends_with_a_supplier_that_is_dropped(tmp_path: Any) -> None:
+    supplier = supplier_of(lambda: "x")
+    supplier.serve(str(tmp_path / "no.sock"), False)
+    assert len(threads()) == 1
+    del supplier
+    gc.collect()
+    wait_until(lambda: not threads(), 30, "the end of the thread")
+
+
+def test_a_token_at_exit() -> None:
+    """The flush at exit may need one, to find another sender."""
+    script = """
+import atexit, time
+supplier = None
+atexit.register(lambda: print(supplier.message(time.monotonic() + 30)["token"]))
+from cyproducer.config.settings import Settings
+from cyproducer.producer.tokens.token_supplier import TokenSupplier
+
+supplier = TokenSupplier(Settings.parse(
+    bootstrap_servers="h:1", security_protocol="SASL_SSL", sasl_mechanism="OAUTHBEARER",
+    sasl_oauth_token_provider=lambda: "at exit",
+))
+supplier.serve("/no/socket", False)  # newer versions of Python start no thread at exit
+"""
+    assert run_script(script).stdout == "at exit\n"
+
+
+def test_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def fails(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    supplier = supplier_of(lambda: "x")
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", fails)
+        with pytest.raises(SenderUnavailableError, match=r"no thread .* can be started"):
+            supplier.message(soon())
+        supplier.serve("/no/socket", False)
+    assert "supplies the sender with no further OAuth tokens" in caplog.text
+    assert supplier.message(soon())["token"] == "x"
+    supplier.close()

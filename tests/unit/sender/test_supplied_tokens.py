@@ -1,0 +1,131 @@
+"""Tests which supplied OAuth tokens a sender takes, and when it asks for the next one."""
+
+import base64
+import json
+from collections.abc import Callable
+from typing import Any
+
+from cyproducer.security.token_principal import jwt_principal
+from cyproducer.security.token_source import Token
+from cyproducer.sender.brokers.sasl_login import Answer
+from cyproducer.sender.brokers.supplied_tokens import Refusal, SuppliedTokens
+
+SETTINGS = {"sasl_login_refresh_window_factor": 0.8, "sasl_login_refresh_window_jitter": 0.0}
+
+
+def jwt(**claims: object) -> str:
+    sections = [{"alg": "none"}, claims]
+    return ".".join(
+        [*(base64.urlsafe_b64encode(json.dumps(each).encode()).rstrip(b"=").decode() for each in sections), "SIGNATURE"]
+    )
+
+
+class Rig:
+    """Tokens with a clock that stands still, and with the checks that wait for the answer of a broker."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.now = 1_000_000.0
+        self.checks: list[tuple[Token, Callable[[Answer], None]]] = []
+        self.results: list[Refusal | None] = []
+        self.tokens = SuppliedTokens(
+            SETTINGS | settings, lambda token, then: self.checks.append((token, then)), lambda: self.now, lambda: 0.0
+        )
+
+    def take(self, value: str, lifetime: float | None = 1000.0) -> None:
+        expires_at = None if lifetime is None else self.now + lifetime
+        self.tokens.take_new(value, expires_at, {}, self.results.append)
+
+    def answer(self, error: str = "", undecided: bool = False) -> None:
+        _, then = self.checks.pop(0)
+        then(Answer(None, not error, error, undecided))
+
+    @property
+    def current(self) -> str | None:
+        token = self.tokens.current
+        return None if token is None else token.value
+
+
+def test_a_token_is_used_after_a_broker_has_accepted_it() -> None:
+    rig = Rig()
+    assert rig.tokens.usable() == (None, rig.tokens.usable()[1])
+    assert "no attached process has supplied" in rig.tokens.usable()[1]
+    rig.take("a")
+    rig.take("a")
+    assert (rig.current, rig.results, len(rig.checks)) == (None, [], 1)
+    rig.answer()
+    assert (rig.current, rig.results) == ("a", [None, None])
+    rig.take("a")
+    assert (rig.results, rig.checks) == ([None] * 3, [])
+
+
+def test_refusals() -> None:
+    rig = Rig()
+    rig.take("a")
+    rig.answer("the broker refuses it")
+    rig.take("b")
+    rig.answer("no broker", undecided=True)
+    rig.take("c", -1)
+    assert [(each.name, each.text[:12]) for each in rig.results if each] == [
+        ("TOKEN", "the broker r"), ("UNCHECKED", "no broker"), ("TOKEN", "the OAuth to"),
+    ]  # fmt: skip
+    assert rig.current is None and rig.tokens.due_in_s() is None
+
+
+def test_a_token_of_another_principal() -> None:
+    """It is refused, without a question to a broker, and also if it was being checked when the first one came."""
+    rig = Rig()
+    rig.take(jwt(sub="alice"))
+    rig.take(jwt(sub="bob"))
+    rig.answer()
+    rig.answer()
+    rig.take("opaque")
+    rig.take(jwt(sub="alice", jti="2"))
+    rig.answer()
+    assert [each and each.name for each in rig.results] == [None, "CREDENTIALS", "CREDENTIALS", None]
+    rig = Rig(sasl_oauth_principal=jwt_principal(jwt(sub="alice")))
+    rig.take(jwt(sub="bob"))
+    assert [each and each.name for each in rig.results] == ["CREDENTIALS"]
+    assert not rig.checks
+
+
+def test_when_the_next_token_is_requested() -> None:
+    rig = Rig()
+    for lifetime, due in ((1000.0, 700.0), (100.0, 80.0), (None, 240.0), (10_000.0, 8000.0)):
+        rig = Rig()
+        rig.take("a", lifetime)
+        rig.answer()
+        assert rig.tokens.due_in_s() == due
+    rig.now += 8000
+    assert rig.tokens.due_in_s() == 0
+    rig.take("a", 2000.0)  # the provider keeps its tokens
+    assert rig.tokens.due_in_s() == rig.tokens.patience_s() == 10
+    rig.tokens.note_trouble("it failed")
+    rig.now += 2001
+    token, why = rig.tokens.usable()
+    assert token is None and "has expired" in why and "(it failed)" in why
+    rig.take("b", 100.0)
+    rig.answer()
+    assert rig.tokens.usable()[0] is rig.tokens.current and rig.tokens.trouble == ""
+
+
+def test_an_older_token_does_not_replace_a_newer_one() -> None:
+    rig = Rig()
+    rig.take("new", 1000.0)
+    rig.answer()
+    rig.take("old", 500.0)
+    rig.answer()
+    assert (rig.current, rig.results) == ("new", [None, None])
+
+
+def test_a_successor_has_the_token_and_its_principal() -> None:
+    former = Rig()
+    former.take(jwt(sub="alice"), 1000.0)
+    former.answer()
+    rig = Rig()
+    held = former.tokens.for_successor()
+    assert held is not None
+    rig.tokens.restore(json.loads(json.dumps(held)))
+    assert rig.current == former.current and rig.tokens.due_in_s() == former.tokens.due_in_s()
+    rig.take(jwt(sub="bob"))
+    assert rig.results[0] is not None
+    assert "alice" not in repr(rig.tokens) and str(rig.current) not in repr(rig.tokens)
