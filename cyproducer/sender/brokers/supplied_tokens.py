@@ -17,6 +17,7 @@ UNKNOWN_LIFETIME_S = 300.0
 #: The time between two requests, at least and at most.
 PAUSE_MIN_S, PAUSE_MAX_S = 1.0, 10.0
 _KNOWN_MAX = 4096
+_CHECKS_MAX = 64
 _clock = Clock()
 
 
@@ -107,6 +108,8 @@ class SuppliedTokens:
             then(None)
         elif digest in self._checking:
             self._checking[digest].append(then)
+        elif len(self._checking) >= _CHECKS_MAX:
+            then(Refusal("UNCHECKED", "the sender has too many OAuth tokens checked at the same time; try again"))
         else:
             self._checking[digest] = [then]
             self._check(token, lambda answer: self._on_checked(token, digest, answer))

@@ -14,10 +14,11 @@ import pytest
 from secure_settings import SettingsFor
 from support.process import kill9, start_script, wait_until
 from support.secure_kafka import SecureKafka
-from support.supervised import pair, the_sender
+from support.supervised import Foreground, pair, the_sender
 
 from cyproducer import KafkaProducer, errors
 from cyproducer.config.settings import Settings as Parsed
+from cyproducer.foreground import run_sender
 from cyproducer.observe.status import status
 from cyproducer.producer.attach import connect as attaching
 from cyproducer.producer.attach.sender_address import Address
@@ -346,3 +347,34 @@ def test_a_declared_principal_decides_who_shares_a_sender(
     wrong = make_producer(**tokens_of("another", sasl_oauth_principal="a"))
     with pytest.raises(errors.SenderUnavailableError, match="belongs to another principal"):
         wrong.send(topic, b"0")
+
+
+def test_a_named_sender_gets_its_tokens_of_a_producer(
+    secure_kafka: SecureKafka, make_producer: Make, tokens_of: Tokens, settings_for: SettingsFor, runtime_dir: Path
+) -> None:
+    """A process that it admits needs no provider. A token of another principal is refused."""
+    topic = secure_kafka.topic_for("User:named")
+    with_provider = tokens_of("named")
+    plain = settings_for("SASL_SSL", sasl_mechanism="OAUTHBEARER")
+    servers = plain.pop("bootstrap_servers")
+    del plain["max_block_ms"]
+    path = runtime_dir / "named.sock"
+    sender = Foreground(path, servers, runtime_dir / "named.log", settings=plain).ready()
+    try:
+        lone = make_producer(sender=str(path), max_block_ms=1500)
+        with pytest.raises(errors.KafkaTimeoutError, match="no attached process has supplied an OAuth token yet"):
+            lone.send(topic, b"never")
+        make_producer(**with_provider, sender=str(path)).send(topic, b"0").result(30)
+        wait_until(lambda: lone.send(topic, b"1").result(30), 30, "a record without a provider")
+        other = make_producer(**tokens_of("another"), sender=str(path))
+        with pytest.raises(errors.KafkaConfigurationError, match="belongs to another principal"):
+            other.send(topic, b"never")
+    finally:
+        sender.end()
+
+
+def test_a_sender_that_no_producer_finds_is_refused(settings_for: SettingsFor) -> None:
+    settings = settings_for("SASL_SSL", sasl_mechanism="OAUTHBEARER")
+    del settings["max_block_ms"]
+    with pytest.raises(errors.KafkaConfigurationError, match="without --socket gets its OAuth tokens of no process"):
+        run_sender(settings)

@@ -129,3 +129,15 @@ def test_a_successor_has_the_token_and_its_principal() -> None:
     rig.take(jwt(sub="bob"))
     assert rig.results[0] is not None
     assert "alice" not in repr(rig.tokens) and str(rig.current) not in repr(rig.tokens)
+
+
+def test_checks_are_limited() -> None:
+    rig = Rig()
+    for number in range(65):
+        rig.take(f"t{number}")
+    assert [each and each.name for each in rig.results] == ["UNCHECKED"]
+    while rig.checks:
+        rig.answer()
+    rig.take("t64")
+    rig.answer()
+    assert rig.results[-1] is None

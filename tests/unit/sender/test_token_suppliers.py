@@ -1,0 +1,107 @@
+"""Tests whom a sender asks for the next OAuth token, and whose tokens it refuses."""
+
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cyproducer.sender.brokers.sasl_login import Answer
+from cyproducer.sender.brokers.supplied_tokens import SuppliedTokens
+from cyproducer.sender.control.token_suppliers import TokenSuppliers
+
+ASK = {"op": "token"}
+
+
+class Process:
+    """Stands for the connection of a process: keeps what the sender sends."""
+
+    def __init__(self, fd: int, is_owner: bool = True) -> None:
+        self.fd, self.pid, self.uid = fd, fd, 0 if is_owner else 4711
+        self.is_owner, self.vouched, self.deadline = is_owner, False, None
+        self.sent: list[dict[str, Any]] = []
+
+    def send(self, message: dict[str, Any]) -> bool:
+        self.sent.append(message)
+        return True
+
+
+class Rig:
+    """The suppliers of a sender, with a clock. A broker accepts each token at once, unless `broken`."""
+
+    def __init__(self, own_tokens: bool = True) -> None:
+        self.now = 1000.0
+        self.broken = ""
+        self.told: list[dict[str, Any]] = []
+        self.tokens = SuppliedTokens(
+            {}, lambda token, then: then(Answer(None, not self.broken, self.broken)), lambda: self.now, lambda: 0.0
+        )
+        self.table = SimpleNamespace(peers={}, unfinished={}, finish=lambda peer: None)
+        engine = SimpleNamespace(supplied_tokens=lambda: self.tokens if own_tokens else None)
+        self.suppliers = TokenSuppliers(
+            engine, SimpleNamespace(tell=self.told.append), self.table, logging.getLogger("test"), lambda: self.now
+        )  # type: ignore[arg-type]
+
+    def process(self, fd: int, is_owner: bool = True) -> Any:
+        self.table.peers[fd] = process = Process(fd, is_owner)
+        return process
+
+    def supply(self, process: Any, token: str, lifetime: float = 100.0, serve: bool = True) -> None:
+        message = {"token": token, "expires_at": self.now + lifetime, "extensions": {}, "serve": serve}
+        self.suppliers.take(process, message)
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self.suppliers.run()
+
+
+def test_one_process_after_the_other_is_asked() -> None:
+    rig = Rig()
+    first, second = rig.process(1), rig.process(2)
+    rig.supply(first, "a")
+    rig.supply(second, "b")
+    rig.pass_time(79)
+    assert ASK not in first.sent + second.sent
+    rig.pass_time(2)
+    assert (first.sent.count(ASK), second.sent.count(ASK)) == (1, 0)
+    assert rig.suppliers.next_time() == rig.now + rig.tokens.patience_s()
+    rig.pass_time(rig.tokens.patience_s() + 0.1)  # it does not answer
+    assert (first.sent.count(ASK), second.sent.count(ASK)) == (1, 1)
+    rig.suppliers.take(second, {"error": "it failed"})
+    assert rig.tokens.trouble == "it failed"
+    rig.pass_time(rig.tokens.patience_s() + 0.1)
+    assert (first.sent.count(ASK), second.sent.count(ASK)) == (2, 1)
+    del rig.table.peers[1]  # it has ended
+    rig.pass_time(0)
+    assert second.sent.count(ASK) == 2
+    rig.supply(second, "c", 200)
+    assert rig.tokens.trouble == "" and rig.told[-1]["token"]["value"] == "c"
+    rig.pass_time(1)
+    assert second.sent.count(ASK) == 2
+
+
+def test_without_a_process_errors_say_so(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig()
+    first = rig.process(1)
+    rig.supply(first, "a", serve=False)
+    assert first.vouched
+    for _ in range(200):
+        rig.pass_time(1)
+    assert "no attached process has a sasl_oauth_token_provider" in rig.tokens.usable()[1]
+    assert caplog.text.count("there is no new OAuth token") == 1
+
+
+def test_what_is_refused() -> None:
+    rig = Rig()
+    stranger, first = rig.process(1, is_owner=False), rig.process(2)
+    rig.supply(stranger, "a")
+    rig.broken = "the broker refuses it"
+    rig.supply(first, "b", serve=False)
+    rig.suppliers.take(first, {"token": "é", "expires_at": None, "extensions": {}})
+    rig.suppliers.take(first, {"token": "c", "expires_at": True, "extensions": {}})
+    rig.suppliers.take(first, {"token": "c", "expires_at": None, "extensions": {"a": 1}})
+    assert [each["error"] for each in stranger.sent + first.sent] == ["REFUSED", "TOKEN", *["MALFORMED"] * 3]
+    assert not stranger.vouched and not first.vouched and rig.told == []
+    other = Rig(own_tokens=False)
+    other.supply(first, "a")
+    assert first.sent[-1]["error"] == "CREDENTIALS"
