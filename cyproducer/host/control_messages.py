@@ -31,7 +31,7 @@ peer has sent in part.
     front-end, on another {"op": "transaction", "attach_id", "number", "do", "producer_id", "epoch"
     connection            [, "group", "offsets"]}: "do" is "init", "fail", "commit", "abort" or "offsets". A hang-up
                           does not end the command; a repeated number gets the result of the first one. The answer
-                          comes when it is known:
+                          comes when it is known. The connection may bring the next command of this front-end:
                           {"ok": true, "producer_id", "epoch"}
                           or {"ok": false, "kind": "abortable" | "fatal" | "retriable", "code", "message"}
                           or {"ok": false, "error": code name, "message"}: the sender does not take the command

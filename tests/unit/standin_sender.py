@@ -158,6 +158,7 @@ class StandIn:
         self.offsets = {}
         self.failure = None
         self.commands = ScriptedCommands()
+        self.accepted = 0
         self.sleep_epoch = 0
         self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -228,6 +229,7 @@ class StandIn:
         del memory
         timeout = self._work()
         fds = [self.listener.fileno(), self.wake_fd] + [f.sock.fileno() for f in self.front_ends]
+        fds += [sock.fileno() for sock in self.commands.kept]
         poller = select.poll()
         for fd in fds:
             poller.register(fd, select.POLLIN)
@@ -240,11 +242,14 @@ class StandIn:
         for front_end in list(self.front_ends):
             if front_end.sock.fileno() in ready:
                 self._control(front_end)
+        for sock in [sock for sock in self.commands.kept if sock.fileno() in ready]:
+            self.commands.go_on(sock)
         if self.listener.fileno() in ready:
             self._accept()
 
     def _accept(self):
         sock, _ = self.listener.accept()
+        self.accepted += 1
         try:
             hello, fds = control_messages.receive(sock)
         except ConnectionResetError:

@@ -19,7 +19,7 @@ class ScriptedCommands:
     """Answers `ok` to every command, or what `script[what]` has next: an answer, HANG_UP, or HOLD until `release()`.
 
     A number that was answered gets the same answer again. `log` has the commands as they came, repetitions included,
-    and `done` those that were carried out.
+    and `done` those that were carried out. `kept`: connections whose command is answered; only with `keeps`.
     """
 
     def __init__(self) -> None:
@@ -28,6 +28,8 @@ class ScriptedCommands:
         self.script: dict[str, list[Any]] = {}
         self.producer_id, self.epoch = 7, 0
         self.came = threading.Event()
+        self.keeps = False
+        self.kept: list[Any] = []
         self._held: list[tuple[Any, dict[str, Any]]] = []
         self._answers: dict[tuple[int, int], dict[str, Any]] = {}
 
@@ -62,9 +64,18 @@ class ScriptedCommands:
                 self._carry_out(sock, message, answer)
 
     def close(self) -> None:
-        for sock, _ in self._held:
+        for sock in (*self.kept, *(sock for sock, _ in self._held)):
             sock.close()
-        self._held = []
+        self._held, self.kept = [], []
+
+    def go_on(self, sock: Any) -> None:
+        """Take the next command of a kept connection, or its hang-up."""
+        self.kept.remove(sock)
+        message, _ = control_messages.receive(sock)
+        if message is None:
+            sock.close()
+        else:
+            self.take(sock, message)
 
     def _carry_out(self, sock: Any, message: dict[str, Any], answer: dict[str, Any] | None) -> None:
         if answer is None:
@@ -77,6 +88,9 @@ class ScriptedCommands:
         self._reply(sock, answer)
 
     def _reply(self, sock: Any, answer: dict[str, Any]) -> None:
+        if self.keeps:
+            self.kept.append(sock)
         with contextlib.suppress(OSError):  # its caller has not waited
             control_messages.send(sock, answer)
-        sock.close()
+        if not self.keeps:
+            sock.close()

@@ -24,6 +24,7 @@ from cyproducer.errors import (
     UnsupportedPlatformError,
 )
 from cyproducer.host import control_messages
+from cyproducer.host.command_connection import CommandConnection
 from cyproducer.host.descriptors import Descriptors, WakePair
 from cyproducer.host.forked_child import file_of, in_child, is_still
 from cyproducer.host.interrupts import pass_on
@@ -99,6 +100,8 @@ class Attachment(WakePair):
     sender_state     number of the sender's state region, which a successor takes over; 0 unless the front-end takes
                      part in the transaction of another process
     max_request_size the sender's limit for a record and a request, in bytes; None if the sender does not tell it
+    command          connection for commands of a transactional producer that is kept for the next one; None: there is
+                     none, or a command uses it
     """
 
     __slots__ = (
@@ -108,6 +111,7 @@ class Attachment(WakePair):
         "address",
         "arena",
         "attach_id",
+        "command",
         "max_request_size",
         "outcomes",
         "sender_pid",
@@ -130,6 +134,7 @@ class Attachment(WakePair):
         self.slot_count = 0
         self.attach_id = self.sender_pid = self.sender_state = 0
         self.max_request_size: int | None = None
+        self.command: CommandConnection | None = None
         _attachments.add(self)
 
     def close(self) -> None:
@@ -152,6 +157,7 @@ class Attachment(WakePair):
     def close_descriptors(self) -> None:
         """Hang up; the memory stays mapped. Do nothing if called again."""
         _attachments.discard(self)
+        self.drop_command()
         untouched = is_still(self.socket.fileno(), self._socket_file)
         if untouched:
             self.socket.close()
@@ -166,6 +172,12 @@ class Attachment(WakePair):
             self.drop_sender_wake(untouched and self._is_still_ours("sender_wake_fd"))
         if self.arena is not None:
             self.arena.close_descriptor()
+
+    def drop_command(self) -> None:
+        """Close the connection that is kept for commands, if there is one."""
+        kept, self.command = self.command, None
+        if kept is not None:
+            kept.close()
 
 
 def _close(attachment: Attachment) -> None:

@@ -23,6 +23,7 @@ class _Attachment(Protocol):
     snapshot: Any
     socket: Any
     max_request_size: int | None
+    command: Any
     attach_id: int
     sender_state: int
     @property

@@ -1,18 +1,17 @@
-"""Sends the commands of a transactional producer to its sender, each on a connection of its own.
+"""Sends the commands of a transactional producer to its sender, one after the other on a connection for commands.
 
-A command has a number. It is sent again with the same number after a hang-up (the sender was killed, and its successor
-listens at the same address) and after a timeout of the caller. The sender does each number once, and answers a
-repetition with the stored result. The next number follows when the one before has its answer.
+The connection is kept while each command gets its answer. A command has a number. It is sent again with the same number
+after a hang-up (the sender was killed, and its successor listens at the same address) and after a timeout of the
+caller. The sender does each number once, and answers a repetition with the stored result. The next number follows when
+the one before has its answer.
 """
 
-import _socket
 import weakref
 from typing import Any, NamedTuple
 
 from cyproducer import errors
 from cyproducer.host import control_messages
-from cyproducer.host.forked_child import disown, file_of, is_still, own
-from cyproducer.host.interrupts import pass_on
+from cyproducer.host.command_connection import CommandConnection
 from cyproducer.host.poll import wait_readable
 from cyproducer.producer.session.session import Session
 from cyproducer.producer.transactions.call import Call
@@ -125,68 +124,51 @@ class Commands:
         session.verify()
         if not session.alive:
             return None
-        sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
-        fd = sock.fileno()
-        file = file_of(fd)
-        own(fd, file)
+        connection = _connection_of(session)
+        if connection is None:
+            return None
+        answer = None
         try:
-            if not _connect(sock, session):
-                return None
             # The next sender listens at the same address. By then this session has ended, which is looked for here.
             session.on_control()
-            if not session.alive or not self._send(sock, message):
+            if not session.alive:
                 return None
-            # Not inside of `except OSError`: KafkaTimeoutError is a TimeoutError.
-            while not wait_readable([fd], call.left(_LOOK_S)):
+            self._was_sent = True
+            if not connection.send(message):
+                return None
+            while not connection.wait(call.left(_LOOK_S)):
                 call.check(reason or _silent(session))
                 session.look()
                 if not session.alive:
                     return None
-            return _received(sock)
+            answer = connection.receive()
+            return answer
         finally:
-            if disown(fd, file) and is_still(fd, file):
-                sock.close()
+            if answer is None or not session.alive:
+                connection.close()  # an answer that comes later would be taken for that to the next command
             else:
-                sock.detach()
-
-    def _send(self, sock: Any, message: dict[str, Any]) -> bool:
-        """Send the message. Return False if the sender has hung up."""
-        self._was_sent = True
-        try:
-            control_messages.send(sock, message)
-            return True
-        except OSError as error:
-            pass_on(error)
-            return False
+                session.attachment.command = connection
 
 
-def _connect(sock: Any, session: Session) -> bool:
-    """Connect to the session's sender. Return False if it cannot be reached now."""
-    try:
-        sock.setblocking(False)
-        sock.connect(session.attachment.socket.getpeername())
-        return True
-    except OSError as error:
-        pass_on(error)
-        return False
+def _connection_of(session: Session) -> CommandConnection | None:
+    """Return the connection of the command before, or a new one. None: the sender cannot be reached now."""
+    kept: CommandConnection | None
+    kept, session.attachment.command = session.attachment.command, None
+    if kept is not None and kept.is_usable():
+        return kept
+    if kept is not None:
+        kept.close()
+    made = CommandConnection()
+    if made.open(session.attachment.socket.getpeername()):
+        return made
+    made.close()
+    return None
 
 
 def _silent(session: Session) -> str:
     """Return why a command takes so long, as far as the sender's last error tells it."""
     error = session.topics.last_error
     return f"the sender has not answered; its last error: {error}" if error else "the sender has not answered"
-
-
-def _received(sock: Any) -> dict[str, Any] | None:
-    try:
-        answer, fds = control_messages.receive(sock)
-    except OSError as error:
-        pass_on(error)
-        return None
-    except control_messages.HandshakeError:
-        return None
-    control_messages.discard(fds)
-    return answer
 
 
 def _text_of(told: dict[str, Any]) -> str:

@@ -21,7 +21,7 @@ from cyproducer.observe.logfmt import fields
 from cyproducer.sender.control.attaching import Attaching
 from cyproducer.sender.control.draining import Drain
 from cyproducer.sender.control.listening import Listening
-from cyproducer.sender.control.peer_table import PeerTable
+from cyproducer.sender.control.peer_table import HUNG_UP, PeerTable
 from cyproducer.sender.control.peers import (
     STRANGERS,
     Peer,
@@ -278,7 +278,7 @@ class Control:
                 self.table.end(peer, f"its message is invalid: {error}")
                 return
             if message is None:
-                self.table.end(peer, "it closed its producer" if peer.orderly else "it hung up")
+                self.table.end(peer, "it closed its producer" if peer.orderly else HUNG_UP)
                 return
             try:
                 self._on_message(peer, message, fds)

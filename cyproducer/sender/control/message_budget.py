@@ -36,7 +36,7 @@ class MessageBudget:
         size      the bytes of the message
         """
         now = self._clock()
-        payer = fd if account == OWNER else ("user", account)
+        payer = _payer(fd, account)
         credit, since = self._credits.get(payer, (float(BURST), now))
         credit = min(credit + (now - since) * MESSAGES_PER_S, BURST) - max(1, -(-size // MESSAGE_BYTES))
         self._credits[payer] = credit, now
@@ -54,6 +54,13 @@ class MessageBudget:
             if isinstance(payer, tuple) and credit + (now - since) * MESSAGES_PER_S >= BURST:
                 del self._credits[payer]
 
+    def give_back(self, fd: int, account: int) -> None:
+        """Do not count a message of the connection."""
+        payer = _payer(fd, account)
+        if payer in self._credits:
+            credit, since = self._credits[payer]
+            self._credits[payer] = min(credit + 1, float(BURST)), since
+
     def wake(self) -> None:
         """Resume the connections whose pause is over."""
         now = self._clock()
@@ -66,3 +73,8 @@ class MessageBudget:
         self._credits.pop(fd, None)
         self.forget_full()
         self.until.pop(fd, None)
+
+
+def _payer(fd: int, account: int) -> int | tuple[str, int]:
+    """Return whose messages those of the connection are."""
+    return fd if account == OWNER else ("user", account)

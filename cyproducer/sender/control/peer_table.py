@@ -12,8 +12,10 @@ from cyproducer.sender.control.quotas import Quotas, RefusalLog
 from cyproducer.sender.handover.handover import Line
 from cyproducer.shm.crash import DEBUG, crashpoint
 
-__all__ = ["PeerTable"]
+__all__ = ["HUNG_UP", "PeerTable"]
 
+#: Why a connection has ended as it should, which is not logged.
+HUNG_UP = "it hung up"
 _APPS_REMEMBERED = 4096
 
 
@@ -26,6 +28,7 @@ class PeerTable:
     ended        meta of ended front-ends whose batches are still delivered, by attach id
     quotas       what each user has of them
     refusals     the log of what other users than the owner cause
+    commanding   by attach id: the newest connection with commands of this transactional front-end
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class PeerTable:
         self.unfinished: dict[int, Peer] = {}
         self.front_ends: dict[int, Peer] = {}
         self.ended: dict[int, dict[str, Any]] = {}
+        self.commanding: dict[int, Peer] = {}
         self.budget = MessageBudget(engine, clock)
         self.quotas = Quotas()
         self.refusals = RefusalLog(log, clock)
@@ -64,6 +68,21 @@ class PeerTable:
         """End the time limit of a peer whose handshake is over."""
         peer.deadline = None
         self.unfinished.pop(peer.fd, None)
+
+    def add_command(self, peer: Peer, attach_id: int) -> None:
+        """Note a command of a front-end. Its former connection ends, unless it waits for an answer."""
+        former = self.commanding.get(attach_id)
+        peer.commands_of = attach_id
+        peer.commands += 1
+        self.commanding[attach_id] = peer
+        if former is not None and former is not peer and not former.commands:
+            self.end(former, HUNG_UP)
+
+    def end_command(self, peer: Peer) -> None:
+        """Note that a command is answered. Its connection ends if it is not the newest one of its front-end."""
+        peer.commands -= 1
+        if not peer.commands and self.commanding.get(peer.commands_of) is not peer:
+            self.end(peer, HUNG_UP)
 
     def add_front_end(self, peer: Peer) -> None:
         """Add a peer that has got an attach id."""
@@ -95,6 +114,8 @@ class PeerTable:
         self._engine.unwatch(peer.fd)
         if self._by_pidfd.pop(peer.pidfd, None) is not None:
             self._engine.unwatch(peer.pidfd)
+        if self.commanding.get(peer.commands_of) is peer:
+            del self.commanding[peer.commands_of]
         if peer.attach_id:
             if DEBUG:
                 crashpoint("reclaim.noticed")
@@ -105,8 +126,10 @@ class PeerTable:
             peer.hang_up()
             if DEBUG:
                 crashpoint("reclaim.detached")
+            if peer.attach_id in self.commanding:
+                self.end(self.commanding[peer.attach_id], HUNG_UP)
             self._log.info("detached", extra=fields(attach_id=peer.attach_id, peer=peer.pid, app=peer.app, why=why))
-        elif why != "it hung up" and not peer.awaits_retry:
+        elif why != HUNG_UP and not peer.awaits_retry:
             if peer.account == OWNER:
                 self._log.info("a connection was closed", extra=fields(peer=peer.pid, why=why))
             else:

@@ -83,7 +83,11 @@ def refusal(name: str, text: str) -> dict[str, Any]:
 
 
 class Peer:
-    """The other end of one connection, from accept to hang-up. It is a front-end if `attach_id` is not 0."""
+    """The other end of one connection, from accept to hang-up. It is a front-end if `attach_id` is not 0.
+
+    commands_of   attach id of the transactional front-end whose commands come on this connection; 0: none has come
+    commands      how many of them have no answer yet
+    """
 
     def __init__(self, sock: socket.socket, deadline: float | None) -> None:
         self.socket = sock
@@ -103,6 +107,8 @@ class Peer:
         self.arena = (0, 0)
         self.wanted: set[str] = set()
         self.refusal_logged = False
+        self.commands_of = 0
+        self.commands = 0
 
     @property
     def is_owner(self) -> bool:

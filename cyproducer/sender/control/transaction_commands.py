@@ -1,6 +1,5 @@
 """Checks the commands of transactional producers and passes them to the engine, whose answer comes later."""
 
-from collections.abc import Callable
 from typing import Any
 
 from cyproducer.config.kinds import is_topic_name
@@ -19,7 +18,11 @@ class _InvalidError(Exception):
 
 
 class TransactionCommands:
-    """Answers each command on the connection on which it came. The connection has no time limit until then."""
+    """Answers each command on the connection on which it came, which may bring further ones of the same front-end.
+
+    The connection has no time limit. It ends with its front-end, or after its answer if a command of the front-end has
+    come on another connection.
+    """
 
     def __init__(self, engine: Any, table: PeerTable) -> None:
         self._engine = engine
@@ -37,15 +40,33 @@ class TransactionCommands:
             text = f"process {peer.pid} has no attached front-end with attach_id {attach_id}"
             peer.send(refusal("REFUSED", text))
             return
+        if peer.commands_of not in (0, attach_id):
+            text = f"this connection has brought commands of the front-end {peer.commands_of}"
+            peer.send(refusal("MALFORMED", text))
+            return
         self._table.finish(peer)
-        self._engine.command_transaction(attach_id, fields, self._answer(peer))
+        self._table.add_command(peer, attach_id)
+        reply = _Reply(self._table, peer)
+        self._engine.command_transaction(attach_id, fields, reply)
+        reply.has_waited = True
 
-    def _answer(self, peer: Peer) -> Callable[[dict[str, Any]], None]:
-        def answer(result: dict[str, Any]) -> None:
-            if self._table.peers.get(peer.fd) is peer:  # otherwise it has hung up
-                peer.send(result)
 
-        return answer
+class _Reply:
+    """Sends the answer to one command. has_waited: it did not come at once, since brokers are asked."""
+
+    def __init__(self, table: PeerTable, peer: Peer) -> None:
+        self._table = table
+        self._peer = peer
+        self.has_waited = False
+
+    def __call__(self, result: dict[str, Any]) -> None:
+        peer = self._peer
+        if self._table.peers.get(peer.fd) is not peer:
+            return  # it has hung up
+        peer.send(result)
+        if self.has_waited:  # such commands cannot come in a flood
+            self._table.budget.give_back(peer.fd, peer.account)
+        self._table.end_command(peer)
 
 
 def _is_same_process(peer: Peer, front_end: Peer) -> bool:

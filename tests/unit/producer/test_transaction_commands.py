@@ -1,5 +1,6 @@
 """Tests commands that get no answer at once: repetitions, timeouts, a sender that ends, and the next sender."""
 
+import os
 import signal
 import threading
 import time
@@ -100,6 +101,84 @@ def test_descriptors_are_given_back(sender, made):
     sender.commands.release()
     made.init_transactions()
     assert len(owned()) <= before + 2  # those of the attachment
+
+
+# ---------------------------------------------------------------- the connection
+
+
+@pytest.fixture
+def keeping(sender, begun):
+    """Return a producer in a transaction. Its sender keeps the connection for commands."""
+    sender.commands.keeps = True
+    begun.commit_transaction()
+    begun.begin_transaction()
+    begun.commit_transaction()
+    begun.begin_transaction()
+    return begun
+
+
+def accepted(sender):
+    """Return how many connections the sender has accepted since the last call."""
+    count, sender.accepted = sender.accepted, 0
+    return count
+
+
+def test_commands_use_one_connection(sender, keeping):
+    accepted(sender)
+    for _ in range(5):
+        keeping.send_offsets_to_transaction({("t", 1): 1}, "g")
+        keeping.commit_transaction()
+        keeping.begin_transaction()
+    assert accepted(sender) == 0
+    assert len(sender.commands.kept) == 1
+
+
+def test_a_connection_that_has_ended_is_replaced(sender, keeping):
+    accepted(sender)
+    sender.commands.kept.pop().close()
+    keeping.commit_transaction()
+    assert accepted(sender) == 1
+    assert numbers(sender, "commit") == [2, 3, 4]
+
+
+def test_a_late_answer_is_not_taken_for_the_next_one(sender, keeping):
+    sender.commands.script["offsets"] = [HOLD]
+    with pytest.raises(errors.KafkaTimeoutError):
+        keeping.send_offsets_to_transaction({("t", 1): 1}, "g", 0.05)
+    sender.commands.release(failed("abortable", 22))
+    with pytest.raises(errors.IllegalGenerationError):
+        keeping.commit_transaction()
+
+
+def test_the_connection_ends_with_the_producer(sender, keeping, path):
+    before = len(owned())
+    with KafkaProducer(sender=str(path), transactional_id="y") as other:
+        other.init_transactions()
+        assert len(owned()) > before
+    assert len(owned()) == before
+
+
+def test_a_forked_child_closes_the_connection_and_leaves_the_descriptor_to_others(sender, keeping):
+    """The parent continues on it. What gets its number in the child stays open there."""
+    accepted(sender)
+    attachment = keeping._session.attachment
+    number = attachment.command._fd
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.fstat(number)
+        except OSError:
+            other = os.open("/dev/null", os.O_RDONLY)
+            os.dup2(other, number)
+            attachment.drop_command()
+            os.fstat(number)
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    keeping.commit_transaction()
+    assert accepted(sender) == 0
 
 
 # ---------------------------------------------------------------- timeouts

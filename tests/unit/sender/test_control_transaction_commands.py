@@ -63,6 +63,67 @@ def test_a_connection_may_send_several_commands(sender: Sender) -> None:
     assert control_messages.receive(client)[0] == control_messages.receive(client)[0] == ANSWER
 
 
+def has_hung_up(client: socket.socket) -> bool:
+    client.setblocking(False)
+    try:
+        return control_messages.receive(client)[0] is None
+    except BlockingIOError:
+        return False
+
+
+def test_a_newer_connection_replaces_one_that_waits_for_nothing(sender: Sender) -> None:
+    former = send(sender)
+    sender.engine.commands[0][2](ANSWER)
+    assert control_messages.receive(former)[0] == ANSWER
+    newer = send(sender, number=2)
+    assert has_hung_up(former)
+    newest = send(sender, number=2)  # the front-end repeats a command whose answer takes long
+    sender.engine.commands[1][2](ANSWER)
+    assert control_messages.receive(newer)[0] == ANSWER
+    assert has_hung_up(newer)
+    assert not has_hung_up(newest)
+
+
+def test_a_connection_for_commands_ends_with_its_front_end(make: Callable[..., Sender]) -> None:
+    sender = make(idle_timeout_s=None)
+    _, attached = sender.attach(settings={"transactional_id": "orders"})
+    client = send(sender)
+    sender.engine.commands[0][2](ANSWER)
+    assert control_messages.receive(client)[0] == ANSWER
+    attached.close()
+    sender.turn()
+    assert has_hung_up(client)
+    assert not sender.control.table.peers
+
+
+def test_a_connection_has_the_commands_of_one_front_end(sender: Sender) -> None:
+    sender.attach(settings={"transactional_id": "invoices"})
+    client = send(sender)
+    control_messages.send(client, {**COMMAND, "attach_id": 2})
+    sender.turn()
+    answer, _ = control_messages.receive(client)
+    assert answer is not None and answer["error"] == "MALFORMED"
+    assert len(sender.engine.commands) == 1
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_only_a_flood_of_commands_is_paused(sender: Sender, at_once: bool) -> None:
+    """A command that waits for brokers cannot come in a flood."""
+    client = send(sender)
+    sender.engine.commands.pop()[2](ANSWER)
+    if at_once:
+        sender.engine.command_transaction = lambda attach_id, fields, answer: answer(ANSWER)
+    for number in range(2, 200):
+        control_messages.send(client, {**COMMAND, "number": number})
+        sender.turn()
+        for _, _, answer in sender.engine.commands:
+            answer(ANSWER)
+        sender.engine.commands.clear()
+        if sender.control.table.budget.until:
+            break
+    assert bool(sender.control.table.budget.until) is at_once
+
+
 def test_a_hang_up_is_not_passed_on(sender: Sender) -> None:
     send(sender).close()
     sender.turn()

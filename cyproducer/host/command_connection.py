@@ -1,0 +1,86 @@
+"""Connects to the sender for the commands of a transactional producer, and closes that connection safely."""
+
+import _socket
+from typing import Any
+
+from cyproducer.host import control_messages
+from cyproducer.host.forked_child import disown, file_of, is_still, own
+from cyproducer.host.interrupts import pass_on
+from cyproducer.host.poll import wait_readable
+
+__all__ = ["CommandConnection"]
+
+
+class CommandConnection:
+    """One connection to the control socket of a sender. A forked child closes its copy.
+
+    Between two commands the attachment keeps it, so that it is closed with the attachment.
+    """
+
+    def __init__(self) -> None:
+        # From _socket: gevent's socket.socket switches greenlets instead of raising EAGAIN.
+        self._socket: Any = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+        self._fd = self._socket.fileno()
+        self._file = file_of(self._fd)
+        own(self._fd, self._file)
+
+    def __del__(self) -> None:
+        if disown is not None:  # None: the interpreter ends
+            self.close()
+
+    def open(self, address: str) -> bool:
+        """Connect to the sender at an address. Return False if it cannot be reached now."""
+        try:
+            self._socket.setblocking(False)
+            self._socket.connect(address)
+            return True
+        except OSError as error:
+            pass_on(error)
+            return False
+
+    def is_usable(self) -> bool:
+        """Return whether the descriptor is still the connection's, and the sender has not hung up."""
+        if not is_still(self._fd, self._file):
+            return False  # the program has closed it
+        try:
+            self._socket.recv(1, _socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError as error:
+            pass_on(error)
+        return False
+
+    def send(self, message: dict[str, Any]) -> bool:
+        """Send a message. Return False if the sender has hung up."""
+        try:
+            control_messages.send(self._socket, message)
+            return True
+        except OSError as error:
+            pass_on(error)
+            return False
+
+    def wait(self, timeout: float) -> bool:
+        """Wait for an answer or a hang-up. Return False if there is none after `timeout` seconds."""
+        return bool(wait_readable([self._fd], timeout))
+
+    def receive(self) -> dict[str, Any] | None:
+        """Return the answer that has come. None: the sender has hung up, or the answer is not valid."""
+        try:
+            answer, fds = control_messages.receive(self._socket)
+        except OSError as error:
+            pass_on(error)
+            return None
+        except control_messages.HandshakeError:
+            return None
+        control_messages.discard(fds)
+        return answer
+
+    def close(self) -> None:
+        """Hang up. Do nothing if called again. A descriptor that is another file's by now stays open."""
+        if self._fd < 0:
+            return
+        fd, self._fd = self._fd, -1
+        if disown(fd, self._file) and is_still(fd, self._file):
+            self._socket.close()
+        else:
+            self._socket.detach()
