@@ -105,8 +105,8 @@ class Transactions:
         try:
             self._call()
         except (errors.KafkaTimeoutError, errors.SenderUnavailableError):
-            if self._call == self._add_offset:
-                self._call = None  # a repetition would send them again; the end of the transaction waits for the answer
+            if self._call == self._add_offset and self._chance.random() < 0.5:
+                self._call = None  # the end of the transaction waits for the answer
         except errors.KafkaError as error:
             self._note(f"{self._call.__name__[1:]}: {type(error).__name__}: {error}")
             self._take_failure(error)

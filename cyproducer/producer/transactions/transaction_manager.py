@@ -103,6 +103,9 @@ class TransactionManager:
         self._commit_was_sent = False
         self._is_shared = False
         self._producer_id = self._epoch = -1
+        #: (offsets, group) of the last call of send_offsets_to_transaction(), and those that were not sent yet.
+        self._asked: tuple[Any, Any] | None = None
+        self._pieces: list[Any] = []
 
     # ---------------------------------------------------------------- the calls
 
@@ -135,7 +138,10 @@ class TransactionManager:
             self._complete(producer, call, State.IN_TRANSACTION)
 
     def send_offsets_to_transaction(self, producer: Producer, call: Call, offsets: Any, group_metadata: Any) -> None:
-        """Add a consumer's offsets to the transaction. Without offsets this does nothing, as in Java."""
+        """Add a consumer's offsets to the transaction. Without offsets this does nothing, as in Java.
+
+        A call that repeats one without a result takes the result of that one.
+        """
         rows = offsets_of(offsets)
         refused: errors.KafkaError | None = None
         try:
@@ -151,9 +157,13 @@ class TransactionManager:
             if refused is not None:
                 raise self._fail(producer, State.ABORTABLE_ERROR, refused)
             session = producer._session
+            is_repeated = self._asked == (rows, group) and self._commands.awaits(session, "offsets")
             try:
                 self._finish_offsets(producer, session, call)
-                for piece in control_messages.pieces(rows):
+                if not is_repeated:
+                    self._asked, self._pieces = (rows, group), list(control_messages.pieces(rows))
+                while self._pieces:
+                    piece = self._pieces.pop(0)
                     answer = self._run(session, call, "offsets", group=group, offsets=piece)
                     self._take(producer, answer, "the offsets were not added to the transaction")
             except SenderGoneError:

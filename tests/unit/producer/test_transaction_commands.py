@@ -274,6 +274,38 @@ def test_offsets_that_timed_out_are_finished_before_the_next_command(sender, beg
     assert sender.commands.does() == ["init", "offsets", "commit", "offsets", "fail", "abort"]
 
 
+@pytest.mark.parametrize("answer", [None, failed("abortable", 22)])
+def test_offsets_that_timed_out_are_not_sent_again_by_the_same_call(sender, begun, answer):
+    """As in Java, the repeated call takes the result of the first one. The offsets are too many for one command."""
+    offsets = {("t", partition): partition for partition in range(3000)}
+    for _ in range(2):
+        sender.commands.script["offsets"] = [HOLD] * 3
+        for _ in range(2):
+            with pytest.raises(errors.KafkaTimeoutError):
+                begun.send_offsets_to_transaction(offsets, "g", 0.2)
+        sender.commands.script["offsets"] = []
+        sender.commands.release(answer)
+        if answer is not None:
+            with pytest.raises(errors.IllegalGenerationError):
+                begun.send_offsets_to_transaction(offsets, "g")
+            return
+        begun.send_offsets_to_transaction(offsets, "g")
+    sent = [row[2] for m in sender.commands.done if m["do"] == "offsets" for row in m["offsets"]]
+    assert sent == 2 * list(range(3000))
+    begun.send_offsets_to_transaction(offsets, "g")  # this is another call, after one with a result
+    assert len([m for m in sender.commands.done if m["do"] == "offsets"]) > 3
+
+
+def test_other_offsets_follow_those_that_timed_out(sender, begun):
+    sender.commands.script["offsets"] = [HOLD] * 2
+    for value in (1, 2):  # the call with 2 does not get as far as to send it
+        with pytest.raises(errors.KafkaTimeoutError):
+            begun.send_offsets_to_transaction({("t", 1): value}, "g", 0.05)
+    sender.commands.release()
+    begun.send_offsets_to_transaction({("t", 1): 2}, "g")
+    assert [m["offsets"][0][2] for m in sender.commands.done if m["do"] == "offsets"] == [1, 2]
+
+
 def test_offsets_that_timed_out_can_be_repeated(sender, begun):
     sender.commands.script["offsets"] = [HOLD]
     with pytest.raises(errors.KafkaTimeoutError):
