@@ -32,6 +32,7 @@ class ScriptedCoordinator:
         self.features_epoch = 1
         self.states = deque(states)
         self.codes: dict[int, deque[Any]] = {}
+        self.described: dict[str, Any] = {}  # fields of the description
         self.cut_short: set[int] = set()  # responses of these APIs lack their last bytes
         self.asked: list[tuple[int, int]] = []
         self.asked_for: list[dict[str, Any]] = []  # the bodies
@@ -78,6 +79,7 @@ class ScriptedCoordinator:
             "producer_id": 7,
             "producer_epoch": 0,
             "topics": [{"topic": "t", "partitions": [1, 0]}],
+            **self.described,
         }
         if len(self.states) > 1 and not row["error_code"]:
             self.states.popleft()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cyproducer.cluster.backoff import ExponentialBackoff
 from cyproducer.sender.brokers.broker import NOTHING_DUE_MS, Link
 from cyproducer.sender.brokers.coordinator_calls import BrokerError, CallError, CallRunner, Steps
+from cyproducer.sender.brokers.shared_rows import SharedRows
 from cyproducer.sender.brokers.transaction_failures import TRANSACTION_ABORTED, Failure, StoppedError, meaning_of
 from cyproducer.sender.brokers.transaction_rows import ACTIVE, ENDING, Command, Respond, Row, State
 from cyproducer.sender.brokers.transaction_steps import TransactionSteps
@@ -41,6 +42,7 @@ class TransactionManager:
         self._log = log
         self._runner = CallRunner(brokers, loop, log)
         self._steps = TransactionSteps(brokers, table, backoff, log)
+        self._shared = SharedRows(brokers, table, backoff, self._steps)
         self._rows: dict[int, Row] = {}
         self._must_look = True  # at all rows: after a takeover, and when events were lost
 
@@ -177,7 +179,7 @@ class TransactionManager:
             if row.awaits_news:
                 self._runner.wake(row.run)
         elif state.shared and has_ended:
-            self._start(row, "expire", self._steps.expire(row), now_ms)
+            self._start(row, "expire", self._shared.expire(row), now_ms)
         elif has_ended:
             self._respond(row, _refusal("REFUSED", "the front-end has ended"))
             row.before_end = state

@@ -54,7 +54,6 @@ EXPECTED_EPOCH_FROM = 3  # InitProducerId raises the epoch of the producer that 
 MEMBERS_FROM = 3  # TxnOffsetCommit
 V1_LAST = 4  # versions of EndTxn and TxnOffsetCommit that do not imply KIP-890
 LOOK_MS = 1_000  # what is waited for is looked at again, also without an event
-SHARED_MAX_MS = 900_000  # the broker's default of transaction.max.timeout.ms
 FREE_MS = 50  # after this time another attempt is made to free a row
 ORPHAN_MIN_MS = 30_000  # the least time in which the transaction of a front-end that has ended can be ended
 COMPLAIN_AFTER_MS = 5_000  # a command that takes longer is logged with its reason
@@ -181,30 +180,6 @@ class TransactionSteps:
         yield from self._end_txn(row, None, committed=committed, is_resumed=True, is_last=True)
         text = "committed" if committed else "aborted"
         self._log.info("%s the transaction of %s, whose process has ended", text, row.name)
-
-    def expire(self, row: Row) -> Steps[None]:
-        """Free a shared row without participants when its transaction must be over. Return if there are some again.
-
-        Another process ends such a transaction. Until then the row keeps its sequences for the next participants.
-        """
-        while not (state := self._state(row)).participants:
-            yield from self.add_partitions(row)
-            limit_ms = min(state.timeout_ms, SHARED_MAX_MS)
-            is_over = row.ended_at_ms is not None and self.now_ms >= row.ended_at_ms + limit_ms
-            if (is_over or row.is_superseded or self._is_superseded(state)) and self._table.remove(row.index):
-                return
-            row.awaits_news = True
-            yield Pause(LOOK_MS)
-            row.awaits_news = False
-
-    def _is_superseded(self, state: State) -> bool:
-        """Return whether a row of the same transactional id has a newer epoch."""
-        others = (State(**self._table.describe(index)) for index in self._table.rows())
-        return any(
-            other.epoch > state.epoch
-            and (other.transactional_id, other.producer_id) == (state.transactional_id, state.producer_id)
-            for other in others
-        )
 
     # ------------------------------------------------------------ the end of a transaction
 

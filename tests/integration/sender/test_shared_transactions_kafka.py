@@ -1,11 +1,17 @@
 """Tests several processes' records in one transaction, and what the one that commits asks a real Kafka."""
 
+import json
+import os
+import subprocess
+import sys
 import threading
+import time
 
 import pytest
 from support.consumer import read_topic
 
 from cyproducer.errors import IllegalStateError, KafkaError, ProducerFencedError
+from cyproducer.observe.status import status
 from cyproducer.observe.transactions import TransactionQueryError, committed_offset, last_sequences
 from cyproducer.producer.shared_transaction import participant, sender_of, share
 
@@ -122,6 +128,49 @@ def test_an_offset_of_an_open_transaction_is_waited_for(topic, owner):
     timer.start()
     assert committed_offset(path, "h", topic, 0) == (5, "")
     timer.join()
+
+
+def run_participant(directory, settings, transaction, topic):
+    """Send a record from a process with a sender of its own, as on another host. Return the address of the sender."""
+    program = (
+        "import json, sys\n"
+        "from cyproducer.producer.shared_transaction import Shared, participant, sender_of\n"
+        "settings, transaction, topic = json.loads(sys.argv[1])\n"
+        "producer = participant(settings, Shared(*transaction))\n"
+        "producer.send(topic, b'x', partition=0)\n"
+        "producer.flush()\n"
+        "print(sender_of(producer).address)\n"
+        "producer.close()\n"
+    )
+    made = subprocess.run(
+        [sys.executable, "-c", program, json.dumps([settings, transaction, topic])],
+        env=os.environ | {"CYPRODUCER_RUNTIME_DIR": str(directory)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert made.returncode == 0, made.stderr
+    return made.stdout.strip()
+
+
+@pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"])
+def test_a_sender_on_another_host_ends_soon_after_the_transaction(kafka, topic, owner, settings, short_tmp, end):
+    """It asks the coordinator, as the process that ends the transaction is not one of its front-ends."""
+    directory = short_tmp / f"other-{end[0]}"
+    directory.mkdir(mode=0o700)
+    owner.begin_transaction()
+    transaction = share(owner)
+    address = run_participant(directory, settings, transaction, topic)
+    time.sleep(8)  # it asks every 5 s
+    row = status(address)[0]["transactions"][0]
+    assert (row["transactional_id"], row["participants"]) == (topic, 0)
+    assert run_participant(directory, settings, transaction, topic) == address  # it continues the sequences
+    getattr(owner, end)()
+    assert values(kafka, topic, 2 * (end[0] == "c")) == [b"x"] * 2 * (end[0] == "c")
+    deadline = time.monotonic() + 60
+    while os.path.exists(address):
+        assert time.monotonic() < deadline, "the sender keeps the row"
+        time.sleep(0.1)
 
 
 def test_a_topic_that_cannot_exist_is_an_error(owner):

@@ -503,8 +503,9 @@ def test_partitions_of_participants_are_added_and_their_transaction_is_left_open
     row.row.participants = 0
     row.row.orphaned = True  # as after a takeover
     row.event()
+    rig_v1.coordinator.described = describe(row)
     rig_v1.run(59)
-    assert rig_v1.asked() == []
+    assert set(rig_v1.asked()) == {ApiKey.DESCRIBE_TRANSACTIONS}
     assert rig_v1.manager.active()[0]
     assert producer_v1.ends == []
     rig_v1.run(2)
@@ -514,6 +515,7 @@ def test_partitions_of_participants_are_added_and_their_transaction_is_left_open
 
 def test_a_shared_row_stays_for_the_next_participants(rig: Rig, producer: Producer) -> None:
     row = share(rig, participants=0)
+    rig.coordinator.described = describe(row)
     row.event()
     rig.run(50)
     row.row.participants = 1
@@ -527,11 +529,79 @@ def test_a_shared_row_stays_for_the_next_participants(rig: Rig, producer: Produc
     assert rig.table.removed == [row.index]
 
 
+def describe(row: Producer, epochs: int = 0, **more: Any) -> dict[str, Any]:
+    """Return fields with which the coordinator describes the transaction of a row; its epoch is later by `epochs`."""
+    return {"producer_id": row.row.producer_id, "producer_epoch": row.row.epoch + epochs, **more}
+
+
+@pytest.mark.parametrize(
+    ("epochs", "state", "more", "is_over"),
+    [
+        (0, "Ongoing", {}, False),
+        (0, "Empty", {}, False),  # no record was sent yet
+        (0, "CompleteCommit", {}, False),  # with KIP-890 the end of the transaction before
+        (1, "PrepareCommit", {}, False),
+        (1, "PrepareAbort", {}, False),
+        (1, "PrepareEpochFence", {}, False),
+        (-1, "CompleteCommit", {}, False),
+        (1, "CompleteCommit", {"error_code": 105}, False),
+        (1, "CompleteCommit", {"transactional_id": "other"}, False),
+        (1, "CompleteCommit", {}, True),
+        (1, "CompleteAbort", {}, True),
+        (1, "Empty", {}, True),
+        (2, "Ongoing", {}, True),
+        (0, "Empty", {"producer_id": 9}, True),
+    ],
+)
+def test_a_shared_row_without_participants_is_freed_when_the_coordinator_says_that_the_transaction_is_over(
+    rig: Rig, producer: Producer, epochs: int, state: str, more: dict[str, Any], is_over: bool
+) -> None:
+    row = share(rig, participants=0)
+    rig.coordinator.described = describe(row, epochs, transaction_state=state, **more)
+    row.event()
+    rig.asked()
+    rig.run(4)
+    assert rig.asked() == []
+    rig.run(20)
+    assert set(rig.asked()) == {ApiKey.DESCRIBE_TRANSACTIONS}
+    assert rig.table.removed == ([row.index] if is_over else [])
+
+
+
+@pytest.mark.parametrize("fault", ["no API", "no permission", "no broker", "no answer", "unreadable"])
+def test_a_shared_row_has_its_time_limit_when_the_coordinator_does_not_answer(
+    rig: Rig, producer: Producer, fault: str
+) -> None:
+    row = share(rig, participants=0)
+    rig.coordinator.described = describe(row, 1, transaction_state="CompleteCommit")
+    if fault == "no API":
+        del rig.brokers.versions[ApiKey.DESCRIBE_TRANSACTIONS]
+    elif fault == "no permission":
+        rig.codes(ApiKey.FIND_COORDINATOR, *[53] * 100)
+    elif fault == "no broker":
+        rig.brokers.down.update(rig.brokers.links)
+    elif fault == "no answer":
+        rig.brokers.mute.update(rig.brokers.links)
+    else:
+        rig.brokers.unreadable.add(ApiKey.DESCRIBE_TRANSACTIONS)
+    for link in rig.brokers.links.values():
+        link.versions = None
+    row.event()
+    if fault != "unreadable":
+        rig.run(55)
+        assert rig.table.removed == []
+        assert row.row.failed == 0
+    rig.run(40)
+    assert rig.table.removed == [row.index]
+    assert not rig.manager.wanted
+
+
 def test_a_shared_row_is_freed_when_the_epoch_is_over() -> None:
     rig = Rig(v2=True)
     producer = rig.producer()
     producer.do("init")
     row = share(rig, participants=0)
+    rig.coordinator.described = describe(row)
     row.event()
     producer.send()
     rig.run(5)

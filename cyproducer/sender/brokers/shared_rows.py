@@ -1,0 +1,113 @@
+"""Frees the rows of transactions that another process ends, when they have no participants and are over.
+
+Until then a row keeps its sequences for the next participants. A row is freed when one of the same transactional id has
+a newer epoch, when the coordinator says that the transaction is over, or after the time limit of the transaction.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from cyproducer.cluster.backoff import ExponentialBackoff
+from cyproducer.protocol.versions import ApiKey
+from cyproducer.sender.brokers.coordinator_calls import (
+    TRANSACTION,
+    Answer,
+    Call,
+    CallError,
+    Pause,
+    Steps,
+    find_coordinator,
+)
+from cyproducer.sender.brokers.transaction_rows import Row, State
+from cyproducer.sender.brokers.transaction_steps import TransactionSteps
+
+if TYPE_CHECKING:
+    from cyproducer.sender.brokers.broker_connections import Brokers
+
+__all__ = ["SharedRows"]
+
+LOOK_MS = 1_000
+ASK_MS = 5_000  # how often the coordinator is asked
+SHARED_MAX_MS = 900_000  # the broker's default of transaction.max.timeout.ms
+
+
+class SharedRows:
+    """Makes the generators that free shared rows. `steps` adds the partitions that batches wait for."""
+
+    def __init__(self, brokers: "Brokers", table: Any, backoff: ExponentialBackoff, steps: TransactionSteps) -> None:
+        self._brokers = brokers
+        self._table = table
+        self._backoff = backoff
+        self._steps = steps
+
+    def expire(self, row: Row) -> Steps[None]:
+        """Free a row without participants when its transaction is over. Return if there are some again."""
+        ask_ms = self._steps.now_ms + ASK_MS
+        is_over = False
+        while not self._state(row).participants:
+            yield from self._steps.add_partitions(row)
+            if not is_over and self._steps.now_ms >= ask_ms:
+                is_over = yield from self._asked(row)
+                ask_ms = self._steps.now_ms + ASK_MS
+            if (is_over or row.is_superseded or self._must_end(row)) and self._table.remove(row.index):
+                return
+            row.awaits_news = True
+            yield Pause(LOOK_MS)
+            row.awaits_news = False
+
+    def _must_end(self, row: Row) -> bool:
+        """Return whether the time limit is over, or this sender has a row of a newer epoch."""
+        state = self._state(row)
+        limit_ms = min(state.timeout_ms, SHARED_MAX_MS)
+        return self._is_late(row, limit_ms) or any(
+            other.epoch > state.epoch
+            and (other.transactional_id, other.producer_id) == (state.transactional_id, state.producer_id)
+            for other in (State(**self._table.describe(index)) for index in self._table.rows())
+        )
+
+    def _is_late(self, row: Row, limit_ms: int) -> bool:
+        return row.ended_at_ms is not None and self._steps.now_ms >= row.ended_at_ms + limit_ms
+
+    def _asked(self, row: Row) -> Steps[bool]:
+        """Return whether the coordinator says that the transaction is over. False if it does not say it."""
+        try:
+            return (yield from self._while_unused(row, self._describe(row)))
+        except CallError:  # a broker before Kafka 3.0, or one that does not answer, or a permission is missing
+            return False
+
+    def _describe(self, row: Row) -> Steps[bool]:
+        broker_id = yield from find_coordinator(self._brokers, TRANSACTION, row.name, self._backoff)
+        body = {"transactional_ids": [row.name]}
+        answer = yield Call(broker_id, ApiKey.DESCRIBE_TRANSACTIONS, lambda version: body)
+        return any(_is_over(found, self._state(row)) for found in answer["transaction_states"])
+
+    def _while_unused(self, row: Row, steps: Steps[bool]) -> Steps[bool]:
+        """Go through the steps. Stop, and return False, if the row is used again or must end in any case."""
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    got = yield step
+                except CallError as error:
+                    step = steps.throw(error)
+                else:
+                    if self._state(row).participants or self._must_end(row):
+                        return False
+                    step = steps.send(got)
+        except StopIteration as end:
+            return bool(end.value)
+
+    def _state(self, row: Row) -> State:
+        return State(**self._table.describe(row.index))
+
+
+def _is_over(found: Answer, state: State) -> bool:
+    """Return whether a transaction is over for certain, as the coordinator describes its transactional id.
+
+    The id has another producer id or a newer epoch, and no end of a transaction is being written: until then a leader takes
+    further batches of the former epoch, whose sequences only this row knows. The same epoch does not tell it: with
+    KIP-890 the id has it before the first record, and without KIP-890 the next transaction may have the same one.
+    """
+    if found["error_code"] or found["transactional_id"] != state.transactional_id:
+        return False
+    is_newer = found["producer_id"] != state.producer_id or found["producer_epoch"] > state.epoch
+    return is_newer and not found["transaction_state"].startswith("Prepare")
