@@ -1,7 +1,7 @@
 """Frees the rows of transactions that another process ends, when they have no participants and are over.
 
-Until then a row keeps its sequences for the next participants. A row is freed when one of the same transactional id has
-a newer epoch, when the coordinator says that the transaction is over, or after the time limit of the transaction.
+Until then a row keeps its sequences for the next participants. A row is freed when a front-end of this sender has ended
+the transaction, when the coordinator says that it is over, or after the time limit of the transaction.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from cyproducer.sender.brokers.coordinator_calls import (
     CallError,
     Pause,
     Steps,
+    UnsupportedError,
     find_coordinator,
 )
 from cyproducer.sender.brokers.transaction_rows import Row, State
@@ -41,37 +42,42 @@ class SharedRows:
 
     def expire(self, row: Row) -> Steps[None]:
         """Free a row without participants when its transaction is over. Return if there are some again."""
-        ask_ms = self._steps.now_ms + ASK_MS
+        asked_ms = self._steps.now_ms
         is_over = False
         while not self._state(row).participants:
             yield from self._steps.add_partitions(row)
-            if not is_over and self._steps.now_ms >= ask_ms:
+            if not is_over and (self._has_newer(row) or self._steps.now_ms >= asked_ms + ASK_MS):
                 is_over = yield from self._asked(row)
-                ask_ms = self._steps.now_ms + ASK_MS
-            if (is_over or row.is_superseded or self._must_end(row)) and self._table.remove(row.index):
+                asked_ms = self._steps.now_ms
+            if (is_over or row.is_superseded or self._is_late(row)) and self._table.remove(row.index):
                 return
             row.awaits_news = True
             yield Pause(LOOK_MS)
             row.awaits_news = False
 
-    def _must_end(self, row: Row) -> bool:
-        """Return whether the time limit is over, or this sender has a row of a newer epoch."""
+    def _has_newer(self, row: Row) -> bool:
+        """Return whether participants have given a newer epoch, which may be wrong."""
         state = self._state(row)
-        limit_ms = min(state.timeout_ms, SHARED_MAX_MS)
-        return self._is_late(row, limit_ms) or any(
+        return any(
             other.epoch > state.epoch
             and (other.transactional_id, other.producer_id) == (state.transactional_id, state.producer_id)
             for other in (State(**self._table.describe(index)) for index in self._table.rows())
         )
 
-    def _is_late(self, row: Row, limit_ms: int) -> bool:
+    def _is_late(self, row: Row) -> bool:
+        limit_ms = min(self._state(row).timeout_ms, SHARED_MAX_MS)
         return row.ended_at_ms is not None and self._steps.now_ms >= row.ended_at_ms + limit_ms
 
     def _asked(self, row: Row) -> Steps[bool]:
-        """Return whether the coordinator says that the transaction is over. False if it does not say it."""
+        """Return whether the coordinator says that the transaction is over. False if it does not say it.
+
+        A broker before Kafka 3.0 cannot say it. Then the newer epoch of a participant counts.
+        """
         try:
             return (yield from self._while_unused(row, self._describe(row)))
-        except CallError:  # a broker before Kafka 3.0, or one that does not answer, or a permission is missing
+        except UnsupportedError:
+            return self._has_newer(row)
+        except CallError:  # it does not answer, or a permission is missing
             return False
 
     def _describe(self, row: Row) -> Steps[bool]:
@@ -90,7 +96,7 @@ class SharedRows:
                 except CallError as error:
                     step = steps.throw(error)
                 else:
-                    if self._state(row).participants or self._must_end(row):
+                    if self._state(row).participants or self._is_late(row):
                         return False
                     step = steps.send(got)
         except StopIteration as end:
@@ -103,9 +109,9 @@ class SharedRows:
 def _is_over(found: Answer, state: State) -> bool:
     """Return whether a transaction is over for certain, as the coordinator describes its transactional id.
 
-    The id has another producer id or a newer epoch, and no end of a transaction is being written: until then a leader takes
-    further batches of the former epoch, whose sequences only this row knows. The same epoch does not tell it: with
-    KIP-890 the id has it before the first record, and without KIP-890 the next transaction may have the same one.
+    The id has another producer id or a newer epoch, and no end of a transaction is being written: until then a leader
+    takes further batches of the former epoch, whose sequences only this row knows. The same epoch does not tell it:
+    with KIP-890 the id has it before the first record, and without KIP-890 the next transaction may have the same one.
     """
     if found["error_code"] or found["transactional_id"] != state.transactional_id:
         return False

@@ -567,6 +567,26 @@ def test_a_shared_row_without_participants_is_freed_when_the_coordinator_says_th
     assert rig.table.removed == ([row.index] if is_over else [])
 
 
+@pytest.mark.parametrize("has_api", [True, False])
+def test_the_newer_epoch_of_a_participant_frees_a_shared_row_only_if_it_is_true(
+    rig: Rig, producer: Producer, has_api: bool
+) -> None:
+    """A process can give any epoch. A broker before Kafka 3.0 cannot be asked."""
+    row = share(rig, participants=0)
+    rig.coordinator.described = describe(row)
+    if not has_api:
+        del rig.brokers.versions[ApiKey.DESCRIBE_TRANSACTIONS]
+        for link in rig.brokers.links.values():
+            link.versions = None
+    row.event()
+    rig.run(1)
+    share(rig, epoch=row.row.epoch + 1)
+    rig.run(3)
+    assert rig.table.removed == ([] if has_api else [row.index])
+    rig.coordinator.described = describe(row, 1, transaction_state="Ongoing") if has_api else {}
+    rig.run(2)
+    assert rig.table.removed == [row.index]
+
 
 @pytest.mark.parametrize("fault", ["no API", "no permission", "no broker", "no answer", "unreadable"])
 def test_a_shared_row_has_its_time_limit_when_the_coordinator_does_not_answer(
