@@ -25,7 +25,8 @@ NOTHING: Reading = (0, 0, 0, 0, 0, 1_000_000)
 
 #: The sensors of each kind, in the order of the enums in cyproducer/shm/layout.h.
 CLIENT = ("batch-size", "compression", "queue-time", "records", "record-size", "retries", "errors", "splits")
-OWN = ("buffer-wait", "exhausted", "errors", "flush", "metadata-wait")
+TIMES = ("txn-init", "txn-begin", "txn-send-offsets", "txn-commit", "txn-abort")
+OWN = ("buffer-wait", "exhausted", "errors", "flush", "metadata-wait", *TIMES)
 NETWORK = (
     "created", "closed", "io", "sent", "requests", "received", "responses", "latency", "throttle", "select", "work",
 )  # fmt: skip
@@ -121,8 +122,7 @@ PRODUCER: tuple[Metric, ...] = (
     Metric("flush-time-ns-total", "own", "flush", "total", "ns", "time that calls of `flush()` took"),
     Metric("metadata-wait-time-ns-total", "own", "metadata-wait", "total", "ns",
            "time that calls waited until they got the metadata of a topic"),
-    # Of a process alone: `metrics()` adds them, and the sender pushes 0.
-    *[_constant(f"txn-{step}-time-ns-total", "ns", f"time that calls of {method} took")
+    *[Metric(f"txn-{step}-time-ns-total", "own", f"txn-{step}", "total", "ns", f"time that calls of {method} took")
       for step, method in _STEPS.items()],
     _constant("txn-prepare-time-ns-total", "ns", "this producer has no two-phase commit"),
     Metric("requests-in-flight", "gauges", "in-flight", "gauge", "requests", "requests without a response now"),

@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CYP_LAYOUT_VERSION 10u
+#define CYP_LAYOUT_VERSION 11u
 #define CYP_ARENA_MAGIC 0x616e657261707963ull    /* "cyparena" */
 #define CYP_OUTCOMES_MAGIC 0x656d6f6374757063ull
 #define CYP_SNAPSHOT_MAGIC 0x70616e7370796373ull
@@ -65,13 +65,14 @@ enum cyp_own_sensor {
     CYP_OWN_METADATA_WAIT = 4,  /* a wait for metadata */
     CYP_OWN_SENSORS = 5,
 };
+#define CYP_OWN_TIMES 5u                         /* calls for transactions, by TIMES of metric_table.py: nanoseconds */
 typedef struct {
     cyp_windows windows;
     uint64_t waiting;           /* calls that wait for memory now */
-    uint64_t reserved;
+    uint64_t times[CYP_OWN_TIMES];
     cyp_sensor sensors[CYP_OWN_SENSORS];
 } cyp_own_metrics;
-_Static_assert(sizeof(cyp_own_metrics) == 32 + CYP_OWN_SENSORS * sizeof(cyp_sensor), "");
+_Static_assert(sizeof(cyp_own_metrics) == 64 + CYP_OWN_SENSORS * sizeof(cyp_sensor), "");
 
 /* What a sender counts for one front-end, and once more for all of them. */
 enum cyp_client_sensor {
@@ -117,7 +118,7 @@ _Static_assert(!(CYP_CLIENT_TOPICS & (CYP_CLIENT_TOPICS - 1)) && !(CYP_SENDER_TO
 typedef struct {
     cyp_client_metrics client;
     cyp_windows windows;
-    uint64_t own_kept;          /* sensors of the arena's header whose totals are in cyp_sender_metrics.ended */
+    uint64_t own_kept;          /* sensors, then times, of the arena's header that are in cyp_sender_metrics.ended */
     uint64_t reserved[5];
     cyp_topic_metrics topics[CYP_CLIENT_TOPICS + 1];
 } cyp_share_metrics;
@@ -162,7 +163,6 @@ typedef struct {
     uint64_t reserved[3];
     cyp_sensor network[CYP_NETWORK_SENSORS];
     cyp_own_metrics ended;      /* totals of the front-ends that have ended */
-    uint64_t padding[4];
     cyp_node_metrics nodes[CYP_METRICS_NODES + 1];
     cyp_topic_metrics topics[CYP_SENDER_TOPICS + 1];
 } cyp_sender_metrics;

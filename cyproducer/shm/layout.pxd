@@ -5,6 +5,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t,
 
 cdef extern from "cyproducer/shm/layout.h" nogil:
     const uint32_t CYP_LAYOUT_VERSION
+    const uint32_t CYP_OWN_TIMES
     const uint64_t CYP_ARENA_MAGIC
     const uint64_t CYP_OUTCOMES_MAGIC
     const uint64_t CYP_SNAPSHOT_MAGIC
@@ -79,6 +80,7 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
     ctypedef struct cyp_own_metrics:
         cyp_windows windows
         uint64_t waiting
+        uint64_t *times
         cyp_sensor *sensors
 
     ctypedef struct cyp_client_metrics:

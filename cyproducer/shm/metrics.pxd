@@ -2,7 +2,9 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from cyproducer.shm.layout cimport cyp_sender_metrics, cyp_sensor, cyp_topic_metrics, cyp_topic_row, cyp_windows
+from cyproducer.shm.layout cimport (
+    cyp_own_metrics, cyp_sender_metrics, cyp_sensor, cyp_topic_metrics, cyp_topic_row, cyp_windows,
+)
 
 
 cdef extern from "cyproducer/shm/metrics.h" nogil:
@@ -24,6 +26,7 @@ cdef extern from "cyproducer/shm/metrics.h" nogil:
 
 
 cdef list readings(const cyp_sensor *sensors, int count, const cyp_windows *windows)
+cdef list front_end_readings(const cyp_own_metrics *own, const cyp_windows *windows)
 cdef dict topic_readings(
     const cyp_topic_metrics *rows, uint32_t room, const cyp_windows *windows, const cyp_topic_row *topics
 )

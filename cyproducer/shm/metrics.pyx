@@ -14,9 +14,12 @@ from cyproducer.shm.layout cimport (
     CYP_METRICS_OTHER,
     CYP_NETWORK_SENSORS,
     CYP_NODE_SENSORS,
+    CYP_OWN_SENSORS,
+    CYP_OWN_TIMES,
     CYP_SAMPLES_MAX,
     CYP_TOPIC_NAME_BYTES,
     CYP_TOPIC_SENSORS,
+    cyp_own_metrics,
     cyp_sender_metrics,
     cyp_sensor,
     cyp_share_metrics,
@@ -43,6 +46,15 @@ cdef list readings(const cyp_sensor *sensors, int count, const cyp_windows *wind
         found.append(
             (reading.total, reading.count, reading.sum, reading.events, reading.max, reading.elapsed_ns)
         )
+    return found
+
+
+cdef list front_end_readings(const cyp_own_metrics *own, const cyp_windows *windows):
+    """Return the readings of what a front-end counts itself. Those of times have totals only."""
+    cdef uint32_t index
+    found = readings(own.sensors, CYP_OWN_SENSORS, windows)
+    for index in range(CYP_OWN_TIMES):
+        found.append((load_relaxed(&own.times[index]), 0, 0, 0, 0, 1_000_000))
     return found
 
 

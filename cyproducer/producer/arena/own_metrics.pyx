@@ -5,6 +5,7 @@ where the sender reads it for the sum over all front-ends. All methods run with 
 """
 
 cimport cython
+from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
 from cyproducer.shm.clock cimport monotonic_ns
@@ -14,12 +15,12 @@ from cyproducer.shm.layout cimport (
     CYP_OWN_EXHAUSTED,
     CYP_OWN_FLUSH,
     CYP_OWN_METADATA_WAIT,
-    CYP_OWN_SENSORS,
+    CYP_OWN_TIMES,
     CYP_SAMPLE_WINDOW_NS,
     CYP_SAMPLES,
 )
-from cyproducer.shm.atomics cimport store_relaxed
-from cyproducer.shm.metrics cimport readings, sensor_record
+from cyproducer.shm.atomics cimport load_relaxed, store_relaxed
+from cyproducer.shm.metrics cimport front_end_readings, sensor_record
 from cyproducer.shm.region cimport fork_page
 
 
@@ -83,6 +84,14 @@ cdef class OwnMetrics:
         """Add the time that one call has waited for metadata."""
         self.record(CYP_OWN_METADATA_WAIT, waited_ns)
 
+    def add_time(self, uint32_t which, uint64_t took_ns):
+        """Add the time of one call for transactions: `which` is its index in TIMES of metric_table.py."""
+        if which >= CYP_OWN_TIMES:
+            raise IndexError(which)
+        store_relaxed(&self.all.times[which], load_relaxed(&self.all.times[which]) + took_ns)
+        if self.is_shared():
+            store_relaxed(&self.shared.times[which], load_relaxed(&self.shared.times[which]) + took_ns)
+
     def note_waiting(self, uint64_t calls):
         """Store how many calls wait for memory, for the sender."""
         if self.is_shared():
@@ -90,7 +99,7 @@ cdef class OwnMetrics:
 
     cdef list own_readings(self):
         """Return the readings since the producer was made."""
-        return readings(self.all.sensors, CYP_OWN_SENSORS, &self.all.windows)
+        return front_end_readings(&self.all, &self.all.windows)
 
     def keep(self, list client, dict topics):
         """Add the totals of a session that ends: readings of the sender's sensors for the client and for topics."""

@@ -36,8 +36,6 @@ def groups_of(producer: Any, started_ms: float) -> dict[str, dict[str, Any]]:
         "batch-error-total": float(session.outcomes.failures),
         "batches-pending": float(session.outstanding()[0]),
     }
-    if producer._transactions is not None:
-        found["producer-metrics"] |= producer._transactions.times
     found["app-info"] = {"version": VERSION, "commit-id": _COMMIT, "start-time-ms": float(int(started_ms))}
     return found
 

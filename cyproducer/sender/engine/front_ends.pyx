@@ -56,13 +56,12 @@ from cyproducer.shm.layout cimport (
     CYP_CONTROL_RELEASED,
     CYP_ENTRIES_MAX,
     CYP_OWN_ERRORS,
-    CYP_OWN_SENSORS,
     CYP_SENDER_TOPICS,
     CYP_UNIT_BYTES,
     cyp_arena_header,
     cyp_sender_metrics,
 )
-from cyproducer.shm.metrics cimport readings, sender_counts, topic_readings
+from cyproducer.shm.metrics cimport front_end_readings, readings, sender_counts, topic_readings
 from cyproducer.shm.slot cimport control_release
 from cyproducer.shm.wake cimport sender_wakes, waiter_needs_wake
 
@@ -480,11 +479,11 @@ cdef class FrontEnds:
         """Return what was counted for all front-ends and for the connections, see metric_table.py."""
         cdef FrontEnd *front_end = self.core.front_ends
         cdef cyp_sender_metrics *metrics = self.core.metrics
-        own = [readings(metrics.ended.sensors, CYP_OWN_SENSORS, &metrics.windows)]
+        own = [front_end_readings(&metrics.ended, &metrics.windows)]
         waiting = total = used = 0
         while front_end != NULL:
             if not front_end.detached:
-                own.append(readings(front_end.header.metrics.sensors, CYP_OWN_SENSORS, &front_end.metrics.windows))
+                own.append(front_end_readings(&front_end.header.metrics, &front_end.metrics.windows))
                 waiting += load_relaxed(&front_end.header.metrics.waiting)
                 total += <uint64_t>front_end.slot_count * CYP_UNIT_BYTES
                 used += load_relaxed(&front_end.header.bytes_in_use)

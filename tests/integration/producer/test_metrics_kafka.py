@@ -12,6 +12,8 @@ from support.process import kill9, wait_until
 from support.supervised import another, pair, the_sender
 
 from cyproducer import errors
+from cyproducer.observe.status import status
+from cyproducer.producer.shared_transaction import sender_of
 
 #: The names of Kafka's Java producer, without those that it declares deprecated.
 JAVA_NAMES = """
@@ -543,3 +545,25 @@ def test_more_topics_than_rows_are_counted_together(make_producer, kafka):
     sent = {g: values["record-send-total"] - values["record-retry-total"] for g, values in groups.items()}
     assert sent.pop("producer-topic-metrics.(other)") == 280 - len(sent)
     assert set(sent.values()) == {1}
+
+
+def test_the_sender_counts_the_time_of_the_calls_for_transactions(kafka, topic, make_producer):
+    """It pushes them to the brokers, also those of producers that have ended."""
+    make_producer().send(topic, b"x").result(30)  # keeps the sender
+    producer = make_producer(transactional_id=topic)
+    producer.init_transactions()
+    for end in (producer.commit_transaction, producer.abort_transaction):
+        producer.begin_transaction()
+        producer.send(topic, b"x")
+        producer.send_offsets_to_transaction({(topic, 0): 1}, topic)
+        end()
+
+    def times(metrics):
+        return {name: metrics["producer-metrics"][name] for name in JAVA if name.startswith("txn-")}
+
+    path = sender_of(producer).address
+    found = times(producer.metrics())
+    assert {name for name, took in found.items() if not took} == {"txn-prepare-time-ns-total"}
+    assert times(status(path)[0]["metrics"]) == found
+    producer.close()
+    assert times(status(path)[0]["metrics"]) == found

@@ -57,6 +57,7 @@ from cyproducer.shm.layout cimport (
     CYP_NODE_SENT,
     CYP_NONE,
     CYP_OWN_SENSORS,
+    CYP_OWN_TIMES,
     CYP_SAMPLE_WINDOW_NS,
     CYP_SAMPLES,
     CYP_SENDER_TOPICS,
@@ -381,7 +382,14 @@ cdef void keep_totals(Core *core, FrontEnd *front_end) noexcept nogil:
     The front-end may have written anything there.
     """
     cdef uint64_t index
-    for index in range(load_relaxed(&front_end.metrics.own_kept), CYP_OWN_SENSORS):
-        sensor_add_totals(&core.metrics.ended.sensors[index], &front_end.header.metrics.sensors[index])
+    cdef uint64_t *kept
+    for index in range(load_relaxed(&front_end.metrics.own_kept), CYP_OWN_SENSORS + CYP_OWN_TIMES):
+        if index < CYP_OWN_SENSORS:
+            sensor_add_totals(&core.metrics.ended.sensors[index], &front_end.header.metrics.sensors[index])
+        else:
+            kept = &core.metrics.ended.times[index - CYP_OWN_SENSORS]
+            store_relaxed(
+                kept, load_relaxed(kept) + load_relaxed(&front_end.header.metrics.times[index - CYP_OWN_SENSORS])
+            )
         store_release(&front_end.metrics.own_kept, index + 1)
         CRASHPOINT(b"metrics.totals-kept")
