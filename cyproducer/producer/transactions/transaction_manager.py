@@ -100,6 +100,9 @@ class TransactionManager:
         self._home: weakref.ref[Session] | None = None
         self._commit_was_sent = False
         self._is_shared = False
+        #: Whether the transaction may have offsets, or records of other processes; and whether it has nothing at all.
+        self._has_more = self._is_empty = False
+        self._accepted_before = 0
         self._producer_id = self._epoch = -1
         #: (offsets, group) of the last call of send_offsets_to_transaction(), and those that were not sent yet.
         self._asked: tuple[Any, Any] | None = None
@@ -132,7 +135,8 @@ class TransactionManager:
             if not self._is_home(session):
                 self._move(producer, call)
             producer._session.outcomes.watch()
-            self._commit_was_sent = False
+            self._commit_was_sent = self._has_more = False
+            self._accepted_before = _accepted(producer._session)
             self._complete(producer, call, State.IN_TRANSACTION)
 
     def send_offsets_to_transaction(self, producer: Producer, call: Call, offsets: Any, group_metadata: Any) -> None:
@@ -154,6 +158,7 @@ class TransactionManager:
                 self._refuse(call.name, (State.IN_TRANSACTION,))
             if refused is not None:
                 raise self._fail(producer, State.ABORTABLE_ERROR, refused)
+            self._has_more = True
             session = producer._session
             is_repeated = self._asked == (rows, group) and self._commands.awaits(session, "offsets")
             try:
@@ -173,6 +178,7 @@ class TransactionManager:
             self._look(producer)
             with self._sends.changed:
                 self._refuse(call.name, (State.IN_TRANSACTION,))
+            self._has_more = True
             try:
                 self._finish_offsets(producer, producer._session, call)
                 answer = self._run(producer._session, call, "share")
@@ -195,6 +201,7 @@ class TransactionManager:
                 self._settle(producer, call)
                 session = producer._session
                 self._check_records(producer, session, call)
+                self._is_empty = not self._has_more and _accepted(session) == self._accepted_before
             while (answer := self._commit(producer, session, call)) is None:
                 call.check(_SENDER_GONE)
                 session = producer.attached(call.deadline)
@@ -459,11 +466,14 @@ class TransactionManager:
             call.check("records of the transaction have no outcome yet")
 
     def _commit(self, producer: Producer, session: Session, call: Call) -> Answer | None:
-        """Send the commit. Return None if the sender is gone, and may have begun it: the next sender continues it."""
+        """Send the commit. Return None if the sender is gone, and may have begun it: the next sender continues it.
+
+        The broker knows nothing of an empty transaction, and would refuse a commit. The next sender aborts it.
+        """
         try:
             if not self._commit_was_sent:
                 self._finish_offsets(producer, session, call)
-            return self._run(session, call, "commit")
+            return self._run(session, call, "abort" if self._is_empty and not self._is_home(session) else "commit")
         except SenderGoneError:
             if not self._commit_was_sent and not self._commands.may_run("commit"):
                 raise self._abandon(producer) from None
@@ -485,6 +495,11 @@ class TransactionManager:
         session, answer = self._run_anywhere(producer, call, "abort")
         self._take(producer, answer, "the next sender cannot continue this producer")
         self._home = weakref.ref(session)
+
+
+def _accepted(session: Session) -> int:
+    """Return how many records the session has accepted."""
+    return session.arena.records + session.arena.open_records
 
 
 def _error_of(answer: Answer, failed: str, advice: str = "") -> errors.KafkaError:

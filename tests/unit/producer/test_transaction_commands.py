@@ -460,6 +460,27 @@ def test_a_commit_that_had_begun_is_continued_by_the_next_sender(sender, started
     assert sender.commands.does() == ["commit", "commit"]
 
 
+@pytest.mark.parametrize("holds", ["nothing", "offsets", "a record"])
+def test_an_empty_commit_is_continued_as_an_abort(sender, started, begun, holds):
+    """The broker knows nothing of an empty transaction, and would refuse a commit of the next sender for good."""
+    begun.send("t", b"x")
+    begun.commit_transaction()
+    begun.begin_transaction()
+    if holds == "offsets":
+        begun.send_offsets_to_transaction({("t", 0): 1}, "g")
+    elif holds == "a record":
+        begun.send("t", b"x")
+    sender.commands.script["commit"] = [HOLD] * 2
+    with pytest.raises(errors.KafkaTimeoutError):
+        begun.commit_transaction(1)
+    die(sender)
+    sender = started()
+    begun.commit_transaction()
+    assert sender.commands.does() == ["abort" if holds == "nothing" else "commit"]
+    begun.begin_transaction()
+    begun.commit_transaction()
+
+
 def test_a_commit_that_a_sender_has_not_taken_is_not_continued(sender, started, begun):
     sender.commands.script["commit"] = [DRAINING] * 1000
     timer = threading.Timer(0.2, lambda: die(sender))
