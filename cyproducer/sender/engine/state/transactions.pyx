@@ -218,6 +218,7 @@ cdef void open_transaction(Transaction *transaction) noexcept nogil:
 cdef void demand_producer_epoch(Transaction *transaction) noexcept nogil:
     """Store that batches with a sequence are dropped. This must be called before their entries are freed."""
     place_of(transaction).needs_epoch = 1
+    CRASHPOINT(b"transaction.epoch-needed")
 
 
 cdef void fail_transaction(Transaction *transaction, int32_t error) noexcept nogil:
