@@ -4,21 +4,12 @@ import os
 from typing import Any
 
 from cyproducer.config.draft import Draft
-from cyproducer.config.kinds import PROTOCOLS
-from cyproducer.config.security_kinds import MECHANISMS
 from cyproducer.config.security_table import SECURITY_BY_NAME
 from cyproducer.errors import KafkaConfigurationError
 
-__all__ = [
-    "SUPPORTED_MECHANISMS",
-    "SUPPORTED_PROTOCOLS",
-    "apply_security",
-    "resolve_defaults",
-]
+__all__ = ["apply_security", "resolve_defaults"]
 
-#: What the sender can do. Everything else is refused.
-SUPPORTED_PROTOCOLS = PROTOCOLS
-SUPPORTED_MECHANISMS = tuple(mechanism for mechanism in MECHANISMS if mechanism != "GSSAPI")
+_FILE = "FILE:"
 
 
 def apply_security(draft: Draft) -> None:
@@ -27,7 +18,6 @@ def apply_security(draft: Draft) -> None:
     Raise KafkaConfigurationError for a contradiction, for missing credentials, and for a file that cannot be read.
     """
     protocol = draft.get("security_protocol") or SECURITY_BY_NAME["security_protocol"].default
-    _check_supported("security_protocol", protocol, SUPPORTED_PROTOCOLS)
     _apply_listeners(draft, protocol)
     # The protocol of a sender that is only named is known when the producer attaches.
     known = "security_protocol" in draft.values or draft.get("sender") is None
@@ -45,25 +35,32 @@ def apply_security(draft: Draft) -> None:
         from cyproducer.config.sasl_rules import apply_sasl  # imported here because it is not needed without SASL
 
         apply_sasl(draft, protocol if known else None)
-        mechanism = draft.get("sasl_mechanism")
-        if mechanism is not None:
-            _check_supported("sasl_mechanism", mechanism, SUPPORTED_MECHANISMS)
 
 
 def resolve_defaults(values: dict[str, Any]) -> None:
-    """Set the default in complete settings that depends on the process: the ticket cache of its environment.
+    """Set the defaults in complete settings that depend on the process: what its environment says about Kerberos.
 
-    The sender has another environment, and processes with different tickets must not share a sender.
+    The sender has another environment and working directory, and processes with different tickets, or with different
+    realms, must not share a sender.
     """
     if not values["security_protocol"].startswith("SASL") or values["sasl_mechanism"] != "GSSAPI":
         return
     if values["sasl_kerberos_ticket_cache"] is None and values["sasl_kerberos_keytab"] is None:
         values["sasl_kerberos_ticket_cache"] = os.environ.get("KRB5CCNAME") or None
+    if values["sasl_kerberos_config"] is None:
+        values["sasl_kerberos_config"] = os.environ.get("KRB5_CONFIG") or None
+    if values["sasl_kerberos_ticket_cache"] is not None:
+        values["sasl_kerberos_ticket_cache"] = _absolute_cache(values["sasl_kerberos_ticket_cache"])
+    if values["sasl_kerberos_config"] is not None:
+        paths = values["sasl_kerberos_config"].split(":")
+        values["sasl_kerberos_config"] = ":".join(os.path.abspath(path) for path in paths if path)
 
 
-def _check_supported(name: str, value: str, supported: tuple[str, ...]) -> None:
-    if value not in supported:
-        raise KafkaConfigurationError(f"{name}={value!r} is not supported yet; use {' or '.join(supported)}")
+def _absolute_cache(name: str) -> str:
+    """Return the name of a ticket cache with an absolute path, if it is that of a file."""
+    if name.startswith(_FILE):
+        return _FILE + os.path.abspath(name.removeprefix(_FILE))
+    return name if ":" in name else os.path.abspath(name)
 
 
 def _apply_listeners(draft: Draft, protocol: str) -> None:

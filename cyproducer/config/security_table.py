@@ -84,6 +84,9 @@ SECURITY_SETTINGS: tuple[Setting, ...] = (
         "the file with the keys of the principal; None: a ticket that kinit got is used", shown=False),
     row("sasl_kerberos_ticket_cache", None, security.user(), SENDER,
         "the cache with that ticket; None: the environment variable KRB5CCNAME, else Kerberos' own default"),
+    row("sasl_kerberos_config", None, security.user(), SENDER,
+        "the configuration of Kerberos, one or more files separated by colons; None: the environment variable "
+        "KRB5_CONFIG, else Kerberos' own default (/etc/krb5.conf)"),
     # OAUTHBEARER
     row("sasl_oauth_token_provider", None, security.provider(), FRONT_END,
         "an object with the method token(), as in kafka-python and aiokafka, or a function, as confluent-kafka's "

@@ -118,6 +118,7 @@ class Settings:
     sasl_kerberos_principal: str | None
     sasl_kerberos_keytab: str | None
     sasl_kerberos_ticket_cache: str | None
+    sasl_kerberos_config: str | None
     sasl_oauth_token_provider: Any
     sasl_oauth_principal: str | None
     sasl_oauthbearer_token_endpoint_url: str | None

@@ -6,25 +6,41 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from cyproducer.devkafka.keys import Keys
 
-__all__ = ["LISTENERS", "MECHANISMS", "SCRAM_ITERATIONS", "SCRAM_MECHANISMS", "Security"]
+__all__ = ["LISTENERS", "MECHANISMS", "SCRAM_ITERATIONS", "SCRAM_MECHANISMS", "Kerberos", "Security"]
 
 #: The secure listeners, each with its security protocol.
 LISTENERS = {"SSL": "SSL", "MTLS": "SSL", "SASL_PLAINTEXT": "SASL_PLAINTEXT", "SASL_SSL": "SASL_SSL"}
 # mechanism -> hash function of hashlib
 SCRAM_MECHANISMS = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-MECHANISMS = ("PLAIN", *SCRAM_MECHANISMS, "OAUTHBEARER")
+MECHANISMS = ("PLAIN", *SCRAM_MECHANISMS, "OAUTHBEARER", "GSSAPI")
 SCRAM_ITERATIONS = 4096  # the least that Kafka takes
 
 CLIENT_AUTH = ("none", "requested", "required")
 USER = re.compile(r"[A-Za-z0-9_.-]+")
 _MODULES = "org.apache.kafka.common.security"
+_KERBEROS_MODULE = "com.sun.security.auth.module.Krb5LoginModule"
 _VALIDATOR = f"{_MODULES}.oauthbearer.OAuthBearerValidatorCallbackHandler"
 # Maps the distinguished name "CN=alice,OU=…,O=…" to the principal "User:CN=alice".
 _NAME_RULES = "RULE:^(CN=[^,]+),.*$/$1/,DEFAULT"
+
+
+@dataclass(frozen=True, slots=True)
+class Kerberos:
+    """What the nodes have in a realm of Kerberos, whose KDC is not part of the cluster.
+
+    principal   of all nodes, ``SERVICE/HOST@REALM``; clients ask for a ticket for SERVICE and `Security.host`
+    keytab      file with its key
+    config      ``krb5.conf``, which says where the KDC is
+    """
+
+    principal: str
+    keytab: Path
+    config: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +49,16 @@ class Security:
 
     SSL              TLS; the client certificate is ``client_auth``
     MTLS             TLS; a client certificate of the CA is required
-    SASL_PLAINTEXT   SASL with PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER
+    SASL_PLAINTEXT   SASL with PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER and GSSAPI
     SASL_SSL         the same over TLS
 
-    A client has the principal ``User:CN=name`` by its certificate with that common name, ``User:name`` by PLAIN and
-    SCRAM, and ``User:subject`` by a token. All others are ``User:ANONYMOUS``. The authorizer denies what no rule
-    allows, except to ``super_users``. Nodes and admin clients use PLAINTEXT, so the principal of that listener must be
-    a super user. If that is ``User:ANONYMOUS``, as by default, then clients of the listener SSL without a certificate
-    are super users too. To tell them apart, give PLAINTEXT and CONTROLLER another principal with
-    ``listener.name.plaintext.principal.builder.class`` and ``listener.name.controller.principal.builder.class``.
+    A client has the principal ``User:CN=name`` by its certificate with that common name, ``User:name`` by PLAIN, by
+    SCRAM and as ``name@REALM`` of Kerberos, and ``User:subject`` by a token. All others are ``User:ANONYMOUS``. The
+    authorizer denies what no rule allows, except to ``super_users``. Nodes and admin clients use PLAINTEXT, so the
+    principal of that listener must be a super user. If that is ``User:ANONYMOUS``, as by default, then clients of the
+    listener SSL without a certificate are super users too. To tell them apart, give PLAINTEXT and CONTROLLER another
+    principal with ``listener.name.plaintext.principal.builder.class`` and
+    ``listener.name.controller.principal.builder.class``.
 
     keys            the broker's certificate and the CA of its clients
     users           passwords by user, for PLAIN (these are fixed) and SCRAM (`Access` can change these)
@@ -49,6 +66,7 @@ class Security:
     jwks_url        address of the public keys of tokens, with the scheme http, https or file; None: no OAUTHBEARER
     audience        required audience of tokens, None: any
     issuer          required issuer of tokens, None: any
+    kerberos        the nodes' principal of Kerberos; None: no GSSAPI
     max_reauth_ms   ``connections.max.reauth.ms``: a client authenticates again after that time at the latest (KIP-368)
     super_users     principals that may do everything
     host            name in the addresses of the secure listeners, which are on 127.0.0.1; the certificate is valid for
@@ -63,6 +81,7 @@ class Security:
     jwks_url: str | None = None
     audience: str | None = None
     issuer: str | None = None
+    kerberos: Kerberos | None = None
     max_reauth_ms: int = 0
     super_users: Sequence[str] = ("User:ANONYMOUS",)
     host: str = "localhost"
@@ -144,14 +163,20 @@ class Security:
         return found
 
     def jvm_options(self) -> list[str]:
-        """Return the options of a node's JVM: Kafka reads keys of tokens only from addresses in a system property."""
-        if self.jwks_url is None:
-            return []
-        return [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self.jwks_url}"]
+        """Return the options of a node's JVM: the URL of the keys of tokens that is allowed, and ``krb5.conf``."""
+        found = []
+        if self.jwks_url is not None:
+            found.append(f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self.jwks_url}")
+        if self.kerberos is not None:
+            found.append(f"-Djava.security.krb5.conf={self.kerberos.config.resolve()}")
+        return found
 
     def _sasl(self, prefix: str) -> dict[str, object]:
         """Return the settings of a SASL listener."""
-        mechanisms = [name for name in MECHANISMS if name != "OAUTHBEARER" or self.jwks_url is not None]
+        absent = {"OAUTHBEARER"} if self.jwks_url is None else set()
+        if self.kerberos is None:
+            absent.add("GSSAPI")
+        mechanisms = [name for name in MECHANISMS if name not in absent]
         users = "".join(f" user_{user}={_quoted(password)}" for user, password in self.users.items())
         found: dict[str, object] = {
             prefix + "sasl.enabled.mechanisms": ",".join(mechanisms),
@@ -164,6 +189,14 @@ class Security:
             module = f"{_MODULES}.oauthbearer.OAuthBearerLoginModule required;"
             found[prefix + "oauthbearer.sasl.jaas.config"] = module
             found[prefix + "oauthbearer.sasl.server.callback.handler.class"] = _VALIDATOR
+        if self.kerberos is not None:
+            options = {"keyTab": str(self.kerberos.keytab.resolve()), "principal": self.kerberos.principal}
+            given = " ".join(f"{name}={_quoted(value)}" for name, value in options.items())
+            found[prefix + "gssapi.sasl.jaas.config"] = (
+                f"{_KERBEROS_MODULE} required useKeyTab=true storeKey=true {given};"
+            )
+            service = self.kerberos.principal.partition("/")[0]
+            found[prefix + "sasl.kerberos.service.name"] = service
         return found
 
 

@@ -102,6 +102,7 @@ class KafkaProducer:
         sasl_kerberos_principal: str | None = ...,
         sasl_kerberos_keytab: str | os.PathLike[str] | None = ...,
         sasl_kerberos_ticket_cache: str | None = ...,
+        sasl_kerberos_config: str | None = ...,
         sasl_oauth_token_provider: object | None = ...,
         sasl_oauth_principal: str | None = ...,
         sasl_oauthbearer_token_endpoint_url: str | None = ...,

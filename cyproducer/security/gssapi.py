@@ -5,22 +5,28 @@ chooses "no layer"; TLS protects the connection instead.
 """
 
 import importlib
+import os
 from typing import Any
 
-from cyproducer.security.mechanism import Credentials, SaslError, server_text
+from cyproducer.security.kerberos_errors import describe_kerberos_error
+from cyproducer.security.mechanism import Credentials, SaslError
 
-__all__ = ["GssapiClient"]
+__all__ = ["GssapiClient", "use_configuration"]
 
 _NO_LAYER = 1
 _LAYERS_BYTES = 4  # a bit mask of layers, and the greatest size of a message in three bytes
 _CHOICE = bytes([_NO_LAYER, 0, 0, 0])  # the size must be 0 for a client without a layer (RFC 4752, section 3.1)
 _STEPS_MAX = 8  # Kerberos needs two; a broker must not keep the exchange going forever
-_ADVICE = (
-    "get a ticket with kinit, or set sasl_kerberos_keytab and sasl_kerberos_principal; check "
-    "sasl_kerberos_service_name, the broker's host name, and the clocks of this host and of the KDC"
-)
+#: How long a connection waits while another one asks the KDC. The setup of a connection may take 10 s by default.
+_KDC_WAIT_S = 8.0
 
 _START, _ESTABLISHING, _CHOOSING, _CHOSEN, _ENDED = range(5)
+
+
+def use_configuration(path: str | None) -> None:
+    """Let this process use these files as the configuration of Kerberos; None: those of its environment."""
+    if path is not None:
+        os.environ["KRB5_CONFIG"] = path
 
 
 class GssapiClient:
@@ -59,15 +65,30 @@ class GssapiClient:
         try:
             if challenge is not None and state == _CHOOSING:
                 return self._choose(challenge)
-            if self._context is None:
-                self._context = self._new_context()
-            token = self._context.step(challenge)
+            token = self._begin() if self._context is None else self._context.step(challenge)
             self._state = _CHOOSING if self._context.complete else _ESTABLISHING
         except (self._gssapi.exceptions.GSSError, NotImplementedError) as error:
-            raise SaslError(
-                f"Kerberos failed for the service {self._target}: {server_text(str(error))}; {_ADVICE}"
-            ) from None
+            raise SaslError(describe_kerberos_error(error, self._target, self._credentials)) from None
         return bytes(token or b"")
+
+    def _begin(self) -> bytes | None:
+        """Return the first token of Kerberos, for which the KDC may be asked.
+
+        One client at a time does it. With a keytab, the library replaces the content of the cache when it gets a new
+        ticket, and another client could find the cache empty.
+        """
+        lock = self._credentials.kerberos_lock
+        if not lock.acquire(timeout=_KDC_WAIT_S):
+            raise SaslError(
+                f"Kerberos failed for the service {self._target}: another connection waits for an answer of the KDC "
+                "for a long time; check that the KDC works, and the network between it and this host"
+            )
+        try:
+            self._context = self._new_context()
+            token: bytes | None = self._context.step(None)
+            return token
+        finally:
+            lock.release()
 
     def _new_context(self) -> Any:
         gssapi = self._gssapi
@@ -81,7 +102,10 @@ class GssapiClient:
         )
 
     def _acquire(self) -> Any:
-        """Return the credentials of Kerberos, or None for those of the default cache."""
+        """Return the credentials of Kerberos, or None for those of the default cache.
+
+        With a keytab, the library gets a ticket if there is none, and another one after half of its lifetime.
+        """
         given = self._credentials
         store = {}
         if given.kerberos_keytab is not None:
@@ -120,6 +144,7 @@ def _load() -> Any:
         return importlib.import_module("gssapi")
     except (ImportError, OSError) as error:
         raise SaslError(
-            f"sasl_mechanism GSSAPI needs the package gssapi, which cannot be loaded ({error}); run: "
-            "pip install cyproducer[kerberos]"
+            f"sasl_mechanism GSSAPI needs the package gssapi, which cannot be loaded ({error}); where the sender is "
+            "started, run: pip install 'cyproducer[kerberos]' (Debian: first apt-get install gcc python3-dev "
+            "libkrb5-dev)"
         ) from None

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from cyproducer.security.gssapi import use_configuration
 from cyproducer.security.sasl import Credentials, SaslClient, SaslError, new_client
 from cyproducer.security.token_endpoint import TokenEndpoint
 from cyproducer.security.token_file import TokenFile
@@ -37,6 +38,8 @@ class Login:
             kerberos_keytab=settings.get("sasl_kerberos_keytab"),
             kerberos_ticket_cache=settings.get("sasl_kerberos_ticket_cache"),
         )
+        if self._mechanism == "GSSAPI":
+            use_configuration(settings.get("sasl_kerberos_config"))
         self._news = threading.Condition()
         self._lock = threading.Lock()
         self._refresher: TokenRefresher | None = None

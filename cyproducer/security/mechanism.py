@@ -1,5 +1,6 @@
 """Declares what the SASL mechanisms of a client have in common: credentials, errors, and their interface."""
 
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -62,6 +63,8 @@ class Credentials:
     kerberos_ticket_cache: str | None = None
     # SCRAM keeps here what it has derived from the password. So it lives as long as the password.
     salted_passwords: dict[tuple[str, bytes, int], bytes] = field(default_factory=dict, init=False)
+    # GSSAPI holds it while it asks the KDC.
+    kerberos_lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def __repr__(self) -> str:
         return "Credentials(<hidden>)"

@@ -24,6 +24,7 @@ READERS = {
     "cyproducer/observe/logfmt.py": (1, "the time of a line of the log"),
     "cyproducer/security/token_source.py": (1, "when to replace a token, whose issuer gives its expiry as a wall time"),
     "cyproducer/security/tls.py": (1, "compared only: whether a file was written again"),
+    "cyproducer/security/kerberos_errors.py": (1, "shown beside an error about clocks that differ"),
     "cyproducer/security/tls_errors.py": (1, "shown beside an error about the validity of a certificate"),
     "cyproducer/security/token_file.py": (1, "compared only: whether a file was written again"),
 }

@@ -121,6 +121,7 @@ SHOWN_BY = {
     "sasl_kerberos_principal": _KERBEROS,
     "sasl_kerberos_keytab": _KERBEROS,
     "sasl_kerberos_ticket_cache": _KERBEROS,
+    "sasl_kerberos_config": "tests/kerberos/test_kerberos_kafka.py::test_the_environment_of_the_application_counts",
     "sasl_oauthbearer_client_credentials_client_id": _OAUTH,
     "sasl_oauthbearer_scope": _OAUTH,
     "sasl_oauthbearer_extensions": _OAUTH,

@@ -22,7 +22,7 @@ from cyproducer.devkafka.jars import kafka_jars
 from cyproducer.devkafka.keys import Identity, Keys
 from cyproducer.devkafka.maven import find_java
 from cyproducer.devkafka.node import KafkaCluster
-from cyproducer.devkafka.security import LISTENERS, Security
+from cyproducer.devkafka.security import LISTENERS, Kerberos, Security
 from support.consumer import ReadRecords, read_topic
 from support.token_endpoint import TokenEndpoint
 
@@ -142,9 +142,10 @@ def running_secure_kafka(
     *,
     client_auth: Literal["none", "requested", "required"] = "requested",
     max_reauth_ms: int = 0,
+    kerberos: Kerberos | None = None,
     properties: dict[str, object] | None = None,
 ) -> Iterator[SecureKafka]:
-    """Run the nodes and the token endpoint. ``client_auth`` and ``max_reauth_ms`` are those of Security."""
+    """Run the nodes and the token endpoint. ``client_auth``, ``max_reauth_ms`` and ``kerberos`` are Security's."""
     keys = Keys(directory / "keys")
     users = {name: secrets.token_urlsafe(12) + SPECIAL for name in USERS}
     with TokenEndpoint(directory) as tokens:
@@ -155,6 +156,7 @@ def running_secure_kafka(
             jwks_url=tokens.jwks_file.resolve().as_uri(),
             audience=tokens.audience,
             issuer=tokens.issuer,
+            kerberos=kerberos,
             max_reauth_ms=max_reauth_ms,
             super_users=(ADMIN,),
         )

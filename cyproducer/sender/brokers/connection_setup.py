@@ -29,6 +29,12 @@ PRODUCE_MALFORMED_VERSION = 5  # librdkafka's mock cluster leaves a field out of
 SASL_HANDSHAKE_VERSION = 1  # the tokens follow in SaslAuthenticate requests
 UNSUPPORTED_MECHANISM = 33
 ILLEGAL_SASL_STATE = 34
+#: The servers that a mechanism asks before it answers the broker.
+SERVERS = {"GSSAPI": "the KDC, and the network between it and this host", "OAUTHBEARER": "the token endpoint"}
+#: What to do if the broker does not say why it refuses the credentials.
+REFUSAL_ADVICE = {
+    "GSSAPI": "; compare the broker's clock and keytab with those of the KDC; the broker's log has the reason"
+}
 #: The part of a session's lifetime after which to authenticate again, from the least to the most
 #: (SaslClientAuthenticator.ReauthInfo).
 SESSION_LEAST, SESSION_MOST = 0.85, 0.95
@@ -135,9 +141,8 @@ class ConnectionSetup:
         """Return what has not come in time: the connection, or an answer in the exchange of SASL."""
         if link.sasl is None:
             return f"no connection within {link.setup_ms} ms: check its address and the network"
-        return (
-            f"SASL ({link.sasl.mechanism}) did not end within {link.setup_ms} ms; check the server that it depends on"
-        )
+        server = SERVERS.get(link.sasl.mechanism, "the server that it depends on")
+        return f"SASL ({link.sasl.mechanism}) did not end within {link.setup_ms} ms; check {server}"
 
     def _is(self, link: Link, state: str) -> bool:
         return bool(self._brokers.loop.connection_state(link.index)[0] == state)
@@ -255,7 +260,9 @@ class ConnectionSetup:
         _, body = decode_response(ApiKey.SASL_AUTHENTICATE, version, payload)
         if body["error_code"]:
             reason = server_text(body["error_message"] or "") or describe(body["error_code"])
-            self._brokers.give_up(link, f"the broker refuses the credentials ({link.sasl.mechanism}): {reason}", now_ms)
+            advice = REFUSAL_ADVICE.get(link.sasl.mechanism, "")
+            text = f"the broker refuses the credentials ({link.sasl.mechanism}): {reason}{advice}"
+            self._brokers.give_up(link, text, now_ms)
             return
         lifetime_ms = body["session_lifetime_ms"]
         if lifetime_ms > 0:

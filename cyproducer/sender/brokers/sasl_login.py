@@ -8,6 +8,7 @@ import base64
 import contextlib
 import functools
 import gc
+import resource
 import socket
 import threading
 from collections.abc import Callable, Mapping
@@ -151,6 +152,8 @@ class SaslLogin:
 
 def _serve(settings: Mapping[str, Any], sock: socket.socket) -> None:
     gc.enable()  # this process lives as long as the sender
+    # A core dump would have the keys and tickets of Kerberos. With a limit of 1 byte none is written (core(5)).
+    resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
     helper = _Helper(settings, sock)
     while True:
         question, _ = control_messages.receive(sock)

@@ -7,8 +7,6 @@ import pickle
 import pytest
 from security_samples import parse, refused, round_trip
 
-from cyproducer.config import security
-from cyproducer.config.security_kinds import MECHANISMS
 from cyproducer.config.settings import Settings
 from cyproducer.errors import KafkaConfigurationError
 
@@ -31,8 +29,9 @@ class Provider:
 
 
 @pytest.fixture(autouse=True)
-def no_ticket_cache(monkeypatch):
+def no_kerberos_in_the_environment(monkeypatch):
     monkeypatch.delenv("KRB5CCNAME", raising=False)
+    monkeypatch.delenv("KRB5_CONFIG", raising=False)
 
 
 def sasl(**given):
@@ -74,16 +73,6 @@ def test_other_mechanisms_are_refused(value, reason):
     for name in ("sasl_mechanism", "sasl.mechanism", "sasl.mechanisms"):
         message = sasl_refused(**USER, **{name: value})
         assert message.startswith(f"{name}={value!r}: ") and reason in message
-
-
-def test_what_the_sender_cannot_do_is_refused_in_one_place(monkeypatch):
-    assert security.SUPPORTED_MECHANISMS == MECHANISMS and len(security.SUPPORTED_PROTOCOLS) == 4
-    monkeypatch.setattr(security, "SUPPORTED_MECHANISMS", ("PLAIN",))
-    assert sasl_refused(sasl_mechanism="GSSAPI") == "sasl_mechanism='GSSAPI' is not supported yet; use PLAIN"
-    assert sasl(sasl_mechanism="PLAIN", **USER)
-    monkeypatch.setattr(security, "SUPPORTED_PROTOCOLS", ("PLAINTEXT", "SSL"))
-    message = sasl_refused(sasl_mechanism="PLAIN", **USER)
-    assert message == "security_protocol='SASL_SSL' is not supported yet; use PLAINTEXT or SSL"
 
 
 # ---------------------------------------------------------------- user and password
@@ -145,6 +134,29 @@ def test_kerberos_with_a_ticket(monkeypatch):
     pickled = pickle.dumps(first)
     monkeypatch.setenv("KRB5CCNAME", "FILE:/tmp/two")
     assert pickle.loads(pickled).sasl_kerberos_ticket_cache == "FILE:/tmp/two"
+
+
+def test_the_configuration_of_kerberos(monkeypatch, tmp_path):
+    """It is a part of the identity: processes of different realms do not share a sender."""
+    assert sasl(sasl_mechanism="GSSAPI").sasl_kerberos_config is None
+    monkeypatch.setenv("KRB5_CONFIG", "/etc/one.conf:/etc/two.conf")
+    settings = sasl(sasl_mechanism="GSSAPI")
+    assert changed(settings) == {"sasl_kerberos_config": "/etc/one.conf:/etc/two.conf"}
+    assert "sasl_kerberos_config" not in settings.explicit
+    assert changed(sasl(sasl_mechanism="GSSAPI", sasl_kerberos_config="/x")) == {"sasl_kerberos_config": "/x"}
+    assert changed(sasl(sasl_mechanism="PLAIN", **USER)) == {"sasl_mechanism": "PLAIN", **USER}
+
+
+@pytest.mark.parametrize(
+    ("given", "absolute"),
+    [("cache", "{}/cache"), ("FILE:cache", "FILE:{}/cache"), ("/c", "/c"), ("KCM:", "KCM:"), ("DIR:/c", "DIR:/c")],
+)
+def test_the_files_of_kerberos_do_not_depend_on_the_directory_of_the_sender(monkeypatch, tmp_path, given, absolute):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KRB5_CONFIG", "krb5.conf:/etc/krb5.conf")
+    settings = sasl(sasl_kerberos_ticket_cache=given)
+    assert settings.sasl_kerberos_ticket_cache == absolute.format(tmp_path)
+    assert settings.sasl_kerberos_config == f"{tmp_path}/krb5.conf:/etc/krb5.conf"
 
 
 def test_kerberos_with_a_keytab(samples, monkeypatch):

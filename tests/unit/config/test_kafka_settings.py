@@ -18,8 +18,8 @@ OUR_OWN = {
     # of kafka-python and librdkafka
     "ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile", "sasl_plain_username", "sasl_plain_password",
     "sasl_kerberos_domain_name", "sasl_kerberos_name", "sasl_kerberos_principal", "sasl_kerberos_keytab",
-    "sasl_kerberos_ticket_cache", "sasl_oauth_token_provider", "sasl_oauthbearer_extensions", "https_ca_location",
-    "sasl_oauth_principal",
+    "sasl_kerberos_ticket_cache", "sasl_kerberos_config", "sasl_oauth_token_provider", "sasl_oauthbearer_extensions",
+    "https_ca_location", "sasl_oauth_principal",
 }  # fmt: skip
 #: Settings that Kafka has from 4.4 on.
 LATER = {"client_rack", "partitioner_rack_aware"}

@@ -5,6 +5,7 @@ import sys
 import pytest
 from fake_gssapi import FakeGssapi
 
+from cyproducer.security import gssapi as gssapi_module
 from cyproducer.security.sasl import Credentials, SaslClient, SaslError, new_client
 
 OFFER = b"wrapped:\x07\x00\xff\xff"
@@ -111,10 +112,18 @@ def test_an_error_of_kerberos_says_what_to_do(gssapi):
     with pytest.raises(SaslError) as caught:
         client.respond(None)
     text = str(caught.value)
-    assert (
-        "Kerberos failed for the service kafka@broker.example: No Kerberos credentials available; get a ticket" in text
-    )
+    assert "Kerberos failed for the service kafka@broker.example: No Kerberos credentials available; check" in text
     assert caught.value.__suppress_context__
+
+
+def test_one_client_at_a_time_asks_the_kdc(gssapi, monkeypatch):
+    """With a keytab, the library empties the cache for a moment while it gets another ticket."""
+    monkeypatch.setattr(gssapi_module, "_KDC_WAIT_S", 0.01)
+    credentials = Credentials()
+    with credentials.kerberos_lock:
+        with pytest.raises(SaslError, match="another connection waits for an answer of the KDC"):
+            new_client("GSSAPI", credentials, "broker").respond(None)
+    assert new_client("GSSAPI", credentials, "broker").respond(None) == b"client"
 
 
 @pytest.mark.parametrize(("rounds", "challenge"), [(1000, b"server"), (0, b"")])
@@ -129,5 +138,5 @@ def test_an_exchange_without_an_end_is_stopped(gssapi, rounds, challenge):
 
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "gssapi", None)
-    with pytest.raises(SaslError, match=r"pip install cyproducer\[kerberos\]"):
+    with pytest.raises(SaslError, match=r"pip install 'cyproducer\[kerberos\]'"):
         new_client("GSSAPI", Credentials(), "broker")

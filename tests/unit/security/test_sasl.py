@@ -13,7 +13,7 @@ from cyproducer.security.sasl import MECHANISMS, Credentials, SaslClient, SaslEr
 
 PASSWORD = "SECRET-password"
 TOKEN = "SECRET-token"
-CREDENTIALS = Credentials("alice", PASSWORD, TOKEN, {"group": "SECRET-extension"}, kerberos_keytab="SECRET-keytab")
+CREDENTIALS = Credentials("alice", PASSWORD, TOKEN, {"group": "SECRET-extension"}, kerberos_keytab="path-of-a-keytab")
 
 
 @pytest.fixture(autouse=True)
