@@ -14,7 +14,6 @@ __all__ = ["TlsContexts", "TlsError"]
 
 FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile", "ssl_keystore_location", "ssl_truststore_location")
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
-PKCS12 = "PKCS12"
 
 
 class TlsError(Exception):
@@ -24,7 +23,8 @@ class TlsError(Exception):
 class TlsContexts:
     """The SSL context of one set of settings, which is made again when one of its files has changed.
 
-    settings: the canonical settings ``ssl_*``; those that are None or missing are not used.
+    settings: the canonical settings ``ssl_*``; those that are None or missing are not used. A store is a PKCS#12 file:
+    one in PEM is ``ssl_cafile`` or ``ssl_certfile`` there.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -91,15 +91,13 @@ class TlsContexts:
         """Load the certificates of the trusted authorities: those that were given, or the system's."""
         cafile, cadata = self._settings.get("ssl_cafile"), self._settings.get("ssl_cadata")
         store = self._settings.get("ssl_truststore_location")
-        if store and str(self._settings.get("ssl_truststore_type") or "").upper() == PKCS12:
+        if store:
             _, _, chain = _open_pkcs12("ssl_truststore_location", store, self._settings.get("ssl_truststore_password"))
             cadata = chain.decode()
-        elif store:
-            cafile = store
         if not cafile and not cadata:
             context.load_default_certs(ssl.Purpose.SERVER_AUTH)
         if cafile:
-            with _reading("ssl_truststore_location" if cafile == store else "ssl_cafile", cafile):
+            with _reading("ssl_cafile", cafile):
                 context.load_verify_locations(cafile=cafile)
         if cadata:
             with _reading("ssl_cadata" if not store else "ssl_truststore_location", "its certificates"):
@@ -112,25 +110,23 @@ class TlsContexts:
     def _load_own(self, context: ssl.SSLContext) -> None:
         """Load the certificate of this client and its key, for brokers that ask for them."""
         get = self._settings.get
-        password = get("ssl_password")
         store = get("ssl_keystore_location")
-        if store and str(get("ssl_keystore_type") or "").upper() == PKCS12:
+        if store:
             key, certificate, chain = _open_pkcs12("ssl_keystore_location", store, get("ssl_keystore_password"))
             if not key or not certificate:
                 raise TlsError(f"ssl_keystore_location={store}: it has no private key with a certificate; add them")
             _load_pair(context, "ssl_keystore_location", None, certificate + chain, None, key, None)
             return
-        certfile = get("ssl_certfile") or store
+        certfile = get("ssl_certfile")
         if certfile or get("ssl_certdata"):
-            name = "ssl_keystore_location" if certfile and certfile == store else "ssl_certfile"
             _load_pair(
                 context,
-                name if certfile else "ssl_certdata",
+                "ssl_certfile" if certfile else "ssl_certdata",
                 certfile,
                 _as_bytes(get("ssl_certdata")),
                 get("ssl_keyfile"),
                 _as_bytes(get("ssl_keydata")),
-                password or (get("ssl_keystore_password") if store else None),
+                get("ssl_password"),
             )
 
 
