@@ -16,6 +16,7 @@ import re
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from cyproducer import errors
@@ -36,8 +37,10 @@ _PYTHON_NAME = re.compile(r"(python|pypy)[0-9.]*[a-z]*(-[a-z]+)?")
 _ENVIRONMENT = ["PATH", "LANG", "LC_ALL", "TZ", "HOME", "TMPDIR", "LD_LIBRARY_PATH"]
 if SANITIZED:
     _ENVIRONMENT += ["LD_PRELOAD", "ASAN_OPTIONS", "UBSAN_OPTIONS"]
-#: For compression, the push of metrics, PKCS#12 and Kerberos: package and subpackage.
-_LIBRARIES = (("cramjam", ""), ("opentelemetry", "proto"), ("google", "protobuf"), ("cryptography", ""), ("gssapi", ""))
+#: For compression and the push of metrics: package and subpackage.
+_LIBRARIES = (("cramjam", ""), ("opentelemetry", "proto"), ("google", "protobuf"))
+#: For files in PKCS#12, and for Kerberos.
+_CRYPTOGRAPHY, _GSSAPI = ("cryptography", ""), ("gssapi", "")
 _GUARD = "CYPRODUCER_SPAWNED"
 _DESCRIPTORS = 4
 # EBADF: from posix_spawn it means a descriptor number above the limit of this process.
@@ -212,9 +215,14 @@ def interpreters() -> list[str]:
     return found
 
 
-def _paths() -> list[str]:
+def _paths(settings: Mapping[str, Any]) -> list[str]:
     """Return the directories from which the sender imports this package and the libraries that it may need."""
-    found = [_PACKAGE_PARENT, *(_parent_of(name, part) for name, part in _LIBRARIES)]
+    libraries = list(_LIBRARIES)
+    if settings.get("ssl_keystore_location") or settings.get("ssl_truststore_location"):
+        libraries.append(_CRYPTOGRAPHY)
+    if settings["security_protocol"].startswith("SASL") and settings["sasl_mechanism"] == "GSSAPI":
+        libraries.append(_GSSAPI)
+    found = [_PACKAGE_PARENT, *(_parent_of(name, part) for name, part in libraries)]
     return list(dict.fromkeys(path for path in found if path))
 
 
@@ -329,7 +337,7 @@ def spawn_sender(python: str, rendezvous: Rendezvous, order: dict[str, Any]) -> 
         name: value for name, value in os.environ.items() if name in _ENVIRONMENT or name.startswith("CYPRODUCER_")
     }
     environment[_GUARD] = "1"
-    code = _BOOTSTRAP.format(tag=sys.implementation.cache_tag, paths=_paths())
+    code = _BOOTSTRAP.format(tag=sys.implementation.cache_tag, paths=_paths(order["settings"]))
     arguments = [python, "-I", "-S", "-c", code, "cyproducer-sender", os.path.basename(rendezvous.stem)]
     opened: list[int] = []
     try:
