@@ -157,3 +157,15 @@ def test_no_key_and_no_ticket_is_shown(realm, make_producer, monkeypatch, runtim
     assert len(written) > 8
     assert not [secret for secret in secrets for text in written if secret in text]
     assert any(b"connected to broker" in text for text in written)
+
+
+def test_the_canonical_name_of_a_bootstrap_server_is_in_the_principal(realm, make_producer):
+    """The KDC has no service kafka/127.0.0.1. The canonical name of that address is localhost."""
+    address = realm.kafka.bootstrap("SASL_SSL").replace("localhost", "127.0.0.1")
+    topic = realm.kafka.topic_for("User:alice")
+    given = realm.with_keytab("SASL_SSL", bootstrap_servers=address)
+    refused = make_producer(**given | {"max_block_ms": 4000})
+    with pytest.raises(errors.KafkaError, match=r"does not know the principal kafka/127\.0\.0\.1"):
+        refused.send(topic, b"never").result(30)
+    producer = make_producer(**given, client_dns_lookup="resolve_canonical_bootstrap_servers_only")
+    assert producer.send(topic, b"x").result(30).offset == 0

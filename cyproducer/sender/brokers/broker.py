@@ -1,15 +1,18 @@
 """Keeps the state of one broker in the sender's control plane, and creates the socket of its connection."""
 
 import socket
-import ssl
 import struct
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cyproducer.protocol.versions import ApiVersionsExchange
 from cyproducer.sender.brokers.resolver import Address
-from cyproducer.sender.brokers.sasl_login import Exchange
+
+if TYPE_CHECKING:
+    import ssl
+
+    from cyproducer.sender.brokers.sasl_login import Exchange  # only with SASL it is imported
 
 __all__ = [
     "CLOSED_BY_PEER",
@@ -76,11 +79,20 @@ class Link:
     def name(self) -> str:
         return f"{self.host}:{self.port}{self.use}"
 
+    @property
+    def checked_host(self) -> str:
+        """The host name that TLS checks, and that is part of the broker's Kerberos principal.
+
+        It is the canonical name of a bootstrap server if canonical names are looked up, as in Kafka.
+        """
+        canonical = self.peer.canonical_name if self.broker_id < 0 and self.peer is not None else ""
+        return canonical or self.host
+
     def leads_to(self, host: str, port: int) -> bool:
         """Return whether the link has this address, or is connected to it."""
         if (self.host, self.port) == (host, port):
             return True
-        return self.peer is not None and (str(self.peer[1][0]), self.peer[1][1]) == (host, port)
+        return self.peer is not None and (str(self.peer.target[0]), self.peer.target[1]) == (host, port)
 
     def is_new_error(self, text: str) -> bool:
         """Set the last error of the broker. Return whether to log it: the same error is logged once a minute."""
@@ -94,8 +106,7 @@ class Link:
 
 def connecting_socket(address: Address, send_buffer_bytes: int, receive_buffer_bytes: int) -> socket.socket:
     """Return a non-blocking socket that is connecting. Raise OSError, or another exception for an invalid address."""
-    family, target = address
-    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    sock = socket.socket(address.family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -105,7 +116,7 @@ def connecting_socket(address: Address, send_buffer_bytes: int, receive_buffer_b
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
         if receive_buffer_bytes != SYSTEM_BUFFER:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
-        sock.connect(target)
+        sock.connect(address.target)
     except BlockingIOError:
         pass
     except BaseException:

@@ -170,7 +170,7 @@ class Brokers:
     def note_ready(self, link: Link) -> None:
         """Note that a connection takes batches: its setup is complete."""
         self._states.ready(link)
-        self.log.info("connected to broker %s (id %d)", link.name, link.broker_id)
+        self.log.info("connected to broker %s (id %d%s)", link.name, link.broker_id, self.setup.describe_tls(link))
 
     def next_correlation_id(self, link: Link) -> int:
         return int(self.loop.next_correlation_id(link.index))
@@ -391,7 +391,7 @@ class Brokers:
                 self._fail_to_connect(link, f"the host name cannot be resolved ({answer or 'no address'})")
                 return
             link.addresses = list(answer)
-            if link.addresses[0] == link.peer:
+            if link.peer is not None and link.addresses[0][:2] == link.peer[:2]:
                 link.addresses.append(link.addresses.pop(0))  # the address of the last attempt is the last one now
             self.connect_to(link, link.addresses.pop(0))
 

@@ -4,25 +4,22 @@ connected -> [TLS handshake] -> ApiVersions -> [SaslHandshake -> SaslAuthenticat
 """
 
 import random
-import socket
-import ssl
 from typing import TYPE_CHECKING, Any
 
 from cyproducer.error_table import describe
 from cyproducer.protocol.codec import decode_response, encode_request
 from cyproducer.protocol.versions import ApiKey, ApiVersionsExchange, has_common_version, negotiate
 from cyproducer.security.mechanism import server_text
-from cyproducer.security.tls import TlsContexts, TlsError
-from cyproducer.security.tls_errors import describe_tls_error
 from cyproducer.sender.brokers.broker import CLOSED_BY_PEER, CLOSED_BY_TLS, NOTHING_DUE_MS, Link
-from cyproducer.sender.brokers.sasl_login import Answer, Exchange, SaslLogin
 from cyproducer.sender.brokers.throttling import apply_throttle
 from cyproducer.version import VERSION
 
 if TYPE_CHECKING:
     from cyproducer.sender.brokers.broker_connections import Brokers
+    from cyproducer.sender.brokers.sasl_login import Answer, Exchange, SaslLogin
+    from cyproducer.sender.brokers.tls_setup import TlsSetup
 
-__all__ = ["ConnectionSetup"]
+__all__ = ["ConnectionSetup", "import_security"]
 
 REQUIRED = (ApiKey.PRODUCE, ApiKey.METADATA, ApiKey.API_VERSIONS)
 PRODUCE_MALFORMED_VERSION = 5  # librdkafka's mock cluster leaves a field out of its v5
@@ -41,6 +38,17 @@ SESSION_LEAST, SESSION_MOST = 0.85, 0.95
 AGAIN_MS = 1000  # pause before another attempt to authenticate again, while the session lasts
 
 
+def import_security(protocol: str) -> None:
+    """Import what the connections of a sender with this protocol need; without TLS and SASL nothing.
+
+    It is called before the first fork: a successor must not depend on files that may be removed by then.
+    """
+    if protocol.endswith("SSL"):
+        import cyproducer.sender.brokers.tls_setup
+    if protocol.startswith("SASL"):
+        import cyproducer.sender.brokers.sasl_login  # noqa: F401
+
+
 class ConnectionSetup:
     """Leads each connection from EVENT_CONNECTED to the state in which it takes batches.
 
@@ -52,9 +60,16 @@ class ConnectionSetup:
         self._settings = settings
         self.connections = connections
         protocol = settings.get("security_protocol", "PLAINTEXT")
-        self._tls = TlsContexts(settings) if protocol.endswith("SSL") else None
-        self.login = SaslLogin(settings, self._known_brokers) if protocol.startswith("SASL") else None
-        self._tls_problem = ""
+        self._tls: TlsSetup | None = None
+        self.login: SaslLogin | None = None
+        if protocol.endswith("SSL"):
+            from cyproducer.sender.brokers import tls_setup  # import_security() has loaded it
+
+            self._tls = tls_setup.TlsSetup(settings, brokers.log)
+        if protocol.startswith("SASL"):
+            from cyproducer.sender.brokers import sasl_login  # import_security() has loaded it
+
+            self.login = sasl_login.SaslLogin(settings, self._known_brokers)
         self._now_ms = 0
 
     def _known_brokers(self) -> list[tuple[str, int]]:
@@ -80,42 +95,19 @@ class ConnectionSetup:
         if self._tls is None:
             self._ask_versions(link)
             return
-        try:
-            sock = self._tls_socket(self._tls, link)
-        except (OSError, ValueError, TlsError) as error:
-            text = str(error) if isinstance(error, TlsError) else describe_tls_error(error, link.host)
-            self._brokers.give_up(link, text, now_ms)
+        problem = self._tls.open(link, self.connections)
+        if problem:
+            self._brokers.give_up(link, problem, now_ms)
             return
-        link.tls = self.connections.begin_handshake(link.index, sock)
         self.on_handshake(link, now_ms)
-
-    def _tls_socket(self, contexts: TlsContexts, link: Link) -> ssl.SSLSocket:
-        """Return a socket that owns the descriptor of the connection. If that fails, the descriptor is closed."""
-        context = contexts.context()
-        if contexts.problem and contexts.problem != self._tls_problem:
-            self._brokers.log.warning("the changed files are not used: %s", contexts.problem)
-        self._tls_problem = contexts.problem
-        if link.session_for != (context, link.host):
-            # With a session, OpenSSL does not check the certificate and its host name again.
-            link.session, link.session_for = None, (context, link.host)
-        plain = socket.socket(fileno=self.connections.take_descriptor(link.index))
-        try:
-            plain.setblocking(False)
-            return context.wrap_socket(
-                plain, do_handshake_on_connect=False, server_hostname=link.host, session=link.session
-            )
-        except BaseException:
-            plain.close()
-            raise
 
     def on_handshake(self, link: Link, now_ms: int) -> None:
         """Go on with the TLS handshake: the socket is ready."""
-        if link.tls is None or not self._is(link, "handshaking"):
+        if self._tls is None or link.tls is None or not self._is(link, "handshaking"):
             return
-        try:
-            waits_for = link.tls.handshake()
-        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError, ssl.CertificateError a ValueError
-            self._brokers.give_up(link, describe_tls_error(error, link.host), now_ms)
+        waits_for, problem = self._tls.handshake(link)
+        if problem:
+            self._brokers.give_up(link, problem, now_ms)
             return
         if waits_for:
             self.connections.await_handshake(link.index, waits_for == "write")
@@ -123,11 +115,18 @@ class ConnectionSetup:
         self.connections.end_handshake(link.index)
         self._ask_versions(link)
 
+    @staticmethod
+    def describe_tls(link: Link) -> str:
+        """Return the version of TLS of a connection, and whether a session was resumed; "" without TLS."""
+        if link.tls is None:
+            return ""
+        sock = link.tls.socket
+        return f", {sock.version()}{', session resumed' if sock.session_reused else ''}"
+
     def describe_end(self, link: Link, reason: int) -> str:
         """Return why the connection has ended, if the settings of security are the likely reason; else ""."""
-        if reason == CLOSED_BY_TLS:
-            error = link.tls.error if link.tls is not None else None
-            return describe_tls_error(error, link.host) if error is not None else "TLS failed"
+        if reason == CLOSED_BY_TLS and self._tls is not None:
+            return self._tls.describe_end(link)
         if reason != CLOSED_BY_PEER or self.login is not None or not link.negotiated:
             return ""
         if link.was_answered or self.connections.answers(link.index) != link.answers_before:
@@ -170,8 +169,8 @@ class ConnectionSetup:
         self._brokers.features.note(link.exchange.body)
         link.negotiated = versions
         link.exchange = None
-        if link.tls is not None:
-            link.session = link.tls.socket.session
+        if self._tls is not None and link.tls is not None:
+            self._tls.keep_session(link)
         if self.login is None:
             self._finish(link)
         else:
@@ -204,7 +203,7 @@ class ConnectionSetup:
         if link.connect_deadline_ms is None:
             link.connect_deadline_ms = now_ms + link.setup_ms
         exchange = link.sasl = self.login.new_exchange()
-        self.login.begin(exchange, link.host, lambda answer: self._on_first(link, exchange, answer))
+        self.login.begin(exchange, link.checked_host, lambda answer: self._on_first(link, exchange, answer))
 
     def collect(self, now_ms: int) -> None:
         """Go on with the exchanges for which the next message is there."""
@@ -212,11 +211,11 @@ class ConnectionSetup:
         self._now_ms = now_ms
         self.login.collect()
 
-    def _on_first(self, link: Link, exchange: Exchange, answer: Answer) -> None:
+    def _on_first(self, link: Link, exchange: "Exchange", answer: "Answer") -> None:
         if link.sasl is exchange:  # else the connection has ended
             self._brokers.guarded(link, self._now_ms, lambda: self._handshake(link, exchange, answer))
 
-    def _handshake(self, link: Link, exchange: Exchange, answer: Answer) -> None:
+    def _handshake(self, link: Link, exchange: "Exchange", answer: "Answer") -> None:
         if answer.error and link.versions is not None:
             self._end_sasl(link)
             self._brokers.note_error(link, answer.error)
@@ -270,11 +269,11 @@ class ConnectionSetup:
         exchange = link.sasl
         self.login.go_on(exchange, body["auth_bytes"], lambda answer: self._on_next(link, exchange, answer))
 
-    def _on_next(self, link: Link, exchange: Exchange, answer: Answer) -> None:
+    def _on_next(self, link: Link, exchange: "Exchange", answer: "Answer") -> None:
         if link.sasl is exchange:
             self._brokers.guarded(link, self._now_ms, lambda: self._go_on(link, answer))
 
-    def _go_on(self, link: Link, answer: Answer) -> None:
+    def _go_on(self, link: Link, answer: "Answer") -> None:
         if answer.error:
             self._brokers.give_up(link, answer.error, self._now_ms)
         elif answer.message is not None:

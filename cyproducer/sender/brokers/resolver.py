@@ -5,22 +5,29 @@ held for ever (sssd's client does). So the first name that is not a numeric addr
 thread for each look-up, so that one that hangs delays no other.
 
     sender -> helper    {"id", "host", "port", "canonical"}
-    helper -> sender    {"id", "addresses": [[family, socket address], ...]} or {"id", "error": arguments of OSError}
+    helper -> sender    {"id", "addresses": [[family, socket address, canonical name or ""], ...]}
+                        or {"id", "error": arguments of OSError}
 """
 
 import ipaddress
 import socket
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from cyproducer.host import control_messages
 from cyproducer.sender.system.helper_process import HelperProcess
 
 __all__ = ["Address", "Resolver", "host_port"]
 
-Address = tuple[socket.AddressFamily, tuple[str | int, ...]]
-"""(family, socket address)"""
+
+class Address(NamedTuple):
+    """An address to connect to. `canonical_name` is that of the host, or "" if it was not looked up."""
+
+    family: socket.AddressFamily
+    target: tuple[str | int, ...]
+    canonical_name: str = ""
+
 
 Callback = Callable[[list[Address] | OSError], None]
 
@@ -51,7 +58,7 @@ class Resolver:
             self._ask(host, port, then, canonical=False)
         else:
             family = socket.AF_INET if numeric.version == 4 else socket.AF_INET6
-            then([(family, (host, port))])
+            then([Address(family, (host, port))])
 
     def resolve_canonical(self, host: str, port: int, then: Callback) -> None:
         """Do the same as resolve() for the canonical names of the host's addresses.
@@ -79,7 +86,8 @@ class Resolver:
                 return
             then = self._waiting.pop(answer["id"])
             if "addresses" in answer:
-                then([(socket.AddressFamily(family), tuple(address)) for family, address in answer["addresses"]])
+                found = answer["addresses"]
+                then([Address(socket.AddressFamily(family), tuple(target), name) for family, target, name in found])
             else:
                 then(OSError(*answer["error"]))
 
@@ -101,26 +109,27 @@ def _serve(sock: socket.socket) -> None:
         threading.Thread(target=_answer, args=(sock, question), daemon=True).start()
 
 
-def _look_up(host: str, port: int) -> list[tuple[int, Any]]:
+def _look_up(host: str, port: int) -> list[tuple[int, Any, str]]:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [(int(family), address) for family, _, _, _, address in found]
+    return [(int(family), address, "") for family, _, _, _, address in found]
 
 
-def _canonical(addresses: list[tuple[int, Any]], port: int) -> list[tuple[int, Any]]:
+def _canonical(addresses: list[tuple[int, Any, str]], port: int) -> list[tuple[int, Any, str]]:
     """Return the addresses of the canonical names of `addresses`, each once. A name without address is left out.
 
     Raise the error of the last name if none has an address.
     """
-    names = dict.fromkeys(socket.getnameinfo(address, socket.NI_NUMERICSERV)[0] for _, address in addresses)
-    found: dict[tuple[int, Any], None] = {}
+    names = dict.fromkeys(socket.getnameinfo(address, socket.NI_NUMERICSERV)[0] for _, address, _ in addresses)
+    found: dict[tuple[int, Any], str] = {}
     for name in names:
         try:
-            found.update(dict.fromkeys(_look_up(name, port)))
+            for family, address, _ in _look_up(name, port):
+                found.setdefault((family, address), name)
         except OSError as error:
             failed = error
     if not found:
         raise failed
-    return list(found)
+    return [(family, address, name) for (family, address), name in found.items()]
 
 
 def _answer(sock: socket.socket, question: dict[str, Any]) -> None:

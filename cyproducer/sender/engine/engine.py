@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from cyproducer.sender.brokers.broker import NOTHING_DUE_MS
 from cyproducer.sender.brokers.broker_connections import Brokers
+from cyproducer.sender.brokers.connection_setup import import_security
 from cyproducer.sender.brokers.transaction_rows import Command
 from cyproducer.sender.engine.connections import Connections
 from cyproducer.sender.engine.front_ends import FrontEnds
@@ -67,6 +68,11 @@ class Engine:
     ValueError if its layout differs.
     `refused` has the attach ids of front-ends that could not be taken over; the caller closes their connections.
     """
+
+    @staticmethod
+    def prepare(sender_settings: dict[str, Any]) -> None:
+        """Import now what an engine with these settings needs. Otherwise its constructor does it."""
+        import_security(sender_settings["security_protocol"])
 
     def __init__(
         self, sender_settings: dict[str, Any], log: logging.Logger, predecessor_state: PredecessorState | None = None

@@ -11,6 +11,8 @@ from support.scripted_broker import METADATA, Fault, ScriptedBroker
 
 from cyproducer.sender.brokers import broker_connections
 from cyproducer.sender.brokers.broker import connecting_socket
+from cyproducer.sender.brokers.broker_connections import Brokers
+from cyproducer.sender.brokers.resolver import Address
 from cyproducer.version import VERSION
 
 
@@ -185,7 +187,9 @@ def test_an_attempt_to_connect_ends_after_its_time(broker, black_hole, monkeypat
     settings = {"socket_connection_setup_timeout_ms": 100, "socket_connection_setup_timeout_max_ms": 300}
     with Rig(broker, **settings) as rig:
         control = rig.engine._brokers
-        monkeypatch.setattr(control.resolver, "resolve", lambda host, port, then: then([(socket.AF_INET, black_hole)]))
+        monkeypatch.setattr(
+            control.resolver, "resolve", lambda host, port, then: then([Address(socket.AF_INET, black_hole)])
+        )
         control.metadata.want("t", 0)
         errors: list[str] = []
 
@@ -221,7 +225,7 @@ def test_the_second_address_of_a_peer_that_is_no_broker_has_its_time_limit(hasty
             broker.nonsense = False
             resolve(host, port, then)
         else:
-            then([(socket.AF_INET, (host, port)), (socket.AF_INET, black_hole)])
+            then([Address(socket.AF_INET, (host, port)), Address(socket.AF_INET, black_hole)])
 
     monkeypatch.setattr(resolver, "resolve", resolve_to_both)
     broker.nonsense = True
@@ -423,7 +427,7 @@ def test_all_addresses_of_a_name_are_tried_and_the_last_one_comes_last(monkeypat
 
         def to_three(host, port, then):
             looked_up.append(host)
-            then([(socket.AF_INET, (f"127.0.0.{end}", port)) for end in (3, 2, 1)])
+            then([Address(socket.AF_INET, (f"127.0.0.{end}", port)) for end in (3, 2, 1)])
 
         monkeypatch.setattr(resolver, "resolve", to_three)
         rig.attach()
@@ -434,7 +438,7 @@ def test_all_addresses_of_a_name_are_tried_and_the_last_one_comes_last(monkeypat
         monkeypatch.setattr(
             resolver,
             "resolve",
-            lambda host, port, then: then([(socket.AF_INET, (f"127.0.0.{end}", port)) for end in (1, 2)]),
+            lambda host, port, then: then([Address(socket.AF_INET, (f"127.0.0.{end}", port)) for end in (1, 2)]),
         )
         broker.drop_connections()
         rig.send(0, 0)
@@ -445,8 +449,18 @@ def test_all_addresses_of_a_name_are_tried_and_the_last_one_comes_last(monkeypat
 
 @pytest.mark.parametrize("lookup", ["use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"])
 def test_canonical_names_are_for_bootstrap_servers(monkeypatch, lookup):
-    """The broker of the metadata has another address than the bootstrap server."""
-    asked = []
+    """The broker of the metadata has another address than the bootstrap server.
+
+    As in Kafka, a certificate must have the canonical name then, and Kerberos uses it.
+    """
+    asked, checked = [], {}
+    connect_to = Brokers.connect_to
+
+    def note(brokers, link, address):
+        connect_to(brokers, link, address)
+        checked[link.name] = link.checked_host
+
+    monkeypatch.setattr(Brokers, "connect_to", note)
     with ScriptedBroker(bootstrap_apart=True) as broker, Rig(broker, client_dns_lookup=lookup) as rig:
         resolver = rig.engine._brokers.resolver
         for name in ("resolve", "resolve_canonical"):
@@ -455,12 +469,16 @@ def test_canonical_names_are_for_bootstrap_servers(monkeypatch, lookup):
                 name,
                 lambda host, port, then, name=name: (
                     asked.append((name, f"{host}:{port}")),
-                    then([(socket.AF_INET, (host, port))]),
+                    then([Address(socket.AF_INET, (host, port), "canonical" if name == "resolve_canonical" else "")]),
                 ),
             )
         rig.attach()
         rig.send(0, 0)
         rig.settle()
+        assert checked == {
+            broker.bootstrap_servers: "127.0.0.1" if lookup == "use_all_dns_ips" else "canonical",
+            f"127.0.0.1:{broker.ports[0]}": "127.0.0.1",
+        }
         first = "resolve" if lookup == "use_all_dns_ips" else "resolve_canonical"
         assert asked == [(first, broker.bootstrap_servers), ("resolve", f"127.0.0.1:{broker.ports[0]}")]
 
@@ -514,7 +532,7 @@ def test_sizes_of_socket_buffers(broker, monkeypatch, size):
 
 
 def test_socket_buffers_of_the_system(broker):
-    address = socket.AF_INET, ("127.0.0.1", broker.ports[0])
+    address = Address(socket.AF_INET, ("127.0.0.1", broker.ports[0]))
     with connecting_socket(address, -1, -1) as sock, socket.create_connection(address[1]) as plain:
         for name in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             assert sock.getsockopt(socket.SOL_SOCKET, name) == plain.getsockopt(socket.SOL_SOCKET, name)

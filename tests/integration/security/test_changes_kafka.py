@@ -73,6 +73,45 @@ def test_a_topic_that_may_not_be_written(
     wait_until(is_written, 30, "the right counts")
 
 
+def await_idle(log: Path, count: int) -> None:
+    """Wait until idle connections were closed `count` times. A request of the status lets the sender look at them."""
+    wait_until(lambda: the_sender() and log.read_text().count("closing the idle connection") >= count, 60, "the end")
+
+
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+def test_a_tls_session_is_resumed(
+    secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor, runtime_dir: Path, version: str
+) -> None:
+    """A connection that was closed as idle continues its session. The client's certificate counts in it, too."""
+    identity = secure_kafka.keys.client(f"resumes-{version}".replace(".", "-"))
+    topic = secure_kafka.topic_for(f"User:CN={identity.name}")
+    settings = settings_for("MTLS", ssl_certfile=str(identity.keystore), ssl_enabled_protocols=[version])
+    producer = make_producer(**settings, connections_max_idle_ms=1000)
+    producer.send(topic, b"0").result(30)
+    log = Path(the_sender()["log"])
+    for count in (1, 2):
+        await_idle(log, count)
+        assert producer.send(topic, b"x").result(30).offset == count
+    connected = [line for line in log.read_text().splitlines() if "connected to broker" in line]
+    assert [f"{version}, session resumed" in line for line in connected] == [False, True, True], connected
+
+
+def test_no_tls_session_is_resumed_with_other_files(
+    secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor, runtime_dir: Path, tmp_path: Path
+) -> None:
+    """A resumed session skips the check of the broker's certificate, so it must not outlive the authorities."""
+    topic = secure_kafka.topic_for("User:ANONYMOUS")
+    authorities = tmp_path / "ca.pem"
+    authorities.write_bytes(secure_kafka.keys.ca.read_bytes())
+    producer = make_producer(**settings_for("SSL", ssl_cafile=str(authorities)), connections_max_idle_ms=1000)
+    producer.send(topic, b"0").result(30)
+    log = Path(the_sender()["log"])
+    authorities.write_bytes(secure_kafka.keys.ca.read_bytes() + b"\n")
+    await_idle(log, 1)
+    producer.send(topic, b"1").result(30)
+    assert "session resumed" not in log.read_text()
+
+
 def test_a_certificate_that_is_issued_again(
     secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor, runtime_dir: Path
 ) -> None:

@@ -13,7 +13,10 @@ from support.process import is_running, kill9, name_of, wait_until
 
 from cyproducer.sender.brokers.resolver import Address, Resolver
 
-FOUND = [(socket.AF_INET, ("192.0.2.1", 9092)), (socket.AF_INET6, ("2001:db8::1", 9092, 0, 0))]
+FOUND = [
+    Address(socket.AF_INET, ("192.0.2.1", 9092)),
+    Address(socket.AF_INET6, ("2001:db8::1", 9092, 0, 0)),
+]
 
 
 def getaddrinfo(host: str, port: int, **_: object) -> list[tuple]:
@@ -24,7 +27,7 @@ def getaddrinfo(host: str, port: int, **_: object) -> list[tuple]:
         raise socket.gaierror(-2, "Name or service not known")
     if host == "odd":
         raise UnicodeError("label too long")
-    return [(family, socket.SOCK_STREAM, 6, "", address) for family, address in FOUND]
+    return [(family, socket.SOCK_STREAM, 6, "", address) for family, address, _ in FOUND]
 
 
 @pytest.fixture
@@ -63,8 +66,8 @@ class Ask:
 
 
 def test_numeric_addresses_need_no_helper(resolver: Resolver) -> None:
-    assert Ask(resolver, "127.0.0.1").answer == [(socket.AF_INET, ("127.0.0.1", 9092))]
-    assert Ask(resolver, "::1").answer == [(socket.AF_INET6, ("::1", 9092))]
+    assert Ask(resolver, "127.0.0.1").answer == [Address(socket.AF_INET, ("127.0.0.1", 9092))]
+    assert Ask(resolver, "::1").answer == [Address(socket.AF_INET6, ("::1", 9092))]
     assert helpers() == []
 
 
@@ -101,10 +104,11 @@ def test_the_addresses_of_canonical_names(monkeypatch: pytest.MonkeyPatch) -> No
     resolver = Resolver()
     try:
         alias, lone, numeric = [Ask(resolver, host, canonical=True) for host in ("alias", "lone", "192.0.2.9")]
-        assert alias.wait() == [(socket.AF_INET, (f"192.0.2.{end}", 9092)) for end in (1, 7, 2)]
+        names = {1: "one.example", 7: "one.example", 2: "two.example"}
+        assert alias.wait() == [Address(socket.AF_INET, (f"192.0.2.{end}", 9092), name) for end, name in names.items()]
         assert isinstance(lone.wait(), OSError)
-        assert numeric.wait() == [(socket.AF_INET, ("192.0.2.9", 9092))]
-        assert Ask(resolver, "alias").wait() == [(socket.AF_INET, (address, 9092)) for address in CANONICAL]
+        assert numeric.wait() == [Address(socket.AF_INET, ("192.0.2.9", 9092), "192.0.2.9")]
+        assert Ask(resolver, "alias").wait() == [Address(socket.AF_INET, (address, 9092)) for address in CANONICAL]
     finally:
         resolver.close()
 
@@ -114,7 +118,7 @@ def test_the_systems_own_look_up() -> None:
     found = Ask(resolver, "localhost").wait()
     resolver.close()
     assert isinstance(found, list)
-    assert {address[1] for _, address in found} == {9092}
+    assert {address.target[1] for address in found} == {9092}
 
 
 def test_look_ups_that_hang_delay_no_other(resolver: Resolver) -> None:

@@ -8,8 +8,6 @@ If the socket is full, OpenSSL must get the same bytes again, and at least as ma
 pieces does not change until then, so the same pieces are gathered.
 """
 
-import ssl
-
 from cpython.buffer cimport PyBUF_READ, PyBUF_WRITE
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.ref cimport Py_DECREF, Py_INCREF
@@ -25,6 +23,9 @@ cdef enum:
     GATHERED_BYTES = 65536      # four TLS records; more gains nothing (docs/decisions/secured-connections.md)
 
 
+cdef object ssl  # the module, which is imported for the first connection with TLS
+
+
 cdef class TlsStream:
     """A TLS connection of the loop.
 
@@ -32,6 +33,8 @@ cdef class TlsStream:
     """
 
     def __cinit__(self, socket):
+        global ssl
+        import ssl
         self.socket = socket
         self.error = None
         self._send = socket.send

@@ -1,0 +1,74 @@
+"""Makes the TLS sockets of the connections, resumes their sessions, and says why TLS has failed.
+
+It is imported only if the protocol of the sender has TLS.
+"""
+
+import logging
+import socket
+import ssl
+from typing import Any
+
+from cyproducer.security.tls import TlsContexts, TlsError
+from cyproducer.security.tls_errors import describe_tls_error
+from cyproducer.sender.brokers.broker import Link
+
+__all__ = ["TlsSetup"]
+
+
+class TlsSetup:
+    """The TLS of all connections of a sender. `settings` are all settings of the sender."""
+
+    def __init__(self, settings: dict[str, Any], log: logging.Logger) -> None:
+        self._contexts = TlsContexts(settings)
+        self._log = log
+        self._problem = ""
+
+    def open(self, link: Link, connections: Any) -> str:
+        """Begin with the handshake of a connection. Return why that is not possible, or ""."""
+        try:
+            sock = self._socket(link, connections)
+        except TlsError as error:
+            return str(error)
+        except (OSError, ValueError) as error:
+            return describe_tls_error(error, link.checked_host)
+        link.tls = connections.begin_handshake(link.index, sock)
+        return ""
+
+    def _socket(self, link: Link, connections: Any) -> ssl.SSLSocket:
+        """Return a socket that owns the descriptor of the connection. If that fails, the descriptor is closed."""
+        contexts = self._contexts
+        context = contexts.context()
+        if contexts.problem and contexts.problem != self._problem:
+            self._log.warning("the changed files are not used: %s", contexts.problem)
+        self._problem = contexts.problem
+        if link.session_for != (context, link.checked_host):
+            # With a session, OpenSSL does not check the certificate and its host name again.
+            link.session, link.session_for = None, (context, link.checked_host)
+        plain = socket.socket(fileno=connections.take_descriptor(link.index))
+        try:
+            plain.setblocking(False)
+            return context.wrap_socket(
+                plain, do_handshake_on_connect=False, server_hostname=link.checked_host, session=link.session
+            )
+        except BaseException:
+            plain.close()
+            raise
+
+    @staticmethod
+    def handshake(link: Link) -> tuple[str, str]:
+        """Go on with the handshake. Return what it waits for ("read", "write" or ""), and why it has failed or ""."""
+        try:
+            return link.tls.handshake(), ""
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError, ssl.CertificateError a ValueError
+            return "", describe_tls_error(error, link.checked_host)
+
+    @staticmethod
+    def keep_session(link: Link) -> None:
+        """Keep the session for the next connection. The broker has answered: with TLS 1.3 it sends the ticket late."""
+        link.session = link.tls.socket.session
+
+    @staticmethod
+    def describe_end(link: Link) -> str:
+        """Return why TLS has ended the connection."""
+        error = link.tls.error if link.tls is not None else None
+        return describe_tls_error(error, link.checked_host) if error is not None else "TLS failed"
