@@ -142,9 +142,10 @@ def run_task(job: Job, batches: Iterator[pyarrow.RecordBatch]) -> pyarrow.Record
             "this task has failed before, and may have written rows in the same transaction; Spark's log has the "
             "reason. The driver aborts the transaction and writes all rows again"
         )
-    producer = participant(job.settings, job.transaction)
-    done, sender, error, code = Delivery(), "", "", 0
+    done, sender, error, code, producer = Delivery(), "", "", 0, None
     try:
+        # Inside: it raises if a file of the settings is missing on this host.
+        producer = participant(job.settings, job.transaction)
         for batch in batches:
             if batch.num_rows:
                 sender = sender_of(producer).sequences
@@ -156,7 +157,8 @@ def run_task(job: Job, batches: Iterator[pyarrow.RecordBatch]) -> pyarrow.Record
         error = str(failed)
         code = getattr(failed.__cause__ if isinstance(failed, DeliveryFailedError) else failed, "code", 0)
     finally:
-        producer.close(0)
+        if producer is not None:
+            producer.close(0)
     number, stage = (0, 0) if context is None else (context.partitionId(), context.stageId())
     return _report((number, stage), sender, (error, code), done)
 

@@ -5,6 +5,7 @@ from support.consumer import read_topic
 
 from cyproducer.devkafka.node import KafkaCluster
 from cyproducer.errors import InvalidTransactionTimeoutError, KafkaConfigurationError
+from cyproducer.producer.shared_transaction import Shared
 from cyproducer.spark import WriteResult, atomic, exactly_once, write
 from cyproducer.spark.options import parse_options
 from cyproducer.spark.owner import Owner
@@ -39,6 +40,13 @@ def test_after_the_last_attempt_no_row_is_visible(numbers, topic, writer_setting
     with pytest.raises(atomic.AtomicWriteError, match=r"(?s)not written in 1 attempts.*wrong row.*is aborted"):
         write(wrong, topic, atomic=True, **writer_settings)
     assert seen(0) == []
+
+
+def test_a_file_that_a_host_does_not_have_is_reported_at_once():
+    settings = {"bootstrap_servers": "b:1", "security_protocol": "SSL", "ssl_cafile": "/nowhere/ca.pem"}
+    job = atomic.Job("t", settings | {"transactional_id": "x"}, Shared(1, 0, True))
+    with pytest.raises(KafkaConfigurationError, match="ssl_cafile: the file cannot be read"):
+        atomic._summed(atomic.run_task(job, iter(())).to_pylist(), "t")
 
 
 def test_several_topics_are_one_transaction(spark, kafka, topic, new_topic, writer_settings, seen, held):
