@@ -54,6 +54,9 @@ def write(
     settings   settings of `KafkaProducer` by their names, such as ``bootstrap_servers`` and ``linger_ms``; plain values
                only, without serializers, interceptors and objects. With `atomic` also transaction_timeout_ms
 
+    Files that the settings name, such as those of TLS, are read on the hosts of the executors, and with `atomic` on the
+    driver's host, too: each has its own under the same path.
+
     Without `atomic`, delivery is at least once: a task that Spark repeats sends all of its rows again. With it, a
     failed task aborts the transaction, and all rows are written again in another one, several times at most. Over Spark
     Connect, rows can be lost or repeated if Spark repeats a stage because it has lost a shuffle file.
@@ -71,10 +74,11 @@ def write(
     if not atomic and id is not None:
         raise KafkaConfigurationError("write() has an id only with atomic=True")
     name = id or f"cyproducer-write-{uuid.uuid4()}"
-    Settings.parse(**given, **transactional(name, timeout_ms) if atomic else {})
-    columns = check_columns(df.schema, topic)
     if not atomic:
-        return _write_at_least_once(df, columns, topic, given)
+        Settings.parse_for_other_host(**given)
+        return _write_at_least_once(df, check_columns(df.schema, topic), topic, given)
+    Settings.parse(**given, **transactional(name, timeout_ms))
+    columns = check_columns(df.schema, topic)
     refuse_speculation(df)
     return _result(_write_atomically(df, columns, topic, Owner(name, given, timeout_ms)))
 

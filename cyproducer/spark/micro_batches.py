@@ -176,7 +176,8 @@ def exactly_once(
         raise KafkaConfigurationError(f"checkpoint is {checkpoint!r}; it must be the query's checkpointLocation")
     timeout_ms = settings.pop("transaction_timeout_ms", None)
     plain = plain_settings(settings, "exactly_once()")
-    Settings.parse(**plain, **transactional(PREFIX + id, timeout_ms))
+    # Over Spark Connect, the files that the settings name are those of the server, and not of this client.
+    Settings.parse_for_other_host(**plain, **transactional(PREFIX + id, timeout_ms))
     return ExactlyOnce(id, topic, plain, timeout_ms, first_batch, checkpoint)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 
 from cyproducer.config.kinds import is_topic_name
+from cyproducer.config.security_table import OTHER_SPELLINGS
 from cyproducer.config.settings import SETTINGS, Settings
 from cyproducer.errors import KafkaConfigurationError
 
@@ -79,6 +80,10 @@ REFUSED = {
 }
 """Producer settings that the sink does not support, by dotted name, with the reason. None is ignored silently."""
 
+#: Spark hides the value of an option if name or value match its spark.redaction.regex: by default secret, password,
+#: token, access.key. So it hides every other secret, since `sasl.jaas.config` has one of these words in its value.
+SHOWN_BY_SPARK = {"ssl_keydata"}
+
 TOPIC_NAMES = (
     "the name of a topic has 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-', and is not '.' or '..'"
 )
@@ -88,7 +93,8 @@ def parse_options(options: dict[str, str]) -> tuple[dict[str, str], str | None]:
     """Split Spark's options (keys in any case) into producer settings (Kafka's dotted names) and the topic.
 
     Raise KafkaConfigurationError for an option that is unknown, refused, or has a wrong value, and if there are
-    neither brokers nor a sender. The value of an unknown option is never shown, because it may be a secret.
+    neither brokers nor a sender. The value of an unknown option is never shown, because it may be a secret. The files
+    that the settings name must be on the hosts of the executors, and need not be here.
     Options of Spark's Kafka source are skipped; `source_options` returns them.
     """
     settings: dict[str, str] = {}
@@ -149,6 +155,13 @@ def _setting(option: str) -> str:
     name = option.removeprefix(PREFIX).replace("_", ".")
     if name in REFUSED:
         raise KafkaConfigurationError(f"the option 'kafka.{name}' is not supported by the Spark sink: {REFUSED[name]}")
+    plain = name.replace(".", "_")
+    if OTHER_SPELLINGS.get(plain, plain) in SHOWN_BY_SPARK:
+        raise KafkaConfigurationError(
+            f"the option 'kafka.{name}' is a private key, which Spark may show in plans, in its event log and in its "
+            "pages, because its redaction does not know this name. Give a file that the executors can read, as "
+            "kafka.ssl.keystore.location or kafka.ssl.key.location, or use the function write() of cyproducer.spark"
+        )
     return name
 
 

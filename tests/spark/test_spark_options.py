@@ -1,8 +1,11 @@
 """Tests options of the Spark sink as producer settings: what passes, what is refused, and the messages."""
 
+import re
+
 import pytest
 
-from cyproducer.config.settings import Settings
+from cyproducer.config.security_table import OTHER_SPELLINGS
+from cyproducer.config.settings import SETTINGS, Settings
 from cyproducer.errors import KafkaConfigurationError
 from cyproducer.spark.options import REFUSED, SOURCE, parse_options, source_options
 from cyproducer.spark.writer import Plan
@@ -93,6 +96,22 @@ def test_an_option_like_nothing_else_gets_the_list():
 def test_settings_without_a_meaning_in_spark_are_refused_with_the_reason(name, separator):
     text = refusal(**{"kafka." + name.replace(".", separator): "x"})
     assert f"the option 'kafka.{name}' is not supported by the Spark sink: {REFUSED[name]}" in text
+
+
+#: The default of Spark's spark.redaction.regex.
+HIDDEN_BY_SPARK = re.compile(r"(?i)secret|password|token|access[.]?key")
+LOGIN = re.compile(r"sasl[._]jaas[._]config")  # its value has the word: password="..."
+
+
+def test_spark_hides_the_options_with_a_secret_or_they_are_refused():
+    for setting in (setting for setting in SETTINGS if setting.secret):
+        spellings = {setting.name, setting.kafka_name}
+        spellings |= {other for other, name in OTHER_SPELLINGS.items() if name == setting.name}
+        for name in spellings | {name.replace("_", ".") for name in spellings}:
+            if not HIDDEN_BY_SPARK.search(name) and not LOGIN.fullmatch(name):
+                text = refusal(**{f"kafka.{name}": "a-secret"})
+                assert "is a private key, which Spark may show" in text, name
+                assert "a-secret" not in text
 
 
 @pytest.mark.parametrize("topic", ["", "  ", ".", "..", "a b", "a/b", "ä", "x" * 250])
