@@ -22,6 +22,7 @@ from cyproducer.spark.partitioning import repartitioned
 
 if TYPE_CHECKING:
     import pyarrow
+    from pyspark import StatusTracker
     from pyspark.sql import DataFrame
 
 __all__ = ["AtomicWriteError", "Written", "refuse_speculation", "repeat", "write_once"]
@@ -37,6 +38,9 @@ _REPORT = (
     "task int, stage int, sender string, error string, code int, rows bigint, bytes bigint, "
     "written array<struct<topic:string,partition:int,rows:bigint>>"
 )
+#: The thread that runs a task, as a column: its name is that of the task.
+_THREAD = "java_method('java.lang.Thread', 'currentThread') AS thread"
+_ATTEMPT_OF_STAGE = re.compile(r"\btask \d+\.\d+ in stage \d+\.(\d+)\b")
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 _ABORTED = "The transaction is aborted, and no reader of committed records sees any of its rows"
 #: Errors after which another attempt would fail as well.
@@ -119,8 +123,13 @@ def write_once(df: DataFrame, columns: tuple[str, ...], topic: str | None, owner
     def task(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         yield run_task(job, batches)
 
-    reports = selected.mapInArrow(task, _REPORT).collect()
-    _check_stages(df, {report["stage"] for report in reports})
+    context = getattr(df.sparkSession, "sparkContext", None)
+    reported = selected.mapInArrow(task, _REPORT)
+    reports = (reported if context is not None else reported.selectExpr("*", _THREAD)).collect()
+    if context is not None:
+        _check_stages(context.statusTracker(), {report["stage"] for report in reports})
+    else:
+        _check_threads(reports)
     written = _summed(reports, topic)
     everywhere = [] if topic is None else [(topic, number) for number in owner.producer.partitions_for(topic)]
     _check_log(owner, written, everywhere)
@@ -190,16 +199,33 @@ def _report(place: tuple[int, int], sender: str, error: tuple[str, int], done: D
     )
 
 
-def _check_stages(df: DataFrame, stages: set[int]) -> None:
+def _check_threads(reports: list[Any]) -> None:
+    """Do the same as `_check_stages` over Spark Connect, where a driver is not told about stages.
+
+    PySpark does not tell a task the attempt of its stage, but the name of its thread in the executor has it. A task
+    that could not read its rows ends in a later attempt, so that at least one report of a repeated stage shows it.
+    """
+    for report in reports:
+        found = _ATTEMPT_OF_STAGE.search(report["thread"] or "")
+        if found is None:
+            raise AtomicWriteError(
+                "over Spark Connect, a repeated stage is recognised by the name of the thread of a task, and this "
+                f"server has another name: {report['thread']!r}. Nothing is committed. Use a classic session"
+            )
+        if int(found[1]):
+            raise _stage_repeated(report["stage"])
+
+
+def _stage_repeated(stage: int) -> CheckFailedError:
+    return CheckFailedError(f"Spark has run stage {stage} again, whose tasks may have written rows twice")
+
+
+def _check_stages(tracker: StatusTracker, stages: set[int]) -> None:
     """Raise CheckFailedError if Spark has run a stage of the tasks again, as it does when it has lost a shuffle file.
 
     The attempt number of such tasks is 0 again, so that they cannot know it, and tasks of the first attempt may still
-    write. Over Spark Connect, a driver is not told about stages.
+    write.
     """
-    context = getattr(df.sparkSession, "sparkContext", None)
-    if context is None:
-        return
-    tracker = context.statusTracker()
     deadline = time.monotonic() + STATUS_S
     for stage in stages:
         # Spark updates what it tells shortly after the job has ended.
@@ -213,7 +239,7 @@ def _check_stages(df: DataFrame, stages: set[int]) -> None:
                 )
             time.sleep(0.005)
         if info.currentAttemptId:
-            raise CheckFailedError(f"Spark has run stage {stage} again, whose tasks may have written rows twice")
+            raise _stage_repeated(stage)
 
 
 def _summed(reports: list[Any], topic: str | None) -> Written:

@@ -56,7 +56,7 @@ def check_session(spark: SparkSession) -> list[Finding]:
     context = getattr(spark, "sparkContext", None)
     return [
         _session(spark, context),
-        *_settings(spark),
+        *_settings(spark, context),
         _driver(),
         _data_source(spark),
         *_executors(spark, context),
@@ -256,7 +256,7 @@ def last_line(error: BaseException) -> str:
 # ---------------------------------------------------------------------------- settings
 
 
-def _settings(spark: SparkSession) -> Iterable[Finding]:
+def _settings(spark: SparkSession, context: Any) -> Iterable[Finding]:
     if _setting(spark, "spark.speculation") == "true":
         yield Finding(
             WARNING,
@@ -266,6 +266,14 @@ def _settings(spark: SparkSession) -> Iterable[Finding]:
     if _setting(spark, "spark.python.worker.reuse") == "false":
         yield Finding(
             WARNING, "session", "spark.python.worker.reuse=false: each task attaches to the sender anew; remove it"
+        )
+    redaction = ("spark.sql.redaction.string.regex", "spark.redaction.string.regex")
+    if context is None and not any(_setting(spark, name) for name in redaction):
+        yield Finding(
+            WARNING,
+            "session",
+            "Spark Connect shows the options of a data source in its pages and its event log, passwords included: use "
+            "write() or exactly_once(), an option `sender`, or set spark.sql.redaction.string.regex",
         )
 
 
@@ -279,9 +287,6 @@ def _exactly_once(spark: SparkSession, context: Any) -> Finding:
         return Finding(WARNING, where, "spark.speculation=true is refused; set spark.speculation=false")
     if context is None:
         return Finding(
-            WARNING,
-            where,
-            "over Spark Connect, exactly_once() needs its argument `checkpoint`, and a stage that Spark repeats is not "
-            "noticed: rows can be lost or repeated then. Use a classic session if that matters",
+            OK, where, "exactly_once() in foreachBatch, which needs its argument `checkpoint`, and write(atomic=True)"
         )
     return Finding(OK, where, "exactly_once() in foreachBatch, and write(atomic=True)")

@@ -58,8 +58,7 @@ def write(
     driver's host, too: each has its own under the same path.
 
     Without `atomic`, delivery is at least once: a task that Spark repeats sends all of its rows again. With it, a
-    failed task aborts the transaction, and all rows are written again in another one, several times at most. Over Spark
-    Connect, rows can be lost or repeated if Spark repeats a stage because it has lost a shuffle file.
+    failed task aborts the transaction, and all rows are written again in another one, several times at most.
 
     Raise ValueError for wrong columns, KafkaConfigurationError (a ValueError) for wrong settings, both before any task
     starts. If a row is not acknowledged, its task fails with DeliveryFailedError. When Spark has repeated the task for

@@ -161,8 +161,7 @@ def exactly_once(
 
     The function keeps a producer until its close(); it is a context manager as well, whose block is the time of the
     query. The columns are those of `write`. A reader sees exactly one copy of each row if it reads with
-    isolation.level=read_committed. Over Spark Connect, this does not hold if Spark repeats a stage because it has lost
-    a shuffle file: Connect does not tell that.
+    isolation.level=read_committed.
 
     Kafka 2.8 is needed, and READ on the topic and on the group ``cyproducer-ID``. Raise KafkaConfigurationError.
     """

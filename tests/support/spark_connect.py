@@ -4,18 +4,26 @@ import contextlib
 import os
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from support.process import wait_until
 from support.spark_environment import end_spark, spark_environment
 
-START_S = 120.0
+START_S = 300.0
 
 
 @contextlib.contextmanager
-def spark_connect_server(directory: Path, runtime: Path) -> Iterator[str]:
-    """Yield the address of a server with two threads. Its Python workers use the runtime directory of cyproducer."""
+def spark_connect_server(
+    directory: Path, runtime: Path, master: str = "local[2, 2]", more: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """Yield the address of a server, which is the driver. Its Python workers use a runtime directory of cyproducer.
+
+    directory   for its log and its files
+    runtime     the CYPRODUCER_RUNTIME_DIR of the server
+    master      Spark's master
+    more        more settings of Spark
+    """
     directory.mkdir(parents=True, exist_ok=True)
     given = spark_environment()
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -28,8 +36,9 @@ def spark_connect_server(directory: Path, runtime: Path) -> Iterator[str]:
         "spark.sql.shuffle.partitions": "2",
         "spark.local.dir": str(directory / "local"),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        **(more or {}),
     }
-    command = [f"{given['SPARK_HOME']}/bin/spark-submit", "--master", "local[2, 2]"]
+    command = [f"{given['SPARK_HOME']}/bin/spark-submit", "--master", master]
     command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
     command += [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
     with open(directory / "server.log", "wb") as log:

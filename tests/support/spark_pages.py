@@ -8,7 +8,7 @@ from urllib.parse import urljoin
 __all__ = ["pages_of"]
 
 STARTS = ("/jobs/", "/stages/", "/SQL/", "/StreamingQuery/", "/environment/", "/executors/", "/connect/")
-LINKS = re.compile(r"/(SQL/execution|jobs/job|stages/stage|StreamingQuery/statistics|connect/session)/?\?")
+LINKS = re.compile(r"/(SQL/execution|jobs/job|stages/stage|StreamingQuery/statistics|connect/session)/?\?[\w.=&-]+")
 ANSWERS = ("jobs", "stages", "environment", "allexecutors", "sql?details=true&planDescription=true&length=1000")
 LIMIT_S = 60.0
 
@@ -33,5 +33,5 @@ def pages_of(url: str, application: str | None = None) -> dict[str, str]:
             links = (
                 link.replace("&amp;", "&").partition("#")[0] for link in re.findall(r'href="([^"]+)"', found[path])
             )
-            todo += [path for link in links if LINKS.match(path := link.removeprefix(url.rstrip("/")))]
+            todo += [path for link in links if LINKS.fullmatch(path := link.removeprefix(url.rstrip("/")))]
     return found
