@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -302,13 +303,20 @@ def _check_log(owner: Owner, written: Written, others: Sequence[tuple[str, int]]
 # ------------------------------------------------------------------------ attempts
 
 
-def repeat(attempt: Callable[[bool], _Result], owner: Owner, what: str, moves: bool = False) -> tuple[_Result, bool]:
+def repeat(
+    attempt: Callable[[bool], _Result],
+    owner: Owner,
+    what: str,
+    moves: bool = False,
+    closing: threading.Event | None = None,
+) -> tuple[_Result, bool]:
     """Call `attempt(by_partition)` until it succeeds. Return its result, and whether two senders share partitions.
 
     moves: they do, as far as is known. After a problem, the owner's transaction is aborted, and by_partition is true
-    for the next attempt. Raise FencedDriverError, AtomicWriteError after the last attempt, and errors that another
-    attempt would have as well.
+    for the next attempt. When `closing` is set, there is no other attempt. Raise FencedDriverError, AtomicWriteError
+    after the last attempt, and errors that another attempt would have as well.
     """
+    closing = closing or threading.Event()
     for number in range(1, ATTEMPTS + 1):
         try:
             return attempt(moves or number > 1), moves
@@ -317,14 +325,15 @@ def repeat(attempt: Callable[[bool], _Result], owner: Owner, what: str, moves: b
             if not _may_repeat(error):
                 raise
             moves = moves or (isinstance(error, CheckFailedError) and error.is_overlap)
-            if number == ATTEMPTS:
+            pause_s = FIRST_PAUSE_S * 2 ** (number - 1)
+            if number == ATTEMPTS or closing.wait(pause_s):
+                attempts = f"{number} attempt{'s' if number > 1 else ''}"
                 raise AtomicWriteError(
-                    f"{what} was not written in {ATTEMPTS} attempts; the last error: {type(error).__name__}: {error}. "
+                    f"{what} was not written in {attempts}; the last error: {type(error).__name__}: {error}. "
                     "Each attempt is aborted. Only if an error was that the result of a commit is not known, the next "
                     "start finds out whether that attempt was committed"
                 ) from error
             logger.warning("%s is written again, attempt %d of %d failed: %s", what, number, ATTEMPTS, error)
-            time.sleep(FIRST_PAUSE_S * 2 ** (number - 1))
     raise AssertionError("unreachable")
 
 

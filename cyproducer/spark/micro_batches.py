@@ -55,6 +55,7 @@ class ExactlyOnce:
         self._marker = CommittedOffset(-1, "")
         self._moves = False
         self._lock = threading.Lock()
+        self._closing = threading.Event()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), self._arguments
@@ -79,11 +80,16 @@ class ExactlyOnce:
             return self._write(df, columns, batch_id, query, by_partition)
 
         with self._lock:
-            _, self._moves = repeat(attempt, self._owner, f"micro-batch {batch_id}", self._moves)
+            _, self._moves = repeat(attempt, self._owner, f"micro-batch {batch_id}", self._moves, self._closing)
 
     def close(self) -> None:
-        """Detach from the sender. The next micro-batch attaches again."""
+        """Detach from the sender. The next micro-batch attaches again.
+
+        If a micro-batch is being written, wait for its attempt. If this attempt fails, there is no other one.
+        """
+        self._closing.set()
         with self._lock:
+            self._closing.clear()
             self._owner.close()
 
     def __enter__(self) -> ExactlyOnce:

@@ -37,7 +37,7 @@ def test_a_task_that_fails_repeats_the_whole_write(numbers, held, topic, writer_
 def test_after_the_last_attempt_no_row_is_visible(numbers, topic, writer_settings, seen, monkeypatch):
     monkeypatch.setattr(atomic, "ATTEMPTS", 1)
     wrong = numbers(0, 1000).selectExpr("IF(value = '999', raise_error('wrong row'), value) AS value")
-    with pytest.raises(atomic.AtomicWriteError, match=r"(?s)not written in 1 attempts.*wrong row.*is aborted"):
+    with pytest.raises(atomic.AtomicWriteError, match=r"(?s)not written in 1 attempt;.*wrong row.*is aborted"):
         write(wrong, topic, atomic=True, **writer_settings)
     assert seen(0) == []
 

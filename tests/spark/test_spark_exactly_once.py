@@ -13,6 +13,7 @@ from support.process import kill_senders, senders, wait_until
 
 from cyproducer.errors import KafkaConfigurationError
 from cyproducer.spark import atomic, exactly_once, partition_for
+from cyproducer.spark.atomic import AtomicWriteError
 from cyproducer.spark.micro_batches import MarkerError
 from cyproducer.spark.owner import FencedDriverError
 
@@ -110,6 +111,25 @@ def test_a_query_is_stopped_in_a_micro_batch(start, run, lines, held, sink, seen
     assert "is written again" not in caplog.text
     assert seen(0) == []
     run(sink())
+    assert seen(1000) == list(range(1000))
+
+
+def test_close_waits_for_one_attempt_only(batch, numbers, held, sink, seen, caplog, monkeypatch):
+    """It is what a driver does that is interrupted by Ctrl-C while a micro-batch is repeated."""
+    monkeypatch.setattr(atomic, "FIRST_PAUSE_S", 150)
+    function, disturbed = sink(), held(numbers(0, 1000), fails=True)
+    closing = threading.Thread(target=function.close)
+
+    def close():
+        closing.start()
+        wait_until(function._closing.is_set, 20, "the call of close()")
+
+    with disturbed.meanwhile(close), pytest.raises(AtomicWriteError, match="0 was not written in 1 attempt; "):
+        batch(function, disturbed.frame)
+    closing.join(60)
+    assert "is written again" not in caplog.text
+    assert seen(0) == []
+    batch(function, numbers(0, 1000))  # a query that is still active attaches again
     assert seen(1000) == list(range(1000))
 
 
