@@ -12,6 +12,8 @@ from support.consumer import read_topic
 from support.process import kill_senders, senders, wait_until
 
 from cyproducer.errors import KafkaConfigurationError
+from cyproducer.observe import transactions
+from cyproducer.producer.shared_transaction import sender_of
 from cyproducer.spark import atomic, exactly_once, partition_for
 from cyproducer.spark.atomic import AtomicWriteError
 from cyproducer.spark.micro_batches import MarkerError
@@ -199,6 +201,26 @@ def test_sender_and_supervisor_are_killed(batch, numbers, held, sink, seen, one_
         batch(function, disturbed.frame)
     batch(function, numbers(1000, 1010), 1)
     assert seen(1010) == list(range(1010))
+
+
+def test_the_coordinator_moves(kafka3, new_topic, batch, numbers, held, writer_settings):
+    """Its broker is killed in a micro-batch, and another one ends the transaction."""
+    topic = new_topic(3, 3, cluster=kafka3)
+    settings = writer_settings | {"bootstrap_servers": kafka3.bootstrap_servers}
+    with exactly_once(id=topic, topic=topic, **settings) as function:
+        batch(function, numbers(0, 10))
+
+        def coordinator():
+            (told,) = transactions.describe(sender_of(function._owner.producer).address, [f"cyproducer-{topic}"])
+            return told["coordinator"]
+
+        first, disturbed = coordinator(), held(numbers(10, 1000, 2))
+        with disturbed.meanwhile(lambda: kafka3.kill(first)):
+            batch(function, disturbed.frame, 1)
+        assert coordinator() != first
+        batch(function, numbers(1000, 1010), 2)
+    read = read_topic(kafka3.bootstrap_servers, topic, 1010)
+    assert sorted(map(int, read.value)) == list(range(1010))
 
 
 def test_the_older_of_two_drivers_with_one_id_stops(batch, numbers, held, sink, seen):
