@@ -38,8 +38,11 @@ class Log:
         return cls(table[:, 0], table[:, 1], table[:, 2], table[:, 3], strange or [])
 
 
-def read_log(servers: str, topic: str) -> Log:
-    """Read the whole topic with a foreign client. Raise AssertionError if that does not end in time."""
+def read_log(servers: str, topic: str, settings: Mapping[str, Any] | None = None) -> Log:
+    """Read the whole topic with a foreign client. Raise AssertionError if that does not end in time.
+
+    settings   more settings of confluent-kafka, for example those of a secure listener
+    """
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
@@ -50,6 +53,7 @@ def read_log(servers: str, topic: str) -> Log:
             "fetch.wait.max.ms": 50,
             "check.crcs": True,
             "log_level": 0,
+            **(settings or {}),
         }
     )
     rows: list[tuple[int, int, int, int]] = []
@@ -300,10 +304,11 @@ def check(
     falls: Sequence[Fall] = (),
     killed: Kills = (),
     excused: Excused | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> tuple[Report, list[Life]]:
-    """Read the journals and the topic, and compare them."""
+    """Read the journals and the topic (with settings as `read_log`), and compare them."""
     lives = read_all(directory)
-    return compare(lives, read_log(servers, topic), falls, killed, excused), lives
+    return compare(lives, read_log(servers, topic, settings), falls, killed, excused), lives
 
 
 def percentile(values: Any, share: float) -> float:

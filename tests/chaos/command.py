@@ -11,9 +11,10 @@ from pathlib import Path
 
 from support.process import script_environment
 
+from chaos.clients import PROTOCOLS, running_brokers
 from chaos.monkey import ACTIONS
 from chaos.run import Plan, run
-from cyproducer.devkafka.node import KafkaCluster
+from cyproducer.devkafka.security import MECHANISMS
 
 
 def arguments() -> argparse.Namespace:
@@ -31,6 +32,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--max-message-bytes", type=int, default=0, metavar="N", help="of the topic: batches are sent in parts; 0: no"
     )
+    parser.add_argument("--security", choices=PROTOCOLS, default="PLAINTEXT", help="security_protocol of all clients")
+    parser.add_argument("--mechanism", choices=MECHANISMS, default="SCRAM-SHA-512", help="of SASL, where it is used")
     parser.add_argument("--keep", metavar="DIR", help="for journals and logs; default: temporary, removed if clean")
     return parser.parse_args()
 
@@ -57,8 +60,9 @@ def main() -> int:
     os.environ["CYPRODUCER_RUNTIME_DIR"] = runtime
     print(f"seed {seed}, {chosen.kills} kills in about {seconds:.0f} s, in {directory}", file=sys.stderr)
     plan = Plan(chosen.kills, seed, seconds, chosen.rate, actions, max_message_bytes=chosen.max_message_bytes)
-    with KafkaCluster(3) as cluster:
-        result = run(plan, cluster, directory / "run", True)
+    mechanism = chosen.mechanism if chosen.security.startswith("SASL") else None
+    with running_brokers(chosen.security, mechanism) as clients:
+        result = run(plan, clients, directory / "run", True)
     print(result.text())
     for log in Path(runtime).glob("*.log*"):
         shutil.copy(log, directory)

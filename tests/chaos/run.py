@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from chaos.check import Report, check, percentile
+from chaos.clients import Clients
 from chaos.journal import Life
 from chaos.monkey import ACTIONS, Monkey
 from chaos.world import World
 from cyproducer import errors
-from cyproducer.devkafka.node import KafkaCluster
 
 PARTITIONS = 48
 FEW_PARTITIONS = 3  # with a small max.message.bytes: so that batches are larger than that
-REPLICAS = 3
+REPLICAS_MOST = 3
 SETTLE_S = 3.0
 # On a terminal one line that changes, else lines that add up.
 _PROGRESS_S = 1.0 if sys.stderr.isatty() else 30.0
@@ -72,25 +72,30 @@ class Result:
         return "\n".join(lines)
 
 
-def run(plan: Plan, cluster: KafkaCluster, directory: Path, progress: bool = False) -> Result:
-    """Run the plan on three brokers; journals and logs are in `directory`. Errors of the rig itself are raised."""
+def run(plan: Plan, clients: Clients, directory: Path, progress: bool = False) -> Result:
+    """Run the plan; journals and logs are in `directory`. Errors of the rig itself are raised.
+
+    Only three brokers can be killed and stopped: one broker needs a plan without these actions.
+    """
     name, limit = f"chaos-{plan.seed}-{time.time_ns() % 10**9}", plan.max_message_bytes
     partitions, order = PARTITIONS, {}
     if limit:
         partitions = FEW_PARTITIONS
         order = {"sizes": {str(limit // 10): 30, str(limit // 2): 1}}
-    topic = cluster.create_topic(name, partitions, REPLICAS, {"max.message.bytes": str(limit)} if limit else {})
+    replicas = min(REPLICAS_MOST, len(clients.cluster.nodes))
+    topic = clients.create_topic(name, partitions, replicas, {"max.message.bytes": str(limit)} if limit else {})
     world = World(
-        cluster.bootstrap_servers,
+        clients.servers,
         topic,
         partitions,
         directory,
         seed=plan.seed,
         rate=plan.rate,
         order=order,
+        **clients.producer,
         **plan.settings,
     )
-    monkey = Monkey(world, cluster, plan.seed, plan.kills, plan.seconds, plan.actions)
+    monkey = Monkey(world, clients.cluster, plan.seed, plan.kills, plan.seconds, plan.actions)
     began = time.monotonic()
     try:
         world.start()
@@ -114,7 +119,7 @@ def run(plan: Plan, cluster: KafkaCluster, directory: Path, progress: bool = Fal
     # a batch that may be in the log is not sent in parts if it is refused then
     excused = {errors.OUTCOME_UNKNOWN: world.failed("OUTCOME_UNKNOWN")} if limit else {}
     report, lives = check(
-        world.journals, cluster.bootstrap_servers, topic, monkey.falls, monkey.front_end_kills, excused
+        world.journals, clients.servers, topic, monkey.falls, monkey.front_end_kills, excused, clients.consumer
     )
     for defect in world.defects + monkey.defects:
         report.add("left or broken", 1, defect)

@@ -4,8 +4,8 @@ import functools
 from pathlib import Path
 
 import pytest
-from secure_settings import SettingsFor, settings_of
 from support.secure_kafka import SecureKafka, secure_kafka_fixture
+from support.secure_settings import SettingsFor, settings_of
 
 secure_kafka = secure_kafka_fixture(max_reauth_ms=1500)
 

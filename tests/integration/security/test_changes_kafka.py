@@ -6,9 +6,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from secure_settings import SettingsFor
 from support.process import kill9, wait_until
 from support.secure_kafka import SecureKafka
+from support.secure_settings import SettingsFor
 from support.supervised import pair, the_sender
 
 from cyproducer import KafkaProducer, errors

@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 from cyproducer.shm.arena_region import LAYOUT_VERSION
-from secure_settings import SettingsFor
 from support.process import cyproducer, run_script, start_script
 from support.secure_kafka import SecureKafka
+from support.secure_settings import SettingsFor
 
 from cyproducer import KafkaProducer, errors
 from cyproducer.config.settings import Settings as Parsed

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 import pytest
-from secure_settings import SettingsFor
 from support.secure_kafka import SecureKafka
+from support.secure_settings import SettingsFor
 
 from cyproducer import KafkaProducer, errors
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from secure_settings import SettingsFor
 from support.process import kill9, wait_until
 from support.secure_kafka import SecureKafka
+from support.secure_settings import SettingsFor
 from support.users import as_user, give, start_as, take_back
 
 OWNER, ADMITTED, THIRD, MEMBER, GROUP = 61001, 61002, 61003, 61004, 61009

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from secure_settings import SettingsFor
 from support.process import kill9, start_script, wait_until
 from support.secure_kafka import SecureKafka
+from support.secure_settings import SettingsFor
 from support.supervised import Foreground, pair, the_sender
 
 from cyproducer import KafkaProducer, errors
