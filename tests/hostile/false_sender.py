@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 from cyproducer.errors import KafkaError
-from cyproducer.producer.attach import connect
-from cyproducer.producer.attach.connect import Attachment
+from cyproducer.producer.attach import attempt
+from cyproducer.producer.attach.attachment import Attachment
 from cyproducer.producer.attach.limited_sender import LimitedSenderError
 from hostile.live_control import descriptors
 from hostile.messages import Step, open_all
@@ -47,10 +47,10 @@ class FalseSender:
             for step in steps:
                 self._send(connection, step)
         # Of the module: these are what a producer's caller handles.
-        expected = (KafkaError, LimitedSenderError, connect._TryAgain)
+        expected = (KafkaError, LimitedSenderError, attempt.TryAgainError)
         try:
             with contextlib.suppress(*expected):
-                connect._receive_answer(attachment, self.path, False, time.monotonic() + 5, connect._Progress())
+                attempt._receive_answer(attachment, self.path, False, time.monotonic() + 5, attempt.AttachProgress())
         finally:
             attachment.close()
         left = {fd: what for fd, what in descriptors().items() if before.get(fd) != what}

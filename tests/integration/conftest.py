@@ -16,7 +16,7 @@ from support.supervised import NOWHERE, Foreground, the_sender
 
 from cyproducer.config.settings import Settings
 from cyproducer.devkafka.node import KafkaCluster
-from cyproducer.producer.attach.connect import Attachment
+from cyproducer.producer.attach.attachment import Attachment
 from cyproducer.producer.attach.connect import connect as attach
 
 

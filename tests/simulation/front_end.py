@@ -12,7 +12,8 @@ from cyproducer import KafkaProducer, errors
 from cyproducer.config.settings import Settings
 from cyproducer.host import control_messages
 from cyproducer.host.forked_child import file_of
-from cyproducer.producer.attach import connect
+from cyproducer.producer.attach import attempt, connect
+from cyproducer.producer.attach.attachment import Attachment, ControlSocket
 from simulation.sender import Sender, SenderKilledError
 from simulation.transactions import Transactions
 
@@ -86,15 +87,15 @@ class FrontEnd:
         self.refusals = 0
         self.transactions: Transactions | None = None
 
-    def attach(self, settings: Settings, deadline: float, address: Any = None) -> connect.Attachment:
+    def attach(self, settings: Settings, deadline: float, address: Any = None) -> Attachment:
         """Attach to the engine, in place of connect.connect."""
-        attachment = connect.Attachment()
+        attachment = Attachment()
         attachment.socket.close()
         ours, control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        attachment.socket = connect._ControlSocket(fileno=ours.detach())
+        attachment.socket = ControlSocket(fileno=ours.detach())
         attachment.socket.setblocking(False)
         attachment._socket_file = file_of(attachment.socket.fileno())
-        connect._send_request(attachment, settings, address)
+        attempt._send_request(attachment, settings, address)
         message, (arena, process, wake) = control_messages.receive(control)
         os.close(process)
         assert message is not None
@@ -114,7 +115,7 @@ class FrontEnd:
         control_messages.send(control, answer, (outcomes, snapshot, sender_wake))
         for fd in (outcomes, snapshot, sender_wake):
             os.close(fd)
-        connect._receive_answer(attachment, "/simulated.sock", False, time.monotonic() + 10, connect._Progress())
+        attempt._receive_answer(attachment, "/simulated.sock", False, time.monotonic() + 10, attempt.AttachProgress())
         control.setblocking(False)
         self.control = control
         self.attach_id = attach_id

@@ -21,7 +21,7 @@ from cyproducer.config.settings import Settings as Parsed
 from cyproducer.devkafka.access import Rule
 from cyproducer.host import control_messages, credentials
 from cyproducer.observe.status import status
-from cyproducer.producer.attach import connect as attaching
+from cyproducer.producer.attach.attempt import AttachProgress, attach
 from cyproducer.producer.attach.sender_address import Address
 
 Make = Callable[..., KafkaProducer]
@@ -58,7 +58,7 @@ def test_a_process_that_does_not_know_the_password_is_not_attached(
         address = Address(parsed)
         address._secrets = {} if wrong is None else address._secrets
         with pytest.raises(errors.SenderUnavailableError, match="CREDENTIALS"):
-            attaching._attach(parsed, address, running["socket"], 1e12, attaching._Progress())
+            attach(parsed, address, running["socket"], 1e12, AttachProgress())
     assert len(status()[0]["front_ends"]) == 1
 
 
@@ -95,10 +95,10 @@ def test_a_process_that_has_seen_a_proof_cannot_use_it(
 ATTACH = """
     import json, sys
     from cyproducer.config.settings import Settings
-    from cyproducer.producer.attach import connect
+    from cyproducer.producer.attach.attempt import AttachProgress, attach
     from cyproducer.producer.attach.sender_address import Address
     settings = Settings.parse(**json.loads(sys.argv[2]))
-    connect._attach(settings, Address(settings), sys.argv[1], 1e12, connect._Progress())
+    attach(settings, Address(settings), sys.argv[1], 1e12, AttachProgress())
 """
 
 

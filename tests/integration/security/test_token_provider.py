@@ -20,7 +20,7 @@ from cyproducer import KafkaProducer, errors
 from cyproducer.config.settings import Settings as Parsed
 from cyproducer.foreground import run_sender
 from cyproducer.observe.status import status
-from cyproducer.producer.attach import connect as attaching
+from cyproducer.producer.attach.attempt import AttachProgress, attach
 from cyproducer.producer.attach.sender_address import Address
 
 Make = Callable[..., KafkaProducer]
@@ -139,7 +139,7 @@ def test_a_process_without_a_valid_token_is_not_attached(
     claimed.tokens = None if wrong == "none" else address.tokens
     expected = "CREDENTIALS" if wrong != "signed by another key" else "TOKEN"
     with pytest.raises(errors.SenderUnavailableError, match=expected):
-        attaching._attach(parsed, claimed, running["socket"], time.monotonic() + 30, attaching._Progress())
+        attach(parsed, claimed, running["socket"], time.monotonic() + 30, AttachProgress())
     address.close()
     assert len(status()[0]["front_ends"]) == 1
     producer.send(topic, b"1").result(30)

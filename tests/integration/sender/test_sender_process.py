@@ -23,7 +23,7 @@ from cyproducer.host import control_messages
 from cyproducer.host.poll import wait_readable
 from cyproducer.observe.status import status, stop
 from cyproducer.producer.attach import spawn
-from cyproducer.producer.attach.connect import Attachment
+from cyproducer.producer.attach.attachment import Attachment
 from cyproducer.producer.attach.connect import connect as attach
 
 NOWHERE = "127.0.0.1:9"

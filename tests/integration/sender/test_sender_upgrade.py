@@ -25,7 +25,7 @@ from cyproducer.devkafka.node import KafkaCluster
 from cyproducer.host import control_messages
 from cyproducer.observe.status import stop
 from cyproducer.producer.attach import connect, sender_address
-from cyproducer.producer.attach.connect import Attachment
+from cyproducer.producer.attach.attachment import Attachment
 
 # ---------------------------------------------------------------- ending
 

@@ -13,7 +13,7 @@ from support.scripted_broker import ScriptedBroker
 from support.supervised import Foreground, kill, pair, the_sender
 
 from cyproducer.host import control_messages
-from cyproducer.producer.attach.connect import Attachment
+from cyproducer.producer.attach.attachment import Attachment
 from cyproducer.sender.brokers import node_choice
 
 SLOW = """

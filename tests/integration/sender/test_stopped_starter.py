@@ -6,19 +6,19 @@ from pathlib import Path
 
 from support.process import sender_processes, start_script, wait_until
 
-from cyproducer.producer.attach.connect import Attachment
+from cyproducer.producer.attach.attachment import Attachment
 
 STOPPED = """
     import os, signal, time
     from cyproducer.config.settings import Settings
-    from cyproducer.producer.attach import connect as module
-    find = module.interpreters
+    from cyproducer.producer.attach import connect, starter
+    find = starter.interpreters
     def stopped():
         print("stopping", flush=True)
         os.kill(os.getpid(), signal.SIGSTOP)
         return find()
-    module.interpreters = stopped
-    attachment = module.connect(
+    starter.interpreters = stopped
+    attachment = connect.connect(
         Settings.parse(bootstrap_servers="127.0.0.1:9", sender_idle_timeout_ms=200), time.monotonic() + 60
     )
     print(attachment.attach_id, flush=True)

@@ -15,7 +15,7 @@ from support.streams import streams
 from support.supervised import Foreground, another, asking, kill, pair, the_sender
 
 from cyproducer.devkafka.node import KafkaCluster
-from cyproducer.producer.attach.connect import Attachment
+from cyproducer.producer.attach.attachment import Attachment
 
 # ---------------------------------------------------------------- killed under load
 

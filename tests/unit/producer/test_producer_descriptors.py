@@ -14,7 +14,7 @@ import pytest
 import cyproducer
 from cyproducer import errors
 from cyproducer.host import forked_child
-from cyproducer.producer.attach.connect import Attachment
+from cyproducer.producer.attach.attachment import Attachment
 from cyproducer.producer.waiting import wait_for_batch
 
 

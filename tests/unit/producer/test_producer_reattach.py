@@ -13,7 +13,8 @@ from support.process import run_script, start_script, wait_until
 
 import cyproducer
 from cyproducer import KafkaProducer, errors
-from cyproducer.producer.attach import connect
+from cyproducer.producer.attach import attempt
+from cyproducer.producer.attach.attachment import Attachment
 from cyproducer.producer.waiting import reattach
 
 MIB = 1 << 20
@@ -467,7 +468,7 @@ def test_nothing_large_is_loaded_at_all(started, path):
 
 def test_a_log_handler_that_sends_while_its_thread_waits_for_a_sender(started, path, monkeypatch):
     """Its message about the wait must not begin another wait, which would log as well."""
-    monkeypatch.setattr(connect, "_WARN_AFTER_S", 0.0)
+    monkeypatch.setattr(attempt, "_WARN_AFTER_S", 0.0)
     producer = KafkaProducer(sender=str(path), max_block_ms=5_000)
     refused = []
 
@@ -531,7 +532,7 @@ def test_a_signal_while_a_sender_is_lost_delays_no_batch_for_the_next_one(starte
     with KafkaProducer(sender=str(path)) as producer:
         producer.send("one", b"kept")
         session = producer._session
-        close = connect.Attachment.close_descriptors
+        close = Attachment.close_descriptors
 
         def interrupted(attachment):
             close(attachment)
@@ -540,7 +541,7 @@ def test_a_signal_while_a_sender_is_lost_delays_no_batch_for_the_next_one(starte
 
         die(sender)
         with monkeypatch.context() as patched:
-            patched.setattr(connect.Attachment, "close_descriptors", interrupted)
+            patched.setattr(attempt.Attachment, "close_descriptors", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 session.on_control()
         sender = started()

@@ -1,0 +1,143 @@
+"""Owns the descriptors and the shared memory by which a front-end is attached to its sender.
+
+No descriptor stays open in a forked child, where it would hide the parent's end from the sender.
+"""
+
+import _socket
+import weakref
+from typing import Any
+
+from cyproducer.host.command_connection import CommandConnection
+from cyproducer.host.descriptors import WakePair
+from cyproducer.host.forked_child import file_of, in_child, is_still
+from cyproducer.producer.attach.sender_address import Address
+from cyproducer.shm.region import Region
+from cyproducer.shm.snapshot import SnapshotReader
+
+__all__ = ["Attachment", "ControlSocket", "close_attachment"]
+
+
+class ControlSocket(_socket.socket):
+    """A socket without ResourceWarning: a producer may be left open until the interpreter ends."""
+
+    __slots__ = ()
+
+    # A native function: in one of Python, a signal handler could raise an exception before the socket is closed.
+    __del__ = _socket.socket.close
+
+
+class Attachment(WakePair):
+    """The connection of a front-end to its sender. The caller closes it; in a forked child it closes itself.
+
+    address          the address of the sender, for the next attach
+    socket           the non-blocking control socket; the sender has ended when it hangs up
+    arena            Region of this front-end, writable; `slot_count` slots
+    outcomes         Region of the sender, read-only
+    snapshot         SnapshotReader of the sender's metadata
+    wake_fd          datagram socket that the sender writes
+    sender_wake_fd   eventfd that wakes the sender
+    attach_id        number that the sender has given this front-end
+    sender_state     number of the sender's state region, which a successor takes over; 0 unless the front-end takes
+                     part in the transaction of another process
+    max_request_size the sender's limit for a record and a request, in bytes; None if the sender does not tell it
+    command          connection for commands of a transactional producer that is kept for the next one; None: there is
+                     none, or a command uses it
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_socket_file",
+        "_wake_files",
+        "address",
+        "arena",
+        "attach_id",
+        "command",
+        "max_request_size",
+        "outcomes",
+        "sender_pid",
+        "sender_state",
+        "slot_count",
+        "snapshot",
+        "socket",
+    )
+
+    def __init__(self) -> None:
+        # From _socket: gevent's socket.socket switches greenlets instead of raising EAGAIN.
+        self.socket: Any = ControlSocket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+        self.socket.setblocking(False)
+        self.address: Address | None = None
+        self._socket_file = file_of(self.socket.fileno())
+        self._wake_files: dict[str, tuple[int, int]] = {}
+        self.arena: Region | None = None
+        self.outcomes: Region | None = None
+        self.snapshot: SnapshotReader | None = None
+        self.slot_count = 0
+        self.attach_id = self.sender_pid = self.sender_state = 0
+        self.max_request_size: int | None = None
+        self.command: CommandConnection | None = None
+        _attachments.add(self)
+
+    def close(self) -> None:
+        """Hang up and give the memory back. The sender delivers what is committed. Do nothing if called again.
+
+        Threads may be inside methods of the session, so the addresses stay mapped until the last reference is gone.
+        """
+        self.close_descriptors()
+        if self.arena is not None:
+            self.arena.vacate()
+        if self.outcomes is not None:
+            self.outcomes.vacate()
+        if self.snapshot is not None:
+            self.snapshot.region.vacate()
+
+    def _is_still_ours(self, name: str) -> bool:
+        # It is not noted if a fork came between creating and noting it. The descriptor is ours.
+        return name not in self._wake_files or is_still(getattr(self, name), self._wake_files[name])
+
+    def close_descriptors(self) -> None:
+        """Hang up; the memory stays mapped. Do nothing if called again."""
+        _attachments.discard(self)
+        self.drop_command()
+        untouched = is_still(self.socket.fileno(), self._socket_file)
+        if untouched:
+            self.socket.close()
+        else:
+            self.socket.detach()
+        if self.wake_fd >= 0:
+            still = self._is_still_ours("wake_fd")
+            self.drop_wake(still)
+            untouched = untouched and still
+        if self.sender_wake_fd >= 0:
+            # All eventfds and epolls have one inode: assume that it is ours if the other descriptors are.
+            self.drop_sender_wake(untouched and self._is_still_ours("sender_wake_fd"))
+        if self.arena is not None:
+            self.arena.close_descriptor()
+
+    def drop_command(self) -> None:
+        """Close the connection that is kept for commands, if there is one."""
+        kept, self.command = self.command, None
+        if kept is not None:
+            kept.close()
+
+
+def close_attachment(attachment: Attachment) -> None:
+    """Close the attachment completely, also if a signal's handler raises meanwhile."""
+    try:
+        attachment.close()
+    except BaseException:
+        attachment.close()
+        raise
+
+
+_attachments: "weakref.WeakSet[Attachment]" = weakref.WeakSet()
+
+
+def _close_in_child() -> None:
+    """Close the parent's descriptors in a forked child, because they would hide the parent's end from the sender."""
+    inherited = list(_attachments)
+    _attachments.clear()
+    for attachment in inherited:
+        attachment.close_descriptors()
+
+
+in_child(_close_in_child)
