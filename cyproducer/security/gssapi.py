@@ -37,6 +37,7 @@ class GssapiClient:
 
     mechanism = "GSSAPI"
     may_block = True
+    advice = "compare the broker's clock and keytab with those of the KDC; the broker's log has the reason"
 
     def __init__(self, credentials: Credentials, host: str) -> None:
         self.complete = False

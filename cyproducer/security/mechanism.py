@@ -22,12 +22,14 @@ class SaslClient(Protocol):
     complete       whether the broker has accepted, and the mechanism's own checks have passed
     may_block      whether respond() may wait for another server; then a thread that must not wait does not call it
     server_error   what the broker has said about a refusal, or ""
+    advice         what to do if the broker refuses the next message
     """
 
     mechanism: str
     complete: bool
     may_block: bool
     server_error: str
+    advice: str
 
     def respond(self, challenge: bytes | None) -> bytes | None:
         """Return the next bytes to send, or None when nothing is to be sent any more; then `complete` is True.

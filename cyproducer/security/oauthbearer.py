@@ -2,8 +2,11 @@
 
 import json
 import re
+import time
 
 from cyproducer.security.mechanism import MESSAGE_BYTES_MAX, Credentials, SaslError, server_text
+from cyproducer.security.token_source import jwt_claims
+from cyproducer.security.validity import describe_validity, shown_time
 
 __all__ = ["OAuthBearerClient"]
 
@@ -14,6 +17,7 @@ _TOKEN = re.compile(r"[-_~+/.a-zA-Z0-9]+=*")
 _EXTENSION_NAME = re.compile(r"[A-Za-z]+")
 _EXTENSION_VALUE = re.compile(r"[\x21-\x7e \t\r\n]+")
 _RESERVED_NAME = "auth"
+_ADVICE = "check the token (audience, issuer, scope, expiry) and the broker's settings sasl.oauthbearer.*"
 
 _START, _SENT, _REFUSED, _ENDED = range(4)
 
@@ -27,6 +31,7 @@ class OAuthBearerClient:
     def __init__(self, credentials: Credentials) -> None:
         self.complete = False
         self.server_error = ""
+        self.advice = _ADVICE
         self._token = _checked_token(credentials.token)
         fields = [f"auth=Bearer {self._token}"]
         for name, value in credentials.token_extensions.items():
@@ -48,15 +53,13 @@ class OAuthBearerClient:
         if state == _SENT and challenge is not None:
             if challenge:
                 self.server_error = _error_text(challenge, self._token)
+                self.advice = _advice(self._token, time.time())
                 self._state = _REFUSED
                 return _ACKNOWLEDGE_ERROR
             self.complete = True
             return None
         if state == _REFUSED:
-            raise SaslError(
-                f"the broker refused the OAuth token: {self.server_error}; check the audience, the issuer, the scope "
-                "and the expiry of the token, and the broker's settings sasl.oauthbearer.*"
-            )
+            raise SaslError(f"the broker refused the OAuth token: {self.server_error}; {self.advice}")
         raise SaslError("a message of OAUTHBEARER arrived out of order; begin a new authentication")
 
 
@@ -86,6 +89,20 @@ def _checked_extension(name: str, value: str) -> str:
             "sasl_oauthbearer_extensions"
         )
     return f"{name}={value}"
+
+
+def _advice(token: str, now: float) -> str:
+    """Return what to do about a token that the broker has refused. The broker does not say why, so its times count."""
+    claims = jwt_claims(token)
+    if claims is None:
+        return _ADVICE
+    clock = describe_validity("the token", claims.get("nbf"), claims.get("exp"), now)
+    clock = clock or describe_validity("the token", claims.get("iat"), None, now)
+    if not clock:
+        return (
+            f"{_ADVICE}; also compare the clocks of issuer and broker (the clock of this host shows {shown_time(now)})"
+        )
+    return f"{clock}. Else {_ADVICE}"
 
 
 def _error_text(challenge: bytes, token: str) -> str:

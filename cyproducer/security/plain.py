@@ -2,7 +2,9 @@
 
 from cyproducer.security.mechanism import Credentials, SaslError
 
-__all__ = ["PlainClient", "user_and_password"]
+__all__ = ["PASSWORD_ADVICE", "PlainClient", "user_and_password"]
+
+PASSWORD_ADVICE = "check sasl_plain_username and sasl_plain_password, and the user at the broker"
 
 _START, _SENT, _ENDED = range(3)
 
@@ -12,6 +14,7 @@ class PlainClient:
 
     mechanism = "PLAIN"
     may_block = False
+    advice = PASSWORD_ADVICE
 
     def __init__(self, credentials: Credentials) -> None:
         user, password = user_and_password(self.mechanism, credentials)

@@ -12,7 +12,7 @@ import re
 import secrets
 
 from cyproducer.security.mechanism import MESSAGE_BYTES_MAX, Credentials, SaslError, server_text
-from cyproducer.security.plain import user_and_password
+from cyproducer.security.plain import PASSWORD_ADVICE, user_and_password
 
 __all__ = ["MAX_ITERATIONS", "MIN_ITERATIONS", "SCRAM_HASHES", "ScramClient"]
 
@@ -45,6 +45,7 @@ class ScramClient:
     """
 
     may_block = False
+    advice = PASSWORD_ADVICE
 
     def __init__(self, mechanism: str, credentials: Credentials, nonce: str | None = None) -> None:
         self.mechanism = mechanism
@@ -88,10 +89,7 @@ class ScramClient:
         found = _SERVER_ERROR.fullmatch(challenge)
         if found is not None:
             self.server_error = server_text(found[1].decode("utf-8", "replace"))
-            raise SaslError(
-                f"the broker refused {self.mechanism} with the error {self.server_error!r}; "
-                "check sasl_plain_username and sasl_plain_password"
-            )
+            raise SaslError(f"the broker refused {self.mechanism} with the error {self.server_error!r}; {self.advice}")
 
     def _final_message(self, server_first: bytes) -> bytes:
         """Return the message with the proof that this client has the password, and keep what the server must prove."""

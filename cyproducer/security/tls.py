@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["TlsContexts", "TlsError"]
+__all__ = ["TlsContexts", "TlsError", "own_pkcs12_certificate"]
 
 FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile", "ssl_keystore_location", "ssl_truststore_location")
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
@@ -212,6 +212,12 @@ def _as_file(content: bytes) -> Iterator[str]:
         yield f"/proc/self/fd/{fd}"
     finally:
         os.close(fd)
+
+
+def own_pkcs12_certificate(settings: Mapping[str, Any]) -> bytes | None:
+    """Return the certificate of this client in PEM format, if it is in a PKCS#12 file. Raise TlsError."""
+    store = settings.get("ssl_keystore_location")
+    return _open_pkcs12("ssl_keystore_location", store, settings.get("ssl_keystore_password"))[1] if store else None
 
 
 def _open_pkcs12(name: str, path: str, password: str | None) -> tuple[bytes, bytes, bytes]:

@@ -2,6 +2,11 @@
 
 import ssl
 import time
+from collections.abc import Mapping
+from typing import Any
+
+from cyproducer.security.own_certificate import own_validity
+from cyproducer.security.validity import describe_validity, shown_time
 
 __all__ = ["describe_tls_error"]
 
@@ -13,8 +18,12 @@ WRONG_NAME = (62, 64)
 NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE")
 
 
-def describe_tls_error(error: BaseException, host: str) -> str:
-    """Return what failed, why, and what to do. `host` is the name that the certificate must have."""
+def describe_tls_error(error: BaseException, host: str, settings: Mapping[str, Any] | None = None) -> str:
+    """Return what failed, why, and what to do.
+
+    host       the name that the certificate must have
+    settings   the canonical settings ``ssl_*``, which name the certificate of this client
+    """
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the broker's certificate is refused: {_why_refused(error, host)}"
     # The loop reports the end of a connection that is in use by itself.
@@ -24,7 +33,7 @@ def describe_tls_error(error: BaseException, host: str) -> str:
             "security_protocol, and whether the broker wants a client certificate (ssl_certfile)"
         )
     if isinstance(error, ssl.SSLError):
-        return _describe_ssl_error(error)
+        return _describe_ssl_error(error, settings or {})
     if isinstance(error, OSError):
         return f"TLS failed: {error.strerror or error}"
     return f"TLS failed: {error}"
@@ -37,7 +46,7 @@ def _why_refused(error: ssl.SSLCertVerificationError, host: str) -> str:
             f"it is not for {host}; use a name of the certificate in bootstrap_servers and advertised.listeners, or "
             "switch the check off with ssl_check_hostname=False"
         )
-    now = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+    now = shown_time(time.time())
     if code == EXPIRED:
         return f"it, or one of its chain, has expired; renew it, or correct this host's clock ({now})"
     if code == NOT_YET_VALID:
@@ -54,7 +63,7 @@ def _why_refused(error: ssl.SSLCertVerificationError, host: str) -> str:
     return f"{error.verify_message}; replace the broker's certificate"
 
 
-def _describe_ssl_error(error: ssl.SSLError) -> str:
+def _describe_ssl_error(error: ssl.SSLError, settings: Mapping[str, Any]) -> str:
     reason = error.reason or ""
     if reason in NO_TLS:
         return "the broker does not use TLS on this port; check the port, or use security_protocol without SSL"
@@ -62,9 +71,12 @@ def _describe_ssl_error(error: ssl.SSLError) -> str:
         return "the broker wants a client certificate; give ssl_certfile and ssl_keyfile"
     if ("ALERT" in reason and "CERTIFICATE" in reason) or "UNKNOWN_CA" in reason:
         why = reason.rpartition("ALERT_")[2].replace("_", " ").lower()
+        clock = describe_validity("it", *own_validity(settings), time.time())
+        clock += ". Else " if clock else ""
         return (
-            f"the broker refuses this client's certificate, or there is none ({why}); use one that is valid and signed "
-            "by an authority that the broker trusts (ssl_certfile, ssl_keyfile)"
+            f"the broker refuses this client's certificate, or there is none ({why}); {clock}"
+            "use one that is valid by the broker's clock, and signed by an authority that the broker trusts "
+            "(ssl_certfile, ssl_keyfile)"
         )
     if "HANDSHAKE_FAILURE" in reason or "NO_SHARED_CIPHER" in reason:
         return (

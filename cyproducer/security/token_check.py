@@ -52,14 +52,14 @@ def check_token(settings: Mapping[str, Any], addresses: Iterable[Address], token
                 _authenticate(_secured(settings, plain, host), settings, host, token)
             return
         except (OSError, ValueError, TlsError, ProtocolError) as error:
-            reason = f"{host}:{port}: {_described(error, host)}"
+            reason = f"{host}:{port}: {_described(error, host, settings)}"
     raise NoBrokerError(f"no broker could check the OAuth token: {reason}")
 
 
-def _described(error: Exception, host: str) -> str:
+def _described(error: Exception, host: str, settings: Mapping[str, Any]) -> str:
     if isinstance(error, TlsError | ProtocolError | TimeoutError | ConnectionError | socket.gaierror):
         return str(error) or type(error).__name__
-    return describe_tls_error(error, host)
+    return describe_tls_error(error, host, settings)
 
 
 def _secured(settings: Mapping[str, Any], plain: socket.socket, host: str) -> socket.socket:

@@ -28,10 +28,6 @@ UNSUPPORTED_MECHANISM = 33
 ILLEGAL_SASL_STATE = 34
 #: The servers that a mechanism asks before it answers the broker.
 SERVERS = {"GSSAPI": "the KDC, and the network between it and this host", "OAUTHBEARER": "the token endpoint"}
-#: What to do if the broker does not say why it refuses the credentials.
-REFUSAL_ADVICE = {
-    "GSSAPI": "; compare the broker's clock and keytab with those of the KDC; the broker's log has the reason"
-}
 #: The part of a session's lifetime after which to authenticate again, from the least to the most
 #: (SaslClientAuthenticator.ReauthInfo).
 SESSION_LEAST, SESSION_MOST = 0.85, 0.95
@@ -225,7 +221,7 @@ class ConnectionSetup:
         if answer.error or answer.message is None:
             self._brokers.give_up(link, answer.error or "SASL failed: the client has no first message", self._now_ms)
             return
-        link.first_message = answer.message
+        link.first_message, exchange.advice = answer.message, answer.advice
         self.connections.hold_batches(link.index)
         body = {"mechanism": exchange.mechanism}
         self._request(link, ApiKey.SASL_HANDSHAKE, SASL_HANDSHAKE_VERSION, body, self._on_sasl_handshake)
@@ -259,15 +255,18 @@ class ConnectionSetup:
         _, body = decode_response(ApiKey.SASL_AUTHENTICATE, version, payload)
         if body["error_code"]:
             reason = server_text(body["error_message"] or "") or describe(body["error_code"])
-            advice = REFUSAL_ADVICE.get(link.sasl.mechanism, "")
-            text = f"the broker refuses the credentials ({link.sasl.mechanism}): {reason}{advice}"
-            self._brokers.give_up(link, text, now_ms)
+            self._brokers.give_up(link, self._refusal(link.sasl, reason), now_ms)
             return
         lifetime_ms = body["session_lifetime_ms"]
         if lifetime_ms > 0:
             link.authenticate_at_ms = now_ms + int(lifetime_ms * random.uniform(SESSION_LEAST, SESSION_MOST))
         exchange = link.sasl
         self.login.go_on(exchange, body["auth_bytes"], lambda answer: self._on_next(link, exchange, answer))
+
+    @staticmethod
+    def _refusal(exchange: "Exchange", reason: str) -> str:
+        advice = f"; {exchange.advice}" if exchange.advice else ""
+        return f"the broker refuses the credentials ({exchange.mechanism}): {reason}{advice}"
 
     def _on_next(self, link: Link, exchange: "Exchange", answer: "Answer") -> None:
         if link.sasl is exchange:
@@ -277,6 +276,8 @@ class ConnectionSetup:
         if answer.error:
             self._brokers.give_up(link, answer.error, self._now_ms)
         elif answer.message is not None:
+            assert link.sasl is not None
+            link.sasl.advice = answer.advice
             self._authenticate(link, answer.message)
         elif not answer.complete:
             self._brokers.give_up(link, "SASL failed: the broker has ended the exchange too early", self._now_ms)

@@ -34,23 +34,26 @@ class Answer(NamedTuple):
 
     complete    the checks of the client, or the check of a token, have passed
     undecided   the error is no refusal: another attempt may succeed
+    advice      what to do if the broker refuses the message
     """
 
     message: bytes | None
     complete: bool
     error: str
     undecided: bool = False
+    advice: str = ""
 
 
 Then = Callable[[Answer], None]
 
 
 class Exchange:
-    """The SASL exchange of one connection."""
+    """The SASL exchange of one connection. `advice`: what to do if the broker refuses the last message."""
 
     def __init__(self, number: int, mechanism: str) -> None:
         self.number = number
         self.mechanism = mechanism
+        self.advice = ""
 
 
 class SaslLogin:
@@ -137,6 +140,7 @@ class SaslLogin:
                         answer.get("complete", False),
                         answer.get("error", ""),
                         answer.get("undecided", False),
+                        answer.get("advice", ""),
                     )
                 )
 
@@ -193,6 +197,7 @@ class _Helper:
                 message = client.respond(challenge)
                 answer["message"] = None if message is None else base64.b64encode(message).decode()
                 answer["complete"] = client.complete
+                answer["advice"] = client.advice
         except SaslError as error:
             answer["error"], answer["undecided"] = str(error), isinstance(error, NoBrokerError)
         except Exception as error:  # its text may show a secret

@@ -19,6 +19,7 @@ class TlsSetup:
     """The TLS of all connections of a sender. `settings` are all settings of the sender."""
 
     def __init__(self, settings: dict[str, Any], log: logging.Logger) -> None:
+        self._settings = settings
         self._contexts = TlsContexts(settings)
         self._log = log
         self._problem = ""
@@ -30,7 +31,7 @@ class TlsSetup:
         except TlsError as error:
             return str(error)
         except (OSError, ValueError) as error:
-            return describe_tls_error(error, link.checked_host)
+            return self._describe(error, link)
         link.tls = connections.begin_handshake(link.index, sock)
         return ""
 
@@ -54,21 +55,22 @@ class TlsSetup:
             plain.close()
             raise
 
-    @staticmethod
-    def handshake(link: Link) -> tuple[str, str]:
+    def handshake(self, link: Link) -> tuple[str, str]:
         """Go on with the handshake. Return what it waits for ("read", "write" or ""), and why it has failed or ""."""
         try:
             return link.tls.handshake(), ""
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError, ssl.CertificateError a ValueError
-            return "", describe_tls_error(error, link.checked_host)
+            return "", self._describe(error, link)
 
     @staticmethod
     def keep_session(link: Link) -> None:
         """Keep the session for the next connection. The broker has answered: with TLS 1.3 it sends the ticket late."""
         link.session = link.tls.socket.session
 
-    @staticmethod
-    def describe_end(link: Link) -> str:
+    def describe_end(self, link: Link) -> str:
         """Return why TLS has ended the connection."""
         error = link.tls.error if link.tls is not None else None
-        return describe_tls_error(error, link.checked_host) if error is not None else "TLS failed"
+        return self._describe(error, link) if error is not None else "TLS failed"
+
+    def _describe(self, error: BaseException, link: Link) -> str:
+        return describe_tls_error(error, link.checked_host, self._settings)
