@@ -16,7 +16,8 @@ from support.takeover_rig import TakeoverRig
 
 from cyproducer import metric_table
 
-OWN_SENSORS_AT, SENSOR_BYTES = 256 + 32, 512  # in the header of an arena: layout.h
+OWN_TIMES_AT, OWN_SENSORS_AT, SENSOR_BYTES = 256 + 24, 256 + 64, 512  # in the header of an arena: layout.h
+SENSORS, TIMES = len(metric_table.OWN) - len(metric_table.TIMES), len(metric_table.TIMES)
 TOPIC_RECORDS = metric_table.TOPIC.index("records")
 NODE_REQUESTS, REQUESTS = metric_table.NODE.index("requests"), metric_table.NETWORK.index("requests")
 
@@ -42,20 +43,24 @@ def own_totals(rig: TakeoverRig) -> list[list[int]]:
 def attach_counting(rig: TakeoverRig) -> int:
     """Attach a front-end that has counted something in each of its own sensors."""
     index = rig.attach()
-    for sensor in range(len(metric_table.OWN)):
+    for sensor in range(SENSORS):
         at = OWN_SENSORS_AT + sensor * SENSOR_BYTES
         rig.front_ends[index].put("QQ", at, 1000 * (index + 1) + sensor, 10 * (index + 1) + sensor)
+    for time in range(TIMES):
+        rig.front_ends[index].put("Q", OWN_TIMES_AT + 8 * time, 100 * (index + 1) + time)
     return index
 
 
 def expected_totals(front_ends: int) -> list[list[int]]:
-    return [
+    """Of a time there is no number of events."""
+    sensors = [
         [
             sum(1000 * (index + 1) + sensor for index in range(front_ends)),
             sum(10 * (index + 1) + sensor for index in range(front_ends)),
         ]
-        for sensor in range(len(metric_table.OWN))
+        for sensor in range(SENSORS)
     ]
+    return sensors + [[sum(100 * (index + 1) + time for index in range(front_ends)), 0] for time in range(TIMES)]
 
 
 def successors_agree(rig: TakeoverRig, expected: list[list[int]]) -> None:
