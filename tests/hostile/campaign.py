@@ -5,6 +5,7 @@ import json
 import os
 import random
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -122,7 +123,7 @@ class Campaign:
         with open(self.log, "wb") as log:
             process = subprocess.Popen(command, stderr=log, env=script_environment())
         try:
-            wait_until(lambda: os.path.exists(self.socket), 30, "the sender's socket")
+            wait_until(self._listens, 30, "the sender's socket")
             yield process
         finally:
             process.terminate()
@@ -136,6 +137,11 @@ class Campaign:
     def _module(self, name: str, *arguments: object, **streams: Any) -> "subprocess.Popen[str]":
         command = [sys.executable, "-X", "faulthandler", "-m", f"hostile.{name}", *map(str, arguments)]
         return subprocess.Popen(command, env=script_environment(), text=True, **streams)
+
+    def _listens(self) -> bool:
+        """Return whether the sender listens; its socket is there a moment earlier."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
+            return probe.connect_ex(self.socket) == 0
 
     def _start_correct(self, name: str) -> "subprocess.Popen[str]":
         process = self._module(

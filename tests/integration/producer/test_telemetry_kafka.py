@@ -51,12 +51,16 @@ def total(pushes: list[Push], name: str, **attributes: str) -> float:
 
 
 def pushed(node: TelemetryNode, client_id: str, records: int, terminating: bool = False) -> list[Push]:
-    """Wait until the last client instance has pushed so many records, and return its pushes."""
+    """Wait until the last client instance has pushed so many records, and return its pushes.
+
+    A record counts when it is sent. The answer, which the latency tells, may come after the next push.
+    """
 
     def enough() -> list[Push]:
         found = of_last(node.pushes(client_id))
-        is_last = bool(found) and found[-1].terminating
-        return found if total(found, "record.send.total") == records and is_last == terminating else []
+        if not found or total(found, "record.send.total") != records or found[-1].terminating != terminating:
+            return []
+        return found if (STARTS + "request.latency.avg", ()) in found[-1].payload.values else []
 
     return wait_until(enough, 60, f"pushes with {records} records")
 
