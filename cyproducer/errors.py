@@ -128,6 +128,7 @@ TRANSACTION_ABORTED = -1019
 ILLEGAL_STATE = -1020
 PARTITIONER = -1021
 UNSUPPORTED_METHOD = -1022
+AUTHENTICATION_FAILED = -1023
 
 
 class KafkaConfigurationError(KafkaError, ValueError):
@@ -214,6 +215,17 @@ class KafkaConnectionError(InvalidMetadataError):
     code = CONNECTION
     kafka_name = "CONNECTION"
     description = "no broker could be reached"
+
+
+class AuthenticationFailedError(KafkaError):
+    """The brokers refuse this client, or this client refuses the brokers: TLS or SASL has failed.
+
+    The call has queued nothing. Records that were queued before wait until authentication succeeds, or expire.
+    """
+
+    code = AUTHENTICATION_FAILED
+    kafka_name = "AUTHENTICATION_FAILED"
+    description = "authentication has failed; check security_protocol and the settings ssl_* and sasl_*"
 
 
 class SenderUnavailableError(KafkaError):
@@ -328,6 +340,7 @@ CLIENT_CODES: Mapping[int, type[KafkaError]] = MappingProxyType(
         ILLEGAL_STATE: IllegalStateError,
         PARTITIONER: PartitionerError,
         UNSUPPORTED_METHOD: UnsupportedMethodError,
+        AUTHENTICATION_FAILED: AuthenticationFailedError,
     }
 )
 

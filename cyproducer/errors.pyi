@@ -164,6 +164,7 @@ class BufferExhaustedError(KafkaTimeoutError): ...  # -1009
 class SerializationError(KafkaError): ...  # -1010
 class ProducerClosedError(KafkaError): ...  # -1006
 class KafkaConnectionError(InvalidMetadataError): ...  # -1014
+class AuthenticationFailedError(KafkaError): ...  # -1023
 class SenderUnavailableError(KafkaError): ...  # -1003
 class OutcomeUnknownError(KafkaError): ...  # -1002
 class SenderLostError(SenderUnavailableError, OutcomeUnknownError): ...  # -1004
@@ -198,6 +199,7 @@ TRANSACTION_ABORTED: int
 ILLEGAL_STATE: int
 PARTITIONER: int
 UNSUPPORTED_METHOD: int
+AUTHENTICATION_FAILED: int
 BROKER_CODES: Mapping[int, type[KafkaError]]
 CLIENT_CODES: Mapping[int, type[KafkaError]]
 

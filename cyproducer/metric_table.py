@@ -23,12 +23,13 @@ Counts = dict[str, Any]
 
 NOTHING: Reading = (0, 0, 0, 0, 0, 1_000_000)
 
-#: The sensors of each kind, in the order of the enums in cyproducer/shm/layout.h.
+#: The sensors of each kind, in the order of the enums in cyproducer/shm/sensors.h.
 CLIENT = ("batch-size", "compression", "queue-time", "records", "record-size", "retries", "errors", "splits")
 TIMES = ("txn-init", "txn-begin", "txn-send-offsets", "txn-commit", "txn-abort")
 OWN = ("buffer-wait", "exhausted", "errors", "flush", "metadata-wait", *TIMES)
 NETWORK = (
     "created", "closed", "io", "sent", "requests", "received", "responses", "latency", "throttle", "select", "work",
+    "authenticated", "auth-failed", "reauthenticated", "reauth-failed",
 )  # fmt: skip
 NODE = ("requests", "sent", "responses", "received", "latency")
 TOPIC = ("records", "bytes", "compression", "retries", "errors")
@@ -84,11 +85,10 @@ def _traffic(source: str) -> tuple[Metric, ...]:
     )
 
 
-def _constant(name: str, unit: str, meaning: str, value: str = "zero") -> Metric:
-    return Metric(name, "", "", value, unit, meaning)
+def _zero(name: str, unit: str, meaning: str) -> Metric:
+    return Metric(name, "", "", "zero", unit, meaning)
 
 
-_NO_SECURITY = "this producer does not authenticate"
 _STEPS = {
     "init": "`init_transactions()`",
     "begin": "`begin_transaction()`",
@@ -124,7 +124,7 @@ PRODUCER: tuple[Metric, ...] = (
            "time that calls waited until they got the metadata of a topic"),
     *[Metric(f"txn-{step}-time-ns-total", "own", f"txn-{step}", "total", "ns", f"time that calls of {method} took")
       for step, method in _STEPS.items()],
-    _constant("txn-prepare-time-ns-total", "ns", "this producer has no two-phase commit"),
+    _zero("txn-prepare-time-ns-total", "ns", "this producer has no two-phase commit"),
     Metric("requests-in-flight", "gauges", "in-flight", "gauge", "requests", "requests without a response now"),
     Metric("metadata-age", "gauges", "metadata-age", "gauge", "s", "age of the cluster's metadata"),
     *_spread("produce-throttle-time", "network", "throttle", "the throttle time in a response of a broker", "ms", _MS),
@@ -142,12 +142,17 @@ PRODUCER: tuple[Metric, ...] = (
     Metric("io-ratio", "network", "work", "ratio", "ratio",
            "the part of the time for which the sender read and wrote sockets"),
     Metric("io-time-ns-total", "network", "work", "total", "ns", "time that the sender read and wrote sockets"),
-    *[_constant(f"{result}-{which}-{what}", unit, _NO_SECURITY)
-      for result in ("successful", "failed") for which in ("authentication", "reauthentication")
-      for what, unit in (("rate", "connections/s"), ("total", "connections"))],
-    _constant("successful-authentication-no-reauth-total", "connections", _NO_SECURITY),
-    _constant("reauthentication-latency-avg", "ms", _NO_SECURITY, "nan"),
-    _constant("reauthentication-latency-max", "ms", _NO_SECURITY, "nan"),
+    *_pair("successful-authentication", "network", "authenticated", "connections that were authenticated (TLS, SASL)",
+           "connections", events=True),
+    *_pair("failed-authentication", "network", "auth-failed", "connections whose authentication failed", "connections",
+           events=True),
+    *_pair("successful-reauthentication", "network", "reauthenticated", "connections that were authenticated again",
+           "connections", events=True),
+    *_pair("failed-reauthentication", "network", "reauth-failed", "connections that could not be authenticated again",
+           "connections", events=True),
+    Metric("successful-authentication-no-reauth-total", "network", "authenticated", "count", "connections",
+           "connections that were authenticated; for a client as for Kafka's the same as the total above"),
+    *_spread("reauthentication-latency", "network", "reauthenticated", "the time to authenticate again", "ms", _MS),
 )  # fmt: skip
 
 #: The group of each node, "producer-node-metrics.node-1".
@@ -211,7 +216,7 @@ def merged_counts(all_counts: Sequence[Counts]) -> Counts:
 def value(metric: Metric, counts: Counts, member: str = "") -> float:
     """Return the value of a metric; of a node's or a topic's metric for that `member`. NaN means unknown."""
     if not metric.source:
-        return math.nan if metric.measure == "nan" else 0.0
+        return 0.0
     if metric.source == "gauges":
         found = counts["gauges"].get(metric.sensor)
         return math.nan if found is None else float(found)

@@ -65,6 +65,10 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         CYP_NETWORK_THROTTLE
         CYP_NETWORK_SELECT
         CYP_NETWORK_WORK
+        CYP_NETWORK_AUTHENTICATED
+        CYP_NETWORK_AUTH_FAILED
+        CYP_NETWORK_REAUTHENTICATED
+        CYP_NETWORK_REAUTH_FAILED
         CYP_NETWORK_SENSORS
     const uint64_t CYP_SAMPLE_WINDOW_NS
     const uint64_t CYP_METRICS_OTHER
@@ -255,6 +259,7 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         uint64_t next_wake_ns
         uint64_t text
         uint32_t brokers
+        uint32_t auth_failures
         char *texts
 
     const uint32_t CYP_ENTRIES_MAX

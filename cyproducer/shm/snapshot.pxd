@@ -56,6 +56,7 @@ cdef class Snapshot:
     cdef tuple row(self, uint32_t number)
     cdef const uint8_t *shares(self, uint32_t number) noexcept
     cdef uint32_t brokers(self) noexcept
+    cdef uint32_t auth_failures(self) noexcept
     cdef str last_error(self)
 
 

@@ -18,6 +18,7 @@ from cyproducer.shm.atomics cimport (
     store_relaxed32,
     store_relaxed_i32,
     store_release,
+    store_release32,
 )
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.geometry cimport snapshot_geometry
@@ -102,6 +103,9 @@ cdef class Snapshot:
 
     cdef uint32_t brokers(self) noexcept:
         return load_relaxed32(&self.header.brokers)
+
+    cdef uint32_t auth_failures(self) noexcept:
+        return load_acquire32(&self.header.auth_failures)  # pairs with SnapshotWriter.note_auth_failure
 
     cdef str last_error(self):
         # If two texts are published while one is copied, the copy is a mixture. Only people read the text.
@@ -280,6 +284,16 @@ cdef class SnapshotWriter(Snapshot):
         memset(place, 0, CYP_SNAPSHOT_ERROR_BYTES)
         memcpy(place, <const char *>encoded, len(encoded))
         store_release(&self.header.text, text)  # pairs with the acquire in Snapshot.last_error
+
+    def note_auth_failure(self):
+        """Publish that authentication has failed and no broker can be used. The last error must say why.
+
+        It is announced as a change of all rows, so that waiters look again.
+        """
+        cdef uint32_t failures = load_relaxed32(&self.header.auth_failures)
+        # pairs with the acquire in Snapshot.auth_failures: who sees the number reads the text of its error
+        store_release32(&self.header.auth_failures, failures + 1)
+        self.announce_all()
 
     def is_usable(self, uint32_t number):
         """Return whether there is metadata of the topic, without an error."""

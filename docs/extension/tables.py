@@ -86,6 +86,8 @@ SENDING_AGAIN = {
     errors.TRANSACTION_ABORTED: "Yes, in another transaction. The record was not written.",
     errors.ILLEGAL_STATE: "Yes, by the call that the message names. The call queued nothing.",
     errors.PARTITIONER: "After the partitioner is corrected. The call queued nothing.",
+    errors.AUTHENTICATION_FAILED: "After the settings, or the broker's users and certificates, are corrected. The call "
+    "queued nothing.",
     errors.UNSUPPORTED_METHOD: "By the call that the message names. The call queued nothing.",
 }
 _MEANINGS = {

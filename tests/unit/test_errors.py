@@ -87,6 +87,7 @@ def test_known_codes_are_kafkas(code, name, kafka_name, retriable, invalid_metad
         (-1020, errors.IllegalStateError),
         (-1021, errors.PartitionerError),
         (-1022, errors.UnsupportedMethodError),
+        (-1023, errors.AuthenticationFailedError),
     ],
 )
 def test_codes_that_travel_through_shared_memory_are_fixed(code, cls):

@@ -185,6 +185,11 @@ cdef class TopicTable:
         """The sender's last error with the cluster; "" if there is none."""
         return self.snapshot.last_error() if is_alive(self.arena) else ""
 
+    @property
+    def auth_failures(self):
+        """How often authentication has failed while the sender could use no broker; `last_error` says why."""
+        return self.snapshot.auth_failures() if is_alive(self.arena) else 0
+
     # ---------------------------------------------------------------- waiting for metadata
 
     @property

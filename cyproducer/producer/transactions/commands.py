@@ -74,7 +74,8 @@ class Commands:
         """Send a command, or repeat the one that has no answer yet, until it is answered.
 
         A command of another kind without an answer must have been finished before. Raise SenderGoneError, the errors
-        of Call.check(), and ValueError for a command that is too large.
+        of Call.check(), and ValueError for a command that is too large. Raise AuthenticationFailedError for "init" if
+        the sender can use no broker meanwhile, and authentication is the reason; as after a timeout, it is repeated.
         """
         self._follow(session)
         if self._unanswered is None:
@@ -97,12 +98,13 @@ class Commands:
     def _exchange(self, session: Session, message: dict[str, Any], call: Call) -> Answer:
         reason = ""
         pause = _PAUSE_MIN_S
+        auth_failures = session.topics.auth_failures
         while True:
             session.look()
             if not session.alive:
                 raise SenderGoneError
             before = self._was_sent
-            told = self._ask(session, message, call, reason)
+            told = self._ask(session, message, call, reason, auth_failures)
             if told is not None and told.get("kind") == _RETRIABLE:
                 self._number += 1  # this one is answered
                 message["number"] = self._number
@@ -116,10 +118,13 @@ class Commands:
             wait_readable([], call.left(pause))
             pause = min(1.5 * pause, _PAUSE_MAX_S)
 
-    def _ask(self, session: Session, message: dict[str, Any], call: Call, reason: str) -> dict[str, Any] | None:
+    def _ask(
+        self, session: Session, message: dict[str, Any], call: Call, reason: str, auth_failures: int
+    ) -> dict[str, Any] | None:
         """Return the sender's answer. None: it has hung up, or cannot be reached now.
 
-        `reason`: why there was none before, which the error of a timeout tells.
+        reason          why there was none before, which the error of a timeout tells
+        auth_failures   their number when the call began; one more ends the command "init"
         """
         session.verify()
         if not session.alive:
@@ -141,6 +146,8 @@ class Commands:
                 session.look()
                 if not session.alive:
                     return None
+                if message["do"] == "init" and session.topics.auth_failures != auth_failures:
+                    raise errors.AuthenticationFailedError(f"no broker can be used. {session.topics.last_error}")
             answer = connection.receive()
             return answer
         finally:

@@ -60,6 +60,13 @@ def no_metadata(session: Session, topic: str, needed: int) -> errors.KafkaError:
     return errors.KafkaTimeoutError(text)
 
 
+def auth_failed(session: Session, topic: str) -> errors.KafkaError:
+    """Return the error for a topic whose metadata the sender cannot get, because authentication fails."""
+    return errors.AuthenticationFailedError(
+        f"Topic {topic} not present in metadata: no broker can be used. {session.topics.last_error}. Nothing was queued"
+    )
+
+
 def enter_queue(session: Session, waiter: "RetryWaiter") -> None:
     """Add `waiter` at the end of the queue for memory, unless it is in it. Open batches are closed to be sent."""
     session.arena.seal_all()

@@ -91,10 +91,12 @@ async def wait_metadata(session: Session, waiter: RetryWaiter, topic: str, neede
 
     waiter   a BlockingWaiter or LoopWaiter that is used for nothing else meanwhile
 
-    Raise KafkaTimeoutError at `deadline` (time.monotonic()), or the topic's error if it is permanent.
+    Raise KafkaTimeoutError at `deadline` (time.monotonic()), or the topic's error if it is permanent. Raise
+    AuthenticationFailedError if the sender can use no broker meanwhile, and authentication is the reason.
     """
     ask_at = 0.0
     began = time.monotonic_ns()
+    auth_failures = session.topics.auth_failures
     session.topics.waiters.add(waiter)
     try:
         while True:
@@ -106,6 +108,8 @@ async def wait_metadata(session: Session, waiter: RetryWaiter, topic: str, neede
             if backpressure.metadata_over(session, topic, needed):
                 session.arena.own.add_metadata_wait(time.monotonic_ns() - began)
                 return
+            if session.topics.auth_failures != auth_failures:
+                raise backpressure.auth_failed(session, topic)
             if not await waiter.wait(session, min(deadline, ask_at)) and time.monotonic() >= deadline:
                 raise backpressure.no_metadata(session, topic, needed)
     finally:

@@ -62,6 +62,7 @@ class Link:
         self.connect_deadline_ms: int | None = None
         self.last_error = ""
         self.logged_s = 0.0
+        self.auth_failed = False  # TLS or SASL has failed in the last round of attempts
         self.given_up = False  # it was closed for an error that is noted
         self.was_answered = False  # the broker has answered a request of Python after the setup of the connection
         self.answers_before = 0  # to Produce requests, when the connection became ready
@@ -73,6 +74,7 @@ class Link:
         self.sasl: Exchange | None = None  # an exchange that goes on
         self.first_message = b""  # of it
         self.held: list[Callable[[], None]] = []  # sends a request that came while it authenticates again
+        self.authenticating_since_ms = 0
         self.authenticate_at_ms: int | None = None  # when to authenticate again
 
     @property

@@ -103,6 +103,7 @@ class Brokers:
         self._leaderless: dict[int, set[str]] = {}  # by broker id: topics that need a link which does not exist yet
         self.changed = True  # the number of brokers or the last error must be published
         self.last_error = ""
+        self.auth_failed = False  # authentication has failed and no broker can be used: to be published
 
     # ------------------------------------------------------------ events of the loop
 
@@ -199,7 +200,7 @@ class Brokers:
             self._states.broken(link, now_ms)
         else:
             self._states.failed(link, now_ms)
-        self._maybe_rebootstrap()
+        self._after_failure(link)
 
     def give_up(self, link: Link, text: str, now_ms: int) -> None:
         """Close a connection because of a broker's error. This counts as a failed attempt, unlike in _on_closed()."""
@@ -209,7 +210,7 @@ class Brokers:
         self.loop.close_node(link.index)
         self.metadata.request_update()
         self._states.failed(link, now_ms)
-        self._maybe_rebootstrap()
+        self._after_failure(link)
 
     def _fail_metadata(self, link: Link, text: str, now_ms: int) -> None:
         """Fail the metadata request in flight, if it was sent to this broker."""
@@ -228,9 +229,14 @@ class Brokers:
         if link.is_new_error(text):
             self.log.warning("broker %s: %s", link.name, text)
 
-    def _maybe_rebootstrap(self) -> None:
-        """If no broker of the metadata can be reached, ask the bootstrap servers for other brokers (KIP-899)."""
+    def _after_failure(self, link: Link) -> None:
+        """If no broker of the metadata can be reached, ask the bootstrap servers for other brokers (KIP-899).
+
+        If authentication has failed, note it for the front-ends that wait for metadata.
+        """
         known = [self.links[broker_id] for broker_id in self.metadata.brokers if broker_id in self.links]
+        if link.auth_failed and all(each.unreachable for each in known):
+            self.auth_failed = self.changed = True
         if not self.metadata.bootstrapping and self._rebootstrap.is_needed(known):
             self._ask_bootstrap_servers("no known broker can be reached")
 
@@ -390,7 +396,7 @@ class Brokers:
             if isinstance(answer, OSError) or not answer:
                 self._fail_to_connect(link, f"the host name cannot be resolved ({answer or 'no address'})")
                 return
-            link.addresses = list(answer)
+            link.addresses, link.auth_failed = list(answer), False
             if link.peer is not None and link.addresses[0][:2] == link.peer[:2]:
                 link.addresses.append(link.addresses.pop(0))  # the address of the last attempt is the last one now
             self.connect_to(link, link.addresses.pop(0))
@@ -414,7 +420,7 @@ class Brokers:
         if self.metadata.bootstrapping:
             self.metadata.last_error = self.last_error
         self.metadata.request_update()
-        self._maybe_rebootstrap()
+        self._after_failure(link)
 
     def connect_to(self, link: Link, address: Address) -> None:
         """Start connecting to an address of the broker."""

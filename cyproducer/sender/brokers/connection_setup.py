@@ -93,7 +93,7 @@ class ConnectionSetup:
             return
         problem = self._tls.open(link, self.connections)
         if problem:
-            self._brokers.give_up(link, problem, now_ms)
+            self._refuse(link, problem, now_ms)
             return
         self.on_handshake(link, now_ms)
 
@@ -101,12 +101,15 @@ class ConnectionSetup:
         """Go on with the TLS handshake: the socket is ready."""
         if self._tls is None or link.tls is None or not self._is(link, "handshaking"):
             return
-        waits_for, problem = self._tls.handshake(link)
-        if problem:
-            self._brokers.give_up(link, problem, now_ms)
+        step = self._tls.handshake(link)
+        if step.refusal:
+            self._refuse(link, step.refusal, now_ms)
             return
-        if waits_for:
-            self.connections.await_handshake(link.index, waits_for == "write")
+        if step.problem:
+            self._brokers.give_up(link, step.problem, now_ms)
+            return
+        if step.waits_for:
+            self.connections.await_handshake(link.index, step.waits_for == "write")
             return
         self.connections.end_handshake(link.index)
         self._ask_versions(link)
@@ -122,6 +125,9 @@ class ConnectionSetup:
     def describe_end(self, link: Link, reason: int) -> str:
         """Return why the connection has ended, if the settings of security are the likely reason; else ""."""
         if reason == CLOSED_BY_TLS and self._tls is not None:
+            # With TLS 1.3, the refusal of the client's certificate comes after the handshake.
+            if link.versions is None and self._tls.was_refused(link):
+                self._note_failure(link)
             return self._tls.describe_end(link)
         if reason != CLOSED_BY_PEER or self.login is not None or not link.negotiated:
             return ""
@@ -138,6 +144,15 @@ class ConnectionSetup:
             return f"no connection within {link.setup_ms} ms: check its address and the network"
         server = SERVERS.get(link.sasl.mechanism, "the server that it depends on")
         return f"SASL ({link.sasl.mechanism}) did not end within {link.setup_ms} ms; check {server}"
+
+    def _refuse(self, link: Link, text: str, now_ms: int) -> None:
+        """Close a connection whose authentication has failed: the broker refuses this client, or the reverse."""
+        self._note_failure(link)
+        self._brokers.give_up(link, text, now_ms)
+
+    def _note_failure(self, link: Link) -> None:
+        link.auth_failed = True
+        self.connections.count_authentication(failed=True, again=link.versions is not None)
 
     def _is(self, link: Link, state: str) -> bool:
         return bool(self._brokers.loop.connection_state(link.index)[0] == state)
@@ -176,6 +191,8 @@ class ConnectionSetup:
     def _finish(self, link: Link) -> None:
         """Let the connection take batches. After a new authentication it already has what the rest does."""
         again = link.versions is not None
+        if not again and (self._tls is not None or self.login is not None):
+            self.connections.count_authentication(failed=False)
         link.versions = versions = link.negotiated
         self.connections.ready(link.index, versions[ApiKey.PRODUCE], ApiKey.DESCRIBE_PRODUCERS in versions)
         link.connect_deadline_ms = None
@@ -223,6 +240,7 @@ class ConnectionSetup:
             return
         link.first_message, exchange.advice = answer.message, answer.advice
         self.connections.hold_batches(link.index)
+        link.authenticating_since_ms = self._now_ms
         body = {"mechanism": exchange.mechanism}
         self._request(link, ApiKey.SASL_HANDSHAKE, SASL_HANDSHAKE_VERSION, body, self._on_sasl_handshake)
 
@@ -236,12 +254,12 @@ class ConnectionSetup:
                 f"the broker does not offer the SASL mechanism {link.sasl.mechanism}; it offers: {offered}. "
                 "Set sasl_mechanism to one of these"
             )
-            self._brokers.give_up(link, text, now_ms)
+            self._refuse(link, text, now_ms)
         elif code == ILLEGAL_SASL_STATE:
             text = "the listener does not use SASL; check the port, or use security_protocol without SASL"
-            self._brokers.give_up(link, text, now_ms)
+            self._refuse(link, text, now_ms)
         elif code:
-            self._brokers.give_up(link, f"SASL failed: {describe(code)}", now_ms)
+            self._refuse(link, f"SASL failed: {describe(code)}", now_ms)
         else:
             self._authenticate(link, link.first_message)
 
@@ -255,7 +273,7 @@ class ConnectionSetup:
         _, body = decode_response(ApiKey.SASL_AUTHENTICATE, version, payload)
         if body["error_code"]:
             reason = server_text(body["error_message"] or "") or describe(body["error_code"])
-            self._brokers.give_up(link, self._refusal(link.sasl, reason), now_ms)
+            self._refuse(link, self._refusal(link.sasl, reason), now_ms)
             return
         lifetime_ms = body["session_lifetime_ms"]
         if lifetime_ms > 0:
@@ -273,15 +291,20 @@ class ConnectionSetup:
             self._brokers.guarded(link, self._now_ms, lambda: self._go_on(link, answer))
 
     def _go_on(self, link: Link, answer: "Answer") -> None:
-        if answer.error:
+        if answer.error and answer.undecided:
             self._brokers.give_up(link, answer.error, self._now_ms)
+        elif answer.error:
+            self._refuse(link, answer.error, self._now_ms)
         elif answer.message is not None:
             assert link.sasl is not None
             link.sasl.advice = answer.advice
             self._authenticate(link, answer.message)
         elif not answer.complete:
-            self._brokers.give_up(link, "SASL failed: the broker has ended the exchange too early", self._now_ms)
+            self._refuse(link, "SASL failed: the broker has ended the exchange too early", self._now_ms)
         else:
+            if link.versions is not None:
+                took_ms = self._now_ms - link.authenticating_since_ms
+                self.connections.count_authentication(failed=False, again=True, took_ms=max(took_ms, 0))
             self._end_sasl(link)
             self._finish(link)
 

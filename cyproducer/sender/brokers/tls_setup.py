@@ -6,13 +6,26 @@ It is imported only if the protocol of the sender has TLS.
 import logging
 import socket
 import ssl
-from typing import Any
+from typing import Any, NamedTuple
 
 from cyproducer.security.tls import TlsContexts, TlsError
 from cyproducer.security.tls_errors import describe_tls_error
 from cyproducer.sender.brokers.broker import Link
 
-__all__ = ["TlsSetup"]
+__all__ = ["Step", "TlsSetup"]
+
+
+class Step(NamedTuple):
+    """The state of a handshake. It is complete if all texts are empty.
+
+    waits_for   "read" or "write": what the socket must be ready for
+    refusal     why one of the two refuses the other
+    problem     why the connection has ended otherwise
+    """
+
+    waits_for: str = ""
+    refusal: str = ""
+    problem: str = ""
 
 
 class TlsSetup:
@@ -55,17 +68,23 @@ class TlsSetup:
             plain.close()
             raise
 
-    def handshake(self, link: Link) -> tuple[str, str]:
-        """Go on with the handshake. Return what it waits for ("read", "write" or ""), and why it has failed or ""."""
+    def handshake(self, link: Link) -> Step:
+        """Go on with the handshake."""
         try:
-            return link.tls.handshake(), ""
+            return Step(waits_for=link.tls.handshake())
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError, ssl.CertificateError a ValueError
-            return "", self._describe(error, link)
+            text = self._describe(error, link)
+            return Step(refusal=text) if _is_refusal(error) else Step(problem=text)
 
     @staticmethod
     def keep_session(link: Link) -> None:
         """Keep the session for the next connection. The broker has answered: with TLS 1.3 it sends the ticket late."""
         link.session = link.tls.socket.session
+
+    @staticmethod
+    def was_refused(link: Link) -> bool:
+        """Return whether the broker has refused this client, or the reverse: not only ended the connection."""
+        return link.tls is not None and _is_refusal(link.tls.error)
 
     def describe_end(self, link: Link) -> str:
         """Return why TLS has ended the connection."""
@@ -74,3 +93,8 @@ class TlsSetup:
 
     def _describe(self, error: BaseException, link: Link) -> str:
         return describe_tls_error(error, link.checked_host, self._settings)
+
+
+def _is_refusal(error: BaseException | None) -> bool:
+    ended = isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLSyscallError)
+    return isinstance(error, ssl.SSLError | ValueError) and not ended

@@ -1,12 +1,13 @@
 """Lets the control plane set up the connections of the loop, from the TLS handshake on, and authenticate again."""
 
-from libc.stdint cimport int16_t, uint32_t
+from libc.stdint cimport int16_t, uint32_t, uint64_t
 
 from cyproducer.sender.engine.loop cimport Loop
 from cyproducer.sender.engine.network.connection cimport confirm_late
 from cyproducer.sender.engine.network.epoll cimport EPOLLIN, EPOLLOUT, epoll_update
 from cyproducer.sender.engine.network.slow_lanes cimport may_ask, note_opened
 from cyproducer.sender.engine.network.tls cimport TlsStream, hold
+from cyproducer.sender.engine.state.metrics cimport count_authentication
 from cyproducer.sender.engine.state.model cimport Node
 from cyproducer.sender.engine.state.states cimport (
     CONNECTION_HANDSHAKING,
@@ -88,6 +89,14 @@ cdef class Connections:
         cdef Node *node = self._node(index)
         if node.state == CONNECTION_READY:
             node.state = CONNECTION_NEGOTIATING
+
+    def count_authentication(self, bint failed, bint again=False, uint64_t took_ms=0):
+        """Count that a broker has, or has not, authenticated a connection, for the metrics.
+
+        again     the connection had been authenticated before, and it has taken `took_ms` to do it again
+        """
+        self._loop.core.now = monotonic_ns()
+        count_authentication(self._loop.core, again, failed, took_ms * 1000000)
 
     # ---------------------------------------------------------------- the second connection, see slow_lanes.pyx
 

@@ -274,6 +274,10 @@ class Engine:
             # of brokers stays until this sender has learned of the cluster
             brokers = self._front_ends.snapshot.brokers_known() if metadata.bootstrapping else len(metadata.brokers)
             self._front_ends.snapshot.describe(brokers, metadata.last_error or self._brokers.last_error)
+            if self._brokers.auth_failed:
+                self._brokers.auth_failed = False
+                self._front_ends.snapshot.note_auth_failure()
+                self.waiters_woken += self._front_ends.wake_snapshot_waiters()
         for name in self._brokers.settle():
             self._publish_topic(name)
 

@@ -34,6 +34,12 @@ def test_a_session_is_renewed_under_load(
     log = Path(the_sender()["log"]).read_text()
     assert log.count("connected to broker") == 1, log
     assert "level=warning" not in log
+    counted = producer.metrics()["producer-metrics"]
+    assert counted["successful-authentication-total"] >= 1
+    assert counted["successful-authentication-no-reauth-total"] == counted["successful-authentication-total"]
+    assert counted["successful-reauthentication-total"] >= 2
+    assert 0 <= counted["reauthentication-latency-avg"] <= counted["reauthentication-latency-max"]
+    assert counted["failed-authentication-total"] == counted["failed-reauthentication-total"] == 0
 
 
 def test_a_successor_has_the_credentials(

@@ -65,6 +65,41 @@ def refused(make_producer: Make, topic: str, settings: dict[str, object]) -> str
     return str(caught.value)
 
 
+def test_a_refusal_is_raised_at_once(secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor) -> None:
+    """The limits are longer than the time limit of the test. A user that is created later is accepted."""
+    topic = secure_kafka.topic_for("User:alice")
+    patient = {"max_block_ms": 3_600_000}
+    wrong = make_producer(**settings_for("SASL_SSL", "PLAIN", sasl_plain_password="wrong") | patient)
+    for attempt in range(2):
+        with pytest.raises(errors.AuthenticationFailedError, match=r"no broker can be used.* refuses the credentials"):
+            wrong.send(topic, b"%d" % attempt)
+    with pytest.raises(errors.AuthenticationFailedError, match="refuses the credentials"):
+        wrong.partitions_for(topic)
+    untrusted = make_producer(**settings_for("SSL", ssl_cafile=str(secure_kafka.keys.other_ca)) | patient)
+    with pytest.raises(errors.AuthenticationFailedError, match="no trusted authority has signed it"):
+        untrusted.send(topic, b"0")
+    transactional = make_producer(
+        **settings_for("SASL_SSL", "SCRAM-SHA-256", sasl_plain_password="wrong", transactional_id="refused") | patient
+    )
+    with pytest.raises(errors.AuthenticationFailedError, match="refuses the credentials"):
+        transactional.init_transactions()
+    counted = wrong.metrics()["producer-metrics"]
+    assert counted["failed-authentication-total"] >= 2
+    assert counted["successful-authentication-total"] == counted["failed-reauthentication-total"] == 0
+
+
+def test_one_broker_that_refuses_does_not_matter(
+    secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor
+) -> None:
+    """The first servers have no SASL. The last one accepts the client, whichever is asked first."""
+    topic = secure_kafka.topic_for("User:alice")
+    right, wrong = secure_kafka.bootstrap("SASL_SSL"), secure_kafka.bootstrap("SSL")
+    settings = settings_for("SASL_SSL", "PLAIN") | {"bootstrap_servers": [wrong, wrong, wrong, right]}
+    producer = make_producer(**settings)
+    assert producer.send(topic, b"0").result(30).offset == 0
+    assert producer.metrics()["producer-metrics"]["successful-authentication-total"] >= 1
+
+
 def test_a_wrong_password(secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor) -> None:
     topic = secure_kafka.topic_for("User:alice")
     for mechanism in MECHANISMS[:-1]:

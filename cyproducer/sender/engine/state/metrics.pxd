@@ -26,6 +26,7 @@ cdef void count_response(Core *core, Node *node, const Request *request, uint64_
 cdef void count_throttle(Core *core, int32_t throttle_ms) noexcept nogil
 cdef void count_connection(Core *core, int32_t change) noexcept nogil
 cdef void count_established(Core *core) noexcept nogil
+cdef void count_authentication(Core *core, bint again, bint failed, uint64_t took_ns) noexcept nogil
 cdef void count_select(Core *core, uint64_t waited_ns) noexcept nogil
 cdef void count_work(Core *core, uint64_t worked_ns) noexcept nogil
 cdef void enter_node(Core *core, Node *node) noexcept nogil

@@ -39,10 +39,14 @@ from cyproducer.shm.layout cimport (
     CYP_CLIENT_TOPICS,
     CYP_METRICS_NODES,
     CYP_METRICS_OTHER,
+    CYP_NETWORK_AUTH_FAILED,
+    CYP_NETWORK_AUTHENTICATED,
     CYP_NETWORK_CLOSED,
     CYP_NETWORK_CREATED,
     CYP_NETWORK_IO,
     CYP_NETWORK_LATENCY,
+    CYP_NETWORK_REAUTH_FAILED,
+    CYP_NETWORK_REAUTHENTICATED,
     CYP_NETWORK_RECEIVED,
     CYP_NETWORK_REQUESTS,
     CYP_NETWORK_RESPONSES,
@@ -364,6 +368,14 @@ cdef void count_connection(Core *core, int32_t change) noexcept nogil:
 cdef void count_established(Core *core) noexcept nogil:
     """Count a connection that the broker has taken."""
     _record(core, CYP_NETWORK_CREATED, 1)
+
+
+cdef void count_authentication(Core *core, bint again, bint failed, uint64_t took_ns) noexcept nogil:
+    """Count a connection that was authenticated, or was not; `again`: it had been authenticated before."""
+    if again:
+        _record(core, CYP_NETWORK_REAUTH_FAILED if failed else CYP_NETWORK_REAUTHENTICATED, took_ns)
+    else:
+        _record(core, CYP_NETWORK_AUTH_FAILED if failed else CYP_NETWORK_AUTHENTICATED, 1)
 
 
 cdef void count_select(Core *core, uint64_t waited_ns) noexcept nogil:
