@@ -5,31 +5,49 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cyproducer.security.tls import TlsError, own_pkcs12_certificate
+from cyproducer.security.tls import own_pkcs12_certificate, version_of
 
-__all__ = ["own_validity"]
+__all__ = ["OwnCertificate"]
 
 _UNKNOWN = None, None
 
 
-def own_validity(settings: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """Return from when until when the certificate is valid, in seconds since the epoch.
+class OwnCertificate:
+    """The certificate of a client with these settings ``ssl_*``. It is read again when its file has changed."""
 
-    Both are None if there is none, if it cannot be read, or if the package cryptography is not there.
-    """
-    try:
-        from cryptography import x509
-    except ImportError:
-        return _UNKNOWN
-    try:
-        found = x509.load_pem_x509_certificate(_own(settings))
-    except (OSError, ValueError, TlsError):
-        return _UNKNOWN
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = settings
+        self._read: tuple[Any, ...] | None = None
+        self._dates: tuple[float | None, float | None] = _UNKNOWN
+
+    def __repr__(self) -> str:
+        return "OwnCertificate()"
+
+    def validity(self) -> tuple[float | None, float | None]:
+        """Return from when until when the certificate is valid, in seconds since the epoch.
+
+        Both are None if there is none, or it cannot be read: for example without the package cryptography, which a PEM
+        file does not need otherwise, and which may be of any version.
+        """
+        found = tuple(version_of(self._settings.get(name)) for name in ("ssl_certfile", "ssl_keystore_location"))
+        if found != self._read:
+            self._read, self._dates = found, _UNKNOWN
+            try:
+                self._dates = _dates(_content(self._settings))
+            except Exception:
+                return _UNKNOWN
+        return self._dates
+
+
+def _dates(certificate: bytes) -> tuple[float, float]:
+    from cryptography import x509
+
+    found = x509.load_pem_x509_certificate(certificate)
     first, last = found.not_valid_before_utc, found.not_valid_after_utc
     return calendar.timegm(first.utctimetuple()), calendar.timegm(last.utctimetuple())
 
 
-def _own(settings: Mapping[str, Any]) -> bytes:
+def _content(settings: Mapping[str, Any]) -> bytes:
     """Return the certificate in PEM format; empty if there is none."""
     if settings.get("ssl_certdata"):
         return str(settings["ssl_certdata"]).encode()

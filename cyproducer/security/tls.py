@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["TlsContexts", "TlsError", "own_pkcs12_certificate"]
+__all__ = ["TlsContexts", "TlsError", "own_pkcs12_certificate", "version_of"]
 
 FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile", "ssl_keystore_location", "ssl_truststore_location")
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
@@ -43,7 +43,7 @@ class TlsContexts:
         If changed files cannot be used, the former context stays in use and `problem` says why: a certificate and its
         key are replaced one after the other. Raise TlsError if there is no former one.
         """
-        found = tuple(_version_of(self._settings.get(name)) for name in FILES)
+        found = tuple(version_of(self._settings.get(name)) for name in FILES)
         if self._context is None or found != self._read:
             try:
                 self._context, self.problem = self._checked(), ""
@@ -130,7 +130,7 @@ class TlsContexts:
             )
 
 
-def _version_of(path: str | None) -> tuple[int, ...] | None:
+def version_of(path: str | None) -> tuple[int, ...] | None:
     """Return what changes with the content of a file; None if there is no such file."""
     if not path:
         return None

@@ -2,10 +2,8 @@
 
 import ssl
 import time
-from collections.abc import Mapping
-from typing import Any
 
-from cyproducer.security.own_certificate import own_validity
+from cyproducer.security.own_certificate import OwnCertificate
 from cyproducer.security.validity import describe_validity, shown_time
 
 __all__ = ["describe_tls_error"]
@@ -18,11 +16,11 @@ WRONG_NAME = (62, 64)
 NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE")
 
 
-def describe_tls_error(error: BaseException, host: str, settings: Mapping[str, Any] | None = None) -> str:
+def describe_tls_error(error: BaseException, host: str, own: OwnCertificate | None = None) -> str:
     """Return what failed, why, and what to do.
 
-    host       the name that the certificate must have
-    settings   the canonical settings ``ssl_*``, which name the certificate of this client
+    host   the name that the certificate must have
+    own    the certificate of this client
     """
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the broker's certificate is refused: {_why_refused(error, host)}"
@@ -33,7 +31,7 @@ def describe_tls_error(error: BaseException, host: str, settings: Mapping[str, A
             "security_protocol, and whether the broker wants a client certificate (ssl_certfile)"
         )
     if isinstance(error, ssl.SSLError):
-        return _describe_ssl_error(error, settings or {})
+        return _describe_ssl_error(error, own)
     if isinstance(error, OSError):
         return f"TLS failed: {error.strerror or error}"
     return f"TLS failed: {error}"
@@ -63,7 +61,7 @@ def _why_refused(error: ssl.SSLCertVerificationError, host: str) -> str:
     return f"{error.verify_message}; replace the broker's certificate"
 
 
-def _describe_ssl_error(error: ssl.SSLError, settings: Mapping[str, Any]) -> str:
+def _describe_ssl_error(error: ssl.SSLError, own: OwnCertificate | None) -> str:
     reason = error.reason or ""
     if reason in NO_TLS:
         return "the broker does not use TLS on this port; check the port, or use security_protocol without SSL"
@@ -71,7 +69,7 @@ def _describe_ssl_error(error: ssl.SSLError, settings: Mapping[str, Any]) -> str
         return "the broker wants a client certificate; give ssl_certfile and ssl_keyfile"
     if ("ALERT" in reason and "CERTIFICATE" in reason) or "UNKNOWN_CA" in reason:
         why = reason.rpartition("ALERT_")[2].replace("_", " ").lower()
-        clock = describe_validity("it", *own_validity(settings), time.time())
+        clock = describe_validity("it", *own.validity(), time.time()) if own is not None else ""
         clock += ". Else " if clock else ""
         return (
             f"the broker refuses this client's certificate, or there is none ({why}); {clock}"

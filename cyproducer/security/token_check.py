@@ -13,6 +13,7 @@ from cyproducer.protocol.codec import decode_response, encode_request
 from cyproducer.protocol.fields import ProtocolError
 from cyproducer.protocol.versions import ApiKey
 from cyproducer.security.mechanism import SaslError, server_text
+from cyproducer.security.own_certificate import OwnCertificate
 from cyproducer.security.sasl import Credentials, new_client
 from cyproducer.security.tls import TlsContexts, TlsError
 from cyproducer.security.tls_errors import describe_tls_error
@@ -59,7 +60,7 @@ def check_token(settings: Mapping[str, Any], addresses: Iterable[Address], token
 def _described(error: Exception, host: str, settings: Mapping[str, Any]) -> str:
     if isinstance(error, TlsError | ProtocolError | TimeoutError | ConnectionError | socket.gaierror):
         return str(error) or type(error).__name__
-    return describe_tls_error(error, host, settings)
+    return describe_tls_error(error, host, OwnCertificate(settings))
 
 
 def _secured(settings: Mapping[str, Any], plain: socket.socket, host: str) -> socket.socket:

@@ -8,6 +8,7 @@ import socket
 import ssl
 from typing import Any, NamedTuple
 
+from cyproducer.security.own_certificate import OwnCertificate
 from cyproducer.security.tls import TlsContexts, TlsError
 from cyproducer.security.tls_errors import describe_tls_error
 from cyproducer.sender.brokers.broker import Link
@@ -32,7 +33,7 @@ class TlsSetup:
     """The TLS of all connections of a sender. `settings` are all settings of the sender."""
 
     def __init__(self, settings: dict[str, Any], log: logging.Logger) -> None:
-        self._settings = settings
+        self._own = OwnCertificate(settings)
         self._contexts = TlsContexts(settings)
         self._log = log
         self._problem = ""
@@ -92,7 +93,7 @@ class TlsSetup:
         return self._describe(error, link) if error is not None else "TLS failed"
 
     def _describe(self, error: BaseException, link: Link) -> str:
-        return describe_tls_error(error, link.checked_host, self._settings)
+        return describe_tls_error(error, link.checked_host, self._own)
 
 
 def _is_refusal(error: BaseException | None) -> bool:

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
 from token_rig import jwt
 
 from cyproducer.devkafka.keys import EXPIRED, Keys
-from cyproducer.security.own_certificate import own_validity
+from cyproducer.security.own_certificate import OwnCertificate
 from cyproducer.security.sasl import Credentials, SaslError, new_client
 from cyproducer.security.tls_errors import describe_tls_error
 from cyproducer.security.validity import describe_validity, shown_time
@@ -58,7 +59,7 @@ def test_a_refused_token(claims: dict[str, int], text: str) -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"ssl_certfile": "/nowhere"}, {"ssl_certdata": "not a certificate"}])
 def test_a_certificate_that_cannot_be_read_has_no_dates(settings: dict[str, str]) -> None:
-    assert own_validity(settings) == (None, None)
+    assert OwnCertificate(settings).validity() == (None, None)
 
 
 def test_the_dates_of_a_certificate_that_the_broker_refuses(tmp_path: Path) -> None:
@@ -72,8 +73,24 @@ def test_the_dates_of_a_certificate_that_the_broker_refuses(tmp_path: Path) -> N
         {"ssl_certdata": old.certificate.read_text()},
         {"ssl_keystore_location": str(keys.pkcs12(old, "of the store")), "ssl_keystore_password": "of the store"},
     ):
-        text = describe_tls_error(refusal, "localhost", settings)
+        text = describe_tls_error(refusal, "localhost", OwnCertificate(settings))
         assert f"(certificate expired); it expired at {EXPIRED:%Y-%m-%d} 00:00 UTC, and the clock of this" in text
         assert "Else use one that is valid by the broker's clock" in text
-    text = describe_tls_error(refusal, "localhost", {"ssl_certfile": str(new.certificate)})
+    text = describe_tls_error(refusal, "localhost", OwnCertificate({"ssl_certfile": str(new.certificate)}))
     assert "(certificate expired); use one that is valid by the broker's clock" in text
+
+
+def test_the_certificate_is_read_again_when_its_file_has_changed(tmp_path: Path) -> None:
+    keys = Keys(tmp_path)
+    certificate = OwnCertificate({"ssl_certfile": str(keys.client("renewed", expired=True).certificate)})
+    before = certificate.validity()
+    assert before == certificate.validity()
+    keys.client("renewed")
+    assert certificate.validity() > before
+
+
+def test_another_version_of_cryptography_does_not_matter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Before version 42 the certificate had other attributes. The sender must not end while it describes an error."""
+    identity = Keys(tmp_path).client("anybody")
+    monkeypatch.setattr(x509, "load_pem_x509_certificate", lambda data: object())
+    assert OwnCertificate({"ssl_certfile": str(identity.certificate)}).validity() == (None, None)
