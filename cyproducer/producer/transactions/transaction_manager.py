@@ -473,7 +473,9 @@ class TransactionManager:
         try:
             if not self._commit_was_sent:
                 self._finish_offsets(producer, session, call)
-            return self._run(session, call, "abort" if self._is_empty and not self._is_home(session) else "commit")
+            # Not by _is_home(): a session that has ended still has the command that it was given.
+            is_next = self._home is None or self._home() is not session
+            return self._run(session, call, "abort" if self._is_empty and is_next else "commit")
         except SenderGoneError:
             if not self._commit_was_sent and not self._commands.may_run("commit"):
                 raise self._abandon(producer) from None

@@ -10,7 +10,6 @@ from standin_sender import StandIn
 from standin_transactions import DRAINING, HANG_UP, HOLD, failed
 
 from cyproducer import KafkaProducer, errors
-from cyproducer.host import control_messages
 from cyproducer.host.forked_child import owned
 from cyproducer.producer.shared_transaction import share
 
@@ -262,73 +261,6 @@ def test_a_commit_waits_for_its_records_and_its_timeout_can_come_before(sender, 
     assert future.done()
 
 
-def test_offsets_that_timed_out_are_finished_before_the_next_command(sender, begun):
-    sender.commands.script["offsets"] = [HOLD] * 2
-    for end in (begun.commit_transaction, begun.abort_transaction):
-        sender.commands.script["offsets"] = [HOLD] * 2
-        with pytest.raises(errors.KafkaTimeoutError):
-            begun.send_offsets_to_transaction({("t", 1): 1}, "g", 0.05)
-        threading.Timer(0.1, sender.commands.release).start()
-        end()
-        begun.begin_transaction()
-    assert sender.commands.does() == ["init", "offsets", "commit", "offsets", "fail", "abort"]
-
-
-@pytest.mark.parametrize("answer", [None, failed("abortable", 22)])
-def test_offsets_that_timed_out_are_not_sent_again_by_the_same_call(sender, begun, answer):
-    """As in Java, the repeated call takes the result of the first one. The offsets are too many for one command."""
-    offsets = {("t", partition): partition for partition in range(3000)}
-    for _ in range(2):
-        sender.commands.script["offsets"] = [HOLD] * 3
-        for _ in range(2):
-            with pytest.raises(errors.KafkaTimeoutError):
-                begun.send_offsets_to_transaction(offsets, "g", 0.2)
-        sender.commands.script["offsets"] = []
-        sender.commands.release(answer)
-        if answer is not None:
-            with pytest.raises(errors.IllegalGenerationError):
-                begun.send_offsets_to_transaction(offsets, "g")
-            return
-        begun.send_offsets_to_transaction(offsets, "g")
-    sent = [row[2] for m in sender.commands.done if m["do"] == "offsets" for row in m["offsets"]]
-    assert sent == 2 * list(range(3000))
-    begun.send_offsets_to_transaction(offsets, "g")  # this is another call, after one with a result
-    assert len([m for m in sender.commands.done if m["do"] == "offsets"]) > 3
-
-
-def test_other_offsets_follow_those_that_timed_out(sender, begun):
-    sender.commands.script["offsets"] = [HOLD] * 2
-    for value in (1, 2):  # the call with 2 does not get as far as to send it
-        with pytest.raises(errors.KafkaTimeoutError):
-            begun.send_offsets_to_transaction({("t", 1): value}, "g", 0.05)
-    sender.commands.release()
-    begun.send_offsets_to_transaction({("t", 1): 2}, "g")
-    assert [m["offsets"][0][2] for m in sender.commands.done if m["do"] == "offsets"] == [1, 2]
-
-
-def test_offsets_that_timed_out_can_be_repeated(sender, begun):
-    sender.commands.script["offsets"] = [HOLD]
-    with pytest.raises(errors.KafkaTimeoutError):
-        begun.send_offsets_to_transaction({("t", 1): 1}, "g", 0.05)
-    sender.commands.release()
-    begun.send_offsets_to_transaction({("t", 1): 2}, "g")
-    assert [m["offsets"] for m in sender.commands.done if m["do"] == "offsets"] == [
-        [["t", 1, 1, -1, ""]],
-        [["t", 1, 2, -1, ""]],
-    ]
-
-
-def test_offsets_that_failed_after_the_timeout_make_the_transaction_abortable(sender, begun):
-    sender.commands.script["offsets"] = [HOLD]
-    with pytest.raises(errors.KafkaTimeoutError):
-        begun.send_offsets_to_transaction({("t", 1): 1}, "g", 0.5)
-    sender.commands.release(failed("abortable", 22))
-    with pytest.raises(errors.IllegalGenerationError, match="offsets were not added"):
-        begun.commit_transaction()
-    begun.abort_transaction()
-    assert sender.commands.does() == ["init", "offsets", "fail", "abort"]
-
-
 def test_an_exception_of_a_signal_handler_leaves_a_call_that_can_be_repeated(sender, begun):
     def interrupt(number, frame):
         raise KeyboardInterrupt
@@ -381,28 +313,6 @@ def test_two_threads_end_a_transaction_one_after_the_other(sender, begun):
     with pytest.raises(errors.IllegalStateError, match="in the state READY"):
         begun.commit_transaction()
     first.join(10)
-
-
-def test_many_offsets_are_sent_in_several_commands(sender, begun):
-    offsets = {("t", partition): partition for partition in range(10_000)}
-    begun.send_offsets_to_transaction(offsets, "g")
-    sent = [m for m in sender.commands.done if m["do"] == "offsets"]
-    assert len(sent) > 1
-    assert [row[2] for message in sent for row in message["offsets"]] == list(range(10_000))
-    assert [m["number"] for m in sent] == list(range(2, 2 + len(sent)))
-    assert max(len(control_messages.encode(m)) for m in sent) < 100_000
-
-
-def test_offsets_that_no_message_can_hold_are_refused_and_leave_the_transaction_open(sender, begun):
-    class Offset:
-        offset, metadata, leader_epoch = 1, "x" * 200_000, -1
-
-    for offsets, group in (({("t", 0): Offset}, "g"), ({("t", 0): 1}, "g" * 200_000)):
-        with pytest.raises(ValueError, match="too long to be sent"):
-            begun.send_offsets_to_transaction(offsets, group)
-    begun.send_offsets_to_transaction({("t", 0): 1}, "g" * 1000)
-    begun.commit_transaction()
-    assert [m["number"] for m in sender.commands.done] == [1, 2, 3]
 
 
 # ---------------------------------------------------------------- the next sender
@@ -479,6 +389,40 @@ def test_an_empty_commit_is_continued_as_an_abort(sender, started, begun, holds)
     assert sender.commands.does() == ["abort" if holds == "nothing" else "commit"]
     begun.begin_transaction()
     begun.commit_transaction()
+
+
+@pytest.mark.parametrize("notices", ["a commit", "another thread"])
+def test_an_empty_commit_is_continued_if_the_end_of_its_sender_was_noticed_before(sender, started, begun, notices):
+    sender.commands.script["commit"] = [HOLD] * 2
+    with pytest.raises(errors.KafkaTimeoutError):
+        begun.commit_transaction(0.1)
+    die(sender)
+    if notices == "a commit":
+        for _ in range(2):
+            with pytest.raises(errors.SenderUnavailableError):
+                begun.commit_transaction(0.1)
+        sender = started()
+    else:
+        sender = started()
+        begun._session.on_control()  # as the thread that calls callbacks does
+    assert not begun._session.alive
+    begun.commit_transaction()
+    assert sender.commands.does() == ["abort"]
+    begun.begin_transaction()
+    begun.commit_transaction()
+    assert sender.commands.does() == ["abort", "commit"]
+
+
+def test_an_empty_commit_is_continued_by_the_sender_after_the_next_one(sender, started, begun):
+    for what in ("commit", "abort"):
+        sender.commands.script[what] = [HOLD]
+        with pytest.raises(errors.KafkaTimeoutError):
+            begun.commit_transaction(0.1)
+        die(sender)
+        sender = started()
+        begun._session.on_control()
+    begun.commit_transaction()
+    assert sender.commands.does() == ["abort"]
 
 
 def test_a_commit_that_a_sender_has_not_taken_is_not_continued(sender, started, begun):
