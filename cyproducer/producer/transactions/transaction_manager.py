@@ -104,9 +104,9 @@ class TransactionManager:
         self._has_more = self._is_empty = False
         self._accepted_before = 0
         self._producer_id = self._epoch = -1
-        #: (offsets, group) of the last call of send_offsets_to_transaction(), and those that were not sent yet.
+        #: (offsets, group) of the last call of send_offsets_to_transaction(), and its commands that have no answer yet.
         self._asked: tuple[Any, Any] | None = None
-        self._pieces: list[Any] = []
+        self._pieces: list[dict[str, Any]] = []
 
     # ---------------------------------------------------------------- the calls
 
@@ -160,17 +160,19 @@ class TransactionManager:
                 raise self._fail(producer, State.ABORTABLE_ERROR, refused)
             self._has_more = True
             session = producer._session
-            is_repeated = self._asked == (rows, group) and self._commands.awaits(session, "offsets")
+            is_repeated = self._asked == (rows, group) and bool(self._pieces)
             try:
                 self._finish_offsets(producer, session, call)
                 if not is_repeated:
-                    self._asked, self._pieces = (rows, group), list(control_messages.pieces(rows))
-                while self._pieces:
-                    piece = self._pieces.pop(0)
-                    answer = self._run(session, call, "offsets", group=group, offsets=piece)
-                    self._take(producer, answer, "the offsets were not added to the transaction")
+                    self._asked = rows, group
+                    self._pieces = [{"group": group, "offsets": piece} for piece in control_messages.pieces(rows)]
+                    self._finish_offsets(producer, session, call)
             except SenderGoneError:
                 raise self._abandon(producer) from None
+            except ValueError:
+                if not self._commands.awaits(session, "offsets"):  # else a signal's handler has raised it
+                    self._pieces = []  # one is too long: the caller knows that not all are sent
+                raise
 
     def share_transaction(self, producer: Producer, call: Call) -> tuple[int, int, bool]:
         """Count the transaction as one with records of other processes. Return (producer id, epoch, v2) for them."""
@@ -356,6 +358,7 @@ class TransactionManager:
         self.begun += state is State.IN_TRANSACTION
         self.state, self._must_repeat, self._unseen = state, "", None
         self._is_shared = False
+        self._pieces = []
         self.error = copy.copy(error)  # without a traceback, which would keep the producer alive
         producer._allow_sending(state is State.IN_TRANSACTION)
 
@@ -451,12 +454,16 @@ class TransactionManager:
             call.check(_SENDER_GONE)
 
     def _finish_offsets(self, producer: Producer, session: Session, call: Call) -> None:
-        """Wait for the answer to offsets, or to the sharing of the transaction, whose call has timed out."""
+        """Finish the sharing of the transaction, or the offsets, of a call that has timed out.
+
+        A piece of the offsets is forgotten when it has its answer: run() repeats the one that has none.
+        """
         if self._commands.awaits(session, "share"):
             self._take(producer, self._commands.run(session, call, "share"), "the transaction was not shared")
-        if self._commands.awaits(session, "offsets"):
-            answer = self._commands.finish(session, call)
-            assert answer is not None
+        pieces = self._pieces
+        while pieces:
+            answer = self._run(session, call, "offsets", **pieces[0])
+            del pieces[0]
             self._take(producer, answer, "the offsets were not added to the transaction")
 
     def _settle(self, producer: Producer, call: Call) -> None:
