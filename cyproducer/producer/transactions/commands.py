@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from cyproducer import errors
 from cyproducer.host import control_messages
 from cyproducer.host.command_connection import CommandConnection
+from cyproducer.host.interrupts import pass_on
 from cyproducer.host.poll import wait_readable
 from cyproducer.producer.session.session import Session
 from cyproducer.producer.transactions.call import Call
@@ -165,8 +166,13 @@ def _connection_of(session: Session) -> CommandConnection | None:
         return kept
     if kept is not None:
         kept.close()
+    try:
+        address = session.attachment.socket.getpeername()
+    except OSError as error:  # another thread has just ended the session
+        pass_on(error)
+        return None
     made = CommandConnection()
-    if made.open(session.attachment.socket.getpeername()):
+    if made.open(address):
         return made
     made.close()
     return None

@@ -10,6 +10,7 @@ from standin_sender import StandIn
 from standin_transactions import DRAINING, HANG_UP, HOLD, failed
 
 from cyproducer import KafkaProducer, errors
+from cyproducer.host.command_connection import CommandConnection
 from cyproducer.host.forked_child import owned
 from cyproducer.producer.shared_transaction import share
 
@@ -138,6 +139,25 @@ def test_a_connection_that_has_ended_is_replaced(sender, keeping):
     keeping.commit_transaction()
     assert accepted(sender) == 1
     assert numbers(sender, "commit") == [2, 3, 4]
+
+
+@pytest.mark.parametrize("do", ["offsets", "commit"])
+def test_a_session_that_another_thread_ends_while_a_connection_is_made(sender, keeping, monkeypatch, do):
+    """The control socket of the session is closed then. The transaction is lost, and can be aborted."""
+
+    def is_usable(connection):
+        keeping._session.lose("another thread has noticed that the sender is gone")
+        return False
+
+    monkeypatch.setattr(CommandConnection, "is_usable", is_usable)
+    with pytest.raises(errors.SenderUnavailableError, match="the transaction is lost"):
+        if do == "offsets":
+            keeping.send_offsets_to_transaction({("t", 1): 1}, "g")
+        else:
+            keeping.commit_transaction()
+    monkeypatch.undo()
+    keeping.abort_transaction()
+    keeping.begin_transaction()
 
 
 def test_a_late_answer_is_not_taken_for_the_next_one(sender, keeping):
