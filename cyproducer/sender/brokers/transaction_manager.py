@@ -221,7 +221,8 @@ class TransactionManager:
         doing, row.run, row.doing = row.doing, None, ""
         if row.index not in self._table.rows():
             self._rows.pop(row.index, None)
-            if row.before_end is not None and row.before_end.phase in ACTIVE:
+            if row.before_end is not None and row.before_end.phase in ("ready", *ACTIVE):
+                # Who uses the transactional id next gets a newer epoch.
                 self._supersede(row.before_end, row.before_end.epoch + 1)
             return
         if doing == "end":

@@ -42,7 +42,7 @@ def share(rig: Rig, **fields: Any) -> Producer:
     """Return the row of the participants in the transaction of "a"."""
     owner = rig.transactions.ids["a"]
     given = {"producer_id": owner.producer_id, "epoch": owner.epoch, "participants": 1, **fields}
-    return rig.producer(shared=True, phase="open", failed=0, v2=rig.v2, **given)
+    return rig.producer(given.pop("transactional_id", "a"), shared=True, phase="open", failed=0, v2=rig.v2, **given)
 
 
 def test_partitions_of_participants_are_added_and_their_transaction_is_left_open(
@@ -232,3 +232,43 @@ def test_a_shared_row_is_freed_although_the_one_that_ends_its_transaction_is_fre
     rig.run(2)
     assert rig.table.removed == [producer.index, row.index]
     assert not rig.manager.wanted
+
+
+@pytest.mark.parametrize("end", ["commit", "abort"])
+@pytest.mark.parametrize("takes_over", [False, True])
+def test_a_shared_row_is_freed_with_the_process_that_has_ended_its_transaction(
+    rig_v1: Rig, producer_v1: Producer, end: str, takes_over: bool
+) -> None:
+    """Before KIP-890 the next transaction of that process has the same epoch, and continues the sequences."""
+    producer_v1.do("share")
+    row = share(rig_v1, participants=0)
+    row.event()
+    rig_v1.coordinator.described = describe(row, transaction_state="CompleteCommit")
+    row.send()
+    producer_v1.do(end)
+    rig_v1.run(20)
+    assert rig_v1.table.removed == []
+    if takes_over:
+        rig_v1.successor()
+        rig_v1.run(2)
+    assert producer_v1.row.epoch == row.row.epoch
+    producer_v1.end()
+    rig_v1.run(2)
+    assert rig_v1.table.removed == [producer_v1.index, row.index]
+    assert not rig_v1.manager.wanted
+
+
+@pytest.mark.parametrize("fields", [{"epoch": 1}, {"producer_id": 9}, {"transactional_id": "b"}, {"participants": 1}])
+def test_a_shared_row_of_another_owner_stays_when_a_process_has_ended(
+    rig_v1: Rig, producer_v1: Producer, fields: dict[str, Any]
+) -> None:
+    row = share(rig_v1, **{"participants": 0, **fields})
+    rig_v1.coordinator.described = describe(row)
+    row.event()
+    producer_v1.end()
+    rig_v1.run(20)
+    assert rig_v1.table.removed == [producer_v1.index]
+    row.row.participants = 0
+    row.event()
+    rig_v1.run(20)
+    assert rig_v1.table.removed == [producer_v1.index, *[row.index] * ("participants" in fields)]
