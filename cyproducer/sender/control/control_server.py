@@ -234,7 +234,7 @@ class Control:
             surplus = self.table.add(peer)
             if surplus is not None:
                 self._handle(surplus)  # its request may have arrived: then it gets the answer
-                if surplus.fd in self.table.peers and not surplus.attach_id:
+                if self.table.quotas.counts(surplus):
                     self.table.end(surplus, "its user has too many connections")
 
     def listen_on(self, listener: socket.socket) -> None:

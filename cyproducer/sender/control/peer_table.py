@@ -75,7 +75,12 @@ class PeerTable:
         peer.commands_of = attach_id
         peer.commands += 1
         self.commanding[attach_id] = peer
-        if former is not None and former is not peer and not former.commands:
+        if former is peer:
+            return
+        self.quotas.begin_commands(peer)
+        if former is not None and former.commands:
+            self.quotas.end_commands(former)
+        elif former is not None:
             self.end(former, HUNG_UP)
 
     def end_command(self, peer: Peer) -> None:

@@ -7,13 +7,14 @@ sender's limit of descriptors (RLIMIT_NOFILE):
                                       each admitted user: 32, but at most D/64
                                       all admitted users together: D/8
                                       strangers: 16, of all strangers together
-    front-ends                        each admitted user: D/24, a quarter of D with 6 descriptors each
-                                      all admitted users together: 5D/48, five eighths of D
+    front-ends                        each admitted user: D/28, a quarter of D with 7 descriptors each
+                                      all admitted users together: 5D/56, five eighths of D
     topics that are requested         each admitted user: 4096; all admitted users together: 12,288 of 16,384
     lines of the log                  each user: one each minute for each reason
 
-So a quarter of D is left for the owner. If there is a connection too many, the oldest one of the same user ends, or of
-the admitted user that has the most. A front-end or a topic too many is refused.
+The connection for the commands of a transactional front-end is one of its descriptors, and no connection without a
+front-end. So a quarter of D is left for the owner. If there is a connection too many, the oldest one of the same user
+ends, or of the admitted user that has the most. A front-end or a topic too many is refused.
 """
 
 import logging
@@ -32,8 +33,8 @@ STRANGERS_MAX = 16
 USER_CONNECTIONS_MAX = 32  # half of the queries about transactions that are answered at once
 #: A part of the descriptors for the connections of one admitted user.
 CONNECTIONS_SHARE = 64
-#: What the supervisor and the sender each hold for a front-end.
-FRONT_END_DESCRIPTORS = 6
+#: The most that the supervisor and the sender each hold for a front-end: one is the connection for its commands.
+FRONT_END_DESCRIPTORS = 7
 USER_TOPICS_MAX = 4096
 TOPICS_MAX = 12_288
 LOG_PAUSE_S = 60.0
@@ -87,6 +88,21 @@ class Quotas:
         """Count a front-end, which is no connection without a front-end from here on."""
         self._forget_connection(peer)
         self._front_ends[peer.account] += 1
+
+    def begin_commands(self, peer: Peer) -> None:
+        """Count a connection as a part of the front-end whose commands it brings."""
+        self._forget_connection(peer)
+
+    def end_commands(self, peer: Peer) -> None:
+        """Count a connection again as one without a front-end: it waits for an answer, but was replaced.
+
+        The one that replaces it was counted until now, so the number stays the same.
+        """
+        self._connections.setdefault(peer.account, {})[peer.fd] = peer
+
+    def counts(self, peer: Peer) -> bool:
+        """Return whether a connection is counted as one without a front-end."""
+        return self._connections.get(peer.account, {}).get(peer.fd) is peer
 
     def end(self, peer: Peer) -> None:
         """Forget a connection or a front-end that has ended."""

@@ -91,6 +91,60 @@ def test_a_connection_too_many_gets_its_answer_if_it_has_asked(users: Users) -> 
         assert answer is not None and answer["error"] == "REFUSED"
 
 
+def command(users: Users, attach_id: int, number: int = 1) -> socket.socket:
+    """Send a command of a front-end on a new connection. Return the connection."""
+    client = users.connect(ADMITTED)
+    send_command(users, client, attach_id, number)
+    users.sender.turn()
+    return client
+
+
+def send_command(users: Users, client: socket.socket, attach_id: int, number: int) -> None:
+    fields = {"op": "transaction", "attach_id": attach_id, "number": number, "do": "commit"}
+    control_messages.send(client, {**fields, "producer_id": 7, "epoch": 0})
+
+
+def test_connections_for_commands_belong_to_their_front_ends(users: Users) -> None:
+    """Those of a user's transactional producers stay, whether a command is in flight or not."""
+    most = users.sender.control.table.quotas.user_connections_max
+    ids = [users.attach(ADMITTED)["attach_id"] for _ in range(most + 3)]
+    clients = [command(users, attach_id) for attach_id in ids]
+    for _, _, answer in users.sender.engine.commands[::2]:
+        answer({"ok": True})
+    for client in clients[::2]:
+        assert control_messages.receive(client) == ({"ok": True}, [])
+    silent = [users.connect(ADMITTED) for _ in range(most + 2)]
+    assert all(is_open(each) for each in clients)
+    assert [is_open(each) for each in silent] == [False] * 2 + [True] * most
+
+
+def test_a_burst_of_commands_ends_no_connection(users: Users) -> None:
+    """All connect before the sender looks at one of them."""
+    most = users.sender.control.table.quotas.user_connections_max
+    ids = [users.attach(ADMITTED)["attach_id"] for _ in range(2 * most)]
+    users.uid = ADMITTED
+    clients = [users.sender.connect() for _ in ids]
+    for client, attach_id in zip(clients, ids, strict=True):
+        send_command(users, client, attach_id, 1)
+    users.sender.turn()
+    assert len(users.sender.engine.commands) == len(ids)
+    assert all(is_open(each) for each in clients)
+
+
+def test_only_one_connection_for_commands_belongs_to_a_front_end(users: Users) -> None:
+    most = users.sender.control.table.quotas.user_connections_max
+    attach_id = users.attach(ADMITTED)["attach_id"]
+    repeated = [command(users, attach_id) for _ in range(most + 4)]
+    assert [is_open(each) for each in repeated] == [False] * 3 + [True] * (most + 1)
+    for _, _, answer in users.sender.engine.commands:
+        answer({"ok": True})
+    silent = [users.connect(ADMITTED) for _ in range(most)]
+    assert all(is_open(each) for each in silent)  # those that were replaced have ended
+    repeated[-1].setblocking(True)
+    assert control_messages.receive(repeated[-1]) == ({"ok": True}, [])
+    assert is_open(repeated[-1])
+
+
 def test_queries_that_wait_for_brokers_are_limited(users: Users) -> None:
     """Such a connection has no time limit."""
     most = users.sender.control.table.quotas.user_connections_max
