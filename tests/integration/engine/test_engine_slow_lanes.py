@@ -1,6 +1,8 @@
 """Tests that a partition that is slow to acknowledge goes by a second connection, and the others need not wait."""
 
+import os
 import random
+import struct
 import time
 
 import pytest
@@ -18,6 +20,10 @@ LONG_S = 120
 """Longer than any test."""
 IDLE_MS = 60_000
 TRANSACTIONAL_PRODUCERS = 3
+SLEEP_AT = 128
+"""Where the snapshot's header has sleep and next_wake_ns (layout.h)."""
+NOT_LATE_NS = 100_000_000
+"""Longer than the time after which an answer is late."""
 
 
 @pytest.fixture
@@ -106,6 +112,42 @@ def test_others_that_are_doubted_do_not_wait_behind_a_slow_partition(rig) -> Non
         return was_first and any(number == SLOW for number, _ in rig.broker.arrived)
 
     run_until(rig.engine, passed, 60)
+    end(rig)
+
+
+@pytest.fixture
+def woken(rig):
+    """Let the engine wake up at once, whenever it is about to sleep."""
+    reads, writes = os.pipe()
+    os.write(writes, b"x")
+    rig.engine.watch(reads)
+    yield
+    rig.engine.unwatch(reads)
+    os.close(reads)
+    os.close(writes)
+
+
+@pytest.mark.usefixtures("woken")
+def test_the_sender_sleeps_until_slow_partitions_need_not_wait_for_trials_any_more(rig) -> None:
+    """It does so in each iteration of its loop, not only in the one in which a partition was doubted."""
+
+    def sleeps_twice_until_the_same_time() -> bool:
+        rig.broker.arrived.clear()
+        hang(rig, 0, 1)
+        ends_of_sleeps: list[int] = []
+        until = time.monotonic() + 1
+        with rig.front_ends[0].snapshot.region.memory() as memory:
+            while time.monotonic() < until and len(set(ends_of_sleeps)) == len(ends_of_sleeps):
+                sleeps = struct.unpack_from("=Q", memory, SLEEP_AT)[0]
+                rig.engine.run(IDLE_MS)
+                now_sleeps, ends_ns = struct.unpack_from("=QQ", memory, SLEEP_AT)
+                if now_sleeps != sleeps and ends_ns > time.monotonic_ns() + NOT_LATE_NS:
+                    ends_of_sleeps.append(ends_ns)
+        rig.broker.recover()
+        rig.settle(60)
+        return len(set(ends_of_sleeps)) < len(ends_of_sleeps)
+
+    run_until(rig.engine, sleeps_twice_until_the_same_time, 60)
     end(rig)
 
 

@@ -207,7 +207,6 @@ cdef void _doubt_all(Core *core, Node *broker) noexcept nogil:
     cdef uint32_t index
     cdef Lane *lane
     begin_alarm(&broker.latency, core.now + TRIALS_WAIT_NS)
-    note_timer(core, core.now + TRIALS_WAIT_NS)
     for index in range(request.wire_count):
         lane = request.wires[index].lane
         if lane.leader != broker or lane.doubt != DOUBT_NONE:
@@ -336,6 +335,8 @@ cdef void settle_doubts(Core *core, Node *broker) noexcept nogil:
             _end_alarm(core, broker)
     if broker.trials_end_ns:
         note_timer(core, broker.trials_end_ns)
+    if broker.latency.trials_wait_ns:
+        note_timer(core, broker.latency.trials_wait_ns)
 
 
 cdef bint _move_lanes(Core *core, Node *broker) noexcept nogil:
