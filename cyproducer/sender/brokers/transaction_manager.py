@@ -222,7 +222,7 @@ class TransactionManager:
         if row.index not in self._table.rows():
             self._rows.pop(row.index, None)
             if row.before_end is not None and row.before_end.phase in ("ready", *ACTIVE):
-                # Who uses the transactional id next gets a newer epoch.
+                # The next producer with this transactional id gets a newer epoch.
                 self._supersede(row.before_end, row.before_end.epoch + 1)
             return
         if doing == "end":
