@@ -31,6 +31,8 @@ _log = logging.getLogger("cyproducer")
 _clock = Clock()
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.05, 1.0
 _JOIN_S = 1.0
+#: After the sender has refused a token that was kept: the pause before the provider is called.
+_REFUSED_PAUSE_S = 1.0
 #: One attach uses one token, whatever its age.
 _JUST_NOW_S = 5.0
 #: How long a token of which neither the provider nor the token says the expiry is used for further attaches.
@@ -76,7 +78,7 @@ class TokenSupplier:
 
     def discard(self) -> None:
         """Forget the last token, which the sender has refused: the next one comes from the provider."""
-        self._worker.provided = None
+        self._worker.discard()
 
     def serve(self, path: str, named: bool) -> None:
         """Keep a connection to the sender at this path, and answer its requests for tokens, until close()."""
@@ -154,6 +156,9 @@ class _Worker:
         self._waiter: Waiter | None = None
         self._place: tuple[str, bool] | None = None
         self._wanted = self._asked = self._closed = False
+        self._asked_at = 0.0  # time.monotonic() before which the provider is not called for the sender
+        self._offered: ProvidedToken | None = None  # the token of which the sender says whether it takes it
+        self._is_kept = self._is_unchecked = False  # it is no answer to a request; no broker could check it
         self._calls = 0
         self._error = ""
 
@@ -177,6 +182,12 @@ class _Worker:
             if self._error or self.provided is None:
                 raise TokenError(self._error or "the token was discarded; try again")
             return self.provided
+
+    def discard(self, refused: ProvidedToken | None = None) -> None:
+        """Forget the last token; if `refused` is given, only if it is that one."""
+        with self._changed:
+            if refused is None or self.provided is refused:
+                self.provided = None
 
     def serve(self, path: str, named: bool) -> None:
         with self._changed:
@@ -232,21 +243,26 @@ class _Worker:
                         return
                     waiter, place, wanted = self._waiter, self._place, self._wanted
                 assert waiter is not None
-                if wanted or self._asked:
+                if wanted or (self._asked and time.monotonic() >= self._asked_at):
                     self._call_provider()
                     continue
                 if place is not None and (self._line is None or self._line.place != place):
                     self._connect(place)
                     pause = _PAUSE_MIN_S if self._line is not None else min(2 * pause, _PAUSE_MAX_S)
-                ready = wait_readable(
-                    [waiter.fd, *([] if self._line is None else [self._line.fd])], pause if self._line is None else None
-                )
+                fds = [waiter.fd, *([] if self._line is None else [self._line.fd])]
+                ready = wait_readable(fds, self._wait_s(pause))
                 if waiter.fd in ready:
                     waiter.clear()
                 if self._line is not None and self._line.fd in ready:
                     self._read(self._line)
         finally:
             self._hang_up()
+
+    def _wait_s(self, pause: float) -> float | None:
+        """Return how long to wait for messages; None: for ever. pause: before the next attempt to connect."""
+        if self._line is None:
+            return pause
+        return max(0.0, self._asked_at - time.monotonic()) if self._asked else None
 
     def _call_provider(self) -> None:
         asked, self._asked = self._asked, False
@@ -266,8 +282,10 @@ class _Worker:
             self._wanted = False
             self._calls += 1
             self._changed.notify_all()
-        if asked and self._line is not None:
-            self._send(self._line, {"op": "token", "error": error} if provided is None else _message(provided, True))
+        if asked and provided is not None:
+            self._offer(provided, kept=False)
+        elif asked and self._line is not None:
+            self._send(self._line, {"op": "token", "error": error})
 
     def _connect(self, place: tuple[str, bool]) -> None:
         """Connect to the sender, and supply the last token. Without a valid one, the provider is called next."""
@@ -276,10 +294,21 @@ class _Worker:
             self._line = _Line(place)
         except (OSError, SenderUnavailableError):
             return  # the sender is gone, or is being replaced: the next attempt follows
-        if self.provided is None or self.provided.has_expired(self._clock()):
+        self._offer_kept()
+
+    def _offer_kept(self) -> None:
+        """Supply the last token. Without a valid one, let the provider be called."""
+        with self._changed:
+            provided = self.provided
+        if provided is None or provided.has_expired(self._clock()):
             self._asked = True
         else:
-            self._send(self._line, _message(self.provided, True))
+            self._offer(provided, kept=True)
+
+    def _offer(self, provided: ProvidedToken, kept: bool) -> None:
+        self._offered, self._is_kept, self._is_unchecked = provided, kept, False
+        if self._line is not None:
+            self._send(self._line, _message(provided, True))
 
     def _send(self, line: "_Line", message: dict[str, Any]) -> None:
         if not line.send(message):
@@ -295,9 +324,29 @@ class _Worker:
         if message is None:
             self._hang_up()
         elif message.get("op") == "token":
-            self._asked = True
+            self._on_request()
         elif message.get("ok") is False:
             _log.warning("the sender does not take an OAuth token: %s", message.get("message"))
+            self._on_refusal(str(message.get("error")))
+
+    def _on_request(self) -> None:
+        """Supply another token; or the last one again, if no broker could check it."""
+        if self._is_unchecked and self._offered is self.provided:
+            self._offer_kept()
+        else:
+            self._asked, self._asked_at = True, 0.0
+
+    def _on_refusal(self, name: str) -> None:
+        """Forget a token that is not valid. After a new one of the provider, the sender asks for the next one."""
+        if name == "UNCHECKED":
+            self._is_unchecked = True
+            return
+        refused, self._offered = self._offered, None
+        if refused is None:
+            return
+        self.discard(refused)
+        if self._is_kept:
+            self._asked, self._asked_at = True, time.monotonic() + _REFUSED_PAUSE_S
 
     def _hang_up(self) -> None:
         line, self._line = self._line, None

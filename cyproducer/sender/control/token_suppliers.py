@@ -70,13 +70,13 @@ class TokenSuppliers:
             self._hand_to_supervisor()
         if self._table.peers.get(peer.fd) is not peer:
             return  # it has hung up
+        if serves:
+            self._note_supplier(peer)  # also if this token is refused: it may get a better one
         if refused is not None:
             self._refuse(peer, refused.name, refused.text)
             return
         peer.vouched = True
-        if serves:
-            self._note_supplier(peer)
-        elif peer.deadline is not None:
+        if not serves and peer.deadline is not None:
             peer.deadline = self._clock() + _NEXT_MESSAGE_S
         if self._asked is peer:
             self._asked, self._left = None, 0
@@ -94,6 +94,8 @@ class TokenSuppliers:
     def _refuse(self, peer: Peer, name: str, text: str) -> None:
         peer.send(refusal(name, text))
         self._log.warning("an OAuth token was refused", extra=fields(peer=peer.pid, uid=peer.uid, why=text))
+        if self._asked is peer and name == "UNCHECKED":
+            self._left = 0  # no broker can be asked, so a token of the next process would not help
         if peer in self._suppliers:
             self._on_failure(peer, text)
 

@@ -1,10 +1,13 @@
 """Tests the thread that calls an application's provider of OAuth tokens: when it runs, and when it ends."""
 
+import contextlib
 import gc
 import os
+import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +15,7 @@ from support.process import run_script, wait_until
 
 from cyproducer.config.settings import Settings
 from cyproducer.errors import SenderUnavailableError
+from cyproducer.host import control_messages
 from cyproducer.producer.tokens.token_supplier import TokenSupplier
 
 
@@ -26,6 +30,107 @@ def threads() -> list[threading.Thread]:
 
 def soon() -> float:
     return time.monotonic() + 30
+
+
+class Sender:
+    """Stands for a sender: takes one connection after the other."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listening.bind(self.path)
+        self._listening.listen()
+        self._listening.settimeout(30)
+        self._connection: socket.socket | None = None
+
+    def accept(self) -> None:
+        self.hang_up()
+        self._connection, _ = self._listening.accept()
+        self._connection.settimeout(30)
+
+    def hang_up(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    def close(self) -> None:
+        self.hang_up()
+        self._listening.close()
+
+    def ask(self) -> None:
+        assert self._connection is not None
+        control_messages.send(self._connection, {"op": "token"})
+
+    def answer(self, error: str = "") -> None:
+        assert self._connection is not None
+        answer = {"ok": False, "error": error, "message": "refused"} if error else {"ok": True}
+        control_messages.send(self._connection, answer)
+
+    def token(self) -> str:
+        """Return the next token that arrives."""
+        assert self._connection is not None
+        message, _ = control_messages.receive(self._connection)
+        assert message is not None
+        return str(message["token"])
+
+
+@pytest.fixture
+def sender(tmp_path: Path) -> Iterator[Sender]:
+    with contextlib.closing(Sender(tmp_path / "s")) as found:
+        yield found
+
+
+@pytest.fixture
+def numbered() -> Iterator[TokenSupplier]:
+    """Return a supplier with the tokens t1, t2, ..., which has the first one already."""
+    calls: list[None] = []
+
+    def provide() -> tuple[str, float]:
+        calls.append(None)
+        return f"t{len(calls)}", time.time() + 1000
+
+    supplier = supplier_of(provide)
+    assert supplier.message(soon())["token"] == "t1"
+    yield supplier
+    supplier.close()
+
+
+def test_a_kept_token_that_a_sender_refuses_is_replaced(sender: Sender, numbered: TokenSupplier) -> None:
+    """The sender is another one than before. It refuses t1, so t2 follows without a request."""
+    numbered.serve(sender.path, False)
+    sender.accept()
+    assert sender.token() == "t1"
+    sender.answer("TOKEN")
+    assert sender.token() == "t2"
+    sender.answer()
+    assert numbered.message(soon())["token"] == "t2"
+    sender.accept()  # after a hang-up, the last token is supplied again
+    assert sender.token() == "t2"
+
+
+def test_a_new_token_that_a_sender_refuses_is_not_sent_again(sender: Sender, numbered: TokenSupplier) -> None:
+    numbered.serve(sender.path, False)
+    sender.accept()
+    assert sender.token() == "t1"
+    sender.answer()
+    sender.ask()
+    assert sender.token() == "t2"
+    sender.answer("CREDENTIALS")
+    sender.accept()
+    assert sender.token() == "t3"
+
+
+def test_a_token_that_no_broker_could_check_is_supplied_again(sender: Sender, numbered: TokenSupplier) -> None:
+    """The provider is not called for it: a server of tokens would get requests as long as the brokers are down."""
+    numbered.serve(sender.path, False)
+    sender.accept()
+    for _ in range(3):
+        assert sender.token() == "t1"
+        sender.answer("UNCHECKED")
+        sender.ask()
+    assert sender.token() == "t1"
+    sender.answer()
+    sender.ask()
+    assert sender.token() == "t2"
 
 
 def test_a_token_is_kept_until_it_is_to_be_replaced() -> None:

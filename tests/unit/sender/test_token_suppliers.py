@@ -31,12 +31,15 @@ class Rig:
 
     def __init__(self, own_tokens: bool = True) -> None:
         self.now = 1000.0
-        self.broken = ""
+        self.broken, self.undecided = "", False
         self.told: list[dict[str, Any]] = []
         self.tokens = SuppliedTokens(
-            {}, lambda token, then: then(Answer(None, not self.broken, self.broken)), lambda: self.now, lambda: 0.0
+            {},
+            lambda token, then: then(Answer(None, not self.broken, self.broken, self.undecided)),
+            lambda: self.now,
+            lambda: 0.0,
         )
-        self.table = SimpleNamespace(peers={}, unfinished={}, finish=lambda peer: None)
+        self.table = SimpleNamespace(peers={}, unfinished={}, finish=lambda peer: self.table.unfinished.pop(peer.fd, 0))
         engine = SimpleNamespace(supplied_tokens=lambda: self.tokens if own_tokens else None)
         self.suppliers = TokenSuppliers(
             engine, SimpleNamespace(tell=self.told.append), self.table, logging.getLogger("test"), lambda: self.now
@@ -89,6 +92,41 @@ def test_without_a_process_errors_say_so(caplog: pytest.LogCaptureFixture) -> No
         rig.pass_time(1)
     assert "no attached process has a sasl_oauth_token_provider" in rig.tokens.usable()[1]
     assert caplog.text.count("there is no new OAuth token") == 1
+
+
+@pytest.mark.parametrize("undecided", [False, True])
+def test_a_process_whose_first_token_is_refused_is_asked_for_another(undecided: bool) -> None:
+    """After a crash of the sender, a process supplies its last token, which may be valid no more."""
+    rig = Rig()
+    process = rig.process(1)
+    process.deadline = 1015.0
+    rig.table.unfinished[1] = process
+    rig.broken, rig.undecided = "the broker refuses the OAuth token", undecided
+    rig.supply(process, "stale")
+    assert [each["error"] for each in process.sent] == ["UNCHECKED" if undecided else "TOKEN"]
+    assert not process.vouched and not rig.table.unfinished  # it has no deadline, so its connection stays
+    assert "the broker refuses the OAuth token" in rig.tokens.usable()[1]
+    rig.broken = ""
+    rig.pass_time(rig.tokens.patience_s() - 1)
+    assert ASK not in process.sent
+    rig.pass_time(1.1)
+    assert process.sent.count(ASK) == 1
+    rig.supply(process, "new")
+    assert process.vouched and rig.told[-1]["token"]["value"] == "new" and rig.tokens.trouble == ""
+
+
+def test_no_other_process_is_asked_while_no_broker_can_check_a_token() -> None:
+    """A new token of each process would be no better. The next round begins with the next process."""
+    rig = Rig()
+    first, second = rig.process(1), rig.process(2)
+    rig.supply(first, "a")
+    rig.supply(second, "b")
+    rig.pass_time(81)
+    rig.broken, rig.undecided = "no broker could check it", True
+    rig.supply(first, "c")
+    assert (first.sent.count(ASK), second.sent.count(ASK)) == (1, 0)
+    rig.pass_time(rig.tokens.patience_s() + 0.1)
+    assert (first.sent.count(ASK), second.sent.count(ASK)) == (1, 1)
 
 
 def test_what_is_refused() -> None:
