@@ -143,13 +143,14 @@ class SuppliedTokens:
         while len(self._known) > _KNOWN_MAX:
             del self._known[next(iter(self._known))]
         former = self.current
-        if former is not None and former.value == token.value:
-            # The provider keeps its tokens. It is asked again, but not at once.
-            self._renew_at = max(self._renew_at or now, now + self.patience_s())
-            return
-        if former is None or (token.expires_at or now) >= (former.expires_at or now):
+        is_longer = former is None or (token.expires_at or now) >= (former.expires_at or now)
+        if is_longer and (former is None or former.value != token.value):
             self.current, self.trouble = token, ""
             self._renew_at = self._time_to_renew(now, token)
+        elif self._renew_at is None or self._renew_at <= now:
+            # The provider keeps its tokens, or they expire earlier. It is asked again, but not at once. A later time
+            # stays: processes that attach with such tokens must not delay the request again and again.
+            self._renew_at = now + self.patience_s()
 
     def _time_to_renew(self, now: float, token: Token) -> float:
         get = self._settings.get

@@ -5,6 +5,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from cyproducer.security.token_principal import jwt_principal
 from cyproducer.security.token_source import Token
 from cyproducer.sender.brokers.sasl_login import Answer
@@ -115,6 +117,32 @@ def test_an_older_token_does_not_replace_a_newer_one() -> None:
     rig.take("old", 500.0)
     rig.answer()
     assert (rig.current, rig.results) == ("new", [None, None])
+    assert rig.tokens.due_in_s() == 700
+
+
+def test_a_valid_token_that_is_not_used_does_not_lead_to_requests_without_a_pause() -> None:
+    rig = Rig()
+    rig.take("new", 1000.0)
+    rig.answer()
+    rig.now += 800
+    for _ in range(2):  # at first a broker is asked, then the token is known
+        assert rig.tokens.due_in_s() == 0
+        rig.take("short", 100.0)
+        if rig.checks:
+            rig.answer()
+        assert rig.current == "new" and rig.tokens.due_in_s() == rig.tokens.patience_s() == 10
+        rig.now += 10
+
+
+@pytest.mark.parametrize("value", ["new", "short"])
+def test_processes_that_attach_do_not_delay_a_request(value: str) -> None:
+    rig = Rig()
+    for each, lifetime in (("new", 1000.0), ("short", 950.0)):
+        rig.take(each, lifetime)
+        rig.answer()
+    rig.now += 695
+    rig.take(value, 250.0)
+    assert rig.tokens.due_in_s() == 5
 
 
 def test_a_successor_has_the_token_and_its_principal() -> None:

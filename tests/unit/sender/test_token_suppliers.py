@@ -83,6 +83,23 @@ def test_one_process_after_the_other_is_asked() -> None:
     assert second.sent.count(ASK) == 2
 
 
+def test_a_process_whose_tokens_are_not_used_is_asked_after_a_pause() -> None:
+    """Its tokens expire earlier than the one of a process that has ended."""
+    rig = Rig()
+    first, second = rig.process(1), rig.process(2)
+    rig.supply(first, "a", 3600)
+    rig.supply(second, "b", 300)
+    del rig.table.peers[1]
+    rig.pass_time(2900)
+    for number in range(3):
+        assert second.sent.count(ASK) == number + 1
+        rig.supply(second, f"b{number}", 300)
+        rig.pass_time(0)
+        assert second.sent.count(ASK) == number + 1
+        rig.pass_time(rig.tokens.patience_s())
+    assert rig.tokens.usable()[0] is not None
+
+
 def test_without_a_process_errors_say_so(caplog: pytest.LogCaptureFixture) -> None:
     rig = Rig()
     first = rig.process(1)
