@@ -26,7 +26,7 @@ from cyproducer.shm.arena_region import create_arena, map_outcomes
 from cyproducer.shm.crash import DEBUG, crashpoint
 from cyproducer.shm.snapshot import SnapshotReader
 
-__all__ = ["LIMITS", "AttachProgress", "NoAnswerError", "TryAgainError", "attach"]
+__all__ = ["LIMITS", "AttachProgress", "NoAnswerError", "TryAgainError", "UncheckedTokenError", "attach"]
 
 _log = logging.getLogger("cyproducer")
 
@@ -36,11 +36,19 @@ _WARN_AFTER_S = 1.0
 
 
 class TryAgainError(Exception):
-    """The attempt failed, but the next one may succeed. The text is the reason."""
+    """The attempt failed, but the next one may succeed after `pause_s` or later. The text is the reason."""
+
+    pause_s = 0.0
 
 
 class NoAnswerError(TryAgainError):
     """No answer came in time. The reason of an earlier attempt is more informative."""
+
+
+class UncheckedTokenError(TryAgainError):
+    """No broker could check the OAuth token. Each attempt costs the sender a connection to each broker."""
+
+    pause_s = 1.0
 
 
 class AttachProgress:
@@ -64,7 +72,9 @@ def attach(settings: Settings, address: Address, path: str, deadline: float, pro
         if DEBUG:
             crashpoint("attach.connected")
         if address.tokens is not None:
-            _vouch(attachment, settings, address.tokens, path, deadline)
+            from cyproducer.producer.attach.vouching import vouch  # most producers have no provider of tokens
+
+            vouch(attachment.socket, address.tokens, path, settings.sender is not None, deadline)
         _send_request(attachment, settings, address)
         _receive_answer(attachment, path, settings.sender is not None, deadline, progress)
         attachment.address = address
@@ -74,14 +84,6 @@ def attach(settings: Settings, address: Address, path: str, deadline: float, pro
     except BaseException:
         close_attachment(attachment)
         raise
-
-
-def _vouch(attachment: Attachment, settings: Settings, tokens: Any, path: str, deadline: float) -> None:
-    from cyproducer.producer.attach.vouching import vouch  # most producers have no provider of tokens
-
-    reason = vouch(attachment.socket, tokens, path, settings.sender is not None, deadline)
-    if reason:
-        raise TryAgainError(reason)
 
 
 def _connect_socket(sock: Any, path: str) -> None:

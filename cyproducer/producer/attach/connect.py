@@ -64,13 +64,13 @@ def _connect_to_named(settings: Settings, address: Address, path: str, deadline:
     progress = AttachProgress()
     seen = ""
     for pause in _pauses():
-        slow = False
+        slow, least = False, 0.0
         try:
             return attach(settings, address, path, deadline, progress)
         except LimitedSenderError as error:
             error.check(0)
         except TryAgainError as why:
-            seen, slow = _reason(seen, why), isinstance(why, NoAnswerError)
+            seen, slow, least = _reason(seen, why), isinstance(why, NoAnswerError), why.pause_s
         now = time.monotonic()
         if now >= deadline and slow:
             raise SlowSenderError(
@@ -81,7 +81,7 @@ def _connect_to_named(settings: Settings, address: Address, path: str, deadline:
                 f"no sender at {path} ({seen}); start one with: cyproducer sender --socket {path}"
             )
         progress.warn_if_due("waiting for a sender at %s (%s)", path, seen)
-        wait_readable([], min(pause, deadline - now))
+        wait_readable([], min(max(pause, least), deadline - now))
     raise AssertionError("unreachable")
 
 
@@ -91,7 +91,7 @@ def _connect_or_start(settings: Settings, address: Address, deadline: float) -> 
     A sender that refuses because it has lower resource limits than this process is replaced in the same way.
     """
     progress = AttachProgress()
-    seen, limited = "", None
+    seen, limited, least = "", None, 0.0
     try:
         return attach(settings, address, address.find()[0].socket, deadline, progress)
     except LimitedSenderError as error:
@@ -99,6 +99,7 @@ def _connect_or_start(settings: Settings, address: Address, deadline: float) -> 
         limited.check(0)
     except (TryAgainError, ForeignListenerError) as why:
         seen = str(why)  # the directory may have been removed, and made again by another user
+        least = why.pause_s if isinstance(why, TryAgainError) else 0.0
     place, description = address.find(again=True)
     for path in address.other_sockets() if limited is None else ():
         with contextlib.suppress(TryAgainError):
@@ -110,7 +111,7 @@ def _connect_or_start(settings: Settings, address: Address, deadline: float) -> 
             if now >= deadline:
                 raise starter.failure(seen, limited)
             starter.step(limited)
-            wait_readable(starter.descriptors(), min(pause, deadline - now))
+            wait_readable(starter.descriptors(), min(max(pause, least), deadline - now))
             if limited is not None and not starter.may_look():
                 continue
             try:
@@ -119,7 +120,7 @@ def _connect_or_start(settings: Settings, address: Address, deadline: float) -> 
                 limited = error
                 limited.check(starter.replacements)
             except TryAgainError as why:
-                seen, limited = _reason(seen, why), None
+                seen, limited, least = _reason(seen, why), None, why.pause_s
     finally:
         starter.close()
     raise AssertionError("unreachable")
