@@ -1,12 +1,13 @@
 """Asks a broker whether an OAuth token is valid: authenticates with it on a connection of its own.
 
-Only a broker can check the signature of a token. The functions block. The sender calls them in a helper process.
+Only a broker can check the signature of a token. The functions block. The sender calls them in a helper process, and
+limits their time once more, because nothing limits that of getaddrinfo.
 """
 
 import itertools
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cyproducer.protocol.codec import decode_response, encode_request
@@ -21,7 +22,7 @@ from cyproducer.security.token_source import Token
 
 __all__ = ["CHECK_S", "NoBrokerError", "check_token"]
 
-#: How long a check may take at all brokers together.
+#: How long a check may take at all brokers together. Only a look-up of a name may take longer.
 CHECK_S = 12.0
 _BROKER_S = 5.0
 _ANSWER_BYTES_MAX = 1 << 20
@@ -44,17 +45,46 @@ def check_token(settings: Mapping[str, Any], addresses: Iterable[Address], token
     until = time.monotonic() + CHECK_S
     reason = "there is no address of a broker"
     for host, port in addresses:
-        left = min(_BROKER_S, until - time.monotonic())
-        if left <= 0:
-            break
         try:
-            with socket.create_connection((host, port), left) as plain:
-                plain.settimeout(left)
-                _authenticate(_secured(settings, plain, host), settings, host, token)
+            targets = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            limit = _Limit(min(until, time.monotonic() + _BROKER_S))
+            with _connected(targets, limit) as plain:
+                _authenticate(_secured(settings, plain, host, limit), settings, host, token, limit)
             return
         except (OSError, ValueError, TlsError, ProtocolError) as error:
             reason = f"{host}:{port}: {_described(error, host, settings)}"
+        if time.monotonic() >= until:
+            break
     raise NoBrokerError(f"no broker could check the OAuth token: {reason}")
+
+
+class _Limit:
+    """The end of the time at one broker. The timeout of a socket counts anew in each call, so it is set before each."""
+
+    def __init__(self, until: float) -> None:
+        self._until = until
+
+    def apply(self, sock: socket.socket, part: float = 1.0) -> None:
+        """Limit the next call of the socket to this part of the remaining time. Raise TimeoutError if it is over."""
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        sock.settimeout(left * part)
+
+
+def _connected(targets: Sequence[tuple[Any, ...]], limit: _Limit) -> socket.socket:
+    """Return a socket that is connected to one of these results of getaddrinfo. Raise the OSError of the last one."""
+    failed = OSError("the host name has no address")
+    for at, (family, kind, protocol, _, target) in enumerate(targets):
+        sock = socket.socket(family, kind, protocol)
+        try:
+            limit.apply(sock, 1 / (len(targets) - at))
+            sock.connect(target)
+            return sock
+        except OSError as error:
+            sock.close()
+            failed = error
+    raise failed
 
 
 def _described(error: Exception, host: str, settings: Mapping[str, Any]) -> str:
@@ -63,21 +93,22 @@ def _described(error: Exception, host: str, settings: Mapping[str, Any]) -> str:
     return describe_tls_error(error, host, OwnCertificate(settings))
 
 
-def _secured(settings: Mapping[str, Any], plain: socket.socket, host: str) -> socket.socket:
+def _secured(settings: Mapping[str, Any], plain: socket.socket, host: str, limit: _Limit) -> socket.socket:
     if not str(settings["security_protocol"]).endswith("SSL"):
         return plain
+    limit.apply(plain)
     return TlsContexts(settings).context().wrap_socket(plain, server_hostname=host)
 
 
-def _authenticate(sock: socket.socket, settings: Mapping[str, Any], host: str, token: Token) -> None:
+def _authenticate(sock: socket.socket, settings: Mapping[str, Any], host: str, token: Token, limit: _Limit) -> None:
     numbers = itertools.count()
 
     def ask(api: ApiKey, version: int, body: Mapping[str, Any]) -> dict[str, Any]:
-        sock.sendall(encode_request(api, version, next(numbers), settings.get("client_id"), body))
-        size = int.from_bytes(_read(sock, 4), "big")
+        _send(sock, encode_request(api, version, next(numbers), settings.get("client_id"), body), limit)
+        size = int.from_bytes(_read(sock, 4, limit), "big")
         if size > _ANSWER_BYTES_MAX:
             raise ProtocolError("the answer is too long for a Kafka broker")
-        return decode_response(api, version, _read(sock, size))[1]
+        return decode_response(api, version, _read(sock, size, limit))[1]
 
     with sock:
         answer = ask(ApiKey.SASL_HANDSHAKE, _HANDSHAKE_VERSION, {"mechanism": "OAUTHBEARER"})
@@ -95,9 +126,16 @@ def _authenticate(sock: socket.socket, settings: Mapping[str, Any], host: str, t
             message = client.respond(answer["auth_bytes"])
 
 
-def _read(sock: socket.socket, size: int) -> bytes:
+def _send(sock: socket.socket, data: bytes, limit: _Limit) -> None:
+    while data:
+        limit.apply(sock)
+        data = data[sock.send(data) :]
+
+
+def _read(sock: socket.socket, size: int, limit: _Limit) -> bytes:
     found = bytearray()
     while len(found) < size:
+        limit.apply(sock)
         data = sock.recv(size - len(found))
         if not data:
             raise ConnectionError("the broker closed the connection; the listener may not use SASL, or uses TLS")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
+from cyproducer.security.token_check import CHECK_S
 from cyproducer.security.token_principal import OF_JWT, jwt_principal
 from cyproducer.security.token_refresher import refresh_time
 from cyproducer.security.token_source import Clock, Token, jwt_times
@@ -18,6 +19,12 @@ UNKNOWN_LIFETIME_S = 300.0
 PAUSE_MIN_S, PAUSE_MAX_S = 1.0, 10.0
 _KNOWN_MAX = 4096
 _CHECKS_MAX = 64
+#: How long the sender waits for a check. It ends before, unless the look-up of a name or the helper process hangs.
+_CHECK_LIMIT_S = CHECK_S + 1.0
+_LATE = (
+    f"the check of the OAuth token did not end within {_CHECK_LIMIT_S:g} s; check the look-up of the brokers' names on "
+    "this host (DNS)"
+)
 _clock = Clock()
 
 
@@ -26,6 +33,13 @@ class Refusal(NamedTuple):
 
     name: str
     text: str
+
+
+class _Check(NamedTuple):
+    """A check that goes on: when the sender waits no longer (by the monotonic clock), and who waits for it."""
+
+    until: float
+    waiting: list[Callable[[Refusal | None], None]]
 
 
 class SuppliedTokens:
@@ -37,6 +51,7 @@ class SuppliedTokens:
     settings   of the sender
     check      asks a broker whether a token is valid; the function in its second argument gets an Answer
     clock      returns seconds since the epoch
+    monotonic  returns the seconds of a clock that nobody sets
     """
 
     def __init__(
@@ -45,6 +60,7 @@ class SuppliedTokens:
         check: Callable[[Token, Callable[[Any], None]], None],
         clock: Callable[[], float] = _clock.wall,
         random_part: Callable[[], float] = random.random,
+        monotonic: Callable[[], float] = _clock.monotonic,
     ) -> None:
         self.current: Token | None = None
         #: Why the last front-end that was asked has supplied none; "" if it has.
@@ -53,11 +69,12 @@ class SuppliedTokens:
         self._check = check
         self._clock = clock
         self._random_part = random_part
+        self._monotonic = monotonic
         self._principal: str | None = None
         self._is_pinned = False
         self._key = secrets.token_bytes(32)
         self._known: dict[bytes, float | None] = {}  # hashes of accepted tokens, with their expiry
-        self._checking: dict[bytes, list[Callable[[Refusal | None], None]]] = {}
+        self._checking: dict[bytes, _Check] = {}  # of hashes; the oldest comes first
         self._renew_at: float | None = None
 
     def __repr__(self) -> str:
@@ -107,21 +124,41 @@ class SuppliedTokens:
             self._accept(token)
             then(None)
         elif digest in self._checking:
-            self._checking[digest].append(then)
+            self._checking[digest].waiting.append(then)
         elif len(self._checking) >= _CHECKS_MAX:
             then(Refusal("UNCHECKED", "the sender has too many OAuth tokens checked at the same time; try again"))
         else:
-            self._checking[digest] = [then]
+            self._checking[digest] = _Check(self._monotonic() + _CHECK_LIMIT_S, [then])
             self._check(token, lambda answer: self._on_checked(token, digest, answer))
 
     def _on_checked(self, token: Token, digest: bytes, answer: Any) -> None:
         refusal = self._refusal(token)  # another principal may have come first
         if answer.error:
             refusal = Refusal("UNCHECKED" if answer.undecided else "TOKEN", answer.error)
+        check = self._checking.pop(digest, None)
+        if check is None:  # the sender has not waited for it; the next attempt succeeds at once
+            if refusal is None:
+                self._remember(token)
+            return
         if refusal is None:
             self._accept(token)
-        for then in self._checking.pop(digest):
+        for then in check.waiting:
             then(refusal)
+
+    def end_late_checks(self) -> None:
+        """Answer UNCHECKED to those who have waited too long for a check."""
+        now = self._monotonic()
+        for digest, check in list(self._checking.items()):
+            if check.until > now:
+                return
+            del self._checking[digest]
+            for then in check.waiting:
+                then(Refusal("UNCHECKED", _LATE))
+
+    def next_check_ends_in_s(self) -> float | None:
+        """Return in how many seconds end_late_checks() has work; None: no check goes on."""
+        oldest = next(iter(self._checking.values()), None)
+        return None if oldest is None else max(0.0, oldest.until - self._monotonic())
 
     def _refusal(self, token: Token) -> Refusal | None:
         if self._has_expired(token):
@@ -139,9 +176,7 @@ class SuppliedTokens:
     def _accept(self, token: Token) -> None:
         now = self._clock()
         self._principal, self._is_pinned = jwt_principal(token.value), True
-        self._known[blake2b(token.value.encode(), key=self._key).digest()] = token.expires_at
-        while len(self._known) > _KNOWN_MAX:
-            del self._known[next(iter(self._known))]
+        self._remember(token)
         former = self.current
         is_longer = former is None or (token.expires_at or now) >= (former.expires_at or now)
         if is_longer and (former is None or former.value != token.value):
@@ -151,6 +186,11 @@ class SuppliedTokens:
             # The provider keeps its tokens, or they expire earlier. It is asked again, but not at once. A later time
             # stays: processes that attach with such tokens must not delay the request again and again.
             self._renew_at = now + self.patience_s()
+
+    def _remember(self, token: Token) -> None:
+        self._known[blake2b(token.value.encode(), key=self._key).digest()] = token.expires_at
+        while len(self._known) > _KNOWN_MAX:
+            del self._known[next(iter(self._known))]
 
     def _time_to_renew(self, now: float, token: Token) -> float:
         get = self._settings.get

@@ -12,7 +12,7 @@ from cyproducer.sender.handover.handover import Line
 
 __all__ = ["TokenSuppliers"]
 
-#: How long a connection may last on which a token is checked. The check itself takes less.
+#: How long a connection may last on which a token is checked. The sender waits less long for the check.
 CHECK_S = 15.0
 #: After an accepted token, how long until the attach request must come.
 _NEXT_MESSAGE_S = 5.0
@@ -105,6 +105,7 @@ class TokenSuppliers:
         """Ask for a token if one is due, and ask the next process if the one that was asked does not answer."""
         if self._tokens is None:
             return
+        self._tokens.end_late_checks()
         now = self._clock()
         self._suppliers = [peer for peer in self._suppliers if self._table.peers.get(peer.fd) is peer]
         if self._asked is not None and self._asked not in self._suppliers:
@@ -120,10 +121,11 @@ class TokenSuppliers:
         """Return when run() must be called, by the clock; infinity: not before a message comes."""
         if self._tokens is None:
             return math.inf
+        check_s, due = self._tokens.next_check_ends_in_s(), self._tokens.due_in_s()
+        late = math.inf if check_s is None else self._clock() + check_s
         if self._asked is not None:
-            return self._until
-        due = self._tokens.due_in_s()
-        return math.inf if due is None else self._clock() + min(due, _LONGEST_WAIT_S)
+            return min(late, self._until)
+        return late if due is None else min(late, self._clock() + min(due, _LONGEST_WAIT_S))
 
     def _ask_next(self, trouble: str) -> None:
         """Ask the next process of this round. After the last one, note why there is no token."""

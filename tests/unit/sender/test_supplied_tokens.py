@@ -27,10 +27,15 @@ class Rig:
 
     def __init__(self, **settings: Any) -> None:
         self.now = 1_000_000.0
+        self.monotonic = 500.0
         self.checks: list[tuple[Token, Callable[[Answer], None]]] = []
         self.results: list[Refusal | None] = []
         self.tokens = SuppliedTokens(
-            SETTINGS | settings, lambda token, then: self.checks.append((token, then)), lambda: self.now, lambda: 0.0
+            SETTINGS | settings,
+            lambda token, then: self.checks.append((token, then)),
+            lambda: self.now,
+            lambda: 0.0,
+            lambda: self.monotonic,
         )
 
     def take(self, value: str, lifetime: float | None = 1000.0) -> None:
@@ -169,3 +174,30 @@ def test_checks_are_limited() -> None:
     rig.take("t64")
     rig.answer()
     assert rig.results[-1] is None
+
+
+def test_a_check_that_hangs_is_given_up() -> None:
+    """It is in the way of no other check. Its answer, if one comes, counts for the next attempt."""
+    rig = Rig()
+    assert rig.tokens.next_check_ends_in_s() is None
+    for number in range(64):
+        rig.take(f"t{number}")
+    rig.take("t0")
+    assert rig.tokens.next_check_ends_in_s() == 13
+    rig.monotonic += 5
+    rig.tokens.end_late_checks()
+    assert rig.results == [] and rig.tokens.next_check_ends_in_s() == 8
+    rig.monotonic += 8
+    rig.tokens.end_late_checks()
+    assert [each and each.name for each in rig.results] == ["UNCHECKED"] * 65
+    assert rig.tokens.next_check_ends_in_s() is None
+    rig.take("t1")
+    rig.answer()
+    assert (rig.results[65:], rig.current) == ([], None)  # the late answer is that for t0
+    rig.take("t0")
+    assert (rig.results[65:], rig.current) == ([None], "t0")
+    rig.answer("the broker refuses it")
+    assert [each and each.name for each in rig.results[66:]] == ["TOKEN"]  # the answer for t1
+    rig.answer()
+    rig.take("t2")
+    assert (rig.results[67:], rig.current) == ([None], "t2")

@@ -8,7 +8,7 @@ import pytest
 
 from cyproducer.sender.brokers.sasl_login import Answer
 from cyproducer.sender.brokers.supplied_tokens import SuppliedTokens
-from cyproducer.sender.control.token_suppliers import TokenSuppliers
+from cyproducer.sender.control.token_suppliers import CHECK_S, TokenSuppliers
 
 ASK = {"op": "token"}
 
@@ -31,19 +31,24 @@ class Rig:
 
     def __init__(self, own_tokens: bool = True) -> None:
         self.now = 1000.0
-        self.broken, self.undecided = "", False
+        self.broken, self.undecided, self.hangs = "", False, False
         self.told: list[dict[str, Any]] = []
         self.tokens = SuppliedTokens(
             {},
-            lambda token, then: then(Answer(None, not self.broken, self.broken, self.undecided)),
+            self._check,
             lambda: self.now,
             lambda: 0.0,
+            lambda: self.now,
         )
         self.table = SimpleNamespace(peers={}, unfinished={}, finish=lambda peer: self.table.unfinished.pop(peer.fd, 0))
         engine = SimpleNamespace(supplied_tokens=lambda: self.tokens if own_tokens else None)
         self.suppliers = TokenSuppliers(
             engine, SimpleNamespace(tell=self.told.append), self.table, logging.getLogger("test"), lambda: self.now
         )  # type: ignore[arg-type]
+
+    def _check(self, token: Any, then: Any) -> None:
+        if not self.hangs:
+            then(Answer(None, not self.broken, self.broken, self.undecided))
 
     def process(self, fd: int, is_owner: bool = True) -> Any:
         self.table.peers[fd] = process = Process(fd, is_owner)
@@ -144,6 +149,19 @@ def test_no_other_process_is_asked_while_no_broker_can_check_a_token() -> None:
     assert (first.sent.count(ASK), second.sent.count(ASK)) == (1, 0)
     rig.pass_time(rig.tokens.patience_s() + 0.1)
     assert (first.sent.count(ASK), second.sent.count(ASK)) == (1, 1)
+
+
+def test_a_check_that_hangs_is_answered_before_the_connection_ends() -> None:
+    rig = Rig()
+    process = rig.process(1)
+    process.deadline = rig.now + 5
+    rig.table.unfinished[1] = process
+    rig.hangs = True
+    rig.supply(process, "a", serve=False)
+    assert rig.suppliers.next_time() < process.deadline == rig.now + CHECK_S
+    rig.pass_time(rig.suppliers.next_time() - rig.now)
+    assert [each["error"] for each in process.sent] == ["UNCHECKED"]
+    assert rig.suppliers.next_time() > rig.now
 
 
 def test_what_is_refused() -> None:
