@@ -35,7 +35,7 @@ from cyproducer.sender.brokers.node_choice import NodeChoice
 from cyproducer.sender.brokers.producer_id_requests import ProducerIdRequests
 from cyproducer.sender.brokers.producer_state_notes import ProducerStateNotes
 from cyproducer.sender.brokers.rebootstrap import Rebootstrap
-from cyproducer.sender.brokers.resolver import Address, Resolver, host_port
+from cyproducer.sender.brokers.resolver import CANONICAL_NAMES, Address, Resolver, host_port
 from cyproducer.sender.brokers.slow_links import SlowLinks
 from cyproducer.sender.brokers.telemetry_requests import TelemetryRequests
 from cyproducer.sender.brokers.throttling import apply_throttle
@@ -47,7 +47,6 @@ __all__ = ["Brokers"]
 IDLE_MIN_MS = 1000  # a connection that was just made for a request is not closed as idle
 PARTITIONS_PER_ITERATION = 1024  # new leaders that are set in one loop iteration: takes some milliseconds
 TOPICS_USED_EVERY_MS = 30_000  # at most half of metadata_max_idle_ms, after which a topic is forgotten
-CANONICAL_NAMES = "resolve_canonical_bootstrap_servers_only"
 REBOOTSTRAP_REQUIRED = 129  # the error of a whole Metadata response (KIP-1102)
 RELIABLE_EPOCHS_FROM = 9  # MetadataResponse.hasReliableLeaderEpochs
 

@@ -69,8 +69,8 @@ class ConnectionSetup:
         self._now_ms = 0
 
     def _known_brokers(self) -> list[tuple[str, int]]:
-        """Return the addresses of the brokers whose connections take batches."""
-        return [(link.host, link.port) for link in self._brokers.links.values() if link.versions is not None]
+        """Return the names and ports of the brokers whose connections take batches; the names are those of TLS."""
+        return [(link.checked_host, link.port) for link in self._brokers.links.values() if link.versions is not None]
 
     @property
     def fd(self) -> int:

@@ -18,7 +18,10 @@ from typing import Any, NamedTuple
 from cyproducer.host import control_messages
 from cyproducer.sender.system.helper_process import HelperProcess
 
-__all__ = ["Address", "Resolver", "host_port"]
+__all__ = ["CANONICAL_NAMES", "Address", "Resolver", "canonical_names", "host_port"]
+
+#: The value of `client_dns_lookup` with which the canonical names of the bootstrap servers are used.
+CANONICAL_NAMES = "resolve_canonical_bootstrap_servers_only"
 
 
 class Address(NamedTuple):
@@ -36,6 +39,14 @@ def host_port(server: str) -> tuple[str, int]:
     """Return the host and the port of a text such as "host:9092" or "[::1]:9092"."""
     host, _, port = server.rpartition(":")
     return host.strip("[]"), int(port)
+
+
+def canonical_names(host: str, port: int) -> list[str]:
+    """Return the canonical names of the host's addresses, each once. Block as long as DNS does. Raise OSError.
+
+    Each address has one: the name that the reverse look-up gives, or the address itself.
+    """
+    return _names(_look_up(host, port))
 
 
 class Resolver:
@@ -114,14 +125,17 @@ def _look_up(host: str, port: int) -> list[tuple[int, Any, str]]:
     return [(int(family), address, "") for family, _, _, _, address in found]
 
 
+def _names(addresses: list[tuple[int, Any, str]]) -> list[str]:
+    return list(dict.fromkeys(socket.getnameinfo(address, socket.NI_NUMERICSERV)[0] for _, address, _ in addresses))
+
+
 def _canonical(addresses: list[tuple[int, Any, str]], port: int) -> list[tuple[int, Any, str]]:
     """Return the addresses of the canonical names of `addresses`, each once. A name without address is left out.
 
     Raise the error of the last name if none has an address.
     """
-    names = dict.fromkeys(socket.getnameinfo(address, socket.NI_NUMERICSERV)[0] for _, address, _ in addresses)
     found: dict[tuple[int, Any], str] = {}
-    for name in names:
+    for name in _names(addresses):
         try:
             for family, address, _ in _look_up(name, port):
                 found.setdefault((family, address), name)

@@ -8,10 +8,11 @@ import base64
 import contextlib
 import functools
 import gc
+import itertools
 import resource
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from cyproducer.host import control_messages
@@ -19,14 +20,14 @@ from cyproducer.security.login import Login
 from cyproducer.security.mechanism import SaslClient, SaslError
 from cyproducer.security.token_check import NoBrokerError, check_token
 from cyproducer.security.token_source import Token
-from cyproducer.sender.brokers.resolver import host_port
+from cyproducer.sender.brokers.resolver import CANONICAL_NAMES, canonical_names, host_port
 from cyproducer.sender.brokers.supplied_tokens import SuppliedTokens
 from cyproducer.sender.system.helper_process import HelperProcess
 
 __all__ = ["Answer", "Exchange", "SaslLogin"]
 
 #: How the settings begin that the helper uses. Those of TLS and the brokers are for the check of a token.
-_USED = ("sasl_", "https_", "ssl_", "security_protocol", "bootstrap_servers", "client_id")
+_USED = ("sasl_", "https_", "ssl_", "security_protocol", "bootstrap_servers", "client_id", "client_dns_lookup")
 
 
 class Answer(NamedTuple):
@@ -188,9 +189,8 @@ class _Helper:
         answer: dict[str, Any] = {"number": number}
         try:
             if question["do"] == "check":
-                bootstrap = [host_port(server) for server in self._settings["bootstrap_servers"]]
                 known = [(str(host), int(port)) for host, port in question["brokers"]]
-                check_token(self._settings, [*known, *bootstrap], _token_of(question))
+                check_token(self._settings, itertools.chain(known, self._bootstrap()), _token_of(question))
                 answer["complete"] = True
             else:
                 client, challenge = self._client(question)
@@ -207,6 +207,15 @@ class _Helper:
                 control_messages.send(self._socket, answer)
             except control_messages.HandshakeError:
                 control_messages.send(self._socket, {"number": number, "error": "SASL failed: a message is too long"})
+
+    def _bootstrap(self) -> Iterator[tuple[str, int]]:
+        """Yield the addresses of the bootstrap servers, with the names that the certificates must have."""
+        for host, port in map(host_port, self._settings["bootstrap_servers"]):
+            names = [host]
+            if self._settings.get("client_dns_lookup") == CANONICAL_NAMES:
+                with contextlib.suppress(OSError, ValueError):  # the check tells what is wrong with the name
+                    names = canonical_names(host, port)
+            yield from ((name, port) for name in names)
 
     def _client(self, question: dict[str, Any]) -> tuple[SaslClient, bytes | None]:
         """Return the client of an exchange, and the challenge for it. Raise SaslError."""
