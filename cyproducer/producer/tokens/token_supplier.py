@@ -355,8 +355,8 @@ class _Worker:
 
 
 _OTHER_PRINCIPAL = (
-    "sasl_oauth_token_provider returned a token of another principal than before; make another KafkaProducer for that "
-    "principal, or set sasl_oauth_principal if only the claims of the token have changed"
+    "sasl_oauth_token_provider returned a token of another principal than before, or one with another issuer, "
+    "audience, client or scope; make another KafkaProducer for such tokens"
 )
 
 

@@ -168,8 +168,9 @@ class SuppliedTokens:
         if is_other or (self._is_pinned and principal != self._principal):
             return Refusal(
                 "CREDENTIALS",
-                "the OAuth token belongs to another principal, or has another issuer, audience or scope, than that of "
-                "the sender; use a sender of its own, without sender= and with another sasl_oauth_principal",
+                "the OAuth token belongs to another principal than that of the sender, or has another issuer, "
+                "audience, client or scope; such a token needs another sender: leave sender= out if it is given, else "
+                "set another sasl_oauth_principal",
             )
         return None
 

@@ -1,7 +1,9 @@
 """Tests the thread that calls an application's provider of OAuth tokens: when it runs, and when it ends."""
 
+import base64
 import contextlib
 import gc
+import json
 import os
 import socket
 import threading
@@ -17,11 +19,19 @@ from cyproducer.config.settings import Settings
 from cyproducer.errors import SenderUnavailableError
 from cyproducer.host import control_messages
 from cyproducer.producer.tokens.token_supplier import TokenSupplier
+from cyproducer.security.token_principal import jwt_principal
 
 
 def supplier_of(provider: Callable[[], Any], **settings: Any) -> TokenSupplier:
     given = {"bootstrap_servers": "h:1", "security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}
     return TokenSupplier(Settings.parse(**given, sasl_oauth_token_provider=provider, **settings))
+
+
+def jwt(**claims: object) -> str:
+    sections = [{"alg": "none"}, claims]
+    return ".".join(
+        [*(base64.urlsafe_b64encode(json.dumps(each).encode()).rstrip(b"=").decode() for each in sections), "SIGNATURE"]
+    )
 
 
 def threads() -> list[threading.Thread]:
@@ -162,6 +172,23 @@ def test_the_principal_of_an_opaque_token() -> None:
     assert of(("x", None, "returned")) == "returned"
     assert of(("x", None, "returned"), sasl_oauth_principal="declared") == "declared"
     assert of("x").startswith("process:") and of("x") != of("x")
+
+
+def test_a_provider_that_changes_the_claims() -> None:
+    """The error says what helps: each principal, also with other claims, has a producer of its own."""
+    scopes = ["one", "two"]
+
+    def provide() -> str:
+        return jwt(sub="alice", scope=scopes.pop(0))
+
+    supplier = supplier_of(provide)
+    supplier.principal(soon())
+    supplier.discard()
+    with pytest.raises(SenderUnavailableError, match=r"another issuer, .* scope; make another KafkaProducer"):
+        supplier.message(soon())
+    supplier.close()
+    with contextlib.closing(supplier_of(lambda: jwt(sub="alice", scope="two"))) as another:
+        assert another.principal(soon()) == jwt_principal(jwt(sub="alice", scope="two"))
 
 
 def test_forked_children_have_the_principal_and_the_token_of_their_parent() -> None:

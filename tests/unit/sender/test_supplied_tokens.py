@@ -95,6 +95,16 @@ def test_a_token_of_another_principal() -> None:
     assert not rig.checks
 
 
+def test_a_declared_principal_does_not_allow_other_claims() -> None:
+    """The declaration decides which sender a process finds. It does not lend connections with a wider scope."""
+    rig = Rig(sasl_oauth_principal="declared")
+    rig.take(jwt(sub="alice", scope="read write"))
+    rig.answer()
+    rig.take(jwt(sub="alice", scope="read"))
+    assert rig.results[0] is None and rig.results[1] is not None and rig.results[1].name == "CREDENTIALS"
+    assert "leave sender= out if it is given, else set another sasl_oauth_principal" in rig.results[1].text
+
+
 def test_when_the_next_token_is_requested() -> None:
     rig = Rig()
     for lifetime, due in ((1000.0, 700.0), (100.0, 80.0), (None, 240.0), (10_000.0, 8000.0)):
