@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from cyproducer.security.token_principal import jwt_principal
 from cyproducer.security.token_source import Clock, Token, TokenError, jwt_times
 
-__all__ = ["ProvidedToken", "call_provider"]
+__all__ = ["ProvidedToken", "call_provider", "place_of"]
 
 _clock = Clock()
 _FORMS = "return a str, or a tuple (token, expiry in seconds since the epoch[, principal[, extensions]])"
@@ -50,7 +50,7 @@ def call_provider(
             of_object = _result_of(of_object)
     except Exception as error:
         # Not its text, and not as the cause of another error: it may have a secret.
-        reason = f"sasl_oauth_token_provider raised {type(error).__name__}{_place_of(error)}"
+        reason = f"sasl_oauth_token_provider raised {type(error).__name__}{place_of(error)}"
         returned = of_object = None
     else:
         reason = ""
@@ -68,7 +68,7 @@ def _result_of(awaitable: Any) -> Any:
     return asyncio.run(wait())
 
 
-def _place_of(error: BaseException) -> str:
+def place_of(error: BaseException) -> str:
     """Return where an exception was raised, as a part of a sentence."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:

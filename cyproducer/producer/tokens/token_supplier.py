@@ -21,7 +21,7 @@ from cyproducer.host.forked_child import disown, file_of, in_child, is_still, ow
 from cyproducer.host.listener_check import check_listener
 from cyproducer.host.poll import wait_readable
 from cyproducer.producer.results.waiter import Waiter
-from cyproducer.producer.tokens.provider_answer import ProvidedToken, call_provider
+from cyproducer.producer.tokens.provider_answer import ProvidedToken, call_provider, place_of
 from cyproducer.security.token_refresher import refresh_time
 from cyproducer.security.token_source import Clock, TokenError
 
@@ -31,6 +31,8 @@ _log = logging.getLogger("cyproducer")
 _clock = Clock()
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.05, 1.0
 _JOIN_S = 1.0
+#: After a defect in the thread: the pause before it goes on.
+_DEFECT_PAUSE_S = 1.0
 #: After the sender has refused a token that was kept: the pause before the provider is called.
 _REFUSED_PAUSE_S = 1.0
 #: One attach uses one token, whatever its age.
@@ -156,6 +158,7 @@ class _Worker:
         self._waiter: Waiter | None = None
         self._place: tuple[str, bool] | None = None
         self._wanted = self._asked = self._closed = False
+        self._is_defect_logged = False
         self._asked_at = 0.0  # time.monotonic() before which the provider is not called for the sender
         self._offered: ProvidedToken | None = None  # the token of which the sender says whether it takes it
         self._is_kept = self._is_unchecked = False  # it is no answer to a request; no broker could check it
@@ -212,6 +215,7 @@ class _Worker:
         if self._thread is not None:
             assert self._waiter is not None
             self._waiter.wake()
+            self._changed.notify_all()  # it may pause after a defect
             return
         if self._closed:
             return
@@ -236,27 +240,67 @@ class _Worker:
     def _run(self) -> None:
         pause = _PAUSE_MIN_S
         try:
-            while True:
-                with self._changed:
-                    if self._closed or not (self._wanted or self._place):
-                        self._end()
-                        return
-                    waiter, place, wanted = self._waiter, self._place, self._wanted
-                assert waiter is not None
-                if wanted or (self._asked and time.monotonic() >= self._asked_at):
-                    self._call_provider()
-                    continue
-                if place is not None and (self._line is None or self._line.place != place):
-                    self._connect(place)
-                    pause = _PAUSE_MIN_S if self._line is not None else min(2 * pause, _PAUSE_MAX_S)
-                fds = [waiter.fd, *([] if self._line is None else [self._line.fd])]
-                ready = wait_readable(fds, self._wait_s(pause))
-                if waiter.fd in ready:
-                    waiter.clear()
-                if self._line is not None and self._line.fd in ready:
-                    self._read(self._line)
+            while self._is_needed():
+                try:
+                    pause = self._step(pause)
+                except Exception as error:
+                    self._on_defect(error)
         finally:
             self._hang_up()
+            self._on_end()
+
+    def _is_needed(self) -> bool:
+        """Return whether the thread has something to do. If not, another use starts another thread from here on."""
+        with self._changed:
+            if self._closed or not (self._wanted or self._place):
+                self._end()
+                return False
+            return True
+
+    def _step(self, pause: float) -> float:
+        """Call the provider, or connect to the sender and handle its messages. Return the next pause of connecting."""
+        with self._changed:
+            waiter, place, wanted = self._waiter, self._place, self._wanted
+        assert waiter is not None
+        if wanted or (self._asked and time.monotonic() >= self._asked_at):
+            self._call_provider()
+            return pause
+        if place is not None and (self._line is None or self._line.place != place):
+            self._connect(place)
+            pause = _PAUSE_MIN_S if self._line is not None else min(2 * pause, _PAUSE_MAX_S)
+        fds = [waiter.fd, *([] if self._line is None else [self._line.fd])]
+        ready = wait_readable(fds, self._wait_s(pause))
+        if waiter.fd in ready:
+            waiter.clear()
+        if self._line is not None and self._line.fd in ready:
+            self._read(self._line)
+        return pause
+
+    def _on_defect(self, error: Exception) -> None:
+        """Go on after a pause: without the thread, the sender would get no further tokens."""
+        self._hang_up()
+        with self._changed:
+            if not self._is_defect_logged:
+                self._is_defect_logged = True
+                # Not its text, which may have a secret.
+                what = f"{type(error).__name__}{place_of(error)}"
+                _log.error("the thread that supplies OAuth tokens failed with %s; report this. It tries again", what)
+            if not self._closed and not self._wanted:
+                self._changed.wait(_DEFECT_PAUSE_S)
+
+    def _on_end(self) -> None:
+        """If the thread ends by an exception, let the next use start another one, and let nobody wait for this one."""
+        with self._changed:
+            if self._thread is not threading.current_thread():
+                return
+            self._end()
+            if self._wanted:
+                self._wanted, self._error = (
+                    False,
+                    "the thread that calls sasl_oauth_token_provider has ended; try again",
+                )
+                self._calls += 1
+                self._changed.notify_all()
 
     def _wait_s(self, pause: float) -> float | None:
         """Return how long to wait for messages; None: for ever. pause: before the next attempt to connect."""

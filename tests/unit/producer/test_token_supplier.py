@@ -18,6 +18,7 @@ from support.process import run_script, wait_until
 from cyproducer.config.settings import Settings
 from cyproducer.errors import SenderUnavailableError
 from cyproducer.host import control_messages
+from cyproducer.producer.tokens import token_supplier as module
 from cyproducer.producer.tokens.token_supplier import TokenSupplier
 from cyproducer.security.token_principal import jwt_principal
 
@@ -68,7 +69,8 @@ class Sender:
 
     def ask(self) -> None:
         assert self._connection is not None
-        control_messages.send(self._connection, {"op": "token"})
+        with contextlib.suppress(ConnectionError):  # the process has hung up
+            control_messages.send(self._connection, {"op": "token"})
 
     def answer(self, error: str = "") -> None:
         assert self._connection is not None
@@ -76,11 +78,12 @@ class Sender:
         control_messages.send(self._connection, answer)
 
     def token(self) -> str:
-        """Return the next token that arrives."""
+        """Return the next token that arrives; "" if the process hangs up."""
         assert self._connection is not None
-        message, _ = control_messages.receive(self._connection)
-        assert message is not None
-        return str(message["token"])
+        with contextlib.suppress(ConnectionError):
+            message, _ = control_messages.receive(self._connection)
+            return "" if message is None else str(message["token"])
+        return ""
 
 
 @pytest.fixture
@@ -242,6 +245,54 @@ supplier = TokenSupplier(Settings.parse(
 supplier.serve("/no/socket", False)  # newer versions of Python start no thread at exit
 """
     assert run_script(script).stdout == "at exit\n"
+
+
+def test_a_defect_in_the_thread_does_not_end_the_supply(
+    sender: Sender, numbered: TokenSupplier, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failures: list[None] = []
+
+    def fails(*_: object) -> list[int]:
+        failures.append(None)
+        raise AttributeError("marked-secret")
+
+    monkeypatch.setattr(module, "_DEFECT_PAUSE_S", 0.01)
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "wait_readable", fails)
+        numbered.serve(sender.path, False)
+        wait_until(lambda: len(failures) > 3, 30, "failures")
+        numbered.discard()
+        assert numbered.message(soon())["token"] == "t2"
+    answer = ""
+    while not answer:  # the first connections are those of the failed attempts
+        sender.accept()
+        sender.token()
+        sender.ask()
+        answer = sender.token()
+    assert answer == "t3" and len(threads()) == 1
+    assert caplog.text.count("the thread that supplies OAuth tokens failed with AttributeError in ") == 1
+    assert "marked-secret" not in caplog.text
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_has_ended_is_started_anew(
+    sender: Sender, numbered: TokenSupplier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread ends by an exception such as gevent's GreenletExit. Nobody waits for it, and the next use works."""
+
+    def ends(*_: object) -> float:
+        raise SystemExit
+
+    numbered.discard()
+    with monkeypatch.context() as patched:
+        patched.setattr(module._Worker, "_step", ends)
+        with pytest.raises(SenderUnavailableError, match="has ended; try again"):
+            numbered.message(soon())
+        numbered.serve(sender.path, False)
+        wait_until(lambda: not threads(), 30, "the end of the thread")
+    assert numbered.message(soon())["token"] == "t2"
+    sender.accept()
+    assert sender.token() == "t2"
 
 
 def test_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
