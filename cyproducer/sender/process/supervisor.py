@@ -33,6 +33,8 @@ __all__ = ["Child", "StartError", "Supervisor", "backoff_s"]
 HANG_S = 10.0
 #: Seconds between two checks of its ticks.
 LOOK_S = 2.0
+#: How long the end of a process may take, after a SIGKILL or the end of its main thread.
+END_S = 10.0
 #: After this many senders crashed at one front-end's memory, the next sender does not use that memory.
 QUARANTINE_DEATHS = 3
 _BACKOFF_MIN_S = 0.05
@@ -61,6 +63,7 @@ class Child:
         self.finished = False
         self.failure = ""
         self.hung = False
+        self.main_ended_at: float | None = None
         self.tick: int | None = None
         self.ticked_at = self.checked_at = self.since
 
@@ -303,6 +306,10 @@ class Supervisor:
         now = time.monotonic()
         if now < child.checked_at + LOOK_S:
             return
+        if state_of(child.pid) == "Z":
+            child.checked_at = now
+            self._check_end(child, now)
+            return
         # If this process was paused, the sender may have been paused too: the time without ticks starts again.
         paused = now - child.checked_at > 3 * LOOK_S
         child.checked_at = now
@@ -316,6 +323,14 @@ class Supervisor:
             child.hung = True
             child.kill()
             self.log.error("the sender hangs and is killed", extra=fields(sender=child.pid, seconds=HANG_S))
+
+    def _check_end(self, child: Child, now: float) -> None:
+        """Replace a sender whose main thread has ended, though its process does not end, see _has_ended()."""
+        if child.main_ended_at is None:
+            child.main_ended_at = now
+        elif now - child.main_ended_at >= END_S:
+            self.log.error("the main thread of the sender has ended and its process does not end: it is replaced")
+            self._on_end(child)
 
     def _restore_names(self, child: Child) -> None:
         if self.names.missing():
@@ -337,9 +352,9 @@ class Supervisor:
         """Hand everything or nothing over to another supervisor. Kill the sender first: there are never two."""
         self._successor = None
         child.kill()
-        poller = select.poll()
-        poller.register(child.pidfd, select.POLLIN)
-        poller.poll()
+        if not self._has_ended(child):
+            successor.close()
+            return
         self._take_messages(child)
         reap(child.pidfd)
         child.close()
@@ -357,6 +372,24 @@ class Supervisor:
                 self.log.warning("the new process gave up the takeover; the old sender is restarted")
                 self.handover.restarts += 1
                 self.start_at = time.monotonic()
+
+    def _has_ended(self, child: Child) -> bool:
+        """Wait until a sender has ended that was killed. Return False, and log it, if it may still send records.
+
+        A thread of it may wait in close() for ever, see SECURITY.md: then the process does not end. But its main thread
+        has ended, and no other thread has a broker's connection.
+        """
+        poller = select.poll()
+        poller.register(child.pidfd, select.POLLIN)
+        if poller.poll(int(END_S * 1000)):
+            return True
+        stuck = state_of(child.pid) == "Z"
+        self.log.error(
+            "the sender was killed and its process does not end: "
+            + ("its main thread has ended, so another sender takes over" if stuck else "no other sender can take over"),
+            extra=fields(sender=child.pid, seconds=END_S),
+        )
+        return stuck
 
     def _finish(self) -> None:
         """Remove the sender's files, end the lock, and hang up on the processes that wait for this end."""

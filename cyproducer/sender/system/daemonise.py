@@ -139,7 +139,10 @@ def name_process(name: str) -> None:
 
 
 def state_of(pid: int) -> str:
-    """Return a process' state from /proc/PID/stat (proc(5)): "T" stopped, "t" traced; "" if it has ended."""
+    """Return a process' state from /proc/PID/stat (proc(5)); "" if it is gone.
+
+    "T": stopped, "t": traced, "Z": its main thread has ended.
+    """
     return _stat(pid, 0)
 
 
