@@ -61,7 +61,6 @@ __all__ = [
     "HandshakeError",
     "TruncatedError",
     "discard",
-    "drain",
     "encode",
     "extended",
     "peek",
@@ -84,7 +83,6 @@ _CLOSER = "cyproducer-close"
 _NO_LINGER = struct.pack("2i", 0, 0)
 # Space for SCM_MAX_FD descriptors and credentials: the kernel closes descriptors that have no space, see discard().
 _SPACE = socket.CMSG_SPACE(253 * 4) + socket.CMSG_SPACE(12)
-_MESSAGES_UNREAD_MAX = 4096
 _TRUNCATED = int(socket.MSG_CTRUNC | socket.MSG_TRUNC)  # an int: operators of an enum are slow
 _UCRED = struct.Struct("3i")
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
@@ -238,25 +236,6 @@ def _closes_at_once(fd: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def drain(sock: socket.socket) -> None:
-    """End a connection for all processes that hold it, and discard its unread messages.
-
-    Otherwise close() of its last descriptor would also close the descriptors in these messages, see discard().
-    """
-    try:
-        sock.shutdown(socket.SHUT_RDWR)  # from here on no message arrives
-        sock.setblocking(False)
-        # With credentials in each message, an empty message differs from the end of the connection.
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        for _ in range(_MESSAGES_UNREAD_MAX):
-            _, ancillary, _, _ = sock.recvmsg(1, _SPACE)
-            if not ancillary:
-                break
-            discard(_descriptors(ancillary))
-    except OSError:
-        pass  # the peer has ended it
 
 
 def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:

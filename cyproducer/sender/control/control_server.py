@@ -36,6 +36,7 @@ from cyproducer.sender.control.takeover import Takeover
 from cyproducer.sender.control.token_suppliers import TokenSuppliers
 from cyproducer.sender.control.transaction_commands import TransactionCommands
 from cyproducer.sender.handover.handover import Handover, Line
+from cyproducer.sender.system import dropped
 from cyproducer.version import VERSION
 
 __all__ = ["DRAIN_S", "Control", "Facts"]
@@ -213,6 +214,7 @@ class Control:
                 # The sender sends no more batches: the front-end may pass its unsent batches to the next sender.
                 peer.send({"op": "ended"})
             self.table.end(peer, "the sender is ending")
+        dropped.settle()  # an answer is lost if its connection ends with an unread message
         return waiting
 
     # ------------------------------------------------------------------ connections
@@ -259,7 +261,26 @@ class Control:
             self.log.exception("a message from pid %d could not be handled", peer.pid)
             self.table.end(peer, "its message could not be handled")
 
+    def _refuse_stranger(self, peer: Peer) -> None:
+        """Answer a process that may not use this sender. Its message is dropped unread, see dropped.py."""
+        try:
+            has_asked = peer.has_message()
+        except BlockingIOError:
+            return
+        except OSError:
+            has_asked = False
+        if not has_asked:
+            self.table.end(peer, HUNG_UP)
+            return
+        text = "a process was refused: --allow-uid and --allow-gid do not include it"
+        self.table.refusals.note(peer, logging.WARNING, text, gid=peer.gid)
+        peer.send(refusal("REFUSED", f"uid {peer.uid} may not use this sender (see --allow-uid, --allow-gid)"))
+        self.table.end(peer, "refused")
+
     def _read(self, peer: Peer) -> None:
+        if peer.account == STRANGERS:
+            self._refuse_stranger(peer)
+            return
         for _ in range(_MESSAGES_PER_TURN):
             try:
                 # A message that arrives after this look is left for the next one: it may be a "want".
@@ -292,13 +313,7 @@ class Control:
     def _on_message(self, peer: Peer, message: dict[str, Any], fds: list[int]) -> None:
         """Handle one message. Code that takes over one of `fds` removes it from the list."""
         op = message.get("op")
-        if peer.account == STRANGERS:
-            # Only after its message was read: closing a socket with unread data would discard the answer.
-            text = "a process was refused: --allow-uid and --allow-gid do not include it"
-            self.table.refusals.note(peer, logging.WARNING, text, gid=peer.gid)
-            peer.send(refusal("REFUSED", f"uid {peer.uid} may not use this sender (see --allow-uid, --allow-gid)"))
-            self.table.end(peer, "refused")
-        elif op == "status":
+        if op == "status":
             self._answer_status(peer)
         elif op == "client_instance_id":
             peer.send({"ok": True, "id": self.engine.client_instance_id(), "pushes": self.engine.pushes_metrics()})

@@ -6,8 +6,8 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from cyproducer.host import control_messages
 from cyproducer.sender.control.reserve import Reserve
+from cyproducer.sender.system import dropped
 
 __all__ = ["PAUSE_S", "Listening"]
 
@@ -80,8 +80,7 @@ class Listening:
         """Hang up on the processes that have connected and are not accepted yet. They try again."""
         with self._reserve.released():
             while (connection := self.accept()) is not None:
-                control_messages.drain(connection)
-                connection.close()
+                dropped.drop(connection)
 
     def replace(self, listener: socket.socket) -> None:
         """Listen on another socket, which it owns. The caller has accepted what waited in the queue of the former."""

@@ -12,6 +12,7 @@ from cyproducer.config.kinds import is_topic_name
 from cyproducer.config.settings import COMPRESSION_LEVELS
 from cyproducer.host import control_messages, limits
 from cyproducer.record.compression import CODES
+from cyproducer.sender.system import dropped
 
 __all__ = [
     "OWNER",
@@ -160,15 +161,21 @@ class Peer:
         finally:
             os.close(fd)
 
+    def has_message(self) -> bool:
+        """Return whether a message has arrived, not the end of the connection. Raise BlockingIOError for neither."""
+        data, _, flags, _ = self.socket.recvmsg(1, 0, socket.MSG_PEEK)
+        return bool(data or flags)
+
     def hang_up(self) -> None:
         """End the connection for all processes that hold it, also for the supervisor."""
-        control_messages.drain(self.socket)
+        dropped.shut(self.socket)
 
     def close(self) -> None:
         """Close the connection and the pidfd. A second call does nothing."""
-        if not (self.awaits_end or self.passed_on):  # such a connection ends when its last holder closes it
-            self.hang_up()
-        self.socket.close()
+        if self.awaits_end or self.passed_on:  # such a connection ends when its last holder closes it
+            self.socket.close()
+        else:
+            dropped.drop(self.socket)
         if self.pidfd >= 0:
             fd, self.pidfd = self.pidfd, -1
             os.close(fd)

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable, Collection
 from typing import Any
 
-from cyproducer.host import control_messages, limits
+from cyproducer.host import limits
 from cyproducer.host.credentials import is_proof, replacing
 from cyproducer.observe.logfmt import fields
 from cyproducer.sender.control.attaching import Attaching
@@ -17,6 +17,7 @@ from cyproducer.sender.control.peers import Peer, read_only, refusal
 from cyproducer.sender.control.sender_info import Facts
 from cyproducer.sender.handover import upgrade
 from cyproducer.sender.handover.handover import ARENA, CONTROL, PIDFD, Handover, Held, Line, hang_up
+from cyproducer.sender.system import dropped
 from cyproducer.shm.arena_region import count_undelivered
 
 __all__ = ["Takeover"]
@@ -147,9 +148,9 @@ class Takeover:
             return False
         for other in list(self._table.unfinished.values()):
             if other is not peer:
-                control_messages.drain(other.socket)
                 self._table.end(other, "a takeover needs its descriptors")
         self._listening.hang_up_all()
+        dropped.settle()
         return self._line.give(message, (peer.fd,))
 
     def fill(self, handover: Handover) -> None:

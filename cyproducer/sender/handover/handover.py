@@ -34,6 +34,7 @@ from cyproducer.host import control_messages
 from cyproducer.host.rendezvous import Rendezvous
 from cyproducer.observe.ledger import Ledger
 from cyproducer.sender.handover.election import Election
+from cyproducer.sender.system import dropped
 from cyproducer.sender.system.log_relay import LogRelay
 
 __all__ = [
@@ -308,8 +309,7 @@ def received(sock: socket.socket) -> list[tuple[dict[str, Any], list[int]]]:
 def hang_up(fd: int) -> None:
     """End a connection for all processes that hold it, and close the descriptor."""
     if fd >= 0:
-        with socket.socket(fileno=fd) as sock:
-            control_messages.drain(sock)
+        dropped.drop(socket.socket(fileno=fd))
 
 
 def close(fd: int) -> None:

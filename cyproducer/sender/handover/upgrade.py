@@ -29,6 +29,7 @@ from cyproducer.host.credentials import proof, replacing
 from cyproducer.host.process_identity import network_namespace, time_namespace
 from cyproducer.host.rendezvous import public_settings, secret_settings
 from cyproducer.sender.handover.handover import HELD, Handover, Held, close
+from cyproducer.sender.system import dropped
 from cyproducer.shm.arena_region import LAYOUT_VERSION
 
 __all__ = ["NotLowerError", "Predecessor", "hand_over", "refusal_reason", "take_over"]
@@ -120,8 +121,7 @@ def _empty_queue(listener: socket.socket) -> None:
     try:
         while True:
             sock, _ = listener.accept()
-            control_messages.drain(sock)
-            sock.close()
+            dropped.drop(sock)
     except OSError:
         pass  # the queue is empty, or no descriptor is free
 

@@ -1,12 +1,14 @@
 """Tests what a sender hands to its supervisor, and in which order; an unread queue; backoff; reaping."""
 
+import contextlib
+import logging
 import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
 import pytest
@@ -18,8 +20,10 @@ from cyproducer.observe.ledger import Ledger
 from cyproducer.sender.control.peers import has_ended
 from cyproducer.sender.handover import upgrade
 from cyproducer.sender.handover.handover import Handover, Held, Line, received
-from cyproducer.sender.process.supervisor import backoff_s
+from cyproducer.sender.process import supervisor
+from cyproducer.sender.process.supervisor import Child, Supervisor, backoff_s
 from cyproducer.sender.system.daemonise import reap, state_of
+from cyproducer.sender.system.signals import PeerProcess
 
 
 def null() -> int:
@@ -49,7 +53,7 @@ def hold(line: Line, attach_id: int, fds: list[int]) -> bool:
 def test_handover_of_a_front_end_from_attach_to_end(line: tuple[Line, socket.socket]) -> None:
     before = len(os.listdir("/proc/self/fd"))
     handover = Handover(1.0)
-    ours, theirs = socket.socketpair()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     theirs.settimeout(5)
     fds = [ours.detach(), *(null() for _ in range(5))]
     assert hold(line[0], 7, fds)
@@ -290,3 +294,84 @@ def test_held_is_closed_once() -> None:
     held.close()
     held.close()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+# ---------------------------------------------------------------- a sender whose process does not end
+
+ENDLESS = """
+import ctypes, sys, threading
+threading.Thread(target=sys.stdin.read).start()
+if sys.argv[1] == "main thread ends":
+    ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+class Endless(Child):
+    """A process that SIGKILL does not end, as if a thread of it waited in close()."""
+
+    def kill(self) -> None:
+        pass
+
+
+@pytest.fixture
+def endless() -> Iterator[Callable[[str], Endless]]:
+    with contextlib.ExitStack() as opened:
+
+        def start(how: str) -> Endless:
+            process = opened.enter_context(
+                subprocess.Popen([sys.executable, "-c", ENDLESS, how], stdin=subprocess.PIPE)
+            )
+            mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            mine.setblocking(False)
+            opened.enter_context(theirs)
+            opened.enter_context(mine)
+            if how == "main thread ends":
+                wait_until(lambda: state_of(process.pid) == "Z", 20, "the end of the main thread")
+            return Endless(PeerProcess(process.pid, os.pidfd_open(process.pid), mine, None), started=True)
+
+        yield start
+
+
+def supervisor_of(child: Child) -> Supervisor:
+    found = Supervisor.__new__(Supervisor)
+    found.child, found.log, found.over, found.came_up = child, logging.getLogger("test"), False, True
+    found.handover = Handover(1.0)
+    found.post = SimpleNamespace()  # type: ignore[assignment]
+    found.delay_s = 0.0
+    return found
+
+
+def test_takeover_from_a_sender_whose_process_does_not_end(
+    endless: Callable[[str], Endless], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The sender may still send records if its main thread has not ended: then nobody takes over."""
+    handed: list[socket.socket] = []
+    monkeypatch.setattr(supervisor, "END_S", 0.1)
+    monkeypatch.setattr(upgrade, "hand_over", lambda successor, post, handover: handed.append(successor))
+    for how, taken in (("main thread ends", True), ("main thread stays", False)):
+        handed.clear()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        child = endless(how)
+        found = supervisor_of(child)
+        found._hand_over(child, theirs)
+        with ours:
+            ours.settimeout(5)
+            assert ours.recv(1) == b""
+        assert [bool(handed), found.child is None] == [taken, taken]
+        assert "its process does not end" in caplog.text
+        caplog.clear()
+        if not taken:
+            child.close()
+
+
+def test_sender_whose_process_does_not_end_is_replaced(
+    endless: Callable[[str], Endless], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "END_S", 0.0)
+    monkeypatch.setattr(supervisor, "LOOK_S", 0.0)
+    child = endless("main thread ends")
+    found = supervisor_of(child)
+    found._check_liveness(child)
+    assert found.child is child
+    found._check_liveness(child)
+    assert found.child is None and found.handover.restarts == 1

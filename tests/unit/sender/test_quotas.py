@@ -1,8 +1,10 @@
 """Tests that processes of other users cannot use up a sender: connections, front-ends, topics, messages, log lines."""
 
+import fcntl
 import logging
 import os
 import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ from support.process import wait_until
 from cyproducer.host import control_messages
 from cyproducer.sender.control import message_budget, quotas
 from cyproducer.sender.control.quotas import Quotas
+from cyproducer.sender.system import dropped
 
 ADMITTED, OTHER, STRANGER = 61001, 61002, 61003
 
@@ -279,6 +282,45 @@ def _held() -> Iterator[None]:
         HELD.pop().close()
 
 
+def is_locked(path: Path) -> bool:
+    """Return whether a process, also this one, has a POSIX lock on the file."""
+    fd = os.open(path, os.O_RDWR)
+    OPENED.append(fd)  # closing it would end the lock
+    found = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+    return struct.unpack_from("h", found)[0] != fcntl.F_UNLCK
+
+
+OPENED: list[int] = []
+
+
+@pytest.mark.parametrize("read", [True, False])
+def test_descriptors_of_strangers_are_dropped_without_close(users: Users, tmp_path: Path, read: bool) -> None:
+    """close() would ask the file's file system, which may be served by the stranger. It would also end this lock."""
+    path = tmp_path / "file"
+    OPENED.append(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    try:
+        fcntl.lockf(OPENED[0], fcntl.LOCK_EX)
+        users.uid = STRANGER
+        client = users.sender.connect()
+        if read:
+            control_messages.send(client, {"op": "status"}, OPENED[:1])
+        users.sender.turn()
+        if read:
+            answer, _ = control_messages.receive(client)
+            assert answer is not None and answer["error"] == "REFUSED"
+        else:  # the sender ends the connection in the same turn in which the message has arrived
+            client.send(b"")
+            control_messages.send(client, {"op": "status"}, OPENED[:1])
+            (peer,) = users.sender.control.table.peers.values()
+            users.sender.control.table.end(peer, "the test ends it")
+        dropped.settle()
+        assert hung_up(client)
+        assert is_locked(path)
+    finally:
+        close_all(OPENED)
+        OPENED.clear()
+
+
 @pytest.mark.usefixtures("_held")
 def test_strangers_cannot_make_threads_that_wait(users: Users) -> None:
     """Each message brings a socket that lingers."""
@@ -290,7 +332,8 @@ def test_strangers_cannot_make_threads_that_wait(users: Users) -> None:
         control_messages.send(client, {"op": "status"}, [fd])
         os.close(fd)
         users.sender.turn()
-    assert threading.active_count() - before <= control_messages.CLOSERS_MAX
+    assert threading.active_count() - before <= 1
+    dropped.settle()
     wait_until(lambda: threading.active_count() == before, 5, "the end of the threads")
 
 
