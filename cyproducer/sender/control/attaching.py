@@ -165,6 +165,7 @@ class Attaching:
         if DEBUG:
             crashpoint("attach.before-answer")
         taken = peer.send(answer, (outcomes, snapshot, wake))
+        self._table.unread.note(peer)
         if DEBUG:
             crashpoint("attach.answered")
         for fd in (outcomes, snapshot, wake):

@@ -35,6 +35,7 @@ from cyproducer.sender.control.sender_info import DRAIN_S, Facts, describe_front
 from cyproducer.sender.control.takeover import Takeover
 from cyproducer.sender.control.token_suppliers import TokenSuppliers
 from cyproducer.sender.control.transaction_commands import TransactionCommands
+from cyproducer.sender.control.unread import POLL_S
 from cyproducer.sender.handover.handover import Handover, Line
 from cyproducer.sender.system import dropped
 from cyproducer.version import VERSION
@@ -114,6 +115,8 @@ class Control:
         now = self.clock()
         times = [peer.deadline for peer in self.table.unfinished.values() if peer.deadline is not None]
         times += self.table.budget.until.values()
+        if self.table.unread.keeps_any:
+            times.append(now + POLL_S)
         if self.tokens.next_time() < math.inf:
             times.append(self.tokens.next_time())
         again = self.listening.paused_until()
@@ -138,6 +141,7 @@ class Control:
 
     def _run_timers(self) -> None:
         self.table.budget.wake()
+        self.table.unread.look()
         self._reserve.fill()
         now = self.clock()
         for peer in [p for p in self.table.unfinished.values() if p.deadline is not None and p.deadline <= now]:
@@ -214,6 +218,7 @@ class Control:
                 # The sender sends no more batches: the front-end may pass its unsent batches to the next sender.
                 peer.send({"op": "ended"})
             self.table.end(peer, "the sender is ending")
+        self.table.unread.close()
         dropped.settle()  # an answer is lost if its connection ends with an unread message
         return waiting
 
@@ -282,6 +287,9 @@ class Control:
             self._refuse_stranger(peer)
             return
         for _ in range(_MESSAGES_PER_TURN):
+            if not self.table.unread.may_ask(peer):
+                self.table.budget.pause(peer.fd)
+                return
             try:
                 # A message that arrives after this look is left for the next one: it may be a "want".
                 waiting = control_messages.peek(peer.socket) if peer.attach_id else None
@@ -307,6 +315,7 @@ class Control:
                 control_messages.discard(fds)
             if peer.fd not in self.table.peers:
                 return
+            size, peer.cost_bytes = size + peer.cost_bytes, 0
             if not is_new_topic and not self.table.budget.may_go_on(peer.fd, peer.account, size):
                 return
 
@@ -468,6 +477,7 @@ class Control:
             try:
                 with self._reserve.released():
                     peer.send_file("cyproducer-transactions", json.dumps(result).encode())
+                    self.table.unread.note(peer)
             except (OSError, MemoryError) as error:
                 self.log.warning("pid %d gets no answer about transactions: %s", peer.pid, error or "no memory")
                 self.table.end(peer, "its answer could not be sent")
@@ -482,6 +492,7 @@ class Control:
     def _answer_status(self, peer: Peer) -> None:
         with self._reserve.released():
             peer.send_file("cyproducer-status", json.dumps(self.status()).encode())
+            self.table.unread.note(peer)
 
     def status(self) -> dict[str, Any]:
         """Return the status as `cyproducer status --json` shows it."""

@@ -33,7 +33,7 @@ class MessageBudget:
         """Count one message that was read from the connection; False if the connection is paused from now on.
 
         account   as in peers.py
-        size      the bytes of the message
+        size      the bytes of the message, and what its answer counts
         """
         now = self._clock()
         payer = _payer(fd, account)
@@ -42,10 +42,14 @@ class MessageBudget:
         self._credits[payer] = credit, now
         if credit >= 1:
             return True
-        self._engine.unwatch(fd)
         # A large message, or another connection of the user, may have used more than there was.
-        self.until[fd] = now + (PAUSE_MESSAGES - min(0.0, credit)) / MESSAGES_PER_S
+        self.pause(fd, (PAUSE_MESSAGES - min(0.0, credit)) / MESSAGES_PER_S)
         return False
+
+    def pause(self, fd: int, seconds: float = PAUSE_MESSAGES / MESSAGES_PER_S) -> None:
+        """Read nothing from a connection for a while."""
+        self._engine.unwatch(fd)
+        self.until[fd] = self._clock() + seconds
 
     def forget_full(self) -> None:
         """Forget the users that may send as many messages at once as a new one."""

@@ -9,6 +9,7 @@ from cyproducer.observe.logfmt import fields
 from cyproducer.sender.control.message_budget import MessageBudget
 from cyproducer.sender.control.peers import OWNER, Peer, has_ended
 from cyproducer.sender.control.quotas import Quotas, RefusalLog
+from cyproducer.sender.control.unread import UnreadDescriptors
 from cyproducer.sender.handover.handover import Line
 from cyproducer.shm.crash import DEBUG, crashpoint
 
@@ -27,6 +28,7 @@ class PeerTable:
     front_ends   the attached ones, by attach id
     ended        meta of ended front-ends whose batches are still delivered, by attach id
     quotas       what each user has of them
+    unread       the descriptors in answers that other users have not read
     refusals     the log of what other users than the owner cause
     commanding   by attach id: the newest connection with commands of this transactional front-end
     """
@@ -46,6 +48,7 @@ class PeerTable:
         self.commanding: dict[int, Peer] = {}
         self.budget = MessageBudget(engine, clock)
         self.quotas = Quotas()
+        self.unread = UnreadDescriptors(self.quotas.descriptors)
         self.refusals = RefusalLog(log, clock)
         self._by_pidfd: dict[int, Peer] = {}
         self._apps: OrderedDict[int, str] = OrderedDict()
@@ -139,6 +142,7 @@ class PeerTable:
                 self._log.info("a connection was closed", extra=fields(peer=peer.pid, why=why))
             else:
                 self.refusals.note(peer, logging.INFO, "a connection was closed", why=why)
+        self.unread.end(peer)
         peer.close()
         self._on_closed()
 

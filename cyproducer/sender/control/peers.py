@@ -35,6 +35,8 @@ _GROUPS_BYTES_MAX = 1024  # the largest buffer that Python's getsockopt allows: 
 _FDINFO_BYTES_MAX = 4096
 SLOTS_MAX = (4 << 30) // 4096
 TRANSACTIONAL_ID_BYTES_MAX = 255
+#: To make a byte of a long answer costs as much time as to read so many of a message.
+ANSWER_COST = 4
 TRANSACTION_TIMEOUT_MS = 60_000  # if the front-end does not say it
 #: Half of the topics that a sender can know.
 TOPICS_PER_FRONT_END = 8192
@@ -88,6 +90,7 @@ class Peer:
 
     commands_of   attach id of the transactional front-end whose commands come on this connection; 0: none has come
     commands      how many of them have no answer yet
+    cost_bytes    what its last answer counts, as bytes of a message: see message_budget.py
     """
 
     def __init__(self, sock: socket.socket, deadline: float | None) -> None:
@@ -108,6 +111,8 @@ class Peer:
         self.arena = (0, 0)
         self.wanted: set[str] = set()
         self.refusal_logged = False
+        self.unread_descriptors = 0  # at most so many; unread.py
+        self.cost_bytes = 0
         self.commands_of = 0
         self.commands = 0
 
@@ -149,10 +154,12 @@ class Peer:
             control_messages.send(self.socket, message, fds)
         except (OSError, control_messages.HandshakeError):
             return False
+        self.unread_descriptors += len(fds)
         return True
 
     def send_file(self, name: str, data: bytes) -> None:
         """Send {"ok": true} with a memfd of the data. Raise OSError."""
+        self.cost_bytes += ANSWER_COST * len(data)
         fd = os.memfd_create(name, os.MFD_CLOEXEC)
         try:
             with open(os.dup(fd), "wb") as file:

@@ -10,11 +10,14 @@ sender's limit of descriptors (RLIMIT_NOFILE):
     front-ends                        each admitted user: D/28, a quarter of D with 7 descriptors each
                                       all admitted users together: 5D/56, five eighths of D
     topics that are requested         each admitted user: 4096; all admitted users together: 12,288 of 16,384
+    descriptors in unread answers     each admitted user: D/32; all admitted users together: D/8; see unread.py
     lines of the log                  each user: one each minute for each reason
 
 The connection for the commands of a transactional front-end is one of its descriptors, and no connection without a
 front-end. So a quarter of D is left for the owner. If there is a connection too many, the oldest one of the same user
-ends, or of the admitted user that has the most. A front-end or a topic too many is refused.
+ends, or of the admitted user that has the most. A front-end or a topic too many is refused. From a user with too many
+unread descriptors nothing is read. A connection with unread descriptors is kept after its end and counts until they are
+read; the kernel lets the sender's user have D of them.
 """
 
 import logging
@@ -48,6 +51,7 @@ class Quotas:
     def __init__(self, descriptors: int | None = None) -> None:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if descriptors is None else descriptors
         limit = limit if 0 <= limit < _UNLIMITED else _UNLIMITED
+        self.descriptors = limit
         self.user_connections_max = max(1, min(USER_CONNECTIONS_MAX, limit // CONNECTIONS_SHARE))
         self.user_front_ends_max = max(1, limit // (4 * FRONT_END_DESCRIPTORS))
         self.connections_max = max(1, limit // 8)

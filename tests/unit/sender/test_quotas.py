@@ -1,6 +1,7 @@
 """Tests that processes of other users cannot use up a sender: connections, front-ends, topics, messages, log lines."""
 
 import fcntl
+import itertools
 import logging
 import os
 import socket
@@ -280,6 +281,90 @@ def _held() -> Iterator[None]:
     yield
     while HELD:
         HELD.pop().close()
+
+
+def ask_status(users: Users, client: socket.socket) -> None:
+    control_messages.send(client, {"op": "status"})
+    users.sender.turn(0.1)
+
+
+def answers(client: socket.socket) -> int:
+    """Read the answers of a connection and return how many there were."""
+    client.setblocking(False)
+    for count in itertools.count():
+        try:
+            message, fds = control_messages.receive(client)
+        except BlockingIOError:
+            return count
+        close_all(fds)
+        if message is None:
+            return count
+    raise AssertionError
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_descriptors_that_a_user_does_not_read_are_limited(users: Users, ended: bool) -> None:
+    """They count for the sender's user, also after the connection has ended."""
+    unread = users.sender.control.table.unread
+    unread.user_max, unread.all_max = 3, 5
+    before = len(os.listdir("/proc/self/fd"))
+    theirs = [users.connect(ADMITTED) for _ in range(5)]
+    others = [users.connect(OTHER) for _ in range(4)]
+    for client in (*theirs, *others):
+        ask_status(users, client)
+        if ended:
+            client.shutdown(socket.SHUT_WR)
+            users.sender.turn(0.1)
+    mine = users.connect(os.geteuid())
+    ask_status(users, mine)
+    assert answers(mine) == 1
+    counts = [answers(client) for client in theirs]
+    assert counts == [1, 1, 1, 0, 0]
+    assert [answers(client) for client in others] == [1, 1, 0, 0]
+    users.sender.turn(0.1)
+    if not ended:  # they have read, so the others get their answers
+        assert [answers(client) for client in (*theirs, *others)] == [0, 0, 0, 1, 1, 0, 0, 1, 1]
+    for client in (*theirs, *others, mine):
+        client.close()
+    users.sender.turn(10)
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert not unread.keeps_any
+
+
+def test_a_front_end_that_does_not_read_its_answer_counts_after_its_end(users: Users) -> None:
+    unread = users.sender.control.table.unread
+    unread.user_max = 3
+    users.uid = ADMITTED
+    fds, message = attach_message()
+    client = users.sender.connect()
+    control_messages.send(client, message, fds)
+    users.sender.turn()
+    close_all(fds)
+    control_messages.send(client, {"op": "close"})
+    client.shutdown(socket.SHUT_WR)
+    users.sender.turn(1)
+    following = users.connect(ADMITTED)
+    ask_status(users, following)
+    assert answers(following) == 0
+    client.close()
+    users.sender.turn(1)
+    users.sender.turn(1)
+    assert answers(following) == 1
+    assert not users.sender.control.table.front_ends
+
+
+def test_a_long_answer_counts_as_several_messages(users: Users) -> None:
+    rows = ["x" * 500] * 100
+    stats = users.sender.engine.stats
+    users.sender.engine.stats = lambda: {**stats(), "counts": rows}  # type: ignore[method-assign]
+    client = users.connect(ADMITTED)
+    for _ in range(3):
+        control_messages.send(client, {"op": "status"})
+    users.sender.turn()
+    assert answers(client) == 1
+    for _ in range(2):
+        users.sender.turn(0.2)
+    assert answers(client) == 2
 
 
 def is_locked(path: Path) -> bool:
