@@ -39,7 +39,7 @@ FORBIDDEN = (
     "is replaced",
     "Traceback",
 )
-ATTACHED = re.compile(r'msg=detached attach_id=(\d+) .*?why=("[^"]*"|\S+)')
+ATTACHED = re.compile(r'msg=detached .*?attach_id=(\d+) .*?why=("[^"]*"|\S+)')
 
 
 @dataclass

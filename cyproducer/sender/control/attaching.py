@@ -8,7 +8,6 @@ from typing import Any
 from cyproducer.host import limits
 from cyproducer.host.credentials import arena_of, is_proof
 from cyproducer.host.process_identity import network_namespace, time_namespace
-from cyproducer.observe.logfmt import fields
 from cyproducer.sender.control.peer_table import PeerTable
 from cyproducer.sender.control.peers import Peer, RefusedError, parse_attach, refusal, resource_refusal
 from cyproducer.sender.control.sender_info import Facts
@@ -36,7 +35,6 @@ class Attaching:
         table: PeerTable,
         facts: Facts,
         settings: dict[str, Any],
-        log: logging.Logger,
         on_idle_timeout: Callable[[int], None],
     ) -> None:
         self.attached_any = False
@@ -47,7 +45,6 @@ class Attaching:
         self._table = table
         self._facts = facts
         self._settings = settings
-        self._log = log
         self._on_idle_timeout = on_idle_timeout
         self._waiting_pids: set[int] = set()
         self._shortage_logged = False
@@ -70,7 +67,7 @@ class Attaching:
         asked = settings.get("sender_idle_timeout_ms")
         if isinstance(asked, int):
             self._on_idle_timeout(asked)
-        self._log.info("attached", extra=fields(attach_id=peer.attach_id, peer=peer.pid, uid=peer.uid, app=peer.app))
+        self._table.refusals.note(peer, logging.INFO, "attached", attach_id=peer.attach_id, app=peer.app)
         for text in self.standing_warnings:
             peer.send({"op": "warning", "message": text})
 
@@ -193,4 +190,4 @@ class Attaching:
             self._table.end(peer, "it does not read the answer")
         elif peer.pid not in self._waiting_pids:
             self._waiting_pids.add(peer.pid)
-            self._log.info("a process waits for the end of this sender", extra=fields(peer=peer.pid, uid=peer.uid))
+            self._table.refusals.note(peer, logging.INFO, "a process waits for the end of this sender")

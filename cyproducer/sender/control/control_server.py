@@ -86,8 +86,9 @@ class Control:
         self.listening = Listening(engine, listener, self._reserve, log, clock)
         self.table = PeerTable(engine, self.line, log, clock, self.listening.note_closed_connection)
         self.tokens = TokenSuppliers(engine, self.line, self.table, log, clock)
-        self.attaching = Attaching(engine, self.line, self.table, facts, self.settings, log, self._extend_idle_timeout)
+        self.attaching = Attaching(engine, self.line, self.table, facts, self.settings, self._extend_idle_timeout)
         self.attaching.needs_token = self.tokens.needed and facts.private
+        engine.note_violation = self._note_violation
         self._transaction_commands = TransactionCommands(engine, self.table)
         self.takeover = Takeover(
             engine, self.line, self.table, self.attaching, self.listening, facts, log, self._count_lost
@@ -370,8 +371,8 @@ class Control:
             peer.send({"op": "refused", "topic": name, "message": str(error)})
             if not peer.refusal_logged:
                 peer.refusal_logged = True
-                extra = {"app": peer.app}
-                self.log.warning("cannot request metadata of topic %s for %s: %s", name, peer.app, error, extra=extra)
+                text = "cannot request metadata of a topic"
+                self.table.refusals.note(peer, logging.WARNING, text, app=peer.app, topic=name, why=error)
         return is_new_topic
 
     # ------------------------------------------------------------------ handover
@@ -416,6 +417,12 @@ class Control:
         self.line.tell({"op": "idle", "timeout_s": self.idle_timeout_s})
 
     # ------------------------------------------------------------------ failures and warnings
+
+    def _note_violation(self, attach_id: int, why: str) -> None:
+        peer = self.table.front_ends.get(attach_id)
+        if peer is not None:
+            text = "a front-end broke the protocol and is detached"
+            self.table.refusals.note(peer, logging.WARNING, text, attach_id=attach_id, app=peer.app, why=why)
 
     def _detach_violators(self) -> None:
         for attach_id in self.engine.take_violators():
@@ -479,7 +486,8 @@ class Control:
                     peer.send_file("cyproducer-transactions", json.dumps(result).encode())
                     self.table.unread.note(peer)
             except (OSError, MemoryError) as error:
-                self.log.warning("pid %d gets no answer about transactions: %s", peer.pid, error or "no memory")
+                text = "a process gets no answer about transactions"
+                self.table.refusals.note(peer, logging.WARNING, text, why=error or "no memory")
                 self.table.end(peer, "its answer could not be sent")
 
         try:

@@ -5,9 +5,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from cyproducer.observe.logfmt import fields
 from cyproducer.sender.control.message_budget import MessageBudget
-from cyproducer.sender.control.peers import OWNER, Peer, has_ended
+from cyproducer.sender.control.peers import Peer, has_ended
 from cyproducer.sender.control.quotas import Quotas, RefusalLog
 from cyproducer.sender.control.unread import UnreadDescriptors
 from cyproducer.sender.handover.handover import Line
@@ -54,7 +53,6 @@ class PeerTable:
         self._apps: OrderedDict[int, str] = OrderedDict()
         self._engine = engine
         self._line = line
-        self._log = log
         self._on_closed = on_closed
 
     def add(self, peer: Peer) -> Peer | None:
@@ -136,12 +134,9 @@ class PeerTable:
                 crashpoint("reclaim.detached")
             if peer.attach_id in self.commanding:
                 self.end(self.commanding[peer.attach_id], HUNG_UP)
-            self._log.info("detached", extra=fields(attach_id=peer.attach_id, peer=peer.pid, app=peer.app, why=why))
+            self.refusals.note(peer, logging.INFO, "detached", attach_id=peer.attach_id, app=peer.app, why=why)
         elif why != HUNG_UP and not peer.awaits_retry:
-            if peer.account == OWNER:
-                self._log.info("a connection was closed", extra=fields(peer=peer.pid, why=why))
-            else:
-                self.refusals.note(peer, logging.INFO, "a connection was closed", why=why)
+            self.refusals.note(peer, logging.INFO, "a connection was closed", why=why)
         self.unread.end(peer)
         peer.close()
         self._on_closed()

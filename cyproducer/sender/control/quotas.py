@@ -140,7 +140,10 @@ class Quotas:
 
 
 class RefusalLog:
-    """Logs what other users cause at most once a minute for each user and reason. Nobody can fill the log with it."""
+    """Logs what the connections of other users cause, at most once a minute for each user and reason.
+
+    Attaches and detaches are among it. So a user cannot fill the log with connections.
+    """
 
     def __init__(self, log: logging.Logger, clock: Callable[[], float]) -> None:
         self._log = log

@@ -5,7 +5,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from cyproducer.observe.logfmt import fields
 from cyproducer.sender.control.peer_table import PeerTable
 from cyproducer.sender.control.peers import Peer, refusal
 from cyproducer.sender.handover.handover import Line
@@ -93,11 +92,13 @@ class TokenSuppliers:
 
     def _refuse(self, peer: Peer, name: str, text: str) -> None:
         peer.send(refusal(name, text))
-        self._log.warning("an OAuth token was refused", extra=fields(peer=peer.pid, uid=peer.uid, why=text))
+        self._table.refusals.note(peer, logging.WARNING, "an OAuth token was refused", why=text)
         if self._asked is peer and name == "UNCHECKED":
             self._left = 0  # no broker can be asked, so a token of the next process would not help
         if peer in self._suppliers:
             self._on_failure(peer, text)
+        elif not peer.is_owner:
+            self._table.end(peer, "it may not supply a token")
 
     # ------------------------------------------------------------------ requests
 

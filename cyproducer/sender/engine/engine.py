@@ -89,6 +89,8 @@ class Engine:
         if self._brokers.setup.fd >= 0:
             self._loop.watch(self._brokers.setup.fd)
         self._violators: list[int] = []
+        #: Called with (attach id, what is wrong) for each of them.
+        self.note_violation: Callable[[int, str], None] = self._log_violation
         self._topic_requests = TopicRequests()
         self._topic_shares = TopicShares()
         self._topic_numbers = TopicNumbers(self._front_ends)
@@ -145,6 +147,9 @@ class Engine:
         """Return whether the predecessor was ending: it had released one of the attached front-ends."""
         released: bool = self._front_ends.released_before()
         return released
+
+    def _log_violation(self, attach_id: int, why: str) -> None:
+        self._log.warning("front-end %d broke the protocol and is detached: %s", attach_id, why)
 
     def take_violators(self) -> list[int]:
         """Return attach ids of front-ends that broke the protocol since the last call; they are already detached."""
@@ -219,9 +224,7 @@ class Engine:
             if event[0] == "violation":
                 self.detach(event[4])
                 self._violators.append(event[4])
-                self._log.warning(
-                    "front-end %d broke the protocol and is detached: %s", event[4], _VIOLATIONS.get(event[3], event[3])
-                )
+                self.note_violation(event[4], str(_VIOLATIONS.get(event[3], event[3])))
             else:
                 self._brokers.on_event(event, now)
         if self._brokers.resolver.fd in ready:

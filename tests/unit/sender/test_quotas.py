@@ -245,6 +245,28 @@ def test_refusals_do_not_fill_the_log(users: Users, caplog: pytest.LogCaptureFix
     assert "something that the application needs" in texts
 
 
+def test_attaches_and_tokens_of_a_user_do_not_fill_the_log(users: Users, caplog: pytest.LogCaptureFixture) -> None:
+    users.uid = ADMITTED
+    with caplog.at_level(logging.INFO):
+        for _ in range(30):
+            _, client = users.sender.attach()
+            client.close()
+            users.sender.attach()
+            users.sender.engine.note_violation(max(users.sender.engine.front_ends), "it is wrong")
+            answer, _, client = users.sender.ask({"op": "token"})
+            assert answer["error"] == "CREDENTIALS"
+            assert not is_open(client)
+    texts = [record.getMessage() for record in caplog.records]
+    broke = "a front-end broke the protocol and is detached"
+    assert sorted(texts) == ["a connection was closed", broke, "an OAuth token was refused", "attached", "detached"]
+    users.uid = os.geteuid()
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        for _ in range(3):
+            users.sender.attach()
+    assert [record.getMessage() for record in caplog.records] == ["attached"] * 3
+
+
 @pytest.mark.parametrize("descriptors", [-1, 64, 1024, 4096, 1 << 30])
 def test_the_owner_always_has_a_part(descriptors: int) -> None:
     found = Quotas(descriptors)

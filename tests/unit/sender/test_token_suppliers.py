@@ -8,6 +8,8 @@ import pytest
 
 from cyproducer.sender.brokers.sasl_login import Answer
 from cyproducer.sender.brokers.supplied_tokens import SuppliedTokens
+from cyproducer.sender.control.peers import OWNER
+from cyproducer.sender.control.quotas import RefusalLog
 from cyproducer.sender.control.token_suppliers import CHECK_S, TokenSuppliers
 
 ASK = {"op": "token"}
@@ -19,6 +21,7 @@ class Process:
     def __init__(self, fd: int, is_owner: bool = True) -> None:
         self.fd, self.pid, self.uid = fd, fd, 0 if is_owner else 4711
         self.is_owner, self.vouched, self.deadline = is_owner, False, None
+        self.account = OWNER if is_owner else self.uid
         self.sent: list[dict[str, Any]] = []
 
     def send(self, message: dict[str, Any]) -> bool:
@@ -41,6 +44,8 @@ class Rig:
             lambda: self.now,
         )
         self.table = SimpleNamespace(peers={}, unfinished={}, finish=lambda peer: self.table.unfinished.pop(peer.fd, 0))
+        self.table.refusals = RefusalLog(logging.getLogger("test"), lambda: self.now)
+        self.table.end = lambda peer, why: self.table.peers.pop(peer.fd)
         engine = SimpleNamespace(supplied_tokens=lambda: self.tokens if own_tokens else None)
         self.suppliers = TokenSuppliers(
             engine, SimpleNamespace(tell=self.told.append), self.table, logging.getLogger("test"), lambda: self.now
@@ -175,6 +180,7 @@ def test_what_is_refused() -> None:
     rig.suppliers.take(first, {"token": "c", "expires_at": None, "extensions": {"a": 1}})
     assert [each["error"] for each in stranger.sent + first.sent] == ["REFUSED", "TOKEN", *["MALFORMED"] * 3]
     assert not stranger.vouched and not first.vouched and rig.told == []
+    assert list(rig.table.peers.values()) == [first], "a process of another user sends no second one"
     other = Rig(own_tokens=False)
     other.supply(first, "a")
     assert first.sent[-1]["error"] == "CREDENTIALS"
