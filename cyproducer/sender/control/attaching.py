@@ -100,7 +100,7 @@ class Attaching:
         if DEBUG:
             crashpoint("attach.in-handover")
         peer.attach_id, peer.app = attach_id, request.app
-        peer.pid = peer.pid or request.pid
+        peer.claimed_pid = request.pid
         return outcomes, wake, request.settings
 
     def _check_credentials(self, proof: Any, arena_fd: int, pid: int) -> None:

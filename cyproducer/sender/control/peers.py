@@ -88,6 +88,8 @@ def refusal(name: str, text: str) -> dict[str, Any]:
 class Peer:
     """The other end of one connection, from accept to hang-up. It is a front-end if `attach_id` is not 0.
 
+    pid           from the kernel; 0: the process is in a PID namespace that is not visible from here
+    claimed_pid   what the front-end's attach request says; only for logs and the status
     commands_of   attach id of the transactional front-end whose commands come on this connection; 0: none has come
     commands      how many of them have no answer yet
     cost_bytes    what its last answer counts, as bytes of a message: see message_budget.py
@@ -97,6 +99,7 @@ class Peer:
         self.socket = sock
         self.fd = sock.fileno()
         self.pid, self.uid, self.gid = control_messages.peer_credentials(sock)
+        self.claimed_pid = 0
         self.deadline = deadline
         self.account = OWNER if self.is_owner else self.uid
         self.attach_id = 0
@@ -120,6 +123,11 @@ class Peer:
     def is_owner(self) -> bool:
         """Whether the peer belongs to the user of this process, or to root."""
         return self.uid in (0, os.geteuid())
+
+    @property
+    def shown_pid(self) -> int:
+        """The process id for logs and the status."""
+        return self.pid or self.claimed_pid
 
     def note_want(self, name: str) -> bool:
         """Note a topic that it requests; True for the first request. Raise OverflowError for too many topics."""

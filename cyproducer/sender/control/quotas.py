@@ -152,7 +152,7 @@ class RefusalLog:
 
     def note(self, peer: Peer, level: int, reason: str, **more: Any) -> None:
         """Log `reason` about a peer. For the owner log it always."""
-        extra = {"peer": peer.pid, "uid": peer.uid, **more}
+        extra = {"peer": peer.shown_pid, "uid": peer.uid, **more}
         if peer.account != OWNER:
             now = self._clock()
             key = peer.account, reason

@@ -48,7 +48,7 @@ def describe_front_end(attach_id: int, peer: Peer, figures: Mapping[str, Any]) -
     """Return the front-end's row of the status; `figures` come from the engine and replace the default values."""
     return {
         "attach_id": attach_id,
-        "pid": peer.pid,
+        "pid": peer.shown_pid,
         "uid": peer.uid,
         "app": peer.app,
         "buffer_memory": 0,

@@ -82,7 +82,7 @@ class Takeover:
         peer = Peer(socket.socket(fileno=held.take(CONTROL)), None)
         peer.socket.setblocking(False)
         peer.attach_id, peer.app, peer.meta = held.attach_id, held.meta["app"], held.meta
-        peer.pid, peer.pidfd = held.meta["pid"], held.take(PIDFD)
+        peer.claimed_pid, peer.pidfd = held.meta["pid"], held.take(PIDFD)
         self._table.add(peer)
         self._table.add_front_end(peer)
         self._table.watch_process(peer)

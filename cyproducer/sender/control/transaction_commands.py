@@ -70,8 +70,11 @@ class _Reply:
 
 
 def _is_same_process(peer: Peer, front_end: Peer) -> bool:
-    """Return whether the peer may command the front-end. The pid is 0 in a PID namespace that is not visible here."""
-    return peer.uid == front_end.uid if peer.pid == 0 else peer.pid == front_end.pid
+    """Return whether the peer may command the front-end. Both pids are the kernel's.
+
+    In a PID namespace that is not visible from here they are 0: there every process of the user may.
+    """
+    return (peer.uid, peer.pid) == (front_end.uid, front_end.pid)
 
 
 def parse_command(message: dict[str, Any]) -> tuple[int, dict[str, Any]]:

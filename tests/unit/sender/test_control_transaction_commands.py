@@ -211,10 +211,29 @@ def test_only_the_process_of_the_front_end_may_send_its_commands(
     uid = os.getuid()
     monkeypatch.setattr(control_messages, "peer_credentials", lambda sock: (os.getpid() + 1, uid, uid))
     assert answer_to(sender)["error"] == "REFUSED"
-    monkeypatch.setattr(control_messages, "peer_credentials", lambda sock: (0, uid + 1, uid))
-    assert answer_to(sender)["error"] == "REFUSED"
+    for pid, other in ((0, uid + 1), (os.getpid(), uid + 1), (0, uid)):
+        found = pid, other, uid
+        monkeypatch.setattr(control_messages, "peer_credentials", lambda sock, found=found: found)
+        assert answer_to(sender)["error"] == "REFUSED"
     assert sender.engine.commands == []
-    monkeypatch.setattr(control_messages, "peer_credentials", lambda sock: (0, uid, uid))  # another PID namespace
+    monkeypatch.undo()
+    send(sender)
+    assert len(sender.engine.commands) == 1
+
+
+def test_commands_from_a_pid_namespace_that_is_not_visible(
+    make: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel says pid 0. A process that has the claimed pid here is another one."""
+    uid = os.getuid()
+    sender = make(idle_timeout_s=None, allow_uids=[uid + 1])
+    monkeypatch.setattr(control_messages, "peer_credentials", lambda sock: (0, uid, uid))
+    sender.attach(settings={"transactional_id": "orders"})
+    assert sender.control.status()["front_ends"][0]["pid"] == os.getpid()
+    for found in ((os.getpid(), uid, uid), (0, uid + 1, uid)):
+        monkeypatch.setattr(control_messages, "peer_credentials", lambda sock, found=found: found)
+        assert answer_to(sender)["error"] == "REFUSED"
+    monkeypatch.setattr(control_messages, "peer_credentials", lambda sock: (0, uid, uid))
     send(sender)
     assert len(sender.engine.commands) == 1
 
