@@ -4,7 +4,6 @@ The interpreter does not process site-packages: only the standard library, cypro
 cyproducer or its libraries can be imported.
 """
 
-import contextlib
 import faulthandler
 import gc
 import json
@@ -159,12 +158,26 @@ def _take_over(
     if predecessor is None:
         return None
     assert predecessor.listener is not None
-    with contextlib.suppress(FileNotFoundError):  # removed at this moment: the supervisor creates it again
-        set_socket_mode(place.socket, mode)
+    _set_mode(place.socket, mode, log)
     text = "has taken over from the former sender" if foreground else "has taken over from a sender with lower limits"
     log.info(text, extra=fields(front_ends=len(predecessor.handover.held)))
     report({"ready": os.getpid()})  # from here on attaching processes wait in the listener's queue
     return predecessor.handover, Election(place, predecessor.lock_fd), predecessor.listener
+
+
+def _set_mode(path: str, mode: int, log: logging.Logger) -> None:
+    """Set the mode of the socket. This process is the only holder of the front-ends, so no error may end it."""
+    try:
+        set_socket_mode(path, mode)
+    except FileNotFoundError:
+        pass  # removed at this moment: the supervisor creates it again
+    except OSError as error:
+        log.error(
+            "the mode of the socket cannot be changed: %s; other users may not reach this sender: remove the socket, "
+            "and the sender creates it again with this mode",
+            error,
+            extra=fields(socket=path, mode=f"{mode:o}"),
+        )
 
 
 def _warn_of_limits(log: logging.Logger, foreground: bool) -> None:

@@ -8,6 +8,7 @@ that one, and this sender continues to serve the front-ends that it has.
 
 import os
 import socket
+import stat
 import threading
 
 from cyproducer.host.rendezvous import private_directory
@@ -54,11 +55,9 @@ class Names:
                 self._writing.release()
 
     def missing(self) -> bool:
-        """Return whether a file is missing, or belongs to another sender."""
+        """Return whether a file is missing, or belongs to another sender, or is no socket where the socket was."""
         place = self.post.place
-        return not (
-            self.post.election.holds_place() and os.path.lexists(place.socket) and os.path.exists(place.description)
-        )
+        return not (self.post.election.holds_place() and _is_socket(place.socket) and os.path.exists(place.description))
 
     def make_again(self) -> bool:
         """Create missing files again. True: there is a new listener or lock, which the sender must receive."""
@@ -80,7 +79,7 @@ class Names:
             self._report("the sender's files were removed, and new processes find another sender in its place", "")
             return False
         # With a new lock the socket is created anew as well: the existing file is that of another sender.
-        renewed = locked_again or not os.path.lexists(post.place.socket)
+        renewed = locked_again or not _is_socket(post.place.socket)
         listener: socket.socket | None = post.election.listen(post.mode) if renewed else None
         if listener is not None:
             post.listen_on(listener)
@@ -99,3 +98,10 @@ class Names:
         if text != self._last_problem:
             self._last_problem = text
             self.post.log.warning("%s", text, extra=fields(socket=self.post.place.socket))
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(os.lstat(path).st_mode)
+    except OSError:
+        return False

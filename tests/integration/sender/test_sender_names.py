@@ -29,7 +29,9 @@ def empty(directory: Path) -> None:
         path.unlink()
 
 
-@pytest.mark.parametrize("how", ["emptied", "removed", "socket only", "lock only", "description only"])
+@pytest.mark.parametrize(
+    "how", ["emptied", "removed", "socket only", "socket is a file", "lock only", "description only"]
+)
 def test_names_are_made_again(how: str, connect: CONNECT, runtime_dir: Path, tmp_path: Path) -> None:
     first = connect()
     before = names(runtime_dir)
@@ -38,9 +40,16 @@ def test_names_are_made_again(how: str, connect: CONNECT, runtime_dir: Path, tmp
         # In one step: between the removal of a file and that of the directory, the sender may create the file again.
         shutil.rmtree(runtime_dir.rename(tmp_path / "removed"))
     else:
-        suffix = {"socket only": ".sock", "lock only": ".lock", "description only": ".json"}.get(how, "")
+        suffix = {
+            "socket only": ".sock",
+            "socket is a file": ".sock",
+            "lock only": ".lock",
+            "description only": ".json",
+        }.get(how, "")
         for path in [path for path in runtime_dir.iterdir() if path.name.endswith(suffix)]:
             path.unlink()
+            if how == "socket is a file":
+                path.write_text("")
     wait_until(lambda: runtime_dir.exists() and len(names(runtime_dir)) == 3, 30, "the names")
     assert stat.S_IMODE(runtime_dir.stat().st_mode) == 0o700
     wait_until(lambda: len(status()) == 1, 30, "an answer at the new socket")

@@ -1,5 +1,6 @@
 """Tests files that another user has put where a sender writes: links, FIFOs, and files of others."""
 
+import logging
 import os
 import socket
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from support.process import cyproducer
 from cyproducer.host import credentials
 from cyproducer.host.rendezvous import RendezvousError, create_private, open_private, set_socket_mode
 from cyproducer.observe import failures
+from cyproducer.sender.process import main
 from cyproducer.sender.process.other_senders import write_description
 
 
@@ -123,3 +125,16 @@ def test_a_config_that_is_no_private_file_is_refused_at_once(plant, text: str, v
     assert failed.returncode == 1
     assert text in failed.stderr
     assert len(failed.stderr.splitlines()) == 1
+
+
+def test_a_takeover_survives_a_socket_whose_mode_cannot_be_set(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The process is the only holder of all front-ends by then."""
+    path = tmp_path / "s.sock"
+    main._set_mode(str(path), 0o666, logging.getLogger("test"))
+    assert caplog.text == ""
+    path.write_text("")
+    main._set_mode(str(path), 0o666, logging.getLogger("test"))
+    assert "not a socket of this user" in caplog.text and "remove the socket" in caplog.text
+    assert path.stat().st_mode & 0o777 != 0o666
