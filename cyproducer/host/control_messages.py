@@ -9,8 +9,8 @@ peer has sent in part.
     sender -> front-end   {"ok": true, "attach_id", "sender_pid", "max_request_size"}
                           with descriptors OUTCOMES (read-only), SNAPSHOT (read-only),
                           WAKE (eventfd that the front-end writes)
-                          or {"ok": false, "error": code name, "message"[, "shortage", "limits", "replaceable"]}:
-                          the optional fields if the sender has too few resources (limits.py)
+                          or {"ok": false, "error": code name, "message"[, "shortage", "limits", "replaceable"
+                          [, "needs_token"]]}: the optional fields if the sender has too few resources (limits.py)
     before an attach,     {"op": "token", "token", "expires_at", "extensions", "serve"}: an OAuth token, which a broker
     or on another         checks; "serve": this connection stays, and the sender asks on it for further tokens
     connection            or {"op": "token", "error"}: there is none

@@ -18,6 +18,9 @@ class LimitedSenderError(Exception):
         super().__init__(f"the sender at {path} refuses this process: {answer.get('message')}")
         self.shortage = str(answer["shortage"])
         self.limits = answer.get("limits")
+        #: It gets its OAuth tokens from producers, and was started by one of them.
+        self.ends_only = answer.get("needs_token") is True
+        self.stop = f"cyproducer stop --socket {path}"
         self.on_purpose = named or answer.get("replaceable") is not True
 
     def check(self, replacements: int) -> None:
@@ -25,11 +28,16 @@ class LimitedSenderError(Exception):
 
         `replacements`: how many senders this attach has started.
         """
+        if self.ends_only:
+            raise self.to_error(
+                "it gets its OAuth tokens from producers, so no other sender can take over from it: end it with "
+                f"`{self.stop}`, and the next process that attaches starts a sender with its own limits (`ulimit -H`)"
+            )
         if self.on_purpose:
             raise self.to_error(
-                "it was started with `cyproducer sender`, is named by the setting `sender`, or gets its OAuth tokens "
-                "from producers, so it is not replaced automatically: start it again with a higher limit "
-                "(`ulimit -H`), or replace it with `cyproducer sender --replace`"
+                "it was started with `cyproducer sender`, or is named by the setting `sender`, so it is not replaced "
+                "automatically: start it again with a higher limit (`ulimit -H`), or replace it with "
+                "`cyproducer sender --replace`"
             )
         if not limits.are_higher(limits.reachable(), self.limits, self.shortage):
             ours = limits.describe(self.shortage, limits.reachable()) or "other limits, which are lower"

@@ -175,7 +175,10 @@ class Attaching:
 
     def refuse(self, peer: Peer, error: RefusedError) -> None:
         """Refuse a peer that is not attached or cannot be. It gets the answer before the warning that is logged."""
-        peer.send(error.answer(self._facts.replaceable))
+        answer = error.answer(self._facts.replaceable)
+        if error.shortage and self.needs_token:
+            answer["needs_token"] = True
+        peer.send(answer)
         # Front-ends receive every warning. If each new process is refused for lack of resources, one warning is enough.
         level = logging.INFO if error.shortage and self._shortage_logged else logging.WARNING
         self._shortage_logged |= bool(error.shortage)

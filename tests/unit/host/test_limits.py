@@ -16,6 +16,7 @@ from support.process import run_script, wait_until
 from cyproducer.errors import SenderUnavailableError
 from cyproducer.host import control_messages, limits
 from cyproducer.producer.attach.limited_sender import LimitedSenderError
+from cyproducer.sender.control.peers import RefusedError, resource_refusal
 from cyproducer.sender.handover.handover import Handover
 from cyproducer.sender.handover.upgrade import Predecessor
 
@@ -172,6 +173,24 @@ def test_message_for_which_there_is_no_memory(short_tmp: Path, monkeypatch: pyte
     sender.close()
 
 
+@pytest.mark.parametrize("needs_token", [True, False])
+def test_a_sender_that_gets_tokens_of_producers_says_so(
+    short_tmp: Path, monkeypatch: pytest.MonkeyPatch, needs_token: bool
+) -> None:
+    """Nothing replaces it: `cyproducer sender` cannot get tokens at a socket that is not named."""
+    sender = Sender(short_tmp)
+    sender.control.attaching.needs_token = needs_token
+    for peer_answer in (resource_refusal(OSError(errno.EMFILE, "")), RefusedError("REFUSED", "text")):
+        client = sender.connect()
+        sender.turn()
+        (peer,) = sender.control.table.peers.values()
+        sender.control.attaching.refuse(peer, peer_answer)
+        found, _ = control_messages.receive(client)
+        assert found is not None
+        assert found.get("needs_token", False) is (needs_token and bool(peer_answer.shortage))
+    sender.close()
+
+
 def test_reserve_is_held_again_when_there_is_room(short_tmp: Path) -> None:
     sender = Sender(short_tmp)
     before = len(os.listdir("/proc/self/fd"))
@@ -194,6 +213,7 @@ def test_which_refusals_are_worth_a_replacement() -> None:
     for given, named, replacements, text in (
         (answer(), True, 0, "named by the setting `sender`"),
         (answer(replaceable=False), False, 0, "cyproducer sender --replace"),
+        (answer(replaceable=False, needs_token=True), False, 0, "end it with `cyproducer stop --socket /s`"),
         (answer(limits=limits.reachable()), False, 0, "a sender that this process starts would have no more"),
         (answer(limits={}), False, 0, "would have no more"),
         (answer(), False, 3, "reached their limits as well"),
