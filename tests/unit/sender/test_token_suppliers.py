@@ -19,7 +19,7 @@ class Process:
     """Stands for the connection of a process: keeps what the sender sends."""
 
     def __init__(self, fd: int, is_owner: bool = True) -> None:
-        self.fd, self.pid, self.uid = fd, fd, 0 if is_owner else 4711
+        self.fd, self.shown_pid, self.uid = fd, fd, 0 if is_owner else 4711
         self.is_owner, self.vouched, self.deadline = is_owner, False, None
         self.account = OWNER if is_owner else self.uid
         self.sent: list[dict[str, Any]] = []
