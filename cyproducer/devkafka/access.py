@@ -83,23 +83,12 @@ class Access:
 
     def add(self, rules: Sequence[Rule]) -> None:
         """Add several rules."""
-        kafka = _library()
-        self._ask(
-            "create_acls",
-            [
-                kafka.AclBinding(
-                    # confluent-kafka has the cluster's number under the name of a resource of other requests.
-                    kafka.ResourceType["BROKER" if rule.resource == "CLUSTER" else rule.resource],
-                    rule.name,
-                    kafka.ResourcePatternType["PREFIXED" if rule.prefixed else "LITERAL"],
-                    rule.principal,
-                    "*",
-                    kafka.AclOperation[rule.operation],
-                    kafka.AclPermissionType[rule.permission],
-                )
-                for rule in rules
-            ],
-        )
+        self._ask("create_acls", _as_kafka("AclBinding", rules))
+        self._settle()
+
+    def withdraw(self, rules: Sequence[Rule]) -> None:
+        """Remove several rules. The other rules of their principals stay."""
+        self._ask("delete_acls", _as_kafka("AclBindingFilter", rules))
         self._settle()
 
     def remove(self, principal: str) -> None:
@@ -171,6 +160,24 @@ class Access:
 def _library() -> Any:
     """Return confluent-kafka's module of admin requests: an optional dependency, which does not export its names."""
     return importlib.import_module("confluent_kafka.admin")
+
+
+def _as_kafka(kind: str, rules: Sequence[Rule]) -> list[Any]:
+    """Return objects of confluent-kafka for rules. Their kind is AclBinding, or AclBindingFilter, which finds them."""
+    kafka = _library()
+    return [
+        getattr(kafka, kind)(
+            # confluent-kafka has the cluster's number under the name of a resource of other requests.
+            kafka.ResourceType["BROKER" if rule.resource == "CLUSTER" else rule.resource],
+            rule.name,
+            kafka.ResourcePatternType["PREFIXED" if rule.prefixed else "LITERAL"],
+            rule.principal,
+            "*",
+            kafka.AclOperation[rule.operation],
+            kafka.AclPermissionType[rule.permission],
+        )
+        for rule in rules
+    ]
 
 
 def _certificate_of(host: str, port: int) -> bytes | None:

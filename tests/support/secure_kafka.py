@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal
 
+import jwt
 import pytest
 
 from cyproducer.devkafka.access import Rule
@@ -80,6 +81,13 @@ class SecureKafka:
     def read(self, topic: str, count: int) -> ReadRecords:
         """Read a topic over PLAINTEXT, see `read_topic`."""
         return read_topic(self.cluster.bootstrap_servers, topic, count)
+
+    def token_with(self, **claims: Any) -> str:
+        """Return a signed token of the endpoint in which these claims are added or have other values."""
+        usual = self.tokens.token()
+        changed = jwt.decode(usual, options={"verify_signature": False}) | claims
+        header = jwt.get_unverified_header(usual)
+        return jwt.encode(changed, self.tokens._key, algorithm=header["alg"], headers={"kid": header["kid"]})
 
     def rdkafka(
         self,
