@@ -5,19 +5,20 @@ sender's limit of descriptors (RLIMIT_NOFILE):
 
     connections without a front-end   owner and root: 256 that have not finished their handshake
                                       each admitted user: 32, but at most D/64
-                                      all admitted users together: D/8
+                                      all admitted users together: D/16
                                       strangers: 16, of all strangers together
     front-ends                        each admitted user: D/28, a quarter of D with 7 descriptors each
                                       all admitted users together: 5D/56, five eighths of D
     topics that are requested         each admitted user: 4096; all admitted users together: 12,288 of 16,384
-    descriptors in unread answers     each admitted user: D/32; all admitted users together: D/8; see unread.py
+    descriptors in unread answers     each admitted user: D/32; all admitted users together: D/16; see unread.py
     lines of the log                  each user: one each minute for each reason
 
 The connection for the commands of a transactional front-end is one of its descriptors, and no connection without a
-front-end. So a quarter of D is left for the owner. If there is a connection too many, the oldest one of the same user
-ends, or of the admitted user that has the most. A front-end or a topic too many is refused. From a user with too many
-unread descriptors nothing is read. A connection with unread descriptors is kept after its end and counts until they are
-read; the kernel lets the sender's user have D of them.
+front-end. A connection with unread descriptors is kept after its end, and counts until they are read: the kernel lets
+the sender's user have D of them. So a quarter of D is left for the owner.
+
+If there is a connection too many, the oldest one of the same user ends, or of the admitted user that has the most. A
+front-end or a topic too many is refused. From a user with too many unread descriptors nothing is read.
 """
 
 import logging
@@ -54,7 +55,7 @@ class Quotas:
         self.descriptors = limit
         self.user_connections_max = max(1, min(USER_CONNECTIONS_MAX, limit // CONNECTIONS_SHARE))
         self.user_front_ends_max = max(1, limit // (4 * FRONT_END_DESCRIPTORS))
-        self.connections_max = max(1, limit // 8)
+        self.connections_max = max(1, limit // 16)
         self.front_ends_max = max(1, 5 * limit // (8 * FRONT_END_DESCRIPTORS))
         self._connections: dict[int, dict[int, Peer]] = {}
         self._front_ends: Counter[int] = Counter()

@@ -17,7 +17,7 @@ __all__ = ["POLL_S", "UnreadDescriptors"]
 
 #: The parts of RLIMIT_NOFILE for the descriptors that one admitted user, and all of them, have not read.
 USER_SHARE = 32
-ALL_SHARE = 8
+ALL_SHARE = 16
 #: Pause between two looks at the connections that are kept.
 POLL_S = 1.0
 

@@ -17,6 +17,7 @@ from support.process import wait_until
 from cyproducer.host import control_messages
 from cyproducer.sender.control import message_budget, quotas
 from cyproducer.sender.control.quotas import Quotas
+from cyproducer.sender.control.unread import UnreadDescriptors
 from cyproducer.sender.system import dropped
 
 ADMITTED, OTHER, STRANGER = 61001, 61002, 61003
@@ -271,7 +272,8 @@ def test_attaches_and_tokens_of_a_user_do_not_fill_the_log(users: Users, caplog:
 def test_the_owner_always_has_a_part(descriptors: int) -> None:
     found = Quotas(descriptors)
     limit = descriptors if 0 <= descriptors < 1 << 20 else 1 << 20
-    assert found.front_ends_max * quotas.FRONT_END_DESCRIPTORS + found.connections_max <= 3 * limit / 4
+    theirs = found.front_ends_max * quotas.FRONT_END_DESCRIPTORS + found.connections_max
+    assert theirs + UnreadDescriptors(found.descriptors).all_max <= 3 * limit / 4
     assert 1 <= found.user_front_ends_max <= found.front_ends_max
     assert 1 <= found.user_connections_max <= limit / 64
 
