@@ -8,7 +8,7 @@ import threading
 
 import pytest
 from support.leftovers import holdings, kill_leftovers, leftovers, wait_for_nothing_left
-from support.process import is_running, sender_processes
+from support.process import is_running, sender_processes, wait_until
 
 
 @pytest.fixture
@@ -79,7 +79,8 @@ def test_daemon_of_the_runtime_directory_is_found_and_ended(before, runtime_dir)
     )
     printed = subprocess.run([sys.executable, "-c", starter, source], capture_output=True, text=True, check=True).stdout
     pid = int(printed)
-    assert [p.pid for p in sender_processes(runtime_dir)] == [pid]
+    # Popen returns when the descriptors of the new program are closed, a moment before /proc shows its arguments.
+    wait_until(lambda: [p.pid for p in sender_processes(runtime_dir)] == [pid], what="the daemon in /proc")
     assert f"process {pid} uses the runtime directory" in found(before, runtime_dir)
     kill_leftovers(before, runtime_dir, set())
     assert not is_running(pid)
