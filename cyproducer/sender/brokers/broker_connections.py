@@ -184,7 +184,7 @@ class Brokers:
             del self._pending[key]
         ended_here = error == CLOSED_HERE or link.given_up
         text = self.setup.describe_end(link, error) or CLOSE_REASONS.get(error) or os.strerror(error)
-        self.setup.on_closed(link)
+        self.setup.on_closed(link, error)
         if not ended_here:
             self.note_error(link, text)
         self._fail_metadata(link, text, now_ms)

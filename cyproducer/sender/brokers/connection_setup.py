@@ -125,9 +125,6 @@ class ConnectionSetup:
     def describe_end(self, link: Link, reason: int) -> str:
         """Return why the connection has ended, if the settings of security are the likely reason; else ""."""
         if reason == CLOSED_BY_TLS and self._tls is not None:
-            # With TLS 1.3, the refusal of the client's certificate comes after the handshake.
-            if link.versions is None and self._tls.was_refused(link):
-                self._note_failure(link)
             return self._tls.describe_end(link)
         if reason != CLOSED_BY_PEER or self.login is not None or not link.negotiated:
             return ""
@@ -328,8 +325,13 @@ class ConnectionSetup:
         self._brokers.guarded(link, now_ms, lambda: self._begin_sasl(link, now_ms))
         return NOTHING_DUE_MS if link.connect_deadline_ms is None else link.connect_deadline_ms - now_ms
 
-    def on_closed(self, link: Link) -> None:
-        """Forget what belonged to a connection that has ended."""
+    def on_closed(self, link: Link, reason: int) -> None:
+        """Note whether authentication was refused, and forget what belonged to a connection that has ended.
+
+        With TLS 1.3, the refusal of the client's certificate comes after the handshake, before the broker answers.
+        """
+        if reason == CLOSED_BY_TLS and self._tls is not None and not link.negotiated and self._tls.was_refused(link):
+            self._note_failure(link)
         self._end_sasl(link)
         link.held = []
         link.exchange = None
