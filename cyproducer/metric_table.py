@@ -85,10 +85,6 @@ def _traffic(source: str) -> tuple[Metric, ...]:
     )
 
 
-def _zero(name: str, unit: str, meaning: str) -> Metric:
-    return Metric(name, "", "", "zero", unit, meaning)
-
-
 _STEPS = {
     "init": "`init_transactions()`",
     "begin": "`begin_transaction()`",
@@ -124,7 +120,7 @@ PRODUCER: tuple[Metric, ...] = (
            "time that calls waited until they got the metadata of a topic"),
     *[Metric(f"txn-{step}-time-ns-total", "own", f"txn-{step}", "total", "ns", f"time that calls of {method} took")
       for step, method in _STEPS.items()],
-    _zero("txn-prepare-time-ns-total", "ns", "this producer has no two-phase commit"),
+    Metric("txn-prepare-time-ns-total", "", "", "zero", "ns", "this producer has no two-phase commit"),
     Metric("requests-in-flight", "gauges", "in-flight", "gauge", "requests", "requests without a response now"),
     Metric("metadata-age", "gauges", "metadata-age", "gauge", "s", "age of the cluster's metadata"),
     *_spread("produce-throttle-time", "network", "throttle", "the throttle time in a response of a broker", "ms", _MS),

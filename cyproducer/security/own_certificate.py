@@ -1,6 +1,5 @@
 """Reads the dates of the certificate of this client, for an error of the broker about it."""
 
-import calendar
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -43,8 +42,7 @@ def _dates(certificate: bytes) -> tuple[float, float]:
     from cryptography import x509
 
     found = x509.load_pem_x509_certificate(certificate)
-    first, last = found.not_valid_before_utc, found.not_valid_after_utc
-    return calendar.timegm(first.utctimetuple()), calendar.timegm(last.utctimetuple())
+    return found.not_valid_before_utc.timestamp(), found.not_valid_after_utc.timestamp()
 
 
 def _content(settings: Mapping[str, Any]) -> bytes:
