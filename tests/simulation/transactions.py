@@ -169,8 +169,11 @@ class Transactions:
 
     # ------------------------------------------------------------ commands
 
-    def _ask(self, session: Any, message: dict[str, Any], call: Any, reason: str) -> dict[str, Any] | None:
+    def _ask(
+        self, session: Any, message: dict[str, Any], call: Any, reason: str, auth_failures: int
+    ) -> dict[str, Any] | None:
         """Return the answer to a command, in place of Commands._ask. None: the sender has hung up."""
+        assert session.topics.auth_failures == auth_failures, "no broker of a simulation asks for credentials"
         sender = self.front_end.sender
         if sender.is_dead():
             return None
@@ -186,6 +189,7 @@ class Transactions:
             if message["do"] == "offsets":
                 self.all[-1].has_offset = True
             attach_id, fields = parse_command(message)
+            self._manager._commands._was_sent = True
             try:
                 sender.command(attach_id, fields, self._answers.append)
             except SenderKilledError:
