@@ -4,6 +4,9 @@ OpenSSL makes one TLS record, and one write(), of each call with up to 16 KiB. T
 shorter: a header of 100 bytes, a batch of 16 KiB. So they are gathered, and OpenSSL gets GATHERED_BYTES at a time. A
 longer piece is given to it as it lies in shared memory.
 
+The kernel would send a segment, and wake the receiver, for each record. TCP_CORK lets it wait for full segments until
+the last byte of the pieces is written.
+
 If the socket is full, OpenSSL must get the same bytes again, and at least as many (SSL_write(3)). The position in the
 pieces does not change until then, so the same pieces are gathered.
 """
@@ -19,7 +22,20 @@ from posix.uio cimport iovec
 from cyproducer.sender.engine.state.events cimport CLOSE_BY_PEER, CLOSE_TLS
 
 
+cdef extern from "netinet/in.h" nogil:
+    const int IPPROTO_TCP
+
+
+cdef extern from "netinet/tcp.h" nogil:
+    const int TCP_CORK
+
+
+cdef extern from "sys/socket.h" nogil:
+    int setsockopt(int fd, int level, int name, const void *value, unsigned int size)
+
+
 cdef enum:
+    RECORD_BYTES = 16384        # the longest TLS record
     GATHERED_BYTES = 65536      # four TLS records; more gains nothing (docs/decisions/secured-connections.md)
 
 
@@ -37,6 +53,8 @@ cdef class TlsStream:
         import ssl
         self.socket = socket
         self.error = None
+        self._fd = socket.fileno()
+        self._corked = False
         self._send = socket.send
         self._receive_into = socket.recv_into
         self._gathered = bytearray()
@@ -54,8 +72,15 @@ cdef class TlsStream:
             return "write"
         return ""
 
-    cdef Py_ssize_t gather(self, const iovec *pieces, int count) except -1:
-        """Copy the pieces, up to GATHERED_BYTES. Return the number of bytes."""
+    cdef void cork(self, bint corked) noexcept:
+        """Let the kernel wait for full segments, or send what it has."""
+        cdef int value = corked
+        if self._corked != corked:
+            self._corked = corked
+            setsockopt(self._fd, IPPROTO_TCP, TCP_CORK, &value, sizeof(value))  # it only makes writes faster
+
+    cdef Py_ssize_t gather(self, const iovec *pieces, int count, bint *all_gathered) except -1:
+        """Copy the pieces, up to GATHERED_BYTES. Return the number of bytes, and whether these are all."""
         cdef Py_ssize_t length = 0, part
         cdef int index = 0
         cdef char *into
@@ -66,22 +91,30 @@ cdef class TlsStream:
             part = min(<Py_ssize_t>pieces[index].iov_len, GATHERED_BYTES - length)
             memcpy(into + length, pieces[index].iov_base, part)
             length += part
+            all_gathered[0] = index == count - 1 and part == <Py_ssize_t>pieces[index].iov_len
             index += 1
         return length
 
     cdef Py_ssize_t write(self, const iovec *pieces, int count) except -1:
         """Write the first bytes of the pieces. Return how many; 0 if the socket is full."""
-        cdef Py_ssize_t length
+        cdef Py_ssize_t length, written
+        cdef bint is_last
         cdef object data
         if count == 1 or pieces[0].iov_len >= GATHERED_BYTES:
-            data = PyMemoryView_FromMemory(<char *>pieces[0].iov_base, <Py_ssize_t>pieces[0].iov_len, PyBUF_READ)
+            length, is_last = <Py_ssize_t>pieces[0].iov_len, count == 1
+            data = PyMemoryView_FromMemory(<char *>pieces[0].iov_base, length, PyBUF_READ)
         else:
-            length = self.gather(pieces, count)
+            length = self.gather(pieces, count, &is_last)
             data = memoryview(self._gathered)[:length]
+        if length > RECORD_BYTES:
+            self.cork(True)
         try:
-            return self._send(data)
+            written = self._send(data)
         except ssl.SSLWantWriteError:
             return 0
+        if is_last and written == length:
+            self.cork(False)
+        return written
 
     cdef Py_ssize_t read(self, uint8_t *into, Py_ssize_t size) except -1:
         """Read into a buffer. Return the number of bytes, 0 at the end of the connection, -2 if nothing has arrived."""
