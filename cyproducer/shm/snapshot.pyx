@@ -51,6 +51,15 @@ cdef inline uint8_t _share(uint8_t has_leader, uint8_t former) noexcept nogil:
     return former if former != CYP_SHARE_NONE else CYP_SHARE_FULL
 
 
+cdef bytes _shortened(bytes text, Py_ssize_t most):
+    """Return UTF-8 text of at most `most` bytes: the words that fit, and "..."."""
+    cdef bytes begin
+    if len(text) <= most:
+        return text
+    begin = text[:most - 3]
+    return begin[:max(begin.rfind(b" "), 0) or most - 3].decode(errors="ignore").encode() + b"..."
+
+
 def snapshot_bytes() -> int:
     """Return the size of a snapshot region in bytes."""
     cdef SnapshotGeometry geometry
@@ -272,8 +281,8 @@ cdef class SnapshotWriter(Snapshot):
         return 0
 
     def describe(self, uint32_t brokers, str last_error):
-        """Publish the number of known brokers and the last error with the cluster."""
-        cdef bytes encoded = last_error.encode()[:CYP_SNAPSHOT_ERROR_BYTES]
+        """Publish the number of known brokers and the last error with the cluster, shortened if it is long."""
+        cdef bytes encoded = _shortened(last_error.encode(), CYP_SNAPSHOT_ERROR_BYTES)
         cdef uint64_t text = load_relaxed(&self.header.text)
         cdef char *place
         store_relaxed32(&self.header.brokers, brokers)

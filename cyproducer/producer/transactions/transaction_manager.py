@@ -336,9 +336,9 @@ class TransactionManager:
         if self.error is not None:
             if isinstance(self.error, _FENCED):
                 raise copy.copy(self.error)
+            text = _advised(str(self.error), _ADVICE[self.state])
             raise errors.KafkaError(
-                f"{name}() is not possible, because the producer is in an error state: {self.error}; "
-                f"{_ADVICE[self.state]}"
+                f"{name}() is not possible, because the producer is in an error state: {text}"
             ) from self.error
         advice = _ADVICE[self.state]
         if self.state is State.READY and name == "init_transactions":
@@ -407,7 +407,7 @@ class TransactionManager:
             text = f"{what}: {errors.name_for_code(code)}, {errors.for_code(code).message}"
             fatal = code in FATAL_FOR_TRANSACTIONS
             advice = _ADVICE[State.FATAL_ERROR if fatal else State.ABORTABLE_ERROR]
-            error = _error(code, text if text.endswith(advice) else f"{text}; {advice}")
+            error = _error(code, _advised(text, advice))
             raise self._fail(producer, State.FATAL_ERROR if fatal else State.ABORTABLE_ERROR, error)
 
     def _reason(self, producer: Producer, session: Session, call: Call) -> int:
@@ -515,7 +515,12 @@ def _error_of(answer: Answer, failed: str, advice: str = "") -> errors.KafkaErro
     known = answer.code in errors.BROKER_CODES or answer.code in errors.CLIENT_CODES
     text = f"{failed}: {errors.name_for_code(answer.code)}, " if known else f"{failed}: "
     text += answer.message
-    return _error(answer.code, text if text.endswith(advice) else f"{text}; {advice}")
+    return _error(answer.code, _advised(text, advice))
+
+
+def _advised(text: str, advice: str) -> str:
+    """Return the text with the advice, unless it has this advice already."""
+    return text if advice in text else f"{text}; {advice}"
 
 
 def _error(code: int, text: str) -> errors.KafkaError:

@@ -170,6 +170,7 @@ class Brokers:
     def note_ready(self, link: Link) -> None:
         """Note that a connection takes batches: its setup is complete."""
         self._states.ready(link)
+        self.loop.note_auth(False)
         self.log.info("connected to broker %s (id %d%s)", link.name, link.broker_id, self.setup.describe_tls(link))
 
     def next_correlation_id(self, link: Link) -> int:
@@ -229,15 +230,16 @@ class Brokers:
             self.log.warning("broker %s: %s", link.name, text)
 
     def _after_failure(self, link: Link) -> None:
-        """If no broker of the metadata can be reached, ask the bootstrap servers for other brokers (KIP-899).
+        """If no broker of the metadata can be used, ask the bootstrap servers for other brokers (KIP-899).
 
-        If authentication has failed, note it for the front-ends that wait for metadata.
+        If authentication has failed, note it for the front-ends that wait for metadata, and for records that expire.
         """
         known = [self.links[broker_id] for broker_id in self.metadata.brokers if broker_id in self.links]
         if link.auth_failed and all(each.unreachable for each in known):
             self.auth_failed = self.changed = True
+            self.loop.note_auth(True)
         if not self.metadata.bootstrapping and self._rebootstrap.is_needed(known):
-            self._ask_bootstrap_servers("no known broker can be reached")
+            self._ask_bootstrap_servers("no known broker can be used")
 
     def _ask_bootstrap_servers(self, reason: str) -> None:
         self.log.warning("%s: asking the bootstrap servers again", reason)

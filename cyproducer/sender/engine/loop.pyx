@@ -240,6 +240,10 @@ cdef class Loop:
         self.core.now = monotonic_ns()
         count_throttle(self.core, throttle_ms)
 
+    def note_auth(self, bint failed):
+        """Note that authentication has failed and no broker can be used, or that a broker is ready."""
+        self.core.auth_failed = failed
+
     def note_metadata(self):
         """Note that metadata has come."""
         store_relaxed(&self.core.metrics.metadata_ns, monotonic_ns())

@@ -350,6 +350,7 @@ def test_an_open_transaction_is_lost_with_its_sender(sender, started, begun):
         with pytest.raises(errors.KafkaError, match="error state: the transaction is lost") as caught:
             call()
         assert isinstance(caught.value.__cause__, errors.SenderUnavailableError)
+        assert str(caught.value).count("call abort_transaction()") == 1
     begun.abort_transaction()
     assert [(m["do"], m["number"], m["producer_id"], m["epoch"]) for m in sender.commands.done] == [
         ("fail", 1, 7, 1),

@@ -505,6 +505,7 @@ ctypedef struct Core:
     uint64_t retry_backoff_max_ns
     bint rack_aware                 # records without a key prefer leaders in client_rack (KIP-1123)
     uint64_t stuck_ns               # without an answer for so long a broker is stuck; 0: see _stuck_timeout
+    bint auth_failed                # TLS or SASL has failed, and since then no broker was ready
     uint8_t acks_seen               # bit 0: a front-end has acks=0, bit 1: acks=1, bit 2: acks=all
     char client_id[256]
     int16_t client_id_bytes

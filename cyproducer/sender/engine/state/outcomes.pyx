@@ -13,7 +13,7 @@ from cyproducer.protocol.error_codes cimport ERROR_LEADER_NOT_AVAILABLE
 from cyproducer.sender.engine.state.activity cimport note_deadline, note_outcomes, take_to_announce
 from cyproducer.sender.engine.state.breadcrumb cimport touch
 from cyproducer.sender.engine.state.client_codes cimport (
-    CODE_DELIVERY_TIMEOUT, CODE_OUTCOME_UNKNOWN, CODE_TRANSACTION_ABORTED,
+    CODE_AUTHENTICATION_FAILED, CODE_DELIVERY_TIMEOUT, CODE_OUTCOME_UNKNOWN, CODE_TRANSACTION_ABORTED,
 )
 from cyproducer.sender.engine.state.extents cimport end_promise, extents_are_published, fill_extent
 from cyproducer.sender.engine.state.front_end_tables cimport end_front_end
@@ -304,7 +304,7 @@ cdef void _push(
     outcome.append_time = append_time
     outcome.error = error
     outcome.flags = flags
-    outcome.cause = _cause(batch, error)
+    outcome.cause = _cause(core, batch, error)
     outcome.text = 0
     outcome.extents = 0
     if error and batch.wire == core.judged:
@@ -322,10 +322,11 @@ cdef void _push(
     note_outcomes(core, front_end)
 
 
-cdef int32_t _cause(ClientBatch *batch, int32_t error) noexcept nogil:
-    """Return the last Kafka error of an attempt to send the batch; 0 if there is none or it equals `error`.
+cdef int32_t _cause(Core *core, ClientBatch *batch, int32_t error) noexcept nogil:
+    """Return the last error of an attempt to send the batch; 0 if there is none or it equals `error`.
 
-    For a batch that was never sent, return the error of the batches that its partition had to send before it.
+    For a batch that was never sent, return why no broker takes it, or else the error of the batches that its partition
+    had to send before it.
     """
     cdef int32_t cause = 0
     cdef Lane *lane
@@ -335,7 +336,9 @@ cdef int32_t _cause(ClientBatch *batch, int32_t error) noexcept nogil:
         cause = batch.wire.entry.cause
     elif (error == CODE_DELIVERY_TIMEOUT or batch.split) and batch.queue != NULL:
         lane = batch.queue.lane
-        if lane.leader == NULL:
+        if core.auth_failed:
+            cause = CODE_AUTHENTICATION_FAILED
+        elif lane.leader == NULL:
             cause = ERROR_LEADER_NOT_AVAILABLE
         else:
             cause = lane.last_error
