@@ -267,13 +267,18 @@ class _Worker:
             return pause
         if place is not None and (self._line is None or self._line.place != place):
             self._connect(place)
-            pause = _PAUSE_MIN_S if self._line is not None else min(2 * pause, _PAUSE_MAX_S)
+            pause = pause if self._line is not None else min(2 * pause, _PAUSE_MAX_S)
         fds = [waiter.fd, *([] if self._line is None else [self._line.fd])]
         ready = wait_readable(fds, self._wait_s(pause))
         if waiter.fd in ready:
             waiter.clear()
-        if self._line is not None and self._line.fd in ready:
-            self._read(self._line)
+        if self._line is None or self._line.fd not in ready:
+            return pause
+        if self._read(self._line):
+            return _PAUSE_MIN_S
+        if self._line is None:  # the sender may hang up at each connection
+            wait_readable([waiter.fd], pause)
+            pause = min(2 * pause, _PAUSE_MAX_S)
         return pause
 
     def _on_defect(self, error: Exception) -> None:
@@ -358,11 +363,12 @@ class _Worker:
         if not line.send(message):
             self._hang_up()
 
-    def _read(self, line: "_Line") -> None:
+    def _read(self, line: "_Line") -> bool:
+        """Handle a message of the sender, or its end. Return whether there was a message."""
         try:
             message = line.receive()
         except BlockingIOError:
-            return
+            return False
         except (OSError, control_messages.HandshakeError):
             message = None
         if message is None:
@@ -372,6 +378,7 @@ class _Worker:
         elif message.get("ok") is False:
             _log.warning("the sender does not take an OAuth token: %s", message.get("message"))
             self._on_refusal(str(message.get("error")))
+        return message is not None
 
     def _on_request(self) -> None:
         """Supply another token; or the last one again, if no broker could check it."""

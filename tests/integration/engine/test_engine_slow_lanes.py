@@ -51,9 +51,9 @@ def hang(rig: Rig, *partitions: int) -> list[int]:
     rig.broker.slow = dict.fromkeys(partitions, LONG_S)
     first = len(rig.sent[0])
     for partition in partitions:
-        before = sum(partition in each for _, each in rig.broker.arrived)
+        rig.broker.arrived.clear()
         rig.send(0, partition, records=1)
-        run_until(rig.engine, lambda p=partition, n=before: sum(p in each for _, each in rig.broker.arrived) != n)
+        run_until(rig.engine, lambda p=partition: any(p in each for _, each in list(rig.broker.arrived)))
     return list(range(first, len(rig.sent[0])))
 
 

@@ -18,6 +18,7 @@ from support.process import run_script, wait_until
 from cyproducer.config.settings import Settings
 from cyproducer.errors import SenderUnavailableError
 from cyproducer.host import control_messages
+from cyproducer.host.poll import wait_readable
 from cyproducer.producer.tokens import token_supplier as module
 from cyproducer.producer.tokens.token_supplier import TokenSupplier
 from cyproducer.security.token_principal import jwt_principal
@@ -130,6 +131,28 @@ def test_a_new_token_that_a_sender_refuses_is_not_sent_again(sender: Sender, num
     sender.answer("CREDENTIALS")
     sender.accept()
     assert sender.token() == "t3"
+
+
+def test_the_pause_grows_while_a_sender_hangs_up(
+    sender: Sender, numbered: TokenSupplier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each connection is taken and ended. After one with an answer, the pause is the shortest again."""
+    pauses: list[float | None] = []
+
+    def spy(fds: list[int], timeout: float | None) -> list[int]:
+        if len(fds) == 1:
+            pauses.append(timeout)
+        return wait_readable(fds, timeout)
+
+    monkeypatch.setattr(module, "wait_readable", spy)
+    numbered.serve(sender.path, False)
+    for _ in range(4):
+        sender.accept()
+        assert sender.token() == "t1"
+    sender.answer()
+    sender.accept()
+    assert sender.token() == "t1"
+    assert pauses == [0.05, 0.1, 0.2, 0.05]
 
 
 def test_a_token_that_no_broker_could_check_is_supplied_again(sender: Sender, numbered: TokenSupplier) -> None:
