@@ -118,6 +118,20 @@ def test_with_one_request_in_flight_no_later_batch_passes_one_that_is_sent_again
         assert rig.errors(0) == [0] * 5
 
 
+@pytest.mark.parametrize(("limit", "most"), [(8_000, 2), (2_000, 1)], ids=["two batches", "less than a batch"])
+def test_a_request_has_no_more_batches_than_max_request_size_allows_but_one(lone_broker, limit, most):
+    lone_broker.request_bytes_max = max(limit, 4_000)
+    with Rig(lone_broker, max_request_size=limit, **PATIENT) as rig:
+        rig.attach()
+        for number in range(60):
+            rig.send(0, number % 3, records=1, size=3_500)
+        rig.settle()
+        rig.check()
+        assert rig.errors(0) == [0] * 60
+        assert lone_broker.oversized == 0
+        assert max(len(attributes) for _, attributes in lone_broker.produced) == most
+
+
 def test_a_request_has_the_request_timeout(lone_broker, monkeypatch):
     """A broker waits for its followers as long as the client waits for the broker."""
     found = []
