@@ -37,7 +37,8 @@ KAFKA_SECURITY_SETTINGS = (
     KafkaSetting("ssl.enabled.protocols", PARTLY, "TLSv1.2 and TLSv1.3."),
     KafkaSetting("ssl.protocol", PARTLY, "TLSv1.2 and TLSv1.3."),
     KafkaSetting("ssl.cipher.suites", PARTLY,
-                 "Also names of OpenSSL. The suites of TLS 1.3 can only be used or not used together."),
+                 "The default is None: those of Python's ssl module. Also names of OpenSSL. The suites of TLS 1.3 can "
+                 "only be used or not used together."),
     KafkaSetting("ssl.provider", REFUSED, _JAVA, ("",)),
     KafkaSetting("ssl.keymanager.algorithm", REFUSED, _JAVA, ("SunX509", "PKIX")),
     KafkaSetting("ssl.trustmanager.algorithm", REFUSED, _JAVA, ("PKIX", "SunX509")),

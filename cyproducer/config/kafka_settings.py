@@ -72,7 +72,8 @@ KAFKA_SETTINGS = (
     KafkaSetting("metrics.num.samples", PARTLY, "From 1 to 10. What concerns connections always has 2 windows."),
     KafkaSetting("metrics.recording.level", REFUSED, _NO_METRICS),
     KafkaSetting("metrics.sample.window.ms", PARTLY,
-                 "What concerns connections always has windows of 30 s, because processes share them."),
+                 "From 1 to 2147483647 ms. What concerns connections always has windows of 30 s, because processes "
+                 "share them."),
     KafkaSetting("enable.metrics.push", PARTLY, "The sender pushes the sums of all its processes."),
     # what Java alone has, and what is not built
     KafkaSetting("config.providers", REFUSED, "a program of Python reads its secrets itself", ([], (), "")),

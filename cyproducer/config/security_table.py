@@ -57,7 +57,8 @@ SECURITY_SETTINGS: tuple[Setting, ...] = (
     row("ssl_crlfile", None, security.path(), SENDER,
         "a file in PEM with lists of revoked certificates, one of each authority", kafka_name="ssl.crl.location"),
     row("ssl_ciphers", None, security.ciphers(), SENDER,
-        "the cipher suites that can be used; those of TLS 1.3 cannot be chosen one by one",
+        "the cipher suites that can be used; None: those of Python's ssl module; those of TLS 1.3 cannot be chosen one "
+        "by one",
         kafka_name="ssl.cipher.suites"),
     row("ssl_enabled_protocols", security.TLS_VERSIONS, security.tls_versions(), SENDER,
         "the versions of TLS that can be used"),

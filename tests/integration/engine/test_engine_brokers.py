@@ -5,9 +5,10 @@ import socket
 import time
 
 import pytest
+from support import scripted_broker
 from support.fault_rig import Rig
 from support.front_end import run_until
-from support.scripted_broker import METADATA, Fault, ScriptedBroker
+from support.scripted_broker import METADATA, PRODUCE, Fault, ScriptedBroker
 
 from cyproducer.sender.brokers import broker_connections
 from cyproducer.sender.brokers.broker import connecting_socket
@@ -111,6 +112,31 @@ def test_an_answer_that_cannot_be_handled_costs_its_connection_alone(rig, broker
     assert failed
 
 
+@pytest.mark.parametrize("api", [PRODUCE, METADATA])
+def test_a_response_to_another_request_ends_the_connection(rig, broker, monkeypatch, api):
+    """Its correlation id is not that of the oldest request in flight."""
+    wrong = []
+
+    def shift_once(kind, version, correlation_id, body):
+        if kind == api and not wrong:
+            wrong.append(correlation_id)
+            correlation_id += 1
+        return encode(kind, version, correlation_id, body)
+
+    rig.attach()
+    rig.send(0, 0)
+    rig.settle()
+    accepted = broker.accepted
+    encode = scripted_broker.encode_response
+    monkeypatch.setattr(scripted_broker, "encode_response", shift_once)
+    rig.engine._brokers.metadata.request_update()
+    rig.send(0, 0)
+    run_until(rig.engine, lambda: rig.listen() or (wrong and broker.accepted > accepted))
+    rig.settle()
+    rig.check()
+    assert rig.errors(0) == [0, 0]
+
+
 @pytest.mark.parametrize("silent", [True, False], ids=["silent", "no Kafka"])
 def test_bootstrap_servers_are_asked_when_no_known_broker_is_usable(silent):
     settings = {"request_timeout_ms": 5000, "socket_connection_setup_timeout_ms": 100}
@@ -158,7 +184,10 @@ def test_bootstrap_servers_are_asked_when_there_is_no_metadata_for_too_long(capl
         rig.attach()
         rig.send(0, 0)
         rig.settle()
-        before = broker.accepted
+        before, requests = broker.accepted, broker.produce_requests
+        broker.faults.append(Fault(hang="appended"))
+        rig.send(0, 1)  # by another connection than the metadata
+        run_until(rig.engine, lambda: broker.produce_requests > requests)
         broker.lies = lambda answer: answer.update(brokers=[])
         rig.engine._brokers.metadata.request_update()
         run_until(rig.engine, lambda: rig.engine._brokers.metadata.bootstrapping)
@@ -167,7 +196,7 @@ def test_bootstrap_servers_are_asked_when_there_is_no_metadata_for_too_long(capl
         rig.send(0, 0)
         rig.settle()
         rig.check()
-        assert rig.errors(0) == [0, 0]
+        assert rig.errors(0) == [0, 0, 0]
         assert broker.accepted >= before + 2, "the former connections were closed"
 
 

@@ -1,6 +1,7 @@
 """Tests that a broker that throttles gets no request of any kind before the time is over; other brokers are asked."""
 
 import time
+import zipfile
 
 import pytest
 from support.fault_rig import Rig
@@ -14,6 +15,11 @@ from support.scripted_broker import (
     Fault,
     ScriptedBroker,
 )
+
+from cyproducer.devkafka.jars import KAFKA_VERSION, kafka_jars
+from cyproducer.devkafka.maven import DownloadError
+from cyproducer.protocol.versions import ApiKey
+from cyproducer.sender.brokers.throttling import THROTTLES_FROM
 
 FOR_EVER_MS = 600_000
 
@@ -143,3 +149,18 @@ def test_a_broker_that_has_waited_itself_is_not_waited_for():
             rig.send(0, 0)
             rig.settle()
         rig.check()
+
+
+def test_the_apis_whose_times_are_heeded_are_those_of_kafkas_client():
+    """The client of Kafka waits if the class of the response overrides shouldClientThrottle()."""
+    try:
+        jars = kafka_jars()
+    except DownloadError as error:
+        pytest.fail(str(error), pytrace=False)
+    heeded = set()
+    with zipfile.ZipFile(jars / f"kafka-clients-{KAFKA_VERSION}.jar") as classes:
+        for api in ApiKey:
+            name = "".join(word.title() for word in api.name.split("_"))
+            if b"shouldClientThrottle" in classes.read(f"org/apache/kafka/common/requests/{name}Response.class"):
+                heeded.add(api)
+    assert heeded == {ApiKey.PRODUCE, *THROTTLES_FROM}

@@ -40,6 +40,16 @@ def test_each_version_of_produce(version):
         assert broker.versions[PRODUCE] == {4 if version == 5 else version}
 
 
+@pytest.mark.parametrize(("version", "codec"), [(6, 0), (7, 4)])
+def test_zstd_needs_produce_7(version, codec):
+    """An older broker would refuse it. The scripted broker refuses it, too: it cannot decompress it."""
+    with ScriptedBroker(produce_version=version) as broker, Rig(broker) as rig:
+        rig.attach(compression_type="zstd")
+        rig.send(0, 0, size=1000)
+        rig.settle()
+        assert {each for _, attributes in broker.produced for each in attributes} == {codec}
+
+
 @pytest.mark.parametrize("version", range(1, 14))
 def test_each_version_of_metadata(version):
     """Topic ids come with version 10. Without them a broker with Produce 13 gets version 12."""

@@ -15,7 +15,7 @@ from cyproducer.devkafka.maven import DownloadError, JavaMissingError, find_java
 
 OURS = {setting.kafka_name: setting for setting in SETTINGS}
 ROWS = {row.name: row for row in KAFKA_SETTINGS}
-#: docs/decisions/other-defaults.md, and settings that are objects of Python here.
+#: docs/decisions/other-defaults.md has the reasons.
 OTHER_DEFAULTS = {
     "batch.size",
     "client.id",
@@ -24,8 +24,9 @@ OTHER_DEFAULTS = {
     "ssl.keystore.type",
     "ssl.truststore.type",
 }
+#: Settings that are objects of Python here.
 OBJECTS = {"bootstrap.servers", "key.serializer", "value.serializer", "partitioner.class", "interceptor.classes"}
-#: Settings that accept less than Kafka; each row of the list says so.
+#: Settings that accept less than Kafka; the row of each begins with its range.
 NARROWER = {
     "buffer.memory",
     "max.request.size",
@@ -40,6 +41,7 @@ NARROWER = {
     "socket.connection.setup.timeout.ms",
     "transaction.timeout.ms",
 }
+RANGE = re.compile(r"From \d+ .*?to \d+|At least (\d+|one)\b")
 
 
 class Defined(NamedTuple):
@@ -109,5 +111,17 @@ def test_ranges_are_kafkas(java: dict[str, Defined]) -> None:
                 narrower.add(name)
     assert narrower == NARROWER
     assert {ROWS[name].status for name in narrower} == {PARTLY}
+    assert [name for name in narrower if not RANGE.match(ROWS[name].note)] == []
     assert {ROWS[name].status for name in OTHER_DEFAULTS} == {PARTLY}
     assert {row.status for row in KAFKA_SETTINGS} == {SUPPORTED, PARTLY, REFUSED}
+
+
+def test_the_range_of_the_windows_of_metrics_is_the_one_that_its_row_names() -> None:
+    """Kafka has a long, from 0 on."""
+    parse = OURS["metrics.sample.window.ms"].kind.parse
+    first, last = map(int, re.findall(r"\d+", ROWS["metrics.sample.window.ms"].note)[:2])
+    assert (first, last) == (1, INT_MAX)
+    assert [parse(str(value), True) for value in (first, last)] == [first, last]
+    for value in (first - 1, last + 1):
+        with pytest.raises(Wrong):
+            parse(str(value), True)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from typing import NamedTuple
 
 import pytest
@@ -53,6 +54,18 @@ def test_every_record_arrives_as_it_was_sent(make_producer, topic, kafka):
         assert (record.key, record.value) == (b"k%d" % (n % 100), b"%d" % n)
         assert list(record.headers) == [("n", b"%d" % n)]
         assert record.timestamp == 1_700_000_000_000 + n == got.timestamp
+
+
+@pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
+def test_the_timestamp_of_a_record_is_that_of_the_log(make_producer, new_topic, kafka, kind):
+    """With LogAppendTime the broker's clock counts for all records of a batch."""
+    topic = new_topic(configs={"message.timestamp.type": kind})
+    producer = make_producer()
+    given = [int(time.time() * 1000) - 1000 - n for n in range(3)]
+    futures = [producer.send(topic, b"v", timestamp_ms=timestamp) for timestamp in given]
+    found = [future.result(60).timestamp for future in futures]
+    assert found == [record.timestamp for record in read(kafka, topic, 3)]
+    assert (found == given) == (kind == "CreateTime")
 
 
 def test_the_brokers_text_is_in_the_error(make_producer, kafka):

@@ -8,6 +8,7 @@ import pytest
 from standin_sender import attach
 
 from cyproducer import KafkaProducer, errors
+from cyproducer.producer.waiting import flush, retry
 
 MIB = 1 << 20
 
@@ -120,6 +121,50 @@ def test_sender_gone_sent_batches_are_unknown_and_unsent_ones_go_to_the_next(sen
         producer.send("t", b"again").result(10)
         assert sender.attached == 2
         assert [record.value for record in sender.log if record.partition == 1] == [b"not sent"]
+
+
+def test_the_waits_for_metadata_and_for_memory_of_a_send_have_one_deadline(sender, monkeypatch):
+    deadlines = {"metadata": set(), "memory": set()}
+    wait_metadata, wait_memory = retry.wait_metadata, retry.BlockingWaiter.wait
+
+    async def note_metadata(session, waiter, topic, needed, deadline):
+        deadlines["metadata"].add(deadline)
+        await wait_metadata(session, waiter, topic, needed, deadline)
+
+    async def note_wait(waiter, session, deadline):
+        if waiter in session.memory_queue:
+            deadlines["memory"].add(deadline)
+        return await wait_memory(waiter, session, deadline)
+
+    with small(sender, max_block_ms=2000) as producer:
+        attach(producer, "one")
+        sender.hold = True
+        while producer.metrics()["producer-metrics"]["buffer-available-bytes"] > 64 * 1024:
+            producer.send("one", bytes(60_000))
+        monkeypatch.setattr(retry, "wait_metadata", note_metadata)
+        monkeypatch.setattr(retry.BlockingWaiter, "wait", note_wait)
+        threading.Timer(0.1, lambda: (sender.topics.update(late=3), sender.publish())).start()
+        with pytest.raises(errors.BufferExhaustedError):
+            producer.send("late", bytes(500_000))
+        sender.release()
+    assert deadlines["metadata"] == deadlines["memory"]
+    assert len(deadlines["memory"]) == 1
+
+
+def test_a_flush_does_not_wait_for_what_is_sent_later(sender, producer, monkeypatch):
+    wait, later = flush.wait_batches, []
+
+    def send_and_wait(*given):
+        later.append(producer.send("t", b"later", partition=1))
+        return wait(*given)
+
+    sender.slow = frozenset({1})  # its batch stays open until the next flush
+    monkeypatch.setattr(flush, "wait_batches", send_and_wait)
+    first = producer.send("t", b"x", partition=0)
+    producer.flush(60)
+    assert first.done()
+    assert [future.done() for future in later] == [False]
+    monkeypatch.undo()
 
 
 def test_flush_and_close_with_a_timeout(sender):

@@ -67,6 +67,20 @@ def test_murmur2_is_javas(key, hashed):
     assert partition_for_key(key, 1000) == (hashed & 0x7FFFFFFF) % 1000
 
 
+@pytest.mark.parametrize("key", [b"", b"a", b"abc", b"foobar"])
+def test_the_hash_counts_all_partitions_and_an_empty_key_is_one(sender, producer, key):
+    """Only one partition has a leader. The one of a record without a key is 2."""
+    wanted = partition_for_key(key, 4)
+    assert (key, wanted) != (b"", 2)
+    sender.snapshot.store(0, 0, bytes(wanted != other for other in range(4)))
+    sender.snapshot.describe(1, "")
+    for _ in range(20):
+        producer.send("t", b"v", key=key)
+    assert producer.send("t", b"v", key=key, partition=3).result(10).partition == 3
+    producer.flush(10)
+    assert {received.partition for received in sender.log} == {wanted, 3}
+
+
 def test_records_without_a_key_follow_the_published_partition(sender, producer):
     for number in range(20):
         producer.send("t", b"%d" % number)
