@@ -501,8 +501,7 @@ ctypedef struct Core:
     uint32_t max_request_size
     uint32_t max_in_flight
     uint64_t request_timeout_ns
-    uint64_t retry_backoff_ns
-    uint64_t retry_backoff_max_ns
+    uint64_t retry_backoff_ns, retry_backoff_max_ns
     bint rack_aware                 # records without a key prefer leaders in client_rack (KIP-1123)
     uint64_t stuck_ns               # without an answer for so long a broker is stuck; 0: see _stuck_timeout
     bint auth_failed                # TLS or SASL has failed, and since then no broker was ready
