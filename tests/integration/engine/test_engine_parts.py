@@ -210,6 +210,9 @@ def test_a_batch_whose_parts_have_no_row_for_their_results_fails_as_a_whole(rig,
             rig.heard[0][len(rig.sent[0]) - 1] = (-1, 0)
             rig.released[0].add(len(rig.sent[0]) - 1)
     rig.settle(60)
+    assert rig.engine.tables_in_use()["extents"] == 4096 // count * count
+    rig.front_ends[0].takes_texts = True
+    rig.listen()
     rig.check()
     found = [{error for _, error in rig.results(0, slot * 16)} for slot in range(20)]
     assert found[0] == {0, INVALID_RECORD}
@@ -248,9 +251,10 @@ def test_unread_texts_of_records_are_dropped_when_their_places_are_used(rig, bro
         for _ in range(12):
             send_values(rig, 0, values_of(0, len(rig.sent[0]), {1}, 3))
             rig.settle()
-        rig.check()
         texts = [rig.parts[0][slot][1][2] for slot in range(first, first + 12)]
         assert [bool(text) for text in texts] == ([True] * 8 + [False] * 4 if unread else [True] * 12)
+        assert rig.engine.tables_in_use()["extents"] == (12 * 3 if unread else 0)
+    rig.check()
 
 
 def test_without_retries_the_others_are_not_sent_again(rig, broker):
