@@ -101,6 +101,7 @@ class Cluster:
         self.largest = 1 << 30
         self.coordinators = Coordinators(self, None)
         self._waits_for_followers = False
+        self._asked_api = -1  # of the request that is being answered
 
     # ------------------------------------------------------------ the state of the cluster
 
@@ -371,6 +372,7 @@ class Cluster:
             self.complaints.append(f"undecodable request: {error}")
             return None
         self.met[f"api {api} v{version}"] += 1
+        self._asked_api = api
         node = connection.node
         self._waits_for_followers = api == PRODUCE and any(
             item["index"] == self.weather.slow_partition
@@ -403,7 +405,7 @@ class Cluster:
         if not happens(self.chance, self.weather.error):
             return 0
         code = self.chance.choice(codes if happens(self.chance, self.weather.definite) else cures)
-        self.met[f"error {code}"] += 1
+        self.met[f"error {code} of api {self._asked_api}"] += 1
         return code
 
     def _versions(self) -> dict:

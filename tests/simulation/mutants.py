@@ -86,6 +86,12 @@ MUTANTS = (
         crash_points=True,
     ),
     Mutant(
+        "the rows for the results of a split batch are not free again",
+        "state/extents.pyx",
+        "        front_end.extent_until[at - 1] = position\n",
+        "        front_end.extent_until[at - 1] = UINT64_MAX\n",
+    ),
+    Mutant(
         "it is not stored that a transaction is open at the broker",
         "state/transactions.pyx",
         "    if place.phase == CYP_TRANSACTION_READY:",

@@ -5,10 +5,13 @@ build also at its crash points.
 """
 
 import os
+import re
+from collections import defaultdict
 
 import pytest
 from support.build import is_debug
 
+from cyproducer.protocol.versions import ApiKey
 from simulation.campaign import Campaign, play
 from simulation.mutants import MUTANTS, Mutant, build
 from simulation.schedule import FIRST_SLOW_SEED, TRANSACTIONAL_EVERY
@@ -17,6 +20,19 @@ SECONDS = float(os.environ.get("CYPRODUCER_SIMULATION_SECONDS", "30"))
 LEAST = 120  # schedules, also on a slow machine: what is asserted below was met in them
 FIRST_SEED = 1
 ENDS = ("transactions: committed", "transactions: aborted", "transactions: unknown", "transaction: fence")
+#: API: how many different error codes its requests are answered with at least; about half of those of LEAST schedules.
+LEAST_CODES = {
+    ApiKey.PRODUCE: 9,
+    ApiKey.METADATA: 20,
+    ApiKey.API_VERSIONS: 45,
+    ApiKey.INIT_PRODUCER_ID: 5,
+    ApiKey.DESCRIBE_PRODUCERS: 1,
+    ApiKey.FIND_COORDINATOR: 5,
+    ApiKey.ADD_PARTITIONS_TO_TXN: 1,
+    ApiKey.ADD_OFFSETS_TO_TXN: 1,
+    ApiKey.END_TXN: 2,
+    ApiKey.TXN_OFFSET_COMMIT: 1,
+}
 #: Far more than it takes: the mistake that is hardest to find takes some 1,100 schedules.
 SCHEDULES_FOR_A_MISTAKE = 6000
 
@@ -38,11 +54,26 @@ def test_the_oracle_accepts_every_schedule():
         *outcomes,
         "deaths of the sender",
         "closed after",
+        "cut",
+        "split",
         "unknown topic id",
         "topic numbers given back",
         *ENDS,
     ):
         assert campaign.met[met], f"no schedule has met: {met}"
+    codes = codes_of(campaign)
+    found = {api: len(codes[api]) for api in LEAST_CODES}
+    assert all(found[api] >= least for api, least in LEAST_CODES.items()), found
+    assert len(set().union(*codes.values())) > 60
+
+
+def codes_of(campaign: Campaign) -> dict[int, set[int]]:
+    """Return the error codes with which the requests of each API were answered."""
+    found: dict[int, set[int]] = defaultdict(set)
+    for met in campaign.met:
+        if match := re.fullmatch(r"error (-?\d+) of api (\d+)", met):
+            found[int(match[2])].add(int(match[1]))
+    return found
 
 
 def test_the_oracle_accepts_schedules_with_slow_partitions():

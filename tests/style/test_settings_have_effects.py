@@ -14,9 +14,10 @@ _TOPICS = "tests/integration/engine/test_engine_topics.py::"
 _BROKERS = "tests/integration/engine/test_engine_brokers.py::"
 _RACK = "tests/integration/engine/test_engine_shares.py"
 _RACK += "::test_partitions_of_the_rack_are_preferred_while_one_of_them_answers"
-_SETUP = "tests/unit/sender/test_connection_states.py::test_the_time_for_an_attempt_doubles_up_to_its_maximum"
+_STATES = "tests/unit/sender/test_connection_states.py::"
+_SETUP = _STATES + "test_the_time_for_an_attempt_doubles_up_to_its_maximum"
 _TRANSACTIONS = "tests/unit/producer/test_transactions.py::"
-_WINDOWS = "tests/integration/producer/test_metrics_kafka.py::test_the_windows_are_settings"
+_WINDOWS = "tests/integration/producer/test_metrics_kafka.py::"
 _SIZES = "tests/integration/engine/test_engine_brokers.py::test_sizes_of_socket_buffers"
 
 _PROVIDER = "tests/integration/security/test_token_provider.py::"
@@ -27,11 +28,18 @@ _OWN = _TLS + "test_the_client_is_known_by_its_certificate"
 _STORE = _TLS + "test_a_wrong_password_of_a_store"
 _LOGIN = "tests/unit/security/test_login.py::"
 _OAUTH = _LOGIN + "test_settings_of_the_endpoint_and_of_the_refresh"
-_KERBEROS = _LOGIN + "test_kerberos"
+_ENDPOINT = "tests/unit/security/test_oauth_endpoint.py::"
+_REQUEST = _ENDPOINT + "test_the_request_is_that_of_kafka"
+_REFRESHER = "tests/unit/security/test_token_refresher.py::"
+_LIFETIME = _REFRESHER + "test_a_token_is_refreshed_after_its_part_of_the_lifetime"
+_PERIOD = _REFRESHER + "test_the_shortest_period_and_the_time_before_the_expiry_can_be_set"
+_BACKOFF = _REFRESHER + "test_the_backoff_can_be_set"
+_KERBEROS = _LOGIN + "test_the_users_settings_of_kerberos_reach_its_library"
 _CONFIG = "tests/unit/config/test_config_"
 
-#: Setting -> the test that fails if the setting has no effect.
-SHOWN_BY = {
+#: Setting -> the test that fails if the setting has no effect; or several: one that shows that the part of the code
+#: that uses the setting gets it, and one that shows what it does there.
+SHOWN_BY: dict[str, str | tuple[str, ...]] = {
     "bootstrap_servers": "tests/integration/sender/test_rebootstrap_kafka.py"
     "::test_a_producer_follows_its_bootstrap_address_to_other_brokers",
     "client_id": _EFFECTS + "test_client_id",
@@ -66,8 +74,8 @@ SHOWN_BY = {
     "::test_a_producer_follows_its_bootstrap_address_to_other_brokers",
     "metadata_recovery_rebootstrap_trigger_ms": _BROKERS
     + "test_bootstrap_servers_are_asked_when_there_is_no_metadata_for_too_long",
-    "metrics_num_samples": _WINDOWS,
-    "metrics_sample_window_ms": _WINDOWS,
+    "metrics_num_samples": _WINDOWS + "test_the_number_of_windows_is_a_setting",
+    "metrics_sample_window_ms": _WINDOWS + "test_the_windows_are_settings",
     "enable_metrics_push": "tests/integration/engine/test_engine_telemetry.py::test_the_setting_turns_it_off",
     "client_dns_lookup": _BROKERS + "test_canonical_names_are_for_bootstrap_servers",
     "client_rack": _RACK,
@@ -83,8 +91,8 @@ SHOWN_BY = {
     "connections_max_idle_ms": _EFFECTS + "test_connections_max_idle_ms",
     "send_buffer_bytes": _SIZES,
     "receive_buffer_bytes": _SIZES,
-    "reconnect_backoff_ms": _RECONNECT,
-    "reconnect_backoff_max_ms": _RECONNECT,
+    "reconnect_backoff_ms": (_RECONNECT, _STATES + "test_pauses_double_up_to_their_maximum"),
+    "reconnect_backoff_max_ms": (_RECONNECT, _STATES + "test_pauses_double_up_to_their_maximum"),
     "transactional_id": _TRANSACTIONS + "test_a_transaction_from_the_first_call_to_the_commit",
     "transaction_timeout_ms": "tests/integration/transactions/test_transactions_kafka.py"
     "::test_the_broker_aborts_a_transaction_after_its_time",
@@ -92,13 +100,13 @@ SHOWN_BY = {
     "ssl_cadata": _TRUST,
     "ssl_truststore_location": _TRUST,
     "ssl_truststore_password": _TRUST,
-    "ssl_truststore_type": _TRUST,
+    "ssl_truststore_type": _CONFIG + "tls.py::test_a_type_that_the_file_does_not_have",
     "ssl_certfile": _OWN,
     "ssl_keyfile": _OWN,
     "ssl_certdata": _OWN,
     "ssl_keydata": _OWN,
     "ssl_keystore_location": _OWN,
-    "ssl_keystore_type": _OWN,
+    "ssl_keystore_type": _CONFIG + "tls.py::test_a_type_that_the_file_does_not_have",
     "security_protocol": _LISTENERS + "test_each_mechanism",
     "ssl_password": _TLS + "test_a_key_without_its_password",
     "ssl_keystore_password": _STORE,
@@ -106,12 +114,12 @@ SHOWN_BY = {
     "ssl_crlfile": _TLS + "test_a_revoked_certificate",
     "ssl_ciphers": _TLS + "test_only_the_given_ciphers_are_used",
     "ssl_enabled_protocols": _TLS + "test_only_the_enabled_versions_are_used",
-    "ssl_protocol": _CONFIG + "tls.py::test_kafkas_newest_version",
+    "ssl_protocol": _TLS + "test_kafkas_newest_version_is_the_newest_one",
     "sasl_mechanism": _LISTENERS + "test_each_mechanism",
     "sasl_plain_username": _LOGIN + "test_user_and_password",
     "sasl_plain_password": _LISTENERS + "test_a_wrong_password",
-    "sasl_jaas_config": _CONFIG + "jaas_modules.py::test_amazon_msk",
-    "sasl_kerberos_name": _CONFIG + "sasl.py::test_kafka_pythons_name_of_the_service_as_an_object",
+    "sasl_jaas_config": _LOGIN + "test_user_and_password_of_jaas",
+    "sasl_kerberos_name": _KERBEROS,
     "sasl_oauth_token_provider": _PROVIDER + "test_each_form_of_a_provider",
     "sasl_oauth_principal": _PROVIDER + "test_a_declared_principal_decides_who_shares_a_sender",
     "sasl_oauthbearer_token_endpoint_url": _LOGIN + "test_a_token_of_a_file",
@@ -122,25 +130,25 @@ SHOWN_BY = {
     "sasl_kerberos_keytab": _KERBEROS,
     "sasl_kerberos_ticket_cache": _KERBEROS,
     "sasl_kerberos_config": "tests/kerberos/test_kerberos_kafka.py::test_the_environment_of_the_application_counts",
-    "sasl_oauthbearer_client_credentials_client_id": _OAUTH,
-    "sasl_oauthbearer_scope": _OAUTH,
-    "sasl_oauthbearer_extensions": _OAUTH,
-    "sasl_oauthbearer_header_urlencode": _OAUTH,
-    "https_ca_location": _OAUTH,
-    "sasl_login_refresh_window_factor": _OAUTH,
-    "sasl_login_refresh_window_jitter": _OAUTH,
-    "sasl_login_refresh_min_period_seconds": _OAUTH,
-    "sasl_login_refresh_buffer_seconds": _OAUTH,
-    "sasl_login_retry_backoff_ms": _OAUTH,
-    "sasl_login_retry_backoff_max_ms": _OAUTH,
-    "sasl_login_connect_timeout_ms": _OAUTH,
-    "sasl_login_read_timeout_ms": _OAUTH,
+    "sasl_oauthbearer_client_credentials_client_id": (_OAUTH, _REQUEST),
+    "sasl_oauthbearer_scope": _LOGIN + "test_a_token_of_an_endpoint_is_fetched_once",
+    "sasl_oauthbearer_extensions": _LOGIN + "test_a_token_of_an_endpoint_is_fetched_once",
+    "sasl_oauthbearer_header_urlencode": (_OAUTH, _ENDPOINT + "test_id_and_secret_are_url_encoded_on_request"),
+    "https_ca_location": (_OAUTH, _ENDPOINT + "test_a_certificate_is_checked_with_the_given_file"),
+    "sasl_login_refresh_window_factor": (_OAUTH, _LIFETIME),
+    "sasl_login_refresh_window_jitter": (_OAUTH, _LIFETIME),
+    "sasl_login_refresh_min_period_seconds": (_OAUTH, _PERIOD),
+    "sasl_login_refresh_buffer_seconds": (_OAUTH, _PERIOD),
+    "sasl_login_retry_backoff_ms": (_OAUTH, _BACKOFF),
+    "sasl_login_retry_backoff_max_ms": (_OAUTH, _BACKOFF),
+    "sasl_login_connect_timeout_ms": (_OAUTH, _ENDPOINT + "test_an_endpoint_that_takes_no_connection_is_given_up"),
+    "sasl_login_read_timeout_ms": (_OAUTH, _ENDPOINT + "test_a_silent_endpoint_is_given_up"),
     "sender": "tests/integration/sender/test_sender_process.py"
     "::test_named_sender_is_used_and_its_settings_are_compared",
     "sender_idle_timeout_ms": "tests/integration/sender/test_sender_process.py"
     "::test_sender_ends_when_idle_and_leaves_nothing_but_its_log",
     "exit_flush_timeout_ms": "tests/unit/producer/test_producer_exit.py"
-    "::test_exit_without_close_flushes_within_exit_flush_timeout",
+    "::test_exit_flush_timeout_of_a_process_and_of_multiprocessings_children",
     "api_version": "tests/unit/config/test_config.py::test_api_version_is_ignored_with_a_warning",
 }
 
@@ -150,6 +158,8 @@ def test_every_supported_setting_has_a_test_that_shows_it():
 
 
 @pytest.mark.parametrize("name", SHOWN_BY)
-def test_the_test_exists(name):
-    path, _, function = SHOWN_BY[name].partition("::")
-    assert function in functions_of(ROOT / path)
+def test_the_tests_exist(name):
+    tests = SHOWN_BY[name]
+    for test in (tests,) if isinstance(tests, str) else tests:
+        path, _, function = test.partition("::")
+        assert function in functions_of(ROOT / path), test

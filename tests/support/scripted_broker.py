@@ -17,14 +17,20 @@ from dataclasses import dataclass
 from cyproducer.protocol.codec import decode_request, encode_response
 from cyproducer.protocol.messages import REQUESTS
 from cyproducer.record.twin import Record
-from support.scripted_coordinator import DESCRIBE_TRANSACTIONS, FIND_COORDINATOR, LIST_TRANSACTIONS, ScriptedCoordinator
+from support.scripted_coordinator import (
+    DESCRIBE_TRANSACTIONS,
+    FIND_COORDINATOR,
+    LIST_TRANSACTIONS,
+    OFFSET_FETCH,
+    ScriptedCoordinator,
+)
 from support.scripted_log import INVALID_EPOCH, OUT_OF_ORDER, WRONG_CRC, Partition, decoded
 from support.scripted_telemetry import CLOSE, MALFORMED, ScriptedTelemetry
 from support.scripted_transactions import WRITES
 
 PRODUCE, METADATA, API_VERSIONS, INIT_PRODUCER_ID, DESCRIBE_PRODUCERS = 0, 3, 18, 22, 61
 TELEMETRY = 71, 72
-COORDINATOR = (FIND_COORDINATOR, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS, *WRITES)
+COORDINATOR = (OFFSET_FETCH, FIND_COORDINATOR, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS, *WRITES)
 TOPIC_IDS_FROM = 13  # version of Produce
 UNKNOWN_TOPIC_ID = 100
 UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, NOT_LEADER, REQUEST_TIMED_OUT = 3, 5, 6, 7

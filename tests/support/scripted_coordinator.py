@@ -5,7 +5,9 @@ from typing import Any
 
 from support.scripted_transactions import WRITES, ScriptedTransactions
 
-FIND_COORDINATOR, INIT_PRODUCER_ID, TXN_OFFSET_COMMIT, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 10, 22, 28, 65, 66
+OFFSET_FETCH, FIND_COORDINATOR, INIT_PRODUCER_ID, TXN_OFFSET_COMMIT = 9, 10, 22, 28
+DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 65, 66
+OF_GROUPS = (OFFSET_FETCH, TXN_OFFSET_COMMIT)
 NOT_COORDINATOR, UNKNOWN_ID = 16, 105
 
 
@@ -60,8 +62,10 @@ class ScriptedCoordinator:
             if body["coordinator_keys"]:
                 return {"coordinators": [{"key": body["coordinator_keys"][0], **place}]}
             return place
-        if api != LIST_TRANSACTIONS and node != (self.group_node if api == TXN_OFFSET_COMMIT else self.node):
+        if api != LIST_TRANSACTIONS and node != (self.group_node if api in OF_GROUPS else self.node):
             code = NOT_COORDINATOR
+        if api == OFFSET_FETCH:
+            return {"groups": [self._offsets(group, code) for group in body["groups"]]}
         if self.transactions is not None and (api in WRITES or api == INIT_PRODUCER_ID):
             return self.transactions.answer(api, version, body, code)
         if api == INIT_PRODUCER_ID:
@@ -84,3 +88,26 @@ class ScriptedCoordinator:
         if len(self.states) > 1 and not row["error_code"]:
             self.states.popleft()
         return {"transaction_states": [row]}
+
+    def _offsets(self, group: dict[str, Any], code: int) -> dict[str, Any]:
+        """Return the offsets of a group that all transactional ids have committed; -1: none."""
+        committed: dict[tuple[str, str, int], int] = {}
+        for found in self.transactions.ids.values() if self.transactions is not None else ():
+            committed |= found.offsets
+        name = group["group_id"]
+        topics = [
+            {
+                "name": topic["name"],
+                "partitions": [
+                    {
+                        "partition_index": index,
+                        "committed_offset": committed.get((name, topic["name"], index), -1),
+                        "metadata": "",
+                        "error_code": 0,
+                    }
+                    for index in topic["partition_indexes"]
+                ],
+            }
+            for topic in group["topics"]
+        ]
+        return {"group_id": name, "topics": topics, "error_code": code}

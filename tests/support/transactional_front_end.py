@@ -13,9 +13,12 @@ GROUP = {"group_id": "g", "generation_id": -1, "member_id": "", "group_instance_
 class TransactionalFrontEnd:
     """A front-end of `engine` that writes to one topic."""
 
-    def __init__(self, engine: Any, topic: str, name: str, timeout_ms: int = 60_000, slots: int = 1024) -> None:
+    def __init__(
+        self, engine: Any, topic: str, name: str, timeout_ms: int = 60_000, slots: int = 1024, **settings: int
+    ) -> None:
         self.engine = engine
-        self.front_end = PlainFrontEnd(engine, slots, transactional_id=name, transaction_timeout_ms=timeout_ms)
+        given = {"transactional_id": name, "transaction_timeout_ms": timeout_ms, **settings}
+        self.front_end = PlainFrontEnd(engine, slots, **given)
         self.topic = topic
         self.attach_id = self.front_end.attach_id
         self.number = 0

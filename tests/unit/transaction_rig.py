@@ -49,7 +49,6 @@ class Brokers:
         self.sent: list[tuple[ApiKey, int, int, dict[str, Any]]] = []  # API, version, node, body
         self.on_request: Callable[[], None] = lambda: None  # before and after a request reaches the broker
         self.node_choice = SimpleNamespace(knows=lambda api: int(api) in self.versions)
-        self.throttles: list[int] = []
 
     def _refresh(self) -> None:
         self.refreshes += 1

@@ -15,6 +15,7 @@ from cyproducer.sender.engine.network.epoll cimport (
 from cyproducer.sender.engine.recovery cimport restore_front_end, restore_tables, restore_work
 from cyproducer.sender.engine.state.activity cimport activate, deactivate
 from cyproducer.sender.engine.state.breadcrumb cimport untouch
+from cyproducer.sender.engine.state.extents cimport extents_in_use
 from cyproducer.sender.engine.state.front_end_tables cimport (
     check_arena,
     describe_outcomes,
@@ -450,11 +451,21 @@ cdef class FrontEnds:
         return self.core.live_batches
 
     def tables_in_use(self):
-        """Return used rows: {"entries": ..., "contributors": ..., "bodies": ...}. A full table delays new batches."""
+        """Return used rows: {"entries": ..., "contributors": ..., "bodies": ..., "extents": ...}.
+
+        While one of the first three tables is full, new batches wait. "extents": rows for the results of split batches,
+        the sum over the attached front-ends; a batch without free rows is not split.
+        """
+        cdef FrontEnd *front_end = self.core.front_ends
+        extents = 0
+        while front_end != NULL:
+            extents += extents_in_use(front_end)
+            front_end = front_end.next
         return {
             "entries": CYP_ENTRIES_MAX - self.core.free_wire_count,
             "contributors": CYP_CONTRIBUTORS_MAX - self.core.free_contributor_count,
             "bodies": CYP_BODIES_MAX - self.core.free_body_count,
+            "extents": extents,
         }
 
     def describe(self):

@@ -9,65 +9,98 @@ from typing import NamedTuple
 import pytest
 from support.fault_rig import Rig
 from support.scripted_broker import INIT_PRODUCER_ID, SEQUENCE_ERRORS, Fault
+from support.scripted_coordinator import ScriptedCoordinator
+from support.scripted_transactions import ScriptedTransactions
+from support.transactional_front_end import TransactionalFrontEnd
 
 from cyproducer import errors
 from cyproducer.error_table import ERRORS
 
+ABORTABLE, FATAL = "abortable", "fatal"
 AGAIN, FAILS, ACKNOWLEDGED, NEW_EPOCH = "sent again", "fails", "acknowledged", "sent again in a new epoch"
 FAR_MS = 60_000
 
 
 class Row(NamedTuple):
-    """What a code in a Produce response means."""
+    """What a code in a Produce response means.
+
+    `words`: the essential ones of the message. `transaction`: what a batch that fails with the code does to its
+    transaction: it must be aborted, or its producer must be closed.
+    """
 
     code: int
     error: str
+    words: str
     batch: str = AGAIN
+    transaction: str = ABORTABLE
     refresh: bool = False
     may_be_appended: bool = False
 
 
 ROWS = [
-    Row(2, "CorruptRecordError"),
-    Row(19, "NotEnoughReplicasError"),
-    Row(20, "NotEnoughReplicasAfterAppendError", may_be_appended=True),
-    Row(7, "RequestTimedOutError", may_be_appended=True),
-    Row(51, "ConcurrentTransactionsError"),
-    Row(75, "UnknownLeaderEpochError"),
-    Row(89, "ThrottlingQuotaExceededError"),
-    Row(3, "UnknownTopicOrPartitionError", refresh=True, may_be_appended=True),
-    Row(5, "LeaderNotAvailableError", refresh=True),
-    Row(9, "ReplicaNotAvailableError", refresh=True),
-    Row(13, "NetworkExceptionError", refresh=True, may_be_appended=True),
-    Row(56, "KafkaStorageError", refresh=True, may_be_appended=True),
-    Row(72, "ListenerNotFoundError", refresh=True),
-    Row(100, "UnknownTopicIdError", refresh=True),
-    Row(103, "InconsistentTopicIdError", refresh=True),
-    Row(6, "NotLeaderForPartitionError", refresh=True, may_be_appended=True),
-    Row(74, "FencedLeaderEpochError", refresh=True, may_be_appended=True),
-    Row(45, "OutOfOrderSequenceNumberError", NEW_EPOCH),
-    Row(59, "UnknownProducerIdError", NEW_EPOCH),
-    Row(47, "InvalidProducerEpochError", NEW_EPOCH),
-    Row(46, "DuplicateSequenceNumberError", ACKNOWLEDGED),
-    Row(10, "RecordTooLargeError", FAILS),
-    Row(48, "InvalidTxnStateError", FAILS),
-    Row(120, "TransactionAbortableError", FAILS),
-    Row(90, "ProducerFencedError", FAILS),
-    Row(49, "InvalidProducerIdMappingError", FAILS),
-    Row(31, "ClusterAuthorizationFailedError", FAILS),
-    Row(53, "TransactionalIdAuthorizationFailedError", FAILS),
-    Row(35, "UnsupportedVersionError", FAILS),
-    Row(17, "InvalidTopicError", FAILS),
-    Row(18, "RecordListTooLargeError", FAILS),
-    Row(21, "InvalidRequiredAcksError", FAILS),
-    Row(29, "TopicAuthorizationFailedError", FAILS),
-    Row(32, "InvalidTimestampError", FAILS),
-    Row(43, "UnsupportedForMessageFormatError", FAILS),
-    Row(44, "PolicyViolationError", FAILS),
-    Row(76, "UnsupportedCompressionTypeError", FAILS),
-    Row(87, "InvalidRecordError", FAILS),
-    Row(-1, "UnknownError", FAILS),
-    Row(42, "InvalidRequestError", FAILS),
+    Row(2, "CorruptRecordError", "wrong checksum"),
+    Row(19, "NotEnoughReplicasError", "fewer replicas are in sync than min.insync.replicas requires"),
+    Row(
+        20,
+        "NotEnoughReplicasAfterAppendError",
+        "written, but to fewer in-sync replicas than min.insync.replicas",
+        may_be_appended=True,
+    ),
+    Row(7, "RequestTimedOutError", "did not finish the request in time", may_be_appended=True),
+    Row(51, "ConcurrentTransactionsError", "an earlier operation on this transaction is still in progress"),
+    Row(75, "UnknownLeaderEpochError", "the leader epoch in the request is newer"),
+    Row(89, "ThrottlingQuotaExceededError", "a quota of the broker is exceeded"),
+    Row(3, "UnknownTopicOrPartitionError", "does not host this topic or partition", refresh=True, may_be_appended=True),
+    Row(5, "LeaderNotAvailableError", "has no leader at the moment", refresh=True),
+    Row(9, "ReplicaNotAvailableError", "a replica of the partition is not available", refresh=True),
+    Row(
+        13,
+        "NetworkExceptionError",
+        "the connection closed before the broker answered",
+        refresh=True,
+        may_be_appended=True,
+    ),
+    Row(56, "KafkaStorageError", "cannot access this partition's log on its disk", refresh=True, may_be_appended=True),
+    Row(72, "ListenerNotFoundError", "the leader has no listener", refresh=True),
+    Row(100, "UnknownTopicIdError", "does not host a topic of this id", refresh=True),
+    Row(103, "InconsistentTopicIdError", "the topic id of the partition's log differs", refresh=True),
+    Row(6, "NotLeaderForPartitionError", "is not the partition's leader", refresh=True, may_be_appended=True),
+    Row(74, "FencedLeaderEpochError", "the leader epoch in the request is older", refresh=True, may_be_appended=True),
+    Row(45, "OutOfOrderSequenceNumberError", "sequence number is not the next one", NEW_EPOCH),
+    Row(59, "UnknownProducerIdError", "has no state of this producer", NEW_EPOCH),
+    Row(47, "InvalidProducerEpochError", "the producer's epoch is older", NEW_EPOCH),
+    Row(46, "DuplicateSequenceNumberError", "already has this batch", ACKNOWLEDGED),
+    Row(10, "RecordTooLargeError", "is larger than max.message.bytes", FAILS),
+    Row(48, "InvalidTxnStateError", "the transaction's state does not allow", FAILS),
+    Row(120, "TransactionAbortableError", "must be aborted", FAILS),
+    Row(90, "ProducerFencedError", "a newer producer uses the same transactional id", FAILS, transaction=FATAL),
+    Row(
+        49,
+        "InvalidProducerIdMappingError",
+        "the producer id does not belong to the transactional id",
+        FAILS,
+        transaction=FATAL,
+    ),
+    Row(31, "ClusterAuthorizationFailedError", "no permission on the cluster", FAILS, transaction=FATAL),
+    Row(
+        53,
+        "TransactionalIdAuthorizationFailedError",
+        "no permission for this transactional id",
+        FAILS,
+        transaction=FATAL,
+    ),
+    Row(35, "UnsupportedVersionError", "does not support this version", FAILS, transaction=FATAL),
+    Row(17, "InvalidTopicError", "the topic's name is not valid", FAILS),
+    Row(18, "RecordListTooLargeError", "larger than the topic's segment size", FAILS),
+    Row(21, "InvalidRequiredAcksError", "does not accept this value of acks", FAILS),
+    Row(29, "TopicAuthorizationFailedError", "no permission for this topic", FAILS),
+    Row(32, "InvalidTimestampError", "timestamp is further from the broker's clock", FAILS),
+    Row(43, "UnsupportedForMessageFormatError", "the message format of the topic is too old", FAILS),
+    Row(44, "PolicyViolationError", "a policy of the broker refuses", FAILS),
+    Row(76, "UnsupportedCompressionTypeError", "does not support this compression", FAILS),
+    Row(87, "InvalidRecordError", "validation refused the record", FAILS),
+    Row(-1, "UnknownError", "an unexpected error", FAILS),
+    Row(42, "InvalidRequestError", "found the request malformed", FAILS),
 ]
 ROW = pytest.mark.parametrize("row", ROWS, ids=lambda row: ERRORS[row.code].name)
 
@@ -114,7 +147,60 @@ def test_what_a_code_means_for_a_future(row):
     assert type(error).__name__ == row.error
     assert error.retriable == isinstance(error, errors.RetriableError) == (row.batch == AGAIN)
     assert error.invalid_metadata == isinstance(error, errors.InvalidMetadataError) == row.refresh
-    assert error.message == ERRORS[row.code].message != ""
+    assert row.words in error.message
+    assert str(error) == error.message
+
+
+@pytest.fixture
+def transactional(rig, broker):
+    """Return ``transactional(**settings)``: a front-end with a producer id that a coordinator has given."""
+    transactions = ScriptedTransactions()
+    broker.coordinator = ScriptedCoordinator(transactions=transactions, transaction_version=2)
+    made = []
+
+    def make(**settings):
+        made.append(TransactionalFrontEnd(rig.engine, broker.topic, "a", **settings))
+        assert made[0].do("init")["ok"]
+        return made[0], transactions.ids["a"]
+
+    yield make
+    for front_end in made:
+        front_end.close()
+
+
+@ROW
+def test_what_a_code_means_for_a_transaction(row, broker, transactional):
+    front_end, coordinated = transactional()
+    broker.faults.append(Fault(code=row.code))
+    front_end.send(b"v")
+    coordinated.state = "Ongoing"  # with KIP-890, the batch has added its partition
+    answer = front_end.commit()
+    if row.batch in (AGAIN, ACKNOWLEDGED):
+        assert answer["ok"], answer
+    else:
+        assert (answer["ok"], answer["kind"], answer["code"]) == (False, row.transaction, row.code)
+        assert row.words in answer["message"]
+    front_end.send(b"next")
+    (error,) = front_end.errors()
+    assert (error == 0) == answer["ok"]
+    again = front_end.abort()
+    assert again["ok"] == (row.transaction == ABORTABLE), again
+    if again["ok"]:
+        front_end.send(b"after")
+        assert front_end.errors() == [0]
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.batch == AGAIN], ids=lambda row: ERRORS[row.code].name)
+def test_a_code_that_stays_makes_a_transaction_abortable(row, broker, transactional):
+    """What may be in the log is not committed, so its record ends as one of an aborted transaction."""
+    front_end, coordinated = transactional(retries=1)
+    broker.faults.extend(Fault(code=row.code) for _ in range(2))
+    front_end.send(b"v")
+    coordinated.state = "Ongoing"
+    assert front_end.errors() == [errors.TRANSACTION_ABORTED if row.may_be_appended else row.code]
+    answer = front_end.commit()
+    assert (answer["ok"], answer["kind"], answer["code"]) == (False, ABORTABLE, row.code)
+    assert front_end.abort()["ok"]
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.batch == AGAIN], ids=lambda row: ERRORS[row.code].name)

@@ -15,6 +15,11 @@ from support.scripted_broker import (
     Fault,
     ScriptedBroker,
 )
+from support.scripted_coordinator import FIND_COORDINATOR, OFFSET_FETCH, TXN_OFFSET_COMMIT, ScriptedCoordinator
+from support.scripted_transactions import ADD_OFFSETS_TO_TXN, ADD_PARTITIONS_TO_TXN, END_TXN, ScriptedTransactions
+from support.transactional_front_end import GROUP, TransactionalFrontEnd
+
+from cyproducer.protocol.versions import ApiKey
 
 from cyproducer.devkafka.jars import KAFKA_VERSION, kafka_jars
 from cyproducer.devkafka.maven import DownloadError
@@ -38,8 +43,7 @@ def test_the_time_in_an_answer_is_heeded(lone_broker, api):
         rig.send(0, 0)
         rig.settle()
         rig.check()
-    at = [kind for _, _, kind in lone_broker.requests].index(api)
-    assert lone_broker.requests[at + 1][0] - lone_broker.requests[at][0] >= 0.5
+    assert_next_request_waited(lone_broker, api)
 
 
 def test_the_time_in_an_answer_about_the_states_of_producers_is_heeded(lone_broker):
@@ -52,8 +56,44 @@ def test_the_time_in_an_answer_about_the_states_of_producers_is_heeded(lone_brok
         rig.send(0, 0)
         rig.settle()
         rig.check()
-    at = [kind for _, _, kind in lone_broker.requests].index(DESCRIBE_PRODUCERS)
-    assert lone_broker.requests[at + 1][0] - lone_broker.requests[at][0] >= 0.5
+    assert_next_request_waited(lone_broker, DESCRIBE_PRODUCERS)
+
+
+COORDINATED = [
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    ADD_PARTITIONS_TO_TXN,
+    ADD_OFFSETS_TO_TXN,
+    TXN_OFFSET_COMMIT,
+    END_TXN,
+    OFFSET_FETCH,
+]
+
+
+@pytest.mark.parametrize("api", COORDINATED, ids=lambda api: ApiKey(api).name)
+def test_the_time_in_an_answer_of_a_coordinator_is_heeded(lone_broker, api):
+    lone_broker.coordinator = ScriptedCoordinator(transactions=ScriptedTransactions())
+    lone_broker.throttles[api] = 500
+    answers = []
+    with Rig(lone_broker, request_timeout_ms=30_000) as rig:
+        front_end = TransactionalFrontEnd(rig.engine, lone_broker.topic, "a")
+        rig.front_ends.append(front_end.front_end)  # is closed with the rig
+        assert front_end.do("init")["ok"]
+        front_end.send(b"v")
+        assert front_end.do("offsets", offsets=[("t", 0, 5, -1, "")], group=GROUP)["ok"]
+        assert front_end.commit()["ok"]
+        rig.engine.ask_about_transactions({"do": "offset", "group": "g", "partition": ["t", 0]}, answers.append)
+        run_until(rig.engine, lambda: bool(answers))
+        assert answers == [{"offset": 5, "metadata": ""}]
+        assert front_end.do("init")["ok"], "a request that follows the last one"
+    assert lone_broker.throttles == {}
+    assert_next_request_waited(lone_broker, api)
+
+
+def assert_next_request_waited(broker, api):
+    """Check that the request after the one with the throttled answer came when the time was over."""
+    at = [kind for _, _, kind in broker.requests].index(api)
+    assert broker.requests[at + 1][0] - broker.requests[at][0] >= 0.5
 
 
 def test_a_shorter_time_of_another_api_does_not_replace_a_longer_one(lone_broker):

@@ -105,15 +105,11 @@ def test_max_in_flight_requests_per_connection(limit: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "slow",
-    [
-        {"reconnect_backoff_ms": LONG_MS, "reconnect_backoff_max_ms": LONG_MS},
-        {"reconnect_backoff_ms": 20, "reconnect_backoff_max_ms": LONG_MS},
-    ],
-    ids=["reconnect_backoff_ms", "reconnect_backoff_max_ms"],
+    ("first_ms", "most"), [(LONG_MS, 1), (20, 15)], ids=["reconnect_backoff_ms", "reconnect_backoff_max_ms"]
 )
-def test_reconnect_backoff(slow: dict[str, int]) -> None:
-    """The pauses of the slow engine are long from the start, or double without a limit."""
+def test_reconnect_backoff(first_ms: int, most: int) -> None:
+    """The pauses of the slow engine are long from the start, or double without a limit. The fast one makes 60."""
+    slow = {"reconnect_backoff_ms": first_ms, "reconnect_backoff_max_ms": LONG_MS}
     made = two([{"reconnect_backoff_ms": 20, "reconnect_backoff_max_ms": 20}, slow])
     (fast, rig), (other, other_rig) = made
     before = fast.accepted, other.accepted
@@ -122,8 +118,8 @@ def test_reconnect_backoff(slow: dict[str, int]) -> None:
         broker.drop_connections()
     rig.send(0, 0)
     other_rig.send(0, 0)
-    side_by_side([rig, other_rig], lambda: fast.accepted >= before[0] + 20)
-    assert other.accepted < before[1] + 15
+    side_by_side([rig, other_rig], lambda: fast.accepted >= before[0] + 60)
+    assert other.accepted <= before[1] + most
     for broker, _ in made:
         broker.nonsense = False
     end(made)

@@ -530,6 +530,20 @@ def test_the_windows_are_settings(make_producer, topic):
     assert found["request-rate"] > 0
 
 
+@pytest.mark.parametrize("samples", [1, 2, 3, 10])
+def test_the_number_of_windows_is_a_setting(make_producer, topic, samples):
+    """A rate is divided by the time of all windows but the last one, and by what has passed of that one."""
+    window_s = 600
+    producer = make_producer(metrics_sample_window_ms=window_s * 1000, metrics_num_samples=samples)
+    with pytest.raises(errors.RecordTooLargeError):
+        producer.send(topic, bytes(2 << 20))
+    send_round(producer, topic)
+    found = own(producer)
+    for events, rate in ((ROUND, "record-send-rate"), (1, "record-error-rate")):
+        assert (samples - 1) * window_s <= events / found[rate] < samples * window_s, rate
+    assert (samples - 1) * window_s <= ROUND / of_topic(producer, topic)["record-send-rate"] < samples * window_s
+
+
 def test_more_topics_than_rows_are_counted_together(make_producer, kafka):
     """A process has 256 rows. The records of the topics without a row are in the sum, and in one group."""
     names = [f"row-{number}" for number in range(280)]

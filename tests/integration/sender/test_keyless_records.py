@@ -3,11 +3,13 @@
 import time
 
 import numpy
+import pyarrow as pa
 import pytest
 from support.process import wait_until
 from support.scripted_broker import Fault, ScriptedBroker
 
 SIZE = 3_000
+ROWS = pa.record_batch({"value": pa.array([bytes(SIZE)] * 100, pa.binary())})
 
 
 def test_a_slow_stream_reaches_every_partition(make_producer, new_topic):
@@ -38,7 +40,12 @@ def send_array(producer):
     return producer.send_array("t", numpy.zeros((100, SIZE), numpy.uint8))
 
 
-@pytest.mark.parametrize("way", [send, send_array])
+def send_arrow(producer):
+    """Send as a task of Spark does."""
+    return producer.send_arrow(ROWS, topic="t")
+
+
+@pytest.mark.parametrize("way", [send, send_array, send_arrow])
 def test_a_broker_that_hangs_does_not_stop_a_fast_front_end(make_producer, brokers, way):
     """Half of the records would go to the broker that hangs, until they filled the front-end's memory.
 

@@ -278,11 +278,23 @@ def test_texts_of_kafkas_stores(samples):
     assert "ssl.truststore.certificates contradicts ssl.truststore.type='PKCS12': a text can be only PEM" in message
 
 
-def test_a_type_that_the_file_does_not_have(samples):
-    for file, kind, found in (("store.p12", "PEM", "PKCS12"), ("ca.pem", "PKCS12", "PEM"), ("ca.pem", "JKS", "PEM")):
-        message = tls_refused(ssl_truststore_location=samples(file), ssl_truststore_type=kind)
-        assert f"the file is {found}, which contradicts ssl_truststore_type={kind!r}; leave the type out" in message
-    assert "expected None, 'PKCS12', 'PEM'" in tls_refused(ssl_truststore_type="BKS")
+@pytest.mark.parametrize("store", ["keystore", "truststore"])
+def test_a_type_that_the_file_does_not_have(samples, store):
+    """Without the type, each of the files is taken for what it is."""
+    location, type_of = f"ssl_{store}_location", f"ssl_{store}_type"
+    for file, kind, found in (
+        ("store.p12", "PEM", "PKCS12"),
+        ("both.pem", "PKCS12", "PEM"),
+        ("both.pem", "JKS", "PEM"),
+    ):
+        password = {f"ssl_{store}_password": PASSWORD} if file == "store.p12" else {}
+        message = tls_refused(**{location: samples(file), type_of: kind, **password})
+        assert f"the file is {found}, which contradicts {type_of}={kind!r}; leave the type out" in message
+        assert changed(tls(**{location: samples(file), **password}))
+    assert "expected None, 'PKCS12', 'PEM'" in tls_refused(**{type_of: "BKS"})
+
+
+def test_types_of_stores_that_are_not_given():
     assert changed(tls(ssl_truststore_type="PKCS12", ssl_keystore_type="JKS")) == {}
 
 

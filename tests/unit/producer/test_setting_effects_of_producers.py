@@ -56,5 +56,5 @@ def test_max_block_ms(sender):
             with pytest.raises(errors.KafkaTimeoutError):
                 producer.send("nowhere", b"v")
             took.append(time.monotonic() - began)
-    assert took[1] >= 0.4
+    assert 0.4 <= took[1] < 30
     assert took[0] < took[1]

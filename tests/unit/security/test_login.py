@@ -1,9 +1,11 @@
 """Tests which settings reach the SASL clients, and the source of OAuth tokens."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_gssapi import FakeGssapi
 from token_rig import Answer, Server, jwt
 
 from cyproducer.config.settings import Settings
@@ -52,6 +54,35 @@ def test_kerberos(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found.kerberos_service_name, found.kerberos_domain_name) == ("service", "domain")
     assert (found.kerberos_principal, found.kerberos_keytab) == ("principal", "/keytab")
     assert found.kerberos_ticket_cache == "FILE:/cache"
+
+
+def test_the_users_settings_of_kerberos_reach_its_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    keytab = tmp_path / "keytab"
+    keytab.write_bytes(b"\x05\x02")
+    for given, service, credentials in (
+        ({"sasl_kerberos_service_name": "events", "sasl_kerberos_domain_name": "cluster"}, "events@cluster", None),
+        ({"sasl_kerberos_name": "events@cluster"}, "events@cluster", None),
+        (
+            {"sasl_kerberos_principal": "alice", "sasl_kerberos_keytab": str(keytab)},
+            "kafka@h",
+            ("principal alice", {"client_keytab": str(keytab), "ccache": "MEMORY:cyproducer:alice"}),
+        ),
+        ({"sasl_kerberos_ticket_cache": "FILE:/cache"}, "kafka@h", (None, {"ccache": "FILE:/cache"})),
+    ):
+        fake = FakeGssapi()
+        monkeypatch.setitem(sys.modules, "gssapi", fake)
+        login(sasl_mechanism="GSSAPI", **given).client("h").respond(None)
+        made = [(kind, options) for kind, options in fake.made if kind != "Name"]
+        assert made[-1][1]["name"] == f"host based {service}"
+        found = [(options["name"], options["store"]) for kind, options in made if kind == "Credentials"]
+        assert found == ([] if credentials is None else [credentials])
+
+
+def test_user_and_password_of_jaas() -> None:
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    text = f'{module} required username="alice" password="of alice";'
+    client = login(sasl_mechanism="PLAIN", sasl_jaas_config=text).client("h")
+    assert client.respond(None) == b"\0alice\0of alice"
 
 
 def endpoint(url: str, **more: Any) -> Login:

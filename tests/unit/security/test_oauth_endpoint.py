@@ -1,6 +1,7 @@
 """Tests requests to a token endpoint: what is sent, every kind of answer, and that no text shows a secret."""
 
 import base64
+import contextlib
 import http.server
 import socket
 import ssl
@@ -175,6 +176,19 @@ def test_a_silent_endpoint_is_given_up():
         error = failure(server.url, read_timeout_s=0.2)
         assert time.monotonic() - started < 10
     assert "does not answer within 60 s (connecting) and 0.2 s (answer)" in str(error) and error.retryable
+
+
+def test_an_endpoint_that_takes_no_connection_is_given_up():
+    """The queue of its connections is full, so that the kernel answers no further one."""
+    with contextlib.ExitStack() as opened:
+        full = opened.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(8):
+            waiting = opened.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(full.getsockname())
+        url = f"http://127.0.0.1:{full.getsockname()[1]}/token"
+        error = failure(url, connect_timeout_s=0.2, read_timeout_s=600)
+    assert "does not answer within 0.2 s (connecting) and 600 s (answer)" in str(error) and error.retryable
 
 
 def test_an_endpoint_that_sends_slowly_is_given_up():

@@ -12,6 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
+from cyproducer.config.settings import Settings
 from cyproducer.devkafka.keys import Identity, Keys
 from cyproducer.security.tls import TlsContexts, TlsError
 from cyproducer.security.tls_errors import describe_tls_error
@@ -251,6 +252,13 @@ def test_only_the_enabled_versions_are_used(keys: Keys, server: Server, version:
         other.maximum_version = ssl.TLSVersion.TLSv1_2
     with pytest.raises(ssl.SSLError):
         shake(context, other)
+
+
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+def test_kafkas_newest_version_is_the_newest_one(keys: Keys, server: Server, version: str) -> None:
+    given = {"bootstrap_servers": "h", "security_protocol": "SSL", "ssl_cafile": str(keys.ca)}
+    settings = Settings.parse(**given, ssl_protocol=version)
+    assert shake(TlsContexts(settings.sender_settings()).context(), server())[0].version() == version
 
 
 def test_only_the_given_ciphers_are_used(keys: Keys, server: Server) -> None:

@@ -85,6 +85,15 @@ def test_a_token_is_refreshed_after_its_part_of_the_lifetime():
     assert (refresher.last_error, refresher.warning) == ("", "")
 
 
+def test_the_shortest_period_and_the_time_before_the_expiry_can_be_set():
+    """By the part of its lifetime alone, the first token is due after 800 s, and the second one at once."""
+    _, clock = played(Source(token(1000)), 1, window_factor=0.8, jitter=0, min_period_s=7, buffer_s=450)
+    assert clock.waits == [550]
+    old = token(600, issued_at=NOW - 5000)
+    _, clock = played(Source(old), 1, window_factor=0.8, jitter=0, min_period_s=7, buffer_s=450)
+    assert clock.waits == [7]
+
+
 def test_the_thread_starts_with_the_first_question():
     source = Source(token(3000))
     refresher = TokenRefresher(source)

@@ -7,6 +7,7 @@ from cyproducer.shm.layout cimport cyp_extent
 
 
 cdef bint promise_extents(ClientBatch *batch, uint32_t count) noexcept nogil
+cdef uint32_t extents_in_use(FrontEnd *front_end) noexcept nogil
 cdef cyp_extent *fill_extent(ClientBatch *batch, const cyp_extent *filled) noexcept nogil
 cdef bint is_covered(ClientBatch *batch, uint32_t first, uint32_t count) noexcept nogil
 cdef void extents_are_published(ClientBatch *batch, uint64_t position) noexcept nogil

@@ -64,6 +64,14 @@ cdef void _reclaim(FrontEnd *front_end) noexcept nogil:
             front_end.free_extent_count += 1
 
 
+cdef uint32_t extents_in_use(FrontEnd *front_end) noexcept nogil:
+    """Return how many rows have a result that the front-end has not taken, or are promised."""
+    if front_end.extent_until == NULL or front_end.detached:
+        return 0
+    _reclaim(front_end)
+    return CYP_EXTENTS_MAX - front_end.free_extent_count + front_end.extents_promised
+
+
 cdef bint _continues(const cyp_extent *row, const cyp_extent *filled) noexcept nogil:
     """Return whether `filled` is the same result for the records that follow those of the row."""
     if row.error or filled.error or row.first + row.count != filled.first or row.append_time != filled.append_time:
