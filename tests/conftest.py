@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from cyproducer.devkafka.node import KafkaCluster
 
 CLUSTERS: "list[KafkaCluster]" = []
+#: The members of groups by KIP-848 are lost after 10 s, as those of the other protocol in the tests.
+QUICK_GROUPS = {
+    "group.consumer.min.session.timeout.ms": 6000,
+    "group.consumer.session.timeout.ms": 10_000,
+    "group.consumer.min.heartbeat.interval.ms": 1000,
+    "group.consumer.heartbeat.interval.ms": 2000,
+}
 TOPIC_NUMBERS = itertools.count(1)
 REPORTS = pytest.StashKey[dict[str, pytest.TestReport]]()
 
@@ -125,7 +132,9 @@ def _cluster(nodes: int, directory: Path) -> "Iterator[KafkaCluster]":
     from cyproducer.devkafka.node import DownloadError, JavaMissingError, KafkaCluster
 
     try:
-        cluster = KafkaCluster(nodes, directory, properties=lambda node: {"broker.rack": f"rack-{node.number}"})
+        cluster = KafkaCluster(
+            nodes, directory, properties=lambda node: {"broker.rack": f"rack-{node.number}", **QUICK_GROUPS}
+        )
     except (JavaMissingError, DownloadError) as error:
         pytest.fail(str(error), pytrace=False)
     with cluster:
