@@ -87,6 +87,34 @@ def test_a_driver_and_its_jvm_are_killed(kafka, topic, tmp_path, spark_runtime):
     finish(driver, kafka, topic)
 
 
+def test_two_drivers_on_one_checkpoint(kafka, topic, tmp_path, spark_runtime, short_tmp):
+    """The second one is started on another host while the first one is in a micro-batch."""
+    other = Path(tempfile.mkdtemp(dir=short_tmp))
+    older = Driver(kafka, topic, tmp_path / "run", [other], log="older.log")
+    newer = Driver(kafka, topic, tmp_path / "run", [spark_runtime])
+    older.add(range(ROWS))
+    try:
+        older.start("--hold")
+        wait_until((older.directory / "reached").exists, 120, "a task to be held")
+        newer.start()
+        wait_until((newer.directory / "checkpoint" / "commits" / "0").exists, 120, "the commit of the newer driver")
+        assert older.process.poll() is None
+        (older.directory / "released").touch()
+        assert older.wait() == 1
+        assert "FencedDriverError: another driver writes with the transactional id" in older.log()
+        newer.add(range(ROWS, ROWS + 10))
+        (newer.directory / "stop").touch()
+        assert newer.wait() == 0, newer.log()[-3000:]
+    finally:
+        for driver in (older, newer):
+            if driver.process is not None:
+                driver.kill()
+    read = read_topic(kafka.bootstrap_servers, topic, ROWS + 10)
+    assert sorted(map(int, read.value)) == list(range(ROWS + 10))
+    assert committed_end(kafka, topic) == end(kafka, topic)
+    kill_senders(other)  # it stays until it has asked what has become of the older driver's transaction
+
+
 def end(kafka, topic, isolation=IsolationLevel.READ_UNCOMMITTED):
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     asked = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(3)}
