@@ -38,7 +38,7 @@ class Owner:
     """The transactional producer of a driver. It is made by open(), and again after each problem: that aborts.
 
     settings      those of KafkaProducer, without transactional ones
-    timeout_ms    how long a transaction may take; None: 15 minutes, or less if the brokers do not allow that
+    timeout_ms    how long a transaction may take; None: 15 minutes, halved until the brokers allow it
     """
 
     def __init__(self, transactional_id: str, settings: dict[str, Any], timeout_ms: int | None) -> None:

@@ -5,6 +5,8 @@ import os
 import random
 import signal
 import time
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,12 +58,16 @@ class Monkey:
         kills: int,
         seconds: float,
         actions: dict[str, int],
+        first: Iterable[str] = (),
     ) -> None:
+        """Draw from `actions` by their weights, when each action of `first` was done once, in a drawn order."""
         self.world = world
         self.cluster = cluster
         self.random = random.Random(seed)
         self.kills = kills
         self.actions = actions
+        self.first = list(first)
+        self.random.shuffle(self.first)
         self.pause = seconds / max(1, kills)
         self.killed = 0
         self.events: list[Event] = []
@@ -76,7 +82,11 @@ class Monkey:
 
     @property
     def done(self) -> bool:
-        return self.killed >= self.kills
+        return self.killed >= self.kills and not self.first
+
+    def kinds(self) -> Counter[str]:
+        """Return how many kills of each kind there were."""
+        return Counter(event.action for event in self.events if event.action.startswith("kill"))
 
     @property
     def front_end_kills(self) -> list[tuple[int, int]]:
@@ -91,8 +101,13 @@ class Monkey:
             action()
         if now >= self._next and not self.done:
             self._next = now + self.random.uniform(0.2, 1.8) * self.pause
+            if self.first:  # one that is not possible yet is tried again
+                if self._do(self.first[0]):
+                    del self.first[0]
+                return
             (action,) = self.random.choices(list(self.actions), list(self.actions.values()))
-            self._act(action)
+            if not self._do(action):
+                self._front_end("kill", "front-end")
 
     def rest(self) -> None:
         """End the schedule after the last kill: everything runs again, and the outcome of the last kill is known."""
@@ -106,9 +121,10 @@ class Monkey:
         self._later.clear()
         self.cluster.restore()
 
-    def _act(self, action: str) -> None:
+    def _do(self, action: str) -> bool:
+        """Do an action. Return False if it is not possible now."""
         verb, _, whom = action.partition(" ")
-        done = {
+        return {
             "front-end": self._front_end,
             "leader": self._leader,
             "sender": self._sender,
@@ -116,8 +132,6 @@ class Monkey:
             "both": self._sender,
             "both, apart": self._sender,
         }[whom](verb, whom)
-        if not done:
-            self._front_end("kill", "front-end")
 
     def _note(self, action: str, pid: int, what: str = "") -> None:
         self.events.append(Event(time.monotonic_ns(), time.time(), action, pid, what))

@@ -2,8 +2,10 @@
 
 import logging
 import pickle
+import re
 import shutil
 import threading
+from pathlib import Path
 
 import pytest
 from pyspark import cloudpickle
@@ -21,6 +23,8 @@ from cyproducer.spark.owner import FencedDriverError
 
 # The session's start, tens of seconds on a busy machine, does not count as the test's own time.
 pytestmark = pytest.mark.timeout(300, func_only=True)
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "spark.md"
 
 
 @pytest.fixture
@@ -295,6 +299,33 @@ def test_rows_that_are_moved_get_the_partition_of_their_key(batch, spark, kafka,
             assert partition == 2
         elif key is not None:
             assert partition == partition_for(key, 3) == partition_for(key.decode(), 3)
+
+
+def order_of_keys(servers, topic, rows):
+    """Check that all rows of a key are in the partition of the key. Return {key: its numbers, in the log's order}."""
+    read = read_topic(servers, topic, rows)
+    assert len(read) == rows
+    found = {}
+    for key, value, partition in zip(read.key, read.value, read.partition, strict=True):
+        assert partition == partition_for(key, 3)
+        found.setdefault(key, []).append(int(value))
+    return found
+
+
+def test_rows_of_a_key_are_in_order_in_one_partition(spark, kafka, topic, batch, sink):
+    """The example of the guide, and a micro-batch whose rows are moved before they are written."""
+    blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    (example,) = (block for block in blocks if "partition_for" in block)
+    text = example.replace("localhost:9092", kafka.bootstrap_servers).replace('"events"', f'"{topic}"')
+    names = {"__name__": "__main__"}
+    exec(text.replace("atomic=True", "atomic=True, sender_idle_timeout_ms=500"), names)
+    wanted = {b"customer-%d" % key: list(range(key, 1000, 10)) for key in range(10)}
+    assert order_of_keys(kafka.bootstrap_servers, topic, 1000) == wanted
+    function = sink()
+    function._moves = True
+    batch(function, names["rows"])
+    found = order_of_keys(kafka.bootstrap_servers, topic, 2000)
+    assert found == {key: numbers * 2 for key, numbers in wanted.items()}
 
 
 def test_speculation_is_refused(spark, batch, sink):

@@ -1,11 +1,13 @@
 """Tests rows of Spark's own Kafka source, read by its connector and written by this package."""
 
 import json
+import re
 from collections import Counter
 
 import pytest
 from confluent_kafka import Producer
 from pyspark.errors import IllegalArgumentException
+from pyspark.sql.streaming.query import StreamingQueryManager
 from support.consumer import read_topic
 
 from bench.spark_jars import spark_kafka_jars
@@ -139,7 +141,33 @@ def test_no_consumer_setting_that_the_source_takes_is_refused(spark):
         parse_options({"kafka.bootstrap.servers": "b:1", name: "1"})
 
 
-def test_the_pipeline_counts_each_record_once(example, kafka, new_topic, one_host, tmp_path, caplog):
+def check_progress(printed, count):
+    """Check what the listener of the pipeline has printed for a run with so many new records."""
+    first, *progress, last = (line for line in printed.splitlines() if line.startswith(("query ", "micro-batch ")))
+    started = re.fullmatch(r"query ([0-9a-f-]{36}) has started", first)
+    assert started, printed
+    assert last == f"query {started[1]} has ended: without an error"
+    found = [re.fullmatch(r"micro-batch (\d+): (\d+) rows read", line) for line in progress]
+    numbers = [int(each[1]) for each in found]
+    assert numbers == sorted(set(numbers))
+    assert sum(int(each[2]) for each in found) == count
+
+
+@pytest.fixture
+def listeners_end(spark, monkeypatch):
+    """Let a listener get all events before it is removed: Spark tells them a short time after the query has ended."""
+    remove = StreamingQueryManager.removeListener
+
+    def wait_and_remove(streams, listener):
+        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+        remove(streams, listener)
+
+    monkeypatch.setattr(StreamingQueryManager, "removeListener", wait_and_remove)
+
+
+def test_the_pipeline_counts_each_record_once(
+    example, kafka, new_topic, one_host, listeners_end, tmp_path, caplog, capsys
+):
     """`examples/spark_pipeline.py`, started three times: with and without new records."""
     source, target = new_topic(3), new_topic(2)
     main = example("spark_pipeline")
@@ -155,6 +183,7 @@ def test_the_pipeline_counts_each_record_once(example, kafka, new_topic, one_hos
             amounts[shop, minute] += number
         assert producer.flush(60) == 0
         main(kafka.bootstrap_servers, source, target, str(tmp_path / "checkpoint"), until_end="yes")
+        check_progress(capsys.readouterr().out, last - first)
     read = read_topic(kafka.bootstrap_servers, target, 12)
     assert len(read) == 12  # six windows, each in two micro-batches
     rows = [json.loads(value) for value in read.value]

@@ -11,13 +11,13 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 from support.consumer import read_topic
-from support.process import below_of, command_of, kill_senders, script_environment, senders
+from support.process import below_of, command_of, kill_senders, script_environment, senders, supervisors
 from support.spark_cluster import SparkCluster
 from support.spark_environment import spark_environment
 
@@ -34,6 +34,7 @@ PAUSE_S = 5.0
 """The longest time between two kills: several micro-batches end in it on a machine that has nothing else to do."""
 WEIGHTS = {"driver": 2, "sender": 3, "sender and supervisor": 2, "worker": 3}
 CLUSTER_WEIGHTS = {"executor": 3, "broker": 2}
+"""The kinds that a run on a cluster has in addition."""
 
 
 @dataclass
@@ -64,7 +65,10 @@ class Result:
 class Driver:
     """Starts the process of `driver.py`, on a cluster of Spark if there is one, else on two threads of its own.
 
+    directory   with the source and the checkpoint; several drivers may have the same one
     runtimes    directories for senders, one for each host; the driver is on the first one
+    log         the name of a file for the driver's output
+    more        more variables of its environment
     """
 
     def __init__(
@@ -74,18 +78,21 @@ class Driver:
         directory: Path,
         runtimes: Sequence[Path],
         spark: SparkCluster | None = None,
+        log: str = "driver.log",
+        more: Mapping[str, str] | None = None,
     ) -> None:
         self.directory = directory
+        self._log = directory / log
         self.runtimes = runtimes
         self.spark = spark
         master = "local[2, 2]" if spark is None else spark.url
         self._command = [sys.executable, "-m", "spark_chaos.driver", cluster.bootstrap_servers, topic, str(directory)]
         self._command += ["--master", master]
-        changes = spark_environment() | {"CYPRODUCER_RUNTIME_DIR": str(runtimes[0])}
+        changes = spark_environment() | {"CYPRODUCER_RUNTIME_DIR": str(runtimes[0])} | dict(more or {})
         del changes["PYTHONPATH"]  # that of script_environment() has the tests, too
         self._environment = script_environment(changes)
         self.process: subprocess.Popen[bytes] | None = None
-        (directory / "in").mkdir(parents=True)
+        (directory / "in").mkdir(parents=True, exist_ok=True)
 
     def add(self, numbers: range) -> None:
         """Add a file to the source."""
@@ -94,13 +101,13 @@ class Driver:
         path.rename(self.directory / "in" / path.name)
 
     def start(self, *arguments: str) -> None:
-        with open(self.directory / "driver.log", "ab") as log:
+        with open(self._log, "ab") as log:
             self.process = subprocess.Popen(
                 [*self._command, *arguments], env=self._environment, stdout=log, stderr=log, start_new_session=True
             )
 
     def log(self) -> str:
-        return (self.directory / "driver.log").read_text(errors="replace")
+        return self._log.read_text(errors="replace")
 
     def workers(self) -> list[int]:
         """Return Spark's Python workers."""
@@ -155,7 +162,10 @@ def run(
     spark: SparkCluster | None = None,
     progress: bool = False,
 ) -> Result:
-    """Kill `kills` processes at random moments while files are added. Raise AssertionError if the driver hangs."""
+    """Kill `kills` processes at random moments while files are added. Raise AssertionError if the driver hangs.
+
+    The first kills are one of each kind, in a drawn order.
+    """
     dice = random.Random(seed)
     result = Result()
     driver = Driver(cluster, topic, directory, runtimes, spark)
@@ -190,22 +200,26 @@ def _kill_at_random(
     progress: bool,
 ) -> None:
     weights = WEIGHTS | (CLUSTER_WEIGHTS if driver.spark is not None else {})
+    first = list(weights)
+    dice.shuffle(first)
     until = time.monotonic() + START_S
     while result.killed.total() < kills:
         if driver.process is None or driver.process.poll() is not None:
             driver.process = None
             driver.start()
         time.sleep(dice.uniform(0.05, PAUSE_S))
+        assert time.monotonic() < until, f"nothing to kill: {first[:1] or 'the driver has not begun to write'}"
         if not driver.senders():  # Spark is starting
-            assert time.monotonic() < until, "the driver has not begun to write"
             continue
         result.numbers = next(source)
-        name = dice.choices(list(weights), list(weights.values()))[0]
+        name = first[0] if first else dice.choices(list(weights), list(weights.values()))[0]
         if name == "broker":
             _kill_broker(cluster, dice)
-            result.killed[name] += 1
-        else:
-            result.killed[name] += _kill(driver, name, dice)
+        elif not _kill(driver, name, dice):
+            continue  # there is none at the moment
+        result.killed[name] += 1
+        if first:
+            del first[0]
         if progress:
             print(f"{result.killed.total()}/{kills} kills", file=sys.stderr, flush=True)
         until = time.monotonic() + START_S
@@ -228,18 +242,20 @@ def _kill_broker(cluster: KafkaCluster, dice: random.Random) -> None:
     cluster.restart(number)
 
 
-def _kill(driver: Driver, name: str, dice: random.Random) -> int:
-    """Return how many kills there were."""
+def _kill(driver: Driver, name: str, dice: random.Random) -> bool:
+    """Return whether something was killed."""
     if name == "driver":
+        is_running = driver.process is not None and driver.process.poll() is None
         driver.kill()
-        return 1
+        return is_running
     if name == "sender and supervisor":
-        kill_senders(dice.choice(driver.runtimes))
-        return 1
-    found = {"sender": driver.senders, "worker": driver.workers, "executor": driver.executors}[name]()
-    if not found:
-        return 0
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(dice.choice(found), signal.SIGKILL)
-        return 1
-    return 0
+        found = [each for each in driver.runtimes if senders(each) and supervisors(each)]
+        if found:
+            kill_senders(dice.choice(found))
+        return bool(found)
+    pids = {"sender": driver.senders, "worker": driver.workers, "executor": driver.executors}[name]()
+    if pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(dice.choice(pids), signal.SIGKILL)
+            return True
+    return False

@@ -24,6 +24,8 @@ from transactional.check import Report, check
 
 PARTITIONS = 12
 SLOTS = 5
+KINDS = [action for action in ACTIONS if action.startswith("kill")]
+"""The kinds of kills: each run has all of them."""
 ENDS_S = 150.0
 _PROGRESS_S = 10.0
 _ALARMS = ("broken invariant", "Traceback", "broke the protocol", "could not be handled", "Fatal Python error")
@@ -31,7 +33,7 @@ _ALARMS = ("broken invariant", "Traceback", "broke the protocol", "could not be 
 
 @dataclass
 class Plan:
-    """The parameters of a run, as in chaos/run.py."""
+    """The parameters of a run, as in chaos/run.py. There are more kills, if not all kinds were possible in so many."""
 
     kills: int
     seed: int
@@ -143,7 +145,8 @@ class Result:
         return not self.report.defects
 
     def text(self) -> str:
-        return f"{self.monkey.killed} kills\n{self.report.text()}"
+        kinds = (f"{name:32} {count:>8,}" for name, count in sorted(self.monkey.kinds().items()))
+        return "\n".join([f"{self.monkey.killed} kills", *kinds, self.report.text()])
 
 
 def run(plan: Plan, cluster: KafkaCluster, directory: Path, progress: bool = False) -> Result:
@@ -151,7 +154,15 @@ def run(plan: Plan, cluster: KafkaCluster, directory: Path, progress: bool = Fal
     directory.mkdir(parents=True, exist_ok=True)
     topic = cluster.create_topic(f"txn-{plan.seed}-{time.time_ns() % 10**9}", PARTITIONS, 3)
     world = World(cluster.bootstrap_servers, topic, directory, plan.seed)
-    monkey = Monkey(world, cluster, plan.seed, plan.kills, plan.seconds, dict(ACTIONS))  # type: ignore[arg-type]
+    monkey = Monkey(
+        world,  # type: ignore[arg-type]
+        cluster,
+        plan.seed,
+        plan.kills,
+        plan.seconds,
+        dict(ACTIONS),
+        KINDS,
+    )
     shown = time.monotonic()
     try:
         world.keep_running()

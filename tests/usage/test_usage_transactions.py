@@ -382,6 +382,17 @@ def test_the_newest_process_with_a_transactional_id_fences_the_others(
     wait_until(lambda: not senders(other) or other == runtime_dir, 30, "the end of the other sender")
 
 
+CALLS_OF_A_CHILD: list[Callable[[Any, str], Any]] = [
+    lambda producer, topic: producer.send(topic, b"of the child"),
+    lambda producer, topic: producer.init_transactions(),
+    lambda producer, topic: producer.begin_transaction(),
+    lambda producer, topic: producer.send_offsets_to_transaction({(topic, 0): 1}, "group"),
+    lambda producer, topic: producer.commit_transaction(),
+    lambda producer, topic: producer.abort_transaction(),
+    lambda producer, topic: producer.flush(1),
+]
+
+
 def test_a_transactional_producer_is_not_used_in_another_process(
     kafka: KafkaCluster, topic: str, make_producer: Callable[..., Any]
 ) -> None:
@@ -395,12 +406,12 @@ def test_a_transactional_producer_is_not_used_in_another_process(
     pid = os.fork()
     if pid == 0:
         refused = 0
-        for call in (lambda: producer.send(topic, b"of the child"), producer.commit_transaction):
+        for call in CALLS_OF_A_CHILD:
             try:
-                call()
-            except errors.KafkaError:
-                refused += 1
-        os._exit(0 if refused == 2 else 1)
+                call(producer, topic)
+            except errors.IllegalStateError as error:
+                refused += "a transactional producer cannot be used in a forked child" in error.message
+        os._exit(0 if refused == len(CALLS_OF_A_CHILD) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     producer.send(topic, b"after")
     producer.commit_transaction()
