@@ -21,7 +21,7 @@ BROKER_HOSTS = ("localhost", "127.0.0.1")
 # Reserved by RFC 6761: no resolver knows it.
 WRONG_HOST = "elsewhere.invalid"
 BROKER, CA, OTHER_CA = "broker", "ca", "other-ca"
-EXPIRED = datetime.datetime(2001, 1, 1)
+EXPIRED, NOT_YET_VALID = datetime.datetime(2001, 1, 1), datetime.datetime(2900, 1, 1)
 # The distinguished name of a client is "CN=name,OU=test,O=cyproducer" (RFC 2253), also after its re-issue.
 ORGANIZATION, UNIT = "cyproducer", "test"
 
@@ -80,15 +80,18 @@ class Keys:
         self.other_ca = self._write(f"{OTHER_CA}.pem", self._authorities[OTHER_CA].cert_pem.bytes())
         self.broker = self.reissue_broker()
 
-    def reissue_broker(self, *, expired: bool = False, wrong_host: bool = False, other_ca: bool = False) -> Identity:
+    def reissue_broker(
+        self, *, expired: bool = False, not_yet_valid: bool = False, wrong_host: bool = False, other_ca: bool = False
+    ) -> Identity:
         """Issue the broker's certificate again, into the same files. `Access.reload_certificates` makes nodes load it.
 
-        expired      the certificate was valid until 2001
-        wrong_host   the certificate is for another host
-        other_ca     the other CA signs it
+        expired         the certificate was valid until 2001
+        not_yet_valid   the certificate will be valid from 2900 on
+        wrong_host      the certificate is for another host
+        other_ca        the other CA signs it
         """
         hosts = (WRONG_HOST,) if wrong_host else BROKER_HOSTS
-        return self._issue(BROKER, hosts, None, expired, other_ca)
+        return self._issue(BROKER, hosts, None, expired, other_ca, not_yet_valid)
 
     def client(
         self, name: str, *, password: str | None = None, expired: bool = False, other_ca: bool = False
@@ -125,7 +128,13 @@ class Keys:
         return self._write(f"{identity.name}.p12", store)
 
     def _issue(
-        self, name: str, hosts: tuple[str, ...], password: str | None, expired: bool, other_ca: bool
+        self,
+        name: str,
+        hosts: tuple[str, ...],
+        password: str | None,
+        expired: bool,
+        other_ca: bool,
+        not_yet_valid: bool = False,
     ) -> Identity:
         if not NAME.fullmatch(name):
             raise ValueError(f"name={name!r}: use letters, digits, and after the first character also '.' and '-'")
@@ -134,6 +143,7 @@ class Keys:
             common_name=name,
             organization_name=ORGANIZATION,
             organization_unit_name=UNIT,
+            not_before=NOT_YET_VALID if not_yet_valid else None,  # None: in the year 2000
             not_after=EXPIRED if expired else None,  # None: in the year 3000
         )
         key, certificate = _pkcs8(leaf, password), leaf.cert_chain_pems[0].bytes()

@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import stat
 import time
 from typing import Any
 
@@ -16,6 +17,8 @@ ANSWER_S = 5.0
 # A successor follows a sender that was killed: for this long a request is sent again.
 _RETRY_S = 2.0
 _PAUSE_S = 0.02
+#: Far above the status of a sender with as many topics and front-ends as it can have.
+_DOCUMENT_BYTES_MAX = 256 << 20
 
 
 class NoListenerError(SenderUnavailableError):
@@ -59,6 +62,7 @@ def request(
         ending = answer is None or answer.get("error") == "DRAINING"
         if not ending or time.monotonic() >= give_up:
             return sock, answer, fds
+        control_messages.discard(fds)
         wait_readable([], _PAUSE_S)
         try:
             successor = connect(path)
@@ -92,10 +96,26 @@ def request_document(path: str, message: dict[str, Any], timeout: float, what: s
             raise NoListenerError(f"the sender at {path} is ending")
         if not answer.get("ok") or len(fds) != 1:
             raise SenderUnavailableError(f"the sender at {path} sent no {what}: {answer.get('message')}")
-        # It is in a memfd, since it may be too large for one message.
-        with open(os.dup(fds[0]), "rb") as file:
-            file.seek(0)
-            return dict(json.loads(file.read()))
+        try:
+            return _document(fds[0])
+        except (OSError, ValueError, RecursionError) as error:
+            raise SenderUnavailableError(f"the sender at {path} sent an invalid {what}: {error}") from error
     finally:
-        for fd in fds:
-            os.close(fd)
+        control_messages.discard(fds)
+
+
+def _document(fd: int) -> dict[str, Any]:
+    """Return the JSON object in a memfd; it may be too large for one message.
+
+    Raise OSError, ValueError or RecursionError if there is none. The listener may be another user's, so a descriptor
+    that has no end, or may block, is not read.
+    """
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode):
+        raise ValueError("it is not in a memory file")
+    if found.st_size > _DOCUMENT_BYTES_MAX:
+        raise ValueError(f"it has {found.st_size} bytes")
+    document = json.loads(os.pread(fd, found.st_size, 0))
+    if not isinstance(document, dict):
+        raise ValueError("it is no JSON object")
+    return document

@@ -115,7 +115,8 @@ def stop(path: str, timeout: float | None = None) -> None:
     Raise SenderUnavailableError if there is no sender, if it refuses, or if it has not ended in time.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
-    sock, answer, _ = request(path, {"op": "stop"}, ANSWER_S)
+    sock, answer, fds = request(path, {"op": "stop"}, ANSWER_S)
+    control_messages.discard(fds)
     with sock:
         if answer is None:
             return
@@ -127,9 +128,12 @@ def stop(path: str, timeout: float | None = None) -> None:
                 text = f"the sender at {path} has not ended within {timeout} s: it still delivers records, then it ends"
                 raise SenderUnavailableError(text)
             try:
-                answer, _ = control_messages.receive(sock)
+                answer, fds = control_messages.receive(sock)
             except ConnectionError:
                 return
+            except (OSError, control_messages.HandshakeError) as error:
+                raise SenderUnavailableError(f"the sender at {path} sent an invalid reply: {error}") from error
+            control_messages.discard(fds)
             if answer is None:
                 return
 

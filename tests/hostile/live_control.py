@@ -7,20 +7,25 @@ import select
 import socket
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from cyproducer.shm.arena_region import LAYOUT_VERSION
 
 from cyproducer.config.settings import Settings
 from cyproducer.host import control_messages
+from cyproducer.security.token_source import Token
+from cyproducer.sender.brokers.sasl_login import Answer
 from cyproducer.sender.control.control_server import Control, Facts
 from cyproducer.sender.engine.engine import Engine
-from hostile.messages import FRONT_END_SETTINGS, Step, _slots, open_all
+from hostile.messages import FRONT_END_SETTINGS, GOOD_TOKEN, TRANSACTIONAL, Step, _slots, open_all
 
-__all__ = ["LiveControl", "descriptors"]
+__all__ = ["Errors", "LiveControl", "descriptors"]
 
-_TURNS_MAX = 400
 _CLOSE_S = 3.0
+_ANSWER_S = 30.0
+_OAUTH = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
+_EPOCH_S = 1_700_000_000.0
 
 
 def descriptors() -> dict[str, str]:
@@ -32,8 +37,8 @@ def descriptors() -> dict[str, str]:
     return found
 
 
-class _Errors(logging.Handler):
-    """Collects what the control server logs as an error: an exception of a message that no code expected."""
+class Errors(logging.Handler):
+    """Collects what is logged as an error: an exception of a message that no code expected."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -46,12 +51,16 @@ class _Errors(logging.Handler):
 class LiveControl:
     """A sender's control plane and engine, without a broker. `inputs`: the messages that it was sent.
 
-    After each example it must have given back every descriptor, serve its other front-end and answer a new connection.
+    After each example it must have given back every descriptor, serve its other front-ends and answer a new connection.
+
+    tokens   its front-ends supply OAuth tokens. A token that begins with "good" is accepted, "bad" is refused, "late"
+             gets no answer, and with any other the real helper process is asked
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tokens: bool = False) -> None:
         self.inputs = 0
-        self.errors = _Errors()
+        self.tokens = tokens
+        self.errors = Errors()
         self.log = logging.Logger("cyproducer.fuzzed", logging.DEBUG)
         self.log.addHandler(self.errors)
         self.directory = Path(tempfile.mkdtemp(prefix="cyp-fuzz-", dir="/tmp"))
@@ -63,17 +72,47 @@ class LiveControl:
         listener.setblocking(False)
         listener.bind(self.path)
         listener.listen(64)
-        settings = Settings.for_sender({"bootstrap_servers": "127.0.0.1:9"}).sender_settings()
+        more = _OAUTH if self.tokens else {}
+        settings = Settings.for_sender({"bootstrap_servers": "127.0.0.1:9", **more}).sender_settings()
         self.now = time.monotonic()
         self.engine = Engine(settings, self.log)
         self.control = Control(self.engine, listener, Facts(self.path, settings, None), self.log, lambda: self.now)
-        self.honest = self._attach_honest()
+        if self.tokens:
+            self._check_tokens_here()
+        self.honest = [self._attach_honest(), self._attach_honest(**TRANSACTIONAL)]
+
+    def _check_tokens_here(self) -> None:
+        """Stand between the sender and its helper process, which is started now."""
+        tokens = self.engine.supplied_tokens()
+        self._ask_helper, tokens._check = tokens._check, self._check_token
+        tokens._clock, tokens._monotonic = lambda: _EPOCH_S + self.now, lambda: self.now
+        answers: list[Answer] = []
+        self._ask_helper(Token("first", None, {}, None), answers.append)
+        give_up = time.monotonic() + _ANSWER_S
+        while not answers:
+            self.turn()
+            assert time.monotonic() < give_up, "the helper process gives no answer"
+            select.select([], [], [], 0.001)
+
+    def _check_token(self, token: Token, then: Callable[[Answer], None]) -> None:
+        def from_helper(answer: Answer) -> None:
+            if answer.error.startswith("SASL failed"):
+                self.errors.texts.append(f"the helper has failed with {token!r}: {answer.error}")
+            then(answer)
+
+        if token.value.startswith(GOOD_TOKEN):
+            then(Answer(None, True, ""))
+        elif token.value.startswith("bad"):
+            then(Answer(None, False, "the broker refuses the OAuth token"))
+        elif not token.value.startswith("late"):
+            self._ask_helper(token, from_helper)
 
     def close(self) -> None:
         """End everything. A second call does nothing."""
         if not self.path:
             return
-        self.honest.close()
+        for honest in self.honest:
+            honest.close()
         for peer in self.control.close():
             peer.close()
         self.engine.close()
@@ -89,10 +128,13 @@ class LiveControl:
         self.now += seconds
         self.control.turn(self.engine.run(0))
 
-    def _attach_honest(self) -> socket.socket:
+    def _attach_honest(self, **more: object) -> socket.socket:
         message = {"op": "attach", "layout": LAYOUT_VERSION, "pid": os.getpid(), "app": "honest", "slots": _slots(),
-                   "settings": {**FRONT_END_SETTINGS, "compression_type": None}, "sender_settings": {}}  # fmt: skip
+                   "settings": {**FRONT_END_SETTINGS, "compression_type": None, **more},
+                   "sender_settings": {}}  # fmt: skip
         sock = self._connect()
+        if self.tokens:
+            self._vouch(sock)
         fds = open_all(("arena", "pidfd", "wake"))
         control_messages.send(sock, message, fds)
         answer, got = self._answer(sock)
@@ -107,8 +149,16 @@ class LiveControl:
         sock.connect(self.path)
         return sock
 
+    def _vouch(self, sock: socket.socket) -> None:
+        """Supply a token that is accepted."""
+        message = {"op": "token", "token": GOOD_TOKEN, "expires_at": None, "extensions": {}, "serve": False}
+        control_messages.send(sock, message)
+        answer, fds = self._answer(sock)
+        assert (answer, fds) == ({"ok": True}, []), answer
+
     def _answer(self, sock: socket.socket) -> tuple[dict[str, object] | None, list[int]]:
-        for _ in range(_TURNS_MAX):
+        give_up = time.monotonic() + _ANSWER_S
+        while time.monotonic() < give_up:
             self.turn()
             with contextlib.suppress(BlockingIOError):
                 return control_messages.receive(sock)
@@ -119,10 +169,13 @@ class LiveControl:
         before = descriptors()
         clients = [self._connect() for _ in connections]
         for at in range(max(map(len, connections))):
+            pause_s = 0.0
             for client, steps in zip(clients, connections, strict=True):
                 if at < len(steps):
                     self._send(client, steps[at])
+                    pause_s = max(pause_s, steps[at].pause_s)
             self.turn()
+            self.turn(pause_s)
         for client in clients:
             self._read(client)
             client.close()
@@ -159,20 +212,24 @@ class LiveControl:
             self._begin()
             return
         sock = self._connect()
+        if self.tokens:
+            self._vouch(sock)
         control_messages.send(sock, {"op": "status"})
         answer, fds = self._answer(sock)
         for fd in fds:
             os.close(fd)
         sock.close()
         assert answer == {"ok": True}, answer
-        control_messages.send(self.honest, {"op": "want", "topic": "honest"})
+        for honest in self.honest:
+            control_messages.send(honest, {"op": "want", "topic": "honest"})
         give_up = time.monotonic() + _CLOSE_S
-        while len(self.control.table.peers) > 1 or set(descriptors().values()) - set(before.values()):
+        while len(self.control.table.peers) > len(self.honest) or set(descriptors().values()) - set(before.values()):
             self.turn(0.1)
             left = {fd: what for fd, what in descriptors().items() if before.get(fd) != what}
             assert time.monotonic() < give_up, f"the server keeps {left}, {len(self.control.table.peers)} peers"
             select.select([], [], [], 0.001)
-            if len(descriptors()) <= len(before) and len(self.control.table.peers) == 1:
+            if len(descriptors()) <= len(before) and len(self.control.table.peers) == len(self.honest):
                 break
-        assert [peer.app for peer in self.control.table.front_ends.values()] == ["honest"]
-        self._read(self.honest)
+        assert [peer.app for peer in self.control.table.front_ends.values()] == ["honest"] * len(self.honest)
+        for honest in self.honest:
+            self._read(honest)

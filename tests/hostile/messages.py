@@ -14,7 +14,10 @@ from typing import Any, NamedTuple
 from cyproducer.shm.arena_region import LAYOUT_VERSION, create_arena
 from hypothesis import strategies as st
 
-__all__ = ["DESCRIPTORS", "Step", "actions", "answers", "changed", "open_all"]
+__all__ = ["ANSWERS", "DESCRIPTORS", "GOOD_TOKEN", "REQUESTS", "Step", "actions", "answers", "changed", "open_all"]
+
+#: A token that a broker accepts.
+GOOD_TOKEN = "good"
 
 FRONT_END_SETTINGS = {
     "acks": -1,
@@ -67,6 +70,12 @@ def _memfd(size: int) -> int:
     return fd
 
 
+def _document(content: bytes) -> int:
+    fd = os.memfd_create("fuzz", os.MFD_CLOEXEC)
+    os.write(fd, content)
+    return fd
+
+
 #: Makers of descriptors by name. The first three are those of a correct attach.
 DESCRIPTORS: dict[str, Callable[[], int]] = {
     "arena": _arena,
@@ -85,15 +94,19 @@ DESCRIPTORS: dict[str, Callable[[], int]] = {
     "tcp": lambda: socket.socket().detach(),
     "stream": lambda: socket.socket(socket.AF_UNIX).detach(),
     "zero": lambda: os.open("/dev/zero", os.O_RDONLY),
+    "document": lambda: _document(b'{"ok": true}'),
+    "list": lambda: _document(b"[1]"),
+    "nested": lambda: _document(b"[" * 100_000),
 }
 _HEALTHY = ("arena", "pidfd", "wake")
 
 
 class Step(NamedTuple):
-    """One message of a peer: its bytes, and the names of its descriptors."""
+    """One message of a peer: its bytes, the names of its descriptors, and how many seconds pass after it."""
 
     data: bytes
     fds: tuple[str, ...]
+    pause_s: float = 0.0
 
 
 def open_all(names: tuple[str, ...]) -> list[int]:
@@ -131,6 +144,15 @@ def _attach() -> dict[str, Any]:
     }
 
 
+def _token(value: str, **more: Any) -> dict[str, Any]:
+    return {"op": "token", "token": value, "expires_at": None, "extensions": {}, "serve": False, **more}
+
+
+def _command(do: str, attach_id: int = 2, **more: Any) -> dict[str, Any]:
+    """Return a command for a transaction. The front-end 2 is a transactional one that goes on attached."""
+    return {"op": "transaction", "attach_id": attach_id, "number": 1, "do": do, "producer_id": 1, "epoch": 0, **more}
+
+
 #: Requests that a control server knows, and one that it does not.
 REQUESTS: list[Callable[[], dict[str, Any]]] = [
     _attach,
@@ -141,9 +163,20 @@ REQUESTS: list[Callable[[], dict[str, Any]]] = [
     lambda: {"op": "status"},
     lambda: {"op": "stop"},
     lambda: {"op": "client_instance_id"},
-    lambda: {"op": "transaction", "attach_id": 1, "number": 1, "do": "init", "producer_id": -1, "epoch": -1},
-    lambda: {"op": "transaction", "attach_id": 2, "number": 2, "do": "offsets", "producer_id": 1, "epoch": 0,
-             "group": _GROUP, "offsets": _OFFSETS},
+    lambda: _token(GOOD_TOKEN),
+    lambda: _token(GOOD_TOKEN + "2", expires_at=2e9, extensions={"a": "b"}, serve=True),
+    lambda: _token("bad", serve=True),
+    lambda: _token("late"),
+    lambda: _token("asks the helper", extensions={"a": "b"}),
+    lambda: _token("e30.eyJzdWIiOiJtZSIsImV4cCI6MjAwMDAwMDAwMH0.x", serve=True),
+    lambda: {"op": "token", "error": "the provider has raised ValueError"},
+    lambda: _command("init", attach_id=1, producer_id=-1, epoch=-1),
+    lambda: _command("init", producer_id=-1, epoch=-1),
+    lambda: _command("share", number=2),
+    lambda: _command("offsets", number=3, group=_GROUP, offsets=_OFFSETS),
+    lambda: _command("commit", number=4),
+    lambda: _command("fail", number=5),
+    lambda: _command("abort", number=6),
     lambda: {"op": "transactions", "do": "list", "states": ["Ongoing"], "older_than_ms": -1},
     lambda: {"op": "transactions", "do": "describe", "ids": ["t"]},
     lambda: {"op": "transactions", "do": "abort", "id": "t"},
@@ -152,17 +185,41 @@ REQUESTS: list[Callable[[], dict[str, Any]]] = [
     lambda: {"op": "replace", "layout": LAYOUT_VERSION, "settings": {}, "limits": {"RLIMIT_NOFILE": 5}},
     lambda: {"op": "dance"},
 ]  # fmt: skip
-#: What a sender answers to an attach, and tells an attached front-end.
-ANSWERS: list[Callable[[], dict[str, Any]]] = [
-    lambda: {"ok": True, "attach_id": 1, "sender_pid": 1, "max_request_size": 1 << 20, "sender_state": 1},
-    lambda: {"ok": False, "error": "REFUSED", "message": "m", "shortage": "memory", "limits": {"RLIMIT_AS": 1}},
-    lambda: {"ok": False, "error": "SETTINGS", "message": "m"},
-    lambda: {"op": "warning", "message": "m"},
-    lambda: {"op": "refused", "topic": "t", "message": "m"},
-    lambda: {"op": "refused", "topic": "new", "message": "m"},
-    lambda: {"op": "detached", "message": "m"},
-    lambda: {"op": "ended"},
-]
+#: What a sender says, by the one that gets it. The name "attach" includes what an attached front-end is told.
+ANSWERS: dict[str, list[Callable[[], dict[str, Any]]]] = {
+    "attach": [
+        lambda: {"ok": True, "attach_id": 1, "sender_pid": 1, "max_request_size": 1 << 20, "sender_state": 1},
+        lambda: {"ok": False, "error": "REFUSED", "message": "m", "shortage": "memory", "limits": {"RLIMIT_AS": 1}},
+        lambda: {"ok": False, "error": "SETTINGS", "message": "m"},
+        lambda: {"op": "warning", "message": "m"},
+        lambda: {"op": "refused", "topic": "t", "message": "m"},
+        lambda: {"op": "refused", "topic": "new", "message": "m"},
+        lambda: {"op": "detached", "message": "m"},
+        lambda: {"op": "ended"},
+    ],
+    "token": [
+        lambda: {"op": "token"},
+        lambda: {"ok": True},
+        lambda: {"ok": False, "error": "TOKEN", "message": "m"},
+        lambda: {"ok": False, "error": "CREDENTIALS", "message": "m"},
+        lambda: {"ok": False, "error": "UNCHECKED", "message": "m"},
+    ],
+    "command": [
+        lambda: {"ok": True, "producer_id": 7, "epoch": 0},
+        lambda: {"ok": True, "producer_id": 7, "epoch": 0, "failed": 51, "v2": True},
+        lambda: {"ok": False, "kind": "abortable", "code": 22, "message": "m"},
+        lambda: {"ok": False, "kind": "fatal", "code": 47, "message": "m"},
+        lambda: {"ok": False, "kind": "retriable", "code": 51, "message": "m"},
+        lambda: {"ok": False, "error": "DRAINING", "message": "m"},
+        lambda: {"ok": False, "error": "MALFORMED", "message": "m"},
+    ],
+    "request": [
+        lambda: {"ok": True},
+        lambda: {"ok": True, "id": "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "pushes": True},
+        lambda: {"ok": True, "id": None, "pushes": False},
+        lambda: {"ok": False, "error": "REFUSED", "message": "m"},
+    ],
+}
 
 
 @st.composite
@@ -199,13 +256,14 @@ def changed(draw: st.DrawFn, message: dict[str, Any]) -> bytes:
 
 def _descriptors() -> st.SearchStrategy[tuple[str, ...]]:
     some = st.lists(st.sampled_from(sorted(DESCRIPTORS)), max_size=12).map(tuple)
-    return st.one_of(st.just(_HEALTHY), st.just(()), some, st.permutations(_HEALTHY).map(tuple))
+    one = st.sampled_from(sorted(DESCRIPTORS)).map(lambda name: (name,))
+    return st.one_of(st.just(_HEALTHY), st.just(()), some, one, st.permutations(_HEALTHY).map(tuple))
 
 
 @st.composite
 def _step(draw: st.DrawFn, known: list[Callable[[], dict[str, Any]]]) -> Step:
     data = draw(changed(draw(st.sampled_from(known))()))
-    return Step(data, draw(_descriptors()))
+    return Step(data, draw(_descriptors()), draw(st.sampled_from([0.0, 0.0, 0.0, 0.5, 300.0])))
 
 
 def actions() -> st.SearchStrategy[list[list[Step]]]:
@@ -213,6 +271,6 @@ def actions() -> st.SearchStrategy[list[list[Step]]]:
     return st.lists(st.lists(_step(REQUESTS), min_size=1, max_size=4), min_size=1, max_size=3)
 
 
-def answers() -> st.SearchStrategy[list[Step]]:
-    """Return what a sender says to a front-end."""
-    return st.lists(_step(ANSWERS), min_size=1, max_size=4)
+def answers(kind: str) -> st.SearchStrategy[list[Step]]:
+    """Return what a sender says, see ANSWERS."""
+    return st.lists(_step(ANSWERS[kind]), min_size=1, max_size=4)

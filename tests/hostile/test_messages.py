@@ -1,35 +1,47 @@
 """Tests a short run of the fuzzer of control messages; longer: `python -m tests.hostile --messages N`."""
 
+import ast
+import inspect
+
+import pytest
 from hypothesis import given
 
-from hostile.false_sender import FalseSender
-from hostile.live_control import LiveControl
-from hostile.messages import Step, actions, answers
+from cyproducer.sender.control import control_server
+from cyproducer.sender.control.transaction_commands import COMMANDS
+from hostile.message_campaign import TARGETS
+from hostile.messages import REQUESTS
 
 
-def test_a_control_server_survives_any_message() -> None:
-    """It answers or hangs up, keeps no descriptor, and serves the others."""
-    live = LiveControl()
+@pytest.mark.parametrize("what", TARGETS)
+def test_a_process_survives_any_message(what: str) -> None:
+    """A sender answers or hangs up, keeps no descriptor, and serves the others.
 
-    @given(connections=actions())
-    def attack(connections: list[list[Step]]) -> None:
-        live.attack(connections)
+    A front-end or a command goes on, tries again, or raises a KafkaError. It keeps no descriptor.
+    """
+    made = TARGETS[what]()
+
+    @given(drawn=made.drawn)
+    def attack(drawn: object) -> None:
+        made.attack(drawn)
 
     try:
         attack()
     finally:
-        live.remove()
+        made.close()
+    assert made.inputs() > 0
 
 
-def test_a_front_end_survives_any_answer() -> None:
-    """It attaches, tries again, or raises a KafkaError. It keeps no descriptor."""
-    sender = FalseSender()
-
-    @given(steps=answers())
-    def answer(steps: list[Step]) -> None:
-        sender.answer(steps)
-
-    try:
-        answer()
-    finally:
-        sender.close()
+def test_every_operation_of_a_sender_is_among_the_requests() -> None:
+    """The names are those that the control server compares with, so a new one is not forgotten."""
+    compared = {
+        node.comparators[0].value
+        for node in ast.walk(ast.parse(inspect.getsource(control_server)))
+        if isinstance(node, ast.Compare)
+        and isinstance(node.left, ast.Name)
+        and node.left.id == "op"
+        and isinstance(node.comparators[0], ast.Constant)
+    }
+    assert len(compared) > 5
+    known = [request() for request in REQUESTS]
+    assert {each["op"] for each in known} >= compared
+    assert {each["do"] for each in known if each["op"] == "transaction"} == set(COMMANDS)

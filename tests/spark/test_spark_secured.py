@@ -239,18 +239,21 @@ def test_nothing_shows_a_secret(
     spark.sparkContext.setLogLevel("INFO")
     monkeypatch.setattr(atomic, "ATTEMPTS", 2)
     right, wrong = options("SASL_SSL"), options("SASL_SSL", WRONG_PASSWORD) | {"max.block.ms": "5000"}
-    sink(numbers(0, 100).write, right).mode("append").save()
+    for given in (right, options("SSL")):  # the second one has the password of a store
+        sink(numbers(0, 100).write, given).mode("append").save()
     query = sink(stream(100, 150).writeStream, right)
     query = finish(query, tmp_path / "right")
     plan = io.StringIO()
     with contextlib.redirect_stdout(plan):
         query.explain(extended=True)
-    texts = [plan.getvalue(), str(query.lastProgress), str(query.status), str(spark.conf.getAll)]
+    function = exactly_once(id=f"{target}-wrong", topic=target, **wrong | {"max.block.ms": "10000"})
+    texts = [repr(function), plan.getvalue(), str(query.lastProgress), str(query.status), str(spark.conf.getAll)]
     for job in (
         lambda: sink(numbers(0, 10).write, wrong).mode("append").save(),
         lambda: write(numbers(0, 10), target, **wrong),
         lambda: finish(sink(stream(200, 250).writeStream, wrong), tmp_path / "wrong"),
         lambda: write(numbers(0, 10), target, atomic=True, **wrong | {"max.block.ms": "10000"}),
+        lambda: finish(stream(300, 350).writeStream.foreachBatch(function), tmp_path / "wrong-exactly-once"),
     ):
         with pytest.raises((PySparkException, AtomicWriteError), match="refuses the credentials") as caught:
             job()

@@ -38,7 +38,10 @@ def ask_client_instance_id(producer: Any, timeout: float | None) -> "UUID | None
         if answer.get("id"):
             import uuid  # imports much, and few processes need it
 
-            return uuid.UUID(answer["id"])
+            try:
+                return uuid.UUID(str(answer["id"]))
+            except ValueError:
+                raise errors.SenderUnavailableError("the sender sent an invalid client instance id") from None
         left = deadline - time.monotonic()
         if left <= 0:
             return None

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -18,6 +19,7 @@ from support.secure_settings import SettingsFor
 
 from cyproducer import KafkaProducer, errors
 from cyproducer.config.settings import Settings as Parsed
+from cyproducer.config.table import SETTINGS
 from cyproducer.devkafka.access import Rule
 from cyproducer.host import control_messages, credentials
 from cyproducer.observe.status import status
@@ -26,6 +28,7 @@ from cyproducer.producer.attach.sender_address import Address
 
 Make = Callable[..., KafkaProducer]
 MARK = "marked-secret-7f3a"
+MODULES = "org.apache.kafka.common.security"
 
 
 def test_the_same_secrets_share_a_sender_and_others_do_not(
@@ -133,6 +136,28 @@ def show_tokens(secure_kafka: SecureKafka, make_producer: Make, settings_for: Se
     return shown
 
 
+def marked_settings(secure_kafka: SecureKafka, settings_for: SettingsFor) -> list[dict[str, Any]]:
+    """Return settings of producers, in which each secret is MARK or contains it; a private key is that of `marked`."""
+    keys = secure_kafka.keys
+    identity = keys.client("marked", password=MARK)
+    files = {"ssl_certfile": str(identity.certificate), "ssl_keyfile": str(identity.key)}
+    texts = {"ssl_certdata": identity.certificate.read_text(), "ssl_keydata": identity.key.read_text()}
+    store = str(keys.pkcs12(keys.client("marked-store"), MARK))
+    trust = settings_for("MTLS", ssl_truststore_location=store, ssl_truststore_password=MARK)
+    del trust["ssl_cafile"]
+    login = f'{MODULES}.plain.PlainLoginModule required username="alice" password="{MARK}";'
+    return [
+        settings_for("SASL_SSL", "PLAIN", sasl_plain_password=MARK),
+        settings_for("SASL_SSL", "SCRAM-SHA-512", sasl_plain_password=MARK),
+        settings_for("SASL_SSL", sasl_mechanism="PLAIN", sasl_jaas_config=login),
+        settings_for("SASL_SSL", "OAUTHBEARER", sasl_oauthbearer_client_credentials_client_secret=MARK),
+        settings_for("MTLS", **files, ssl_password=MARK),
+        settings_for("MTLS", **texts, ssl_password=MARK),
+        settings_for("MTLS", ssl_keystore_location=store, ssl_keystore_password=MARK),
+        trust,
+    ]
+
+
 def test_no_secret_is_shown(
     secure_kafka: SecureKafka,
     make_producer: Make,
@@ -140,24 +165,24 @@ def test_no_secret_is_shown(
     runtime_dir: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Marked secrets are in no name, argument, environment, log, status, repr, error or file."""
-    identity = secure_kafka.keys.client("marked", password=MARK + "-key")
+    """Marked secrets are in no name, argument, environment, log, status, repr, error or file.
+
+    Each setting that is a secret is marked in at least one producer with a sender of its own.
+    """
+    cases = marked_settings(secure_kafka, settings_for)
+    key = next(each["ssl_keydata"] for each in cases if "ssl_keydata" in each)
+    marked = {name for each in cases for name, value in each.items() if MARK in str(value) or value == key}
+    assert marked == {setting.name for setting in SETTINGS if setting.secret}
     shown = []
-    for mechanism, more in (
-        ("PLAIN", {"sasl_plain_password": MARK}),
-        ("SCRAM-SHA-512", {"sasl_plain_password": MARK}),
-        ("OAUTHBEARER", {"sasl_oauthbearer_client_credentials_client_secret": MARK}),
-        (None, {"ssl_certfile": str(identity.certificate), "ssl_keyfile": str(identity.key),
-                "ssl_password": MARK + "-key"}),
-        (None, {"ssl_certdata": identity.certificate.read_text(), "ssl_keydata": identity.key.read_text(),
-                "ssl_password": MARK + "-key"}),
-    ):  # fmt: skip
-        settings = settings_for("SASL_SSL" if mechanism else "MTLS", mechanism, max_block_ms=1000, **more)
+    for settings in cases:
         producer = make_producer(**settings)
         shown += [repr(producer), str(producer), repr(Parsed.parse(**settings))]
         with pytest.raises(errors.KafkaError) as caught:
             producer.send("unknown", b"never").result(10)
         shown += [repr(caught.value), str(caught.value), caught.getrepr(style="long", showlocals=False).__str__()]
+    # PLAIN with sasl_plain_password and with sasl_jaas_config are the same settings.
+    assert len(status()) == len(cases) - 1
+    shown += wrong_passwords_of_files(secure_kafka, make_producer, settings_for)
     shown += show_tokens(secure_kafka, make_producer, settings_for)
     shown.append(caplog.text)
     shown.append(json.dumps(status()))
@@ -171,9 +196,27 @@ def test_no_secret_is_shown(
             shown.append(path.read_bytes().decode("latin-1"))
     assert len(shown) > 30
     tokens = [part for token in TOKENS for part in (token, token.rpartition(".")[2])]
-    secrets = [MARK, *tokens, *(line for line in identity.key.read_text().splitlines() if len(line) > 40)]
+    secrets = [MARK, *tokens, *(line for line in key.splitlines() if len(line) > 40)]
     for secret in secrets:
         assert not any(secret in text for text in shown)
+
+
+def wrong_passwords_of_files(secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor) -> list[str]:
+    """Return the errors of producers with a password that is not that of its file."""
+    keys = secure_kafka.keys
+    locked = keys.client("locked", password="another")
+    store = str(keys.pkcs12(keys.client("another-store"), "another"))
+    certificate = {"ssl_certfile": str(locked.certificate), "ssl_keyfile": str(locked.key)}
+    shown = []
+    for wrong in (
+        {**certificate, "ssl_password": MARK},
+        {"ssl_keystore_location": store, "ssl_keystore_password": MARK},
+        {"ssl_truststore_location": store, "ssl_truststore_password": MARK, "ssl_cafile": None},
+    ):
+        with pytest.raises(errors.KafkaError, match="is wrong") as caught:
+            make_producer(**settings_for("MTLS", **wrong)).send("unknown", b"never").result(10)
+        shown.append(f"{caught.value!r} {caught.value} {caught.getrepr(style='long', showlocals=False)}")
+    return shown
 
 
 def test_the_key_of_a_directory(tmp_path: Path) -> None:

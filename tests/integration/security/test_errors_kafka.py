@@ -1,6 +1,7 @@
 """Tests why send() fails with wrong certificates, tokens, mechanisms and listeners, on a real Kafka.
 
-send() raises after max_block_ms, and says why. The sender tries again, but without haste.
+send() says why. It raises AuthenticationFailedError with the next attempt of the sender that fails, and
+KafkaTimeoutError after max_block_ms if the reason may pass by itself. The sender tries again, but without haste.
 """
 
 import re
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from support.process import wait_until
+from support.revocations import revocations
 from support.secure_kafka import SecureKafka, secure_kafka_fixture
 from support.secure_settings import SettingsFor
 
@@ -21,7 +23,10 @@ from cyproducer.observe.status import status
 Make = Callable[..., KafkaProducer]
 Settings = dict[str, Any]
 
-OFFERED = {"listener.name.sasl_plaintext.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512"}
+OFFERED = {
+    "listener.name.sasl_plaintext.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+    "listener.name.ssl.ssl.enabled.protocols": "TLSv1.3",
+}
 secure_kafka = secure_kafka_fixture(properties=OFFERED)
 
 BLOCK_MS = 3000
@@ -68,9 +73,13 @@ def check(make_producer: Make, cases: dict[str, tuple[Settings, str]]) -> None:
     ("wrong", "expected"),
     [
         ({"expired": True}, rf"it, or one of its chain, has expired; renew it, or correct this host's clock \({CLOCK}"),
+        (
+            {"not_yet_valid": True},
+            rf"it, or one of its chain, is not valid yet; correct this host's clock \({CLOCK}\), or renew it",
+        ),
         ({"wrong_host": True}, "it is not for localhost; use a name of the certificate in bootstrap_servers"),
     ],
-    ids=["expired", "wrong host"],
+    ids=["expired", "not yet valid", "wrong host"],
 )
 def test_a_certificate_of_the_broker_that_is_refused(
     secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor, wrong: dict[str, bool], expected: str
@@ -115,6 +124,47 @@ def test_a_certificate_of_the_client_that_is_refused(
     secure_kafka.keys.client("expired")
     assert make_producer(**mtls["expired"]).send(topic, b"0").result(30).offset == 0
     assert sorted(len(each["front_ends"]) for each in status()) == [1, 1, 2]
+
+
+def test_lists_of_revoked_certificates(
+    secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor, tmp_path: Path
+) -> None:
+    """One has the certificate of the broker, one is of another authority, and with one the connection is made."""
+    keys = secure_kafka.keys
+    lists = {
+        "revoked": revocations(keys, tmp_path / "revoked.pem", keys.broker),
+        "missing": revocations(keys, tmp_path / "missing.pem", other_ca=True),
+        "empty": revocations(keys, tmp_path / "empty.pem"),
+    }
+    of = {name: settings_for("SSL", ssl_crlfile=str(path)) for name, path in lists.items()}
+    text = "the broker's certificate is refused: "
+    check(
+        make_producer,
+        {
+            "revoked": (of["revoked"], rf"{text}it is revoked \(ssl_crlfile\); give the broker another one"),
+            "missing": (of["missing"], f"{text}ssl_crlfile has no list of its authority; add the list"),
+        },
+    )
+    topic = secure_kafka.topic_for("User:ANONYMOUS")
+    assert make_producer(**of["empty"]).send(topic, b"0").result(30).offset == 0
+
+
+def test_nothing_in_common(secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor) -> None:
+    """The listener SSL has TLS 1.3 only. The key of the broker is one of elliptic curves, not of RSA."""
+    old = {"ssl_enabled_protocols": ["TLSv1.2"]}
+    check(
+        make_producer,
+        {
+            "versions": (
+                settings_for("SSL", **old),
+                "have no TLS version in common; check ssl_enabled_protocols on both sides",
+            ),
+            "ciphers": (
+                settings_for("SASL_SSL", "PLAIN", **old, ssl_ciphers="ECDHE-RSA-AES256-GCM-SHA384"),
+                "have no cipher in common, .*; check ssl_ciphers, ssl_certfile and the broker's ssl.cipher.suites",
+            ),
+        },
+    )
 
 
 # ---------------------------------------------------------------- tokens, mechanisms and listeners

@@ -1,5 +1,6 @@
 """Tests a sender with credentials that serves processes of other users: real uids, a real Kafka, real kills."""
 
+import contextlib
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,8 @@ from support.secure_settings import SettingsFor
 from support.users import as_user, give, start_as, take_back
 
 OWNER, ADMITTED, THIRD, MEMBER, GROUP = 61001, 61002, 61003, 61004, 61009
+# Of the sender that is exhausted, and the processes of its owner that come meanwhile.
+DESCRIPTORS, OWNERS = 448, 8
 
 SEND = """
     import sys
@@ -53,12 +56,49 @@ KEY = """
     from cyproducer.host.credentials import tag
     tag(os.environ["CYPRODUCER_RUNTIME_DIR"], {"sasl_plain_password": "any"})
 """
+# Attaches producers until one is refused, fills the places for connections, and then connects without end.
+EXHAUST = """
+    import select, socket, sys
+    from cyproducer import KafkaProducer, errors
+    path, topic = sys.argv[1:]
+    producers = []
+    while True:
+        try:
+            made = KafkaProducer(sender=path, max_block_ms=20_000, buffer_memory=1 << 20)
+            made.partitions_for(topic)
+        except errors.SenderUnavailableError as error:
+            print(len(producers), error, flush=True)
+            break
+        producers.append(made)
+    held, count = [], 0
+    while not select.select([sys.stdin], [], [], 0)[0]:
+        each = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        each.setblocking(False)
+        try:
+            each.connect(path)
+            held.append(each)
+            count += 1
+        except BlockingIOError:
+            each.close()  # the queue of the listener is full
+        except OSError as error:
+            print("cannot connect", error, flush=True)
+            break
+        if count % 500 == 0 and held:
+            print("connected", count, flush=True)
+        if len(held) == 500:
+            for each in held:
+                each.close()
+            held.clear()
+"""
 
 
 class Served:
-    """A sender of OWNER with the credentials of alice, at `socket`. It admits the uid ADMITTED and the gid GROUP."""
+    """A sender of OWNER with the credentials of alice, at `socket`. It admits the uid ADMITTED and the gid GROUP.
 
-    def __init__(self, home: Path, settings: dict[str, Any]) -> None:
+    descriptors   its limit of descriptors; 0: that of this process
+    """
+
+    def __init__(self, home: Path, settings: dict[str, Any], descriptors: int = 0) -> None:
         self.home = home
         self.socket, self.config = home / "s.sock", home / "sender.properties"
         self.runtime = home / "run"
@@ -71,7 +111,8 @@ class Served:
             give(path, OWNER)
         words = [sys.executable, "-m", "cyproducer", "sender", "--socket", str(self.socket)]
         words += ["--config", str(self.config), "--allow-uid", str(ADMITTED), "--allow-gid", str(GROUP)]
-        self.process = start_as(as_user(OWNER), words, env=self.env)
+        limits = ["prlimit", f"--nofile={descriptors}:{descriptors}"] if descriptors else []
+        self.process = start_as([*limits, *as_user(OWNER)], words, env=self.env)
         self._errors = ""
         wait_until(lambda: self.socket.exists() or self.process.poll() is not None, 30, "the socket")
 
@@ -89,8 +130,10 @@ class Served:
         return [pid, *map(int, text.split())]
 
 
-@pytest.fixture
-def served(secure_kafka: SecureKafka, settings_for: SettingsFor, short_tmp: Path) -> Iterator[Served]:
+@contextlib.contextmanager
+def serving(
+    secure_kafka: SecureKafka, settings_for: SettingsFor, short_tmp: Path, descriptors: int = 0
+) -> Iterator[Served]:
     short_tmp.chmod(0o755)
     home = Path(tempfile.mkdtemp(dir=short_tmp))
     home.chmod(0o755)
@@ -99,12 +142,25 @@ def served(secure_kafka: SecureKafka, settings_for: SettingsFor, short_tmp: Path
     authority.chmod(0o644)
     settings = settings_for("SASL_SSL", "SCRAM-SHA-256", ssl_cafile=str(authority))
     del settings["max_block_ms"]
-    sender = Served(home, settings)
+    sender = Served(home, settings, descriptors)
     yield sender
     sender.end()
     take_back(home)
     shutil.rmtree(home)
     short_tmp.chmod(0o700)
+
+
+@pytest.fixture
+def served(secure_kafka: SecureKafka, settings_for: SettingsFor, short_tmp: Path) -> Iterator[Served]:
+    with serving(secure_kafka, settings_for, short_tmp) as sender:
+        yield sender
+
+
+@pytest.fixture
+def limited(secure_kafka: SecureKafka, settings_for: SettingsFor, short_tmp: Path) -> Iterator[Served]:
+    """Return a sender with few descriptors."""
+    with serving(secure_kafka, settings_for, short_tmp, DESCRIPTORS) as sender:
+        yield sender
 
 
 def say(process: "subprocess.Popen[str]") -> str:
@@ -175,3 +231,26 @@ def test_an_admitted_process_that_is_killed_loses_nothing(secure_kafka: SecureKa
     finally:
         following.communicate("\n", timeout=60)
     assert supervisor == served.process.pid
+
+
+def test_an_admitted_user_cannot_exhaust_a_sender(secure_kafka: SecureKafka, limited: Served) -> None:
+    """It attaches all producers that it may, and makes connections without end. The owner's new processes send."""
+    topic = secure_kafka.topic_for("User:alice")
+    hostile = start_as(as_user(ADMITTED), EXHAUST, limited.socket, topic)
+    owners = []
+    try:
+        most = DESCRIPTORS // 28
+        refusal = say(hostile)
+        assert refusal.startswith(f"{most} ") and f"serves {most} producers of uid {ADMITTED}" in refusal, refusal
+        for number in range(OWNERS):
+            assert say(hostile).startswith("connected "), "the flood has ended"
+            owners.append(start_as(as_user(OWNER), SEND, limited.socket, topic, f"{number}", env=limited.env))
+            assert say(owners[-1]) == f"offset {number}"
+        assert hostile.poll() is None
+    finally:
+        for each in (*owners, hostile):
+            each.communicate("\n", timeout=60)
+    assert secure_kafka.read(topic, OWNERS).value == [b"%d" % number for number in range(OWNERS)]
+    log = limited.end()
+    assert "Traceback" not in log and "is replaced" not in log
+    assert f"uid={ADMITTED}" in log

@@ -1,6 +1,5 @@
 """Tests the contexts that the settings ``ssl_*`` make, by handshakes with a server in the same process."""
 
-import datetime
 import os
 import ssl
 from collections.abc import Callable
@@ -8,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+from support.revocations import revocations
 
 from cyproducer.config.settings import Settings
 from cyproducer.devkafka.keys import Identity, Keys
@@ -131,26 +128,11 @@ def test_an_expired_certificate(keys: Keys, server: Server) -> None:
 
 def test_a_revoked_certificate(keys: Keys, server: Server, tmp_path: Path) -> None:
     identity = keys.server("revoked")
-    context = trusting(keys, ssl_crlfile=str(revocations(keys, identity, tmp_path)))
+    context = trusting(keys, ssl_crlfile=str(revocations(keys, tmp_path / "crl.pem", identity)))
     shake(context, server())
     with pytest.raises(ssl.SSLCertVerificationError) as caught:
         shake(context, server(identity))
     assert "it is revoked (ssl_crlfile)" in describe_tls_error(caught.value, HOST)
-
-
-def revocations(keys: Keys, identity: Identity, directory: Path) -> Path:
-    """Return a file with the CA's list of revoked certificates, which contains that of the identity."""
-    authority = keys._authorities["ca"]
-    issuer = x509.load_pem_x509_certificate(keys.ca.read_bytes())
-    key: Any = load_pem_private_key(authority.private_key_pem.bytes(), None)
-    now = datetime.datetime.now(datetime.UTC)
-    number = x509.load_pem_x509_certificate(identity.certificate.read_bytes()).serial_number
-    revoked = x509.RevokedCertificateBuilder().serial_number(number).revocation_date(now).build()
-    builder = x509.CertificateRevocationListBuilder().issuer_name(issuer.subject).last_update(now)
-    builder = builder.next_update(now + datetime.timedelta(days=1)).add_revoked_certificate(revoked)
-    path = directory / "crl.pem"
-    path.write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM))
-    return path
 
 
 @pytest.mark.parametrize(
