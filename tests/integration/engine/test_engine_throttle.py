@@ -19,8 +19,6 @@ from support.scripted_coordinator import FIND_COORDINATOR, OFFSET_FETCH, TXN_OFF
 from support.scripted_transactions import ADD_OFFSETS_TO_TXN, ADD_PARTITIONS_TO_TXN, END_TXN, ScriptedTransactions
 from support.transactional_front_end import GROUP, TransactionalFrontEnd
 
-from cyproducer.protocol.versions import ApiKey
-
 from cyproducer.devkafka.jars import KAFKA_VERSION, kafka_jars
 from cyproducer.devkafka.maven import DownloadError
 from cyproducer.protocol.versions import ApiKey
