@@ -8,6 +8,7 @@ from cyproducer.observe.requests import request_document
 
 __all__ = [
     "CommittedOffset",
+    "LastSequence",
     "TransactionQueryError",
     "abort",
     "committed_offset",
@@ -73,18 +74,28 @@ def committed_offset(path: str, group: str, topic: str, partition: int) -> Commi
     return CommittedOffset(answer["offset"], answer["metadata"])
 
 
+class LastSequence(NamedTuple):
+    """What the leader of a partition knows of a producer: all -1 if the partition has no record of it.
+
+    epoch     of the last record
+    sequence  of the last record; -1 after the end of a transaction
+    start     the offset of the first record of the open transaction; -1 if none is open
+    """
+
+    epoch: int
+    sequence: int
+    start: int
+
+
 def last_sequences(
     path: str, producer_id: int, partitions: Sequence[tuple[str, int]]
-) -> dict[tuple[str, int], tuple[int, int]]:
-    """Return {(topic, partition): (epoch, sequence of the last record)} of a producer, as the leaders know it.
-
-    Both are -1 if the partition has no record of the producer. Raise as list_all().
-    """
-    found: dict[tuple[str, int], tuple[int, int]] = {}
+) -> dict[tuple[str, int], LastSequence]:
+    """Return {(topic, partition): LastSequence} of a producer. Raise as list_all()."""
+    found: dict[tuple[str, int], LastSequence] = {}
     for at in range(0, len(partitions), _PARTITIONS_OF_A_MESSAGE):
         asked = [list(each) for each in partitions[at : at + _PARTITIONS_OF_A_MESSAGE]]
         answer = _ask(path, {"do": "sequences", "producer_id": producer_id, "partitions": asked})
-        found |= {(topic, number): (epoch, last) for topic, number, epoch, last in answer["sequences"]}
+        found |= {(topic, number): LastSequence(*known) for topic, number, *known in answer["sequences"]}
     return found
 
 

@@ -37,7 +37,7 @@ STATUS_S = 30.0
 
 _REPORT = (
     "task int, stage int, sender string, error string, code int, rows bigint, bytes bigint, "
-    "written array<struct<topic:string,partition:int,rows:bigint>>"
+    "written array<struct<topic:string,partition:int,rows:bigint,first:bigint>>"
 )
 #: The thread that runs a task, as a column: its name is that of the task.
 _THREAD = "java_method('java.lang.Thread', 'currentThread') AS thread"
@@ -80,11 +80,15 @@ class CheckFailedError(RuntimeError):
 
 
 class Written(NamedTuple):
-    """What the tasks have written: rows, bytes of keys and values, rows by topic and partition."""
+    """What the tasks have written: rows, bytes of keys and values, rows by topic and partition.
+
+    `first` is the offset of the first row of each partition.
+    """
 
     rows: int
     bytes: int
     partitions: dict[tuple[str, int], int]
+    first: dict[tuple[str, int], int]
 
 
 @dataclass(frozen=True)
@@ -181,10 +185,16 @@ def _with_first(first: pyarrow.RecordBatch, others: Iterator[pyarrow.RecordBatch
 def _report(place: tuple[int, int], sender: str, error: tuple[str, int], done: Delivery) -> pyarrow.RecordBatch:
     import pyarrow
 
+    integer = pyarrow.int64()
     kind = pyarrow.list_(
-        pyarrow.struct([("topic", pyarrow.string()), ("partition", pyarrow.int32()), ("rows", pyarrow.int64())])
+        pyarrow.struct(
+            [("topic", pyarrow.string()), ("partition", pyarrow.int32()), ("rows", integer), ("first", integer)]
+        )
     )
-    rows = [{"topic": topic, "partition": partition, "rows": rows} for (topic, partition), rows in done.written.items()]
+    rows = [
+        {"topic": place[0], "partition": place[1], "rows": rows, "first": done.first[place]}
+        for place, rows in done.written.items()
+    ]
     return pyarrow.record_batch(
         [
             pyarrow.array([place[0]], type=pyarrow.int32()),
@@ -258,11 +268,13 @@ def _summed(reports: list[Any], topic: str | None) -> Written:
     if len(set(tasks)) < len(tasks):
         raise CheckFailedError(f"a task has reported twice: {sorted(tasks)}")
     partitions: dict[tuple[str, int], int] = {}
+    first: dict[tuple[str, int], int] = {}
     senders: dict[tuple[str, int], str] = {}
     for report in reports:
         for each in report["written"]:
             place = (topic if topic is not None else each["topic"], each["partition"])
             partitions[place] = partitions.get(place, 0) + each["rows"]
+            first[place] = min(first.get(place, each["first"]), each["first"])
             if senders.setdefault(place, report["sender"]) != report["sender"]:
                 raise CheckFailedError(
                     f"two senders have written partition {place[1]} of topic {place[0]}", is_overlap=True
@@ -270,33 +282,40 @@ def _summed(reports: list[Any], topic: str | None) -> Written:
     rows = sum(report["rows"] for report in reports)
     if rows != sum(partitions.values()):
         raise CheckFailedError(f"the tasks report {rows} rows, and {sum(partitions.values())} by partition")
-    return Written(rows, sum(report["bytes"] for report in reports), partitions)
+    return Written(rows, sum(report["bytes"] for report in reports), partitions, first)
 
 
 def _check_log(owner: Owner, written: Written, others: Sequence[tuple[str, int]]) -> None:
     """Compare the rows with the sequence numbers that the leaders have. Raise CheckFailedError for a difference.
 
     No task may have written to another partition of `others`: Spark runs the tasks of a stage that has failed again,
-    and those of the first attempt leave no report.
+    and those of the first attempt leave no report. And the transaction must begin with the first row. A broker before
+    Kafka 3.6 takes rows of a task that is late: after its transaction was aborted, and before the first row of the
+    next one. A commit would make these visible; the abort that follows makes them invisible, too.
     """
     places = list(dict.fromkeys([*written.partitions, *others]))
     if not places:
         return
     found = owner.sequences(places)
     for place in places:
-        epoch, last = found[place]
+        epoch, last, _ = found[place]
         # With KIP-890 the marker of the last commit has the epoch of this transaction, and no sequence.
         if place not in written.partitions and epoch == owner.shared.epoch and last >= 0:
             raise CheckFailedError(
                 f"a task that has left no report has written to partition {place[1]} of topic {place[0]}"
             )
     for place, rows in written.partitions.items():
-        epoch, last = found[place]
+        epoch, last, start = found[place]
         if epoch != owner.shared.epoch or last != (rows - 1) & 0x7FFFFFFF:
             raise CheckFailedError(
                 f"partition {place[1]} of topic {place[0]} has records up to sequence {last} of epoch {epoch}, not "
                 f"{rows} records of epoch {owner.shared.epoch}",
                 is_overlap=True,
+            )
+        if start != written.first[place]:
+            raise CheckFailedError(
+                f"the transaction begins at offset {start} of partition {place[1]} of topic {place[0]}, and the first "
+                f"row of the tasks has offset {written.first[place]}: a task of an earlier attempt was late"
             )
 
 

@@ -34,12 +34,14 @@ class DeliveryFailedError(RuntimeError):
 class Delivery:
     """The acknowledged rows of one task: their number, the bytes of keys and values, and rows by topic and partition.
 
-    The topic is "" if an argument has given it.
+    `first` is the offset of the first row of each of these partitions, -1 if it is not known. The topic is "" if an
+    argument has given it.
     """
 
     rows: int = 0
     bytes: int = 0
     written: dict[tuple[str, int], int] = field(default_factory=dict)
+    first: dict[tuple[str, int], int] = field(default_factory=dict)
 
     @property
     def partitions(self) -> dict[int, int]:
@@ -116,26 +118,30 @@ def deliver(
 def _settle(outstanding: deque[tuple[Any, int, int]], done: Delivery) -> None:
     """Wait for the oldest batch and count its rows. Raise the error of a failed row."""
     future, rows, size = outstanding[0]
-    for place, count in _counts(future.result()):
+    for place, count, first in _counts(future.result()):
         done.written[place] = done.written.get(place, 0) + count
+        done.first.setdefault(place, first)
     done.rows += rows
     done.bytes += size
     outstanding.popleft()
 
 
-def _counts(result: Any) -> Iterator[tuple[tuple[str, int], int]]:
-    """Yield the rows of one batch by topic and partition number."""
+def _counts(result: Any) -> Iterator[tuple[tuple[str, int], int, int]]:
+    """Yield the rows of one batch by topic and partition number, and the offset of the first one."""
     import numpy
 
     if isinstance(result.topic, str):
-        columns = [("", result.partition)]
+        columns = [("", numpy.asarray(result.partition), numpy.asarray(result.offset))]
     else:
         of_topic = numpy.asarray(result.topic.numbers)
-        columns = [(name, result.partition[of_topic == at]) for at, name in enumerate(result.topic.names)]
-    for name, partitions in columns:
+        columns = [
+            (name, result.partition[of_topic == at], result.offset[of_topic == at])
+            for at, name in enumerate(result.topic.names)
+        ]
+    for name, partitions, offsets in columns:
         for number, count in enumerate(numpy.bincount(partitions).tolist()):
             if count:
-                yield (name, number), count
+                yield (name, number), count, int(offsets[(partitions == number).argmax()])
 
 
 def _payload_bytes(batch: pyarrow.RecordBatch) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from cyproducer import KafkaProducer, errors
-from cyproducer.observe.transactions import CommittedOffset, committed_offset, last_sequences
+from cyproducer.observe.transactions import CommittedOffset, LastSequence, committed_offset, last_sequences
 from cyproducer.producer.shared_transaction import Shared, sender_of, share
 
 __all__ = ["FencedDriverError", "Owner"]
@@ -127,8 +127,8 @@ class Owner:
         offsets = {(topic, 0): OffsetAndMetadata(committed.offset, committed.metadata)}
         self.producer.send_offsets_to_transaction(offsets, group)
 
-    def sequences(self, partitions: Sequence[tuple[str, int]]) -> dict[tuple[str, int], tuple[int, int]]:
-        """Return (epoch, last sequence) of each partition for this producer."""
+    def sequences(self, partitions: Sequence[tuple[str, int]]) -> dict[tuple[str, int], LastSequence]:
+        """Return what the leader of each partition knows of this producer."""
         return last_sequences(sender_of(self.producer).address, self.shared.producer_id, partitions)
 
     def commit(self) -> None:

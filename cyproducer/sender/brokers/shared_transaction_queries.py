@@ -65,12 +65,12 @@ def committed_offset(brokers: "Brokers", backoff: ExponentialBackoff, group: str
 def last_sequences(
     brokers: "Brokers", backoff: ExponentialBackoff, producer_id: int, places: Sequence[Place]
 ) -> Steps[Answer]:
-    """Return {"sequences": [[topic, partition, epoch, last sequence]]}, in the order of `places`.
+    """Return {"sequences": [[topic, partition, epoch, last sequence, start of the transaction]]}, as in `places`.
 
-    Epoch and sequence are -1 if the partition has no record of the producer.
+    The last three are -1 if the partition has no record of the producer, and the start also if no transaction is open.
     """
     yield from wait_for_cluster(brokers)
-    found: dict[Place, tuple[int, int]] = {}
+    found: dict[Place, tuple[int, int, int]] = {}
     attempts = 0
     while len(found) < len(places):
         leaders = yield from _leaders(brokers, [place for place in places if place not in found])
@@ -102,13 +102,13 @@ def _metadata_request(topics: list[dict[str, Any]]) -> Answer:
     return {"topics": topics, "allow_auto_topic_creation": False}
 
 
-def _sequences_of(leader: int, places: list[Place], producer_id: int) -> Steps[dict[Place, tuple[int, int]]]:
+def _sequences_of(leader: int, places: list[Place], producer_id: int) -> Steps[dict[Place, tuple[int, int, int]]]:
     """Ask one leader. Partitions that it does not answer now, or does not lead, are left out."""
     topics: dict[str, list[int]] = {}
     for name, number in places:
         topics.setdefault(name, []).append(number)
     request = {"topics": [{"name": name, "partition_indexes": numbers} for name, numbers in topics.items()]}
-    found: dict[Place, tuple[int, int]] = {}
+    found: dict[Place, tuple[int, int, int]] = {}
     try:
         body = yield Call(leader, ApiKey.DESCRIBE_PRODUCERS, lambda version: request)
     except NoAnswerError:
@@ -119,7 +119,9 @@ def _sequences_of(leader: int, places: list[Place], producer_id: int) -> Steps[d
             if code and not error_of(code).retriable:
                 raise BrokerError(code, f"topic {topic['name']}: {describe(code)}")
             if not code:
-                rows = [row for row in partition["active_producers"] if row["producer_id"] == producer_id]
-                state = (rows[0]["producer_epoch"], rows[0]["last_sequence"]) if rows else (-1, NO_SEQUENCE)
+                state = -1, NO_SEQUENCE, -1
+                for row in partition["active_producers"]:
+                    if row["producer_id"] == producer_id:
+                        state = row["producer_epoch"], row["last_sequence"], row["current_txn_start_offset"]
                 found[topic["name"], partition["partition_index"]] = state
     return found

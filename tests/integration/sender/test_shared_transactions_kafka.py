@@ -59,12 +59,13 @@ def test_records_of_all_participants_are_committed_together(kafka, topic, owner,
         assert len(values(kafka, topic, 4 * round_number)) == 4 * round_number
         path = sender_of(owner).address
         found = last_sequences(path, transaction.producer_id, [(topic, 0), (topic, 1), (topic, 2)])
+        start = 3 * round_number  # two records, and the end of the first transaction
         assert found == {
-            (topic, 0): (transaction.epoch, 1),
-            (topic, 1): (transaction.epoch, 1),
-            (topic, 2): (-1, -1) if not round_number else found[topic, 2],
+            (topic, 0): (transaction.epoch, 1, start),
+            (topic, 1): (transaction.epoch, 1, start),
+            (topic, 2): (-1, -1, -1) if not round_number else found[topic, 2],
         }
-        assert found[topic, 2][1] == -1
+        assert found[topic, 2][1:] == (-1, -1)
         owner.send_offsets_to_transaction({(topic, 0): round_number}, "g")
         owner.commit_transaction()
         assert committed_offset(path, "g", topic, 0) == (round_number, "")

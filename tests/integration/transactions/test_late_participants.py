@@ -16,6 +16,7 @@ from cyproducer import KafkaProducer, errors
 from cyproducer.devkafka.node import KafkaCluster
 from cyproducer.observe import transactions
 from cyproducer.producer.shared_transaction import participant, sender_of
+from cyproducer.spark.atomic import CheckFailedError, Written, _check_log
 from cyproducer.spark.owner import Owner
 
 VERIFICATION = "transaction.partition.verification.enable"
@@ -143,11 +144,8 @@ def test_another_partition_begins_a_transaction_that_the_next_owner_aborts(hosts
     two.write_next([b"next"])
 
 
-def test_without_verification_a_late_record_becomes_visible_with_the_next_transaction(
-    hosts: Callable[..., Hosts],
-) -> None:
-    """A limit of brokers before Kafka 3.6, which docs/limits.md tells."""
-    two = hosts(1, False)
+def send_late(two: Hosts) -> None:
+    """Send a record in a transaction that was aborted."""
     owner = two.owner()
     owner.begin("the first one")
     late = two.participant(owner)
@@ -156,4 +154,33 @@ def test_without_verification_a_late_record_becomes_visible_with_the_next_transa
     two.wait_for_end()
     two.send(late, b"late")
     assert two.waits()
+
+
+def test_without_verification_a_late_record_becomes_visible_with_the_next_commit(hosts: Callable[..., Hosts]) -> None:
+    """A limit of brokers before Kafka 3.6, for which the log is checked before a commit."""
+    two = hosts(1, False)
+    send_late(two)
     two.write_next([b"late", b"next"])
+
+
+def test_the_check_before_a_commit_finds_a_late_record_and_the_abort_removes_it(hosts: Callable[..., Hosts]) -> None:
+    two = hosts(1, False)
+    send_late(two)
+    place = two.topic, 0
+    for attempt in range(2):
+        owner = two.owner()
+        owner.begin("the next one")
+        first = two.participant(owner).send(two.topic, b"next", partition=0).result(30).offset
+        written = Written(1, 4, {place: 1}, {place: first})
+        if attempt:
+            _check_log(owner, written, [])
+            owner.commit()
+            break
+        with pytest.raises(
+            CheckFailedError, match=f"begins at offset {first - 1} .* first row .* {first}: a task .* late"
+        ):
+            _check_log(owner, written, [])
+        owner.give_up()
+        two.wait_for_end()
+    assert read_topic(two.servers, two.topic, 1).value == [b"next"]
+    assert not two.waits()

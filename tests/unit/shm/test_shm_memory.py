@@ -162,7 +162,7 @@ def test_a_snapshot_is_read_as_it_was_published():
     assert reader.read()[1:3] == (0, "x" * 253 + "...")
     writer.describe(0, 63 * "die " + "größe" + "x")
     assert reader.read()[2] == (63 * "die ").rstrip() + "..."
-    writer.describe(0, 252 * "x" + "ö!" + "x")
+    writer.describe(0, 252 * "x" + "ö!" + 10 * "x")
     assert reader.read()[2] == 252 * "x" + "..."
     assert writer.store(7, 5, b"")
     assert reader.read()[3]["topic-7ä"] == (GENERATION | 7, 5, b"")
