@@ -395,6 +395,7 @@ def aborted_retry(scene: Scene) -> Iterator[None]:
 STIMULI: dict[str, Stimulus] = {
     "attach.transactional-filled": transactions,
     **{name: transactions for name in points() if name.startswith("transaction.")},
+    "transaction.epoch-needed": aborted_retry,
     "transaction.entry-dropped": aborted_retry,
     "build.packed": compressed,
     "write.blocked": full_socket,
