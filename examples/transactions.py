@@ -5,6 +5,7 @@
 """
 
 import sys
+from collections.abc import Callable
 
 from kafka import KafkaConsumer
 
@@ -37,14 +38,23 @@ def main(brokers: str, source: str, target: str, worker: str = "1", idle_s: str 
                         producer.send(target, transform(record.value), key=record.key)
                 offsets = {partition: records[-1].offset + 1 for partition, records in batches.items()}
                 producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
-                producer.commit_transaction()
+                finish(producer.commit_transaction)
                 copied += sum(len(records) for records in batches.values())
             except errors.KafkaError as error:
-                producer.abort_transaction()  # raises if this producer cannot go on
+                finish(producer.abort_transaction)  # raises if this producer cannot go on
                 print(f"aborted, once more from the last committed offsets: {error}", file=sys.stderr)
                 rewind(consumer)
     print(f"{copied} records copied")
     consumer.close()
+
+
+def finish(call: Callable[[], None]) -> None:
+    """Commit or abort. A call that has no result in time is repeated: only it can tell how the transaction ends."""
+    while True:
+        try:
+            return call()
+        except errors.KafkaTimeoutError as error:
+            print(f"once more: {error}", file=sys.stderr)
 
 
 def rewind(consumer: KafkaConsumer) -> None:

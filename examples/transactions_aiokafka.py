@@ -7,6 +7,7 @@ argument: ``... orders invoices 2``. The workers share the partitions.
 import asyncio
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
@@ -76,13 +77,22 @@ class Copier(ConsumerRebalanceListener):
                     for record in records:
                         await self.producer.send_async(self.target, transform(record.value), key=record.key)
                 await self.producer.send_offsets_to_transaction_async(offsets, group)
-                await self.producer.commit_transaction_async()
+                await finish(self.producer.commit_transaction_async)
             except errors.KafkaError as error:
-                await self.producer.abort_transaction_async()  # raises if this producer cannot go on
+                await finish(self.producer.abort_transaction_async)  # raises if this producer cannot go on
                 print(f"aborted, once more from the last committed offsets: {error}", file=sys.stderr)
                 self.is_at_offsets = False
                 return 0
             return sum(len(records) for records in batches.values())
+
+
+async def finish(call: Callable[[], Awaitable[None]]) -> None:
+    """Commit or abort. A call that has no result in time is repeated: only it can tell how the transaction ends."""
+    while True:
+        try:
+            return await call()
+        except errors.KafkaTimeoutError as error:
+            print(f"once more: {error}", file=sys.stderr)
 
 
 async def main(brokers: str, source: str, target: str, worker: str = "1", idle_s: str = "10") -> None:

@@ -6,6 +6,7 @@ last argument: ``... orders invoices 2``. The workers share the partitions.
 
 import sys
 import time
+from collections.abc import Callable
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
@@ -45,14 +46,23 @@ def main(brokers: str, source: str, target: str, worker: str = "1", idle_s: str 
                     producer.send(target, transform(message.value()), key=message.key())
                 offsets = {(message.topic(), message.partition()): message.offset() + 1 for message in messages}
                 producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata())
-                producer.commit_transaction()
+                finish(producer.commit_transaction)
                 copied += len(messages)
             except errors.KafkaError as error:
-                producer.abort_transaction()  # raises if this producer cannot go on
+                finish(producer.abort_transaction)  # raises if this producer cannot go on
                 print(f"aborted, once more from the last committed offsets: {error}", file=sys.stderr)
                 rewind(consumer)
     print(f"{copied} records copied")
     consumer.close()
+
+
+def finish(call: Callable[[], None]) -> None:
+    """Commit or abort. A call that has no result in time is repeated: only it can tell how the transaction ends."""
+    while True:
+        try:
+            return call()
+        except errors.KafkaTimeoutError as error:
+            print(f"once more: {error}", file=sys.stderr)
 
 
 def rewind(consumer: Consumer) -> None:

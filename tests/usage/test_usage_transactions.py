@@ -36,6 +36,8 @@ PROGRAMS = {
 }
 PARTITIONS = 4
 KEYS = 20
+#: One for each library: what happens to a group by KIP-848 concerns the tests of workers.
+LIBRARIES = {consumer: program for consumer, program in PROGRAMS.items() if "KIP-848" not in consumer}
 IDLE_S = 240
 WAIT_S = 180.0
 
@@ -228,11 +230,15 @@ class Flow:
 
 @pytest.fixture
 def flows(
-    kafka3: KafkaCluster, new_topic: Callable[..., str], tmp_path: Path, retired_senders: None
+    request: pytest.FixtureRequest,
+    kafka3: KafkaCluster,
+    new_topic: Callable[..., str],
+    tmp_path: Path,
+    retired_senders: None,
 ) -> Iterator[list[Flow]]:
-    """Return a flow for each consumer. They run at the same time, so that a fault meets all of them."""
+    """Return a flow for each consumer, or for those of a parameter. A fault meets all of them at the same time."""
     made = []
-    for consumer, program in PROGRAMS.items():
+    for consumer, program in getattr(request, "param", PROGRAMS).items():
         source, target = (new_topic(PARTITIONS, 3, cluster=kafka3) for _ in range(2))
         logs = tmp_path / consumer
         logs.mkdir()
@@ -290,6 +296,7 @@ def test_a_worker_is_killed(flows: list[Flow]) -> None:
     finish_all(flows)
 
 
+@pytest.mark.parametrize("flows", [LIBRARIES], ids=["libraries"], indirect=True)
 @pytest.mark.timeout(600)
 def test_the_sender_is_killed(flows: list[Flow], runtime_dir: Path) -> None:
     start_all(flows, 1, 2)
@@ -302,6 +309,7 @@ def test_the_sender_is_killed(flows: list[Flow], runtime_dir: Path) -> None:
     finish_all(flows)
 
 
+@pytest.mark.parametrize("flows", [LIBRARIES], ids=["libraries"], indirect=True)
 @pytest.mark.timeout(600)
 def test_brokers_are_killed(flows: list[Flow], kafka3: KafkaCluster) -> None:
     start_all(flows, 1, 2)
