@@ -121,10 +121,11 @@ def test_a_file_without_permission_is_named(samples, monkeypatch):
     def no_permission(*arguments):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("builtins.open", no_permission)
-    assert f"(Permission denied); give the path of a file that exists and that user {os.geteuid()}" in tls_refused(
-        ssl_cafile=samples("ca.pem")
-    )
+    path = samples("ca.pem")
+    with monkeypatch.context() as patched:  # what follows the test opens files, too
+        patched.setattr("builtins.open", no_permission)
+        told = tls_refused(ssl_cafile=path)
+    assert f"(Permission denied); give the path of a file that exists and that user {os.geteuid()}" in told
 
 
 def test_a_named_pipe_is_not_opened(samples):
