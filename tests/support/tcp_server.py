@@ -5,9 +5,21 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 
-__all__ = ["serving"]
+__all__ = ["full_port", "serving"]
 
 _WAIT_S = 60.0
+
+
+@contextlib.contextmanager
+def full_port() -> Iterator[int]:
+    """Yield a port of localhost where connecting never completes: the queue of its listener is full."""
+    with contextlib.ExitStack() as opened:
+        listener = opened.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(8):
+            client = opened.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex(listener.getsockname())
+        yield listener.getsockname()[1]
 
 
 @contextlib.contextmanager

@@ -1,6 +1,5 @@
 """Tests the engine with metadata that is late, wrong or too large, and with peers that are not Kafka brokers."""
 
-import contextlib
 import socket
 import time
 
@@ -9,6 +8,7 @@ from support import scripted_broker
 from support.fault_rig import Rig
 from support.front_end import run_until
 from support.scripted_broker import METADATA, PRODUCE, Fault, ScriptedBroker
+from support.tcp_server import full_port
 
 from cyproducer.sender.brokers import broker_connections
 from cyproducer.sender.brokers.broker import connecting_socket
@@ -202,14 +202,9 @@ def test_bootstrap_servers_are_asked_when_there_is_no_metadata_for_too_long(capl
 
 @pytest.fixture
 def black_hole():
-    """Yield an address where connecting never completes: the queue of its listener is full."""
-    with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
-        for _ in range(3):
-            client = stack.enter_context(socket.socket())
-            client.setblocking(False)
-            client.connect_ex(listener.getsockname())
-        yield listener.getsockname()
+    """Yield an address where connecting never completes."""
+    with full_port() as port:
+        yield "127.0.0.1", port
 
 
 def test_an_attempt_to_connect_ends_after_its_time(broker, black_hole, monkeypatch):

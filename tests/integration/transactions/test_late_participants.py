@@ -56,6 +56,14 @@ class Hosts:
     def send(self, producer: KafkaProducer, value: bytes, partition: int = 0) -> None:
         producer.send(self.topic, value, partition=partition).result(30)
 
+    def begun(self) -> tuple[Owner, KafkaProducer]:
+        """Return an owner, and a participant that has sent a record in its transaction."""
+        owner = self.owner()
+        owner.begin("the first one")
+        late = self.participant(owner)
+        self.send(late, b"in time")
+        return owner, late
+
     def waits(self, partition: int = 0) -> bool:
         """Return whether a reader of committed records cannot reach the end of a partition."""
         admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
@@ -116,10 +124,7 @@ def hosts(
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_partition_of_the_transaction_takes_no_late_record(hosts: Callable[..., Hosts], version: int) -> None:
     two = hosts(version)
-    owner = two.owner()
-    owner.begin("the first one")
-    late = two.participant(owner)
-    two.send(late, b"in time")
+    owner, late = two.begun()
     owner.give_up()
     two.wait_for_end()
     with pytest.raises(errors.KafkaError):
@@ -131,10 +136,7 @@ def test_a_partition_of_the_transaction_takes_no_late_record(hosts: Callable[...
 def test_another_partition_begins_a_transaction_that_the_next_owner_aborts(hosts: Callable[..., Hosts]) -> None:
     """Before KIP-890 the participant's sender adds the partition, and the epoch is that of the transaction before."""
     two = hosts(1)
-    owner = two.owner()
-    owner.begin("the first one")
-    late = two.participant(owner)
-    two.send(late, b"in time")
+    owner, late = two.begun()
     owner.producer.abort_transaction()
     two.wait_for_end()
     two.send(late, b"late", 1)
@@ -146,10 +148,7 @@ def test_another_partition_begins_a_transaction_that_the_next_owner_aborts(hosts
 
 def send_late(two: Hosts) -> None:
     """Send a record in a transaction that was aborted."""
-    owner = two.owner()
-    owner.begin("the first one")
-    late = two.participant(owner)
-    two.send(late, b"in time")
+    owner, late = two.begun()
     owner.give_up()
     two.wait_for_end()
     two.send(late, b"late")

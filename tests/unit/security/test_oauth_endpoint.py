@@ -1,7 +1,6 @@
 """Tests requests to a token endpoint: what is sent, every kind of answer, and that no text shows a secret."""
 
 import base64
-import contextlib
 import http.server
 import socket
 import ssl
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 import trustme
+from support.tcp_server import full_port
 from token_rig import Answer, FakeClock, Server, jwt
 
 from cyproducer.security.token_endpoint import TokenEndpoint
@@ -179,14 +179,8 @@ def test_a_silent_endpoint_is_given_up():
 
 
 def test_an_endpoint_that_takes_no_connection_is_given_up():
-    """The queue of its connections is full, so that the kernel answers no further one."""
-    with contextlib.ExitStack() as opened:
-        full = opened.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
-        for _ in range(8):
-            waiting = opened.enter_context(socket.socket())
-            waiting.setblocking(False)
-            waiting.connect_ex(full.getsockname())
-        url = f"http://127.0.0.1:{full.getsockname()[1]}/token"
+    with full_port() as port:
+        url = f"http://127.0.0.1:{port}/token"
         error = failure(url, connect_timeout_s=0.2, read_timeout_s=600)
     assert "does not answer within 0.2 s (connecting) and 600 s (answer)" in str(error) and error.retryable
 
