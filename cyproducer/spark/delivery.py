@@ -117,31 +117,34 @@ def deliver(
 
 def _settle(outstanding: deque[tuple[Any, int, int]], done: Delivery) -> None:
     """Wait for the oldest batch and count its rows. Raise the error of a failed row."""
+    import numpy
+
     future, rows, size = outstanding[0]
-    for place, count, first in _counts(future.result()):
-        done.written[place] = done.written.get(place, 0) + count
-        done.first.setdefault(place, first)
+    for name, partitions, offsets in _by_topic(future.result()):
+        for number, count in enumerate(numpy.bincount(partitions).tolist()):
+            if not count:
+                continue
+            place = name, number
+            if place not in done.written:
+                done.first[place] = int(offsets[(partitions == number).argmax()])
+            done.written[place] = done.written.get(place, 0) + count
     done.rows += rows
     done.bytes += size
     outstanding.popleft()
 
 
-def _counts(result: Any) -> Iterator[tuple[tuple[str, int], int, int]]:
-    """Yield the rows of one batch by topic and partition number, and the offset of the first one."""
+def _by_topic(result: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield each topic of one batch with the partitions and the offsets of its rows, in order."""
     import numpy
 
+    partitions, offsets = numpy.asarray(result.partition), numpy.asarray(result.offset)
     if isinstance(result.topic, str):
-        columns = [("", numpy.asarray(result.partition), numpy.asarray(result.offset))]
-    else:
-        of_topic = numpy.asarray(result.topic.numbers)
-        columns = [
-            (name, result.partition[of_topic == at], result.offset[of_topic == at])
-            for at, name in enumerate(result.topic.names)
-        ]
-    for name, partitions, offsets in columns:
-        for number, count in enumerate(numpy.bincount(partitions).tolist()):
-            if count:
-                yield (name, number), count, int(offsets[(partitions == number).argmax()])
+        yield "", partitions, offsets
+        return
+    of_topic = numpy.asarray(result.topic.numbers)
+    for at, name in enumerate(result.topic.names):
+        rows = of_topic == at
+        yield name, partitions[rows], offsets[rows]
 
 
 def _payload_bytes(batch: pyarrow.RecordBatch) -> int:
