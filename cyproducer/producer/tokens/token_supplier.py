@@ -267,7 +267,8 @@ class _Worker:
             return pause
         if place is not None and (self._line is None or self._line.place != place):
             self._connect(place)
-            pause = pause if self._line is not None else min(2 * pause, _PAUSE_MAX_S)
+            if self._line is None:
+                pause = min(2 * pause, _PAUSE_MAX_S)
         fds = [waiter.fd, *([] if self._line is None else [self._line.fd])]
         ready = wait_readable(fds, self._wait_s(pause))
         if waiter.fd in ready:
