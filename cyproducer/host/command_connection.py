@@ -66,14 +66,12 @@ class CommandConnection:
     def receive(self) -> dict[str, Any] | None:
         """Return the answer that has come. None: the sender has hung up, or the answer is not valid."""
         try:
-            answer, fds = control_messages.receive(self._socket)
+            return control_messages.receive_alone(self._socket)
         except OSError as error:
             pass_on(error)
             return None
         except control_messages.HandshakeError:
             return None
-        control_messages.discard(fds)
-        return answer
 
     def close(self) -> None:
         """Hang up. Do nothing if called again. A descriptor that is another file's by now stays open."""

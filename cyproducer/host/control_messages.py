@@ -67,6 +67,7 @@ __all__ = [
     "peer_credentials",
     "pieces",
     "receive",
+    "receive_alone",
     "receive_into",
     "receive_sized",
     "send",
@@ -150,6 +151,13 @@ def receive(sock: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
     """
     message, fds, _ = receive_sized(sock)
     return message, fds
+
+
+def receive_alone(sock: Any) -> dict[str, Any] | None:
+    """Receive one message that needs no descriptors, as receive() does. Those that have come with it are discarded."""
+    message, fds = receive(sock)
+    discard(fds)
+    return message
 
 
 def receive_sized(sock: socket.socket) -> tuple[dict[str, Any] | None, list[int], int]:

@@ -128,12 +128,11 @@ def stop(path: str, timeout: float | None = None) -> None:
                 text = f"the sender at {path} has not ended within {timeout} s: it still delivers records, then it ends"
                 raise SenderUnavailableError(text)
             try:
-                answer, fds = control_messages.receive(sock)
+                answer = control_messages.receive_alone(sock)
             except ConnectionError:
                 return
             except (OSError, control_messages.HandshakeError) as error:
                 raise SenderUnavailableError(f"the sender at {path} sent an invalid reply: {error}") from error
-            control_messages.discard(fds)
             if answer is None:
                 return
 

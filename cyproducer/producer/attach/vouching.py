@@ -45,10 +45,7 @@ def vouch(sock: Any, tokens: TokenSupplier, path: str, named: bool, deadline: fl
 def _answer(sock: Any, until: float) -> dict[str, Any] | None:
     while wait_readable([sock.fileno()], until - time.monotonic()):
         try:
-            message, fds = control_messages.receive(sock)
+            return control_messages.receive_alone(sock)
         except BlockingIOError as error:
             pass_on(error)
-        else:
-            control_messages.discard(fds)
-            return message
     return None

@@ -439,10 +439,7 @@ class _Line:
 
     def receive(self) -> dict[str, Any] | None:
         """Return a message; None: the sender has hung up. Raise BlockingIOError if there is none."""
-        message, fds = control_messages.receive(self._socket)  # type: ignore[arg-type]
-        for fd in fds:
-            os.close(fd)
-        return message
+        return control_messages.receive_alone(self._socket)
 
     def close(self) -> None:
         """Hang up. In a forked child, forget the descriptor, which is closed already."""

@@ -64,8 +64,6 @@ def _ask(control_socket: Any) -> dict[str, Any]:
             control_messages.send(sock, {"op": "client_instance_id"})  # type: ignore[arg-type]
             if not wait_readable([sock.fileno()], _ANSWER_S):
                 return {}
-            answer, fds = control_messages.receive(sock)  # type: ignore[arg-type]
+            return control_messages.receive_alone(sock) or {}
         except (OSError, control_messages.HandshakeError):
             return {}
-    control_messages.discard(fds)
-    return answer or {}
