@@ -7,6 +7,9 @@ import psutil
 SENDERS_MOST = 2
 """Connections of a sender to one broker: the second one is for partitions that are slow to acknowledge."""
 
+_READS_MOST = 5
+"""How often the tables are read until each connection has a pid."""
+
 
 def broker_connections(*ports: int) -> dict[int | None, int]:
     """Return the established TCP connections to these ports: {pid of the client: how many}.
@@ -14,7 +17,18 @@ def broker_connections(*ports: int) -> dict[int | None, int]:
     Only the client's end is counted (both ends of a loopback connection are in the kernel's table). The connections of
     the processes that listen on these ports are left out: a broker connects to itself, for example to write the markers
     of transactions. A pid is None if the process belongs to another user.
+
+    psutil reads the descriptors of all processes first, and the connections after that. A connection that is opened
+    between the two has no pid, so both are read again.
     """
+    for _ in range(_READS_MOST):
+        counts = _read(ports)
+        if None not in counts:
+            break
+    return counts
+
+
+def _read(ports: tuple[int, ...]) -> dict[int | None, int]:
     connections = psutil.net_connections("tcp")
     brokers = {
         connection.pid
