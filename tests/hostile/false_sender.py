@@ -26,6 +26,7 @@ from cyproducer.producer.attach.limited_sender import LimitedSenderError
 from cyproducer.producer.attach.vouching import vouch
 from cyproducer.producer.tokens.token_supplier import TokenSupplier
 from cyproducer.producer.waiting.client_instance import ask_client_instance_id
+from cyproducer.sender.handover import upgrade
 from hostile.live_control import Errors, descriptors
 from hostile.messages import Step, open_all
 
@@ -52,6 +53,7 @@ class FalseSender:
 
     def __init__(self) -> None:
         self.inputs = 0
+        self.handovers = 0  # that were complete
         self.directory = Path(tempfile.mkdtemp(prefix="cyp-fuzz-", dir="/tmp"))
         self.path = str(self.directory / "s.sock")
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -61,6 +63,7 @@ class FalseSender:
         self.errors = Errors()
         logging.getLogger("cyproducer").addHandler(self.errors)
         requests._RETRY_S = 0.0  # a hang-up is followed by one more attempt at most
+        upgrade._TRIES_S = 0.0
 
     def close(self) -> None:
         """Remove everything."""
@@ -127,6 +130,16 @@ class FalseSender:
         ):
             with _nothing_left(), self._answering(steps), contextlib.suppress(KafkaError):
                 ask()
+
+    def hand_over(self, steps: list[Step]) -> None:
+        """Answer a supervisor that takes over. It uses what it got as if it ended at once."""
+        with _nothing_left(), self._answering(steps), contextlib.suppress(KafkaError):
+            predecessor = upgrade.take_over(self.path, {}, None)
+            assert predecessor is not None
+            assert predecessor.listener is not None
+            self.handovers += 1
+            predecessor.handover.close()
+            predecessor.drop()
 
     @contextlib.contextmanager
     def _answering(self, steps: list[Step]) -> Iterator[None]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hostile.false_sender import FalseSender
 from hostile.false_session import FalseSession
 from hostile.live_control import LiveControl
-from hostile.messages import actions, answers
+from hostile.messages import actions, answers, handovers
 
 __all__ = ["TARGETS", "Target", "fuzz_messages"]
 
@@ -41,6 +41,12 @@ def _front_end(kind: str, attack: Callable[[FalseSender, Any], None]) -> Target:
     return Target(answers(kind), lambda steps: attack(false, steps), lambda: false.inputs, false.close)
 
 
+def _successor() -> Target:
+    """Return a target whose inputs count only if some of them were a complete handover."""
+    false = FalseSender()
+    return Target(handovers(), false.hand_over, lambda: false.inputs if false.handovers else 0, false.close)
+
+
 def _session(kind: str, attack: Callable[[FalseSession, Any], None]) -> Target:
     false = FalseSession()
     return Target(answers(kind), lambda steps: attack(false, steps), lambda: false.inputs, false.close)
@@ -56,6 +62,7 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "a command": lambda: _front_end("request", FalseSender.answer_requests),
     "an attached front-end": lambda: _session("attach", FalseSession.tell),
     "a transactional front-end": lambda: _session("command", FalseSession.answer_commands),
+    "a supervisor that takes over": _successor,
 }
 
 

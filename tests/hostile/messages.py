@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from cyproducer.shm.arena_region import LAYOUT_VERSION, create_arena
 from hypothesis import strategies as st
 
-__all__ = ["ANSWERS", "DESCRIPTORS", "GOOD_TOKEN", "REQUESTS", "Step", "actions", "answers", "changed", "open_all"]
+__all__ = ["ANSWERS", "DESCRIPTORS", "GOOD_TOKEN", "REQUESTS", "Step", "actions", "answers", "changed", "handovers", "open_all"]
 
 #: A token that a broker accepts.
 GOOD_TOKEN = "good"
@@ -99,6 +99,7 @@ DESCRIPTORS: dict[str, Callable[[], int]] = {
     "nested": lambda: _document(b"[" * 100_000),
 }
 _HEALTHY = ("arena", "pidfd", "wake")
+_HELD = ("stream", "pidfd", "arena", "unsealed", "wake", "eventfd")
 
 
 class Step(NamedTuple):
@@ -222,6 +223,30 @@ ANSWERS: dict[str, list[Callable[[], dict[str, Any]]]] = {
         lambda: {"ok": False, "error": "REFUSED", "message": "m"},
     ],
 }
+_META = {"app": "fuzz", "pid": 1, "slots": 256, "settings": FRONT_END_SETTINGS}
+_LEDGER_ROW = {"app": "a", "topic": "t", "cause": "c", "count": 1, "first": 1.0, "last": 2.0}
+#: What a supervisor sends to the one that takes over, and the descriptors with it.
+HANDOVER: list[tuple[dict[str, Any], tuple[str, ...]]] = [
+    ({"op": "post"}, ("file", "stream")),
+    ({"op": "regions"}, ("arena", "arena")),
+    ({"op": "hold", "attach_id": 1, "meta": _META, "answered": True, "ended": False}, _HELD),
+    ({"op": "hold", "attach_id": 2, "meta": _META, "answered": True, "ended": True}, _HELD[2:]),
+    ({"op": "quarantined", "attach_id": 3, "meta": _META, "answered": True, "ended": True}, _HELD[2:]),
+    ({"op": "waiting"}, ("stream",)),
+    (
+        {
+            "op": "facts",
+            "draining": "",
+            "deaths": [[1, 2]],
+            "cluster_id": None,
+            "idle_timeout_s": 1.0,
+            "ledger": [_LEDGER_ROW],
+        },
+        (),
+    ),
+    ({"op": "all"}, ()),
+    ({"op": "yours"}, ()),
+]
 
 
 @st.composite
@@ -276,3 +301,15 @@ def actions() -> st.SearchStrategy[list[list[Step]]]:
 def answers(kind: str) -> st.SearchStrategy[list[Step]]:
     """Return what a sender says, see ANSWERS."""
     return st.lists(_step(ANSWERS[kind]), min_size=1, max_size=4)
+
+
+@st.composite
+def handovers(draw: st.DrawFn) -> list[Step]:
+    """Draw the messages of a supervisor to the one that takes over: most of them are right, and some are missing."""
+    steps: list[Step] = []
+    for message, fds in HANDOVER:
+        for _ in range(draw(st.sampled_from([1, 1, 1, 1, 1, 1, 0, 2]))):
+            is_right = draw(st.sampled_from([True, True, True, False]))
+            data = json.dumps(message).encode() if is_right else draw(changed(message))
+            steps.append(Step(data, fds if is_right or draw(st.booleans()) else draw(_descriptors())))
+    return steps

@@ -29,6 +29,7 @@ from cyproducer.host.credentials import proof, replacing
 from cyproducer.host.process_identity import network_namespace, time_namespace
 from cyproducer.host.rendezvous import public_settings, secret_settings
 from cyproducer.sender.handover.handover import HELD, Handover, Held, close
+from cyproducer.sender.handover.message_checks import check_message, refuse
 from cyproducer.sender.system import dropped
 from cyproducer.shm.arena_region import LAYOUT_VERSION
 
@@ -87,9 +88,7 @@ def hand_over(successor: socket.socket, post: Any, handover: Handover) -> bool:
         for ledger in list(control_messages.pieces(handover.ledger.rows())) or [[]]:
             control_messages.send(successor, {**facts, "ledger": ledger})
         control_messages.send(successor, {"op": "all"})
-        answer, fds = control_messages.receive(successor)
-        for fd in fds:
-            close(fd)
+        answer = control_messages.receive_alone(successor)
         if answer is None or answer.get("op") != "taken":
             return False
         control_messages.send(successor, {"op": "yours"})
@@ -151,8 +150,15 @@ class Predecessor:
         self.listener: socket.socket | None = None
 
     def note(self, message: dict[str, Any], fds: list[int]) -> None:
+        """Take over what a message says, and its descriptors. Raise SenderUnavailableError for one of a wrong form."""
+        try:
+            check_message(message, fds)
+            self._check_order(message)
+        except BaseException:
+            control_messages.discard(fds)
+            raise
         op = message.get("op")
-        if op == "post" and len(fds) == 2:
+        if op == "post":
             self.lock_fd, listener = fds
             self.listener = socket.socket(fileno=listener)
         elif op in ("hold", "quarantined"):
@@ -160,6 +166,8 @@ class Predecessor:
             held.answered, held.ended = message["answered"], message["ended"]
             holders = self.handover.held if op == "hold" else self.handover.quarantined
             holders[held.attach_id] = held
+        elif op in ("regions", "waiting"):
+            self.handover.note(message, fds)
         elif op == "facts":
             self.handover.draining = message["draining"]
             self.handover.deaths = dict(message["deaths"])
@@ -168,7 +176,17 @@ class Predecessor:
             for row in message["ledger"]:
                 self.handover.ledger.restore(row)
         else:
-            self.handover.note(message, fds)
+            control_messages.discard(fds)
+
+    def _check_order(self, message: dict[str, Any]) -> None:
+        """Raise SenderUnavailableError for a message that comes again: what it brought before would be lost."""
+        op, handover = message.get("op"), self.handover
+        if (
+            (op == "post" and self.listener is not None)
+            or (op == "regions" and handover.regions)
+            or (op in ("hold", "quarantined") and message["attach_id"] in handover.held.keys() | handover.quarantined)
+        ):
+            refuse(message, "it came before")
 
     def _keep_idle_timeout(self, theirs: float | None) -> None:
         """Keep the larger idle timeout: the front-ends requested theirs from the former sender.
@@ -252,14 +270,15 @@ def _receive_all(sock: socket.socket, predecessor: Predecessor, path: str) -> bo
         if message is None:
             return False
         op = message.get("op")
+        if message.get("ok") is not False and op not in ("all", "yours"):
+            predecessor.note(message, fds)
+            continue
+        control_messages.discard(fds)
         if message.get("ok") is False:
             return _refused(message, path)
-        if op == "all":
-            control_messages.send(sock, {"op": "taken"})
-        elif op == "yours":
+        if op == "yours":
             return predecessor.listener is not None and bool(predecessor.handover.regions)
-        else:
-            predecessor.note(message, fds)
+        control_messages.send(sock, {"op": "taken"})
 
 
 def _refused(message: dict[str, Any], path: str) -> bool:
