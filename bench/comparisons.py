@@ -345,22 +345,28 @@ ROWS = (
             ("poison-neighbour", "a front-end whose records are refused"),
         )
     ),
-    Comparison(
-        "transactions",
-        "transactions of 100 and of 10,000 records, one producer, one real broker",
-        "throughput",
-        ("send_transactions", "confluent_transactions"),
-        Load(messages=200_000, warmup=20_000, transaction=100, least_seconds=3),
-        broker="kafka",
-        rounds=5,
-        warm_rounds=2,
-        vary="transaction",
-        points=(100, 10_000),
-        plot="rate",
-        goals=tuple(
-            Goal("send_transactions", "rate", least=3, against="confluent_transactions", point=point)
-            for point in (100, 10_000)
-        ),
+    *(
+        Comparison(
+            name,
+            f"transactions of 100 and of 10,000 records, one producer, {what}",
+            "throughput",
+            ("send_transactions", "confluent_transactions"),
+            Load(messages=messages, warmup=20_000, transaction=100, least_seconds=3, replication=replication),
+            broker=broker,
+            rounds=5,
+            warm_rounds=2,
+            vary="transaction",
+            points=(100, 10_000),
+            plot="rate",
+            goals=tuple(
+                Goal("send_transactions", "rate", least=3, against="confluent_transactions", point=point)
+                for point in (100, 10_000)
+            ),
+        )
+        for name, what, broker, replication, messages in (
+            ("transactions", "one real broker", "kafka", 1, 200_000),
+            ("transactions-replicated", "three real brokers, replication 3", "kafka3", 3, 20_000),
+        )
     ),
     Comparison(
         "transaction-latency",

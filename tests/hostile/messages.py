@@ -14,7 +14,18 @@ from typing import Any, NamedTuple
 from cyproducer.shm.arena_region import LAYOUT_VERSION, create_arena
 from hypothesis import strategies as st
 
-__all__ = ["ANSWERS", "DESCRIPTORS", "GOOD_TOKEN", "REQUESTS", "Step", "actions", "answers", "changed", "handovers", "open_all"]
+__all__ = [
+    "ANSWERS",
+    "DESCRIPTORS",
+    "GOOD_TOKEN",
+    "REQUESTS",
+    "Step",
+    "actions",
+    "answers",
+    "changed",
+    "handovers",
+    "open_all",
+]
 
 #: A token that a broker accepts.
 GOOD_TOKEN = "good"

@@ -20,6 +20,7 @@ from simulation.virtual import compile_library, environment
 
 TESTS = Path(__file__).resolve().parents[1]
 BLOCK = 60  # schedules of a process: what a frozen sender has used is freed with its process
+KILLS = 3  # at the same crash point, see play()
 SILENT_S = 120.0  # real time: a schedule that takes longer hangs
 
 
@@ -48,10 +49,13 @@ class Campaign:
 class _Worker:
     """One process, which plays a block of seeds."""
 
-    def __init__(self, seeds: range, library: Path, package: Path | None, lines: bool) -> None:
+    def __init__(
+        self, seeds: range, library: Path, package: Path | None = None, lines: bool = False, point: str | None = None
+    ) -> None:
         paths = [str(package or PACKAGE.parent), str(TESTS), os.environ.get("PYTHONPATH", "")]
         command = [sys.executable, "-m", "simulation.worker", str(seeds.start), str(len(seeds))]
         command += ["--step", str(seeds.step), *(["--lines"] if lines else [])]
+        command += ["--point", point] if point else []
         self._messages = os.memfd_create("messages")
         self.process = subprocess.Popen(
             command,
@@ -105,6 +109,7 @@ def play(
     workers: int = 2,
     package: Path | None = None,
     lines: bool = False,
+    point: str | None = None,
     least: int = 0,
     stop_at: int = 5,
     progress: Callable[[Campaign, float], None] | None = None,
@@ -112,8 +117,8 @@ def play(
 ) -> Campaign:
     """Play `count` schedules from the seed `first` on, for at most so many seconds. step: from seed to seed.
 
-    least: so many are played in any case. package: the directory of another build of the package. stop_at: so many
-    failed schedules end the campaign.
+    least: so many are played in any case. package: the directory of another build of the package. point: the only
+    crash point at which senders are killed; KILLS of them end the campaign. stop_at: so many failed schedules end it.
     """
     campaign = Campaign(on_failure=failed)
     began = time.monotonic()
@@ -125,9 +130,9 @@ def play(
             while True:
                 spent = time.monotonic() - began
                 late = seconds is not None and spent >= seconds and campaign.schedules >= least
-                over = late or len(campaign.failed) >= stop_at
+                over = late or len(campaign.failed) >= stop_at or campaign.met[f"killed at {point}"] >= KILLS
                 while not over and len(running) < workers and following:
-                    worker = _Worker(following[:BLOCK], library, package, lines)
+                    worker = _Worker(following[:BLOCK], library, package, lines, point)
                     following = following[BLOCK:]
                     running.append(worker)
                     selector.register(worker.process.stdout, selectors.EVENT_READ, worker)

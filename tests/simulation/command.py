@@ -19,6 +19,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=None, help="the first seed; drawn and printed if not given")
     parser.add_argument("--schedules", type=int, default=None, help="how many; without --seconds 1,000")
     parser.add_argument("--seconds", type=float, default=None, help="play for so long")
+    parser.add_argument("--point", help="of a debug build: kill senders at this crash point only, until 3 were killed")
     parser.add_argument("--transactions", action="store_true", help="only schedules that can have transactions")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes")
     return parser.parse_args()
@@ -28,7 +29,7 @@ def main() -> int:
     chosen = arguments()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
     if chosen.seed is not None:
-        return _print_schedule(play(chosen.seed, 1, workers=1, lines=True))
+        return _print_schedule(play(chosen.seed, 1, workers=1, lines=True, point=chosen.point))
     first = random.SystemRandom().randrange(10**9) if chosen.first is None else chosen.first
     count = chosen.schedules or (10**9 if chosen.seconds else 1000)
     step = TRANSACTIONAL_EVERY if chosen.transactions else 1
@@ -43,7 +44,14 @@ def main() -> int:
 
     try:
         campaign = play(
-            first, count, chosen.seconds, step=step, workers=chosen.workers, progress=progress, failed=_report
+            first,
+            count,
+            chosen.seconds,
+            step=step,
+            workers=chosen.workers,
+            point=chosen.point,
+            progress=progress,
+            failed=lambda row: _report(row, chosen.point),
         )
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
@@ -55,9 +63,9 @@ def main() -> int:
     return 1 if campaign.failed else 0
 
 
-def _report(row: dict[str, Any]) -> None:
+def _report(row: dict[str, Any], point: str | None) -> None:
     """Print a failed schedule, with the command that plays it again."""
-    print(f"\nFAILED: python -m tests.simulation --seed {row['seed']}")
+    print(f"\nFAILED: python -m tests.simulation --seed {row['seed']}{f' --point {point}' if point else ''}")
     for line in row["defects"][:6]:
         print(f"    {line[:300]}", flush=True)
 

@@ -3,7 +3,13 @@
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from support.scripted_coordinator import FIND_COORDINATOR, INIT_PRODUCER_ID, NOT_COORDINATOR, TXN_OFFSET_COMMIT
+from support.scripted_coordinator import (
+    DESCRIBE_TRANSACTIONS,
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    NOT_COORDINATOR,
+    TXN_OFFSET_COMMIT,
+)
 from support.scripted_transactions import END_TXN, TRANSACTION_ABORTABLE, WRITES, ScriptedTransactions, Transactional
 
 from cyproducer.error_table import ERRORS
@@ -65,13 +71,15 @@ class Coordinators:
     def handles(self, api: int, body: dict[str, Any]) -> bool:
         """Return whether a request is one for a coordinator."""
         is_init = api == INIT_PRODUCER_ID and body["transactional_id"] is not None
-        return is_init or api == FIND_COORDINATOR or api in WRITES
+        return is_init or api in (FIND_COORDINATOR, DESCRIBE_TRANSACTIONS) or api in WRITES
 
     def answer(self, api: int, version: int, node: "Node", body: dict[str, Any]) -> dict[str, Any]:
         code = self._cluster.error(COORDINATOR_ANY, COORDINATOR_RETRIABLE)
         self._cluster.met["errors of coordinators"] += code != 0
         if api == FIND_COORDINATOR:
             return self._find(body, code)
+        if api == DESCRIBE_TRANSACTIONS:
+            return self._describe(body["transactional_ids"][0], node, code)
         key = (GROUP, body["group_id"]) if api == TXN_OFFSET_COMMIT else (TRANSACTION, body["transactional_id"])
         if api == END_TXN and code == TRANSACTION_ABORTABLE and not self.is_open(key[1]):
             code = 0  # it may have been ended by the request before: what is committed need not be aborted
@@ -95,6 +103,17 @@ class Coordinators:
             code = code or COORDINATOR_NOT_AVAILABLE
         place = {"node_id": -1 if code else number, "host": "127.0.0.1", "port": nodes[number].port, "error_code": code}
         return {"coordinators": [{"key": key[1], **place}]} if keys else place
+
+    def _describe(self, name: str, node: "Node", code: int) -> dict[str, Any]:
+        if self._places.get((TRANSACTION, name)) != node.number:
+            code = NOT_COORDINATOR
+        found = self.transactions.ids.get(name)
+        state, numbers = "", {"producer_id": -1, "producer_epoch": -1}
+        if not code and found is not None:
+            state = "PrepareCommit" if self._unwritten[found.producer_id] else found.state
+            self._cluster.met[f"described: {state}"] += 1
+        row = {"error_code": code, "transactional_id": name, "transaction_state": state, **numbers, "topics": []}
+        return {"transaction_states": [row | {"transaction_timeout_ms": 0, "transaction_start_time_ms": -1}]}
 
     def verify(self, name: str, batch: "LogBatch", version: int, key: tuple[str, int]) -> int:
         """Return the error code for the first batch of a transaction in a partition, as its leader asks for it."""

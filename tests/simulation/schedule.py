@@ -566,6 +566,7 @@ class World:
         found = Counter(self.cluster.met)
         found["deaths of the sender"] = self.deaths
         found["topic numbers given back"] = self.sender.given_back
+        found.update({f"killed at {point}": count for point, count in self.sender.killed_at.items()})
         found["records"] = sum(len(front_end.sent) for front_end in self.front_ends)
         found["refused sends"] = sum(front_end.refusals for front_end in self.front_ends)
         for name, count in getattr(self, "outcomes", {}).items():

@@ -12,6 +12,7 @@ import queue
 import struct
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -43,7 +44,12 @@ class CrashPage:
         struct.pack_into("=I", self._page, 0, 1)
 
     def disarm(self) -> None:
-        struct.pack_into("=I", self._page, 0, 0)
+        struct.pack_into("=Iiqi", self._page, 0, 0, 0, 0, 0)
+
+    def fired(self) -> str | None:
+        """Return the name of the armed point if a sender was killed there."""
+        _, _, pid, _, name = POINT_FIELDS.unpack_from(self._page, 4)
+        return name.rstrip(b"\0").decode() if pid else None
 
 
 class _Thread:
@@ -98,6 +104,7 @@ class Sender:
         self.held: dict[int, FormerFrontEnd] = {}
         self.starts = 0
         self.given_back = 0  # numbers of topics
+        self.killed_at: Counter[str] = Counter()  # crash points
         self.engine: Engine | None = None
         self.event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         state.event_fd = self.event_fd
@@ -163,6 +170,8 @@ class Sender:
             self._thread = None
             self._state.frozen = 0
             self.engine = None
+            if (point := self._page.fired()) is not None:
+                self.killed_at[point] += 1
             self.disarm()
             raise
 

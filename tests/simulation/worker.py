@@ -27,11 +27,12 @@ def main() -> None:
     parser.add_argument("count", type=int)
     parser.add_argument("--step", type=int, default=1)
     parser.add_argument("--lines", action="store_true")
+    parser.add_argument("--point")
     chosen = parser.parse_args()
     faulthandler.enable()
     from simulation.schedule import Machine
 
-    machine = Machine(crash_points())
+    machine = Machine([chosen.point] if chosen.point else crash_points())
     for seed in range(chosen.first, chosen.first + chosen.count * chosen.step, chosen.step):
         print(json.dumps({"begins": seed}), flush=True)
         result = machine.play(seed, logging.INFO if chosen.lines else logging.CRITICAL)

@@ -26,6 +26,8 @@ class StandInRow:
     orphaned: bool = False
     shared: bool = False
     participants: int = 0
+    held: bool = False
+    holds_up: bool = False
     busy: bool = False
     in_use: bool = False
     to_add: list[tuple[str, int]] = field(default_factory=list)
@@ -35,7 +37,7 @@ class StandInRow:
 #: The fields that describe() returns; the rest is not in the state region.
 DESCRIBED = (
     *("transactional_id", "attach_id", "timeout_ms", "phase", "producer_id", "epoch", "failed"),
-    *("needs_epoch", "v2", "number", "result", "orphaned", "shared", "participants"),
+    *("needs_epoch", "v2", "number", "result", "orphaned", "shared", "participants", "held", "holds_up"),
 )
 
 
@@ -96,6 +98,13 @@ class StandInTable:
         self.on_change()
         row.phase = "open" if row.phase == "ready" else row.phase
         self.on_change()
+
+    def hold(self, index: int) -> None:
+        self._row(index).held = True
+
+    def release(self, index: int) -> None:
+        row = self._row(index)
+        row.held = row.holds_up = False
 
     def fail(self, index: int, code: int) -> None:
         row = self._row(index)

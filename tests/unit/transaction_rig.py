@@ -233,6 +233,11 @@ class Producer:
             self.event()
             self.rig.run(10, lambda: key in row.added or bool(row.failed))
             row.busy = bool(row.to_add)
+        if row.held and not row.failed:
+            row.holds_up = row.busy = True
+            self.event()
+            self.rig.run(10, lambda: not row.held or bool(row.failed))
+            row.busy = False
         if row.failed:
             row.to_add = []
             return

@@ -50,13 +50,15 @@ Answer = dict[str, Any]
 class Call(NamedTuple):
     """A request to one broker; `broker_id` None: to any broker. `body` makes the request's body for a version.
 
-    The generator gets the body of the response. `last`: the newest version that may be used.
+    The generator gets the body of the response. `last`: the newest version that may be used. `limit_ms`: the time for
+    this call, if it is shorter than that of each call of the generator.
     """
 
     broker_id: int | None
     api: ApiKey
     body: Callable[[int], dict[str, Any]]
     last: int = NEVER
+    limit_ms: int | None = None
 
 
 class Pause(NamedTuple):
@@ -274,7 +276,7 @@ class CallRunner:
             if isinstance(step, Pause):
                 run.at_ms = now_ms + step.ms
             else:
-                until_ms = now_ms + run.call_ms
+                until_ms = now_ms + min(run.call_ms, run.call_ms if step.limit_ms is None else step.limit_ms)
                 run.call, run.call_since_ms = step, now_ms
                 run.call_until_ms = until_ms if run.until_ms is None else min(until_ms, run.until_ms)
 

@@ -188,6 +188,8 @@ class TransactionManager:
             self._start(row, "resume", self._steps.resume(row), now_ms)
         elif row.command is not None:
             self._begin_command(row, row.command, state, now_ms)
+        elif state.holds_up:
+            self._start(row, "settle", self._steps.settle(row), now_ms)
         elif self._steps.has_partitions_to_add(row):
             self._start(row, "add", self._steps.add_partitions(row), now_ms)
 

@@ -33,6 +33,8 @@ class State(NamedTuple):
     orphaned: bool
     shared: bool
     participants: int
+    held: bool
+    holds_up: bool
 
 
 class Command(NamedTuple):
@@ -56,7 +58,7 @@ class Row:
     """What the control plane keeps in memory for a row; a successor begins without it.
 
     run            what is being done, None: nothing
-    doing          its name: that of a command, "add", "resume", "end" or "expire"
+    doing          its name: that of a command, "add", "settle", "resume", "end" or "expire"
     command        the command that is being done, or that begins after `run`
     waiting        who waits for its answer
     last_number    of the last command that was accepted
@@ -66,6 +68,7 @@ class Row:
     ended_at_ms    when the end of the front-end was noticed, or of the last one of a shared row
     is_superseded  of a shared row: its transaction was ended by a front-end of this sender
     before_end     the row when its front-end had ended
+    hold_until_ms  when a held row is released in any case
     seen           the last phase that was seen, and since when it has been seen
     """
 
@@ -85,4 +88,5 @@ class Row:
         self.is_superseded = False
         self.before_end: State | None = None
         self.seen = (state.phase, now_ms)
+        self.hold_until_ms = 0
         self.complained_ms: int | None = None

@@ -56,6 +56,8 @@ V1_LAST = 4  # versions of EndTxn and TxnOffsetCommit that do not imply KIP-890
 LOOK_MS = 1_000  # what is waited for is looked at again, also without an event
 FREE_MS = 50  # after this time another attempt is made to free a row
 ORPHAN_MIN_MS = 30_000  # the least time in which the transaction of a front-end that has ended can be ended
+SETTLE_MS = 100  # as long as a broker lets a Produce request wait (add.partitions.to.txn.retry.backoff.max.ms)
+SETTLE_PAUSE_MAX_MS = 8
 COMPLAIN_AFTER_MS = 5_000  # a command that takes longer is logged with its reason
 
 
@@ -222,7 +224,36 @@ class TransactionSteps:
                 self._log.warning("transactional id %s: no epoch after a commit: %s", row.name, failure)
                 self.note_failure(row, None, failure)
                 return
+        elif state.v2 and not code and not is_last:
+            self._table.hold(row.index)
+            row.hold_until_ms = self.now_ms + SETTLE_MS
         self._done(row, number, producer_id, epoch)
+
+    def settle(self, row: Row) -> Steps[None]:
+        """Let the batches of a held row be sent when the former transaction is complete at the coordinator (KIP-890).
+
+        The coordinator answers EndTxn before the partitions have the end of the transaction. A Produce request that
+        arrives earlier waits in its broker for add.partitions.to.txn.retry.backoff.ms, 20 ms or a multiple. Most
+        transactions are complete sooner. After an error, or SETTLE_MS, the broker decides for how long it waits.
+        """
+        state = self._state(row)
+        if not state.held or state.failed:
+            return
+        pause_ms = 1
+        body = _always({"transactional_ids": [row.name]})
+        try:
+            while TRANSACTION in row.coordinators and self.now_ms < row.hold_until_ms:
+                self._check(row)
+                left_ms = row.hold_until_ms - self.now_ms
+                broker_id = row.coordinators[TRANSACTION][1]
+                answer = yield Call(broker_id, ApiKey.DESCRIBE_TRANSACTIONS, body, limit_ms=left_ms)
+                if not any(each["transaction_state"].startswith("Prepare") for each in answer["transaction_states"]):
+                    break
+                yield Pause(pause_ms)
+                pause_ms = min(2 * pause_ms, SETTLE_PAUSE_MAX_MS)
+        except CallError:
+            pass
+        self._table.release(row.index)
 
     def _needs_no_abort(self, code: int, state: State, is_resumed: bool) -> bool:
         """Return whether InitProducerId shall decide what an error of EndTxn(abort) means.
@@ -357,7 +388,8 @@ class TransactionSteps:
         """Ask a coordinator until its answer has no error, or one that is not retriable. Return (answer, code).
 
         is_first: the request begins the transaction. The former one may not be complete at the broker yet, for a short
-        time. coordinator: (key type, key), if it is not that of the transactional id.
+        time, so the pauses are 1 ms, 2 ms, and so on up to PAUSE_MS, which is Kafka's. coordinator: (key type, key), if
+        it is not that of the transactional id.
         """
         key_type, key = coordinator or (TRANSACTION, row.name)
         attempts, began_ms = 0, self.now_ms
@@ -379,7 +411,7 @@ class TransactionSteps:
                 if code in (NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, REQUEST_TIMED_OUT):
                     del row.coordinators[key_type]
                 elif code == CONCURRENT_TRANSACTIONS and is_first:
-                    pause_ms = min(pause_ms, PAUSE_MS)
+                    pause_ms = min(pause_ms, PAUSE_MS, 1 << attempts)
                 reason = describe(code)
             self._complain(row, api, began_ms, reason)
             yield Pause(pause_ms)
@@ -483,6 +515,7 @@ class TransactionSteps:
         """Wait until no batch is queued or in flight."""
         while self._table.is_busy(row.index):
             self._check(row)
+            yield from self.settle(row)
             yield from self.add_partitions(row)
             row.awaits_news = True
             yield Pause(LOOK_MS)

@@ -5,6 +5,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 from cyproducer.sender.engine.front_ends cimport FrontEnds
 from cyproducer.sender.engine.state.flows cimport leave_backoff
 from cyproducer.sender.engine.state.model cimport Core, Lane, Transaction
+from cyproducer.sender.engine.state.states cimport SETTLED, UNSETTLED, UNSETTLED_AND_AWAITED
 from cyproducer.sender.engine.state.topic_table cimport free_transactional, is_idle
 from cyproducer.sender.engine.state.transactions cimport (
     fail_transaction, free_transaction, is_busy, open_transaction, place_of, store_place,
@@ -59,7 +60,8 @@ cdef class TransactionTable:
         phase: one of PHASES. failed: code of the first error of a record, 0: none; the transaction can only be aborted.
         needs_epoch: batches with a sequence were dropped. v2: Produce adds partitions (KIP-890). number, result: the
         last command of the front-end that has a result, and its error code. orphaned: the front-end has ended. shared:
-        front-ends take part in a transaction that another process ends; `participants` of them are attached.
+        front-ends take part in a transaction that another process ends; `participants` of them are attached. held: no
+        batch is sent, see hold(); holds_up: and one waits.
         """
         cdef Transaction *transaction = self._row(index)
         cdef cyp_transaction_row *row = transaction.row
@@ -79,6 +81,8 @@ cdef class TransactionTable:
             "orphaned": transaction.orphaned != 0,
             "shared": row.attach_id == 0,
             "participants": transaction.participants,
+            "held": transaction.settling != SETTLED,
+            "holds_up": transaction.settling == UNSETTLED_AND_AWAITED,
         }
 
     def store(self, index, phase, int64_t producer_id, int16_t epoch, uint64_t number, int32_t result, bint v2):
@@ -100,6 +104,17 @@ cdef class TransactionTable:
     def open(self, index):
         """Store that a transaction may be open at the broker, before a request that can begin one is sent."""
         open_transaction(self._row(index))
+
+    def hold(self, index):
+        """Send no batch until release(): the former transaction may not be complete at the broker.
+
+        An event follows when a batch waits for that.
+        """
+        self._row(index).settling = UNSETTLED
+
+    def release(self, index):
+        """Let batches be sent again, see hold()."""
+        self._row(index).settling = SETTLED
 
     def fail(self, index, int32_t code):
         """Let the transaction fail: its unsent batches end with TRANSACTION_ABORTED. The first code is kept."""

@@ -89,6 +89,8 @@ def test_a_new_row_says_what_it_is(producer):
         "orphaned": False,
         "shared": False,
         "participants": 0,
+        "held": False,
+        "holds_up": False,
     }
     assert producer.table.rows() == [producer.row]
 
@@ -166,6 +168,35 @@ def test_before_kip_890_nothing_is_sent_before_the_partition_is_added(rig, broke
     producer.ready()
     producer.send(b"c", 0)
     run_until(rig.engine, lambda: producer.table.partitions_to_add(producer.row) == [(broker.topic, 0)])
+
+
+def test_a_held_transaction_sends_nothing_and_says_when_a_batch_waits(rig, broker, producer):
+    told = []
+    rig.engine._brokers.transaction_manager.on_event = lambda index, now_ms: told.append(index)
+    producer.ready()
+    producer.table.hold(producer.row)
+    rig.engine.run(20)
+    found = producer.table.describe(producer.row)
+    assert (found["held"], found["holds_up"], told) == (True, False, [])
+    slots = [producer.send(b"a"), producer.send(b"b", partition=1)]
+    run_until(rig.engine, lambda: producer.table.describe(producer.row)["holds_up"])
+    for _ in range(5):
+        rig.engine.run(20)
+    assert told == [producer.row]
+    assert broker.produced == []
+    assert producer.table.describe(producer.row)["phase"] == "ready"
+    producer.table.release(producer.row)
+    assert sorted(producer.results(2)) == [(slot, 0) for slot in slots]
+    assert not producer.table.describe(producer.row)["held"]
+
+
+def test_a_held_transaction_that_fails_sends_nothing(broker, producer):
+    producer.ready()
+    producer.table.hold(producer.row)
+    slot = producer.send(b"a")
+    producer.table.fail(producer.row, PRODUCER_FENCED)
+    assert producer.results(1) == [(slot, errors.TRANSACTION_ABORTED)]
+    assert broker.produced == []
 
 
 def test_without_a_producer_id_records_end_at_once(producer, broker):

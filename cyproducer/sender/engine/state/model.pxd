@@ -322,8 +322,8 @@ ctypedef struct Transaction:        # a transactional producer (transactions.pyx
     Core *core
     uint32_t index                  # of its row
     cyp_transaction_row *row
-    bint used
-    bint orphaned                   # its front-end has ended
+    bint used, orphaned             # orphaned: its front-end has ended
+    uint8_t settling                # Settling: nothing is sent until the former transaction is complete at the broker
     uint32_t participants           # attached front-ends, if several can take part (cyp_transaction_row.attach_id 0)
     Lane *lanes                     # list
     bint failing                    # it has failed, and its batches must end: it is in Core.failing

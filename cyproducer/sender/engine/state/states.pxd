@@ -20,6 +20,12 @@ cdef enum LaneList:
     LIST_READY = 2
 
 
+cdef enum Settling:                 # of the end of a transaction, see TransactionTable.hold()
+    SETTLED = 0
+    UNSETTLED = 1                   # no batch of the next transaction is sent
+    UNSETTLED_AND_AWAITED = 2       # and one waits
+
+
 cdef enum ConnectionState:
     CONNECTION_CLOSED = 0
     CONNECTION_CONNECTING = 1

@@ -3,6 +3,7 @@
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 
 from cyproducer.sender.engine.state.model cimport Core, Lane, Transaction
+from cyproducer.sender.engine.state.states cimport SETTLED, UNSETTLED, UNSETTLED_AND_AWAITED
 from cyproducer.shm.layout cimport (
     CYP_TRANSACTION_ABORTING,
     CYP_TRANSACTION_OPEN,
@@ -33,13 +34,17 @@ cdef inline void report_news(Transaction *transaction) noexcept nogil:
 cdef inline bint may_send(Lane *lane) noexcept nogil:
     """Return whether batches of a transactional lane may be sent now.
 
-    Before KIP-890 the coordinator adds the partition to the transaction first. Let the control plane ask for that.
+    Before KIP-890 the coordinator adds the partition to the transaction first. With KIP-890, the former transaction
+    must be complete. Let the control plane ask for that.
     """
     cdef cyp_transaction_place *place = place_of(lane.transaction)
     if place.failed or (place.phase != CYP_TRANSACTION_READY and place.phase != CYP_TRANSACTION_OPEN):
         return False
     if place.v2 or lane.added:
-        return True
+        if lane.transaction.settling == UNSETTLED:
+            lane.transaction.settling = UNSETTLED_AND_AWAITED
+            report_news(lane.transaction)
+        return lane.transaction.settling == SETTLED
     if not lane.addition_wanted:
         lane.addition_wanted = True
         report_news(lane.transaction)

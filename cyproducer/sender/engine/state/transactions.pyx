@@ -11,6 +11,7 @@ from libc.string cimport memcpy, memset
 
 from cyproducer.sender.engine.state.client_codes cimport CODE_TRANSACTION_ABORTED
 from cyproducer.sender.engine.state.model cimport Core, Lane, Transaction
+from cyproducer.sender.engine.state.states cimport SETTLED
 from cyproducer.sender.engine.state.topic_table cimport append_transactional
 from cyproducer.shm.atomics cimport store_release32
 from cyproducer.shm.crash cimport CRASHPOINT
@@ -119,6 +120,7 @@ cdef Transaction *_enlist(Core *core, uint32_t index) noexcept nogil:
     cdef Transaction *transaction = &core.transactions[index]
     transaction.used = True
     transaction.orphaned = False
+    transaction.settling = SETTLED
     transaction.participants = 0
     transaction.lanes = NULL
     transaction.has_news = False
