@@ -117,8 +117,9 @@ def play(
 ) -> Campaign:
     """Play `count` schedules from the seed `first` on, for at most so many seconds. step: from seed to seed.
 
-    least: so many are played in any case. package: the directory of another build of the package. point: the only
-    crash point at which senders are killed; KILLS of them end the campaign. stop_at: so many failed schedules end it.
+    least: so many are played in any case. package: the directory of another build of the package. point: the crash
+    point at which senders are killed where they pass it; KILLS of them end the campaign. stop_at: so many failed
+    schedules end it.
     """
     campaign = Campaign(on_failure=failed)
     began = time.monotonic()

@@ -19,7 +19,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=None, help="the first seed; drawn and printed if not given")
     parser.add_argument("--schedules", type=int, default=None, help="how many; without --seconds 1,000")
     parser.add_argument("--seconds", type=float, default=None, help="play for so long")
-    parser.add_argument("--point", help="of a debug build: kill senders at this crash point only, until 3 were killed")
+    parser.add_argument("--point", help="of a debug build: kill senders where they pass it, until 3 are dead")
     parser.add_argument("--transactions", action="store_true", help="only schedules that can have transactions")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes")
     return parser.parse_args()

@@ -14,7 +14,7 @@ from typing import Any
 from cyproducer.config.settings import Settings
 from cyproducer.producer.attach import connect
 from cyproducer.sender.brokers import broker_connections
-from simulation import virtual
+from simulation import aims, virtual
 from simulation.broker import HOST, POISON, Cluster
 from simulation.coordinators import Coordinators
 from simulation.events import MS, Events
@@ -50,12 +50,16 @@ class Result:
 
 
 class Machine:
-    """What the schedules of a process share: the library, the page of the crash points, and the patches."""
+    """What the schedules of a process share: the library, the page of the crash points, and the patches.
 
-    def __init__(self, points: list[str]) -> None:
+    aimed: the crash point at which each sender dies that passes it in the bad time; other deaths are at system calls.
+    """
+
+    def __init__(self, points: list[str], aimed: str | None = None) -> None:
         self.library, self.state = virtual.load()
         self.page = CrashPage()
-        self.points = points
+        self.points = points if aimed is None else []
+        self.aimed = aimed
         self.former_urandom = os.urandom
         self.graves: list[Any] = []
         gc.collect()
@@ -139,7 +143,7 @@ class World:
             self.cluster.produce_version = chance.randint(3, self.cluster.produce_version)
             self.cluster.metadata_version = chance.randint(4, self.cluster.metadata_version)
         self.cluster.describes_producers = chance.random() < 0.8
-        if chance.random() < 0.2:
+        if chance.random() < 0.2 or aims.refuses_batches(self.machine.aimed):
             self.cluster.largest = chance.choice((400, 3000))
 
     def _draw_transactions(self) -> None:
@@ -218,12 +222,13 @@ class World:
         """Play the bad time, then the calm, until every record has its outcome."""
         chance = self.chance
         state = self.state
-        for _ in range(chance.choice((1, 2, 3))):
+        for _ in range(3 if aims.needs_front_ends(self.machine.aimed) else chance.choice((1, 2, 3))):
             self._add_front_end(self._new_id())
         horizon = chance.choice(CALM_AFTER_MS)
         self.events.note(f"{len(self.cluster.nodes)} nodes, idempotence {self.exact}, calm after {horizon} ms")
         self._draw_incidents(horizon)
         self._draw_records(horizon)
+        self._aim()
         for number in range(chance.choice((1, 2, 4))):
             at = 0 if number == 0 else chance.random() * horizon
             self.events.after(at, self._change_weather)
@@ -272,6 +277,7 @@ class World:
                 self.state.now_ns += int(self.chance.random() * 1500 * MS)
             if self.chance.random() < 0.3:
                 self._arm()  # the successor dies, too
+            self._aim()
 
     def _take_over(self) -> None:
         self.sender.start()
@@ -315,7 +321,7 @@ class World:
         self.state.blocks = chance.choice((0, 100)) if bad else 0
         self.state.splits = chance.choice((0, 100, 500)) if bad else 0
         self.state.interrupts = chance.choice((0, 20)) if bad else 0
-        self.poisons = chance.random() < 0.3
+        self.poisons = chance.random() < 0.3 or aims.refuses_records(self.machine.aimed)
 
     def _calm_down(self) -> None:
         self.sender.disarm()
@@ -394,6 +400,12 @@ class World:
         for _ in range(chance.choice((1, 2, 4))):
             incident = chance.choice(kinds)
             self.events.after(chance.random() * chance.choice((5, 50, 400)), incident)
+
+    def _aim(self) -> None:
+        """Kill the sender at the point at which the process aims."""
+        point = aims.next_point(self.machine.aimed, self.sender.killed_at)
+        if point is not None and not self.is_calm:
+            self.sender.arm_point(point, 1)
 
     def _arm(self) -> None:
         if self.machine.points and self.chance.random() < 0.6:

@@ -12,9 +12,11 @@ import pytest
 from support.build import is_debug
 
 from cyproducer.protocol.versions import ApiKey
+from simulation.aims import NEVER_PASSED
 from simulation.campaign import Campaign, play
 from simulation.mutants import MUTANTS, Mutant, build
 from simulation.schedule import FIRST_SLOW_SEED, TRANSACTIONAL_EVERY
+from simulation.worker import crash_points
 
 SECONDS = float(os.environ.get("CYPRODUCER_SIMULATION_SECONDS", "30"))
 LEAST = 120  # schedules, also on a slow machine: what is asserted below was met in them
@@ -100,3 +102,12 @@ def test_the_oracle_finds_a_mistake(mutant: Mutant, tmp_path):
     assert "status 1" not in campaign.failed[0]["defects"][0], failures(campaign)  # the worker could not run
     print(f"found by seed {campaign.failed[0]['seed']}, after {campaign.schedules} schedules:")
     print(campaign.failed[0]["defects"][0][:200])
+
+
+if is_debug():
+
+    @pytest.mark.parametrize("point", [each for each in crash_points() if each not in NEVER_PASSED])
+    def test_the_sender_is_killed_at_every_crash_point(point: str):
+        campaign = play(FIRST_SEED, SCHEDULES_FOR_A_MISTAKE, point=point)
+        assert not campaign.failed, failures(campaign)
+        assert campaign.met[f"killed at {point}"], f"no sender has passed it in {campaign.schedules} schedules"

@@ -32,7 +32,7 @@ def main() -> None:
     faulthandler.enable()
     from simulation.schedule import Machine
 
-    machine = Machine([chosen.point] if chosen.point else crash_points())
+    machine = Machine(crash_points(), chosen.point)
     for seed in range(chosen.first, chosen.first + chosen.count * chosen.step, chosen.step):
         print(json.dumps({"begins": seed}), flush=True)
         result = machine.play(seed, logging.INFO if chosen.lines else logging.CRITICAL)
