@@ -133,7 +133,7 @@ class FalseSender:
 
     def hand_over(self, steps: list[Step]) -> None:
         """Answer a supervisor that takes over. It uses what it got as if it ended at once."""
-        with _nothing_left(), self._answering(steps), contextlib.suppress(KafkaError):
+        with _nothing_left(), self._answering(steps, waits=True), contextlib.suppress(KafkaError):
             predecessor = upgrade.take_over(self.path, {}, None)
             assert predecessor is not None
             assert predecessor.listener is not None
@@ -142,8 +142,8 @@ class FalseSender:
             predecessor.drop()
 
     @contextlib.contextmanager
-    def _answering(self, steps: list[Step]) -> Iterator[None]:
-        """Answer each request with the messages, in a thread."""
+    def _answering(self, steps: list[Step], waits: bool = False) -> Iterator[None]:
+        """Answer each request with the messages, in a thread. waits: until the peer hangs up."""
         ended, stop = os.pipe()
 
         def serve() -> None:
@@ -151,7 +151,7 @@ class FalseSender:
                 ready, _, _ = select.select([self.listener, ended], [], [], _WAIT_S)
                 if self.listener not in ready:
                     return
-                self._answer_next(steps)
+                self._answer_next(steps, waits)
 
         thread = threading.Thread(target=serve)
         thread.start()
@@ -162,7 +162,7 @@ class FalseSender:
             thread.join()
             os.close(ended)
 
-    def _answer_next(self, steps: list[Step]) -> dict[str, object] | None:
+    def _answer_next(self, steps: list[Step], waits: bool = False) -> dict[str, object] | None:
         """Accept a connection, read its first message, answer with the messages, and hang up."""
         self.listener.settimeout(_WAIT_S)
         with self.listener.accept()[0] as connection:
@@ -170,6 +170,11 @@ class FalseSender:
             message, fds = control_messages.receive(connection)
             control_messages.discard(fds)
             self._send(connection, steps)
+            if waits:  # the peer sends more, which fails if this end is closed
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_WR)
+                    while connection.recv(100):
+                        pass
         return message
 
     def _send(self, connection: socket.socket, steps: list[Step]) -> None:

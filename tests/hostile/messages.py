@@ -315,8 +315,7 @@ def answers(kind: str) -> st.SearchStrategy[list[Step]]:
 
 
 @st.composite
-def handovers(draw: st.DrawFn) -> list[Step]:
-    """Draw the messages of a supervisor to the one that takes over: most of them are right, and some are missing."""
+def _changed_handovers(draw: st.DrawFn) -> list[Step]:
     steps: list[Step] = []
     for message, fds in HANDOVER:
         for _ in range(draw(st.sampled_from([1, 1, 1, 1, 1, 1, 0, 2]))):
@@ -324,3 +323,9 @@ def handovers(draw: st.DrawFn) -> list[Step]:
             data = json.dumps(message).encode() if is_right else draw(changed(message))
             steps.append(Step(data, fds if is_right or draw(st.booleans()) else draw(_descriptors())))
     return steps
+
+
+def handovers() -> st.SearchStrategy[list[Step]]:
+    """Return what a supervisor sends to the one that takes over: all is right, or some is not, or is missing."""
+    right = [Step(json.dumps(message).encode(), fds) for message, fds in HANDOVER]
+    return st.one_of(st.just(right), _changed_handovers())
