@@ -75,6 +75,16 @@ def test_nobody_is_asked_when_no_record_waits(rig: Rig, producer: Producer) -> N
     assert rig.asked() == []
 
 
+def test_a_single_broker_is_not_asked(rig: Rig, producer: Producer) -> None:
+    rig.brokers.metadata.brokers = {2: rig.brokers.metadata.brokers[2]}
+    producer.send()
+    producer.do("commit")
+    rig.asked()
+    producer.send()
+    assert rig.asked() == []
+    assert producer.row.phase == "open"
+
+
 def test_after_a_tenth_of_a_second_the_records_are_sent(rig: Rig, producer: Producer) -> None:
     states(rig, "PrepareCommit")
     before_ms = rig.now_ms
