@@ -57,7 +57,8 @@ LOOK_MS = 1_000  # what is waited for is looked at again, also without an event
 FREE_MS = 50  # after this time another attempt is made to free a row
 ORPHAN_MIN_MS = 30_000  # the least time in which the transaction of a front-end that has ended can be ended
 SETTLE_MS = 100  # as long as a broker lets a Produce request wait (add.partitions.to.txn.retry.backoff.max.ms)
-SETTLE_PAUSE_MAX_MS = 8
+SETTLE_PAUSES = ExponentialBackoff(1, 8, jitter=0, source=lambda: 0.0)
+FIRST_PAUSES = ExponentialBackoff(1, PAUSE_MS, jitter=0, source=lambda: 0.0)  # of a request that begins a transaction
 COMPLAIN_AFTER_MS = 5_000  # a command that takes longer is logged with its reason
 
 
@@ -240,7 +241,7 @@ class TransactionSteps:
         state = self._state(row)
         if not state.held or state.failed:
             return
-        pause_ms = 1
+        attempts = 0
         body = _always({"transactional_ids": [row.name]})
         try:
             while TRANSACTION in row.coordinators and self.now_ms < row.hold_until_ms:
@@ -250,8 +251,8 @@ class TransactionSteps:
                 answer = yield Call(broker_id, ApiKey.DESCRIBE_TRANSACTIONS, body, limit_ms=left_ms)
                 if not any(each["transaction_state"].startswith("Prepare") for each in answer["transaction_states"]):
                     break
-                yield Pause(pause_ms)
-                pause_ms = min(2 * pause_ms, SETTLE_PAUSE_MAX_MS)
+                yield Pause(SETTLE_PAUSES.delay_ms(attempts))
+                attempts += 1
         except CallError:
             pass
         self._table.release(row.index)
@@ -412,7 +413,7 @@ class TransactionSteps:
                 if code in (NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, REQUEST_TIMED_OUT):
                     del row.coordinators[key_type]
                 elif code == CONCURRENT_TRANSACTIONS and is_first:
-                    pause_ms = min(pause_ms, PAUSE_MS, 1 << attempts)
+                    pause_ms = min(pause_ms, FIRST_PAUSES.delay_ms(attempts))
                 reason = describe(code)
             self._complain(row, api, began_ms, reason)
             yield Pause(pause_ms)
