@@ -36,6 +36,7 @@ from cyproducer.sender.brokers.producer_id_requests import ProducerIdRequests
 from cyproducer.sender.brokers.producer_state_notes import ProducerStateNotes
 from cyproducer.sender.brokers.rebootstrap import Rebootstrap
 from cyproducer.sender.brokers.resolver import CANONICAL_NAMES, Address, Resolver, host_port
+from cyproducer.sender.brokers.silent_brokers import SilentBrokers
 from cyproducer.sender.brokers.slow_links import SlowLinks
 from cyproducer.sender.brokers.telemetry_requests import TelemetryRequests
 from cyproducer.sender.brokers.throttling import apply_throttle
@@ -82,6 +83,7 @@ class Brokers:
         self.node_choice = NodeChoice(self.metadata, self.links, loop)
         self.setup = ConnectionSetup(self, connections, settings)
         self._slow_links = SlowLinks(self, loop, connections)
+        self._silent_brokers = SilentBrokers(self, connections)
         self.by_index: dict[int, Link] = {}
         self._pending: dict[tuple[int, int], Handler] = {}
         self._metadata_link: Link | None = None
@@ -125,6 +127,8 @@ class Brokers:
         elif kind == "late":
             self._now_ms = now_ms
             self._slow_links.ask(link, now_ms)
+        elif kind == "silent":
+            self._silent_brokers.on_silent(link)
         elif kind in ("state_lost", "state_denied"):
             self._state_notes.note(link, kind, event[4], error)
         elif kind == "connected":
@@ -190,6 +194,7 @@ class Brokers:
             self.note_error(link, text)
         self._fail_metadata(link, text, now_ms)
         self.producer_ids.on_closed(link)
+        self._silent_brokers.on_closed(link)
         self.telemetry.on_closed(link, ended_here, now_ms)
         self.transactions.on_closed(link, now_ms)
         self.transaction_manager.on_closed(link, now_ms)
@@ -276,7 +281,7 @@ class Brokers:
         if now_ms >= self._used_at_ms:
             self._note_used(now_ms)
         due = self._maintain_rebootstrap(now_ms)
-        due = min(due, self._maintain_metadata(now_ms))
+        due = min(due, self._maintain_metadata(now_ms), self._silent_brokers.maintain(now_ms))
         due = min(due, self.producer_ids.maintain(now_ms), self.telemetry.maintain(now_ms))
         due = min(due, self.transactions.maintain(now_ms), self.transaction_manager.maintain(now_ms))
         for link in [*self.links.values(), *self._slow_links]:

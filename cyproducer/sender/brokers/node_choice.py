@@ -6,6 +6,7 @@ waited for. Otherwise the broker is connected to whose last attempt is the longe
 """
 
 import random
+from collections.abc import Container
 from typing import Any
 
 from cyproducer.cluster.metadata import ClusterMetadata
@@ -36,12 +37,15 @@ class NodeChoice:
         """Return whether a connected broker supports the API."""
         return any(link.versions is not None and api in link.versions for link in self._candidates())
 
-    def ready(self, api: ApiKey) -> tuple[Link | None, Link | None]:
-        """Return the least loaded broker that can take a request, and the least loaded one that has no room for it."""
+    def ready(self, api: ApiKey, without: Container[int] = ()) -> tuple[Link | None, Link | None]:
+        """Return the least loaded broker that can take a request, and the least loaded one that has no room for it.
+
+        `without`: the indexes of links that are passed over.
+        """
         free: list[tuple[int, Link]] = []
         busy: list[tuple[int, Link]] = []
         for link in self._candidates():
-            if link.versions is None or api not in link.versions:
+            if link.versions is None or api not in link.versions or link.index in without:
                 continue
             state, in_flight = self._loop.connection_state(link.index)  # it may have closed since the last event
             if state == "ready" and not self._loop.throttled_ms(link.index):

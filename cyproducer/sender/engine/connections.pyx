@@ -3,7 +3,7 @@
 from libc.stdint cimport int16_t, uint32_t, uint64_t
 
 from cyproducer.sender.engine.loop cimport Loop
-from cyproducer.sender.engine.network.connection cimport confirm_late
+from cyproducer.sender.engine.network.connection cimport confirm_late, silent_at
 from cyproducer.sender.engine.network.epoll cimport EPOLLIN, EPOLLOUT, epoll_update
 from cyproducer.sender.engine.network.slow_lanes cimport may_ask, note_opened
 from cyproducer.sender.engine.network.tls cimport TlsStream, hold
@@ -83,6 +83,10 @@ cdef class Connections:
     def answers(self, uint32_t index):
         """Return how many Produce requests the broker has answered on all its connections so far."""
         return self._node(index).answers
+
+    def is_silent(self, uint32_t index):
+        """Return whether the broker still does not answer the first request of the connection (EVENT_SILENT)."""
+        return silent_at(self._node(index)) <= monotonic_ns()
 
     def hold_batches(self, uint32_t index):
         """Send no batches to the broker until ready() is called again. Requests in flight keep waiting for answers."""

@@ -477,7 +477,7 @@ cdef class Loop:
                 free(event.payload)
             kind = (
                 "", "connected", "closed", "response", "producer_id", "violation", "work", "state_lost", "state_denied",
-                "leaders", "late", "handshake",
+                "leaders", "late", "handshake", "silent",
             )[event.kind]
             events.append((kind, event.node, event.correlation_id, event.error, event.attach_id, payload))
         if self.core.transactions_news:

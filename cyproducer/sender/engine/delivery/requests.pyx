@@ -81,6 +81,7 @@ cdef Request *new_request(
     request.finished = False
     request.started = False
     request.late = False
+    request.silent = False
     request.lone = False
     request.bytes_length = 0
     request.iov_count = 0

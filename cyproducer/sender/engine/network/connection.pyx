@@ -58,6 +58,7 @@ from cyproducer.sender.engine.state.events cimport (
     EVENT_CONNECTED,
     EVENT_HANDSHAKE,
     EVENT_RESPONSE,
+    EVENT_SILENT,
     Event,
 )
 from cyproducer.sender.engine.state.model cimport (
@@ -442,7 +443,21 @@ cdef void check_timeouts(Core *core) noexcept nogil:
             close_connection(core, node, CLOSE_TIMEOUT)
         elif deadline != UINT64_MAX:
             note_timer(core, deadline)
+            _check_silence(core, node)
             _check_lateness(core, node)
+
+
+cdef void _check_silence(Core *core, Node *node) noexcept nogil:
+    """Report it if the broker has not answered the first request of the connection for SILENT_NS."""
+    if node.sent_head == NULL or node.sent_head.silent:
+        return
+    if silent_at(node) <= core.now:
+        _read_available(core, node)
+    if silent_at(node) <= core.now:
+        node.sent_head.silent = True
+        push_event(core, EVENT_SILENT, node.index, 0, 0)
+    elif node.sent_head != NULL:
+        note_timer(core, silent_at(node))
 
 
 cdef void _check_lateness(Core *core, Node *node) noexcept nogil:

@@ -397,6 +397,7 @@ ctypedef struct Request:
     bint finished                   # all its bytes were written
     bint started                    # at least one byte was written
     bint late                       # its connection has waited too long for the answer
+    bint silent                     # EVENT_SILENT was pushed for it
     bint lone                       # its only batch must be sent alone (is_suspect): no other request is in flight
     int32_t correlation_id
     int16_t version
@@ -405,9 +406,7 @@ ctypedef struct Request:
     uint32_t bytes_length
     uint32_t bytes_capacity
     iovec *iov
-    uint32_t iov_count
-    uint32_t iov_capacity
-    uint32_t iov_at
+    uint32_t iov_count, iov_capacity, iov_at
     WireBatch **wires
     uint32_t wire_count
     uint64_t total

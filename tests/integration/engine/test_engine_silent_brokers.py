@@ -1,0 +1,135 @@
+"""Tests that batches of a broker that does not answer and has left the cluster go to the new leaders at once."""
+
+import time
+
+import pytest
+from support.engine_rig import EngineRig
+from support.fault_rig import Rig
+from support.front_end import run_until, topic_number
+from support.scripted_broker import METADATA, ScriptedBroker
+
+STAYS, SILENT = 1, 2
+OF_SILENT = 1
+"""A partition whose first leader is the silent broker."""
+LONG_MS = 60_000
+"""No request times out in these tests."""
+NOW = int(time.time() * 1000)
+
+
+@pytest.fixture
+def broker():
+    with ScriptedBroker(partitions=2) as broker:
+        yield broker
+
+
+@pytest.fixture
+def rig(broker):
+    with Rig(broker, request_timeout_ms=LONG_MS) as rig:
+        rig.attach()
+        for partition in range(2):
+            rig.send(0, partition)
+        rig.settle()
+        yield rig
+
+
+def leave_out(answer: dict) -> None:
+    """Change a metadata answer to one without the silent broker."""
+    answer["brokers"] = [each for each in answer["brokers"] if each["node_id"] != SILENT]
+
+
+def questions(broker: ScriptedBroker, node: int) -> int:
+    with broker.lock:
+        return sum((asked, api) == (node, METADATA) for _, asked, api in broker.requests)
+
+
+def test_a_batch_of_a_silent_broker_that_has_left_the_cluster_is_sent_to_the_new_leader(rig, broker):
+    broker.mute.add(SILENT)
+    rig.send(0, OF_SILENT)
+    broker.move_leaders()
+    broker.lies = leave_out
+    rig.settle(20)
+    rig.check()
+    assert rig.errors(0) == [0, 0, 0]
+    assert "does not answer" in rig.engine._brokers.links[SILENT].last_error
+
+
+def test_a_silent_broker_of_the_cluster_is_waited_for(rig, broker):
+    broker.mute.add(SILENT)
+    rig.send(0, OF_SILENT)
+    before = questions(broker, STAYS)
+    run_until(rig.engine, lambda: questions(broker, STAYS) >= before + 3)
+    assert rig.engine.undelivered() == 1
+    assert rig.engine._loop.connection_state(rig.engine._brokers.links[SILENT].index) == ("ready", 1)
+    broker.mute.clear()
+    broker.drop_connections()  # it has not read the requests
+    rig.settle(20)
+    rig.check()
+
+
+def test_nobody_is_asked_about_brokers_that_answer(rig, broker):
+    before = questions(broker, STAYS) + questions(broker, SILENT)
+    for _ in range(12):
+        for partition in range(2):
+            rig.send(0, partition)
+        rig.settle()
+        until = time.monotonic() + 0.2
+        run_until(rig.engine, lambda until=until: time.monotonic() >= until)
+    assert questions(broker, STAYS) + questions(broker, SILENT) == before
+    rig.check()
+
+
+def test_without_another_broker_the_request_times_out(broker):
+    with ScriptedBroker(partitions=1, nodes=1) as broker, Rig(broker, request_timeout_ms=2500) as rig:
+        rig.attach()
+        rig.send(0, 0)
+        rig.settle()
+        broker.mute.add(STAYS)
+        rig.send(0, 0)
+        run_until(rig.engine, lambda: "request_timeout_ms" in rig.engine._brokers.links[STAYS].last_error)
+        broker.mute.clear()
+        rig.settle(20)
+        rig.check()
+
+
+def test_a_broker_is_asked_again_if_the_one_that_was_asked_does_not_answer_either():
+    with ScriptedBroker(partitions=3, nodes=3) as broker, Rig(broker, request_timeout_ms=LONG_MS) as rig:
+        rig.attach()
+        for partition in range(3):
+            rig.send(0, partition)
+        rig.settle()
+        broker.mute.update((1, SILENT))
+        rig.send(0, OF_SILENT)
+        with broker.lock:
+            broker.partitions[OF_SILENT].leader = 3
+            broker.partitions[OF_SILENT].leader_epoch += 1
+        broker.lies = leave_out
+        run_until(rig.engine, lambda: len(rig.listen() or rig.heard[0]) == 4, 20)
+        assert rig.errors(0) == [0, 0, 0, 0]
+
+
+def test_a_leader_that_was_stopped_is_left_when_the_cluster_has_another_one(kafka3, new_topic):
+    """The request would time out after a minute. The session of a broker of the tests ends after two seconds."""
+    topic = new_topic(3, replication=3, cluster=kafka3)
+    stopped = kafka3.metadata(topic).leaders[0]
+    rig = EngineRig(kafka3.bootstrap_servers, request_timeout_ms=LONG_MS)
+    try:
+        front_end = rig.attach(slots=256)
+        number = topic_number(rig.engine, front_end, topic)
+        heard: dict[int, int] = {}
+
+        def send_and_await(slot: int, partition: int) -> None:
+            front_end.send(slot, [(NOW, None, b"%d" % slot)], topic=number, partition=partition)
+            run_until(
+                rig.engine,
+                lambda: heard.update((each[0], each[5]) for each in front_end.outcomes()) or slot in heard,
+                50,
+            )
+
+        for partition in range(3):
+            send_and_await(partition, partition)
+        kafka3.pause(stopped)
+        send_and_await(3, 0)
+        assert set(heard.values()) == {0}
+    finally:
+        kafka3.resume(stopped)
+        rig.close()
