@@ -160,6 +160,9 @@ class FrontEnd:
             self.tape.read()
         if self.pending:
             self.pending = [sent for sent in self.pending if not sent.future.done()]
+        elif self.attach_id >= 0:
+            # Like the next call of send(): take the releases that came after the last result.
+            self.producer._session.drain()
 
     def _read_control(self, control: socket.socket) -> None:
         while True:
