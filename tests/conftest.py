@@ -39,7 +39,9 @@ hypothesis.settings.load_profile("quick")
 def pytest_configure(config: pytest.Config) -> None:
     # A shell's background jobs ignore SIGINT, and the processes that the tests start would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    config.addinivalue_line("markers", "long_model: explores for more than a few seconds; tox -e model runs it")
+    config.addinivalue_line(
+        "markers", "long: takes minutes; tox -e long runs it, and tox -e model those of tests/model"
+    )
     config.addinivalue_line(
         "markers", "pooled_sockets: a library that the test uses keeps its own sockets open (py4j does)"
     )

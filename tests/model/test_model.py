@@ -240,7 +240,7 @@ def test_no_order_of_steps_breaks_an_invariant(explorer, history):
     check(explorer(slots), history, least)
 
 
-@pytest.mark.long_model
+@pytest.mark.long
 @pytest.mark.parametrize("history", LONG)
 def test_no_order_of_many_steps_breaks_an_invariant(explorer, history):
     slots, least = LONG[history]
@@ -248,7 +248,7 @@ def test_no_order_of_many_steps_breaks_an_invariant(explorer, history):
 
 
 @pytest.mark.parametrize(
-    "mutant", [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.long_model) for name in MUTANTS]
+    "mutant", [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.long) for name in MUTANTS]
 )
 def test_a_mistake_in_the_headers_is_found(tmp_path, mutant):
     """A test of the model: it reports a mutated header."""
@@ -261,7 +261,7 @@ def test_a_mistake_in_the_headers_is_found(tmp_path, mutant):
 
 
 @pytest.mark.parametrize(
-    ("kills", "least"), [(0, 2_000), (1, 150_000), pytest.param(2, 5_000_000, marks=pytest.mark.long_model)]
+    ("kills", "least"), [(0, 2_000), (1, 150_000), pytest.param(2, 5_000_000, marks=pytest.mark.long)]
 )
 def test_no_order_of_steps_breaks_the_metadata_snapshot(tmp_path, kills, least):
     program = compile_c(TOPICS, tmp_path / "topics", "-O2")
@@ -282,7 +282,7 @@ def test_a_mistake_in_the_metadata_snapshot_is_found(tmp_path, mutant):
     [
         (0, 100_000, ()),
         (1, 200_000, ("-DLOOKS=2", "-DSENDS=1", "-DROUNDS=1")),
-        pytest.param(2, 1_000_000, ("-DLOOKS=2", "-DSENDS=1", "-DROUNDS=1"), marks=pytest.mark.long_model),
+        pytest.param(2, 1_000_000, ("-DLOOKS=2", "-DSENDS=1", "-DROUNDS=1"), marks=pytest.mark.long),
     ],
 )
 def test_no_order_of_steps_sends_a_batch_to_another_topic(tmp_path, kills, least, bounds):

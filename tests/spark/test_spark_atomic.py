@@ -102,6 +102,7 @@ def limited(tmp_path, register_cluster):
         yield cluster
 
 
+@pytest.mark.long
 def test_the_longest_time_of_a_transaction(limited, numbers, held, writer_settings, caplog):
     topic = limited.create_topic("t", 2, 1)
     settings = writer_settings | {"bootstrap_servers": [limited.bootstrap_servers]}
@@ -121,6 +122,7 @@ def test_the_longest_time_of_a_transaction(limited, numbers, held, writer_settin
     assert sorted(map(int, read_topic(limited.bootstrap_servers, topic, 1000).value)) == list(range(1000))
 
 
+@pytest.mark.long
 def test_a_micro_batch_that_takes_longer_than_its_transaction(
     limited, batch, numbers, held, writer_settings, caplog, monkeypatch
 ):
@@ -157,6 +159,7 @@ def older(tmp_path, register_cluster):
         yield cluster
 
 
+@pytest.mark.long
 def test_a_cluster_without_kip_890(older, spark, numbers, held, writer_settings, caplog):
     topic = older.create_topic("t", 3, 1)
     settings = writer_settings | {"bootstrap_servers": [older.bootstrap_servers]}

@@ -49,6 +49,7 @@ def test_a_session_that_has_everything(spark):
     assert texts["executors"] == "8 tasks ran; their workers use one sender"
 
 
+@pytest.mark.long
 def test_workers_without_cyproducer_are_an_error(run, tmp_path):
     venv.create(tmp_path / "bare", symlinks=True)
     root = str(Path(cyproducer.__file__).parents[1])
@@ -69,6 +70,7 @@ def test_workers_without_cyproducer_are_an_error(run, tmp_path):
     assert "install cyproducer with its extra `spark` there" in wrong["host"]
 
 
+@pytest.mark.long
 def test_settings_that_are_in_the_way_are_warnings(run):
     settings = "spark.speculation=true", "spark.python.worker.reuse=false", "spark.executor.pyspark.memory=900m"
     status, found = run(*(word for setting in settings for word in ("--conf", setting)))

@@ -98,6 +98,7 @@ def slowly(frame):
     return frame.mapInArrow(task, frame.schema)
 
 
+@pytest.mark.long
 def test_two_hosts_that_write_the_same_partitions(spark_cluster, numbers, sink, seen, caplog):
     """It is noticed, and from then on one task has all rows of a partition."""
     for number in range(3):
@@ -136,6 +137,7 @@ def test_an_executor_is_killed_after_its_task_has_ended(spark_cluster, spread, s
     assert AGAIN not in caplog.text
 
 
+@pytest.mark.long
 def test_a_stage_that_spark_repeats(spark_cluster, spark, held, sink, seen, caplog):
     """A shuffle file is lost with its executor. The tasks of the stage have the attempt number 0 again."""
     rows = spark.range(0, 200_000, 1, 20).selectExpr("CAST(id AS STRING) AS value", "sha2(value, 512) AS key")

@@ -91,6 +91,7 @@ def test_the_check(client):
     assert "pyarrow" in texts["host"]
 
 
+@pytest.mark.long
 def test_a_stage_that_spark_repeats(client, cluster, seen, tmp_path):
     """A shuffle file is lost with its executor. Connect does not tell that to the driver."""
 
@@ -110,6 +111,7 @@ def test_a_stage_that_spark_repeats(client, cluster, seen, tmp_path):
     assert seen(200_000) == list(range(200_000))
 
 
+@pytest.mark.long
 def test_what_spark_shows_of_secrets(client, pages, events):
     """Connect shows the options of a data source. It shows none of a function, and none with the documented setting."""
     assert REDACTION in Path(__file__).parents[2].joinpath("docs/guides/spark.md").read_text()
@@ -127,6 +129,7 @@ def test_what_spark_shows_of_secrets(client, pages, events):
     assert not shows(ARGUMENT)
 
 
+@pytest.mark.long
 def test_a_stream_is_written_exactly_once(client, lines, seen, tmp_path):
     lines(0, 100)
     lines(100, 200)
@@ -140,6 +143,7 @@ def test_a_stream_is_written_exactly_once(client, lines, seen, tmp_path):
     assert "its checkpoint was deleted" in client("stream")
 
 
+@pytest.mark.long
 def test_a_stream_needs_the_checkpoint(client, lines, seen):
     lines(0, 10)
     assert "Over Spark Connect, give the query's checkpointLocation as `checkpoint`" in client(

@@ -199,6 +199,7 @@ spark.stop()
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("way", "said"),
     [("environment", "'kafka.bootstrap.servers' is missing"), ("setting", "DATA_SOURCE_NOT_FOUND")],

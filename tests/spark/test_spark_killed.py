@@ -78,6 +78,7 @@ def finish(driver, kafka, topic):
     assert sorted(map(int, read.value)) == list(range(ROWS + 10))
 
 
+@pytest.mark.long
 def test_a_driver_and_its_jvm_are_killed(kafka, topic, tmp_path, spark_runtime):
     driver = Driver(kafka, topic, tmp_path / "run", [spark_runtime])
     driver.add(range(ROWS))
@@ -87,6 +88,7 @@ def test_a_driver_and_its_jvm_are_killed(kafka, topic, tmp_path, spark_runtime):
     finish(driver, kafka, topic)
 
 
+@pytest.mark.long
 def test_two_drivers_on_one_checkpoint(kafka, topic, tmp_path, spark_runtime, short_tmp):
     """The second one is started on another host while the first one is in a micro-batch."""
     other = Path(tempfile.mkdtemp(dir=short_tmp))
@@ -126,6 +128,7 @@ def committed_end(kafka, topic):
     return end(kafka, topic, IsolationLevel.READ_COMMITTED)
 
 
+@pytest.mark.long
 def test_random_kills(kafka3, new_topic, tmp_path, spark_runtime, short_tmp):
     """On a cluster of Spark with two hosts. Drivers, executors, workers, senders and brokers are killed, each once."""
     second = Path(tempfile.mkdtemp(dir=short_tmp))

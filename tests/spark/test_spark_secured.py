@@ -232,6 +232,7 @@ def shown(spark, written, tmp_path, spark_runtime, second_host, caplog):
     return find
 
 
+@pytest.mark.long
 def test_nothing_shows_a_secret(
     spark, secure_kafka, options, sink, numbers, stream, target, tmp_path, written, shown, monkeypatch
 ):

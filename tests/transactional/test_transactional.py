@@ -27,6 +27,7 @@ def test_kills(kafka3, runtime_dir, tmp_path: Path):
     check(run(Plan(KILLS, SEED, SECONDS), kafka3, tmp_path / "run"))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(280)
 def test_kills_with_the_protocol_before_kip_890(register_cluster, runtime_dir, tmp_path: Path):
     with KafkaCluster(3, features={"transaction.version": 1}) as cluster, register_cluster(cluster):

@@ -269,6 +269,7 @@ def wait_for_members(flows: list[Flow], count: int, what: str) -> None:
         wait_until(lambda flow=flow: flow.members() == count, WAIT_S, f"{what}: {flow.program}")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_second_worker_joins_and_leaves(flows: list[Flow]) -> None:
     start_all(flows, 1)
@@ -283,6 +284,7 @@ def test_a_second_worker_joins_and_leaves(flows: list[Flow]) -> None:
     finish_all(flows)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_worker_is_killed(flows: list[Flow]) -> None:
     start_all(flows, 1, 2)
@@ -309,6 +311,7 @@ def test_the_sender_is_killed(flows: list[Flow], runtime_dir: Path) -> None:
     finish_all(flows)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("flows", [LIBRARIES], ids=["libraries"], indirect=True)
 @pytest.mark.timeout(600)
 def test_brokers_are_killed(flows: list[Flow], kafka3: KafkaCluster) -> None:
@@ -326,6 +329,7 @@ def is_stopped(process: "subprocess.Popen[bytes]") -> bool:
     return psutil.Process(process.pid).status() == psutil.STATUS_STOPPED
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_worker_that_was_stopped_cannot_commit_what_another_one_has_copied(flows: list[Flow]) -> None:
     for flow in flows:

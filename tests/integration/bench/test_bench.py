@@ -438,6 +438,7 @@ def test_a_real_broker_is_asked_for_what_it_has(kafka):
             work.check_sample(kept, "send_keyed", CONTESTANTS["send_keyed"].sends(TINY), {None})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["send_transactions", "confluent_transactions"])
 def test_transactions_are_counted_without_their_ends(kafka, name):
     load = replace(TINY, transaction=100)

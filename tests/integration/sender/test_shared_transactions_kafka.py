@@ -154,6 +154,7 @@ def run_participant(directory, settings, transaction, topic):
     return made.stdout.strip()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"])
 def test_a_sender_on_another_host_ends_soon_after_the_transaction(kafka, topic, owner, settings, short_tmp, end):
     """It asks the coordinator, as the process that ends the transaction is not one of its front-ends."""

@@ -14,6 +14,9 @@ from cyproducer import errors
 from cyproducer.devkafka.node import KafkaCluster
 from cyproducer.observe import transactions
 
+# A change of the protocol takes the brokers some seconds, and each test needs several.
+pytestmark = pytest.mark.long
+
 OLD_VERSION = "3.3.2"  # before transaction.version
 ID_EXPIRES_MS = 8000
 LAST_EPOCH = 32766
