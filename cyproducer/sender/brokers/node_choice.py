@@ -40,12 +40,12 @@ class NodeChoice:
     def ready(self, api: ApiKey, without: Container[int] = ()) -> tuple[Link | None, Link | None]:
         """Return the least loaded broker that can take a request, and the least loaded one that has no room for it.
 
-        `without`: the indexes of links that are passed over.
+        `without`: the ids of brokers that are passed over.
         """
         free: list[tuple[int, Link]] = []
         busy: list[tuple[int, Link]] = []
         for link in self._candidates():
-            if link.versions is None or api not in link.versions or link.index in without:
+            if link.versions is None or api not in link.versions or link.broker_id in without:
                 continue
             state, in_flight = self._loop.connection_state(link.index)  # it may have closed since the last event
             if state == "ready" and not self._loop.throttled_ms(link.index):

@@ -29,7 +29,8 @@ class SilentBrokers:
         self._ask_at_ms = 0
 
     def on_silent(self, link: Link) -> None:
-        self._silent[link.index] = link
+        if link.broker_id >= 0:  # a bootstrap address has no id that the cluster could name
+            self._silent[link.index] = link
 
     def on_closed(self, link: Link) -> None:
         self._silent.pop(link.index, None)
@@ -42,11 +43,14 @@ class SilentBrokers:
         if now_ms < self._ask_at_ms:
             return self._ask_at_ms - now_ms
         self._ask_at_ms = now_ms + ASK_EVERY_MS
-        link, _ = self._brokers.node_choice.ready(ApiKey.METADATA, without=self._silent)
-        if link is not None:
-            # An empty list of topics: the answer has the brokers only.
-            body = {"topics": [], "allow_auto_topic_creation": False}
-            self._brokers.request(link, ApiKey.METADATA, body, self._on_answer)
+        ids = {link.broker_id for link in self._silent.values()}
+        free, busy = self._brokers.node_choice.ready(ApiKey.METADATA, without=ids)
+        link = free or busy
+        if link is None:
+            return min(ASK_EVERY_MS, self._brokers.connect_any(now_ms))
+        if link.sasl is None:  # else the question would wait with those of the next half seconds
+            # An empty list of topics: the answer has the brokers only, and no topic is created.
+            self._brokers.request(link, ApiKey.METADATA, {"topics": []}, self._on_answer)
         return ASK_EVERY_MS
 
     def _on_answer(self, link: Link, payload: bytes, now_ms: int) -> None:

@@ -85,7 +85,7 @@ cdef class Connections:
         return self._node(index).answers
 
     def is_silent(self, uint32_t index):
-        """Return whether the broker still does not answer the first request of the connection (EVENT_SILENT)."""
+        """Return whether the broker still does not answer the oldest request of the connection (EVENT_SILENT)."""
         return silent_at(self._node(index)) <= monotonic_ns()
 
     def hold_batches(self, uint32_t index):

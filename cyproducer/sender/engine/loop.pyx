@@ -509,6 +509,8 @@ cdef class Loop:
             lost.append(("producer_id", 0, 0, 0, 0, None))
         for index in range(self.core.node_count):
             self.core.nodes[index].work_reported = False  # the next iteration reports it again
+            if self.core.nodes[index].sent_head != NULL:
+                self.core.nodes[index].sent_head.silent = False  # that one, too
         known = {event[4] for event in events if event[0] == "violation"}
         while front_end != NULL:
             if front_end.violation and not front_end.detached and front_end.attach_id not in known:

@@ -1,5 +1,6 @@
 """Tests that batches of a broker that does not answer and has left the cluster go to the new leaders at once."""
 
+import socket
 import time
 
 import pytest
@@ -78,7 +79,7 @@ def test_nobody_is_asked_about_brokers_that_answer(rig, broker):
     rig.check()
 
 
-def test_without_another_broker_the_request_times_out(broker):
+def test_without_another_broker_the_request_times_out():
     with ScriptedBroker(partitions=1, nodes=1) as broker, Rig(broker, request_timeout_ms=2500) as rig:
         rig.attach()
         rig.send(0, 0)
@@ -91,20 +92,78 @@ def test_without_another_broker_the_request_times_out(broker):
         rig.check()
 
 
-def test_a_broker_is_asked_again_if_the_one_that_was_asked_does_not_answer_either():
-    with ScriptedBroker(partitions=3, nodes=3) as broker, Rig(broker, request_timeout_ms=LONG_MS) as rig:
+def test_a_broker_is_connected_to_if_none_can_be_asked():
+    """The sender knows only the connection to the leader, which was also the bootstrap address."""
+    with ScriptedBroker(partitions=1) as broker, Rig(broker, request_timeout_ms=LONG_MS) as rig:
         rig.attach()
-        for partition in range(3):
+        rig.send(0, 0)
+        rig.settle()
+        assert broker.partitions[0].leader == STAYS
+        assert {node for _, node, _ in broker.requests} == {STAYS}
+        broker.mute.add(STAYS)
+        rig.send(0, 0)
+        broker.move_leaders()
+        broker.lies = lambda answer: answer.update(brokers=[n for n in answer["brokers"] if n["node_id"] != STAYS])
+        rig.settle(20)
+        rig.check()
+        assert rig.errors(0) == [0, 0]
+
+
+def test_the_oldest_versions_of_metadata_are_asked():
+    """They have no allow_auto_topic_creation."""
+    with (
+        ScriptedBroker(partitions=2, metadata_version=1) as broker,
+        Rig(broker, request_timeout_ms=LONG_MS) as rig,
+    ):
+        rig.attach()
+        for partition in range(2):
             rig.send(0, partition)
         rig.settle()
-        broker.mute.update((1, SILENT))
+        broker.mute.add(SILENT)
         rig.send(0, OF_SILENT)
-        with broker.lock:
-            broker.partitions[OF_SILENT].leader = 3
-            broker.partitions[OF_SILENT].leader_epoch += 1
+        broker.move_leaders()
         broker.lies = leave_out
-        run_until(rig.engine, lambda: len(rig.listen() or rig.heard[0]) == 4, 20)
-        assert rig.errors(0) == [0, 0, 0, 0]
+        rig.settle(20)
+        rig.check()
+        assert rig.errors(0) == [0, 0, 0]
+
+
+class SmallWindow(ScriptedBroker):
+    """Takes few bytes that it has not read. While `deaf`, the silent broker reads nothing."""
+
+    deaf = False
+
+    def _listen(self, node: int, port: int) -> socket.socket:
+        listener = super()._listen(node, port)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        return listener
+
+    def _read(self, connection) -> None:
+        if self.deaf and connection.node == SILENT:
+            time.sleep(0.001)  # the selector reports it again at once
+        else:
+            super()._read(connection)
+
+
+def test_a_request_that_cannot_be_written_counts_as_unanswered():
+    with (
+        SmallWindow(partitions=40) as broker,
+        Rig(broker, request_timeout_ms=LONG_MS, send_buffer_bytes=4096) as rig,
+    ):
+        rig.attach()
+        for partition in range(2):
+            rig.send(0, partition)
+        rig.settle()
+        broker.deaf = True
+        for partition in range(1, 40, 2):
+            rig.send(0, partition, size=1900)
+        silent = rig.engine._brokers.links[SILENT]
+        run_until(rig.engine, lambda: rig.engine._loop.connection_state(silent.index)[1] > 0)
+        broker.move_leaders()
+        broker.lies = leave_out
+        rig.settle(20)
+        rig.check()
+        assert "does not answer" in silent.last_error
 
 
 def test_a_leader_that_was_stopped_is_left_when_the_cluster_has_another_one(kafka3, new_topic):

@@ -70,6 +70,13 @@ def test_equally_loaded_brokers_are_drawn():
     assert Cluster(Connection(), Connection(), Connection(in_flight=1)).ready() == {1, 2}
 
 
+def test_brokers_that_are_passed_over_are_not_chosen():
+    cluster = Cluster(Connection(), Connection(in_flight=4), Connection(in_flight=5, free=False))
+    chosen = {cluster.choice.ready(ApiKey.METADATA, without={1}) for _ in range(DRAWS)}
+    assert chosen == {(cluster.links[2], cluster.links[3])}
+    assert cluster.choice.ready(ApiKey.METADATA, without={1, 2, 3}) == (None, None)
+
+
 def test_a_broker_that_has_left_the_metadata_is_not_chosen():
     cluster = Cluster(Connection(), Connection(in_flight=4))
     del cluster.metadata.brokers[1]

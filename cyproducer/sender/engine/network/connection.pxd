@@ -18,9 +18,16 @@ cdef void check_timeouts(Core *core) noexcept nogil
 cdef void confirm_late(Core *core, Node *node) noexcept nogil
 
 
+cdef inline Request *oldest_request(const Node *node) noexcept nogil:
+    """Return the oldest request that is being, or was, written and has no answer; NULL: there is none."""
+    cdef Request *request = node.sent_head if node.sent_head != NULL else node.out_head
+    return request if request != NULL and request.sent_ns else NULL
+
+
 cdef inline uint64_t silent_at(const Node *node) noexcept nogil:
     """Return from when on the broker counts as silent; UINT64_MAX if it is not asked anything."""
-    if node.sent_head == NULL:
+    cdef const Request *request = oldest_request(node)
+    if request == NULL:
         return UINT64_MAX
     # a broker that throttles does not read what was sent meanwhile
-    return max(max(node.sent_head.sent_ns, node.answered_ns), node.muted_until_ns) + SILENT_NS
+    return max(max(request.sent_ns, node.answered_ns), node.muted_until_ns) + SILENT_NS

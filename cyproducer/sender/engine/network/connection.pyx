@@ -448,16 +448,19 @@ cdef void check_timeouts(Core *core) noexcept nogil:
 
 
 cdef void _check_silence(Core *core, Node *node) noexcept nogil:
-    """Report it if the broker has not answered the first request of the connection for SILENT_NS."""
-    if node.sent_head == NULL or node.sent_head.silent:
-        return
-    if silent_at(node) <= core.now:
+    """Report it if the broker has not answered the oldest request of the connection for SILENT_NS."""
+    cdef Request *request
+    if silent_at(node) <= core.now and not oldest_request(node).silent:
         _read_available(core, node)
-    if silent_at(node) <= core.now:
-        node.sent_head.silent = True
-        push_event(core, EVENT_SILENT, node.index, 0, 0)
-    elif node.sent_head != NULL:
+    request = oldest_request(node)
+    if request == NULL:
+        return
+    if core.now < silent_at(node):
+        request.silent = False  # the broker may have begun to throttle since it was reported
         note_timer(core, silent_at(node))
+    elif not request.silent:
+        request.silent = True
+        push_event(core, EVENT_SILENT, node.index, 0, 0)
 
 
 cdef void _check_lateness(Core *core, Node *node) noexcept nogil:
@@ -479,9 +482,9 @@ cdef void confirm_late(Core *core, Node *node) noexcept nogil:
 
 
 cdef uint64_t _answer_deadline(const Core *core, const Node *node) noexcept nogil:
-    """Return when the oldest request that is being, or was, written must be answered; UINT64_MAX without one."""
-    cdef const Request *request = node.sent_head if node.sent_head != NULL else node.out_head
-    if node.state == CONNECTION_CLOSED or request == NULL or request.sent_ns == 0:
+    """Return when the oldest request must be answered; UINT64_MAX without one."""
+    cdef const Request *request = oldest_request(node)
+    if node.state == CONNECTION_CLOSED or request == NULL:
         return UINT64_MAX
     # a broker that throttles does not read what was sent meanwhile
     return max(request.sent_ns, node.muted_until_ns) + core.request_timeout_ns

@@ -15,7 +15,7 @@ cdef enum EventKind:
     EVENT_LEADERS = 9               # the broker has named newer leaders; payload: see leader_hints.pyx
     EVENT_LATE = 10                 # the answer to the first request of a broker's first connection is late
     EVENT_HANDSHAKE = 11            # the TLS handshake can go on: the socket is readable, or writable as awaited
-    EVENT_SILENT = 12               # the broker has not answered the first request of a connection for SILENT_NS
+    EVENT_SILENT = 12               # the broker has not answered the oldest request of a connection for SILENT_NS
 
 
 # How a front-end broke the shared-memory protocol; engine.py has the text for the log.
