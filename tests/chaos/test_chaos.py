@@ -26,6 +26,7 @@ def test_kills(kafka3, runtime_dir, tmp_path: Path):
     assert result.report.counts["accepted"] > 10_000
 
 
+@pytest.mark.long
 @pytest.mark.timeout(280)
 def test_kills_while_batches_are_sent_in_parts(kafka3, runtime_dir, tmp_path: Path):
     plan = Plan(KILLS_OF_PARTS, SEED, SECONDS_OF_PARTS, rate=200, max_message_bytes=2000)
