@@ -53,7 +53,7 @@ from cyproducer.sender.engine.state.metrics cimport (
 from cyproducer.sender.engine.state.events cimport CLOSE_BY_US, EVENT_PRODUCER_ID, Event
 from cyproducer.sender.engine.state.model cimport REQUEST_CONTROL, Core, FrontEnd, Node, Lane, Request, Topic
 from cyproducer.sender.engine.state.outcomes cimport announce, push_event
-from cyproducer.sender.engine.state.ready cimport note_timer
+from cyproducer.sender.engine.state.ready cimport note_timer, oldest_request
 from cyproducer.sender.engine.state.states cimport (
     CONNECTION_CONNECTING,
     CONNECTION_NEGOTIATING,
@@ -503,14 +503,16 @@ cdef class Loop:
         stored ones.
         """
         cdef FrontEnd *front_end = self.core.front_ends
+        cdef Request *request
         cdef uint32_t index
         lost = [("resync", 0, 0, 0, 0, None)]
         if self.core.wants_producer_id or self.core.wants_isolation_id:
             lost.append(("producer_id", 0, 0, 0, 0, None))
         for index in range(self.core.node_count):
             self.core.nodes[index].work_reported = False  # the next iteration reports it again
-            if self.core.nodes[index].sent_head != NULL:
-                self.core.nodes[index].sent_head.silent = False  # that one, too
+            request = oldest_request(self.core.nodes[index])
+            if request != NULL:
+                request.silent = False  # this is reported again, too
         known = {event[4] for event in events if event[0] == "violation"}
         while front_end != NULL:
             if front_end.violation and not front_end.detached and front_end.attach_id not in known:

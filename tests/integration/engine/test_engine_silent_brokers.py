@@ -8,6 +8,7 @@ from support.engine_rig import EngineRig
 from support.fault_rig import Rig
 from support.front_end import run_until, topic_number
 from support.scripted_broker import METADATA, ScriptedBroker
+from support.slow_broker import one_round
 
 STAYS, SILENT = 1, 2
 OF_SILENT = 1
@@ -27,9 +28,7 @@ def broker():
 def rig(broker):
     with Rig(broker, request_timeout_ms=LONG_MS) as rig:
         rig.attach()
-        for partition in range(2):
-            rig.send(0, partition)
-        rig.settle()
+        one_round(rig, range(2))
         yield rig
 
 
@@ -70,9 +69,7 @@ def test_a_silent_broker_of_the_cluster_is_waited_for(rig, broker):
 def test_nobody_is_asked_about_brokers_that_answer(rig, broker):
     before = questions(broker, STAYS) + questions(broker, SILENT)
     for _ in range(12):
-        for partition in range(2):
-            rig.send(0, partition)
-        rig.settle()
+        one_round(rig, range(2))
         until = time.monotonic() + 0.2
         run_until(rig.engine, lambda until=until: time.monotonic() >= until)
     assert questions(broker, STAYS) + questions(broker, SILENT) == before
@@ -116,9 +113,7 @@ def test_the_oldest_versions_of_metadata_are_asked():
         Rig(broker, request_timeout_ms=LONG_MS) as rig,
     ):
         rig.attach()
-        for partition in range(2):
-            rig.send(0, partition)
-        rig.settle()
+        one_round(rig, range(2))
         broker.mute.add(SILENT)
         rig.send(0, OF_SILENT)
         broker.move_leaders()
@@ -151,9 +146,7 @@ def test_a_request_that_cannot_be_written_counts_as_unanswered():
         Rig(broker, request_timeout_ms=LONG_MS, send_buffer_bytes=4096) as rig,
     ):
         rig.attach()
-        for partition in range(2):
-            rig.send(0, partition)
-        rig.settle()
+        one_round(rig, range(2))
         broker.deaf = True
         for partition in range(1, 40, 2):
             rig.send(0, partition, size=1900)

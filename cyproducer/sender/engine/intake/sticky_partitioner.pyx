@@ -17,7 +17,7 @@ batches. It also chooses another one when the leader does not answer, since noth
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from cyproducer.sender.engine.state.model cimport Core, Node, Lane, Request, Topic, WireBatch
-from cyproducer.sender.engine.state.ready cimport first_connection
+from cyproducer.sender.engine.state.ready cimport first_connection, oldest_request
 from cyproducer.sender.engine.state.states cimport CONNECTION_READY
 from cyproducer.sender.engine.state.topic_table cimport note_use
 from cyproducer.shm.atomics cimport load_relaxed8, store_relaxed8, store_relaxed_i32
@@ -124,11 +124,11 @@ cdef bint _is_stuck(Core *core, const Node *node) noexcept nogil:
 
     The time counts from its last answer: a request behind others waits long even if all is well.
     """
-    cdef const Request *request = node.sent_head if node.sent_head != NULL else node.out_head
+    cdef const Request *request = oldest_request(node)
     cdef uint64_t timeout = _stuck_timeout(core, node)
     if node.state != CONNECTION_READY or node.muted_until_ns > core.now + timeout:
         return node.ready_count > 0 or node.backing_off_count > 0
-    return request != NULL and request.sent_ns != 0 and max(request.sent_ns, node.answered_ns) + timeout <= core.now
+    return request != NULL and max(request.sent_ns, node.answered_ns) + timeout <= core.now
 
 
 cdef inline uint64_t _stuck_timeout(Core *core, const Node *node) noexcept nogil:

@@ -3,6 +3,7 @@
 from libc.stdint cimport UINT64_MAX, int32_t, uint8_t, uint32_t, uint64_t
 
 from cyproducer.sender.engine.state.model cimport Core, Node, Request
+from cyproducer.sender.engine.state.ready cimport oldest_request
 
 
 cdef enum:
@@ -16,12 +17,6 @@ cdef void on_socket(Core *core, Node *node, uint32_t events) noexcept nogil
 cdef void close_connection(Core *core, Node *node, int32_t reason) noexcept nogil
 cdef void check_timeouts(Core *core) noexcept nogil
 cdef void confirm_late(Core *core, Node *node) noexcept nogil
-
-
-cdef inline Request *oldest_request(const Node *node) noexcept nogil:
-    """Return the oldest request that is being, or was, written and has no answer; NULL: there is none."""
-    cdef Request *request = node.sent_head if node.sent_head != NULL else node.out_head
-    return request if request != NULL and request.sent_ns else NULL
 
 
 cdef inline uint64_t silent_at(const Node *node) noexcept nogil:

@@ -71,7 +71,7 @@ from cyproducer.sender.engine.state.model cimport (
     WireBatch,
 )
 from cyproducer.sender.engine.state.outcomes cimport push_event, report_written
-from cyproducer.sender.engine.state.ready cimport note_timer
+from cyproducer.sender.engine.state.ready cimport note_timer, oldest_request
 from cyproducer.sender.engine.state.states cimport (
     CONNECTION_CLOSED,
     CONNECTION_CONNECTING,

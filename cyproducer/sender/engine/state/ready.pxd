@@ -1,7 +1,7 @@
 """Keeps the rings of a node up to date: they hold the lanes and queues that have something to send."""
 
 from cyproducer.sender.engine.state.flows cimport flow_of, list_backlog, unlist_backlog
-from cyproducer.sender.engine.state.model cimport BATCH_LINGERING, Core, Flow, Node, Lane, Queue
+from cyproducer.sender.engine.state.model cimport BATCH_LINGERING, Core, Flow, Node, Lane, Queue, Request
 from cyproducer.sender.engine.state.states cimport DOUBT_NONE, LIST_LINGERING, LIST_NONE, LIST_READY
 from cyproducer.sender.engine.state.transactions cimport place_of
 from libc.stdint cimport int16_t, int64_t, uint8_t, uint64_t
@@ -16,6 +16,12 @@ cdef inline void note_timer(Core *core, uint64_t at_ns) noexcept nogil:
 cdef inline Node *first_connection(Node *node) noexcept nogil:
     """Return the node with the first connection to the node's broker. NULL stays NULL."""
     return node.broker if node != NULL and node.broker != NULL else node
+
+
+cdef inline Request *oldest_request(const Node *node) noexcept nogil:
+    """Return the oldest request that is being, or was, written and has no answer; NULL: there is none."""
+    cdef Request *request = node.sent_head if node.sent_head != NULL else node.out_head
+    return request if request != NULL and request.sent_ns else NULL
 
 
 cdef inline void forget_doubt(Lane *lane) noexcept nogil:
