@@ -57,6 +57,7 @@ LOOK_MS = 1_000  # what is waited for is looked at again, also without an event
 FREE_MS = 50  # after this time another attempt is made to free a row
 ORPHAN_MIN_MS = 30_000  # the least time in which the transaction of a front-end that has ended can be ended
 SETTLE_MS = 100  # as long as a broker lets a Produce request wait (add.partitions.to.txn.retry.backoff.max.ms)
+SETTLE_AT_ONCE = 2  # this many times the question is repeated without a pause
 SETTLE_PAUSES = ExponentialBackoff(1, 8, jitter=0, source=lambda: 0.0)
 FIRST_PAUSES = ExponentialBackoff(1, PAUSE_MS, jitter=0, source=lambda: 0.0)  # of a request that begins a transaction
 COMPLAIN_AFTER_MS = 5_000  # a command that takes longer is logged with its reason
@@ -225,8 +226,7 @@ class TransactionSteps:
                 self._log.warning("transactional id %s: no epoch after a commit: %s", row.name, failure)
                 self.note_failure(row, None, failure)
                 return
-        elif state.v2 and not code and not is_last and len(self._brokers.metadata.brokers) > 1:
-            # A single broker writes the markers in less time than the question takes.
+        elif state.v2 and not code and not is_last:
             self._table.hold(row.index)
             row.hold_until_ms = self.now_ms + SETTLE_MS
         self._done(row, number, producer_id, epoch)
@@ -251,7 +251,7 @@ class TransactionSteps:
                 answer = yield Call(broker_id, ApiKey.DESCRIBE_TRANSACTIONS, body, limit_ms=left_ms)
                 if not any(each["transaction_state"].startswith("Prepare") for each in answer["transaction_states"]):
                     break
-                yield Pause(SETTLE_PAUSES.delay_ms(attempts))
+                yield Pause(SETTLE_PAUSES.delay_ms(attempts - SETTLE_AT_ONCE) if attempts >= SETTLE_AT_ONCE else 0)
                 attempts += 1
         except CallError:
             pass
