@@ -10,7 +10,10 @@ PHASES = ("new", "ready", "open", "committing", "aborting", "fatal")
 
 @dataclass
 class StandInRow:
-    """A row. `busy`: batches are queued or in flight. `in_use`: it cannot be freed yet."""
+    """A row. `busy`: batches are queued or in flight. `in_use`: it cannot be freed yet.
+
+    `submitted`: how many calls of take_submitted() it takes until all batches are taken. Each makes the row busy.
+    """
 
     transactional_id: str
     attach_id: int
@@ -30,6 +33,7 @@ class StandInRow:
     holds_up: bool = False
     busy: bool = False
     in_use: bool = False
+    submitted: int = 0
     to_add: list[tuple[str, int]] = field(default_factory=list)
     added: list[tuple[str, int]] = field(default_factory=list)
 
@@ -112,6 +116,12 @@ class StandInTable:
         self.on_change()
         row.failed = row.failed or code
         self.on_change()
+
+    def take_submitted(self, index: int) -> bool:
+        row = self._row(index)
+        if row.submitted:
+            row.submitted, row.busy = row.submitted - 1, True
+        return not row.submitted
 
     def is_busy(self, index: int) -> bool:
         return self._row(index).busy

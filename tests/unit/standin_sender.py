@@ -158,6 +158,7 @@ class StandIn:
         self.offsets = {}
         self.failure = None
         self.commands = ScriptedCommands()
+        self.failed = 0
         self.accepted = 0
         self.sleep_epoch = 0
         self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -228,6 +229,8 @@ class StandIn:
         struct.pack_into("=QQ", memory, SNAPSHOT_SLEEP, self.sleep_epoch << 1 | 1, (1 << 64) - 1)
         del memory
         timeout = self._work()
+        if not any(front_end.waiting for front_end in self.front_ends):
+            self.commands.take_commits(self.failed)
         fds = [self.listener.fileno(), self.wake_fd] + [f.sock.fileno() for f in self.front_ends]
         fds += [sock.fileno() for sock in self.commands.kept]
         poller = select.poll()
@@ -243,9 +246,20 @@ class StandIn:
             if front_end.sock.fileno() in ready:
                 self._control(front_end)
         for sock in [sock for sock in self.commands.kept if sock.fileno() in ready]:
-            self.commands.go_on(sock)
+            message = self.commands.go_on(sock)
+            if message is not None:
+                self._command(sock, message)
         if self.listener.fileno() in ready:
             self._accept()
+
+    def _command(self, sock, message):
+        """Pass a command on. A commit waits for the outcomes of all batches, and fails if a batch has failed."""
+        if message["do"] == "commit":
+            self.commands.commits.append((sock, message))
+            return
+        if message["do"] in ("init", "abort"):
+            self.failed = 0
+        self.commands.take(sock, message)
 
     def _accept(self):
         sock, _ = self.listener.accept()
@@ -258,7 +272,7 @@ class StandIn:
             sock.close()
             return
         if hello.get("op") == "transaction":
-            self.commands.take(sock, hello)
+            self._command(sock, hello)
             return
         arena_fd, pidfd, wake_fd = fds
         assert hello["layout"] == LAYOUT_VERSION
@@ -380,6 +394,7 @@ class StandIn:
             for index, (key, value, headers, timestamp) in enumerate(decoded):
                 self.log.append(Received(topic, partition, base + index, key, value, headers, timestamp))
         front_end.set_state(head, DONE)  # a FULL hint still in the ring belongs to a batch that is already known
+        self.failed = self.failed or self.error
         base = -1 if self.error else base
         self.answer(front_end, head, generation, count, base, self.error, RESULT | RELEASE)
 
@@ -394,6 +409,14 @@ class StandIn:
         if sleeping & 1 and sleeping != front_end.signalled:
             front_end.signalled = sleeping
             wake(front_end.wake_fd)
+
+
+def die(sender):
+    """End sender and supervisor at once."""
+    if sender.wake_fd >= 0:
+        sender.hold = True
+        sender.__exit__(None, None, None)
+        sender.wake_fd = -1
 
 
 def wake(fd):

@@ -30,12 +30,22 @@ class ScriptedCommands:
         self.came = threading.Event()
         self.keeps = False
         self.kept: list[Any] = []
+        #: Those that wait for outcomes, until take_commits().
+        self.commits: list[tuple[Any, dict[str, Any]]] = []
         self._held: list[tuple[Any, dict[str, Any]]] = []
         self._answers: dict[tuple[int, int], dict[str, Any]] = {}
 
     def does(self) -> list[str]:
         """Return what the commands were, in order, without repetitions."""
         return [message["do"] for message in self.done]
+
+    def take_commits(self, error: int) -> None:
+        """Handle the commits that have waited for outcomes. `error`: the code of a batch that has failed; 0: none."""
+        waiting, self.commits = self.commits, []
+        for sock, message in waiting:
+            if error and not self.script.get("commit"):
+                self.script["commit"] = [failed("abortable", error)]
+            self.take(sock, message)
 
     def take(self, sock: Any, message: dict[str, Any]) -> None:
         """Handle a command; the connection belongs to this object from here on."""
@@ -64,18 +74,17 @@ class ScriptedCommands:
                 self._carry_out(sock, message, answer)
 
     def close(self) -> None:
-        for sock in (*self.kept, *(sock for sock, _ in self._held)):
+        for sock in (*self.kept, *(sock for sock, _ in self._held + self.commits)):
             sock.close()
-        self._held, self.kept = [], []
+        self._held, self.kept, self.commits = [], [], []
 
-    def go_on(self, sock: Any) -> None:
-        """Take the next command of a kept connection, or its hang-up."""
+    def go_on(self, sock: Any) -> dict[str, Any] | None:
+        """Return the next command of a kept connection; None if it has hung up."""
         self.kept.remove(sock)
         message, _ = control_messages.receive(sock)
         if message is None:
             sock.close()
-        else:
-            self.take(sock, message)
+        return message
 
     def _carry_out(self, sock: Any, message: dict[str, Any], answer: dict[str, Any] | None) -> None:
         if answer is None:

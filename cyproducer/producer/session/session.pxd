@@ -50,6 +50,7 @@ cdef class Session:
     cdef readonly object delivery           # the callback thread, None before the first callback
     cdef readonly object ready              # deque of batches whose callbacks are to be called
     cdef readonly long long watched         # batches with callbacks and without an outcome
+    cdef readonly bint is_lost              # it has ended because its sender and the supervisor are gone
     cdef readonly bint orphaned             # its producer is gone; futures may still exist
     cdef object __weakref__
 

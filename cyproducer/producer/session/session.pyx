@@ -441,6 +441,7 @@ cdef class Session:
         self.drain()
         if not is_alive(self.arena) or self.unsent.filling:
             return
+        self.is_lost = True
         self.unsent.filling = True
         # Other threads may run in between. The lock keeps them from making a successor before the list is complete.
         with self.attach_lock:

@@ -179,9 +179,12 @@ def _connection_of(session: Session) -> CommandConnection | None:
 
 
 def _silent(session: Session) -> str:
-    """Return why a command takes so long, as far as the sender's last error tells it."""
-    error = session.topics.last_error
-    return f"the sender has not answered; its last error: {error}" if error else "the sender has not answered"
+    """Return why a command takes so long, as far as the sender's last error and the records tell it."""
+    session.look()
+    error, batches = session.topics.last_error, session.outstanding()[0]
+    text = "the sender has not answered"
+    text += f"; batches without an outcome: {batches}" if batches else ""
+    return f"{text}; its last error: {error}" if error else text
 
 
 def _text_of(told: dict[str, Any]) -> str:

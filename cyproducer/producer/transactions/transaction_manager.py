@@ -20,12 +20,13 @@ from typing import Any, Protocol
 from cyproducer import errors
 from cyproducer.error_table import FATAL_FOR_TRANSACTIONS
 from cyproducer.host import control_messages
+from cyproducer.producer.results.futures import Batch
 from cyproducer.producer.session.session import Session
 from cyproducer.producer.transactions.call import Call
 from cyproducer.producer.transactions.commands import ABORTABLE, FATAL, OK, Answer, Commands, SenderGoneError
 from cyproducer.producer.transactions.offsets import group_of, offsets_of
 from cyproducer.producer.transactions.running_sends import RunningSends
-from cyproducer.producer.waiting.flush import finish
+from cyproducer.producer.waiting.flush import finish, submit
 
 __all__ = ["State", "TransactionManager"]
 
@@ -98,7 +99,10 @@ class TransactionManager:
         self._must_repeat = ""
         self._unseen: State | None = None
         self._home: weakref.ref[Session] | None = None
+        #: Whether the commit may have reached a sender, what had no outcome then, and the sender's answer.
         self._commit_was_sent = False
+        self._committing: list[Batch] = []
+        self._commit_answer: Answer | None = None
         self._is_shared = False
         #: Whether the transaction may have offsets, or records of other processes; and whether it has nothing at all.
         self._has_more = self._is_empty = False
@@ -193,22 +197,20 @@ class TransactionManager:
             return answer.producer_id, answer.epoch, answer.v2
 
     def commit_transaction(self, producer: Producer, call: Call) -> None:
-        """Wait for the outcomes of all records of the transaction, and commit it."""
+        """Let the sender commit the transaction as soon as all of its records are acknowledged, and wait for that."""
         with self._in_turn(producer, call):
             self._look(producer, True)
             if self._start(producer, call, (State.IN_TRANSACTION,), State.COMMITTING_TRANSACTION):
                 return
-            session = producer._session
-            if not self._commit_was_sent:
+            if self._commit_answer is None:
+                self._commit_answer = self._commit(producer, call)
+            answer = self._commit_answer
+            if answer.kind == OK:
                 self._settle(producer, call)
-                session = producer._session
-                self._check_records(producer, session, call)
-                self._is_empty = not self._has_more and _accepted(session) == self._accepted_before
-            while (answer := self._commit(producer, session, call)) is None:
-                call.check(_SENDER_GONE)
-                session = producer.attached(call.deadline)
+            elif self._is_home(producer._session):
+                self._settle(producer, call)
+                self._check_records(producer, producer._session, call)
             self._take(producer, answer, "the transaction was not committed")
-            self._home = weakref.ref(session)
             self._complete(producer, call, State.READY)
 
     def abort_transaction(self, producer: Producer, call: Call) -> None:
@@ -358,7 +360,7 @@ class TransactionManager:
         self.begun += state is State.IN_TRANSACTION
         self.state, self._must_repeat, self._unseen = state, "", None
         self._is_shared = False
-        self._pieces = []
+        self._pieces, self._committing, self._commit_answer = [], [], None
         self.error = copy.copy(error)  # without a traceback, which would keep the producer alive
         producer._allow_sending(state is State.IN_TRANSACTION)
 
@@ -470,9 +472,25 @@ class TransactionManager:
         """Wait until no send is running and every record has its outcome."""
         self._sends.wait(call)
         while not finish(producer, time.monotonic() + call.left()):
-            call.check("records of the transaction have no outcome yet")
+            call.check("records of the transaction have no outcome yet, or their callbacks are running")
 
-    def _commit(self, producer: Producer, session: Session, call: Call) -> Answer | None:
+    def _commit(self, producer: Producer, call: Call) -> Answer:
+        """Return the sender's answer to the commit. Raise the error of a record that has failed before."""
+        session = producer._session
+        if not self._commit_was_sent:
+            self._sends.wait(call)
+            self._committing = submit(producer)
+            session = producer._session
+            self._check_records(producer, session, call)
+            self._is_empty = not self._has_more and _accepted(session) == self._accepted_before
+        while (answer := self._send_commit(producer, session, call)) is None:
+            call.check(_SENDER_GONE)
+            session = producer.attached(call.deadline)
+        if answer.kind == OK:
+            self._home = weakref.ref(session)
+        return answer
+
+    def _send_commit(self, producer: Producer, session: Session, call: Call) -> Answer | None:
         """Send the commit. Return None if the sender is gone, and may have begun it: the next sender continues it.
 
         The broker knows nothing of an empty transaction, and would refuse a commit. The next sender aborts it.
@@ -486,9 +504,26 @@ class TransactionManager:
         except SenderGoneError:
             if not self._commit_was_sent and not self._commands.may_run("commit"):
                 raise self._abandon(producer) from None
+            self._check_acknowledged(producer, session)
             return None
         finally:
             self._commit_was_sent = self._commit_was_sent or self._commands.may_run("commit")
+
+    def _check_acknowledged(self, producer: Producer, session: Session) -> None:
+        """Raise unless all records of the transaction are acknowledged: then no sender may continue the commit.
+
+        A sender publishes all outcomes before it sends EndTxn. So one that has ended without them has not sent it. One
+        that is alive, and has only detached this process, may have sent it after this process has read the outcomes.
+        """
+        if not session.outcomes.first_error and all(batch.done and not batch.error for batch in self._committing):
+            return
+        if session.is_lost:
+            raise self._abandon(producer)
+        text = (
+            "it is not known whether the transaction was committed, because the sender has detached this process "
+            "meanwhile; look for its records with a reader of committed records before you repeat it"
+        )
+        raise self._fail(producer, State.FATAL_ERROR, errors.KafkaError(_advised(text, _ADVICE[State.FATAL_ERROR])))
 
     def _fail_records(self, producer: Producer, session: Session, call: Call) -> None:
         """Let the records fail that were not sent yet, and wait for the outcomes of all others."""

@@ -4,10 +4,11 @@ import time
 from typing import Protocol
 
 from cyproducer import errors
+from cyproducer.producer.results.futures import Batch
 from cyproducer.producer.session.session import Session
 from cyproducer.producer.waiting.poll import await_callbacks, deadline_after, wait_batches
 
-__all__ = ["finish", "flush"]
+__all__ = ["finish", "flush", "submit"]
 
 
 class FlushedProducer(Protocol):
@@ -47,14 +48,20 @@ def finish(producer: FlushedProducer, deadline: float | None) -> bool:
 
     `deadline`: time.monotonic(); None: no limit.
     """
+    unfinished = submit(producer)
+    remaining = None if deadline is None else deadline - time.monotonic()
+    if not producer._session.foreign and not wait_batches(unfinished, remaining):
+        return False
+    return await_callbacks(producer._session, deadline)
+
+
+def submit(producer: FlushedProducer) -> list[Batch]:
+    """Seal all open batches. Return those without an outcome."""
     producer._session.look()
     while True:
         session = producer._session
         session.arena.seal_all()
         unfinished = session.unfinished()
         if session.successor is None:
-            break  # else another thread has just moved the batches to the successor
-    remaining = None if deadline is None else deadline - time.monotonic()
-    if not session.foreign and not wait_batches(unfinished, remaining):
-        return False
-    return await_callbacks(producer._session, deadline)
+            return unfinished
+        # Another thread has just moved the batches to the successor.

@@ -3,13 +3,17 @@
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
 
 from cyproducer.sender.engine.front_ends cimport FrontEnds
+from cyproducer.sender.engine.intake.accumulator cimport take_submitted
+from cyproducer.sender.engine.state.activity cimport activate
+from cyproducer.sender.engine.state.breadcrumb cimport untouch
 from cyproducer.sender.engine.state.flows cimport leave_backoff
-from cyproducer.sender.engine.state.model cimport Core, Lane, Transaction
+from cyproducer.sender.engine.state.model cimport Core, FrontEnd, Lane, Transaction
 from cyproducer.sender.engine.state.states cimport SETTLED, UNSETTLED, UNSETTLED_AND_AWAITED
 from cyproducer.sender.engine.state.topic_table cimport free_transactional, is_idle
 from cyproducer.sender.engine.state.transactions cimport (
     fail_transaction, free_transaction, is_busy, open_transaction, place_of, store_place,
 )
+from cyproducer.shm.clock cimport monotonic_ns
 from cyproducer.shm.layout cimport CYP_TRANSACTION_READY, cyp_transaction_place, cyp_transaction_row
 
 PHASES = ("new", "ready", "open", "committing", "aborting", "fatal")
@@ -119,6 +123,21 @@ cdef class TransactionTable:
     def fail(self, index, int32_t code):
         """Let the transaction fail: its unsent batches end with TRANSACTION_ABORTED. The first code is kept."""
         fail_transaction(self._row(index), code)
+
+    def take_submitted(self, index):
+        """Take the batches that the front-end of the row has submitted. Return whether that was all.
+
+        It was not if there are many, which the next call or the loop takes, or if the front-end is being detached.
+        """
+        cdef FrontEnd *front_end = self.front_ends._find(self._row(index).row.attach_id)
+        cdef bint is_all
+        if front_end == NULL:
+            return False
+        self.core.now = monotonic_ns()
+        activate(self.core, front_end)
+        is_all = take_submitted(self.core, front_end)
+        untouch(self.core)
+        return is_all
 
     def is_busy(self, index):
         """Return whether batches are queued or in flight. If so, an event follows when that may have changed."""

@@ -5,7 +5,7 @@ The test takes the place of the control plane: it stores the phases that the coo
 
 import pytest
 from support.engine_rig import EngineRig
-from support.front_end import PlainFrontEnd, run_until, topic_number
+from support.front_end import SUBMIT_OPEN, PlainFrontEnd, run_until, topic_number
 from support.scripted_broker import INVALID_RECORD, MESSAGE_TOO_LARGE, NOT_LEADER, Fault, ScriptedBroker
 from support.transaction_table import leave_transactions_to_the_test
 
@@ -36,9 +36,11 @@ def rig(broker):
 class Producer:
     """A transactional front-end, and its row."""
 
-    def __init__(self, rig: EngineRig, topic: str, name: str = ID, *, producer_id: int = 700, v2: bool = True) -> None:
+    def __init__(
+        self, rig: EngineRig, topic: str, name: str = ID, *, producer_id: int = 700, v2: bool = True, slots: int = 256
+    ) -> None:
         self.rig = rig
-        self.front_end: PlainFrontEnd = rig.attach(transactional_id=name, transaction_timeout_ms=60_000)
+        self.front_end: PlainFrontEnd = rig.attach(slots=slots, transactional_id=name, transaction_timeout_ms=60_000)
         self.table = rig.engine.transactions
         self.row = self.table.row_of(self.front_end.attach_id)
         self.topic = topic_number(rig.engine, self.front_end, topic)
@@ -71,6 +73,38 @@ class Producer:
 @pytest.fixture
 def producer(rig, broker):
     return Producer(rig, broker.topic)
+
+
+def test_what_was_submitted_is_taken_at_once(producer, broker):
+    producer.ready()
+    producer.send(b"a")
+    producer.send(b"b", 1)
+    assert not producer.table.is_busy(producer.row)
+    assert producer.table.take_submitted(producer.row)
+    assert producer.table.is_busy(producer.row)
+    assert [error for _, error in producer.results(2)] == [0, 0]
+    assert producer.table.take_submitted(producer.row)
+    assert not producer.table.is_busy(producer.row)
+    assert broker.partitions[0].values == [b"a"]
+
+
+def test_a_part_of_what_was_submitted_is_not_all(rig, broker):
+    """A front-end with very many hints cannot hold up the loop."""
+    producer = Producer(rig, broker.topic, slots=8192)
+    producer.ready()
+    for _ in range(16_385):
+        producer.front_end.submit(SUBMIT_OPEN, 0, 77)  # a batch that has ended before
+    assert not producer.table.take_submitted(producer.row)
+    assert producer.table.take_submitted(producer.row)
+
+
+def test_what_a_front_end_has_submitted_is_never_all_after_a_violation(rig, producer):
+    producer.ready()
+    producer.front_end.submit(7, 0)
+    assert not producer.table.take_submitted(producer.row)
+    assert not producer.table.take_submitted(producer.row)
+    rig.engine.detach(producer.front_end.attach_id)
+    assert not producer.table.take_submitted(producer.row)
 
 
 def test_a_new_row_says_what_it_is(producer):

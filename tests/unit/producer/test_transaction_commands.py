@@ -6,7 +6,6 @@ import threading
 import time
 
 import pytest
-from standin_sender import StandIn
 from standin_transactions import DRAINING, HANG_UP, HOLD, failed
 
 from cyproducer import KafkaProducer, errors
@@ -16,51 +15,8 @@ from cyproducer.producer.shared_transaction import share
 
 
 @pytest.fixture
-def path(short_tmp):
-    return short_tmp / f"s{time.monotonic_ns()}"
-
-
-@pytest.fixture
-def started(path):
-    """Return `started() -> StandIn`: the next sender on the path; earlier ones are gone."""
-    running = []
-
-    def start():
-        path.unlink(missing_ok=True)
-        running.append(StandIn(path, {"t": 4, "one": 1}))
-        return running[-1].__enter__()
-
-    yield start
-    for sender in running:
-        die(sender)
-
-
-def die(sender):
-    """End sender and supervisor at once."""
-    if sender.wake_fd >= 0:
-        sender.hold = True
-        sender.__exit__(None, None, None)
-        sender.wake_fd = -1
-
-
-@pytest.fixture
 def sender(started):
     return started()
-
-
-@pytest.fixture
-def made(sender, path):
-    with KafkaProducer(
-        sender=str(path), transactional_id="x", max_block_ms=10_000, request_timeout_ms=1000, delivery_timeout_ms=2000
-    ) as producer:
-        yield producer
-
-
-@pytest.fixture
-def begun(made):
-    made.init_transactions()
-    made.begin_transaction()
-    return made
 
 
 def numbers(sender, what):
@@ -273,7 +229,7 @@ def test_max_block_ms_is_the_timeout_of_every_call(sender, path):
 def test_a_commit_waits_for_its_records_and_its_timeout_can_come_before(sender, begun):
     sender.hold = True
     future = begun.send("t", b"x")
-    with pytest.raises(errors.KafkaTimeoutError, match="records of the transaction have no outcome yet"):
+    with pytest.raises(errors.KafkaTimeoutError, match="batches without an outcome: 1"):
         begun.commit_transaction(0.1)
     assert "commit" not in sender.commands.does()
     threading.Timer(0.1, sender.release).start()
@@ -333,194 +289,6 @@ def test_two_threads_end_a_transaction_one_after_the_other(sender, begun):
     with pytest.raises(errors.IllegalStateError, match="in the state READY"):
         begun.commit_transaction()
     first.join(10)
-
-
-# ---------------------------------------------------------------- the next sender
-
-
-def test_an_open_transaction_is_lost_with_its_sender(sender, started, begun):
-    begun.send("t", b"x").result(10)
-    die(sender)
-    sender = started()
-    for call in (
-        lambda: begun.send("t", b"x"),
-        lambda: begun.send_offsets_to_transaction({("t", 0): 1}, "g"),
-        begun.commit_transaction,
-    ):
-        with pytest.raises(errors.KafkaError, match="error state: the transaction is lost") as caught:
-            call()
-        assert isinstance(caught.value.__cause__, errors.SenderUnavailableError)
-        assert str(caught.value).count("call abort_transaction()") == 1
-    begun.abort_transaction()
-    assert [(m["do"], m["number"], m["producer_id"], m["epoch"]) for m in sender.commands.done] == [
-        ("fail", 1, 7, 1),
-        ("abort", 2, 7, 1),
-    ]
-    begun.begin_transaction()
-    begun.send("t", b"y")
-    begun.commit_transaction()
-
-
-def test_a_sender_that_is_lost_in_the_flush_of_a_commit(sender, started, begun):
-    sender.hold = True
-    future = begun.send("t", b"x")
-    thread = threading.Timer(0.2, lambda: die(sender))
-    thread.start()
-    next_sender = []
-    threading.Timer(0.5, lambda: next_sender.append(started())).start()
-    with pytest.raises(errors.SenderUnavailableError, match="the transaction is lost"):
-        begun.commit_transaction()
-    assert future.done()
-    begun.abort_transaction()
-    assert next_sender[0].commands.does() == ["fail", "abort"]
-
-
-def test_a_commit_that_had_begun_is_continued_by_the_next_sender(sender, started, begun):
-    begun.send("t", b"x").result(10)
-    sender.commands.script["commit"] = [HOLD] * 2
-    with pytest.raises(errors.KafkaTimeoutError):
-        begun.commit_transaction(0.1)
-    die(sender)
-    with pytest.raises((errors.KafkaTimeoutError, errors.SenderUnavailableError)):
-        begun.commit_transaction(0.1)
-    sender = started()
-    begun.commit_transaction()
-    assert [(m["do"], m["number"], m["producer_id"], m["epoch"]) for m in sender.commands.done] == [("commit", 1, 7, 1)]
-    begun.begin_transaction()
-    begun.commit_transaction()
-    assert sender.commands.does() == ["commit", "commit"]
-
-
-@pytest.mark.parametrize("holds", ["nothing", "offsets", "a record"])
-def test_an_empty_commit_is_continued_as_an_abort(sender, started, begun, holds):
-    """The broker knows nothing of an empty transaction, and would refuse a commit of the next sender for good."""
-    begun.send("t", b"x")
-    begun.commit_transaction()
-    begun.begin_transaction()
-    if holds == "offsets":
-        begun.send_offsets_to_transaction({("t", 0): 1}, "g")
-    elif holds == "a record":
-        begun.send("t", b"x")
-    sender.commands.script["commit"] = [HOLD] * 2
-    with pytest.raises(errors.KafkaTimeoutError):
-        begun.commit_transaction(1)
-    die(sender)
-    sender = started()
-    begun.commit_transaction()
-    assert sender.commands.does() == ["abort" if holds == "nothing" else "commit"]
-    begun.begin_transaction()
-    begun.commit_transaction()
-
-
-@pytest.mark.parametrize("notices", ["a commit", "another thread"])
-def test_an_empty_commit_is_continued_if_the_end_of_its_sender_was_noticed_before(sender, started, begun, notices):
-    sender.commands.script["commit"] = [HOLD] * 2
-    with pytest.raises(errors.KafkaTimeoutError):
-        begun.commit_transaction(0.1)
-    die(sender)
-    if notices == "a commit":
-        for _ in range(2):
-            with pytest.raises(errors.SenderUnavailableError):
-                begun.commit_transaction(0.1)
-        sender = started()
-    else:
-        sender = started()
-        begun._session.on_control()  # as the thread that calls callbacks does
-    assert not begun._session.alive
-    begun.commit_transaction()
-    assert sender.commands.does() == ["abort"]
-    begun.begin_transaction()
-    begun.commit_transaction()
-    assert sender.commands.does() == ["abort", "commit"]
-
-
-def test_an_empty_commit_is_continued_by_the_sender_after_the_next_one(sender, started, begun):
-    for what in ("commit", "abort"):
-        sender.commands.script[what] = [HOLD]
-        with pytest.raises(errors.KafkaTimeoutError):
-            begun.commit_transaction(0.1)
-        die(sender)
-        sender = started()
-        begun._session.on_control()
-    begun.commit_transaction()
-    assert sender.commands.does() == ["abort"]
-
-
-def test_a_commit_that_a_sender_has_not_taken_is_not_continued(sender, started, begun):
-    sender.commands.script["commit"] = [DRAINING] * 1000
-    timer = threading.Timer(0.2, lambda: die(sender))
-    timer.start()
-    with pytest.raises(errors.SenderUnavailableError, match="the transaction is lost"):
-        begun.commit_transaction()
-    timer.join()
-    started()
-    begun.abort_transaction()
-
-
-def test_an_init_is_repeated_on_the_next_sender(sender, started, made):
-    sender.commands.script["init"] = [HOLD]
-    next_sender = []
-
-    def change():
-        assert sender.commands.came.wait(10)
-        die(sender)
-        next_sender.append(started())
-
-    thread = threading.Thread(target=change)
-    thread.start()
-    made.init_transactions()
-    thread.join()
-    assert numbers(next_sender[0], "init") == [1]
-
-
-def test_a_producer_without_a_transaction_moves_to_the_next_sender_when_one_begins(sender, started, made):
-    made.init_transactions()
-    die(sender)
-    sender = started()
-    made.begin_transaction()
-    made.send("t", b"x")
-    made.commit_transaction()
-    assert [(m["do"], m["producer_id"], m["epoch"]) for m in sender.commands.done] == [
-        ("abort", 7, 1),
-        ("commit", 7, 1),
-    ]
-
-
-def test_a_producer_that_was_fenced_meanwhile_learns_it_from_the_next_sender(sender, started, made):
-    made.init_transactions()
-    die(sender)
-    sender = started()
-    sender.commands.script["abort"] = [failed("fatal", 90)]
-    with pytest.raises(errors.ProducerFencedError):
-        made.begin_transaction()
-    with pytest.raises(errors.ProducerFencedError):
-        made.abort_transaction()
-
-
-def test_an_abort_is_done_by_the_next_sender(sender, started, begun):
-    sender.commands.script["abort"] = [HOLD]
-    with pytest.raises(errors.KafkaTimeoutError):
-        begun.abort_transaction(0.1)
-    die(sender)
-    sender = started()
-    begun.abort_transaction()
-    assert sender.commands.does() == ["fail", "abort"]
-
-
-def test_a_dead_sender_without_successor_leaves_calls_that_can_be_repeated(sender, started, begun):
-    die(sender)
-    with pytest.raises(errors.SenderUnavailableError):
-        begun.abort_transaction(0.2)
-    started()
-    begun.abort_transaction()
-    begun.begin_transaction()
-
-
-def test_close_with_a_lost_transaction_lets_the_next_sender_abort_it(sender, started, begun):
-    die(sender)
-    sender = started()
-    begun.close()
-    assert sender.commands.does() == ["fail", "abort"]
 
 
 def test_a_shared_transaction_whose_answer_did_not_come_can_be_aborted(sender):

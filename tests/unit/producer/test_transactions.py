@@ -238,13 +238,13 @@ def test_a_record_that_fails_makes_the_transaction_abortable(sender, begun):
     with pytest.raises(errors.NotEnoughReplicasError, match="a record of the transaction has failed: NOT_ENOUGH_REPL"):
         begun.commit_transaction(10)
     assert isinstance(future.exception(0), errors.NotEnoughReplicasError)
-    assert sender.commands.does() == ["init"]
+    assert sender.commands.does() == ["init", "commit"]
     begun.abort_transaction(10)
     sender.error = 0
     begun.begin_transaction()
     begun.send("t", b"y")
     begun.commit_transaction(10)
-    assert sender.commands.does() == ["init", "fail", "abort", "commit"]
+    assert sender.commands.does() == ["init", "commit", "fail", "abort", "commit"]
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["in the commit", "before"])
@@ -323,7 +323,7 @@ def test_a_record_that_fails_so_that_no_transaction_is_possible_is_fatal(sender,
         begun.commit_transaction(10)
     with pytest.raises(errors.KafkaError):
         begun.abort_transaction(10)
-    assert sender.commands.does() == ["init"]
+    assert sender.commands.does() == ["init", "commit"]
 
 
 def test_an_error_that_send_raises_leaves_the_transaction_open(begun):

@@ -146,6 +146,35 @@ def test_what_ends_a_transaction_waits_for_its_batches(rig: Rig, producer: Produ
         producer.known = answers[0]["producer_id"], answers[0]["epoch"]
 
 
+def test_a_commit_waits_for_all_that_was_submitted_before_it(rig: Rig, producer: Producer) -> None:
+    producer.send()
+    rig.asked()
+    row = producer.row
+    row.submitted = 3
+    answers = producer.ask("commit")
+    rig.run(0.1)
+    assert (row.submitted, row.busy, answers, rig.asked()) == (0, True, [], [])
+    row.busy = False
+    producer.event()
+    rig.run(0.1)
+    assert answers[0]["ok"]
+    assert rig.asked() == [END_TXN]
+
+
+def test_a_process_that_ends_while_its_batches_are_taken_commits_nothing(rig: Rig, producer: Producer) -> None:
+    producer.send()
+    row, ends = producer.row, producer.ends
+    row.submitted = 1_000_000
+    answers = producer.ask("commit")
+    rig.run(0.01)
+    producer.end()
+    rig.run(0.01)
+    row.busy = False
+    rig.run(2)
+    assert answers == [{"ok": False, "error": "REFUSED", "message": "the front-end has ended"}]
+    assert ends == ["abort"]
+
+
 def test_a_commit_fails_if_a_batch_fails_while_it_waits(rig: Rig, producer: Producer) -> None:
     producer.send()
     producer.row.busy = True

@@ -7,6 +7,7 @@ from cyproducer.sender.engine.state.model cimport ClientBatch, Core, FrontEnd, L
 
 cdef void accumulate(Core *core) noexcept nogil
 cdef bint anything_submitted(Core *core) noexcept nogil
+cdef bint take_submitted(Core *core, FrontEnd *front_end) noexcept nogil
 cdef void linger(Core *core, FrontEnd *front_end) noexcept nogil
 cdef ClientBatch *admit(
     Core *core, FrontEnd *front_end, uint32_t slot, uint32_t generation, bint in_takeover

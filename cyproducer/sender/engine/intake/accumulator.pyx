@@ -82,31 +82,38 @@ cdef void accumulate(Core *core) noexcept nogil:
     """Take what every active front-end has submitted. Make a front-end idle if it submits nothing for a while."""
     cdef FrontEnd *front_end = core.active
     cdef FrontEnd *following
-    cdef uint64_t tail, entry, _taken
     while front_end != NULL:
         following = front_end.active_next
         core.totals.looks += 1
-        tail = submit_tail(&front_end.header.submit_tail)
         if front_end.violation:
             deactivate(core, front_end)
-        elif tail == front_end.submit_head:
-            if core.now - front_end.active_ns > front_end.idle_after_ns:
-                make_idle(core, front_end)
-        else:
+        elif submit_tail(&front_end.header.submit_tail) != front_end.submit_head:
             front_end.active_ns = core.now
-            touch(core, front_end, CYP_NONE)
-            if tail - front_end.submit_head > front_end.submit_mask + 1:
-                report_violation(core, front_end, VIOLATION_RING)
-            for _taken in range(min(tail - front_end.submit_head, <uint64_t>HINTS_PER_TURN)):
-                if front_end.violation:
-                    break
-                entry = submit_take(front_end.submit_ring, front_end.submit_mask, front_end.submit_head)
-                front_end.submit_head += 1
-                _take_hint(core, front_end, submit_kind(entry), submit_slot(entry), submit_generation(entry))
-                CRASHPOINT(b"accumulate.hint-taken")
-            front_end.outcomes_header.submit_head = front_end.submit_head
+            take_submitted(core, front_end)
+        elif core.now - front_end.active_ns > front_end.idle_after_ns:
+            make_idle(core, front_end)
         front_end = following
     untouch(core)
+
+
+cdef bint take_submitted(Core *core, FrontEnd *front_end) noexcept nogil:
+    """Take what a front-end has submitted, up to HINTS_PER_TURN entries. Return whether that is all.
+
+    It never is all after a violation. Call untouch() after this.
+    """
+    cdef uint64_t entry, _taken, tail = submit_tail(&front_end.header.submit_tail)
+    touch(core, front_end, CYP_NONE)
+    if tail - front_end.submit_head > front_end.submit_mask + 1:
+        report_violation(core, front_end, VIOLATION_RING)
+    for _taken in range(min(tail - front_end.submit_head, <uint64_t>HINTS_PER_TURN)):
+        if front_end.violation:
+            break
+        entry = submit_take(front_end.submit_ring, front_end.submit_mask, front_end.submit_head)
+        front_end.submit_head += 1
+        _take_hint(core, front_end, submit_kind(entry), submit_slot(entry), submit_generation(entry))
+        CRASHPOINT(b"accumulate.hint-taken")
+    front_end.outcomes_header.submit_head = front_end.submit_head
+    return not front_end.violation and tail == front_end.submit_head
 
 
 cdef void _take_hint(Core *core, FrontEnd *front_end, uint32_t kind, uint32_t slot, uint32_t generation) noexcept nogil:
