@@ -350,7 +350,7 @@ ROWS = (
             name,
             f"transactions of 100 and of 10,000 records, one producer, {what}",
             "throughput",
-            ("send_transactions", "confluent_transactions"),
+            ("send_transactions", "confluent_transactions", *others),
             Load(messages=messages, warmup=20_000, transaction=100, least_seconds=3, replication=replication),
             broker=broker,
             rounds=5,
@@ -363,16 +363,16 @@ ROWS = (
                 for point in (100, 10_000)
             ),
         )
-        for name, what, broker, replication, messages in (
-            ("transactions", "one real broker", "kafka", 1, 200_000),
-            ("transactions-replicated", "three real brokers, replication 3", "kafka3", 3, 20_000),
+        for name, what, broker, replication, messages, others in (
+            ("transactions", "one real broker", "kafka", 1, 200_000, ("bare_transactions",)),
+            ("transactions-replicated", "three real brokers, replication 3", "kafka3", 3, 20_000, ()),
         )
     ),
     Comparison(
         "transaction-latency",
         "begin to commit of a transaction of one record, one real broker",
         "latency",
-        ("send_transactions", "confluent_transactions"),
+        ("send_transactions", "confluent_transactions", "bare_transactions"),
         Load(rate=20, seconds=5, transaction=1),
         broker="kafka",
         rounds=5,

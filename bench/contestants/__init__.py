@@ -3,6 +3,7 @@
 from typing import Any
 
 from bench.contestants.aio import AiokafkaBatch, AiokafkaSend
+from bench.contestants.bare import BareTransactions
 from bench.contestants.base import Contestant, NotSupportedError
 from bench.contestants.confluent import (
     Produce,
@@ -77,6 +78,7 @@ CONTESTANTS: dict[str, type[Contestant]] = {
     "confluent_callback": ProduceCallback,
     "confluent_batch": ProduceBatch,
     "confluent_transactions": ProduceTransactions,
+    "bare_transactions": BareTransactions,
     "kafka_python": KafkaPython,
     "aiokafka": AiokafkaSend,
     "aiokafka_batch": AiokafkaBatch,

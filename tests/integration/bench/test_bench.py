@@ -439,7 +439,7 @@ def test_a_real_broker_is_asked_for_what_it_has(kafka):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["send_transactions", "confluent_transactions"])
+@pytest.mark.parametrize("name", ["send_transactions", "confluent_transactions", "bare_transactions"])
 def test_transactions_are_counted_without_their_ends(kafka, name):
     load = replace(TINY, transaction=100)
     broker = KafkaBroker(kafka, [])
