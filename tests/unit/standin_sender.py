@@ -159,6 +159,7 @@ class StandIn:
         self.failure = None
         self.commands = ScriptedCommands()
         self.failed = 0
+        self.ready = set()
         self.accepted = 0
         self.sleep_epoch = 0
         self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -253,12 +254,16 @@ class StandIn:
             self._accept()
 
     def _command(self, sock, message):
-        """Pass a command on. A commit waits for the outcomes of all batches, and fails if a batch has failed."""
-        if message["do"] == "commit":
+        """Pass a command on. A commit waits for the outcomes of all batches, and fails if a batch has failed.
+
+        A sender that does not know the front-end's producer yet continues the commit of another one at once.
+        """
+        if message["do"] == "commit" and message["attach_id"] in self.ready:
             self.commands.commits.append((sock, message))
             return
-        if message["do"] in ("init", "abort"):
+        if message["do"] in ("init", "abort", "commit"):
             self.failed = 0
+            self.ready.add(message["attach_id"])
         self.commands.take(sock, message)
 
     def _accept(self):

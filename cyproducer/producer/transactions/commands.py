@@ -66,6 +66,11 @@ class Commands:
         self._follow(session)
         return self._unanswered is not None and self._unanswered["do"] == do
 
+    def withdraw(self, do: str) -> None:
+        """Forget such a command if it has not reached the sender. Its number is not used again."""
+        if self._unanswered is not None and self._unanswered["do"] == do and not self._was_sent:
+            self._unanswered = None
+
     def finish(self, session: Session, call: Call) -> Answer | None:
         """Repeat the command that has no answer yet. Return its answer; None if there is none. Raise as run()."""
         self._follow(session)

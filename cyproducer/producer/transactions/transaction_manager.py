@@ -1,7 +1,7 @@
 """Keeps the state of a transactional producer, by the rules of `TransactionManager` in Kafka's Java producer.
 
 A transaction belongs to one session. If the sender is gone together with its supervisor, the next sender does not know
-what the transaction holds, so that it can only be aborted. Only a commit that has begun before is continued there.
+what the transaction holds, so that it can only be aborted. Only a commit of acknowledged records is continued there.
 
 One call changes the state at a time (`_turn`). A call of init, commit or abort without a result must be repeated: until
 then no other call is possible, because nobody knows what the sender has done.
@@ -99,9 +99,11 @@ class TransactionManager:
         self._must_repeat = ""
         self._unseen: State | None = None
         self._home: weakref.ref[Session] | None = None
-        #: Whether the commit may have reached a sender, what had no outcome then, and the sender's answer.
+        #: Whether the commit may have reached a sender; the session with the records, and what had no outcome then.
         self._commit_was_sent = False
+        self._records_at: Session | None = None
         self._committing: list[Batch] = []
+        #: The sender's answer to the commit.
         self._commit_answer: Answer | None = None
         self._is_shared = False
         #: Whether the transaction may have offsets, or records of other processes; and whether it has nothing at all.
@@ -360,7 +362,8 @@ class TransactionManager:
         self.begun += state is State.IN_TRANSACTION
         self.state, self._must_repeat, self._unseen = state, "", None
         self._is_shared = False
-        self._pieces, self._committing, self._commit_answer = [], [], None
+        self._pieces, self._committing = [], []
+        self._records_at = self._commit_answer = None
         self.error = copy.copy(error)  # without a traceback, which would keep the producer alive
         producer._allow_sending(state is State.IN_TRANSACTION)
 
@@ -478,9 +481,10 @@ class TransactionManager:
         """Return the sender's answer to the commit. Raise the error of a record that has failed before."""
         session = producer._session
         if not self._commit_was_sent:
+            self._commands.withdraw("commit")  # of a call before this one: a record may have failed since
             self._sends.wait(call)
             self._committing = submit(producer)
-            session = producer._session
+            session = self._records_at = producer._session
             self._check_records(producer, session, call)
             self._is_empty = not self._has_more and _accepted(session) == self._accepted_before
         while (answer := self._send_commit(producer, session, call)) is None:
@@ -495,6 +499,8 @@ class TransactionManager:
 
         The broker knows nothing of an empty transaction, and would refuse a commit. The next sender aborts it.
         """
+        if session is not self._records_at:
+            self._check_acknowledged(producer)
         try:
             if not self._commit_was_sent:
                 self._finish_offsets(producer, session, call)
@@ -504,23 +510,26 @@ class TransactionManager:
         except SenderGoneError:
             if not self._commit_was_sent and not self._commands.may_run("commit"):
                 raise self._abandon(producer) from None
-            self._check_acknowledged(producer, session)
+            self._check_acknowledged(producer)
             return None
         finally:
             self._commit_was_sent = self._commit_was_sent or self._commands.may_run("commit")
 
-    def _check_acknowledged(self, producer: Producer, session: Session) -> None:
-        """Raise unless all records of the transaction are acknowledged: then no sender may continue the commit.
+    def _check_acknowledged(self, producer: Producer) -> None:
+        """Raise unless all records of the transaction are acknowledged: else no other sender may continue the commit.
 
         A sender publishes all outcomes before it sends EndTxn. So one that has ended without them has not sent it. One
-        that is alive, and has only detached this process, may have sent it after this process has read the outcomes.
+        that is alive may have sent it after this process has left it, and has read no more outcomes.
         """
+        session = self._records_at
+        assert session is not None
+        # A batch that has failed in part has no error. One that the next sender gets is not counted in this session.
         if not session.outcomes.first_error and all(batch.done and not batch.error for batch in self._committing):
             return
         if session.is_lost:
             raise self._abandon(producer)
         text = (
-            "it is not known whether the transaction was committed, because the sender has detached this process "
+            "it is not known whether the transaction was committed, because this process has left the sender "
             "meanwhile; look for its records with a reader of committed records before you repeat it"
         )
         raise self._fail(producer, State.FATAL_ERROR, errors.KafkaError(_advised(text, _ADVICE[State.FATAL_ERROR])))

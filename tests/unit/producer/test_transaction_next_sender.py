@@ -9,6 +9,7 @@ from standin_transactions import DRAINING, HOLD, failed
 
 from cyproducer import errors
 from cyproducer.host import control_messages
+from cyproducer.producer.transactions import commands
 
 
 @pytest.fixture
@@ -101,6 +102,73 @@ def test_a_refused_commit_whose_reason_is_not_known_yet_is_not_sent_again(sender
         begun.commit_transaction()
     assert sender.commands.does() == ["init", "commit", "fail"]
     begun.abort_transaction()
+
+
+@pytest.mark.parametrize("was_sent", [True, False], ids=["sent", "not sent"])
+def test_a_commit_is_not_continued_if_the_next_sender_is_found_before_the_call_is_repeated(
+    sender, started, begun, was_sent
+):
+    """A record is acknowledged, and one is not. The next sender would commit the first one alone."""
+    begun.send("t", b"x", partition=0).result(10)
+    sender.hold, sender.mark_sent = True, was_sent
+    future = begun.send("t", b"y", partition=1)
+    with pytest.raises(errors.KafkaTimeoutError, match="batches without an outcome: 1"):
+        begun.commit_transaction(0.2)
+    die(sender)
+    sender = started()
+    sender.error = errors.TRANSACTION_ABORTED  # it does not know the producer yet
+    begun.partitions_for("t")
+    assert future.exception(10) is not None
+    with pytest.raises(errors.SenderUnavailableError, match="the transaction is lost"):
+        begun.commit_transaction()
+    assert sender.commands.does() == []
+    begun.abort_transaction()
+    assert sender.commands.does() == ["fail", "abort"]
+
+
+def test_a_commit_of_which_a_record_has_failed_is_lost_at_once(sender, begun):
+    """There is no need to wait for the next sender."""
+    sender.error = 19
+    begun.send("t", b"x", partition=0)
+    sender.commands.script["commit"] = [HOLD] * 3
+    with pytest.raises(errors.KafkaTimeoutError):
+        begun.commit_transaction(0.2)
+    die(sender)
+    with pytest.raises(errors.SenderUnavailableError, match="the transaction is lost"):
+        begun.commit_transaction()
+
+
+def test_a_fenced_producer_learns_it_from_the_next_sender_in_a_commit(sender, started, begun):
+    begun.send("t", b"x").result(10)
+    sender.commands.script["commit"] = [HOLD] * 2
+    with pytest.raises(errors.KafkaTimeoutError):
+        begun.commit_transaction(0.1)
+    die(sender)
+    sender = started()
+    sender.commands.script["commit"] = [failed("fatal", 90)]
+    with pytest.raises(errors.ProducerFencedError):
+        begun.commit_transaction()
+
+
+@pytest.mark.parametrize("code", [19, errors.TRANSACTION_ABORTED])
+def test_a_commit_that_reached_no_sender_is_withdrawn_when_a_record_fails(sender, begun, monkeypatch, code):
+    """The command has a number, but "fail" must be possible before it."""
+    sender.hold, sender.error = True, code
+    future = begun.send("t", b"x")
+    with monkeypatch.context() as patch:
+        patch.setattr(commands, "_connection_of", lambda session: None)
+        with pytest.raises(errors.KafkaTimeoutError, match="cannot be reached"):
+            begun.commit_transaction(0.1)
+    sender.release()
+    assert future.exception(10) is not None
+    with pytest.raises(errors.KafkaError, match="has failed"):
+        begun.commit_transaction()
+    begun.abort_transaction()
+    assert "commit" not in sender.commands.does()
+    sender.error = 0
+    begun.begin_transaction()
+    begun.send("t", b"x")
+    begun.commit_transaction()
 
 
 def test_a_commit_whose_sender_detaches_the_process_has_an_unknown_result(sender, begun):

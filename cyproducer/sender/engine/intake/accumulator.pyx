@@ -88,7 +88,6 @@ cdef void accumulate(Core *core) noexcept nogil:
         if front_end.violation:
             deactivate(core, front_end)
         elif submit_tail(&front_end.header.submit_tail) != front_end.submit_head:
-            front_end.active_ns = core.now
             take_submitted(core, front_end)
         elif core.now - front_end.active_ns > front_end.idle_after_ns:
             make_idle(core, front_end)
@@ -102,6 +101,7 @@ cdef bint take_submitted(Core *core, FrontEnd *front_end) noexcept nogil:
     It never is all after a violation. Call untouch() after this.
     """
     cdef uint64_t entry, _taken, tail = submit_tail(&front_end.header.submit_tail)
+    front_end.active_ns = core.now
     touch(core, front_end, CYP_NONE)
     if tail - front_end.submit_head > front_end.submit_mask + 1:
         report_violation(core, front_end, VIOLATION_RING)
