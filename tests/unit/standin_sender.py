@@ -417,7 +417,7 @@ class StandIn:
 
 
 def die(sender):
-    """End sender and supervisor at once."""
+    """End sender and supervisor at once: the control sockets hang up without a message."""
     if sender.wake_fd >= 0:
         sender.hold = True
         sender.__exit__(None, None, None)

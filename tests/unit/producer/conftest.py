@@ -15,12 +15,12 @@ def path(short_tmp):
 
 @pytest.fixture
 def started(path):
-    """Return `started() -> StandIn`: the next sender on the path; earlier ones are gone."""
+    """Return `started(**topics) -> StandIn`: the next sender on the path; earlier ones are gone."""
     running = []
 
-    def start():
+    def start(**topics):
         path.unlink(missing_ok=True)
-        running.append(StandIn(path, {"t": 4, "one": 1}))
+        running.append(StandIn(path, topics or {"t": 4, "one": 1}))
         return running[-1].__enter__()
 
     yield start

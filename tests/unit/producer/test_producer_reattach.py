@@ -8,7 +8,7 @@ import time
 from collections import defaultdict
 
 import pytest
-from standin_sender import StandIn, attach
+from standin_sender import attach, die
 from support.process import run_script, start_script, wait_until
 
 import cyproducer
@@ -19,34 +19,6 @@ from cyproducer.producer.waiting import reattach
 
 MIB = 1 << 20
 FAST = {"request_timeout_ms": 1000, "delivery_timeout_ms": 2000}
-
-
-@pytest.fixture
-def path(short_tmp):
-    return short_tmp / f"s{time.monotonic_ns()}"
-
-
-@pytest.fixture
-def started(path):
-    """Return ``started(**topics) -> StandIn``: the next sender on the path; earlier ones are gone."""
-    running = []
-
-    def start(**topics):
-        path.unlink(missing_ok=True)
-        running.append(StandIn(path, topics or {"t": 4, "one": 1}))
-        return running[-1].__enter__()
-
-    yield start
-    for sender in running:
-        die(sender)
-
-
-def die(sender):
-    """End sender and supervisor at once: the control sockets hang up without a message."""
-    if sender.wake_fd >= 0:
-        sender.hold = True
-        sender.__exit__(None, None, None)
-        sender.wake_fd = -1
 
 
 def values(sender, topic, partition=None):
