@@ -99,10 +99,19 @@ def nothing_left(request: pytest.FixtureRequest, runtime_dir: Path) -> Iterator[
     found = wait_for_nothing_left(before, runtime_dir, _broker_pids(), sockets, timeout=5.0 if passed else 0.0)
     if found:
         kill_leftovers(before, runtime_dir, _broker_pids())
-    for cluster in CLUSTERS:
-        cluster.restore()
     if passed and found:
         pytest.fail("left behind by the test:\n  " + "\n  ".join(found), pytrace=False)
+
+
+@pytest.fixture(autouse=True)
+def restored_clusters() -> Iterator[None]:
+    """Bring back the nodes that a test has killed or paused, so that the next test finds them all.
+
+    It is a fixture of its own, since a folder may replace `nothing_left`.
+    """
+    yield
+    for cluster in CLUSTERS:
+        cluster.restore()
 
 
 @pytest.fixture(autouse=True)

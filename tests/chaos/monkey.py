@@ -15,6 +15,8 @@ from support.process import is_running, wait_until
 from chaos.falls import Fall, falling, founder_of
 from chaos.world import Target, World
 from cyproducer.devkafka.node import KafkaCluster
+from cyproducer.errors import SenderUnavailableError
+from cyproducer.observe.status import status
 
 #: Weight of each action. A kill is SIGKILL; a stop is SIGSTOP, and SIGCONT after a while.
 ACTIONS = {
@@ -34,6 +36,8 @@ APART_S = (0.0, 0.004)
 BROKER_DOWN_S = (0.5, 4.0)
 STOPPED_S = (0.05, 2.5)
 SENDER_BACK_S = 30.0
+POSSIBLE_WITHIN_S = 60.0
+"""An action that each run must have is a defect if it is not possible for this long."""
 
 
 @dataclass
@@ -79,6 +83,8 @@ class Monkey:
         self._later: list[tuple[float, Any]] = []
         self._broker_busy = False
         self._sender_stopped = False
+        self._refusal = ""
+        self._refused_since: float | None = None
 
     @property
     def done(self) -> bool:
@@ -101,13 +107,22 @@ class Monkey:
             action()
         if now >= self._next and not self.done:
             self._next = now + self.random.uniform(0.2, 1.8) * self.pause
-            if self.first:  # one that is not possible yet is tried again
-                if self._do(self.first[0]):
-                    del self.first[0]
+            if self.first:
+                self._do_first()
                 return
             (action,) = self.random.choices(list(self.actions), list(self.actions.values()))
             if not self._do(action):
                 self._front_end("kill", "front-end")
+
+    def _do_first(self) -> None:
+        """Do the next one of the actions that each run has. One that is not possible yet is tried again."""
+        if not self._do(self.first[0]):
+            self._refused_since = self._refused_since or time.monotonic()
+            if time.monotonic() - self._refused_since < POSSIBLE_WITHIN_S:
+                return
+            self.defects.append(f"{self.first[0]} was not possible for {POSSIBLE_WITHIN_S:g} s: {self._refusal}")
+        del self.first[0]
+        self._refused_since = None
 
     def rest(self) -> None:
         """End the schedule after the last kill: everything runs again, and the outcome of the last kill is known."""
@@ -122,7 +137,7 @@ class Monkey:
         self.cluster.restore()
 
     def _do(self, action: str) -> bool:
-        """Do an action. Return False if it is not possible now."""
+        """Do an action. Return False if it is not possible now; `_refusal` tells why."""
         verb, _, whom = action.partition(" ")
         return {
             "front-end": self._front_end,
@@ -132,6 +147,11 @@ class Monkey:
             "both": self._sender,
             "both, apart": self._sender,
         }[whom](verb, whom)
+
+    def _refuse(self, why: str) -> bool:
+        """Keep why an action is not possible now. Return False."""
+        self._refusal = why
+        return False
 
     def _note(self, action: str, pid: int, what: str = "") -> None:
         self.events.append(Event(time.monotonic_ns(), time.time(), action, pid, what))
@@ -166,7 +186,9 @@ class Monkey:
 
     def _leader(self, verb: str, whom: str) -> bool:
         """Act on a partition's leader, if all three nodes are in sync: only two hold acknowledged records."""
-        if self._broker_busy or not self._whole():
+        if self._broker_busy:
+            return self._refuse("a broker is down or stopped")
+        if not self._whole():
             return False
         partition = self.random.randrange(self.world.order.partitions)
         number = self.cluster.metadata(self.world.topic).leaders[partition]
@@ -188,16 +210,18 @@ class Monkey:
     def _whole(self) -> bool:
         try:
             known = self.cluster.metadata(self.world.topic)
-        except OSError:
-            return False
-        return len(known.brokers) == 3 and all(len(nodes) == 3 for nodes in known.in_sync.values())
+        except OSError as error:
+            return self._refuse(f"node 1 gives no metadata: {error!r}")
+        if len(known.brokers) == 3 and all(len(nodes) == 3 for nodes in known.in_sync.values()):
+            return True
+        return self._refuse(f"a node is not in sync: {known}")
 
     # ------------------------------------------------------------------ the sender
 
     def _sender(self, verb: str, whom: str) -> bool:
         """Act on supervisor, sender or `both`, but only when the sender of the last fall has been replaced."""
         if self._sender_stopped:
-            return False
+            return self._refuse("the sender is stopped")
         pids = self.await_sender(supervised=whom != "sender")
         if pids is None:
             return False
@@ -255,9 +279,19 @@ class Monkey:
                 self._see_founder(founder)
                 supervisor = found["supervisor_pid"] or 0
                 if supervised and not supervisor:
+                    self._refuse(f"sender {found['sender_pid']} has no supervisor")
                     return None
                 return found["sender_pid"], supervisor
             with contextlib.suppress(InterruptedError):
                 time.sleep(0.05)
-        self.defects.append(f"no sender answered for {SENDER_BACK_S:g} s")
+        self._refuse(f"no sender answered for {SENDER_BACK_S:g} s")
+        self.defects.append(f"{self._refusal}: {_answering()}")
         return None
+
+
+def _answering() -> str:
+    """Tell which senders answer, for a defect."""
+    try:
+        return f"answers from {[(found['sender_pid'], found['supervisor_pid']) for found in status()]}"
+    except (SenderUnavailableError, OSError) as error:
+        return repr(error)
