@@ -188,7 +188,9 @@ class SendArrow(SendArray):
 
 
 class SendTransactions(Cyproducer):
-    """Transactions of `send()`, one after the other."""
+    """Transactions of `send()`, one after the other, with the batch size of confluent_transactions."""
+
+    own: ClassVar = {**Cyproducer.own, "batch_size": 1_000_000}
 
     @classmethod
     def unit(cls, load: Load) -> int:
