@@ -7,22 +7,37 @@ Options of the sink: ``kafka.*`` are Kafka's producer settings; also ``topic``, 
 of Spark's Kafka source are ignored with a warning.
 Delivery is at least once: a task succeeds when all of its rows are acknowledged, and fails when a row is not.
 
-This module imports nothing but `write` and `WriteResult` at their first use, which need no PySpark to be imported.
+This module imports its names at their first use. They need no PySpark to be imported.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cyproducer.spark.atomic import AtomicWriteError, UnknownCommitError
     from cyproducer.spark.check import Finding, check_session
     from cyproducer.spark.dataframe import WriteResult, write
     from cyproducer.spark.micro_batches import exactly_once
+    from cyproducer.spark.owner import FencedDriverError
     from cyproducer.spark.partitioning import partition_for
 
-__all__ = ["Finding", "WriteResult", "check_session", "exactly_once", "partition_for", "write"]
+__all__ = [
+    "AtomicWriteError",
+    "FencedDriverError",
+    "Finding",
+    "UnknownCommitError",
+    "WriteResult",
+    "check_session",
+    "exactly_once",
+    "partition_for",
+    "write",
+]
 
 _MODULES = {
+    "AtomicWriteError": "atomic",
+    "FencedDriverError": "owner",
     "Finding": "check",
+    "UnknownCommitError": "atomic",
     "WriteResult": "dataframe",
     "check_session": "check",
     "exactly_once": "micro_batches",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark import StatusTracker
     from pyspark.sql import DataFrame
 
-__all__ = ["AtomicWriteError", "Written", "refuse_speculation", "repeat", "write_once"]
+__all__ = ["AtomicWriteError", "UnknownCommitError", "Written", "refuse_speculation", "repeat", "write_once"]
 
 ATTEMPTS = 4
 """How many times the rows are written at most, as with spark.task.maxFailures."""
@@ -64,7 +64,17 @@ logger = logging.getLogger("cyproducer.spark")
 
 
 class AtomicWriteError(RuntimeError):
-    """The rows were not written, after several attempts. No transaction of them is open or committed."""
+    """The rows were not written, after several attempts; what was written in them is aborted.
+
+    If the result of a commit of `exactly_once` is not known, the message says so, and the next start finds it out.
+    """
+
+
+class UnknownCommitError(AtomicWriteError):
+    """It is not known whether the transaction of `write(atomic=True)` is committed: all rows are visible, or none.
+
+    Writing them again can write them twice. The message says how to find out.
+    """
 
 
 class RepeatedTaskError(RuntimeError):

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cyproducer.config.settings import Settings
-from cyproducer.errors import KafkaConfigurationError, KafkaError
-from cyproducer.spark.atomic import AtomicWriteError, Written, refuse_speculation, repeat, write_once
+from cyproducer.errors import InvalidTxnStateError, KafkaConfigurationError, KafkaError
+from cyproducer.spark.atomic import UnknownCommitError, Written, refuse_speculation, repeat, write_once
 from cyproducer.spark.delivery import deliver, producer_for
 from cyproducer.spark.owner import Owner
 from cyproducer.spark.settings import checked_topic, plain_settings, transactional
@@ -63,7 +63,7 @@ def write(
     Raise ValueError for wrong columns, KafkaConfigurationError (a ValueError) for wrong settings, both before any task
     starts. If a row is not acknowledged, its task fails with DeliveryFailedError. When Spark has repeated the task for
     the last time, it raises its own error with that text. With `atomic`, raise AtomicWriteError after the last attempt,
-    and if it is unknown whether the transaction is committed.
+    and UnknownCommitError if it is not known whether the transaction is committed.
     """
     from cyproducer.spark.schema import check_columns  # imported here: this module is imported without PySpark, too
 
@@ -116,9 +116,12 @@ def _write_atomically(df: DataFrame, columns: tuple[str, ...], topic: str | None
 def _commit(owner: Owner) -> None:
     try:
         owner.commit()
+    except InvalidTxnStateError:
+        # The broker has aborted it, as after its longest time. A commit that is asked for twice does not fail so.
+        raise
     except KafkaError as error:
         # Another attempt could write the rows twice: unlike a micro-batch, they have no marker.
-        raise AtomicWriteError(
+        raise UnknownCommitError(
             f"it is not known whether the transaction of {owner.transactional_id!r} is committed, because the commit "
             f"has failed: {error}. `cyproducer txn describe {owner.transactional_id}` shows it: with the state "
             "CompleteCommit all rows are visible, with CompleteAbort none"

@@ -6,9 +6,9 @@ import pytest
 from support.consumer import read_topic
 
 from cyproducer.devkafka.node import KafkaCluster
-from cyproducer.errors import InvalidTransactionTimeoutError, KafkaConfigurationError
+from cyproducer.errors import InvalidTransactionTimeoutError, KafkaConfigurationError, ProducerFencedError
 from cyproducer.producer.shared_transaction import Shared
-from cyproducer.spark import WriteResult, atomic, exactly_once, write
+from cyproducer.spark import UnknownCommitError, WriteResult, atomic, exactly_once, write
 from cyproducer.spark.options import parse_options
 from cyproducer.spark.owner import Owner
 
@@ -122,6 +122,45 @@ def test_the_longest_time_of_a_transaction(limited, numbers, held, writer_settin
     assert sorted(map(int, read_topic(limited.bootstrap_servers, topic, 1000).value)) == list(range(1000))
 
 
+def delay_first_commit(monkeypatch):
+    """Let the driver wait for 7 s before its next commit. Return a list of the commits' longest times."""
+    commits = []
+
+    def late(owner):
+        commits.append(owner.timeout_ms)
+        if len(commits) == 1:
+            time.sleep(7)  # all rows are written
+        commit(owner)
+
+    commit = Owner.commit
+    monkeypatch.setattr(Owner, "commit", late)
+    return commits
+
+
+def test_a_write_whose_transaction_was_aborted_before_its_commit(
+    limited, numbers, writer_settings, caplog, monkeypatch
+):
+    """The broker's answer tells that it is not committed, so the rows are written again."""
+    topic = limited.create_topic("t", 2, 1)
+    settings = writer_settings | {"bootstrap_servers": [limited.bootstrap_servers]}
+    commits = delay_first_commit(monkeypatch)
+    result = write(numbers(0, 1000), topic, atomic=True, transaction_timeout_ms=5000, **settings)
+    assert commits == [5000, 5000]
+    assert result.rows == 1000
+    assert "attempt 1 of 4 failed: the transaction was not committed: INVALID_TXN_STATE" in caplog.text
+    assert sorted(map(int, read_topic(limited.bootstrap_servers, topic, 1000).value)) == list(range(1000))
+
+
+def test_a_commit_without_an_answer_is_not_repeated(numbers, topic, writer_settings, monkeypatch):
+    def refused(owner):
+        raise ProducerFencedError("refused")
+
+    monkeypatch.setattr(Owner, "commit", refused)
+    text = f"(?s)not known whether the transaction of '{topic}' is committed.*refused.*txn describe {topic}` shows it"
+    with pytest.raises(UnknownCommitError, match=text):
+        write(numbers(0, 10), topic, atomic=True, id=topic, **writer_settings)
+
+
 @pytest.mark.long
 def test_a_micro_batch_that_takes_longer_than_its_transaction(
     limited, batch, numbers, held, writer_settings, caplog, monkeypatch
@@ -134,16 +173,7 @@ def test_a_micro_batch_that_takes_longer_than_its_transaction(
             batch(function, disturbed.frame)
         assert "micro-batch 0 has taken half of the time that a transaction may take (5 s)" in caplog.text
         assert "micro-batch 0 is written again, attempt 1 of 4 failed" in caplog.text
-        commits = []
-
-        def late(owner):
-            commits.append(owner.timeout_ms)
-            if len(commits) == 1:
-                time.sleep(7)  # all rows and the marker are written
-            commit(owner)
-
-        commit = Owner.commit
-        monkeypatch.setattr(Owner, "commit", late)
+        commits = delay_first_commit(monkeypatch)
         batch(function, numbers(1000, 2000), 1)
         assert commits == [5000, 5000]
         assert "micro-batch 1 is written again, attempt 1 of 4 failed" in caplog.text
