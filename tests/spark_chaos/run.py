@@ -132,13 +132,24 @@ class Driver:
         self.wait(below)
 
     def wait(self, below: list[psutil.Process] | None = None) -> int:
+        """Wait for its end. Raise TimeoutExpired if it has not committed a micro-batch for END_S."""
         assert self.process is not None
-        status = self.process.wait(END_S)
+        status = None
+        while status is None:
+            committed = self._commits()
+            try:
+                status = self.process.wait(END_S)
+            except subprocess.TimeoutExpired:
+                if self._commits() == committed:
+                    raise
         _, left = psutil.wait_procs(below or [], timeout=30)
         for process in left:
             process.kill()
         self.process = None
         return status
+
+    def _commits(self) -> int:
+        return len(list(self.directory.glob("checkpoint/commits/*")))
 
 
 def run_once(driver: Driver, *arguments: str) -> int:
