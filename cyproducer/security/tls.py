@@ -13,6 +13,7 @@ from typing import Any
 __all__ = ["TlsContexts", "TlsError", "own_pkcs12_certificate", "version_of"]
 
 FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile", "ssl_keystore_location", "ssl_truststore_location")
+AUTHORITIES = ("ssl_cafile", "ssl_cadata", "ssl_truststore_location")
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
 
@@ -43,7 +44,7 @@ class TlsContexts:
         If changed files cannot be used, the former context stays in use and `problem` says why: a certificate and its
         key are replaced one after the other. Raise TlsError if there is no former one.
         """
-        found = tuple(version_of(self._settings.get(name)) for name in FILES)
+        found = tuple(version_of(path) for path in self._files())
         if self._context is None or found != self._read:
             try:
                 self._context, self.problem = self._checked(), ""
@@ -53,6 +54,18 @@ class TlsContexts:
                     raise
                 self.problem = str(error)
         return self._context
+
+    def _files(self) -> list[str | None]:
+        """Return the files and directories that the context is made of."""
+        files = [self._settings.get(name) for name in FILES]
+        if not self._has_authorities():
+            system = ssl.get_default_verify_paths()
+            files += [system.cafile, system.capath]
+        return files
+
+    def _has_authorities(self) -> bool:
+        """Return whether the settings give the trusted authorities, so that the system's do not count."""
+        return any(self._settings.get(name) for name in AUTHORITIES)
 
     def _checked(self) -> ssl.SSLContext:
         try:
@@ -93,8 +106,13 @@ class TlsContexts:
         store = self._settings.get("ssl_truststore_location")
         if store:
             _, _, chain = _open_pkcs12("ssl_truststore_location", store, self._settings.get("ssl_truststore_password"))
+            if not chain:
+                raise TlsError(
+                    f"ssl_truststore_location={store}: it has no certificate of an authority; add that of the brokers' "
+                    "authority (keytool -importcert)"
+                )
             cadata = chain.decode()
-        if not cafile and not cadata:
+        if not self._has_authorities():
             context.load_default_certs(ssl.Purpose.SERVER_AUTH)
         if cafile:
             with _reading("ssl_cafile", cafile):
@@ -102,6 +120,8 @@ class TlsContexts:
         if cadata:
             with _reading("ssl_cadata" if not store else "ssl_truststore_location", "its certificates"):
                 context.load_verify_locations(cadata=cadata)
+        # An intermediate authority may be trusted without its root, as in Java and in Python's default context of 3.13.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         if self._settings.get("ssl_crlfile"):
             with _reading("ssl_crlfile", self._settings["ssl_crlfile"]):
                 context.load_verify_locations(cafile=self._settings["ssl_crlfile"])

@@ -11,7 +11,7 @@ __all__ = ["describe_tls_error"]
 # X509_V_ERR_... of OpenSSL (x509_vfy.h).
 UNTRUSTED = (2, 18, 19, 20, 21)
 NOT_YET_VALID, EXPIRED, REVOKED = 9, 10, 23
-NO_CRL = 3
+NO_CRL, CRL_NOT_YET_VALID, CRL_EXPIRED = 3, 11, 12
 WRONG_NAME = (62, 64)
 NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE")
 
@@ -42,7 +42,7 @@ def _why_refused(error: ssl.SSLCertVerificationError, host: str) -> str:
     if code in WRONG_NAME:
         return (
             f"it is not for {host}; use a name of the certificate in bootstrap_servers and advertised.listeners, or "
-            "switch the check off with ssl_check_hostname=False"
+            f"give the broker a certificate for {host}"
         )
     now = shown_time(time.time())
     if code == EXPIRED:
@@ -53,6 +53,9 @@ def _why_refused(error: ssl.SSLCertVerificationError, host: str) -> str:
         return "it is revoked (ssl_crlfile); give the broker another one"
     if code == NO_CRL:
         return "ssl_crlfile has no list of its authority; add the list"
+    if code in (CRL_NOT_YET_VALID, CRL_EXPIRED):
+        state = "has expired" if code == CRL_EXPIRED else "is not valid yet"
+        return f"the revocation list in ssl_crlfile {state}; give a newer list, or correct this host's clock ({now})"
     if code in UNTRUSTED:
         return (
             f"no trusted authority has signed it ({error.verify_message}); give the certificate of the broker's "

@@ -101,8 +101,8 @@ def serve(
     """
     set_role("supervisor")
     log = _logger(relay)
-    if secret_settings(settings) or settings.get("sasl_mechanism") == "OAUTHBEARER":
-        # A core dump would have the secrets. With a limit of 1 byte none is written, not even to a pipe (core(5)).
+    if _will_hold_secrets(settings):
+        # A core dump would have them. With a limit of 1 byte none is written, not even to a pipe (core(5)).
         resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
         hide_memory()
     # The mode lets other users connect only if some are allowed. In both cases SO_PEERCRED decides.
@@ -132,6 +132,13 @@ def serve(
     finally:
         faulthandler.enable(2)
     return True
+
+
+def _will_hold_secrets(settings: dict[str, Any]) -> bool:
+    """Return whether a sender with these settings has secrets in its memory, also those that it reads from files."""
+    from_files = settings.get("sasl_mechanism") in ("OAUTHBEARER", "GSSAPI")
+    own_key = any(settings.get(name) for name in ("ssl_certfile", "ssl_keyfile", "ssl_keystore_location"))
+    return bool(secret_settings(settings)) or from_files or own_key
 
 
 def _take_over(

@@ -268,11 +268,19 @@ def test_a_process_without_the_password_cannot_take_over(
     assert [each["sender_pid"] for each in status()] == [running["sender_pid"]]
 
 
+@pytest.mark.parametrize("kind", ["a password", "a private key in a file"])
 def test_a_sender_with_secrets_writes_no_core_dump(
-    secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor, runtime_dir: Path
+    kind: str, secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor, runtime_dir: Path
 ) -> None:
-    make_producer(**settings_for("SASL_SSL", "PLAIN")).partitions_for(secure_kafka.topic_for("User:alice"))
-    for process in holders(runtime_dir):
+    if kind == "a password":
+        make_producer(**settings_for("SASL_SSL", "PLAIN")).partitions_for(secure_kafka.topic_for("User:alice"))
+    else:
+        own = secure_kafka.keys.client("of-a-file")
+        settings = settings_for("MTLS", ssl_certfile=str(own.certificate), ssl_keyfile=str(own.key))
+        make_producer(**settings).partitions_for(secure_kafka.topic_for(f"User:CN={own.name}"))
+    found = holders(runtime_dir)
+    assert found
+    for process in found:
         assert resource.prlimit(process.pid, resource.RLIMIT_CORE) == (1, 1)
 
 

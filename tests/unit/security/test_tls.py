@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import NoEncryption, load_pem_private_key, pkcs12
 from support.revocations import revocations
 
 from cyproducer.config.settings import Settings
@@ -133,6 +135,34 @@ def test_a_revoked_certificate(keys: Keys, server: Server, tmp_path: Path) -> No
     with pytest.raises(ssl.SSLCertVerificationError) as caught:
         shake(context, server(identity))
     assert "it is revoked (ssl_crlfile)" in describe_tls_error(caught.value, HOST)
+
+
+def test_a_revocation_list_that_has_expired(keys: Keys, server: Server, tmp_path: Path) -> None:
+    path = revocations(keys, tmp_path / "crl.pem", keys.server("revoked"), expired=True)
+    with pytest.raises(ssl.SSLCertVerificationError) as caught:
+        shake(trusting(keys, ssl_crlfile=str(path)), server())
+    assert "the revocation list in ssl_crlfile has expired; give a newer list" in describe_tls_error(caught.value, HOST)
+
+
+def test_an_intermediate_authority_is_trusted_without_its_root(keys: Keys, server: Server) -> None:
+    """The broker's own certificate stands for one: it is signed by another one, too."""
+    context = TlsContexts({"ssl_cafile": str(keys.broker.certificate)}).context()
+    shake(context, server())
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake(context, server(keys.server("elsewhere")))
+
+
+def test_a_truststore_without_an_authority_is_refused(tmp_path: Path, client: Identity) -> None:
+    """Otherwise the system's authorities would be trusted, which the user has not asked for."""
+    key: Any = load_pem_private_key(client.key.read_bytes(), None)
+    certificate = x509.load_pem_x509_certificate(client.certificate.read_bytes())
+    store = tmp_path / "key.p12"
+    store.write_bytes(pkcs12.serialize_key_and_certificates(b"own", key, certificate, None, NoEncryption()))
+    settings = {"ssl_truststore_location": str(store), "ssl_truststore_type": "PKCS12"}
+    with pytest.raises(
+        TlsError, match=rf"^ssl_truststore_location={store}: it has no certificate of an authority; add"
+    ):
+        TlsContexts(settings).context()
 
 
 @pytest.mark.parametrize(
@@ -275,6 +305,22 @@ def test_files_that_have_changed_are_read_again(
     os.replace(tmp_path / "new", store)
     assert contexts.context() is not first
     assert common_name(shake(contexts.context(), server(ask=True))[1]) == "renewed"
+
+
+def test_the_systems_authorities_are_read_again(
+    keys: Keys, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system = tmp_path / "system.pem"
+    system.write_bytes(keys.other_ca.read_bytes())
+    monkeypatch.setenv("SSL_CERT_FILE", str(system))
+    contexts = TlsContexts({})
+    first = contexts.context()
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake(first, server())
+    assert contexts.context() is first
+    (tmp_path / "new").write_bytes(keys.ca.read_bytes())
+    os.replace(tmp_path / "new", system)
+    shake(contexts.context(), server())
 
 
 def test_the_former_context_stays_while_the_files_do_not_fit(server: Server, renewed: tuple[TlsContexts, Path]) -> None:
