@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from cyproducer import errors
 from cyproducer.config.settings import Settings
 from cyproducer.producer.shared_transaction import Shared, participant, sender_of
-from cyproducer.spark.delivery import Delivery, DeliveryFailedError, deliver
+from cyproducer.spark.delivery import Delivery, DeliveryFailedError, WrongRowError, deliver
 from cyproducer.spark.owner import FencedDriverError, Owner
 from cyproducer.spark.partitioning import repartitioned
 
@@ -48,6 +48,7 @@ _ABORTED = "The transaction is aborted, and no reader of committed records sees 
 _HOPELESS = (
     errors.ClusterAuthorizationFailedError,
     errors.GroupAuthorizationFailedError,
+    errors.InvalidRecordError,
     errors.InvalidTransactionTimeoutError,
     errors.KafkaConfigurationError,
     errors.TopicAuthorizationFailedError,
@@ -152,7 +153,7 @@ def write_once(df: DataFrame, columns: tuple[str, ...], topic: str | None, owner
 
 
 def run_task(job: Job, batches: Iterator[pyarrow.RecordBatch]) -> pyarrow.RecordBatch:
-    """Run one task on an executor. Return one row: the report, also of an error of the producer.
+    """Run one task on an executor. Return one row: the report, also of an error of the producer or of a row.
 
     Spark would repeat a task that raises, and the error of its first attempt would be lost.
     """
@@ -177,6 +178,8 @@ def run_task(job: Job, batches: Iterator[pyarrow.RecordBatch]) -> pyarrow.Record
                 break
         if sender and sender_of(producer).sequences != sender:
             error = "the sender of this host was replaced while a task was writing"
+    except WrongRowError as failed:
+        error, code = str(failed), errors.InvalidRecordError.code
     except (DeliveryFailedError, errors.KafkaError) as failed:
         error = str(failed)
         code = getattr(failed.__cause__ if isinstance(failed, DeliveryFailedError) else failed, "code", 0)

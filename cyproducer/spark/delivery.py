@@ -30,6 +30,10 @@ class DeliveryFailedError(RuntimeError):
     """A row of this task was not acknowledged. The task fails, and Spark repeats it."""
 
 
+class WrongRowError(ValueError):
+    """A row of this task has a value that no attempt can send; the text names it."""
+
+
 @dataclass
 class Delivery:
     """The acknowledged rows of one task: their number, the bytes of keys and values, and rows by topic and partition.
@@ -91,7 +95,7 @@ def deliver(
 
     If `topic` is None, the column ``topic`` gives it. When the buffer is full, `send_arrow` blocks for up to
     ``max.block.ms``, which is the back-pressure. The first failed row ends the task with `DeliveryFailedError`, which
-    contains the counts, the text of the first error and `guarantee`.
+    contains the counts, the text of the first error and `guarantee`. Raise WrongRowError for a row that cannot be sent.
     """
     done = Delivery()
     outstanding: deque[tuple[Any, int, int]] = deque()
@@ -101,7 +105,7 @@ def deliver(
             if batch.num_rows == 0:
                 continue
             sent += batch.num_rows
-            future = producer.send_arrow(batch, topic=topic)
+            future = _send(producer, batch, topic)
             outstanding.append((future, batch.num_rows, _payload_bytes(batch)))
             while outstanding and (len(outstanding) > MAX_OUTSTANDING or outstanding[0][0].done()):
                 _settle(outstanding, done)
@@ -113,6 +117,15 @@ def deliver(
             f"be in Kafka); first error: {type(error).__name__}: {error.message}. {guarantee}"
         ) from error
     return done
+
+
+def _send(producer: KafkaProducer, batch: pyarrow.RecordBatch, topic: str | None) -> Any:
+    try:
+        return producer.send_arrow(batch, topic=topic)
+    except errors.KafkaError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise WrongRowError(str(error)) from error
 
 
 def _settle(outstanding: deque[tuple[Any, int, int]], done: Delivery) -> None:

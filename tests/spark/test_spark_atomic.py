@@ -6,7 +6,12 @@ import pytest
 from support.consumer import read_topic
 
 from cyproducer.devkafka.node import KafkaCluster
-from cyproducer.errors import InvalidTransactionTimeoutError, KafkaConfigurationError, ProducerFencedError
+from cyproducer.errors import (
+    InvalidRecordError,
+    InvalidTransactionTimeoutError,
+    KafkaConfigurationError,
+    ProducerFencedError,
+)
 from cyproducer.producer.shared_transaction import Shared
 from cyproducer.spark import UnknownCommitError, WriteResult, atomic, exactly_once, write
 from cyproducer.spark.options import parse_options
@@ -41,6 +46,14 @@ def test_after_the_last_attempt_no_row_is_visible(numbers, topic, writer_setting
     wrong = numbers(0, 1000).selectExpr("IF(value = '999', raise_error('wrong row'), value) AS value")
     with pytest.raises(atomic.AtomicWriteError, match=r"(?s)not written in 1 attempt;.*wrong row.*is aborted"):
         write(wrong, topic, atomic=True, **writer_settings)
+    assert seen(0) == []
+
+
+def test_a_row_that_cannot_be_sent_is_named_at_once(numbers, topic, writer_settings, seen, caplog):
+    wrong = numbers(0, 1000).selectExpr("value", "CAST(IF(value = '999', -2, 0) AS INT) AS partition")
+    with pytest.raises(InvalidRecordError, match=r"column 'partition'\[\d+\]: -2 is not from 0 to"):
+        write(wrong, topic, atomic=True, **writer_settings)
+    assert "is written again" not in caplog.text
     assert seen(0) == []
 
 
