@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TransactionSteps"]
 
-REQUEST_TIMED_OUT, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, CONCURRENT_TRANSACTIONS = 7, 15, 16, 51
+UNKNOWN_TOPIC_OR_PARTITION, REQUEST_TIMED_OUT = 3, 7
+COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, CONCURRENT_TRANSACTIONS = 15, 16, 51
 OPERATION_NOT_ATTEMPTED = 55
 ADDITIONS = (ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT)
 EXPECTED_EPOCH_FROM = 3  # InitProducerId raises the epoch of the producer that it names
@@ -60,6 +61,7 @@ SETTLE_MS = 100  # as long as a broker lets a Produce request wait (add.partitio
 SETTLE_AT_ONCE = 2  # this many times the question is repeated without a pause
 SETTLE_PAUSES = ExponentialBackoff(1, 8, jitter=0, source=lambda: 0.0)
 FIRST_PAUSES = ExponentialBackoff(1, PAUSE_MS, jitter=0, source=lambda: 0.0)  # of a request that begins a transaction
+UNKNOWN_TOPIC_MS = 10_000  # a topic of offsets that the coordinator does not know for so long does not exist
 COMPLAIN_AFTER_MS = 5_000  # a command that takes longer is logged with its reason
 
 
@@ -375,6 +377,9 @@ class TransactionSteps:
         group_id = command.group["group_id"]
         last = NEVER if state.v2 else V1_LAST
         _, code = yield from self._ask(row, ApiKey.TXN_OFFSET_COMMIT, body, take, is_first, (GROUP, group_id), last)
+        if code == UNKNOWN_TOPIC_OR_PARTITION:
+            topics = ", ".join(sorted({topic for topic, _ in left}))
+            raise Failure("abortable", code, f"no broker knows the topic or partition of these offsets: {topics}")
         if code:
             raise failure_of(ApiKey.TXN_OFFSET_COMMIT, code)
 
@@ -394,10 +399,11 @@ class TransactionSteps:
 
         is_first: the request begins the transaction. The former one may not be complete at the broker yet, for a short
         time, so the pauses are 1 ms, 2 ms, and so on up to PAUSE_MS, which is Kafka's. coordinator: (key type, key), if
-        it is not that of the transactional id.
+        it is not that of the transactional id. Unlike in Java, offsets of a topic that stays unknown are given up: an
+        abort waits for this request.
         """
         key_type, key = coordinator or (TRANSACTION, row.name)
-        attempts, began_ms = 0, self.now_ms
+        attempts, began_ms, unknown_ms = 0, self.now_ms, None
         while True:
             self._check(row)
             if api in ADDITIONS:
@@ -413,6 +419,10 @@ class TransactionSteps:
                 code = code_of(answer)
                 if not code or not error_of(code).retriable:
                     return answer, code
+                if api == ApiKey.TXN_OFFSET_COMMIT and code == UNKNOWN_TOPIC_OR_PARTITION:
+                    unknown_ms = unknown_ms or self.now_ms
+                    if self.now_ms >= unknown_ms + UNKNOWN_TOPIC_MS:
+                        return answer, code
                 if code in (NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, REQUEST_TIMED_OUT):
                     del row.coordinators[key_type]
                 elif code == CONCURRENT_TRANSACTIONS and is_first:

@@ -165,6 +165,20 @@ def test_offsets_of_a_member_are_a_part_of_the_transaction(cluster, make, topic,
     assert committed(cluster, target, 500) == sorted(b"%d" % number for number in range(500))
 
 
+def test_offsets_of_a_topic_that_does_not_exist_can_be_aborted(cluster, make, topic, name):
+    """The coordinator is asked again for 10 s, since it could be late. The transaction is not blocked after that."""
+    producer = make(name)
+    producer.begin_transaction()
+    producer.send(topic, b"aborted").result(60)
+    with pytest.raises(errors.UnknownTopicOrPartitionError, match=r"no broker knows the topic .*: no-such-topic"):
+        producer.send_offsets_to_transaction({("no-such-topic", 0): 1}, f"group-{name}")
+    producer.abort_transaction()
+    producer.begin_transaction()
+    producer.send(topic, b"committed").result(60)
+    producer.commit_transaction()
+    assert committed(cluster, topic, 1) == [b"committed"]
+
+
 def test_offset_leader_epoch_and_metadata_are_stored(cluster, make, topic, name):
     producer, group = make(name), f"group-{name}"
     partitions = [TopicPartition(topic, number) for number in range(3)]

@@ -75,6 +75,23 @@ def test_a_group_whose_coordinator_must_not_be_looked_up(rig: Rig, producer: Pro
     assert (answer["kind"], answer["code"], producer.row.failed) == ("abortable", 30, 30)
 
 
+def test_offsets_of_a_topic_that_stays_unknown(rig: Rig, producer: Producer) -> None:
+    """The coordinator may not know it yet, so the request is repeated, but not until the end of the transaction."""
+    rig.codes(ApiKey.TXN_OFFSET_COMMIT, *[3] * 1000)
+    began_ms = rig.now_ms
+    answer = producer.offsets()
+    assert (answer["kind"], answer["code"]) == ("abortable", 3)
+    assert answer["message"] == "no broker knows the topic or partition of these offsets: t"
+    assert 10_000 <= rig.now_ms - began_ms <= 11_000
+    assert producer.do("abort")["ok"]
+
+
+def test_offsets_of_a_topic_that_becomes_known(rig: Rig, producer: Producer) -> None:
+    rig.codes(ApiKey.TXN_OFFSET_COMMIT, *[3] * 5)
+    assert producer.offsets()["ok"]
+    assert producer.do("commit")["ok"]
+
+
 @pytest.mark.parametrize("api", [ApiKey.INIT_PRODUCER_ID, ApiKey.END_TXN])
 def test_errors_that_are_retriable_lead_to_further_attempts(rig: Rig, api: ApiKey) -> None:
     rig.codes(api, COORDINATOR_LOAD_IN_PROGRESS, CONCURRENT, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR)
