@@ -225,8 +225,9 @@ class Brokers:
 
     def note_status(self, text: str) -> None:
         """Set the present error for the status and the snapshot; an empty text means none."""
-        self.last_error = text
-        self.changed = True
+        self.last_error, self.changed = text, True
+        if text and self.metadata.last_error:
+            self.metadata.last_error = text  # which would be shown instead, and is older
 
     def note_error(self, link: Link, text: str) -> None:
         """Set and log the error of a broker. The same error is logged once a minute."""

@@ -252,6 +252,11 @@ class ConnectionSetup:
                 "Set sasl_mechanism to one of these"
             )
             self._refuse(link, text, now_ms)
+        elif code == ILLEGAL_SASL_STATE and link.versions is not None:
+            # A broker takes no other authentication within a second (KIP-368). The session has not ended yet.
+            self._end_sasl(link)
+            link.authenticate_at_ms = now_ms + AGAIN_MS
+            self._finish(link)
         elif code == ILLEGAL_SASL_STATE:
             text = "the listener does not use SASL; check the port, or use security_protocol without SASL"
             self._refuse(link, text, now_ms)

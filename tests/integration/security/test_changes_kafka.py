@@ -56,6 +56,29 @@ def test_a_successor_has_the_credentials(
     assert sent == [0, 1, 2]
 
 
+def test_the_latest_error_is_the_one_that_is_shown(
+    secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor
+) -> None:
+    """A request for metadata that had no answer is older than the refusals that follow."""
+    user = "changes-later"
+    secure_kafka.cluster.access.set_scram_password(user, "former")
+    topic = secure_kafka.topic_for(f"User:{user}")
+    settings = settings_for("SASL_SSL", "SCRAM-SHA-512", sasl_plain_username=user, sasl_plain_password="former")
+    producer = make_producer(
+        **settings | {"max_block_ms": 5000, "metadata_max_age_ms": 500, "request_timeout_ms": 1500}
+    )
+    producer.send(topic, b"x").result(30)
+    secure_kafka.cluster.access.set_scram_password(user, "present")
+    secure_kafka.cluster.pause()
+    try:
+        wait_until(lambda: "no response within" in str(the_sender()["last_error"]), 30, "a request without an answer")
+    finally:
+        secure_kafka.cluster.resume()
+    wait_until(lambda: "refuses the credentials" in str(the_sender()["last_error"]), 30, "the refusal in the status")
+    with pytest.raises(errors.AuthenticationFailedError, match="refuses the credentials"):
+        producer.partitions_for("another-topic")
+
+
 def test_a_topic_that_may_not_be_written(
     secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor
 ) -> None:

@@ -265,20 +265,24 @@ def test_a_provider_that_fails_later(secure_kafka: SecureKafka, make_producer: M
     def provide() -> str:
         if state["broken"]:
             raise OSError("marked-secret")
-        state["until"] = time.time() + 4
-        return secure_kafka.tokens.token("later", expires_in=4)
+        state["until"] = time.time() + 7
+        return secure_kafka.tokens.token("later", expires_in=7)
 
     producer = make_producer(**tokens_of("later") | {"sasl_oauth_token_provider": provide})
-    producer.send(topic, b"0").result(30)
+    sent = [producer.send(topic, b"0")]
+    sent[0].result(30)
     state["broken"] = True
     log = Path(the_sender()["log"])
-    wait_until(lambda: time.time() > state["until"], 30, "the expiry")
-    waiting = producer.send(topic, b"1")  # else the sender may need no connection, and so no token
+    while time.time() <= state["until"]:
+        sent.append(producer.send(topic, b"x"))
+        time.sleep(0.25)
+    waiting = producer.send(topic, b"y")  # else the sender may need no connection, and so no token
     wait_until(lambda: "the OAuth token has expired, and no attached process" in log.read_text(), 30, "the error")
     raised = "sasl_oauth_token_provider raised OSError"
     wait_until(lambda: raised in str(the_sender()["last_error"]), 30, "its reason")
     state["broken"] = False
-    assert waiting.result(60).offset == 1
+    assert [future.result(60).offset for future in [*sent, waiting]] == list(range(len(sent) + 1))
+    assert "does not use SASL" not in log.read_text()  # the answer to a session that is renewed too often
     assert "marked-secret" not in log.read_text()
 
 
