@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CYP_LAYOUT_VERSION 11u
+#define CYP_LAYOUT_VERSION 12u
 #define CYP_ARENA_MAGIC 0x616e657261707963ull    /* "cyparena" */
 #define CYP_OUTCOMES_MAGIC 0x656d6f6374757063ull
 #define CYP_SNAPSHOT_MAGIC 0x70616e7370796373ull
@@ -242,7 +242,7 @@ _Static_assert(sizeof(cyp_outcomes_header) <= CYP_PAGE_BYTES, "the header has th
 #define CYP_CHANGES_ENTRIES 16384u               /* a power of two; a reader further behind reads all its rows */
 #endif
 #define CYP_LEADERS_BYTES (8 * CYP_PARTITIONS_MAX)      /* areas are powers of two: leader_areas.py */
-#define CYP_SNAPSHOT_ERROR_BYTES 256
+#define CYP_SNAPSHOT_ERROR_BYTES 1024            /* with a broker's own text and a long host name, and what to do */
 
 /* Word of a topic's row: one store publishes the topic's metadata.
  *

@@ -57,6 +57,7 @@ def refused(make_producer: Make, settings: Settings) -> str:
             text = str(caught.value)
     wait_until(lambda: connections(producer) > 1, 30, "another attempt")
     assert connections(producer) <= CONNECTIONS_AT_FIRST + CONNECTIONS_PER_S * (time.monotonic() - began)
+    assert "..." not in text, text  # what to do comes last, and must not be cut off
     return text
 
 

@@ -158,12 +158,12 @@ def test_a_snapshot_is_read_as_it_was_published():
         assert not writer.store(number, code, leaders)
     writer.describe(3, "a broker said no")
     assert reader.read() == (50, 3, "a broker said no", topics)
-    writer.describe(0, "x" * 300)
-    assert reader.read()[1:3] == (0, "x" * 253 + "...")
-    writer.describe(0, 63 * "die " + "größe" + "x")
-    assert reader.read()[2] == (63 * "die ").rstrip() + "..."
-    writer.describe(0, 252 * "x" + "ö!" + 10 * "x")
-    assert reader.read()[2] == 252 * "x" + "..."
+    writer.describe(0, "x" * 1100)
+    assert reader.read()[1:3] == (0, "x" * 1021 + "...")
+    writer.describe(0, 255 * "die " + "größe" + "x")
+    assert reader.read()[2] == (255 * "die ").rstrip() + "..."
+    writer.describe(0, 1020 * "x" + "ö!" + 10 * "x")
+    assert reader.read()[2] == 1020 * "x" + "..."
     assert writer.store(7, 5, b"")
     assert reader.read()[3]["topic-7ä"] == (GENERATION | 7, 5, b"")
     writer.forget(7)
