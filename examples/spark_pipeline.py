@@ -5,6 +5,7 @@ Kafka connector: spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2
 """
 
 import sys
+import threading
 from typing import Any
 
 from pyspark.sql import SparkSession, functions
@@ -14,7 +15,10 @@ from cyproducer.spark import exactly_once
 
 
 class Progress(StreamingQueryListener):
-    """Prints one line for each micro-batch."""
+    """Prints one line for each micro-batch. `ended` is set at the end of the query."""
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
 
     def onQueryStarted(self, event: Any) -> None:
         print(f"query {event.id} has started")
@@ -26,7 +30,8 @@ class Progress(StreamingQueryListener):
         pass
 
     def onQueryTerminated(self, event: Any) -> None:
-        print(f"query {event.id} has ended: {event.exception or 'without an error'}")
+        print(f"query {event.id} has ended: {event.exception or 'without an error'}", flush=True)
+        self.ended.set()
 
 
 def main(brokers: str, source: str, target: str, checkpoint: str, until_end: str = "") -> None:
@@ -64,6 +69,7 @@ def main(brokers: str, source: str, target: str, checkpoint: str, until_end: str
             if until_end:
                 query = query.trigger(availableNow=True)
             query.start().awaitTermination()
+        progress.ended.wait(10)  # Spark tells its listeners a short time later
     finally:
         spark.streams.removeListener(progress)
 

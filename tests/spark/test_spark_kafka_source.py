@@ -7,7 +7,6 @@ from collections import Counter
 import pytest
 from confluent_kafka import Producer
 from pyspark.errors import IllegalArgumentException
-from pyspark.sql.streaming.query import StreamingQueryManager
 from support.consumer import read_topic
 
 from bench.spark_jars import spark_kafka_jars
@@ -153,21 +152,7 @@ def check_progress(printed, count):
     assert sum(int(each[2]) for each in found) == count
 
 
-@pytest.fixture
-def listeners_end(spark, monkeypatch):
-    """Let a listener get all events before it is removed: Spark tells them a short time after the query has ended."""
-    remove = StreamingQueryManager.removeListener
-
-    def wait_and_remove(streams, listener):
-        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
-        remove(streams, listener)
-
-    monkeypatch.setattr(StreamingQueryManager, "removeListener", wait_and_remove)
-
-
-def test_the_pipeline_counts_each_record_once(
-    example, kafka, new_topic, one_host, listeners_end, tmp_path, caplog, capsys
-):
+def test_the_pipeline_counts_each_record_once(example, kafka, new_topic, one_host, tmp_path, caplog, capsys):
     """`examples/spark_pipeline.py`, started three times: with and without new records."""
     source, target = new_topic(3), new_topic(2)
     main = example("spark_pipeline")
