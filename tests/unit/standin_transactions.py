@@ -35,6 +35,11 @@ class ScriptedCommands:
         self._held: list[tuple[Any, dict[str, Any]]] = []
         self._answers: dict[tuple[int, int], dict[str, Any]] = {}
 
+    @property
+    def holds(self) -> bool:
+        """Whether a command is held."""
+        return bool(self._held)
+
     def does(self) -> list[str]:
         """Return what the commands were, in order, without repetitions."""
         return [message["do"] for message in self.done]

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 from standin_transactions import HOLD, failed
+from support.process import wait_until
 
 from cyproducer import KafkaProducer, errors
 from cyproducer.host import control_messages
@@ -31,6 +32,7 @@ def time_out(sender, producer):
     sender.commands.script["offsets"] = [HOLD]
     with pytest.raises(errors.KafkaTimeoutError):
         producer.send_offsets_to_transaction(MANY, "g", 0.3)
+    wait_until(lambda: sender.commands.holds, 10, "the command")  # the stand-in may read it later
     assert sent(sender) == []
 
 
