@@ -227,10 +227,8 @@ class ConnectionSetup:
 
     def _handshake(self, link: Link, exchange: "Exchange", answer: "Answer") -> None:
         if answer.error and link.versions is not None:
-            self._end_sasl(link)
             self._brokers.note_error(link, answer.error)
-            link.authenticate_at_ms = self._now_ms + AGAIN_MS  # the session has not ended yet
-            self._finish(link)
+            self._keep_session(link, self._now_ms)
             return
         if answer.error or answer.message is None:
             self._brokers.give_up(link, answer.error or "SASL failed: the client has no first message", self._now_ms)
@@ -240,6 +238,12 @@ class ConnectionSetup:
         link.authenticating_since_ms = self._now_ms
         body = {"mechanism": exchange.mechanism}
         self._request(link, ApiKey.SASL_HANDSHAKE, SASL_HANDSHAKE_VERSION, body, self._on_sasl_handshake)
+
+    def _keep_session(self, link: Link, now_ms: int) -> None:
+        """Give up an attempt to authenticate again. The session has not ended yet, so another attempt follows."""
+        self._end_sasl(link)
+        link.authenticate_at_ms = now_ms + AGAIN_MS
+        self._finish(link)
 
     def _on_sasl_handshake(self, link: Link, payload: bytes, now_ms: int) -> None:
         assert link.sasl is not None
@@ -253,10 +257,7 @@ class ConnectionSetup:
             )
             self._refuse(link, text, now_ms)
         elif code == ILLEGAL_SASL_STATE and link.versions is not None:
-            # A broker takes no other authentication within a second (KIP-368). The session has not ended yet.
-            self._end_sasl(link)
-            link.authenticate_at_ms = now_ms + AGAIN_MS
-            self._finish(link)
+            self._keep_session(link, now_ms)  # a broker takes no other authentication within a second (KIP-368)
         elif code == ILLEGAL_SASL_STATE:
             text = "the listener does not use SASL; check the port, or use security_protocol without SASL"
             self._refuse(link, text, now_ms)

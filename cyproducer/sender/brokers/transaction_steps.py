@@ -341,6 +341,7 @@ class TransactionSteps:
     def _commit_offsets(self, row: Row, command: Command, is_first: bool) -> Steps[None]:
         state = self._state(row)
         left = {(topic, partition): fields for topic, partition, *fields in command.offsets}
+        unknown_since_ms = None
 
         def offset_of(key: tuple[str, int]) -> dict[str, Any]:
             offset, leader_epoch, metadata = left[key]
@@ -360,7 +361,11 @@ class TransactionSteps:
             return {**_producer(state), **group, "topics": _by_topic(left, "partitions", offset_of)}
 
         def take(answer: Answer) -> int:
-            """Drop what is committed. Return the first error that is not retriable, otherwise one that is."""
+            """Drop what is committed. Return the first error that is not retriable, otherwise one that is.
+
+            Unlike in Java, offsets of a topic that stays unknown are given up, since an abort waits for this request.
+            """
+            nonlocal unknown_since_ms
             codes = {
                 (topic["name"], each["partition_index"]): int(each["error_code"])
                 for topic in answer["topics"]
@@ -372,14 +377,17 @@ class TransactionSteps:
             for code in found:
                 if not error_of(code).retriable:
                     return code
+            if found[:1] == [UNKNOWN_TOPIC_OR_PARTITION]:
+                unknown_since_ms = unknown_since_ms or self.now_ms
+                if self.now_ms >= unknown_since_ms + UNKNOWN_TOPIC_MS:
+                    topics = ", ".join(sorted({topic for topic, _ in left}))
+                    text = f"no broker knows the topic or partition of these offsets: {topics}"
+                    raise Failure("abortable", UNKNOWN_TOPIC_OR_PARTITION, text)
             return found[0] if found else COORDINATOR_NOT_AVAILABLE * bool(left)
 
         group_id = command.group["group_id"]
         last = NEVER if state.v2 else V1_LAST
         _, code = yield from self._ask(row, ApiKey.TXN_OFFSET_COMMIT, body, take, is_first, (GROUP, group_id), last)
-        if code == UNKNOWN_TOPIC_OR_PARTITION:
-            topics = ", ".join(sorted({topic for topic, _ in left}))
-            raise Failure("abortable", code, f"no broker knows the topic or partition of these offsets: {topics}")
         if code:
             raise failure_of(ApiKey.TXN_OFFSET_COMMIT, code)
 
@@ -399,11 +407,10 @@ class TransactionSteps:
 
         is_first: the request begins the transaction. The former one may not be complete at the broker yet, for a short
         time, so the pauses are 1 ms, 2 ms, and so on up to PAUSE_MS, which is Kafka's. coordinator: (key type, key), if
-        it is not that of the transactional id. Unlike in Java, offsets of a topic that stays unknown are given up: an
-        abort waits for this request.
+        it is not that of the transactional id.
         """
         key_type, key = coordinator or (TRANSACTION, row.name)
-        attempts, began_ms, unknown_ms = 0, self.now_ms, None
+        attempts, began_ms = 0, self.now_ms
         while True:
             self._check(row)
             if api in ADDITIONS:
@@ -419,10 +426,6 @@ class TransactionSteps:
                 code = code_of(answer)
                 if not code or not error_of(code).retriable:
                     return answer, code
-                if api == ApiKey.TXN_OFFSET_COMMIT and code == UNKNOWN_TOPIC_OR_PARTITION:
-                    unknown_ms = unknown_ms or self.now_ms
-                    if self.now_ms >= unknown_ms + UNKNOWN_TOPIC_MS:
-                        return answer, code
                 if code in (NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, REQUEST_TIMED_OUT):
                     del row.coordinators[key_type]
                 elif code == CONCURRENT_TRANSACTIONS and is_first:
