@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 from support import build
-from support.leftovers import holdings, kill_leftovers, wait_for_nothing_left
+from support.leftovers import LEAVES_S, holdings, kill_leftovers, wait_for_nothing_left
 
 if TYPE_CHECKING:
     from cyproducer.devkafka.node import KafkaCluster
@@ -96,7 +96,7 @@ def nothing_left(request: pytest.FixtureRequest, runtime_dir: Path) -> Iterator[
     sockets = request.node.get_closest_marker("pooled_sockets") is None
     yield
     passed = all(report.passed for report in request.node.stash.get(REPORTS, {}).values())
-    found = wait_for_nothing_left(before, runtime_dir, _broker_pids(), sockets, timeout=5.0 if passed else 0.0)
+    found = wait_for_nothing_left(before, runtime_dir, _broker_pids(), sockets, timeout=LEAVES_S if passed else 0.0)
     if found:
         kill_leftovers(before, runtime_dir, _broker_pids())
     if passed and found:

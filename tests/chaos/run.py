@@ -21,7 +21,8 @@ from cyproducer import errors
 PARTITIONS = 48
 FEW_PARTITIONS = 3  # with a small max.message.bytes: so that batches are larger than that
 REPLICAS_MOST = 3
-SETTLE_S = 3.0
+GOES_ON_LINES, GOES_ON_S = 4_000, 60.0
+"""The front-ends write so many journal lines after the last kill, within so many seconds; a record has two lines."""
 # On a terminal one line that changes, else lines that add up.
 _PROGRESS_S = 1.0 if sys.stderr.isatty() else 30.0
 _DETACHED = re.compile(r"^ts=(\S+) .*msg=detached .*\bpeer=(\d+)\b")
@@ -109,7 +110,7 @@ def run(plan: Plan, clients: Clients, directory: Path, progress: bool = False) -
         monkey.rest()
         if progress:
             _show("no kills any more; waiting for every outcome")
-        time.sleep(SETTLE_S)
+        _await_lines(world)
         world.finish()
     finally:
         monkey.restore_all()
@@ -139,6 +140,16 @@ def _add_errors(report: Report, lives: list[Life]) -> None:
 def _show(text: str) -> None:
     terminal = sys.stderr.isatty()
     print(f"\r\x1b[K{text}" if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True)
+
+
+def _await_lines(world: World) -> None:
+    """Wait until records are sent again after the last kill, however slow the machine is."""
+    before, deadline = _lines(world), time.monotonic() + GOES_ON_S
+    while (count := _lines(world) - before) < GOES_ON_LINES:
+        if time.monotonic() > deadline:
+            world.defects.append(f"{count} journal lines in {GOES_ON_S:g} s after the last kill, not {GOES_ON_LINES}")
+            return
+        time.sleep(0.05)
 
 
 def _lines(world: World) -> int:

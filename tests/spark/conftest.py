@@ -55,7 +55,7 @@ def nothing_left(request: pytest.FixtureRequest, spark_runtime: Path, staying: l
             stop(socket, 30)
     # py4j keeps sockets of its own open.
     brokers = {node.pid for cluster in clusters for node in cluster.nodes if node.pid is not None}
-    found = wait_for_nothing_left(before, spark_runtime, brokers, sockets=False, timeout=20.0)
+    found = wait_for_nothing_left(before, spark_runtime, brokers, sockets=False)
     kill_leftovers(before, spark_runtime, brokers)
     if found:
         pytest.fail("left behind by the module:\n  " + "\n  ".join(found), pytrace=False)

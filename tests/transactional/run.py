@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,13 +21,19 @@ from support.process import command_of, script_environment, users_of, wait_until
 from cyproducer.devkafka.node import KafkaCluster
 from cyproducer.errors import SenderUnavailableError
 from cyproducer.observe.status import status, stop
-from transactional.check import Report, check
+from transactional.check import Report, check, read_journal
 
 PARTITIONS = 12
 SLOTS = 5
 KINDS = [action for action in ACTIONS if action.startswith("kill")]
 """The kinds of kills: each run has all of them."""
 ENDS_S = 150.0
+BEGINS_S = 60.0
+"""The limit of the front-ends for their first transactions, in which the cluster makes its topic of transactions."""
+GOES_ON_S = 60.0
+"""The limit for the transactions after the last kill."""
+AFTERWARDS = {"committed": 10, "aborted": 1}
+"""How many transactions of each result every front-end must reach after the last kill."""
 _PROGRESS_S = 10.0
 _ALARMS = ("broken invariant", "Traceback", "broke the protocol", "could not be handled", "Fatal Python error")
 
@@ -80,6 +87,29 @@ class World:
                 stdout=log,
                 stderr=log,
             )
+
+    def await_transactions(self, wanted: dict[str, int], timeout: float, when: str) -> None:
+        """Wait until every front-end has ended so many more transactions, by result. Else that is a defect."""
+        before = self._counts()
+        deadline = time.monotonic() + timeout
+
+        def missing() -> list[str]:
+            now = self._counts()
+            counts = [(slot, name, now[slot][name] - before[slot][name]) for slot in range(SLOTS) for name in wanted]
+            return [f"{count} {name} by front-end {slot}" for slot, name, count in counts if count < wanted[name]]
+
+        while short := missing():
+            if time.monotonic() > deadline:
+                self.defects.append(f"{when}, too few transactions within {timeout:g} s: {', '.join(short)}")
+                return
+            self.keep_running()
+            time.sleep(0.05)
+
+    def _counts(self) -> list[Counter[str]]:
+        """Return how many transactions each front-end has ended, by their results."""
+        paths = [self.directory / f"{slot}.journal" for slot in range(SLOTS)]
+        found = [read_journal(path) if path.exists() else {} for path in paths]
+        return [Counter(outcome.result for outcome in outcomes.values()) for outcomes in found]
 
     def front_ends(self) -> list[Target]:
         """Return the living front-ends, for the monkey."""
@@ -154,6 +184,21 @@ def run(plan: Plan, cluster: KafkaCluster, directory: Path, progress: bool = Fal
     directory.mkdir(parents=True, exist_ok=True)
     topic = cluster.create_topic(f"txn-{plan.seed}-{time.time_ns() % 10**9}", PARTITIONS, 3)
     world = World(cluster.bootstrap_servers, topic, directory, plan.seed)
+    try:
+        world.keep_running()
+        world.await_transactions({"committed": 1}, BEGINS_S, "before the first kill")
+        monkey = _kill(plan, world, cluster, progress)
+        world.await_transactions(AFTERWARDS, GOES_ON_S, "after the last kill")
+        world.finish()
+    finally:
+        world.abort()
+    report = check(directory, cluster.bootstrap_servers, topic)
+    report.defects += world.defects + monkey.defects
+    return Result(report, monkey)
+
+
+def _kill(plan: Plan, world: World, cluster: KafkaCluster, progress: bool) -> Monkey:
+    """Kill and stop processes by the plan's schedule. All of them run again at the end."""
     monkey = Monkey(
         world,  # type: ignore[arg-type]
         cluster,
@@ -165,7 +210,6 @@ def run(plan: Plan, cluster: KafkaCluster, directory: Path, progress: bool = Fal
     )
     shown = time.monotonic()
     try:
-        world.keep_running()
         while not monkey.done:
             monkey.tick()
             world.keep_running()
@@ -174,13 +218,6 @@ def run(plan: Plan, cluster: KafkaCluster, directory: Path, progress: bool = Fal
                 print(f"{monkey.killed}/{plan.kills} kills", file=sys.stderr, flush=True)
             time.sleep(0.01)
         monkey.rest()
-        world.keep_running()
-        time.sleep(2)
-        world.keep_running()  # one that was killed just before has ended only now
-        world.finish()
     finally:
         monkey.restore_all()
-        world.abort()
-    report = check(directory, cluster.bootstrap_servers, topic)
-    report.defects += world.defects + monkey.defects
-    return Result(report, monkey)
+    return monkey

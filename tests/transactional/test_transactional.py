@@ -6,7 +6,7 @@ import pytest
 
 from cyproducer.devkafka.node import KafkaCluster
 from transactional.check import Outcome, Report, _judge
-from transactional.run import KINDS, Plan, Result, run
+from transactional.run import AFTERWARDS, KINDS, SLOTS, Plan, Result, run
 
 KILLS, SECONDS, SEED = 15, 20.0, 7
 
@@ -18,8 +18,8 @@ def check(result: Result) -> None:
     kinds = result.monkey.kinds()
     assert all(kinds[name] for name in KINDS), result.text()
     assert kinds.total() >= KILLS
-    assert result.report.counts["committed"] > 50
-    assert result.report.counts["aborted"] > 5
+    for name, count in AFTERWARDS.items():
+        assert result.report.counts[name] >= count * SLOTS, result.text()
 
 
 @pytest.mark.timeout(280)
