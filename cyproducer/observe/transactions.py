@@ -15,6 +15,7 @@ __all__ = [
     "describe",
     "last_sequences",
     "list_all",
+    "max_timeout",
 ]
 
 _TIMEOUT_S = 40.0  # the sender answers after 30 s at the latest
@@ -72,6 +73,15 @@ def committed_offset(path: str, group: str, topic: str, partition: int) -> Commi
     """
     answer = _ask(path, {"do": "offset", "group": group, "partition": [topic, partition]})
     return CommittedOffset(answer["offset"], answer["metadata"])
+
+
+def max_timeout(path: str, transactional_id: str) -> int:
+    """Return how long a transaction of this id may take at its coordinator, in ms: transaction.max.timeout.ms.
+
+    Raise as list_all(); a principal needs the right to DESCRIBE_CONFIGS of the cluster.
+    """
+    timeout_ms: int = _ask(path, {"do": "max timeout", "id": transactional_id})["timeout_ms"]
+    return timeout_ms
 
 
 class LastSequence(NamedTuple):

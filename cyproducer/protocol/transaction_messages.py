@@ -1,4 +1,7 @@
-"""Describes the messages with which a client finds coordinators, makes transactions and looks at transactions."""
+"""Describes the messages with which a client finds coordinators, makes transactions, and looks at transactions.
+
+DescribeConfigs is here since it tells how long a transaction may take.
+"""
 
 from .tables import Field, Message
 
@@ -362,6 +365,74 @@ OFFSET_FETCH_RESPONSE = Message(
                 Field("group_id", "string"),
                 Field("topics", "[]struct", fields=FETCHED_OFFSETS),
                 Field("error_code", "int16", default=0),
+            ),
+        ),
+    ),
+)
+
+DESCRIBE_CONFIGS_REQUEST = Message(
+    "DescribeConfigsRequest",
+    32,
+    1,
+    4,
+    4,
+    (
+        Field(
+            "resources",
+            "[]struct",
+            fields=(
+                # 4: a broker, whose name is its id.
+                Field("resource_type", "int8"),
+                Field("resource_name", "string"),
+                # Null asks for all.
+                Field("configuration_keys", "[]string", nullable=0),
+            ),
+        ),
+        Field("include_synonyms", "bool", default=False),
+        Field("include_documentation", "bool", 3, default=False),
+    ),
+)
+
+DESCRIBE_CONFIGS_RESPONSE = Message(
+    "DescribeConfigsResponse",
+    32,
+    1,
+    4,
+    4,
+    (
+        Field("throttle_time_ms", "int32"),
+        Field(
+            "results",
+            "[]struct",
+            fields=(
+                Field("error_code", "int16"),
+                Field("error_message", "string", nullable=0),
+                Field("resource_type", "int8"),
+                Field("resource_name", "string"),
+                Field(
+                    "configs",
+                    "[]struct",
+                    fields=(
+                        Field("name", "string"),
+                        Field("value", "string", nullable=0),
+                        Field("read_only", "bool"),
+                        Field("config_source", "int8", default=-1, ignorable=True),
+                        Field("is_sensitive", "bool"),
+                        Field(
+                            "synonyms",
+                            "[]struct",
+                            default=[],
+                            ignorable=True,
+                            fields=(
+                                Field("name", "string"),
+                                Field("value", "string", nullable=0),
+                                Field("source", "int8"),
+                            ),
+                        ),
+                        Field("config_type", "int8", 3, default=0, ignorable=True),
+                        Field("documentation", "string", 3, nullable=3, default=None, ignorable=True),
+                    ),
+                ),
             ),
         ),
     ),

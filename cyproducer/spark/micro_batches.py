@@ -163,7 +163,7 @@ def exactly_once(
     checkpoint   the query's checkpointLocation. It is needed over Spark Connect, which does not tell the id of a query:
                  the id is read from the checkpoint
     settings     settings of `KafkaProducer`, as for `write`. transaction_timeout_ms is the longest time of a
-                 micro-batch; without it, 15 minutes, halved until the brokers allow it
+                 micro-batch; without it, 15 minutes, or less if the brokers do not allow that
 
     The function keeps a producer until its close(); it is a context manager as well, whose block is the time of the
     query. The columns are those of `write`. A reader sees exactly one copy of each row if it reads with

@@ -9,7 +9,14 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from cyproducer import KafkaProducer, errors
-from cyproducer.observe.transactions import CommittedOffset, LastSequence, committed_offset, last_sequences
+from cyproducer.observe.transactions import (
+    CommittedOffset,
+    LastSequence,
+    TransactionQueryError,
+    committed_offset,
+    last_sequences,
+    max_timeout,
+)
 from cyproducer.producer.shared_transaction import Shared, sender_of, share
 
 __all__ = ["FencedDriverError", "Owner"]
@@ -38,7 +45,7 @@ class Owner:
     """The transactional producer of a driver. It is made by open(), and again after each problem: that aborts.
 
     settings      those of KafkaProducer, without transactional ones
-    timeout_ms    how long a transaction may take; None: 15 minutes, halved until the brokers allow it
+    timeout_ms    how long a transaction may take; None: 15 minutes, or less if the brokers do not allow that
     """
 
     def __init__(self, transactional_id: str, settings: dict[str, Any], timeout_ms: int | None) -> None:
@@ -83,16 +90,27 @@ class Owner:
             try:
                 producer.init_transactions()
             except errors.InvalidTransactionTimeoutError:
-                producer.close(0)
-                if not self._may_shorten or self.timeout_ms // 2 < SHORTEST_MS:
-                    raise
-                self.timeout_ms //= 2
+                try:
+                    if not self._may_shorten or (shorter_ms := self._shorter_ms(producer)) < SHORTEST_MS:
+                        raise
+                finally:
+                    producer.close(0)
+                self.timeout_ms = shorter_ms
             except BaseException:
                 producer.close(0)
                 raise
             else:
                 self._producer, self._began = producer, time.monotonic()
                 return
+
+    def _shorter_ms(self, producer: KafkaProducer) -> int:
+        """Return the longest time that the brokers allow, or half of the present one if they do not tell it."""
+        try:
+            allowed_ms = max_timeout(sender_of(producer).address, self.transactional_id)
+        except (TransactionQueryError, errors.SenderUnavailableError) as error:
+            logger.info("the longest time of a transaction is not known, half is tried: %s", error)
+            return self.timeout_ms // 2
+        return allowed_ms if allowed_ms < self.timeout_ms else self.timeout_ms // 2
 
     def begin(self, what: str) -> Shared:
         """Begin a transaction, and return what the tasks need. `what` is written, for the warning at half the time."""

@@ -12,6 +12,7 @@ from cyproducer.errors import (
     KafkaConfigurationError,
     ProducerFencedError,
 )
+from cyproducer.observe.transactions import TransactionQueryError
 from cyproducer.producer.shared_transaction import Shared
 from cyproducer.spark import UnknownCommitError, WriteResult, atomic, exactly_once, write
 from cyproducer.spark.options import parse_options
@@ -121,10 +122,6 @@ def test_the_longest_time_of_a_transaction(limited, numbers, held, writer_settin
     settings = writer_settings | {"bootstrap_servers": [limited.bootstrap_servers]}
     with pytest.raises(InvalidTransactionTimeoutError):
         write(numbers(0, 10), topic, atomic=True, transaction_timeout_ms=6001, **settings)
-    owner = Owner("x", settings, None)
-    owner.open()
-    owner.close()
-    assert owner.timeout_ms == 900_000 // 2**8 == 3515  # 15 min, halved until the broker takes it
     # The first attempt takes too long.
     disturbed = held(numbers(0, 1000, 2))
     with disturbed.meanwhile(lambda: disturbed.sleep(7)):
@@ -133,6 +130,21 @@ def test_the_longest_time_of_a_transaction(limited, numbers, held, writer_settin
     assert "has taken half of the time that a transaction may take (5 s)" in caplog.text
     assert "is written again, attempt 1 of 4 failed" in caplog.text
     assert sorted(map(int, read_topic(limited.bootstrap_servers, topic, 1000).value)) == list(range(1000))
+
+
+def test_the_default_time_is_what_the_broker_allows(limited, writer_settings, monkeypatch):
+    def opened():
+        owner = Owner("x", writer_settings | {"bootstrap_servers": [limited.bootstrap_servers]}, None)
+        owner.open()
+        owner.close()
+        return owner.timeout_ms
+
+    def refuse(*_):
+        raise TransactionQueryError("CLUSTER_AUTHORIZATION_FAILED")
+
+    assert opened() == 6000
+    monkeypatch.setattr("cyproducer.spark.owner.max_timeout", refuse)
+    assert opened() == 900_000 // 2**8 == 3515
 
 
 def delay_first_commit(monkeypatch):

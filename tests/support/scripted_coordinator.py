@@ -6,7 +6,7 @@ from typing import Any
 from support.scripted_transactions import WRITES, ScriptedTransactions
 
 OFFSET_FETCH, FIND_COORDINATOR, INIT_PRODUCER_ID, TXN_OFFSET_COMMIT = 9, 10, 22, 28
-DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 65, 66
+DESCRIBE_CONFIGS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 32, 65, 66
 OF_GROUPS = (OFFSET_FETCH, TXN_OFFSET_COMMIT)
 NOT_COORDINATOR, UNKNOWN_ID = 16, 105
 
@@ -35,6 +35,7 @@ class ScriptedCoordinator:
         self.states = deque(states)
         self.codes: dict[int, deque[Any]] = {}
         self.described: dict[str, Any] = {}  # fields of the description
+        self.max_timeout_ms: str | None = "600000"
         self.cut_short: set[int] = set()  # responses of these APIs lack their last bytes
         self.asked: list[tuple[int, int]] = []
         self.asked_for: list[dict[str, Any]] = []  # the bodies
@@ -73,6 +74,12 @@ class ScriptedCoordinator:
         if api == LIST_TRANSACTIONS:
             rows = [{"transactional_id": self.name, "producer_id": 7, "transaction_state": self.states[0]}]
             return {"error_code": code, "unknown_state_filters": [], "transaction_states": rows * (node == self.node)}
+        if api == DESCRIBE_CONFIGS:
+            (resource,) = body["resources"]
+            config = {"value": self.max_timeout_ms, "read_only": True, "is_sensitive": False}
+            named = {key: resource[key] for key in ("resource_type", "resource_name")}
+            configs = [{"name": name, **config} for name in resource["configuration_keys"] if not code]
+            return {"results": [{"error_code": code, "error_message": None, "configs": configs, **named}]}
         asked = body["transactional_ids"][0]
         row = {
             "error_code": code or (0 if asked == self.name else UNKNOWN_ID),

@@ -1,4 +1,7 @@
-"""Asks the brokers what a process has to know that commits the records of many writers: an offset, and sequences."""
+"""Asks the brokers what a process has to know that commits the records of many writers.
+
+That is an offset, the last sequence numbers, and how long a transaction may take.
+"""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -8,9 +11,11 @@ from cyproducer.error_table import describe, error_of
 from cyproducer.protocol.versions import ApiKey
 from cyproducer.sender.brokers.coordinator_calls import (
     GROUP,
+    TRANSACTION,
     Answer,
     BrokerError,
     Call,
+    CallError,
     NoAnswerError,
     Pause,
     Steps,
@@ -22,11 +27,14 @@ from cyproducer.sender.brokers.coordinator_calls import (
 if TYPE_CHECKING:
     from cyproducer.sender.brokers.broker_connections import Brokers
 
-__all__ = ["committed_offset", "last_sequences"]
+__all__ = ["committed_offset", "last_sequences", "max_timeout"]
 
 STABLE_FROM = 7  # OffsetFetch
 GROUPS_FROM = 8  # OffsetFetch
 NO_SEQUENCE = -1
+OF_BROKER = 4  # the resource type of DescribeConfigs
+MAX_TIMEOUT = "transaction.max.timeout.ms"
+_NOT_TOLD = {31: "no right to DESCRIBE_CONFIGS of the cluster (CLUSTER_AUTHORIZATION_FAILED)"}
 
 Place = tuple[str, int]
 """A topic and the number of a partition."""
@@ -60,6 +68,34 @@ def committed_offset(brokers: "Brokers", backoff: ExponentialBackoff, group: str
     )
     row = rows_of(body)[0]
     return {"offset": row["committed_offset"], "metadata": row["metadata"] or ""}
+
+
+def max_timeout(brokers: "Brokers", backoff: ExponentialBackoff, transactional_id: str) -> Steps[Answer]:
+    """Return {"timeout_ms"}: transaction.max.timeout.ms of the broker that coordinates the transactional id.
+
+    The broker tells it only to a principal that may describe the configuration of the cluster.
+    """
+
+    def call_of(broker_id: int) -> Call:
+        resource = {"resource_type": OF_BROKER, "resource_name": str(broker_id), "configuration_keys": [MAX_TIMEOUT]}
+        return Call(broker_id, ApiKey.DESCRIBE_CONFIGS, lambda version: {"resources": [resource]})
+
+    def code_of(body: Answer) -> int:
+        return int(body["results"][0]["error_code"]) if body["results"] else -1
+
+    yield from wait_for_cluster(brokers)
+    body, broker_id = yield from ask_coordinator(
+        brokers,
+        backoff,
+        (TRANSACTION, transactional_id),
+        call_of,
+        code_of,
+        lambda code: f"the broker does not tell {MAX_TIMEOUT}: {_NOT_TOLD.get(code) or describe(code)}",
+    )
+    for config in body["results"][0]["configs"]:
+        if config["name"] == MAX_TIMEOUT and (config["value"] or "").isdecimal():
+            return {"timeout_ms": int(config["value"])}
+    raise CallError(f"broker {broker_id} has no {MAX_TIMEOUT}")
 
 
 def last_sequences(

@@ -20,6 +20,7 @@ THROTTLES_FROM = {
     ApiKey.END_TXN: 1,
     ApiKey.TXN_OFFSET_COMMIT: 1,
     ApiKey.OFFSET_FETCH: 4,
+    ApiKey.DESCRIBE_CONFIGS: 2,
 }
 
 

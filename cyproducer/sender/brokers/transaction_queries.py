@@ -28,7 +28,7 @@ from cyproducer.sender.brokers.coordinator_calls import (
     repeat,
     wait_for_cluster,
 )
-from cyproducer.sender.brokers.shared_transaction_queries import Place, committed_offset, last_sequences
+from cyproducer.sender.brokers.shared_transaction_queries import Place, committed_offset, last_sequences, max_timeout
 
 if TYPE_CHECKING:
     from cyproducer.sender.brokers.broker_connections import Brokers
@@ -52,8 +52,9 @@ class TransactionQueries:
 
     A question is {"do": "list", "states", "older_than_ms"}, {"do": "describe", "ids"} or {"do": "abort", "id"}. The
     answer is {"transactions": [...], "unanswered": {broker: text}}, {"transactions": [...]}, {"aborted", "text"}, or
-    {"error": text} if the query failed. {"do": "offset", "group", "partition": [topic, number]} and {"do": "sequences",
-    "producer_id", "partitions": [[topic, number]]} have the answers of `shared_transaction_queries.py`.
+    {"error": text} if the query failed. {"do": "offset", "group", "partition": [topic, number]}, {"do": "sequences",
+    "producer_id", "partitions": [[topic, number]]} and {"do": "max timeout", "id"} have the answers of
+    `shared_transaction_queries.py`.
     """
 
     def __init__(self, brokers: "Brokers", loop: Any, backoff: ExponentialBackoff, log: logging.Logger) -> None:
@@ -99,6 +100,8 @@ class TransactionQueries:
         if kind == "sequences" and type(question.get("producer_id")) is int:
             places = _places(question.get("partitions"))
             return last_sequences(self._brokers, self._backoff, question["producer_id"], places)
+        if kind == "max timeout" and _is_texts([question.get("id")]):
+            return max_timeout(self._brokers, self._backoff, question["id"])
         raise ValueError(f"not a question about transactions: {str(kind)[:40]!r}")
 
     def maintain(self, now_ms: int) -> int:

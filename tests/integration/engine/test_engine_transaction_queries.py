@@ -7,6 +7,7 @@ from support.fault_rig import Rig
 from support.front_end import run_until
 from support.scripted_broker import ScriptedBroker
 from support.scripted_coordinator import (
+    DESCRIBE_CONFIGS,
     DESCRIBE_TRANSACTIONS,
     FIND_COORDINATOR,
     INIT_PRODUCER_ID,
@@ -17,7 +18,7 @@ from support.scripted_coordinator import (
 from cyproducer.sender.brokers import transaction_queries
 
 COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, CONCURRENT = 14, 15, 16, 51
-DENIED = 53
+DENIED, CLUSTER_DENIED = 53, 31
 
 
 @pytest.fixture
@@ -177,6 +178,28 @@ def test_an_abort_that_is_denied_is_an_error(cluster, ask):
     assert "TRANSACTIONAL_ID_NOT_FOUND" in ask(do="describe", ids=["b"])["error"]
 
 
+def test_the_coordinator_tells_how_long_a_transaction_may_take(cluster, ask):
+    cluster.coordinator.codes[DESCRIBE_CONFIGS] = deque([COORDINATOR_LOAD_IN_PROGRESS])
+    assert ask(do="max timeout", id="a") == {"timeout_ms": 600_000}
+    assert [node for api, node in cluster.coordinator.asked if api == DESCRIBE_CONFIGS] == [2, 2]
+    resource = {"resource_type": 4, "resource_name": "2", "configuration_keys": ["transaction.max.timeout.ms"]}
+    assert cluster.coordinator.asked_for[-1]["resources"] == [resource]
+
+
+@pytest.mark.parametrize("value", [None, "", "long"])
+def test_a_configuration_without_the_longest_time_is_an_error(cluster, ask, value):
+    cluster.coordinator.max_timeout_ms = value
+    assert ask(do="max timeout", id="a") == {"error": "broker 2 has no transaction.max.timeout.ms"}
+
+
+def test_who_may_not_read_the_configuration_is_told_so(cluster, ask):
+    cluster.coordinator.codes[DESCRIBE_CONFIGS] = deque([CLUSTER_DENIED])
+    assert ask(do="max timeout", id="a")["error"] == (
+        "the broker does not tell transaction.max.timeout.ms: "
+        "no right to DESCRIBE_CONFIGS of the cluster (CLUSTER_AUTHORIZATION_FAILED)"
+    )
+
+
 def test_brokers_without_these_requests(cluster, ask):
     cluster.apis_left_out = {LIST_TRANSACTIONS, DESCRIBE_TRANSACTIONS}
     assert "does not support LIST_TRANSACTIONS" in ask(do="list", states=[], older_than_ms=-1)["error"]
@@ -195,6 +218,7 @@ def test_an_old_find_coordinator_has_one_key(cluster, ask, monkeypatch):
     [
         {},
         {"do": "delete"},
+        {"do": "max timeout", "id": 7},
         {"do": "list", "states": "Ongoing", "older_than_ms": 1},
         {"do": "list", "states": [], "older_than_ms": 1.5},
         {"do": "list", "states": [], "older_than_ms": 1 << 63},
