@@ -7,7 +7,8 @@ import socket
 import sys
 import urllib.parse
 
-from cyproducer.spark.check import Finding, check_session, last_line
+from cyproducer.spark.check import check_session, last_line
+from cyproducer.spark.finding import Finding
 
 __all__ = ["add_arguments", "run"]
 

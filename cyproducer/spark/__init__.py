@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cyproducer.spark.atomic import AtomicWriteError, UnknownCommitError
-    from cyproducer.spark.check import Finding, check_session
+    from cyproducer.spark.check import check_session
     from cyproducer.spark.dataframe import WriteResult, write
+    from cyproducer.spark.finding import Finding
     from cyproducer.spark.micro_batches import exactly_once
     from cyproducer.spark.owner import FencedDriverError
     from cyproducer.spark.partitioning import partition_for
@@ -36,7 +37,7 @@ __all__ = [
 _MODULES = {
     "AtomicWriteError": "atomic",
     "FencedDriverError": "owner",
-    "Finding": "check",
+    "Finding": "finding",
     "UnknownCommitError": "atomic",
     "WriteResult": "dataframe",
     "check_session": "check",

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 import platform
 import re
 import sys
+import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cyproducer import __version__
+from cyproducer.spark.check_deployment import archives, interpreters, memory
+from cyproducer.spark.finding import ERROR, OK, WARNING, Finding
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["Finding", "check_session", "last_line"]
 
-OK, WARNING, ERROR = "ok", "warning", "error"
-
+PYSPARK_MEMORY = "spark.executor.pyspark.memory"
 MEMORY_MIN = 1 << 30
 """A Python worker with PyArrow and a producer uses less address space than this, and the sender of a host does, too."""
 
@@ -31,34 +33,21 @@ _TASKS_OF_A_CORE = 4
 _PYTHON_ERROR = re.compile(r"[A-Za-z_.]+(Error|Exception|NotFound): ")
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One result of `check_session`.
-
-    level   "ok", "warning" or "error"
-    where   "session", "driver", "data source", "executors", "exactly once", or the host of executors
-    text    what was found, and for a warning or an error, what to do
-    """
-
-    level: str
-    where: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.level:8} {self.where}: {self.text}"
-
-
 def check_session(spark: SparkSession) -> list[Finding]:
     """Return what `cyproducer` finds in a running session. It runs a few tasks on the executors, and needs no broker.
 
     A session with a finding of the level "error" cannot write with cyproducer, or not everywhere.
     """
     context = getattr(spark, "sparkContext", None)
+    look_up = _look_up(spark)
     return [
         _session(spark, context),
         *_settings(spark, context),
         _driver(),
-        _data_source(spark),
+        *_deployment(spark, context),
+        _data_source(look_up),
+        _threads(spark, look_up),
+        _sql(spark),
         *_executors(spark, context),
         _exactly_once(spark, context),
     ]
@@ -98,31 +87,76 @@ def why_unusable(pyarrow: str, numpy: str) -> str:
 # ------------------------------------------------------------------------- data source
 
 
-def _data_source(spark: SparkSession) -> Finding:
-    """Write a frame that the sink refuses, which shows whether Spark finds it."""
-    where = "data source"
-    if tuple(map(int, spark.version.split(".")[:2])) < (4, 1):
-        return Finding(
-            WARNING, where, 'format("cyproducer") needs Spark 4.1. Use the functions write() and exactly_once()'
-        )
+def _has_data_sources(spark: SparkSession) -> bool:
+    return tuple(map(int, spark.version.split(".")[:2])) >= (4, 1)
+
+
+def _look_up(spark: SparkSession) -> str | None:
+    """Write a frame that the sink refuses, which shows whether Spark finds it.
+
+    Return "" if it does, else the text of the error; None if this version of Spark has no such sinks.
+    """
+    if not _has_data_sources(spark):
+        return None
     try:
         writer = spark.range(0).selectExpr("id AS no_such_column").write.format("cyproducer").mode("append")
         writer.options(**{"kafka.bootstrap.servers": "localhost:9092", "topic": "t"}).save()
     except Exception as error:  # of py4j or of grpc; only its text says what it is
         text = str(error)
         if "no_such_column" in text:
-            return Finding(OK, where, 'format("cyproducer") is found')
-        if "DATA_SOURCE_NOT_FOUND" in text:
-            return Finding(
-                ERROR,
-                where,
-                'format("cyproducer") is not found. Spark looks for it on the host of the driver, in the thread where '
-                "the session is active, with the interpreter of the environment variable PYSPARK_DRIVER_PYTHON, "
-                "without it PYSPARK_PYTHON, and without both python3 of the PATH. Set the first one before the session "
-                "is created, or use write()",
-            )
-        return Finding(ERROR, where, f'format("cyproducer") cannot be used: {last_line(error)}')
+            return ""
+        return "DATA_SOURCE_NOT_FOUND" if "DATA_SOURCE_NOT_FOUND" in text else last_line(error)
     raise AssertionError("the sink has accepted a column that it does not know")
+
+
+def _data_source(look_up: str | None) -> Finding:
+    where = "data source"
+    if look_up is None:
+        return Finding(
+            WARNING, where, 'format("cyproducer") needs Spark 4.1. Use the functions write() and exactly_once()'
+        )
+    if not look_up:
+        return Finding(OK, where, 'format("cyproducer") is found')
+    if look_up == "DATA_SOURCE_NOT_FOUND":
+        return Finding(
+            ERROR,
+            where,
+            'format("cyproducer") is not found. Spark looks for it on the host of the driver, in the thread where '
+            "the session is active, with the interpreter of the environment variable PYSPARK_DRIVER_PYTHON, "
+            "without it PYSPARK_PYTHON, and without both python3 of the PATH. Set the first one before the session "
+            "is created, or use write(). The look-up finds no package that was installed with pip install -e",
+        )
+    return Finding(ERROR, where, f'format("cyproducer") cannot be used: {look_up}')
+
+
+def _threads(spark: SparkSession, look_up: str | None) -> Finding:
+    """Tell what can be used in other threads than this one, where `look_up` is known."""
+    where, functions = "threads", "write() and exactly_once() can be called in any thread"
+    if look_up != "":
+        return Finding(OK, where, functions)
+    found: list[str | None] = []
+    thread = threading.Thread(target=lambda: found.append(_look_up(spark)), name="cyproducer spark-check")
+    thread.start()
+    thread.join()
+    if found == [""]:
+        return Finding(OK, where, f'{functions}, and format("cyproducer"), too')
+    return Finding(
+        OK,
+        where,
+        f'{functions}. format("cyproducer") is found where the session is active: in the thread that has created it, '
+        'and in another one after spark.createDataFrame([(1,)], "a int") there',
+    )
+
+
+def _sql(spark: SparkSession) -> Finding:
+    if not _has_data_sources(spark):
+        return Finding(OK, "SQL", "INSERT cannot write with cyproducer; use write(spark.sql(...))")
+    return Finding(
+        OK,
+        "SQL",
+        "CREATE TABLE name (value STRING) USING cyproducer, then INSERT INTO name WITH (options) SELECT: Spark gives a "
+        "sink in Python only the options of the INSERT",
+    )
 
 
 # --------------------------------------------------------------------------- executors
@@ -143,6 +177,12 @@ def _executors(spark: SparkSession, context: Any) -> list[Finding]:
     places = {(facts["host"], facts["directory"]) for facts in map(json.loads, groups) if facts["directory"]}
     if places:
         found.append(Finding(OK, "executors", f"{count} tasks ran; their workers use {_senders(len(places))}"))
+    if any(facts["directory"] for facts in map(json.loads, groups)):
+        workers: dict[str, int] = {}
+        for facts, pids in groups.items():
+            host = json.loads(facts)["host"]
+            workers[host] = workers.get(host, 0) + len(pids)
+        found.append(memory(workers, _setting(spark, "spark.executor.cores"), _setting(spark, PYSPARK_MEMORY)))
     if context is not None:
         infos: list[Any] = getattr(context.statusTracker(), "getExecutorInfos", list)()
         # The driver is in this list, too, with the host that executors connect to.
@@ -239,7 +279,7 @@ def _host(facts: dict[str, Any], workers: int) -> Finding:
         return Finding(
             WARNING,
             where,
-            f"{who}: a worker has {facts['memory'] >> 20} MiB of address space (spark.executor.pyspark.memory, divided "
+            f"{who}: a worker has {facts['memory'] >> 20} MiB of address space ({PYSPARK_MEMORY}, divided "
             "by the cores of an executor), and the sender that it starts inherits this limit; give at least "
             f"{MEMORY_MIN >> 20} MiB for each core",
         )
@@ -275,6 +315,14 @@ def _settings(spark: SparkSession, context: Any) -> Iterable[Finding]:
             "Spark Connect shows the options of a data source in its pages and its event log, passwords included: use "
             "write() or exactly_once(), an option `sender`, or set spark.sql.redaction.string.regex",
         )
+
+
+def _deployment(spark: SparkSession, context: Any) -> Iterable[Finding]:
+    """Tell how Python reaches the executors. Over Spark Connect, the environment of the driver is not known."""
+    shipped = [spark.conf.get(name, "") or "" for name in ("spark.archives", "spark.yarn.dist.archives")]
+    if context is not None:
+        yield interpreters(os.environ)
+    yield archives(shipped, "" if context is None else context.pythonExec)
 
 
 def _setting(spark: SparkSession, name: str) -> str:

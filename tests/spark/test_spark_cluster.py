@@ -1,12 +1,20 @@
 """Tests the functions of cyproducer.spark on a standalone cluster of one master and two workers, each a host."""
 
+import json
+import os
+import site
+import subprocess
+import sys
+import tarfile
 import tempfile
+import venv
 from pathlib import Path
 
 import pytest
 from pyspark.sql.functions import udf
 from support.process import kill_senders, senders, wait_until
 from support.spark_cluster import SparkCluster
+from support.spark_environment import spark_environment
 
 from cyproducer.spark import check_session, exactly_once, write
 
@@ -68,6 +76,32 @@ def sink(batch, topic, writer_settings):
     """Return ``sink(frame, number)``, which calls a function of `exactly_once` as Spark does in foreachBatch."""
     with exactly_once(id=topic, topic=topic, **writer_settings) as function:
         yield lambda frame, number: batch(function, frame, number)
+
+
+@pytest.mark.long
+def test_an_environment_that_is_shipped(cluster, tmp_path):
+    """As docs/operations/spark.md says. This test is the first one, since the session of the others has all cores."""
+    venv.create(tmp_path / "env", symlinks=True)
+    (packages,) = (tmp_path / "env" / "lib").glob("python*/site-packages")
+    (packages / "more.pth").write_text("\n".join(site.getsitepackages()))
+    with tarfile.open(tmp_path / "env.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "env", ".")
+    shipped = "--conf", f"spark.archives={tmp_path}/env.tar.gz#env"
+    done = subprocess.run(
+        [sys.executable, "-m", "cyproducer", "spark-check", "--json", "--master", cluster.url, *shipped],
+        env={**os.environ, **spark_environment(), "PYSPARK_PYTHON": "./env/bin/python"},
+        capture_output=True,
+        text=True,
+        timeout=250,
+    )
+    found = json.loads(done.stdout)
+    assert done.returncode == 0, found
+    assert {each["level"] for each in found} == {"ok"}, found
+    texts = {each["where"].split(" ")[0]: each["text"] for each in found}
+    assert texts["archives"] == "env.tar.gz is unpacked as ./env; tasks run with ./env/bin/python"
+    hosts = [each["text"] for each in found if each["where"].startswith("host ")]
+    assert len(hosts) == 2
+    assert all("/env/bin/python, Python 3" in text for text in hosts)
 
 
 def test_each_host_has_one_sender(

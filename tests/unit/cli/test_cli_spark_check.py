@@ -5,7 +5,9 @@ import sys
 import pytest
 
 from cyproducer.cli.main import main
-from cyproducer.spark.check import Finding, silent_hosts, why_unusable
+from cyproducer.spark.check import silent_hosts, why_unusable
+from cyproducer.spark.check_deployment import archives, interpreters, memory
+from cyproducer.spark.finding import Finding
 
 
 def test_a_wrong_setting_is_wrong_usage(capsys):
@@ -39,3 +41,60 @@ def test_versions_of_packages(pyarrow, numpy, text):
 
 def test_a_finding_is_one_line():
     assert str(Finding("ok", "driver", "text")) == "ok       driver: text"
+
+
+@pytest.mark.parametrize(
+    ("environment", "look_up", "tasks"),
+    [
+        ({}, "python3 of the PATH", "python3 of the PATH"),
+        ({"PYSPARK_PYTHON": "a"}, "a (PYSPARK_PYTHON)", "a (PYSPARK_PYTHON)"),
+        ({"PYSPARK_PYTHON": "a", "PYSPARK_DRIVER_PYTHON": "b"}, "b (PYSPARK_DRIVER_PYTHON)", "a (PYSPARK_PYTHON)"),
+        ({"PYSPARK_DRIVER_PYTHON": "b"}, "b (PYSPARK_DRIVER_PYTHON)", "python3 of the PATH"),
+    ],
+)
+def test_which_interpreter_runs_what(environment, look_up, tasks):
+    assert interpreters(environment).text == (
+        f"Spark looks for data sources with {look_up} on the host of the driver, and runs tasks with {tasks} on the "
+        "executors"
+    )
+
+
+@pytest.mark.parametrize(
+    ("texts", "interpreter", "level", "text"),
+    [
+        (["", ""], "/usr/bin/python3", "ok", "none; tasks run with what is installed on the hosts of the executors"),
+        (
+            ["hdfs:///x/env.tar.gz#env"],
+            "./env/bin/python",
+            "ok",
+            "env.tar.gz is unpacked as ./env; tasks run with ./env/bin/python",
+        ),
+        (
+            ["", "env.tar.gz"],
+            "env.tar.gz/bin/python",
+            "ok",
+            "env.tar.gz is unpacked as ./env.tar.gz; tasks run with",
+        ),
+        (["a.zip#a, b.zip#b"], "python3", "ok", "a.zip is unpacked as ./a, b.zip is unpacked as ./b; tasks do not run"),
+        (["a.zip#a"], "", "ok", "a.zip is unpacked as ./a; tasks do not run"),
+        (["a.zip#a"], "/env/bin/python", "ok", "a.zip is unpacked as ./a; tasks do not run"),
+        (
+            [""],
+            "./env/bin/python",
+            "warning",
+            "tasks run with ./env/bin/python, and no archive is unpacked as env",
+        ),
+        (["a.zip#a"], "env/bin/python", "warning", "tasks run with env/bin/python, and no archive is unpacked as env"),
+    ],
+)
+def test_archives(texts, interpreter, level, text):
+    found = archives(texts, interpreter)
+    assert (found.level, found.where) == (level, "archives")
+    assert found.text.startswith(text)
+
+
+def test_memory_that_is_needed_outside_of_the_heap():
+    text = memory({"a": 2, "b": 8}, "4", "4g").text
+    assert "limited by spark.executor.pyspark.memory=4g divided by 4 cores" in text
+    assert "with the 8 workers that were seen on b up to 286 MiB" in text  # 8 times 32, and 30
+    assert memory({}, "", "").text.startswith("the address space of a worker has no limit of Spark")
