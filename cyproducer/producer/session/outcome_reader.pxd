@@ -3,12 +3,14 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from cyproducer.producer.arena.arena cimport Arena
+from cyproducer.producer.session.topic_metadata cimport TopicTable
 from cyproducer.shm.layout cimport cyp_extent, cyp_outcome, cyp_outcomes_header
 from cyproducer.shm.region cimport Region
 
 
 cdef class OutcomeReader:
     cdef Arena arena
+    cdef TopicTable topics
     cdef const cyp_outcomes_header *header
     cdef const cyp_outcome *ring
     cdef const cyp_extent *extents
@@ -32,4 +34,4 @@ cdef class OutcomeReader:
     cdef int _take_extents(self, uint32_t slot, uint32_t at) except -1
 
 
-cdef OutcomeReader make_outcome_reader(Arena arena)
+cdef OutcomeReader make_outcome_reader(Arena arena, TopicTable topics)

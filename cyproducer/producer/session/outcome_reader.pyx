@@ -119,13 +119,18 @@ cdef class OutcomeReader:
         return 0
 
     cdef int _explain(self, uint32_t slot, const cyp_outcome *outcome) except -1:
-        """Store the details of the batch's error: the code of the last failed attempt, and the broker's message."""
+        """Store the details of the batch's error: the code of the last failed attempt, and the broker's message.
+
+        The sender gives no message for a batch that no broker has seen; then it is the present error of the sender.
+        """
         cdef Batch batch
         if self.arena.slots[slot].batch == NULL or not self.arena.slots[slot].waits:
             return 0
         batch = <Batch>self.arena.slots[slot].batch
         batch.cause = outcome.cause
         batch.said = self._text(outcome.text)
+        if batch.said is None and outcome.cause == errors.AUTHENTICATION_FAILED:
+            batch.said = self.topics.last_error or None
         return 0
 
     cdef str _text(self, uint32_t place):
@@ -214,9 +219,10 @@ cdef class OutcomeReader:
         return finished
 
 
-cdef OutcomeReader make_outcome_reader(Arena arena):
+cdef OutcomeReader make_outcome_reader(Arena arena, TopicTable topics):
     cdef OutcomeReader reader = OutcomeReader.__new__(OutcomeReader)
     reader.arena = arena
+    reader.topics = topics
     reader.finished = []
     return reader
 

@@ -61,7 +61,7 @@ cdef class Session:
         self.socket_fd = self.wake_fd = -1
         self.arena = Arena.__new__(Arena)
         self.topics = make_topic_table(self.arena)
-        self.outcomes = make_outcome_reader(self.arena)
+        self.outcomes = make_outcome_reader(self.arena, self.topics)
         self.counts = make_metric_counts(self.arena)
         self.unsent = UnsentLists.__new__(UnsentLists)
         self.memory_queue, self.ready = deque(), deque()

@@ -284,6 +284,7 @@ def test_a_password_of_processes(
     assert isinstance(expired, errors.KafkaTimeoutError), expired
     assert "sending it again cannot write it twice" in str(expired)
     assert isinstance(expired.__cause__, errors.AuthenticationFailedError), expired
+    assert REFUSED in str(expired)
     refused = make_producer(**first)
     with pytest.raises(errors.AuthenticationFailedError, match=re.escape(REFUSED)):
         refused.send("unknown", b"never")
