@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cyproducer.security.tls import own_pkcs12_certificate, version_of
+from cyproducer.security.file_version import version_at
+from cyproducer.security.tls import own_pkcs12_certificate
 
 __all__ = ["OwnCertificate"]
 
@@ -28,7 +29,7 @@ class OwnCertificate:
         Both are None if there is none, or it cannot be read: for example without the package cryptography, which a PEM
         file does not need otherwise, and which may be of any version.
         """
-        found = tuple(version_of(self._settings.get(name)) for name in ("ssl_certfile", "ssl_keystore_location"))
+        found = tuple(version_at(self._settings.get(name)) for name in ("ssl_certfile", "ssl_keystore_location"))
         if found != self._read:
             self._read, self._dates = found, _UNKNOWN
             try:

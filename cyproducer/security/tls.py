@@ -10,7 +10,9 @@ import ssl
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["TlsContexts", "TlsError", "own_pkcs12_certificate", "version_of"]
+from cyproducer.security.file_version import version_at
+
+__all__ = ["TlsContexts", "TlsError", "own_pkcs12_certificate"]
 
 FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile", "ssl_keystore_location", "ssl_truststore_location")
 AUTHORITIES = ("ssl_cafile", "ssl_cadata", "ssl_truststore_location")
@@ -44,7 +46,7 @@ class TlsContexts:
         If changed files cannot be used, the former context stays in use and `problem` says why: a certificate and its
         key are replaced one after the other. Raise TlsError if there is no former one.
         """
-        found = tuple(version_of(path) for path in self._files())
+        found = tuple(version_at(path) for path in self._files())
         if self._context is None or found != self._read:
             try:
                 self._context, self.problem = self._checked(), ""
@@ -148,17 +150,6 @@ class TlsContexts:
                 _as_bytes(get("ssl_keydata")),
                 get("ssl_password"),
             )
-
-
-def version_of(path: str | None) -> tuple[int, ...] | None:
-    """Return what changes with the content of a file; None if there is no such file."""
-    if not path:
-        return None
-    try:
-        status = os.stat(path)
-    except OSError:
-        return ()
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _as_bytes(text: str | None) -> bytes:

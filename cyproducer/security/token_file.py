@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
+from cyproducer.security.file_version import version_at, version_of
 from cyproducer.security.token_source import TOKEN_BYTES_MAX, Token, TokenError, jwt_times
 
 __all__ = ["TokenFile"]
@@ -28,7 +29,7 @@ class TokenFile:
         self.warning = ""
         self._path = _path_of(os.fspath(place))
         self._extensions = dict(extensions or {})
-        self._version: tuple[int, ...] | None = None
+        self._version: tuple[int, ...] | None = ()
 
     def __repr__(self) -> str:
         return f"TokenFile({self._path!r})"
@@ -40,7 +41,7 @@ class TokenFile:
             with open(self._path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:
                 content = self._read(file)
         except OSError as error:
-            self._version = self._current_version()
+            self._version = version_at(self._path)
             raise self._error(f"cannot be read: {error.strerror or error}") from None
         try:
             value = content.decode("ascii").strip()
@@ -55,14 +56,14 @@ class TokenFile:
 
     def changed(self) -> bool:
         """Return whether the file was replaced or written since it was read."""
-        return self._current_version() != self._version
+        return version_at(self._path) != self._version
 
     def cancel(self) -> None:
         """Do nothing: reading does not wait."""
 
     def _read(self, file: BinaryIO) -> bytes:
         found = os.fstat(file.fileno())
-        self._version = _version_of(found)
+        self._version = version_of(found)
         if not stat.S_ISREG(found.st_mode):
             raise self._error("is not a regular file")
         content = file.read(TOKEN_BYTES_MAX + 1)
@@ -70,20 +71,10 @@ class TokenFile:
             raise self._error(f"has more than {TOKEN_BYTES_MAX} bytes")
         return content
 
-    def _current_version(self) -> tuple[int, ...] | None:
-        try:
-            return _version_of(os.stat(self._path))
-        except OSError:
-            return None
-
     def _error(self, what: str) -> TokenError:
         return TokenError(
             f"the file {self._path} with the OAuth token {what}; check the file, and {_SETTING}, which names it"
         )
-
-
-def _version_of(found: os.stat_result) -> tuple[int, ...]:
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _path_of(place: str) -> str:
