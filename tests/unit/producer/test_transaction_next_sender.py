@@ -136,6 +136,7 @@ def test_a_commit_of_which_a_record_has_failed_is_lost_at_once(sender, begun):
     die(sender)
     with pytest.raises(errors.SenderUnavailableError, match="the transaction is lost"):
         begun.commit_transaction()
+    begun.close(0)  # no sender comes any more
 
 
 def test_a_fenced_producer_learns_it_from_the_next_sender_in_a_commit(sender, started, begun):
