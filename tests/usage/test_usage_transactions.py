@@ -42,7 +42,14 @@ IDLE_S = 240
 WAIT_S = 180.0
 
 
-@pytest.fixture(params=PROGRAMS)
+@pytest.fixture(
+    params=[
+        "kafka-python",
+        "confluent-kafka",
+        pytest.param("confluent-kafka, KIP-848", marks=pytest.mark.long),
+        pytest.param("aiokafka", marks=pytest.mark.long),
+    ]
+)
 def program(request: pytest.FixtureRequest) -> Path:
     return PROGRAMS[request.param]
 

@@ -400,6 +400,7 @@ def test_fast_contestant_repeats_until_it_can_be_measured():
         assert figures["messages"] % 2000 == 0
 
 
+@pytest.mark.long
 def test_jobs_measure_what_they_report():
     with NullBroker(3, check_every=1) as null, own_senders():
         paced = measured(null, "send_keyed", "paced", replace(TINY, processes=2))

@@ -149,6 +149,7 @@ def test_what_tls_needs_is_named(monkeypatch):
         native.program("null_broker", tls=True)
 
 
+@pytest.mark.long
 def test_the_command_runs_a_comparison_over_tls(tmp_path):
     command = [sys.executable, "-m", "bench", "--results", tmp_path / "results"]
     run = subprocess.run(

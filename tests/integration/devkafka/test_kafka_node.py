@@ -147,6 +147,7 @@ def test_connections_are_counted_from_outside(kafka):
     wait_until(lambda: os.getpid() not in broker_connections(port), what="the end of the connections")
 
 
+@pytest.mark.long
 def test_three_nodes_replace_a_killed_leader(kafka3, new_topic):
     topic = new_topic(3, 3, cluster=kafka3)
     before = kafka3.metadata(topic)

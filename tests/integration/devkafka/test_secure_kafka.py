@@ -282,6 +282,7 @@ def test_restart_keeps_users_rules_and_certificates(secure_kafka):
     assert_works(secure_kafka.rdkafka("SASL_SSL", "SCRAM-SHA-512"), topic)
 
 
+@pytest.mark.long
 def test_three_nodes_have_applied_a_change_when_the_call_returns(secure_kafka3):
     cluster = secure_kafka3.cluster
     topic = secure_kafka3.topic_for("User:alice", "User:CN=carol", partitions=3, replication=3)

@@ -145,7 +145,7 @@ def test_a_timeout_that_the_broker_does_not_allow(rig: EngineRig, begin: Callabl
     assert (answer["kind"], answer["code"]) == ("fatal", INVALID_TIMEOUT)
 
 
-@pytest.mark.parametrize("do", ["commit", "abort"])
+@pytest.mark.parametrize("do", ["commit", pytest.param("abort", marks=pytest.mark.long)])
 def test_a_transaction_that_has_timed_out_is_known_at_its_end(begin: Callable, do: str) -> None:
     producer = begin(timeout_ms=500)
     producer.send(b"late")

@@ -23,7 +23,7 @@ def port_of(cluster: KafkaCluster) -> int:
     return int(cluster.bootstrap_servers.rpartition(":")[2])
 
 
-@pytest.mark.parametrize("strategy", ["rebootstrap", "none"])
+@pytest.mark.parametrize("strategy", ["rebootstrap", pytest.param("none", marks=pytest.mark.long)])
 def test_a_producer_follows_its_bootstrap_address_to_other_brokers(
     strategy: str, kafka: KafkaCluster, successor: KafkaCluster, make_producer: Callable
 ) -> None:

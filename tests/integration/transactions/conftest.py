@@ -17,7 +17,7 @@ def three_brokers(tmp_path_factory: pytest.TempPathFactory, register_cluster: Ca
         cluster.stop(grace=0)
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["v1", "v2"])
+@pytest.fixture(scope="module", params=[pytest.param(1, marks=pytest.mark.long), 2], ids=["v1", "v2"])
 def cluster(request: pytest.FixtureRequest, three_brokers: KafkaCluster) -> KafkaCluster:
     """Return three brokers with one of the levels."""
     three_brokers.restore()
