@@ -27,6 +27,9 @@ except ImportError as missing:
     ) from None
 
 
+SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
 @pytest.fixture(scope="module")
 def spark_runtime(short_tmp: Path) -> Iterator[Path]:
     """Yield the CYPRODUCER_RUNTIME_DIR of a module's Spark workers."""
@@ -103,7 +106,7 @@ def spark(
             .config("spark.sql.session.timeZone", "Asia/Kolkata")
             .config("spark.local.dir", str(scratch / "local"))
             .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
-            .config("spark.driver.extraJavaOptions", f"-Djava.io.tmpdir={scratch}")
+            .config("spark.driver.extraJavaOptions", f"-Djava.io.tmpdir={scratch} {SHORT_LIVED_JVM}")
             .config("spark.jars", ",".join(map(str, spark_jars)))
             .config(map=spark_settings)
         )
