@@ -9,6 +9,7 @@ import platform
 import re
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -177,11 +178,9 @@ def _executors(spark: SparkSession, context: Any) -> list[Finding]:
     places = {(facts["host"], facts["directory"]) for facts in map(json.loads, groups) if facts["directory"]}
     if places:
         found.append(Finding(OK, "executors", f"{count} tasks ran; their workers use {_senders(len(places))}"))
-    if any(facts["directory"] for facts in map(json.loads, groups)):
-        workers: dict[str, int] = {}
+        workers: Counter[str] = Counter()
         for facts, pids in groups.items():
-            host = json.loads(facts)["host"]
-            workers[host] = workers.get(host, 0) + len(pids)
+            workers[json.loads(facts)["host"]] += len(pids)
         found.append(memory(workers, _setting(spark, "spark.executor.cores"), _setting(spark, PYSPARK_MEMORY)))
     if context is not None:
         infos: list[Any] = getattr(context.statusTracker(), "getExecutorInfos", list)()

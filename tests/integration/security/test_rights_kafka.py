@@ -21,6 +21,8 @@ from support.supervised import the_sender
 from cyproducer import KafkaProducer, errors
 from cyproducer.devkafka.access import Rule
 from cyproducer.observe.status import status
+from cyproducer.observe.transactions import TransactionQueryError, max_timeout
+from cyproducer.producer.shared_transaction import sender_of
 
 Make = Callable[..., KafkaProducer]
 NUMBERS = itertools.count(1)
@@ -117,6 +119,17 @@ def test_a_transactional_id_without_a_right(secure_kafka: SecureKafka, make_prod
     other.commit_transaction()
     assert sender_pids() == before
     assert sorted(secure_kafka.read(topic, 8).value) == [b"allowed"] * 2 + [b"idempotent"] * 3 + [b"other"] * 3
+
+
+def test_the_longest_time_of_a_transaction_without_a_right(make_producer: Make, user: User) -> None:
+    user.give("TRANSACTIONAL_ID", "longest", "WRITE", "DESCRIBE")
+    producer = make_producer(**user.settings, transactional_id="longest")
+    producer.init_transactions()
+    address = sender_of(producer).address
+    with pytest.raises(TransactionQueryError, match="no right to DESCRIBE_CONFIGS of the cluster"):
+        max_timeout(address, "longest")
+    user.give("CLUSTER", "kafka-cluster", "DESCRIBE_CONFIGS")
+    assert max_timeout(address, "longest") == 900_000
 
 
 @pytest.mark.parametrize(
