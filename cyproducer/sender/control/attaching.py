@@ -83,11 +83,12 @@ class Attaching:
             text = "the sender is in another time namespace; start one in the time namespace of this process"
             raise RefusedError("REFUSED", text)
         request = parse_attach(message, fds, peer.pid)
-        request.check_agreement(self._settings)
+        # Before the settings are compared: a process without the secrets learns none of them.
         if self.needs_token and not peer.vouched:
             text = "this process has shown no OAuth token; give its producer the setting sasl_oauth_token_provider"
             raise RefusedError("CREDENTIALS", text)
         self._check_credentials(message.get("proof"), request.arena_fd, peer.pid)
+        request.check_agreement(self._settings)
         request.check_network(message.get("network_namespace", self._network_namespace), self._network_namespace)
         self._table.quotas.check_front_end(peer)
         peer.take(request, self._table.front_ends.values())

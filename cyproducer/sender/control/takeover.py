@@ -106,7 +106,7 @@ class Takeover:
         reason = upgrade.refusal_reason(message, settings)
         if not peer.is_owner:
             reason = "REFUSED", f"uid {peer.uid} may not replace this sender"
-        elif reason is None and not self._knows_secrets(peer, message.get("proof")):
+        elif (reason is None or reason[0] == "SETTINGS") and not self._knows_secrets(peer, message.get("proof")):
             reason = "SETTINGS", "the secrets in the settings (passwords, keys) are not those of the running sender"
         elif reason is None and message.get("limits") is not None:
             reason = self._limits_refusal_reason(message["limits"])

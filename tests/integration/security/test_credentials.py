@@ -51,17 +51,19 @@ def test_the_same_secrets_share_a_sender_and_others_do_not(
 def test_a_process_that_does_not_know_the_password_is_not_attached(
     secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor, runtime_dir: Path
 ) -> None:
-    """It connects to the socket of the sender, whose name it can see, with all public settings."""
+    """It connects to the socket of the sender, whose name it can see. It is not told either which user that has."""
     settings = settings_for("SASL_SSL", "PLAIN")
     producer = make_producer(**settings)
     producer.send(secure_kafka.topic_for("User:alice"), b"0").result(30)
     [running] = status()
-    for wrong in (MARK, None):
-        parsed = Parsed.parse(**settings | {"sasl_plain_password": wrong or "any"})
+    for wrong, user in ((MARK, "alice"), (None, "alice"), (MARK, "mallory"), (None, "mallory")):
+        given = {"sasl_plain_username": user, "sasl_plain_password": wrong or "any"}
+        parsed = Parsed.parse(**settings | given)
         address = Address(parsed)
         address._secrets = {} if wrong is None else address._secrets
-        with pytest.raises(errors.SenderUnavailableError, match="CREDENTIALS"):
+        with pytest.raises(errors.SenderUnavailableError, match="CREDENTIALS") as refused:
             attach(parsed, address, running["socket"], 1e12, AttachProgress())
+        assert "alice" not in str(refused.value)
     assert len(status()[0]["front_ends"]) == 1
 
 
@@ -259,12 +261,14 @@ def test_a_process_without_the_password_cannot_take_over(
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
         sock.settimeout(20)
         sock.connect(running["socket"])
-        request = {"op": "replace", "layout": LAYOUT_VERSION, "settings": {}, "proof": "of nothing"}
+        wrong = {"sasl_plain_username": "mallory"}
+        request = {"op": "replace", "layout": LAYOUT_VERSION, "settings": wrong, "proof": "of nothing"}
         control_messages.send(sock, request)
         answer, descriptors = control_messages.receive(sock)
     assert descriptors == []
     assert answer is not None
     assert (answer["ok"], answer["error"]) == (False, "SETTINGS")
+    assert "the secrets in the settings" in answer["message"]
     assert [each["sender_pid"] for each in status()] == [running["sender_pid"]]
 
 
