@@ -119,19 +119,21 @@ cdef class OutcomeReader:
         return 0
 
     cdef int _explain(self, uint32_t slot, const cyp_outcome *outcome) except -1:
-        """Store the details of the batch's error: the code of the last failed attempt, and the broker's message.
-
-        The sender gives no message for a batch that no broker has seen; then it is the present error of the sender.
-        """
+        """Store the details of the batch's error: the code of the last failed attempt, and the broker's message."""
         cdef Batch batch
         if self.arena.slots[slot].batch == NULL or not self.arena.slots[slot].waits:
             return 0
         batch = <Batch>self.arena.slots[slot].batch
         batch.cause = outcome.cause
-        batch.said = self._text(outcome.text)
-        if batch.said is None and outcome.cause == errors.AUTHENTICATION_FAILED:
-            batch.said = self.topics.last_error or None
+        batch.said = self._said(outcome.text, outcome.cause)
         return 0
+
+    cdef str _said(self, uint32_t place, int32_t cause):
+        """Return the broker's message, or the present error of the sender if no broker has let this client in."""
+        cdef str text = self._text(place)
+        if text is None and cause == errors.AUTHENTICATION_FAILED and self.topics.last_error:
+            text = f"the sender's present error: {self.topics.last_error}"
+        return text
 
     cdef str _text(self, uint32_t place):
         """Return the broker's message in text place `place - 1`; None if `place` is not that of a message."""
@@ -155,7 +157,7 @@ cdef class OutcomeReader:
             extent.first, extent.count = found.first, found.count
             extent.error, extent.cause = found.error, found.cause
             extent.base_offset, extent.append_time = found.base_offset, found.append_time
-            extent.said = self._text(found.text)
+            extent.said = self._said(found.text, found.cause)
             if found.error:
                 self._count_failure(found.error)
                 self.arena.own.fail(found.count)
