@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from chaos import journal
 from chaos.check import Report, check, percentile
 from chaos.clients import Clients
 from chaos.journal import Life
@@ -21,8 +22,8 @@ from cyproducer import errors
 PARTITIONS = 48
 FEW_PARTITIONS = 3  # with a small max.message.bytes: so that batches are larger than that
 REPLICAS_MOST = 3
-GOES_ON_LINES, GOES_ON_S = 4_000, 60.0
-"""The front-ends write so many journal lines after the last kill, within so many seconds; a record has two lines."""
+LAST_ACKNOWLEDGED, LAST_ACKNOWLEDGED_S = 200, 60.0
+"""So many records of each front-end are acknowledged after the last kill, within so many seconds."""
 # On a terminal one line that changes, else lines that add up.
 _PROGRESS_S = 1.0 if sys.stderr.isatty() else 30.0
 _DETACHED = re.compile(r"^ts=(\S+) .*msg=detached .*\bpeer=(\d+)\b")
@@ -110,7 +111,7 @@ def run(plan: Plan, clients: Clients, directory: Path, progress: bool = False) -
         monkey.rest()
         if progress:
             _show("no kills any more; waiting for every outcome")
-        _await_lines(world)
+        _await_acknowledgements(world)
         world.finish()
     finally:
         monkey.restore_all()
@@ -142,14 +143,25 @@ def _show(text: str) -> None:
     print(f"\r\x1b[K{text}" if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True)
 
 
-def _await_lines(world: World) -> None:
-    """Wait until records are sent again after the last kill, however slow the machine is."""
-    before, deadline = _lines(world), time.monotonic() + GOES_ON_S
-    while (count := _lines(world) - before) < GOES_ON_LINES:
+def _await_acknowledgements(world: World) -> None:
+    """Wait until records of all front-ends are acknowledged again after the last kill, however slow the machine is."""
+    before, deadline = _acknowledged(world), time.monotonic() + LAST_ACKNOWLEDGED_S
+    while short := [slot for slot, count in _acknowledged(world).items() if count - before[slot] < LAST_ACKNOWLEDGED]:
         if time.monotonic() > deadline:
-            world.defects.append(f"{count} journal lines in {GOES_ON_S:g} s after the last kill, not {GOES_ON_LINES}")
+            text = f"the front-ends {short} had less than {LAST_ACKNOWLEDGED} records acknowledged"
+            world.defects.append(f"{text} in {LAST_ACKNOWLEDGED_S:g} s after the last kill")
             return
-        time.sleep(0.05)
+        time.sleep(0.2)
+
+
+def _acknowledged(world: World) -> Counter[int]:
+    """Return how many records each slot has had acknowledged."""
+    found: Counter[int] = Counter(dict.fromkeys(world.slots, 0))
+    for path in world.journals.glob(f"*{journal.SUFFIX}"):
+        lines = path.read_bytes()
+        lines = np.frombuffer(lines[: len(lines) // journal.LINE_BYTES * journal.LINE_BYTES], journal.DTYPE)
+        found[int(path.name.split("-")[0])] += int((lines["kind"] == journal.ACKED).sum())
+    return found
 
 
 def _lines(world: World) -> int:

@@ -7,7 +7,7 @@ from support.secure_kafka import SecureKafka, secure_kafka_fixture
 
 from chaos.clients import plain_clients, secure_clients
 from chaos.monkey import ACTIONS
-from chaos.run import GOES_ON_LINES, Plan, run
+from chaos.run import Plan, run
 
 KILLS, KILLS_OF_PARTS = 30, 15
 SECONDS, SECONDS_OF_PARTS = 36.0, 18.0
@@ -23,7 +23,6 @@ def test_kills(kafka3, runtime_dir, tmp_path: Path):
     print(result.text())
     assert result.clean, result.text()
     assert result.monkey.killed >= KILLS
-    assert result.report.counts["accepted"] >= GOES_ON_LINES // 2
 
 
 @pytest.mark.long
@@ -33,7 +32,6 @@ def test_kills_while_batches_are_sent_in_parts(kafka3, runtime_dir, tmp_path: Pa
     result = run(plan, plain_clients(kafka3), tmp_path / "run")
     print(result.text())
     assert result.clean, result.text()
-    assert result.report.counts["accepted"] >= GOES_ON_LINES // 2
 
 
 @pytest.mark.timeout(280)
@@ -45,4 +43,3 @@ def test_kills_over_tls_and_sasl(secure_kafka: SecureKafka, runtime_dir: Path, t
     result = run(plan, secure_clients(secure_kafka, "SASL_SSL", "SCRAM-SHA-512"), tmp_path / "run")
     print(result.text())
     assert result.clean, result.text()
-    assert result.report.counts["acknowledged"] >= GOES_ON_LINES // 2

@@ -34,9 +34,9 @@ class Report:
 
 
 def read_journal(path: Path) -> dict[int, Outcome]:
-    """Return {transaction: outcome}."""
+    """Return {transaction: outcome}. A last line that is being written is left out."""
     found: dict[int, Outcome] = {}
-    for line in path.read_text().splitlines():
+    for line in path.read_text().rpartition("\n")[0].splitlines():
         kind, number, *rest = line.split()
         if kind == "begin":
             found[int(number)] = Outcome(int(rest[0]))

@@ -28,11 +28,11 @@ SLOTS = 5
 KINDS = [action for action in ACTIONS if action.startswith("kill")]
 """The kinds of kills: each run has all of them."""
 ENDS_S = 150.0
-BEGINS_S = 60.0
+FIRST_TRANSACTIONS_S = 60.0
 """The limit of the front-ends for their first transactions, in which the cluster makes its topic of transactions."""
-GOES_ON_S = 60.0
+LAST_TRANSACTIONS_S = 60.0
 """The limit for the transactions after the last kill."""
-AFTERWARDS = {"committed": 10, "aborted": 1}
+LAST_TRANSACTIONS = {"committed": 10, "aborted": 1}
 """How many transactions of each result every front-end must reach after the last kill."""
 _PROGRESS_S = 10.0
 _ALARMS = ("broken invariant", "Traceback", "broke the protocol", "could not be handled", "Fatal Python error")
@@ -186,9 +186,9 @@ def run(plan: Plan, cluster: KafkaCluster, directory: Path, progress: bool = Fal
     world = World(cluster.bootstrap_servers, topic, directory, plan.seed)
     try:
         world.keep_running()
-        world.await_transactions({"committed": 1}, BEGINS_S, "before the first kill")
+        world.await_transactions({"committed": 1}, FIRST_TRANSACTIONS_S, "before the first kill")
         monkey = _kill(plan, world, cluster, progress)
-        world.await_transactions(AFTERWARDS, GOES_ON_S, "after the last kill")
+        world.await_transactions(LAST_TRANSACTIONS, LAST_TRANSACTIONS_S, "after the last kill")
         world.finish()
     finally:
         world.abort()

@@ -6,7 +6,7 @@ import pytest
 
 from cyproducer.devkafka.node import KafkaCluster
 from transactional.check import Outcome, Report, _judge
-from transactional.run import AFTERWARDS, KINDS, SLOTS, Plan, Result, run
+from transactional.run import KINDS, Plan, Result, run
 
 KILLS, SECONDS, SEED = 15, 20.0, 7
 
@@ -18,17 +18,15 @@ def check(result: Result) -> None:
     kinds = result.monkey.kinds()
     assert all(kinds[name] for name in KINDS), result.text()
     assert kinds.total() >= KILLS
-    for name, count in AFTERWARDS.items():
-        assert result.report.counts[name] >= count * SLOTS, result.text()
 
 
-@pytest.mark.timeout(280)
+@pytest.mark.timeout(420)
 def test_kills(kafka3, runtime_dir, tmp_path: Path):
     check(run(Plan(KILLS, SEED, SECONDS), kafka3, tmp_path / "run"))
 
 
 @pytest.mark.long
-@pytest.mark.timeout(280)
+@pytest.mark.timeout(420)
 def test_kills_with_the_protocol_before_kip_890(register_cluster, runtime_dir, tmp_path: Path):
     with KafkaCluster(3, features={"transaction.version": 1}) as cluster, register_cluster(cluster):
         check(run(Plan(KILLS, SEED, SECONDS), cluster, tmp_path / "run"))
