@@ -52,7 +52,7 @@ class Owner:
         self.transactional_id = transactional_id
         self.timeout_ms = LONGEST_MS if timeout_ms is None else timeout_ms
         self._settings = settings
-        self._may_shorten = timeout_ms is None
+        self._may_shorten = self._may_ask = timeout_ms is None
         self._producer: KafkaProducer | None = None
         self._shared: Shared | None = None
         self._began = 0.0
@@ -105,12 +105,16 @@ class Owner:
 
     def _shorter_ms(self, producer: KafkaProducer) -> int:
         """Return the longest time that the brokers allow, or half of the present one if they do not tell it."""
+        half_ms = self.timeout_ms // 2
+        if not self._may_ask:
+            return half_ms
+        self._may_ask = False
         try:
             allowed_ms = max_timeout(sender_of(producer).address, self.transactional_id)
-        except (TransactionQueryError, errors.SenderUnavailableError) as error:
+        except (TransactionQueryError, errors.SenderUnavailableError, OSError) as error:
             logger.info("the longest time of a transaction is not known, half is tried: %s", error)
-            return self.timeout_ms // 2
-        return allowed_ms if allowed_ms < self.timeout_ms else self.timeout_ms // 2
+            return half_ms
+        return allowed_ms if allowed_ms < self.timeout_ms else half_ms
 
     def begin(self, what: str) -> Shared:
         """Begin a transaction, and return what the tasks need. `what` is written, for the warning at half the time."""

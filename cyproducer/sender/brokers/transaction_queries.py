@@ -75,7 +75,7 @@ class TransactionQueries:
         steps = self._steps_of(question)
 
         def end(result: Answer | CallError) -> None:
-            if isinstance(result, UnsupportedError):
+            if isinstance(result, UnsupportedError) and question["do"] in ("list", "describe", "abort"):
                 answer({"error": f"{result} (Kafka 3.0 and newer can show transactions)"})
             else:
                 answer({"error": str(result)} if isinstance(result, CallError) else result)
