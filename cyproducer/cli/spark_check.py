@@ -19,6 +19,10 @@ REACH_S = 10.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
+    parser.epilog = (
+        "It starts a session of its own with the interpreters of PYSPARK_DRIVER_PYTHON and PYSPARK_PYTHON, runs a few "
+        "short tasks, and needs no broker. The exit status is 1 if a line says error."
+    )
     place = parser.add_mutually_exclusive_group()
     place.add_argument(
         "--master",

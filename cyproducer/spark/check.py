@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import os
 import platform
 import re
 import sys
 import threading
-from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from cyproducer import __version__
-from cyproducer.spark.check_deployment import archives, interpreters, memory
+from cyproducer.spark.check_deployment import INTERPRETERS, archives, interpreters, memory
 from cyproducer.spark.finding import ERROR, OK, WARNING, Finding
 
 if TYPE_CHECKING:
@@ -22,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Finding", "check_session", "last_line"]
 
+NOT_FOUND = "DATA_SOURCE_NOT_FOUND"
+"""Spark's name of the error of a data source that it does not find."""
 PYSPARK_MEMORY = "spark.executor.pyspark.memory"
 MEMORY_MIN = 1 << 30
 """A Python worker with PyArrow and a producer uses less address space than this, and the sender of a host does, too."""
@@ -48,7 +48,7 @@ def check_session(spark: SparkSession) -> list[Finding]:
         *_deployment(spark, context),
         _data_source(look_up),
         _threads(spark, look_up),
-        _sql(spark),
+        _sql(look_up),
         *_executors(spark, context),
         _exactly_once(spark, context),
     ]
@@ -95,7 +95,7 @@ def _has_data_sources(spark: SparkSession) -> bool:
 def _look_up(spark: SparkSession) -> str | None:
     """Write a frame that the sink refuses, which shows whether Spark finds it.
 
-    Return "" if it does, else the text of the error; None if this version of Spark has no such sinks.
+    Return "" if it does, NOT_FOUND, or the text of another error; None if this version of Spark has no such sinks.
     """
     if not _has_data_sources(spark):
         return None
@@ -106,8 +106,8 @@ def _look_up(spark: SparkSession) -> str | None:
         text = str(error)
         if "no_such_column" in text:
             return ""
-        return "DATA_SOURCE_NOT_FOUND" if "DATA_SOURCE_NOT_FOUND" in text else last_line(error)
-    raise AssertionError("the sink has accepted a column that it does not know")
+        return NOT_FOUND if NOT_FOUND in text else last_line(error)
+    return "the sink has accepted a column that it does not know"
 
 
 def _data_source(look_up: str | None) -> Finding:
@@ -118,14 +118,15 @@ def _data_source(look_up: str | None) -> Finding:
         )
     if not look_up:
         return Finding(OK, where, 'format("cyproducer") is found')
-    if look_up == "DATA_SOURCE_NOT_FOUND":
+    if look_up == NOT_FOUND:
         return Finding(
             ERROR,
             where,
             'format("cyproducer") is not found. Spark looks for it on the host of the driver, in the thread where '
             "the session is active, with the interpreter of the environment variable PYSPARK_DRIVER_PYTHON, "
-            "without it PYSPARK_PYTHON, and without both python3 of the PATH. Set the first one before the session "
-            "is created, or use write(). The look-up finds no package that was installed with pip install -e",
+            "without it PYSPARK_PYTHON, and without both python3 of the PATH. Set PYSPARK_DRIVER_PYTHON before the "
+            "session is created, or use write(). A package that was installed with pip install -e is found only if "
+            "PYTHONPATH has the directory of its source",
         )
     return Finding(ERROR, where, f'format("cyproducer") cannot be used: {look_up}')
 
@@ -141,6 +142,8 @@ def _threads(spark: SparkSession, look_up: str | None) -> Finding:
     thread.join()
     if found == [""]:
         return Finding(OK, where, f'{functions}, and format("cyproducer"), too')
+    if found != [NOT_FOUND]:
+        return Finding(WARNING, where, f'{functions}. format("cyproducer") cannot be used in another one: {found}')
     return Finding(
         OK,
         where,
@@ -149,9 +152,12 @@ def _threads(spark: SparkSession, look_up: str | None) -> Finding:
     )
 
 
-def _sql(spark: SparkSession) -> Finding:
-    if not _has_data_sources(spark):
-        return Finding(OK, "SQL", "INSERT cannot write with cyproducer; use write(spark.sql(...))")
+def _sql(look_up: str | None) -> Finding:
+    if look_up is None:
+        return Finding(OK, "SQL", "INSERT needs Spark 4.1; use write(spark.sql(...))")
+    if look_up:
+        text = 'INSERT cannot be used as long as format("cyproducer") cannot; use write(spark.sql(...))'
+        return Finding(WARNING, "SQL", text)
     return Finding(
         OK,
         "SQL",
@@ -178,10 +184,7 @@ def _executors(spark: SparkSession, context: Any) -> list[Finding]:
     places = {(facts["host"], facts["directory"]) for facts in map(json.loads, groups) if facts["directory"]}
     if places:
         found.append(Finding(OK, "executors", f"{count} tasks ran; their workers use {_senders(len(places))}"))
-        workers: Counter[str] = Counter()
-        for facts, pids in groups.items():
-            workers[json.loads(facts)["host"]] += len(pids)
-        found.append(memory(workers, _setting(spark, "spark.executor.cores"), _setting(spark, PYSPARK_MEMORY)))
+        found.append(memory(_setting(spark, "spark.executor.cores"), _setting(spark, PYSPARK_MEMORY)))
     if context is not None:
         infos: list[Any] = getattr(context.statusTracker(), "getExecutorInfos", list)()
         # The driver is in this list, too, with the host that executors connect to.
@@ -320,7 +323,9 @@ def _deployment(spark: SparkSession, context: Any) -> Iterable[Finding]:
     """Tell how Python reaches the executors. Over Spark Connect, the environment of the driver is not known."""
     shipped = [spark.conf.get(name, "") or "" for name in ("spark.archives", "spark.yarn.dist.archives")]
     if context is not None:
-        yield interpreters(os.environ)
+        # Spark looks data sources up with the environment of the JVM, which may be another one than that of Python.
+        environment = {name: context._jvm.System.getenv(name) or "" for name in INTERPRETERS}
+        yield interpreters(environment, context.pythonExec)
     yield archives(shipped, "" if context is None else context.pythonExec)
 
 

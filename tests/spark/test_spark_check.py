@@ -47,10 +47,10 @@ def test_a_session_that_has_everything(spark):
     assert texts["data"] == 'format("cyproducer") is found'
     name = Path(sys.executable).name
     assert texts["interpreters"].startswith(f"Spark looks for data sources with {name} (PYSPARK_DRIVER_PYTHON) on")
-    assert texts["archives"] == "none; tasks run with what is installed on the hosts of the executors"
+    assert texts["archives"] == f"none; tasks run with {name} of the hosts"
     assert texts["threads"].endswith('and in another one after spark.createDataFrame([(1,)], "a int") there')
     assert "only the options of the INSERT" in texts["SQL"]
-    assert "with the 2 workers that were seen on" in texts["memory"]
+    assert texts["memory"].startswith("Spark does not limit the address space of a Python worker.")
     assert "Python worker" in texts["host"]
     assert texts["executors"] == "8 tasks ran; their workers use one sender"
 

@@ -16,6 +16,7 @@ from support.process import kill_senders, senders, wait_until
 from support.spark_cluster import SparkCluster
 from support.spark_environment import spark_environment
 
+import cyproducer
 from cyproducer.spark import check_session, exactly_once, write
 
 # The session's start, tens of seconds on a busy machine, does not count as the test's own time.
@@ -80,13 +81,23 @@ def sink(batch, topic, writer_settings):
 
 @pytest.mark.long
 def test_an_environment_that_is_shipped(cluster, tmp_path):
-    """As docs/operations/spark.md says. This test is the first one, since the session of the others has all cores."""
+    """As docs/operations/spark.md says, with references to the packages of this host instead of copies.
+
+    The executors have no PYTHONPATH, so they find the packages only by the environment. This test is the first one,
+    since the session of the others has all cores.
+    """
+    source = str(Path(cyproducer.__file__).parents[1])
     venv.create(tmp_path / "env", symlinks=True)
     (packages,) = (tmp_path / "env" / "lib").glob("python*/site-packages")
-    (packages / "more.pth").write_text("\n".join(site.getsitepackages()))
+    (packages / "more.pth").write_text("\n".join([*site.getsitepackages(), source]))
     with tarfile.open(tmp_path / "env.tar.gz", "w:gz") as archive:
         archive.add(tmp_path / "env", ".")
-    shipped = "--conf", f"spark.archives={tmp_path}/env.tar.gz#env"
+    shipped = (
+        "--conf",
+        f"spark.archives={tmp_path}/env.tar.gz#env",
+        "--conf",
+        f"spark.executorEnv.PYTHONPATH={tmp_path}",
+    )
     done = subprocess.run(
         [sys.executable, "-m", "cyproducer", "spark-check", "--json", "--master", cluster.url, *shipped],
         env={**os.environ, **spark_environment(), "PYSPARK_PYTHON": "./env/bin/python"},

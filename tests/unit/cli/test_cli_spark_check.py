@@ -44,46 +44,35 @@ def test_a_finding_is_one_line():
 
 
 @pytest.mark.parametrize(
-    ("environment", "look_up", "tasks"),
+    ("environment", "look_up"),
     [
-        ({}, "python3 of the PATH", "python3 of the PATH"),
-        ({"PYSPARK_PYTHON": "a"}, "a (PYSPARK_PYTHON)", "a (PYSPARK_PYTHON)"),
-        ({"PYSPARK_PYTHON": "a", "PYSPARK_DRIVER_PYTHON": "b"}, "b (PYSPARK_DRIVER_PYTHON)", "a (PYSPARK_PYTHON)"),
-        ({"PYSPARK_DRIVER_PYTHON": "b"}, "b (PYSPARK_DRIVER_PYTHON)", "python3 of the PATH"),
+        ({}, "python3 of the PATH"),
+        ({"PYSPARK_DRIVER_PYTHON": "", "PYSPARK_PYTHON": "a"}, "a (PYSPARK_PYTHON)"),
+        ({"PYSPARK_DRIVER_PYTHON": "b", "PYSPARK_PYTHON": "a"}, "b (PYSPARK_DRIVER_PYTHON)"),
     ],
 )
-def test_which_interpreter_runs_what(environment, look_up, tasks):
-    assert interpreters(environment).text == (
-        f"Spark looks for data sources with {look_up} on the host of the driver, and runs tasks with {tasks} on the "
-        "executors"
+def test_which_interpreter_runs_what(environment, look_up):
+    assert interpreters(environment, "t").text == (
+        f"Spark looks for data sources with {look_up} on the host of the driver, and runs tasks with t on the executors"
     )
+
+
+ENV, A, TWO = "env.tar.gz is unpacked as ./env", "a.zip is unpacked as ./a", ["a.zip#a, b.zip#b"]
 
 
 @pytest.mark.parametrize(
     ("texts", "interpreter", "level", "text"),
     [
-        (["", ""], "/usr/bin/python3", "ok", "none; tasks run with what is installed on the hosts of the executors"),
-        (
-            ["hdfs:///x/env.tar.gz#env"],
-            "./env/bin/python",
-            "ok",
-            "env.tar.gz is unpacked as ./env; tasks run with ./env/bin/python",
-        ),
-        (
-            ["", "env.tar.gz"],
-            "env.tar.gz/bin/python",
-            "ok",
-            "env.tar.gz is unpacked as ./env.tar.gz; tasks run with",
-        ),
-        (["a.zip#a, b.zip#b"], "python3", "ok", "a.zip is unpacked as ./a, b.zip is unpacked as ./b; tasks do not run"),
-        (["a.zip#a"], "", "ok", "a.zip is unpacked as ./a; tasks do not run"),
-        (["a.zip#a"], "/env/bin/python", "ok", "a.zip is unpacked as ./a; tasks do not run"),
-        (
-            [""],
-            "./env/bin/python",
-            "warning",
-            "tasks run with ./env/bin/python, and no archive is unpacked as env",
-        ),
+        (["", ""], "/usr/bin/python3", "ok", "none; tasks run with /usr/bin/python3 of the hosts"),
+        (["", ""], "", "ok", "none in the settings; the lines of the hosts show"),
+        (["hdfs:///x/env.tar.gz#env"], "./env/bin/python", "ok", f"{ENV}; tasks run with ./env/bin/python"),
+        (["", "env.tar.gz"], "env.tar.gz/bin/python", "ok", f"{ENV}.tar.gz; tasks run with"),
+        (TWO, "python3", "ok", f"{A}, b.zip is unpacked as ./b; tasks do not run"),
+        (["a.zip#a"], "", "ok", f"{A}; the lines of the hosts show"),
+        (["a.zip#a"], "/env/bin/python", "ok", f"{A}; tasks do not run"),
+        (["a.zip#a"], "../env/bin/python", "ok", f"{A}; tasks do not run"),
+        ([""], "./env.pex", "ok", "none; tasks run with ./env.pex of the hosts"),
+        ([""], "./env/bin/python", "warning", "tasks run with ./env/bin/python, and no archive is unpacked as env"),
         (["a.zip#a"], "env/bin/python", "warning", "tasks run with env/bin/python, and no archive is unpacked as env"),
     ],
 )
@@ -94,7 +83,7 @@ def test_archives(texts, interpreter, level, text):
 
 
 def test_memory_that_is_needed_outside_of_the_heap():
-    text = memory({"a": 2, "b": 8}, "4", "4g").text
-    assert "limited by spark.executor.pyspark.memory=4g divided by 4 cores" in text
-    assert "with the 8 workers that were seen on b up to 286 MiB" in text  # 8 times 32, and 30
-    assert memory({}, "", "").text.startswith("the address space of a worker has no limit of Spark")
+    text = memory("4", "4g").text
+    assert text.startswith("spark.executor.pyspark.memory=4g divided by 4 cores limits the address space of a Python")
+    assert "up to 32 MiB of buffers" in text
+    assert memory("", "").text.startswith("Spark does not limit the address space of a Python worker.")
