@@ -143,7 +143,8 @@ def _threads(spark: SparkSession, look_up: str | None) -> Finding:
     if found == [""]:
         return Finding(OK, where, f'{functions}, and format("cyproducer"), too')
     if found != [NOT_FOUND]:
-        return Finding(WARNING, where, f'{functions}. format("cyproducer") cannot be used in another one: {found}')
+        why = found[0] if found else "the look-up has failed"
+        return Finding(WARNING, where, f'{functions}. format("cyproducer") cannot be used in another one: {why}')
     return Finding(
         OK,
         where,
