@@ -131,8 +131,9 @@ cdef class OutcomeReader:
     cdef str _said(self, uint32_t place, int32_t cause):
         """Return the broker's message, or the present error of the sender if no broker has let this client in."""
         cdef str text = self._text(place)
-        if text is None and cause == errors.AUTHENTICATION_FAILED and self.topics.last_error:
-            text = f"the sender's present error: {self.topics.last_error}"
+        if text is None and cause == errors.AUTHENTICATION_FAILED:
+            present = self.topics.last_error
+            text = f"the sender's present error: {present}" if present else None
         return text
 
     cdef str _text(self, uint32_t place):
