@@ -12,17 +12,16 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from cyproducer import __version__
-from cyproducer.spark.check_deployment import INTERPRETERS, archives, interpreters, memory
+from cyproducer.spark.check_deployment import INTERPRETERS, PYSPARK_MEMORY, archives, interpreters, memory
 from cyproducer.spark.finding import ERROR, OK, WARNING, Finding
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Finding", "check_session", "last_line"]
+__all__ = ["check_session", "last_line"]
 
 NOT_FOUND = "DATA_SOURCE_NOT_FOUND"
 """Spark's name of the error of a data source that it does not find."""
-PYSPARK_MEMORY = "spark.executor.pyspark.memory"
 MEMORY_MIN = 1 << 30
 """A Python worker with PyArrow and a producer uses less address space than this, and the sender of a host does, too."""
 

@@ -8,11 +8,12 @@ from pathlib import PurePosixPath
 from cyproducer.config.table import MIB, SETTINGS
 from cyproducer.spark.finding import OK, WARNING, Finding
 
-__all__ = ["INTERPRETERS", "archives", "interpreters", "memory"]
+__all__ = ["INTERPRETERS", "PYSPARK_MEMORY", "archives", "interpreters", "memory"]
 
 INTERPRETERS = "PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"
 """Spark looks data sources up with the first of these variables that is set, and runs tasks with the second one."""
 
+PYSPARK_MEMORY = "spark.executor.pyspark.memory"
 SENDER_MIB = 30
 """What a sender takes beside the buffers of its front-ends, about."""
 
@@ -87,7 +88,7 @@ def memory(cores: str, limit: str) -> Finding:
     cores  spark.executor.cores, limit: spark.executor.pyspark.memory; empty if they are not set
     """
     (buffers,) = (row.default // MIB for row in SETTINGS if row.name == "buffer_memory")
-    limited = f"spark.executor.pyspark.memory={limit}{f' divided by {cores} cores' if cores else ''} limits"
+    limited = f"{PYSPARK_MEMORY}={limit}{f' divided by {cores} cores' if cores else ''} limits"
     return Finding(
         OK,
         "memory",
