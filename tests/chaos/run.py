@@ -158,8 +158,7 @@ def _acknowledged(world: World) -> Counter[int]:
     """Return how many records each slot has had acknowledged."""
     found: Counter[int] = Counter(dict.fromkeys(world.slots, 0))
     for path in world.journals.glob(f"*{journal.SUFFIX}"):
-        lines = path.read_bytes()
-        lines = np.frombuffer(lines[: len(lines) // journal.LINE_BYTES * journal.LINE_BYTES], journal.DTYPE)
+        lines = np.fromfile(path, journal.DTYPE)
         found[int(path.name.split("-")[0])] += int((lines["kind"] == journal.ACKED).sum())
     return found
 

@@ -20,14 +20,11 @@ from cyproducer.observe.status import status, stop
 try:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
-    from support.spark_environment import spark_environment
+    from support.spark_environment import SHORT_LIVED_JVM, spark_environment
 except ImportError as missing:
     raise pytest.UsageError(
         f"the Spark tests need PySpark 4.1 or later: pip install 'cyproducer[spark]' ({missing})"
     ) from None
-
-
-SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ import cyproducer
 from support.process import below_of, command_of
 
 END_S = 60.0
+SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def spark_environment() -> dict[str, str]:
