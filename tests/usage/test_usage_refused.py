@@ -8,7 +8,7 @@ import pytest
 from numbered import numbers_by_key
 from support.confined import REFUSE
 from support.consumer import ReadRecords
-from support.process import run_script
+from support.process import run_script, wait_until
 from support.supervised import Foreground, the_sender
 
 from cyproducer import errors
@@ -205,11 +205,12 @@ def test_descriptors_run_out_in_the_sender(
         producer = make_producer(sender=str(sender.socket), max_block_ms=20_000, buffer_memory=1 << 20)
         producer.send(topic, b"%d" % len(attached), partition=0).result(30)
         producer.close()
-        held = len(list(Path(f"/proc/{the_sender()['sender_pid']}/fd").iterdir()))
+        descriptors = Path(f"/proc/{the_sender()['sender_pid']}/fd")
+        held = len(list(descriptors.iterdir()))
         for _ in range(50):
             with make_producer(sender=str(sender.socket), buffer_memory=1 << 20) as producer:
                 producer.partitions_for(topic)
-        assert len(list(Path(f"/proc/{the_sender()['sender_pid']}/fd").iterdir())) <= held + 2
+        wait_until(lambda: len(list(descriptors.iterdir())) <= held + 2, what="the release of the last descriptors")
         values = arrived(topic, 2 * len(attached) + 1).values_of(0)
         assert values == [b"%d" % number for number in range(len(attached) + 1)]
     finally:

@@ -50,12 +50,13 @@ def turn(rig: Rig) -> None:
     rig.listen()
 
 
-def use_up(rig: Rig) -> int:
-    """Run until no more entries come into use; return how many are in use."""
-    before = -1
+def use_up(rig: Rig, least: int) -> int:
+    """Run until at least so many entries are in use, and no more come into use; return how many."""
+    before = 0
+    run_until(rig.engine, lambda: rig.listen() or rig.engine.tables_in_use()["entries"] >= least, 60)
     while rig.engine.tables_in_use()["entries"] > before:
         before = rig.engine.tables_in_use()["entries"]
-        run_for(rig, 20)
+        run_for(rig, 200)
     return before
 
 
@@ -94,8 +95,7 @@ def test_brokers_that_do_not_answer_leave_entries_for_one_that_does() -> None:
                 if partition % 5 != 4:
                     rig.send(BUSY, partition, records=1)
             run_for(rig, 1)
-        used = use_up(rig)
-        assert ENTRIES // 2 <= used <= ENTRIES - ENTRIES // (2 * 6), used
+        assert use_up(rig, ENTRIES // 2) <= ENTRIES - ENTRIES // (2 * 6)
         for index in (QUIET, BUSY):  # a front-end with a backlog for the others is served here too
             rig.send(index, 4, records=1)
             run_until(rig.engine, lambda i=index: rig.listen() or len(rig.sent[i]) - 1 in rig.heard[i])
@@ -111,8 +111,7 @@ def test_brokers_that_do_not_answer_leave_entries_for_one_that_does() -> None:
 def test_partitions_that_are_short_of_replicas_leave_entries_for_others_of_their_broker() -> None:
     with SickBroker(partitions=MANY, nodes=1) as broker, Rig(broker, request_timeout_ms=60_000) as rig:
         send_to_short_partitions(rig)
-        used = use_up(rig)
-        assert 5 * WIRES_PER_REQUEST <= used <= ENTRIES * 3 // 4, used
+        assert use_up(rig, 5 * WIRES_PER_REQUEST) <= ENTRIES * 3 // 4
         rig.send(QUIET, 0, records=1)
         heard(rig, QUIET)
         get_well(rig)
@@ -122,13 +121,13 @@ def test_the_reserve_holds_after_takeovers() -> None:
     """A successor does not know which entries came from the reserve. It counts the same number as taken from it."""
     with SickBroker(partitions=MANY, nodes=1) as broker, Rig(broker, request_timeout_ms=60_000) as rig:
         send_to_short_partitions(rig)
-        most = use_up(rig)
-        assert ENTRIES // 2 < most <= ENTRIES * 3 // 4
+        most = use_up(rig, ENTRIES // 2 + 1)
+        assert most <= ENTRIES * 3 // 4
         for _ in range(3):
             succeed(rig)
             rig.send(QUIET, 0, records=1)
             heard(rig, QUIET)
-            assert use_up(rig) <= most
+            assert use_up(rig, 1) <= most
         get_well(rig)
 
 
@@ -139,12 +138,11 @@ def test_a_broker_that_has_used_the_most_has_entries_left_for_another_front_end(
         rig.attach(slots=partitions)
         rig.attach()
         broker.short = frozenset(range(partitions)) - {4}
-        for nodes in ((4,), (0, 1, 2, 3)):
+        for nodes, least in (((4,), 1), ((0, 1, 2, 3), ENTRIES // 2 + 1)):
             for partition in range(5, partitions):
                 if partition % 5 in nodes:
                     rig.send(BUSY, partition, records=1)
-            used = use_up(rig)
-        assert used > ENTRIES // 2
+            use_up(rig, least)
         rig.send(QUIET, 4, records=1)
         heard(rig, QUIET)
         get_well(rig)
@@ -201,11 +199,10 @@ def test_bytes_in_flight_are_limited_when_another_front_end_uses_the_broker(shar
         broker.frozen = (1,)
         for partition in range(partitions):
             rig.send(BUSY, partition, records=1, size=3_500)
-        in_flight = use_up(rig) * 3_500
         if shared:
-            assert WINDOW_MIN_BYTES // 2 <= in_flight <= WINDOW_MIN_BYTES
+            assert use_up(rig, WINDOW_MIN_BYTES // 2 // 3_500) * 3_500 <= WINDOW_MIN_BYTES
         else:
-            assert in_flight > 4 * WINDOW_MIN_BYTES
+            use_up(rig, 4 * WINDOW_MIN_BYTES // 3_500 + 1)
         broker.frozen = ()
         broker.drop_connections()
         rig.settle(60)
