@@ -66,6 +66,12 @@ def pytest_report_header() -> str:
     return build.describe()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files that use three nodes first. When a process has run its last one, it stops the nodes."""
+    files = {item.path for item in items if "kafka3" in item.fixturenames}
+    items.sort(key=lambda item: item.path not in files)
+
+
 def pytest_collection_finish() -> None:
     """Keep what pytest has made so far out of garbage collections, which would take most of a second each."""
     gc.collect()
@@ -146,6 +152,7 @@ def _broker_pids() -> set[int]:
     return {pid for cluster in CLUSTERS for pid in cluster.pids()}
 
 
+@contextlib.contextmanager
 def _cluster(nodes: int, directory: Path) -> "Iterator[KafkaCluster]":
     from cyproducer.devkafka.node import DownloadError, JavaMissingError, KafkaCluster
 
@@ -162,19 +169,53 @@ def _cluster(nodes: int, directory: Path) -> "Iterator[KafkaCluster]":
         cluster.stop(grace=0)
 
 
+class SharedNodes:
+    """Three Kafka nodes that are started for the first test that uses them; each takes some CPU while nobody does."""
+
+    def __init__(self, new_directory: Callable[[], Path]) -> None:
+        self._new_directory = new_directory
+        self._running = contextlib.ExitStack()
+        self._cluster: KafkaCluster | None = None
+
+    def cluster(self) -> "KafkaCluster":
+        if self._cluster is None:
+            self._cluster = self._running.enter_context(_cluster(3, self._new_directory()))
+        return self._cluster
+
+    def stop(self) -> None:
+        self._running.close()
+        self._cluster = None
+
+
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[KafkaCluster]":
     """Yield one Kafka node for the whole run. A test may kill or pause it: it is restored for the next test."""
-    yield from _cluster(1, tmp_path_factory.mktemp("kafka"))
+    with _cluster(1, tmp_path_factory.mktemp("kafka")) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")
-def kafka3(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[KafkaCluster]":
-    """Yield three Kafka nodes for the whole run, started by the first test that uses them.
+def shared_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedNodes]:
+    nodes = SharedNodes(lambda: tmp_path_factory.mktemp("kafka3"))
+    yield nodes
+    nodes.stop()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_unused_nodes(request: pytest.FixtureRequest, shared_nodes: SharedNodes) -> None:
+    """Stop the three nodes before a module that does not use them."""
+    items = (item for item in request.session.items if item.getparent(pytest.Module) is request.node)
+    if not any("kafka3" in item.fixturenames for item in items):
+        shared_nodes.stop()
+
+
+@pytest.fixture(scope="module")
+def kafka3(no_unused_nodes: None, shared_nodes: SharedNodes) -> "KafkaCluster":
+    """Return three Kafka nodes, which the modules that use them share.
 
     min.insync.replicas is 2, and the racks are rack-1 to rack-3.
     """
-    yield from _cluster(3, tmp_path_factory.mktemp("kafka3"))
+    return shared_nodes.cluster()
 
 
 @pytest.fixture(scope="session")

@@ -34,6 +34,7 @@ def test_kills_while_batches_are_sent_in_parts(kafka3, runtime_dir, tmp_path: Pa
     assert result.clean, result.text()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(280)
 def test_kills_over_tls_and_sasl(secure_kafka: SecureKafka, runtime_dir: Path, tmp_path: Path) -> None:
     """Each connection authenticates again every two seconds. The command also kills brokers: `--security SASL_SSL`."""

@@ -42,7 +42,7 @@ def nursery() -> Iterator[Nursery]:
     nursery.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def kafka_v1(
     tmp_path_factory: pytest.TempPathFactory,
     register_cluster: Callable[[KafkaCluster], AbstractContextManager[None]],

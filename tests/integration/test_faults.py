@@ -23,10 +23,10 @@ def faulty(register_cluster, tmp_path_factory) -> Iterator[FaultyCluster]:
     ("name", "failed"),
     [
         ("leader-killed", None),
-        ("black-hole", None),
-        ("max-bytes", "MESSAGE_TOO_LARGE"),
+        pytest.param("black-hole", None, marks=pytest.mark.long),
+        pytest.param("max-bytes", "MESSAGE_TOO_LARGE", marks=pytest.mark.long),
         ("right-withdrawn", "TOPIC_AUTHORIZATION_FAILED"),
-        ("topic-recreated", None),
+        pytest.param("topic-recreated", None, marks=pytest.mark.long),
     ],
 )
 def test_every_record_has_one_true_outcome(faulty, runtime_dir: Path, tmp_path: Path, name, failed):

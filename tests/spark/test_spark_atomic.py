@@ -162,6 +162,7 @@ def delay_first_commit(monkeypatch):
     return commits
 
 
+@pytest.mark.long
 def test_a_write_whose_transaction_was_aborted_before_its_commit(
     limited, numbers, writer_settings, caplog, monkeypatch
 ):

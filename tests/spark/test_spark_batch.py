@@ -24,7 +24,9 @@ def numbers(spark, rows, partitions, columns):
     return spark.range(0, rows, 1, partitions).selectExpr(*columns)
 
 
-@pytest.mark.parametrize(("partitions", "kind"), [(2, "STRING"), (2, "BINARY"), (200, "STRING")])
+@pytest.mark.parametrize(
+    ("partitions", "kind"), [(2, "STRING"), (2, "BINARY"), pytest.param(200, "STRING", marks=pytest.mark.long)]
+)
 def test_every_row_arrives_once(spark, kafka, topic, save, partitions, kind):
     text = "concat('värde ', id)"
     save(numbers(spark, 20_000, partitions, [f"CAST({text} AS {kind}) AS value"]), topic)

@@ -158,6 +158,7 @@ def spread(spark):
     return spark.range(0, 1000, 1, 2).selectExpr("CAST(id AS STRING) AS value", "CAST(id DIV 500 AS INT) AS partition")
 
 
+@pytest.mark.long
 def test_an_executor_is_killed_before_its_task_has_ended(spark_cluster, spread, held, sink, seen, caplog):
     frame = held(spread)
     with frame.meanwhile(lambda: spark_cluster.kill_executor(frame.host())):

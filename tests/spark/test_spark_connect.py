@@ -80,6 +80,7 @@ def test_the_functions_and_the_sink(client, seen):
     assert seen(300) == list(range(300))
 
 
+@pytest.mark.long
 def test_the_check(client):
     found = client("check")
     [warning] = [each for each in found if each["level"] != "ok"]

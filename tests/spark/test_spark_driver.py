@@ -143,6 +143,7 @@ def test_tasks_that_wrote_are_committed():
     KafkaBatchWriter(Plan({}, "t", ("value",))).commit([])
 
 
+@pytest.mark.long
 def test_a_continuous_query_records_nothing_as_written(spark, frame, tmp_path):
     # Spark writes such a query's rows on the JVM only, and ends no query because of a commit() that raises.
     rows = spark.readStream.format("rate").option("rowsPerSecond", 10).load()

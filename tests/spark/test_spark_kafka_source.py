@@ -101,6 +101,7 @@ def test_a_batch_copies_a_topic_as_sparks_own_sink_does_and_keeps_the_time(spark
     assert min(fields[-1] for rows in found.values() for fields in rows) > FIRST_MS + 400
 
 
+@pytest.mark.long
 def test_a_topic_is_copied_by_a_query_that_goes_on_from_its_checkpoint(spark, kafka, new_topic, options, tmp_path):
     source, target = new_topic(3), new_topic(3)
     given = options(source, target)

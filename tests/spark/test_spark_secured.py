@@ -158,7 +158,9 @@ def finish(writer, checkpoint):
     return query
 
 
-@pytest.mark.parametrize("listener", list(PRINCIPALS))
+@pytest.mark.parametrize(
+    "listener", [pytest.param(name, marks=pytest.mark.long if name != "SASL_SSL" else ()) for name in PRINCIPALS]
+)
 def test_all_ways_to_write(
     listener, secure_kafka, target, options, sink, numbers, stream, tmp_path, spark_runtime, second_host
 ):

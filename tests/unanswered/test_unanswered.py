@@ -17,7 +17,9 @@ def proxied(register_cluster) -> Iterator[ProxiedCluster]:
         yield cluster
 
 
-@pytest.mark.parametrize("scenario", ["sigterm", "with-sender", "expired", "deleted"])
+@pytest.mark.parametrize(
+    "scenario", ["sigterm", "with-sender", "expired", pytest.param("deleted", marks=pytest.mark.long)]
+)
 def test_unanswered_batches_are_in_the_log_once(proxied, runtime_dir, scenario):
     topic = proxied.kafka.create_topic(f"unanswered-{scenario}", PARTITIONS)
     result = play(proxied, scenario, topic, random.Random(SEED))

@@ -45,7 +45,7 @@ WAIT_S = 180.0
 @pytest.fixture(
     params=[
         "kafka-python",
-        "confluent-kafka",
+        pytest.param("confluent-kafka", marks=pytest.mark.long),
         pytest.param("confluent-kafka, KIP-848", marks=pytest.mark.long),
         pytest.param("aiokafka", marks=pytest.mark.long),
     ]

@@ -353,6 +353,7 @@ def test_without_pyspark_its_contestants_say_so(monkeypatch):
         spark_worker.needs()
 
 
+@pytest.mark.long
 def test_failed_download_of_jars_is_reported(monkeypatch, tmp_path):
     """The jars are neither in the cache nor downloadable: the proxy does not exist."""
     with NullBroker(3) as null:

@@ -97,6 +97,7 @@ def test_handshakes_are_counted_from_the_start_of_the_clients(keys):
         assert theirs["handshakes"] >= theirs["connections"]
 
 
+@pytest.mark.long
 def test_a_real_broker_counts_handshakes(keys):
     """It does not count the connections of the benchmark itself, which use PLAINTEXT."""
     (port,) = free_ports(1)

@@ -43,6 +43,7 @@ def open_transaction(cluster):
     return name, producer
 
 
+@pytest.mark.long
 def test_queries_survive_kills_of_the_sender(cluster, sender, monkeypatch):
     monkeypatch.setattr(requests, "_RETRY_S", 60.0)  # a successor takes longer on a busy host
     name, _producer = open_transaction(cluster)

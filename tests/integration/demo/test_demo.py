@@ -103,6 +103,7 @@ def test_arrays_and_workers(kafka: KafkaCluster, tree: Path, scratch: Path) -> N
     assert list(scratch.iterdir()) == []
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_with_spark(kafka: KafkaCluster, tree: Path, scratch: Path) -> None:
     done = demo(scratch, "--bootstrap-servers", kafka.bootstrap_servers, "--input", str(tree), timeout=300)

@@ -352,7 +352,7 @@ def test_the_lanes_of_transactional_producers_become_slow_and_end(rig, v2: bool)
     end(rig)
 
 
-@pytest.mark.parametrize("idempotent", [True, False])
+@pytest.mark.parametrize("idempotent", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_nothing_is_lost_doubled_or_reordered_while_partitions_become_slow_and_connections_break(idempotent) -> None:
     chance = random.Random(7)
     with SlowBroker(partitions=8, nodes=2) as broker, Rig(broker, request_timeout_ms=30_000) as rig:

@@ -39,7 +39,7 @@ class MortalEngine(RemoteEngine):
         return dict(self.transactions("describe", self.transactions("row_of", attach_id)))
 
 
-@pytest.fixture(params=["v2", "v1"])
+@pytest.fixture(params=["v2", pytest.param("v1", marks=pytest.mark.long)])
 def cluster(request: pytest.FixtureRequest) -> KafkaCluster:
     found: KafkaCluster = request.getfixturevalue("kafka" if request.param == "v2" else "kafka_v1")
     return found

@@ -79,7 +79,7 @@ def test_incompressible_records_go_out_uncompressed(kafka, make_producer, new_to
     ("way", "settings", "size", "blocks"),
     [
         ("send", {"batch_size": 16_384}, 16_384, 200),
-        ("send_array", {"batch_size": 16_384}, 16_384, 200),
+        pytest.param("send_array", {"batch_size": 16_384}, 16_384, 200, marks=pytest.mark.long),
         pytest.param("send", {}, 65_536, 400, marks=pytest.mark.long),
     ],
 )

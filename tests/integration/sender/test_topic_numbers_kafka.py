@@ -88,7 +88,7 @@ def check(kafka: KafkaCluster, sent: dict[str, list[bytes]]) -> None:
         assert [value.rstrip(b"\0") for value in found] == values, topic
 
 
-@pytest.mark.parametrize("kills", [0, 4])
+@pytest.mark.parametrize("kills", [pytest.param(0, marks=pytest.mark.long), 4])
 def test_topics_that_are_used_in_turn(
     sender: Foreground, kafka: KafkaCluster, new_topic: Callable[..., str], kills: int
 ) -> None:

@@ -121,7 +121,7 @@ def hosts(
         yield start
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_a_partition_of_the_transaction_takes_no_late_record(hosts: Callable[..., Hosts], version: int) -> None:
     two = hosts(version)
     owner, late = two.begun()
@@ -133,6 +133,7 @@ def test_a_partition_of_the_transaction_takes_no_late_record(hosts: Callable[...
     two.write_next([b"next"])
 
 
+@pytest.mark.long
 def test_another_partition_begins_a_transaction_that_the_next_owner_aborts(hosts: Callable[..., Hosts]) -> None:
     """Before KIP-890 the participant's sender adds the partition, and the epoch is that of the transaction before."""
     two = hosts(1)
@@ -155,6 +156,7 @@ def send_late(two: Hosts) -> None:
     assert two.waits()
 
 
+@pytest.mark.long
 def test_without_verification_a_late_record_becomes_visible_with_the_next_commit(hosts: Callable[..., Hosts]) -> None:
     """A limit of brokers before Kafka 3.6, for which the log is checked before a commit."""
     two = hosts(1, False)
