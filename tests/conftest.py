@@ -66,10 +66,14 @@ def pytest_report_header() -> str:
     return build.describe()
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files that use three nodes first. When a process has run its last one, it stops the nodes."""
-    files = {item.path for item in items if "kafka3" in item.fixturenames}
-    items.sort(key=lambda item: item.path not in files)
+    """Put the files first that use three nodes, then those that take the longest.
+
+    A process stops its three nodes after the last file that uses them. At the end, no process is left alone with Spark.
+    """
+    three = {item.path for item in items if "kafka3" in item.fixturenames}
+    items.sort(key=lambda item: (item.path not in three, item.path.parent.name not in ("spark", "usage")))
 
 
 def pytest_collection_finish() -> None:

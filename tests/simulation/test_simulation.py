@@ -95,7 +95,7 @@ def test_a_seed_is_the_same_schedule_in_any_process():
 
 @pytest.mark.parametrize("mutant", [m for m in MUTANTS if is_debug() or not m.crash_points], ids=lambda m: m.name)
 def test_the_oracle_finds_a_mistake(mutant: Mutant, tmp_path):
-    first = TRANSACTIONAL_EVERY if mutant.transactions else mutant.first_seed
+    first = mutant.first_seed or (TRANSACTIONAL_EVERY if mutant.transactions else 1)
     package = build(mutant, tmp_path)
     campaign = play(first, SCHEDULES_FOR_A_MISTAKE, step=TRANSACTIONAL_EVERY, package=package, stop_at=1)
     assert campaign.failed, f"not found in {campaign.schedules} schedules"
