@@ -20,7 +20,7 @@ from cyproducer.observe.status import status, stop
 try:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
-    from support.spark_environment import SHORT_LIVED_JVM, spark_environment
+    from support.spark_environment import short_lived_jvm, spark_environment
 except ImportError as missing:
     raise pytest.UsageError(
         f"the Spark tests need PySpark 4.1 or later: pip install 'cyproducer[spark]' ({missing})"
@@ -103,7 +103,8 @@ def spark(
             .config("spark.sql.session.timeZone", "Asia/Kolkata")
             .config("spark.local.dir", str(scratch / "local"))
             .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
-            .config("spark.driver.extraJavaOptions", f"-Djava.io.tmpdir={scratch} {SHORT_LIVED_JVM}")
+            .config("spark.driver.extraJavaOptions", f"-Djava.io.tmpdir={scratch} {short_lived_jvm()}")
+            .config("spark.executor.extraJavaOptions", short_lived_jvm())
             .config("spark.jars", ",".join(map(str, spark_jars)))
             .config(map=spark_settings)
         )

@@ -51,7 +51,6 @@ def spark_settings():
         "spark.reducer.maxSizeInFlight": "64k",
         "spark.shuffle.io.maxRetries": "1",
         "spark.shuffle.io.retryWait": "1s",
-        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     }
 
 

@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 from support.process import below_of, kill_senders, senders, wait_until
 from support.secure_kafka import secure_kafka_fixture
 from support.spark_cluster import SparkCluster
+from support.spark_environment import short_lived_jvm
 from support.spark_pages import pages_of
 
 from cyproducer.devkafka.access import Rule
@@ -77,7 +78,9 @@ def spark_settings(written):
         "spark.eventLog.dir": (written / "events").as_uri(),
         "spark.eventLog.compress": "false",
         "spark.local.dir": str(written / "local"),
-        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={written} -Dlog4j2.configurationFile={log}",
+        "spark.driver.extraJavaOptions": " ".join(
+            [f"-Djava.io.tmpdir={written}", f"-Dlog4j2.configurationFile={log}", short_lived_jvm()]
+        ),
         "spark.task.maxFailures": "2",
     }
 

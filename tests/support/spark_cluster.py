@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from support.process import below_of, command_of, kill9, wait_until
-from support.spark_environment import SHORT_LIVED_JVM, end_spark, spark_environment
+from support.spark_environment import end_spark, short_lived_jvm, spark_environment
 
 START_S = 120.0
 _ADDRESS = re.compile(r"Starting Spark master at (spark://\S+)")
@@ -91,7 +91,7 @@ class SparkCluster:
         changes = {
             "SPARK_LOCAL_IP": host,
             "SPARK_NO_DAEMONIZE": "1",
-            "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED_JVM,
+            "SPARK_DAEMON_JAVA_OPTS": short_lived_jvm(),
             "SPARK_DAEMON_MEMORY": "256m",
         }
         with open(self._directory / f"{name}.log", "wb") as log:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from support.process import wait_until
-from support.spark_environment import end_spark, spark_environment
+from support.spark_environment import end_spark, short_lived_jvm, spark_environment
 
 START_S = 300.0
 
@@ -33,6 +33,8 @@ def spark_connect_server(
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
         "spark.driver.host": "127.0.0.1",
+        "spark.driver.extraJavaOptions": short_lived_jvm(),
+        "spark.executor.extraJavaOptions": short_lived_jvm(),
         "spark.sql.shuffle.partitions": "2",
         "spark.local.dir": str(directory / "local"),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),

@@ -12,9 +12,9 @@ import pyspark
 
 import cyproducer
 from support.process import below_of, command_of
+from support.spark_archive import class_archive
 
 END_S = 60.0
-SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def spark_environment() -> dict[str, str]:
@@ -30,6 +30,14 @@ def spark_environment() -> dict[str, str]:
         "SPARK_HOME": str(Path(pyspark.__file__).parent),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
+
+
+def short_lived_jvm() -> str:
+    """Return options of a JVM that runs for seconds: the compiler that is fast, and an archive of Spark's classes."""
+    options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    archive = class_archive()
+    # Without logging: a JVM of other classes than the archive's warns on its standard output.
+    return options if archive is None else f"{options} -XX:SharedArchiveFile={archive} -Xlog:disable"
 
 
 def end_spark(processes: Sequence["subprocess.Popen[bytes]"]) -> None:
