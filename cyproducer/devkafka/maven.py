@@ -89,7 +89,7 @@ def cached_jars(directory: str, what: str, artifacts: Sequence[Artifact]) -> Pat
     if target.is_dir():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(target.with_name(target.name + ".lock")):
+    with locked(target.with_name(target.name + ".lock")):
         if not target.is_dir():
             with tempfile.TemporaryDirectory(prefix=target.name + ".", dir=target.parent) as work:
                 _fetch(Path(work), target, what, artifacts).rename(target)
@@ -97,7 +97,7 @@ def cached_jars(directory: str, what: str, artifacts: Sequence[Artifact]) -> Pat
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """Hold an exclusive ``flock`` on a file. The kernel releases it when the process ends."""
     with open(path, "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

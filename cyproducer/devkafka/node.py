@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from cyproducer.devkafka.access import Access
+from cyproducer.devkafka.class_archive import class_archive, making, using
 from cyproducer.devkafka.dump import LogBatch, LogRecord, parse_dump
 from cyproducer.devkafka.jars import KAFKA_VERSION, kafka_jars
 from cyproducer.devkafka.maven import DownloadError, JavaMissingError, find_java
@@ -175,6 +176,8 @@ class KafkaCluster:
     plugins         directories and jars with further classes of the nodes
     features        levels of Kafka's features by name, instead of the newest ones of the version (from Kafka 4.0 on)
     security        listeners with TLS and SASL, and an authorizer (from Kafka 4.0 on)
+    share_classes   start JVMs of the newest version from an archive of its classes; the first start of all makes it,
+                    in some ten seconds, and it stays in the user's cache
 
     Start the cluster from a thread that lives longer than the nodes: the kernel kills them when that thread ends.
     Raises JavaMissingError, DownloadError, KafkaStartError.
@@ -195,6 +198,7 @@ class KafkaCluster:
         plugins: Sequence[str | os.PathLike[str]] = (),
         features: Mapping[str, int] | None = None,
         security: Security | None = None,
+        share_classes: bool = True,
     ) -> None:
         if nodes not in (1, 3):
             raise ValueError(f"nodes={nodes}: use 1 or 3")
@@ -204,6 +208,8 @@ class KafkaCluster:
         self._java = str(find_java())
         self._class_path = os.pathsep.join([str(kafka_jars(version) / "*"), *(str(path) for path in plugins)])
         self._tools = str(kafka_jars() / "*")
+        self._share_classes = share_classes and version == KAFKA_VERSION
+        self._shared: tuple[str, ...] = ()
         self._jvm_options = jvm_options
         self._temporary = directory is None
         self.directory = Path(tempfile.mkdtemp(prefix="cyproducer-kafka-") if directory is None else directory)
@@ -274,6 +280,8 @@ class KafkaCluster:
 
     def start(self) -> None:
         """Format the storage, start all nodes and wait until each answers and knows the others."""
+        if self._share_classes:
+            self._shared = using(class_archive(f"kafka-{KAFKA_VERSION}", kafka_jars(), _make_archive))
         try:
             self._format()
             for node in self.nodes:
@@ -405,7 +413,7 @@ class KafkaCluster:
         return found
 
     def _command(self, main: str, *arguments: str, options: Sequence[str] = SMALL_JVM) -> list[str]:
-        return [self._java, *options, *QUIET, "-cp", self._class_path, main, *arguments]
+        return [self._java, *self._shared, *options, *QUIET, "-cp", self._class_path, main, *arguments]
 
     def tool(self, main: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run one of the command line tools of Kafka 4.3.1. Raise KafkaStartError with its output if it fails."""
@@ -416,7 +424,7 @@ class KafkaCluster:
             "-Dstdout.encoding=UTF-8",
         )
         run = subprocess.run(
-            [self._java, *options, *QUIET, "-cp", self._tools, main, *arguments],
+            [self._java, *self._shared, *options, *QUIET, "-cp", self._tools, main, *arguments],
             capture_output=True,
             stdin=subprocess.DEVNULL,
             encoding="utf-8",
@@ -527,6 +535,16 @@ class KafkaCluster:
                     f"node {node.number} at {node.address} {problem} after {timeout:g} s:\n{node.log_tail()}"
                 )
             time.sleep(0.05)
+
+
+def _make_archive(archive: Path) -> None:
+    """Let a node write the archive of its classes at its end."""
+    print(f"making an archive of Kafka's classes in {archive.parent} ...", file=sys.stderr, flush=True)
+    options = (*SMALL_JVM, making(archive))
+    # If the node does not start, that of the caller does not start either, and says why.
+    with contextlib.suppress(KafkaStartError), KafkaCluster(jvm_options=options, share_classes=False) as cluster:
+        cluster.create_topic("t")
+        cluster.stop(grace=60)
 
 
 @contextlib.contextmanager

@@ -1,12 +1,5 @@
-"""Makes an archive of Spark's classes, with which the JVMs of the tests start with half of the CPU time.
+"""Makes an archive of Spark's classes, with which the JVMs of the tests start with half of the CPU time."""
 
-It is a dynamic archive of class data sharing, which Java has since version 13. A JVM ignores one that does not fit.
-"""
-
-import fcntl
-import functools
-import hashlib
-import os
 import subprocess
 import sys
 import warnings
@@ -14,39 +7,26 @@ from pathlib import Path
 
 import pyspark
 
-from cyproducer.devkafka.maven import cache_directory, find_java
+from cyproducer.devkafka.class_archive import class_archive, making
 
 MAKE_S = 300.0
 
 
-@functools.cache
-def class_archive() -> Path | None:
-    """Return the archive for this Java and this Spark. The first call makes it, in half a minute.
-
-    Return None, with a warning, if it cannot be made. It stays in the user's cache.
-    """
-    jars = Path(pyspark.__file__).parent / "jars"
-    java = subprocess.run([find_java(), "-version"], capture_output=True, check=True).stderr
-    # A JVM compares the paths and the times of the jars.
-    newest = max(path.stat().st_mtime_ns for path in jars.iterdir())
-    number = hashlib.sha256(b"\0".join([java, os.fsencode(jars), str(newest).encode()])).hexdigest()[:16]
-    archive = cache_directory() / f"spark-classes-{number}.jsa"
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    with open(archive.with_suffix(".lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not archive.exists():
-            made = archive.with_suffix(".new")
-            made.unlink(missing_ok=True)
-            command = [sys.executable, __file__, str(made)]
-            run = subprocess.run(command, capture_output=True, text=True, timeout=MAKE_S, cwd=archive.parent)
-            if not made.exists():
-                warnings.warn(f"no archive of Spark's classes could be made: {run.stderr[-1000:]}", stacklevel=2)
-                return None
-            made.rename(archive)
+def spark_archive() -> Path | None:
+    """Return the archive, or None, with a warning, if it cannot be made. The first call makes it, in half a minute."""
+    archive = class_archive(f"spark-{pyspark.__version__}", Path(pyspark.__file__).parent / "jars", _run)
+    if archive is None:
+        warnings.warn("no archive of Spark's classes could be made", stacklevel=2)
     return archive
 
 
-def _make(archive: str) -> None:
+def _run(archive: Path) -> None:
+    """Make the archive in a process of its own: one process can have one JVM of Spark."""
+    command = [sys.executable, __file__, str(archive)]
+    subprocess.run(command, capture_output=True, timeout=MAKE_S, cwd=archive.parent)
+
+
+def _make(archive: Path) -> None:
     """Run a session that has a batch and a stream; its JVM writes the archive at its end."""
     from pyspark.sql import SparkSession
 
@@ -55,7 +35,7 @@ def _make(archive: str) -> None:
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.driver.extraJavaOptions", f"-XX:+UseSerialGC -XX:ArchiveClassesAtExit={archive}")
+        .config("spark.driver.extraJavaOptions", f"-XX:+UseSerialGC {making(archive)}")
         .getOrCreate()
     )
     frame = spark.range(0, 100, 1, 2).selectExpr("CAST(id AS STRING) AS value")
@@ -68,4 +48,4 @@ def _make(archive: str) -> None:
 
 
 if __name__ == "__main__":
-    _make(sys.argv[1])
+    _make(Path(sys.argv[1]))

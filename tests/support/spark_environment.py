@@ -11,8 +11,9 @@ import psutil
 import pyspark
 
 import cyproducer
+from cyproducer.devkafka.class_archive import using
 from support.process import below_of, command_of
-from support.spark_archive import class_archive
+from support.spark_archive import spark_archive
 
 END_S = 60.0
 
@@ -34,10 +35,7 @@ def spark_environment() -> dict[str, str]:
 
 def short_lived_jvm() -> str:
     """Return options of a JVM that runs for seconds: the compiler that is fast, and an archive of Spark's classes."""
-    options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    archive = class_archive()
-    # Without logging: a JVM of other classes than the archive's warns on its standard output.
-    return options if archive is None else f"{options} -XX:SharedArchiveFile={archive} -Xlog:disable"
+    return " ".join(["-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", *using(spark_archive())])
 
 
 def end_spark(processes: Sequence["subprocess.Popen[bytes]"]) -> None:
