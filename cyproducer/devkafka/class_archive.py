@@ -1,39 +1,38 @@
 """Keeps archives of Java classes, with which a JVM starts with little more than half of the CPU time.
 
-They are dynamic archives of class data sharing. A JVM ignores an archive that does not fit to it or to its jars.
+They are dynamic archives of class data sharing. A JVM ignores an archive that does not fit.
 """
 
 import functools
 import hashlib
-import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from cyproducer.devkafka.maven import cache_directory, find_java, locked
+from cyproducer.devkafka.maven import find_java, locked
 
 # What a JVM says of an archive that does not fit must not be part of the output of a tool.
 QUIET_STDOUT = ("-Xlog:disable", "-Xlog:all=warning:stderr")
 
 
-def class_archive(name: str, jars: Path, make: Callable[[Path], None]) -> Path | None:
-    """Return the archive for the jars of a directory and this Java. The first call makes it, and others wait for it.
+def class_archive(jars: Path, make: Callable[[Path], None]) -> Path | None:
+    """Return the archive for a directory of jars and this Java, which is beside the directory.
 
-    name    begins the name of the file in the user's cache
-    make    runs a JVM with `making(path)` to its regular end
+    The first call makes it, and others wait for it. `make` runs a JVM with the option `making(path)` to its regular
+    end. Archives of the same directory for another Java, or for older jars, are removed.
 
-    Return None if `make` leaves no file, or if the cache cannot be written.
+    Return None if `make` leaves no file, or if the place cannot be written.
     """
-    archive = cache_directory() / f"{name}-{_number(find_java(), jars)}.jsa"
+    archive = jars.with_name(f"{jars.name}-{_number(find_java(), jars)}.jsa")
     if archive.exists():
         return archive
     try:
-        archive.parent.mkdir(parents=True, exist_ok=True)
-        with locked(archive.with_suffix(".lock")):
+        with locked(jars.with_name(f"{jars.name}.jsa.lock")):
             if archive.exists():
                 return archive
-            made = archive.with_suffix(".new")
-            made.unlink(missing_ok=True)
+            for older in jars.parent.glob(f"{jars.name}-*.jsa*"):
+                older.unlink()
+            made = archive.with_suffix(".jsa.new")
             make(made)
             return made.rename(archive)
     except OSError:
@@ -55,4 +54,4 @@ def _number(java: Path, jars: Path) -> str:
     """Return what differs between versions of Java and of the jars; a JVM compares paths and times of the jars."""
     version = subprocess.run([java, "-version"], capture_output=True, check=True, timeout=60).stderr
     newest = max(path.stat().st_mtime_ns for path in jars.iterdir())
-    return hashlib.sha256(b"\0".join([version, os.fsencode(jars), str(newest).encode()])).hexdigest()[:16]
+    return hashlib.sha256(version + str(newest).encode()).hexdigest()[:16]

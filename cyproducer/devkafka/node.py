@@ -177,7 +177,7 @@ class KafkaCluster:
     features        levels of Kafka's features by name, instead of the newest ones of the version (from Kafka 4.0 on)
     security        listeners with TLS and SASL, and an authorizer (from Kafka 4.0 on)
     share_classes   start JVMs of the newest version from an archive of its classes; the first start of all makes it,
-                    in some ten seconds, and it stays in the user's cache
+                    in some ten seconds, beside the jars in the user's cache
 
     Start the cluster from a thread that lives longer than the nodes: the kernel kills them when that thread ends.
     Raises JavaMissingError, DownloadError, KafkaStartError.
@@ -281,7 +281,7 @@ class KafkaCluster:
     def start(self) -> None:
         """Format the storage, start all nodes and wait until each answers and knows the others."""
         if self._share_classes:
-            self._shared = using(class_archive(f"kafka-{KAFKA_VERSION}", kafka_jars(), _make_archive))
+            self._shared = using(class_archive(kafka_jars(), _make_archive))
         try:
             self._format()
             for node in self.nodes:

@@ -1,8 +1,9 @@
 """Makes an archive of Spark's classes, with which the JVMs of the tests start with half of the CPU time."""
 
+import contextlib
 import subprocess
 import sys
-import warnings
+import tempfile
 from pathlib import Path
 
 import pyspark
@@ -13,17 +14,15 @@ MAKE_S = 300.0
 
 
 def spark_archive() -> Path | None:
-    """Return the archive, or None, with a warning, if it cannot be made. The first call makes it, in half a minute."""
-    archive = class_archive(f"spark-{pyspark.__version__}", Path(pyspark.__file__).parent / "jars", _run)
-    if archive is None:
-        warnings.warn("no archive of Spark's classes could be made", stacklevel=2)
-    return archive
+    """Return the archive, which is in PySpark's directory, or None. The first call makes it, in half a minute."""
+    return class_archive(Path(pyspark.__file__).parent / "jars", _run)
 
 
 def _run(archive: Path) -> None:
     """Make the archive in a process of its own: one process can have one JVM of Spark."""
     command = [sys.executable, __file__, str(archive)]
-    subprocess.run(command, capture_output=True, timeout=MAKE_S, cwd=archive.parent)
+    with tempfile.TemporaryDirectory() as place, contextlib.suppress(subprocess.TimeoutExpired):
+        subprocess.run(command, capture_output=True, timeout=MAKE_S, cwd=place)
 
 
 def _make(archive: Path) -> None:

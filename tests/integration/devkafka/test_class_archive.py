@@ -14,9 +14,8 @@ from cyproducer.devkafka.node import KafkaCluster
 
 
 @pytest.fixture
-def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a directory with a jar, while the cache of the user is another one."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def jars(tmp_path: Path) -> Path:
+    """Return a directory with a jar."""
     directory = tmp_path / "jars"
     directory.mkdir()
     (directory / "a.jar").touch()
@@ -37,34 +36,34 @@ def test_it_is_made_once(jars: Path) -> None:
         path.write_text("classes")
 
     found: list[Path | None] = []
-    threads = [threading.Thread(target=lambda: found.append(class_archive("a", jars, make))) for _ in range(3)]
+    threads = [threading.Thread(target=lambda: found.append(class_archive(jars, make))) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert len(made) == 1
-    [archive] = {*found, class_archive("a", jars, make)}
+    [archive] = {*found, class_archive(jars, make)}
     assert archive is not None
     assert archive.read_text() == "classes"
     assert not made[0].exists()
 
 
 def test_one_that_could_not_be_made_is_tried_again(jars: Path) -> None:
-    assert class_archive("a", jars, lambda path: None) is None
-    assert class_archive("a", jars, lambda path: path.write_text("classes")) is not None
+    assert class_archive(jars, lambda path: None) is None
+    assert class_archive(jars, lambda path: path.write_text("classes")) is not None
 
 
-def test_a_cache_that_cannot_be_written(jars: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/cache")
-    assert class_archive("a", jars, lambda path: None) is None
+def test_a_place_that_cannot_be_written() -> None:
+    assert class_archive(Path("/proc/self"), lambda path: None) is None
 
 
-def test_other_jars_have_another_archive(jars: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "a.jar").touch()
-    first, second = (class_archive("a", each, lambda path: path.touch()) for each in (jars, other))
-    assert first != second
+def test_one_of_older_jars_is_removed(jars: Path) -> None:
+    older = jars.with_name("jars-0123456789abcdef.jsa")
+    older.touch()
+    other = jars.with_name("jars-of-another.txt")
+    other.touch()
+    archive = class_archive(jars, lambda path: path.touch())
+    assert {path.name for path in jars.parent.iterdir()} == {"jars", "jars.jsa.lock", other.name, archive.name}
 
 
 @pytest.mark.parametrize("content", [b"", b"no archive"], ids=["empty", "text"])
