@@ -15,18 +15,12 @@ import hypothesis
 import pytest
 from support import build
 from support.leftovers import LEAVES_S, holdings, kill_leftovers, wait_for_nothing_left
+from support.node_settings import FEW_THREADS, QUICK_GROUPS
 
 if TYPE_CHECKING:
     from cyproducer.devkafka.node import KafkaCluster
 
 CLUSTERS: "list[KafkaCluster]" = []
-#: The members of groups by KIP-848 are lost after 10 s, as those of the other protocol in the tests.
-QUICK_GROUPS = {
-    "group.consumer.min.session.timeout.ms": 6000,
-    "group.consumer.session.timeout.ms": 10_000,
-    "group.consumer.min.heartbeat.interval.ms": 1000,
-    "group.consumer.heartbeat.interval.ms": 2000,
-}
 TOPIC_NUMBERS = itertools.count(1)
 REPORTS = pytest.StashKey[dict[str, pytest.TestReport]]()
 
@@ -162,7 +156,9 @@ def _cluster(nodes: int, directory: Path) -> "Iterator[KafkaCluster]":
 
     try:
         cluster = KafkaCluster(
-            nodes, directory, properties=lambda node: {"broker.rack": f"rack-{node.number}", **QUICK_GROUPS}
+            nodes,
+            directory,
+            properties=lambda node: {"broker.rack": f"rack-{node.number}", **QUICK_GROUPS, **FEW_THREADS},
         )
     except (JavaMissingError, DownloadError) as error:
         pytest.fail(str(error), pytrace=False)

@@ -502,11 +502,8 @@ class KafkaCluster:
             # A killed leader is replaced after 2 s instead of 9 s.
             "broker.session.timeout.ms": 2000,
             "broker.heartbeat.interval.ms": 300,
-            # A node that nobody uses takes two thirds of the CPU that it takes with the defaults.
+            # A node that nobody uses takes a fifth less of the CPU than with half a second.
             "metadata.max.idle.interval.ms": 5000,
-            "num.io.threads": 4,
-            "num.network.threads": 2,
-            "background.threads": 4,
         }
         if self.security is not None:
             settings |= self.security.properties(node.secure_ports, HOST, settings)

@@ -10,6 +10,7 @@ import pytest
 from support.crashpoints import Trigger
 from support.engine_host import Nursery
 from support.fault_rig import Rig
+from support.node_settings import FEW_THREADS
 from support.process import wait_until
 from support.scripted_broker import Fault, ScriptedBroker
 from support.supervised import NOWHERE, Foreground, the_sender
@@ -48,7 +49,10 @@ def kafka_v1(
     register_cluster: Callable[[KafkaCluster], AbstractContextManager[None]],
 ) -> Iterator[KafkaCluster]:
     """Yield a Kafka node whose transactions do not use KIP-890 (transaction.version 1)."""
-    with KafkaCluster(1, tmp_path_factory.mktemp("kafka-v1")) as cluster, register_cluster(cluster):
+    with (
+        KafkaCluster(1, tmp_path_factory.mktemp("kafka-v1"), properties=FEW_THREADS) as cluster,
+        register_cluster(cluster),
+    ):
         servers = cluster.bootstrap_servers
         command = "org.apache.kafka.tools.FeatureCommand"
         cluster.tool(command, "--bootstrap-server", servers, "downgrade", "--feature", "transaction.version=1")

@@ -25,6 +25,7 @@ from cyproducer.devkafka.maven import find_java
 from cyproducer.devkafka.node import KafkaCluster
 from cyproducer.devkafka.security import LISTENERS, Kerberos, Security
 from support.consumer import ReadRecords, read_topic
+from support.node_settings import FEW_THREADS
 from support.token_endpoint import TokenEndpoint
 
 __all__ = ["SecureKafka", "running_secure_kafka", "secure_kafka_fixture"]
@@ -171,8 +172,8 @@ def running_secure_kafka(
         ours: dict[str, object] = {
             "listener.name.plaintext.principal.builder.class": "PlaintextAdmin",
             "listener.name.controller.principal.builder.class": "PlaintextAdmin",
-            # Each of these threads loads changed certificates for itself, which takes time.
-            "num.network.threads": 1,
+            # Each network thread loads changed certificates for itself, which takes time.
+            **FEW_THREADS,
         }
         with KafkaCluster(
             nodes,

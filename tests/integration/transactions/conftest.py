@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 import pytest
+from support.node_settings import FEW_THREADS
 from support.transaction_level import FEATURE, QUICK_ABORT, use_level
 
 from cyproducer.devkafka.node import KafkaCluster
@@ -11,7 +12,7 @@ from cyproducer.devkafka.node import KafkaCluster
 @pytest.fixture(scope="module")
 def three_brokers(tmp_path_factory: pytest.TempPathFactory, register_cluster: Callable) -> Iterator[KafkaCluster]:
     directory = tmp_path_factory.mktemp("brokers")
-    with KafkaCluster(3, directory, properties=QUICK_ABORT, features={FEATURE: 1}) as cluster:
+    with KafkaCluster(3, directory, properties=QUICK_ABORT | FEW_THREADS, features={FEATURE: 1}) as cluster:
         with register_cluster(cluster):
             yield cluster
         cluster.stop(grace=0)
