@@ -3,7 +3,6 @@
 They are dynamic archives of class data sharing. A JVM ignores an archive that does not fit.
 """
 
-import functools
 import hashlib
 import subprocess
 from collections.abc import Callable
@@ -49,7 +48,6 @@ def using(archive: Path | None) -> tuple[str, ...]:
     return () if archive is None else (f"-XX:SharedArchiveFile={archive}", *QUIET_STDOUT)
 
 
-@functools.cache
 def _number(java: Path, jars: Path) -> str:
     """Return what differs between versions of Java and of the jars; a JVM compares paths and times of the jars."""
     version = subprocess.run([java, "-version"], capture_output=True, check=True, timeout=60).stderr
