@@ -35,7 +35,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell's background jobs ignore SIGINT, and the processes that the tests start would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line(
-        "markers", "long: takes minutes; tox -e long runs it, and tox -e model those of tests/model"
+        "markers",
+        "long: takes long, or repeats another test; tox -e long runs it, and tox -e model those of tests/model",
     )
     config.addinivalue_line(
         "markers", "pooled_sockets: a library that the test uses keeps its own sockets open (py4j does)"
@@ -64,7 +65,8 @@ def pytest_report_header() -> str:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the files first that use three nodes, then those that take the longest.
 
-    A process stops its three nodes after the last file that uses them. At the end, no process is left alone with Spark.
+    A process of pytest-xdist stops its three nodes after the last file that uses them. With short files at the end, the
+    processes end at nearly the same time.
     """
     three = {item.path for item in items if "kafka3" in item.fixturenames}
     items.sort(key=lambda item: (item.path not in three, item.path.parent.name not in ("spark", "usage")))

@@ -11,8 +11,9 @@ from neighbours.run import measure
 from neighbours.scenarios import SCENARIOS
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["frozen", "short", "hog"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("frozen", marks=pytest.mark.long), pytest.param("short", marks=pytest.mark.long), "hog"]
+)
 def test_a_front_end_is_served_beside_noisy_ones(name: str, runtime_dir: Path) -> None:
     outcome = measure(name, SCENARIOS[name], runtime_dir, 3.0)
     (runtime_dir / "neighbours.log").unlink()

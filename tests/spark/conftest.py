@@ -20,7 +20,8 @@ from cyproducer.observe.status import status, stop
 try:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
-    from support.spark_environment import short_lived_jvm, spark_environment
+    from support.spark_environment import spark_environment
+    from support.spark_jvm import short_lived_jvm
 except ImportError as missing:
     raise pytest.UsageError(
         f"the Spark tests need PySpark 4.1 or later: pip install 'cyproducer[spark]' ({missing})"

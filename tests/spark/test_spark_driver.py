@@ -9,6 +9,7 @@ import venv
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pyspark
 import pytest
 from py4j.protocol import Py4JJavaError
@@ -57,6 +58,11 @@ def test_a_job_is_counted_when_there_is_one(spark, frame):
     spark.sparkContext.setJobGroup("counted", "counted")
     frame.collect()
     assert spark.sparkContext.statusTracker().getJobIdsForGroup("counted")
+
+
+def test_the_jvm_uses_the_archive_of_classes(spark):
+    mapped = [each.path for each in psutil.Process(spark.sparkContext._gateway.proc.pid).memory_maps()]
+    assert any(re.search(r"/spark-[^/]+\.jsa$", path) for path in mapped), mapped
 
 
 def test_the_sink_is_found_and_asks_for_brokers(frame, refused):
@@ -143,7 +149,6 @@ def test_tasks_that_wrote_are_committed():
     KafkaBatchWriter(Plan({}, "t", ("value",))).commit([])
 
 
-@pytest.mark.long
 def test_a_continuous_query_records_nothing_as_written(spark, frame, tmp_path):
     # Spark writes such a query's rows on the JVM only, and ends no query because of a commit() that raises.
     rows = spark.readStream.format("rate").option("rowsPerSecond", 10).load()

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from support.process import below_of, kill_senders, senders, wait_until
 from support.secure_kafka import secure_kafka_fixture
 from support.spark_cluster import SparkCluster
-from support.spark_environment import short_lived_jvm
+from support.spark_jvm import short_lived_jvm
 from support.spark_pages import pages_of
 
 from cyproducer.devkafka.access import Rule

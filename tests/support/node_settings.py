@@ -1,6 +1,6 @@
 """Holds settings of the Kafka nodes that many tests share."""
 
-# A node that nobody uses takes less of the CPU.
+# With few threads, a node that nobody uses takes less CPU time.
 FEW_THREADS = {
     "num.io.threads": 2,
     "num.network.threads": 1,

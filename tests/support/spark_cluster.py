@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from support.process import below_of, command_of, kill9, wait_until
-from support.spark_environment import end_spark, short_lived_jvm, spark_environment
+from support.spark_environment import end_spark, spark_environment
+from support.spark_jvm import short_lived_jvm
 
 START_S = 120.0
 _ADDRESS = re.compile(r"Starting Spark master at (spark://\S+)")

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from support.process import wait_until
-from support.spark_environment import end_spark, short_lived_jvm, spark_environment
+from support.spark_environment import end_spark, spark_environment
+from support.spark_jvm import short_lived_jvm
 
 START_S = 300.0
 

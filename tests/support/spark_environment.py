@@ -11,9 +11,7 @@ import psutil
 import pyspark
 
 import cyproducer
-from cyproducer.devkafka.class_archive import using
 from support.process import below_of, command_of
-from support.spark_archive import spark_archive
 
 END_S = 60.0
 
@@ -31,11 +29,6 @@ def spark_environment() -> dict[str, str]:
         "SPARK_HOME": str(Path(pyspark.__file__).parent),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
-
-
-def short_lived_jvm() -> str:
-    """Return options of a JVM that runs for seconds: the compiler that is fast, and an archive of Spark's classes."""
-    return " ".join(["-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", *using(spark_archive())])
 
 
 def end_spark(processes: Sequence["subprocess.Popen[bytes]"]) -> None:

@@ -161,7 +161,6 @@ def test_three_nodes_replace_a_killed_leader(kafka3, new_topic):
     assert [batch.count for batch in kafka3.dump_log(topic)] == [2]
 
 
-@pytest.mark.long
 def test_port_that_is_taken_is_named(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -186,7 +185,6 @@ def test_node_ends_with_a_killed_parent(tmp_path):
         wait_until(lambda: not is_running(pid), what="the end of the node")
 
 
-@pytest.mark.long
 def test_temporary_directory_goes_with_the_cluster():
     with KafkaCluster() as cluster:
         directory = cluster.directory

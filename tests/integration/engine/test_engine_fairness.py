@@ -108,7 +108,6 @@ def test_brokers_that_do_not_answer_leave_entries_for_one_that_does() -> None:
         rig.check()
 
 
-@pytest.mark.long
 def test_partitions_that_are_short_of_replicas_leave_entries_for_others_of_their_broker() -> None:
     with SickBroker(partitions=MANY, nodes=1) as broker, Rig(broker, request_timeout_ms=60_000) as rig:
         send_to_short_partitions(rig)
