@@ -62,7 +62,7 @@ def _make(archive: str) -> None:
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.driver.extraJavaOptions", f"-XX:+UseSerialGC {making(Path(archive))}")
+        .config("spark.driver.extraJavaOptions", f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {making(Path(archive))}")
         .getOrCreate()
     )
     frame = spark.range(0, 100, 1, 2).selectExpr("CAST(id AS STRING) AS value")
