@@ -88,6 +88,7 @@ class SparkPart:
             PATH=os.pathsep.join([str(interpreter.parent), os.environ.get("PATH", os.defpath)]),
             SPARK_LOCAL_IP="127.0.0.1",
             PYTHONPATH=_python_path(),
+            TMPDIR=str(self.scratch),  # PySpark has a temporary directory while it starts, and may be killed then
         )
         environment.pop("SPARK_HOME", None)  # it may be another version than the installed PySpark
         with open(self.log, "wb") as log:

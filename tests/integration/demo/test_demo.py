@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
+from support.process import command_of
 
 from cyproducer.demo import broker as demo_broker
 from cyproducer.demo.arrays import Row
@@ -139,6 +140,9 @@ def test_interrupt_stops_all_that_was_started(scratch: Path) -> None:
         time.sleep(1.5)
         started = psutil.Process(process.pid).children(recursive=True)
         assert len(started) >= 5
+        [spark] = [each for each in started if "cyproducer.demo.spark" in " ".join(command_of(each))]
+        # Only in a directory below does the demo remove what PySpark leaves if it is killed while it starts.
+        assert scratch in Path(spark.environ()["TMPDIR"]).parents
         # The signal goes to the whole process group, as a terminal sends it.
         os.killpg(process.pid, signal.SIGINT)
         rest = process.stdout.read()
