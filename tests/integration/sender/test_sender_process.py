@@ -159,6 +159,14 @@ ODD = (
 )
 
 
+def targets_of(descriptors: str) -> list[str]:
+    found = []
+    for fd in os.listdir(descriptors):
+        with contextlib.suppress(FileNotFoundError):  # transient: a connection that was refused, or a file
+            found.append(os.readlink(f"{descriptors}/{fd}"))
+    return found
+
+
 def test_sender_keeps_nothing_of_an_odd_starter(short_tmp: Path, runtime_dir: Path) -> None:
     gate = runtime_dir / "gate"
     os.mkfifo(gate)
@@ -174,13 +182,9 @@ def test_sender_keeps_nothing_of_an_odd_starter(short_tmp: Path, runtime_dir: Pa
         relay = os.readlink(f"/proc/{pid}/fd/2")
         assert relay.startswith("pipe:")
         of_supervisor = f"/proc/{sender.ppid()}/fd"
-        assert relay in [os.readlink(f"{of_supervisor}/{fd}") for fd in os.listdir(of_supervisor)]
+        assert relay in targets_of(of_supervisor)
         assert os.readlink(f"{of_supervisor}/2").startswith(str(runtime_dir))
-        targets = []
-        for fd in os.listdir(f"/proc/{pid}/fd"):
-            with contextlib.suppress(FileNotFoundError):  # transient: a connection that was refused
-                targets.append(os.readlink(f"/proc/{pid}/fd/{fd}"))
-        assert targets.count("/dev/null") == 2
+        assert targets_of(f"/proc/{pid}/fd").count("/dev/null") == 2
         environment = sender.environ()
         assert "SECRET_OF_THE_APPLICATION" not in environment
         assert "LD_PRELOAD" not in environment
