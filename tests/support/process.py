@@ -36,9 +36,13 @@ def kill9(pid: int, timeout: float = 10.0) -> None:
 
 
 def is_running(pid: int) -> bool:
-    """Return True if the process exists and is not a zombie."""
+    """Return True if the process exists and is not a zombie.
+
+    While another thread than the first one still ends, the process is called a zombie and has all its descriptors.
+    """
     try:
-        return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+        process = psutil.Process(pid)
+        return process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD) or process.num_threads() > 1
     except psutil.NoSuchProcess:
         return False
 
