@@ -1,6 +1,5 @@
 """Tests the sender as a process: found or started, only one, independent of its starter, ended when idle."""
 
-import contextlib
 import os
 import signal
 import socket
@@ -14,6 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
+from support.descriptors import targets_of
 from support.process import is_running, kill9, kill_senders, run_script, sender_processes, start_script, wait_until
 from support.scripted_broker import ScriptedBroker
 
@@ -157,14 +157,6 @@ ODD = (
     os._exit(0)
 """
 )
-
-
-def targets_of(descriptors: str) -> list[str]:
-    found = []
-    for fd in os.listdir(descriptors):
-        with contextlib.suppress(FileNotFoundError):  # transient: a connection that was refused, or a file
-            found.append(os.readlink(f"{descriptors}/{fd}"))
-    return found
 
 
 def test_sender_keeps_nothing_of_an_odd_starter(short_tmp: Path, runtime_dir: Path) -> None:
