@@ -541,10 +541,9 @@ def _make_archive(archive: Path) -> bool:
     """Let a node write the archive of its classes at its end. Return whether it ended by itself."""
     try:
         with KafkaCluster(jvm_options=(*SMALL_JVM, making(archive)), share_classes=False) as cluster:
-            node = cluster.nodes[0]
-            node.signal(signal.SIGTERM)
-            node.end(time.monotonic() + 120)
-            return node.process is not None and node.process.returncode == ENDED_BY_SIGTERM
+            cluster.stop(grace=120)
+            process = cluster.nodes[0].process
+            return process is not None and process.returncode == ENDED_BY_SIGTERM
     except KafkaStartError as error:
         raise OSError(str(error)) from None
 

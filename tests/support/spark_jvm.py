@@ -16,6 +16,7 @@ from cyproducer.devkafka.maven import find_java
 from support.spark_environment import spark_environment
 
 MAKE_S = 300.0
+FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @functools.cache
@@ -23,7 +24,7 @@ def short_lived_jvm() -> str:
     """Return the compiler that is fast, and an archive of classes. The first call of all makes it, in half a minute."""
     jars = Path(pyspark.__file__).parent / "jars"
     archive = class_archive(f"spark-{pyspark.__version__}", str(find_java()), jars, _run)
-    return " ".join(["-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", *using(archive)])
+    return " ".join([FAST_START, *using(archive)])
 
 
 def _run(archive: Path) -> bool:
@@ -62,7 +63,7 @@ def _make(archive: str) -> None:
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.driver.extraJavaOptions", f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {making(Path(archive))}")
+        .config("spark.driver.extraJavaOptions", f"{FAST_START} {making(Path(archive))}")
         .getOrCreate()
     )
     frame = spark.range(0, 100, 1, 2).selectExpr("CAST(id AS STRING) AS value")

@@ -217,7 +217,9 @@ def test_bad_records_with_acks_zero_close_no_connection(rig, kafka, new_topic):
     results = [outcome for outcome in rig.outcomes(bad, 82) if outcome[6] & 1]
     assert {(outcome[3], outcome[5]) for outcome in results} == {(-1, 0)}
     # A slow broker may have got a further connection.
-    assert before <= own_ports(kafka.bootstrap_servers)
+    after = own_ports(kafka.bootstrap_servers)
+    assert before <= after
+    assert len(after - before) <= 1
     assert rig.engine._loop.totals()["retries"] == 0
     assert sorted(rig.engine.take_failures()) == sorted(
         [(bad.attach_id, compacted, INVALID_RECORD, 20), (bad.attach_id, small, MESSAGE_TOO_LARGE, 20)]
