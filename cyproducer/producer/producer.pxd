@@ -12,7 +12,7 @@ from cyproducer.producer.transactions.running_sends cimport RunningSends
 
 
 cdef class KafkaProducer:
-    cdef Session session                # an ended one before the first use; None: __init__ did not complete
+    cdef Session session                # an ended one before the first use; None: configure() has not ended
     cdef readonly object settings
     cdef object address                 # of the sender
     cdef Extensions extensions          # serializers, partitioner, interceptors

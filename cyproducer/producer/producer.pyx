@@ -74,10 +74,10 @@ cdef class KafkaProducer:
         self.configure(Settings.parse(**configs))
 
     cdef object configure(self, object settings):
+        """Make the parts of the producer. The session comes last: a producer without one is not complete."""
         self.settings = settings
         self.address = Address(settings)
         self.started_ms = time.time() * 1000
-        self.session = self.unattached()
         self.lines = {}
         self.extensions = Extensions(settings)
         if settings.transactional_id is not None and settings.joined_transaction is None:
@@ -88,6 +88,7 @@ cdef class KafkaProducer:
         self.ignore_keys = settings.partitioner_ignore_keys
         self.appender = make_appender(settings, self.extensions)
         self.max_block_s = settings.max_block_ms / 1000
+        self.session = self.unattached()
 
     cdef Session unattached(self):
         """Return a session without a sender. It counts by the settings of this producer."""
