@@ -1,5 +1,6 @@
 """Runs callbacks that were added in an asyncio event loop in that loop, as asyncio's own futures do."""
 
+import contextvars
 import sys
 from typing import Any
 
@@ -25,7 +26,12 @@ class LoopCallback:
 
 
 def in_running_loop(function: Any, context: Any = None) -> Any:
-    """Return `function`, or a LoopCallback for it if an event loop runs in this thread."""
+    """Return `function`, or a LoopCallback for it if an event loop runs in this thread.
+
+    context   in which the loop calls the function; None: a copy of the present one
+    """
     events = sys.modules.get("asyncio.events")  # a program that has not imported asyncio has no loop
     loop = None if events is None else events._get_running_loop()
-    return function if loop is None else LoopCallback(function, loop, context)
+    if loop is None:
+        return function
+    return LoopCallback(function, loop, contextvars.copy_context() if context is None else context)

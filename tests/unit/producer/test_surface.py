@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import contextvars
 import functools
 import inspect
 import re
@@ -252,3 +253,25 @@ print(producer.send("t", b"x").result(60).offset)
         )
         assert ended.returncode == 0, ended.stderr
         assert ended.stderr == ""
+
+
+def test_a_callback_of_a_loop_runs_in_the_context_in_which_it_was_added(sender, producer):
+    """With `context`, in that one. It makes no difference whether the outcome is known."""
+    request = contextvars.ContextVar("request", default="none")
+    seen = []
+
+    async def main():
+        request.set("first")
+        other = contextvars.copy_context()
+        other.run(request.set, "other")
+        futures = [await producer.send_async("t", b"x"), producer.send_array("t", [b"x"])]
+        for when in ("pending", "done"):
+            for future in futures:
+                future.add_done_callback(lambda future, when=when: seen.append((when, request.get())))
+                future.add_done_callback(lambda future, when=when: seen.append((when, request.get())), context=other)
+            for future in futures:
+                await future
+            await asyncio.sleep(0.1)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert sorted(seen) == sorted([(when, name) for when in ("pending", "done") for name in ("first", "other")] * 2)
