@@ -116,19 +116,21 @@ cdef class WakePair:
             raise IndexError(at)
         self.sender_wake_fd, descriptors.fds[at] = descriptors.fds[at], -1
 
-    def drop_wake(self, bint still):
-        """Forget the descriptor. Close it if `still` is true: its number still refers to the same file."""
-        cdef int fd = self.wake_fd
-        self.wake_fd = -1
-        if still and fd >= 0:
-            close(fd)
+    def hang_up(self, object sock, bint has_socket, bint has_wake, bint has_sender_wake):
+        """Close a socket and both descriptors, in one step. A second call does nothing.
 
-    def drop_sender_wake(self, bint still):
-        """Forget the sender's descriptor; the rest is as in drop_wake()."""
-        cdef int fd = self.sender_wake_fd
-        self.sender_wake_fd = -1
-        if still and fd >= 0:
-            close(fd)
+        The flags say whether the number still refers to the same file. If it does not, it is forgotten.
+        """
+        cdef int wake = self.wake_fd, sender_wake = self.sender_wake_fd
+        self.wake_fd = self.sender_wake_fd = -1
+        if has_wake and wake >= 0:
+            close(wake)
+        if has_sender_wake and sender_wake >= 0:
+            close(sender_wake)
+        if has_socket:
+            sock.close()
+        else:
+            sock.detach()
 
 
 cdef object SPACE = _socket.CMSG_SPACE(MOST * sizeof(int)) + _socket.CMSG_SPACE(12)

@@ -8,6 +8,8 @@ It is native code, so that no signal handler can raise between two steps of diso
 
 import os
 
+cimport cython
+
 from cyproducer.host.same_file cimport same_file
 
 cdef extern from "unistd.h" nogil:
@@ -42,6 +44,30 @@ cpdef bint disown(int fd, tuple file) except -1:
         return False
     del _owned[fd]
     return True
+
+
+@cython.final
+@cython.no_gc
+@cython.auto_pickle(False)
+cdef class Duplicate:
+    """A duplicate of a descriptor, which is closed when this object is freed, and in each forked child."""
+
+    def __init__(self, int fd):
+        self.fd = os.dup(fd)
+        self.file = file_of(self.fd)
+        own(self.fd, self.file)
+
+    def __dealloc__(self):
+        if self.file is not None:
+            self.close()
+
+    cpdef int close(self) except -1:
+        """Close it, unless its number refers to another file by now. Do nothing if called again."""
+        cdef int fd = self.fd
+        self.fd = -1
+        if fd >= 0 and disown(fd, self.file) and same_file(fd, self.file[0], self.file[1]):
+            close(fd)
+        return 0
 
 
 def in_child(function):

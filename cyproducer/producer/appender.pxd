@@ -6,6 +6,7 @@ from cyproducer.producer.arena.topic_table cimport Topic
 from cyproducer.producer.extensions.extensions cimport Extensions
 from cyproducer.producer.results.futures cimport Future
 from cyproducer.producer.session.session cimport Session
+from cyproducer.producer.session.wait_queue cimport Place
 
 
 cdef class Appender:
@@ -15,7 +16,7 @@ cdef class Appender:
     cdef bint closed                    # the producer is closed: nothing more is appended
     cdef Py_ssize_t max_request
 
-    cdef Future attempt(self, Session session, Prepared record, object waiter, Room *missing)
+    cdef Future attempt(self, Session session, Prepared record, Place place, Room *missing)
     cdef int complete(self, Prepared record, Session session, Topic topic) except -1
 
 

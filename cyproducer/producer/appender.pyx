@@ -19,6 +19,7 @@ from cyproducer.producer.results.native_only cimport native_only
 from cyproducer.producer.session.batch_compressor cimport pack_closed
 from cyproducer.producer.session.record_space cimport make_room, put_alone, topic_of
 from cyproducer.producer.session.session cimport Session
+from cyproducer.producer.session.wait_queue cimport Place
 
 from cyproducer import errors
 
@@ -31,7 +32,7 @@ cdef class Appender:
     def __init__(self, *args):
         raise TypeError("Appender cannot be created directly: a producer creates it")
 
-    cdef Future attempt(self, Session session, Prepared record, object waiter, Room *missing):
+    cdef Future attempt(self, Session session, Prepared record, Place place, Room *missing):
         """Return the record's future; or None, and in `missing` what the record needs before the next attempt.
 
         Everything that can fail or run other code comes before the commit: an exception means "not queued".
@@ -77,7 +78,7 @@ cdef class Appender:
             if not arena.fits_batch(record.bound):
                 if record.on_delivery is not None and fresh is None:
                     fresh = fresh_delivery(record.on_delivery)
-                batch = put_alone(session, topic, partition, record.timestamp, &record.view, waiter, missing)
+                batch = put_alone(session, topic, partition, record.timestamp, &record.view, place, missing)
                 if batch is None:
                     return None
                 _describe(future, batch, 0, record)
@@ -96,7 +97,7 @@ cdef class Appender:
             if sticky and arena.close_full(chain, record.bound):
                 pack_closed(arena)
                 continue  # the batch was full: choose the sticky partition again
-            status = make_room(session, topic, partition, record.bound, record.timestamp, waiter)
+            status = make_room(session, topic, partition, record.bound, record.timestamp, place)
             if status != HAVE_ROOM:
                 missing[0] = <Room>status
                 return None

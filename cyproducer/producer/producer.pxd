@@ -23,6 +23,7 @@ cdef class KafkaProducer:
     cdef RunningSends sends             # of its transaction; None without transactional_id
     cdef bint open                      # a transaction is open
     cdef Appender appender              # for what the fast path does not take
+    cdef bint closing                   # a call of close() is running or has ended
     cdef bint ignore_keys
     cdef double max_block_s
     cdef double started_ms              # when it was made, in ms since 1970
@@ -34,6 +35,7 @@ cdef class KafkaProducer:
         object on_delivery, bint later,
     )
     cdef object send_blocking(self, Prepared record)
+    cdef object shut(self, object timeout, object deadline)
     cdef object send_rows(self, str method, tuple arguments)
     cdef Session unattached(self)
     cdef Session current(self)

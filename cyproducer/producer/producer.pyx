@@ -24,6 +24,7 @@ from cyproducer.producer.extensions.extensions cimport Extensions
 from cyproducer.producer.results.futures cimport Batch, Future, room_for_delivery, watch_delivery
 from cyproducer.producer.results.native_only cimport patchable
 from cyproducer.producer.session.session cimport interpreter_ends
+from cyproducer.producer.session.wait_queue cimport Place
 from cyproducer.producer.transactions.running_sends cimport RunningSends
 from cyproducer.record.encode cimport HeaderView, RecordView, record_size_bound
 from cyproducer.shm.clock cimport realtime_coarse_ms
@@ -40,12 +41,11 @@ from cyproducer.producer.transactions.transaction import Transaction
 from cyproducer.producer.transactions.transaction_manager import TransactionManager
 from cyproducer.producer.waiting import exit_flush, flush, reattach
 from cyproducer.producer.waiting.client_instance import ask_client_instance_id
-from cyproducer.producer.waiting.poll import await_callbacks, deadline_after
+from cyproducer.producer.waiting.blocking import deadline_after, run_blocking
 from cyproducer.producer.waiting.retry import BlockingRetry, partitions_of
 from cyproducer.types import ProducerRecord
 
 cdef double ATTACH_S = 10           # longer than starting a sender and attaching to it takes
-cdef double LAST_CALLBACKS_S = 1    # how long close() waits for the callbacks of the batches that it has failed
 
 _log = logging.getLogger("cyproducer")
 _parent_sessions = []   # the parent's sessions, kept in a forked child: freeing them would write to its memory
@@ -291,21 +291,23 @@ cdef class KafkaProducer:
     cdef object send_blocking(self, Prepared record):
         cdef Room missing = HAVE_ROOM
         cdef Future future = self.appender.attempt(self.current(), record, None, &missing)
+        cdef Place place
         if future is not None:
             return future
         retry = BlockingRetry(self, self.max_block_s)
+        place = retry.place
         try:
             while future is None:
-                retry.block(missing, self.current(), record.topic, record.needed)
-                future = self.appender.attempt(self.current(), record, retry.waiter, &missing)
+                run_blocking(retry.wait(missing, self.current(), record.topic, record.needed))
+                future = self.appender.attempt(self.current(), record, place, &missing)
             return future
         finally:
-            retry.leave()
+            place.leave()
 
-    def _attempt_prepared(self, Prepared record, waiter):
+    def _attempt_prepared(self, Prepared record, Place place):
         """Attempt to append a record, for waiting/aio.py. Return (future, HAVE_ROOM) or (None, what is missing)."""
         cdef Room missing = HAVE_ROOM
-        return self.appender.attempt(self.current(), record, waiter, &missing), missing
+        return self.appender.attempt(self.current(), record, place, &missing), missing
 
     @property
     def _is_closed(self):
@@ -482,34 +484,31 @@ cdef class KafkaProducer:
 
         Records without an outcome after `timeout` seconds get OutcomeUnknownError: the sender continues to deliver
         them, but this process does not learn the result. Unsent records whose sender is gone, and for which no other
-        sender was found by then, get SenderUnavailableError.
+        sender was found by then, get SenderUnavailableError. After an exception of a signal's handler, call it again.
         """
         deadline = deadline_after(timeout)
-        if self.is_closed() or self.session is None:
+        if self.closing or self.session is None:
             return
-        if self.transactions is not None and not self.is_parents():
+        self.closing = True
+        try:
+            self.shut(timeout, deadline)
+        except BaseException:
+            self.closing = False
+            raise
+
+    cdef object shut(self, object timeout, object deadline):
+        """Do the work of close(). After an exception, a repetition continues with what is not given back."""
+        if self.transactions is not None and not self.is_parents() and not self.is_closed():
             self.transactions.close(self, self.max_block_s if timeout is None else timeout)
-            if self.is_closed():
-                return  # by another thread meanwhile
         self.appender.closed = True
         if self.is_parents():
             _parent_sessions.append(self.session)
             return
-        cdef Session session = self.current()
         try:
             flush.finish(self, deadline)
         finally:
-            session = self.current()
-            batches, records = session.outstanding()
-            if batches == 0:
-                session.announce_close()
-            elif not session.foreign:
-                _log.warning("the producer is closed; %d records in %d batches have no outcome yet", records, batches)
             try:
-                session.end("the producer is closed", errors.OUTCOME_UNKNOWN, True)
-                if self.extensions.interceptors is not None:
-                    # The batches that have just failed are acknowledged before the interceptors are closed.
-                    await_callbacks(self.current(), time.monotonic() + LAST_CALLBACKS_S)
+                flush.detach(self.current(), self.extensions.interceptors is not None)
             finally:
                 self.address.close()
                 self.extensions.close()

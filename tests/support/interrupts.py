@@ -2,13 +2,15 @@
 
 CPython runs the handlers of signals when a function is entered, when a call has returned, and in loops. A trace
 function makes the moment certain: it raises when the N-th function is entered, or a coroutine goes on after an await.
-Generators do not count: the interpreter enters one that is freed, and only prints the exception then.
+Generators do not count: the interpreter enters one that is freed, and only prints the exception then. Nor does the
+import of modules, whose locks an exception leaves held.
 """
 
+import gc
 import inspect
 import sys
 from collections.abc import Callable, Iterator
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 
@@ -43,7 +45,7 @@ def interrupt(call: Callable[[], Any], at: int, skip: Callable[[FrameType], bool
     def trace(frame: FrameType, event: str, argument: Any) -> None:
         nonlocal left
         code = frame.f_code
-        if event != "call" or code is call.__code__ or code.co_flags & inspect.CO_GENERATOR or skip(frame):
+        if event != "call" or code is call.__code__ or _is_passed_over(code) or skip(frame):
             return
         left -= 1
         if left < 0:
@@ -52,6 +54,8 @@ def interrupt(call: Callable[[], Any], at: int, skip: Callable[[FrameType], bool
             told.where = f"{code.co_filename.rpartition('/')[2]}:{code.co_qualname}"
             raise HandlerError(told.where)
 
+    collecting = gc.isenabled()
+    gc.disable()  # the interpreter only prints what its callbacks and finalizers raise
     sys.settrace(trace)
     try:
         told.result = call()
@@ -59,7 +63,13 @@ def interrupt(call: Callable[[], Any], at: int, skip: Callable[[FrameType], bool
         told.error = error
     finally:
         sys.settrace(None)
+        if collecting:
+            gc.enable()
     return told
+
+
+def _is_passed_over(code: CodeType) -> bool:
+    return bool(code.co_flags & inspect.CO_GENERATOR) or code.co_filename.startswith("<frozen importlib")
 
 
 def at_each_entry(call: Callable[[], Callable[[], Any]], **options: Any) -> Iterator[Interrupted]:

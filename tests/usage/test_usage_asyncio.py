@@ -1,6 +1,7 @@
 """Tests producers with asyncio: no operation may block the event loop."""
 
 import asyncio
+import concurrent.futures
 import threading
 import time
 from collections.abc import Callable
@@ -105,6 +106,23 @@ def test_a_full_buffer_raises_in_time_and_the_producer_goes_on(
     assert accepted >= 20
     assert refused >= 20
     arrived(topic, accepted + 2)
+
+
+def test_a_loop_for_each_job_in_eight_threads(
+    make_producer: Callable[..., object], topic: str, arrived: Callable[..., ReadRecords]
+) -> None:
+    """As asynchronous views of a WSGI application do: each job has a loop of its own, which ends with it."""
+    producer = make_producer()
+
+    async def publish(number: int) -> int:
+        future = await producer.send_async(topic, key=b"job", value=b"%d" % number)
+        return (await future).offset
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:  # raises what a job has raised
+        offsets = list(pool.map(lambda number: asyncio.run(publish(number)), range(2000)))
+    (found,) = numbers_by_key(arrived(topic, 2000)).values()
+    assert sorted(found) == list(range(2000))
+    assert [found[offset] for offset in offsets] == list(range(2000))
 
 
 def test_two_loops_in_two_threads(

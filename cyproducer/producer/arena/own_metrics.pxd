@@ -17,4 +17,5 @@ cdef class OwnMetrics:
     cdef void unshare(self, const cyp_own_metrics *shared) noexcept
     cdef void record(self, int sensor, uint64_t value) noexcept
     cdef void fail(self, long long records) noexcept
+    cdef void note_waiting(self, uint64_t calls) noexcept
     cdef list own_readings(self)

@@ -95,21 +95,14 @@ class Attachment(WakePair):
         return name not in self._wake_files or is_still(getattr(self, name), self._wake_files[name])
 
     def close_descriptors(self) -> None:
-        """Hang up; the memory stays mapped. Do nothing if called again."""
-        _attachments.discard(self)
+        """Hang up; the memory stays mapped. Do nothing if called again, or what an exception of a handler has left."""
         self.drop_command()
-        untouched = is_still(self.socket.fileno(), self._socket_file)
-        if untouched:
-            self.socket.close()
-        else:
-            self.socket.detach()
-        if self.wake_fd >= 0:
-            still = self._is_still_ours("wake_fd")
-            self.drop_wake(still)
-            untouched = untouched and still
-        if self.sender_wake_fd >= 0:
-            # All eventfds and epolls have one inode: assume that it is ours if the other descriptors are.
-            self.drop_sender_wake(untouched and self._is_still_ours("sender_wake_fd"))
+        has_socket = is_still(self.socket.fileno(), self._socket_file)
+        has_wake = self._is_still_ours("wake_fd")
+        # All eventfds and epolls have one inode: assume that it is ours if the other descriptors are.
+        has_sender_wake = has_socket and has_wake and self._is_still_ours("sender_wake_fd")
+        self.hang_up(self.socket, has_socket, has_wake, has_sender_wake)
+        _attachments.discard(self)
         if self.arena is not None:
             self.arena.close_descriptor()
 

@@ -19,7 +19,7 @@ from cyproducer.producer.results.native_only cimport native_only
 from cyproducer import errors
 from cyproducer.producer.results.futures import log_exception
 from cyproducer.producer.results.loop_callback import in_running_loop
-from cyproducer.producer.waiting.poll import deadline_after, wait_batches
+from cyproducer.producer.waiting.blocking import deadline_after, wait_batches
 from cyproducer.types import ArrayMetadata
 
 

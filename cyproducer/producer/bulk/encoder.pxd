@@ -8,6 +8,7 @@ from cyproducer.producer.arena.topic_table cimport Topic
 from cyproducer.producer.bulk.bulk_arguments cimport Cursor, Rows
 from cyproducer.producer.bulk.bulk_future cimport BulkFuture
 from cyproducer.producer.session.session cimport Session
+from cyproducer.producer.session.wait_queue cimport Place
 
 
 cdef enum Stop:
@@ -50,6 +51,7 @@ cdef class Bulk:
     cdef uint64_t window            # most bytes that may be outstanding
     cdef uint64_t window_check      # when `encoded` reaches this, the window is checked
     cdef object retry               # the BlockingRetry of the current wait, or None
+    cdef Place place                # of `retry` in the queue for memory, or None
 
     cdef int _check_sizes(self, Py_ssize_t limit, str limit_name) except -1
     cdef int _find_topics(self, list needed) except -1
@@ -69,10 +71,9 @@ cdef class Bulk:
     cdef int _make_room(self) except -1
     cdef int64_t _timestamp(self) noexcept
     cdef int _continue_or_wait(self, Room missing) except -1
-    cdef object _begin_wait(self)
+    cdef int _block(self, Room missing, Session session, str topic, int32_t needed) except -1
     cdef int _end_wait(self) except -1
     cdef int _send_alone(self, Topic topic) except -1
-    cdef object _waiter(self)
     cdef int _wait(self, Room missing) except -1
     cdef int _find_session(self) except -1
     cdef int _between_slices(self) except -1

@@ -38,7 +38,7 @@ from cyproducer.shm.clock cimport monotonic_ns, realtime_coarse_ms
 
 from cyproducer import errors
 from cyproducer.producer.arena.topic_table import check_name
-from cyproducer.producer.waiting.poll import wait_batches
+from cyproducer.producer.waiting.blocking import run_blocking, wait_batches
 from cyproducer.producer.waiting.retry import BlockingRetry
 
 cdef Py_ssize_t SLICE_BYTES = 65536
@@ -148,7 +148,7 @@ cdef class Bulk:
                 topic = self.session.find_topic(name)
                 if topic is not None and topic.partition_count > needed[at]:
                     break
-                self._begin_wait().block(NEED_METADATA, self.session, name, needed[at])
+                self._block(NEED_METADATA, self.session, name, needed[at])
             counts.append(topic.partition_count)
         self._end_wait()
         self.future.set_lanes(counts)
@@ -388,7 +388,7 @@ cdef class Bulk:
             if arena.close_full(chain, self.bound):
                 pack_closed(arena)
                 return 0
-        status = make_room(self.session, topic, self.partition, self.bound, self._timestamp(), self._waiter())
+        status = make_room(self.session, topic, self.partition, self.bound, self._timestamp(), self.place)
         return self._continue_or_wait(<Room>status)
 
     cdef int64_t _timestamp(self) noexcept:
@@ -405,17 +405,20 @@ cdef class Bulk:
         self._end_wait()
         return 0
 
-    cdef object _begin_wait(self):
-        """Return the BlockingRetry of the current wait. Its deadline is that of the first call since _end_wait()."""
+    cdef int _block(self, Room missing, Session session, str topic, int32_t needed) except -1:
+        """Wait for what is missing, as Retry.wait() does. The deadline is that of the first call since _end_wait()."""
         if self.retry is None:
             self.retry = BlockingRetry(self.producer, self.settings.max_block_ms / 1000)
-        return self.retry
+            self.place = self.retry.place
+        run_blocking(self.retry.wait(missing, session, topic, needed))
+        return 0
 
     cdef int _end_wait(self) except -1:
         """Leave the queue for memory. The next wait has max_block_ms again."""
-        if self.retry is not None:
-            self.retry.leave()
-            self.retry = None
+        cdef Place place = self.place
+        self.retry = self.place = None
+        if place is not None:
+            place.leave()
         return 0
 
     cdef int _send_alone(self, Topic topic) except -1:
@@ -437,7 +440,7 @@ cdef class Bulk:
                 views = _read_headers(section, section_size, &record.header_count)
             record.headers = views
             batch = put_alone(
-                self.session, topic, self.partition, self._timestamp(), &record, self._waiter(), &missing
+                self.session, topic, self.partition, self._timestamp(), &record, self.place, &missing
             )
         finally:
             free(views)
@@ -451,10 +454,6 @@ cdef class Bulk:
             self.row += 1
         return self._continue_or_wait(missing)
 
-    cdef object _waiter(self):
-        """Return the waiter of the wait that this call is in, or None."""
-        return None if self.retry is None else self.retry.waiter
-
     cdef int _wait(self, Room missing) except -1:
         """Wait for memory, a sender, or a topic that has lost partitions. Raise the error after max_block_ms."""
         self._release_wakes()
@@ -463,7 +462,7 @@ cdef class Bulk:
         else:
             if missing != NEED_MEMORY:
                 missing = NEED_METADATA
-            self._begin_wait().block(missing, self.session, self.rows.topics[self.topic], self.partition)
+            self._block(missing, self.session, self.rows.topics[self.topic], self.partition)
         self.epoch += 1
         return 0
 
@@ -474,7 +473,7 @@ cdef class Bulk:
         """
         cdef Session session = self.producer._session
         if self.producer._is_closed or not session.alive:  # closed: its session lives until the flush is over
-            self._begin_wait().block(NEED_SESSION, session, self.rows.topics[0], 0)
+            self._block(NEED_SESSION, session, self.rows.topics[0], 0)
             session = self.producer._session
         self.session = session
         self.port = &session.arena.port

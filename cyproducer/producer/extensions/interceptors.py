@@ -41,7 +41,7 @@ class Interceptors:
     """The interceptors of one producer, in the order in which they are called."""
 
     def __init__(self, interceptors: tuple[Any, ...]) -> None:
-        self.all = interceptors
+        self._to_close = list(interceptors)
         self.on_sends = [each for each in interceptors if callable(getattr(each, "on_send", None))]
         self.on_acknowledgements = [
             each for each in interceptors if callable(getattr(each, "on_acknowledgement", None))
@@ -132,9 +132,10 @@ class Interceptors:
     # ---------------------------------------------------------------- the rest
 
     def close(self) -> None:
-        """Call `close()` of each interceptor that has it."""
-        for each in self.all:
-            close_quietly(each, "interceptor")
+        """Call `close()` of each interceptor that has it. A repetition goes on where an exception has ended this."""
+        while self._to_close:
+            close_quietly(self._to_close[0], "interceptor")
+            del self._to_close[0]
 
     def _warn(self, interceptor: Any, method: str, problem: str, traceback: bool) -> None:
         """Log a problem, at most once in LOG_INTERVAL_S for each method of each interceptor."""

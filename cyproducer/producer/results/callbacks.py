@@ -4,12 +4,12 @@ The thread wakes up at most once a millisecond and then calls all callbacks that
 A wake-up for each record would cost more than sending the record.
 """
 
-import threading
 import time
 from collections import deque
 from typing import Any
 
 from cyproducer.host.poll import wait_readable
+from cyproducer.host.thread_start import ThreadStart
 from cyproducer.producer.results.futures import call_back, log_exception
 from cyproducer.producer.results.waiter import Waiter
 
@@ -23,18 +23,12 @@ class Delivery:
     def __init__(self, session: Any) -> None:
         self.waiter = Waiter()
         self.waiter.open()
-        self.session = session
         self.ready = session.ready
-        self.thread: threading.Thread | None = None
+        self.thread = ThreadStart("cyproducer-callbacks", _run, self, session)
         self.armed = False
         self.calling = False
         self.ended = False
         self.waiting: deque[Waiter] = deque()
-
-    def start(self) -> None:
-        self.thread = threading.Thread(target=_run, args=(self, self.session), name="cyproducer-callbacks", daemon=True)
-        self.session = None
-        self.thread.start()
 
     def close(self) -> None:
         self.waiter.close()
@@ -47,7 +41,7 @@ class Delivery:
 
     def is_busy(self) -> bool:
         """Return whether callbacks are ready or running. Always False in a forked child, which has no such thread."""
-        if self.ended or self.thread is None or not self.thread.is_alive():
+        if self.ended or not self.thread.is_alive():
             return False
         return self.calling or bool(self.ready)
 
@@ -67,7 +61,7 @@ class Delivery:
         self.close()
 
     def is_current_thread(self) -> bool:
-        return self.thread is threading.current_thread()
+        return self.thread.is_current()
 
 
 def _run(delivery: Delivery, session: Any) -> None:

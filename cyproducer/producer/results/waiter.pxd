@@ -12,6 +12,7 @@ cdef class Waiter:
     cdef tuple file                 # (device, inode)
 
     cdef bint is_open(self) noexcept
+    cdef int _close(self) except -1
 
 
 cdef object notify_all(object waiters, str how)

@@ -16,14 +16,22 @@ cdef extern from "unistd.h" nogil:
 
 
 @cython.final
+@cython.no_gc
 @cython.auto_pickle(False)
 cdef class Waiter:
-    """The wake-up of one waiting thread. Any thread may call `notify()`; the wait ends after `wanted` calls."""
+    """The wake-up of one waiting thread. Any thread may call `notify()`; the wait ends after `wanted` calls.
+
+    Its eventfd is closed with it, if an exception has kept its owner from calling close().
+    """
 
     def __init__(self, wanted=1):
         self.wanted = wanted
         self.fd = -1
         self.dozes = True
+
+    def __dealloc__(self):
+        if self.file is not None:  # else open() was not called
+            self._close()
 
     def open(self):
         """Create the eventfd, which lives until close(). Raise OSError."""
@@ -43,10 +51,14 @@ cdef class Waiter:
 
         Descriptor numbers are reused: the program may have closed the eventfd and opened something else.
         """
+        self._close()
+
+    cdef int _close(self) except -1:
         cdef int fd = self.fd
         self.fd = -1
         if fd >= 0 and disown(fd, self.file) and same_file(fd, self.device, self.inode):
             close(fd)
+        return 0
 
     def forget(self):
         """Forget the eventfd without closing it.

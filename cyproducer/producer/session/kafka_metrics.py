@@ -19,8 +19,10 @@ def groups_of(producer: Any, started_ms: float) -> dict[str, dict[str, Any]]:
     """
     session: Session = producer._session
     session.look()
-    # asyncio: of the waiters for one topic, only the first is in the queue for memory
-    behind = [len(line) - 1 for line in list(producer._lines.values()) if line and line[0] in session.memory_queue]
+    # asyncio: of the calls that wait to send to one topic, only the first is in the queue for memory
+    for_memory = session.memory_queue.waiters()
+    lines = [line.waiters() for line in list(producer._lines.values())]
+    behind = [len(line) - 1 for line in lines if line and line[0] in for_memory]
     counts = session.counts.read()
     total = producer.settings.buffer_memory
     counts["gauges"] |= {

@@ -10,14 +10,15 @@ from cyproducer.producer.arena.arena cimport Room
 from cyproducer.producer.arena.topic_table cimport Topic
 from cyproducer.producer.results.futures cimport Batch
 from cyproducer.producer.session.session cimport Session
+from cyproducer.producer.session.wait_queue cimport Place
 from cyproducer.record.encode cimport RecordView
 
 
 cdef Topic topic_of(Session session, object name)
 cdef int make_room(
-    Session session, Topic topic, int32_t partition, Py_ssize_t bound, int64_t timestamp, object waiter
+    Session session, Topic topic, int32_t partition, Py_ssize_t bound, int64_t timestamp, Place place
 ) except -1
 cdef Batch put_alone(
-    Session session, Topic topic, int32_t partition, int64_t timestamp, const RecordView *record, object waiter,
+    Session session, Topic topic, int32_t partition, int64_t timestamp, const RecordView *record, Place place,
     Room *missing,
 )

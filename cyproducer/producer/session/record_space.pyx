@@ -20,8 +20,8 @@ cdef Topic topic_of(Session session, object name):
     return session.find_topic(name)
 
 
-cdef int _prepare(Session session, object waiter) except -1:
-    """Take outcomes, check the sender, and check that `waiter` may take memory: it is first in the queue."""
+cdef int _prepare(Session session, Place place) except -1:
+    """Take outcomes, check the sender, and check that a call may take memory: no other one waits for it before."""
     cdef Arena arena = session.arena
     session.look()
     if not is_alive(arena):
@@ -32,21 +32,23 @@ cdef int _prepare(Session session, object waiter) except -1:
         return NEED_MEMORY  # batches that were sent earlier come first
     if not is_alive(arena):
         return NEED_SESSION
-    if session.memory_queue and session.memory_queue[0] is not waiter:
+    if place is not None:
+        place.arm()
+    if not session.memory_queue.may_go(place):
         return NEED_MEMORY
     return HAVE_ROOM
 
 
 cdef int make_room(
-    Session session, Topic topic, int32_t partition, Py_ssize_t bound, int64_t timestamp, object waiter
+    Session session, Topic topic, int32_t partition, Py_ssize_t bound, int64_t timestamp, Place place
 ) except -1:
     """Open or lengthen the batch of a partition, so that a record of at most `bound` bytes fits.
 
-    `bound` comes from record_size_bound, and fits_batch(bound) is true. `waiter` is the caller's waiter in the
-    memory queue, or None. Return HAVE_ROOM, NEED_MEMORY or NEED_SESSION; or NEED_METADATA if the sender has given the
-    topic's number back: the topic must be looked up again.
+    `bound` comes from record_size_bound, and fits_batch(bound) is true. `place` is the caller's place in
+    the queue for memory, or None. Return HAVE_ROOM, NEED_MEMORY or NEED_SESSION; or NEED_METADATA if the sender has
+    given the topic's number back: the topic must be looked up again.
     """
-    cdef int status = _prepare(session, waiter)
+    cdef int status = _prepare(session, place)
     cdef Arena arena = session.arena
     cdef Batch batch
     if status != HAVE_ROOM:
@@ -64,7 +66,7 @@ cdef int make_room(
 
 
 cdef Batch put_alone(
-    Session session, Topic topic, int32_t partition, int64_t timestamp, const RecordView *record, object waiter,
+    Session session, Topic topic, int32_t partition, int64_t timestamp, const RecordView *record, Place place,
     Room *missing,
 ):
     """Send a record that fits no shared batch. Set `missing` as make_room does. Return the batch if HAVE_ROOM."""
@@ -73,7 +75,7 @@ cdef Batch put_alone(
     cdef Py_ssize_t packed_bytes = 0
     cdef Batch batch
     cdef Arena arena = session.arena
-    missing[0] = <Room>_prepare(session, waiter)
+    missing[0] = <Room>_prepare(session, place)
     if missing[0] != HAVE_ROOM:
         return None
     batch = make_batch(session, topic.name, partition, timestamp)

@@ -9,6 +9,7 @@ from cyproducer.producer.session.metric_counts cimport MetricCounts
 from cyproducer.producer.session.outcome_reader cimport OutcomeReader
 from cyproducer.producer.session.topic_metadata cimport TopicTable
 from cyproducer.producer.session.unsent_lists cimport UnsentLists
+from cyproducer.producer.session.wait_queue cimport WaitQueue
 
 
 cdef extern from *:
@@ -31,7 +32,6 @@ cdef class Session:
     cdef uint64_t checked_ns                # when the control socket was looked at last
     cdef int64_t check_after_ms             # age of an open batch at which send() checks whether the sender is alive
     cdef uint32_t epoch
-    cdef int sleepers
     cdef int socket_fd
     cdef int wake_fd
     cdef uint64_t own_socket_device         # identity of socket_fd
@@ -46,7 +46,7 @@ cdef class Session:
     cdef Waiter spare                       # for the next thread that waits for one batch; None
     cdef readonly set waiters               # every waiter that sleeps; woken when the session ends
     cdef readonly dict loops                # asyncio: event loop -> its LoopReader
-    cdef readonly object memory_queue       # deque of waiters for memory, first come first served
+    cdef readonly WaitQueue memory_queue    # of the calls that wait for memory
     cdef readonly object delivery           # the callback thread, None before the first callback
     cdef readonly object ready              # deque of batches whose callbacks are to be called
     cdef readonly long long watched         # batches with callbacks and without an outcome
@@ -57,6 +57,7 @@ cdef class Session:
     cdef Topic find_topic(self, str name)
     cpdef int look(self) except -1
     cpdef int drain(self) except -1
+    cpdef int leave_sleep(self, object waiter) except -1
     cdef int notify_finished(self) except -1
     cdef int take_over(self) except -1
     cdef Waiter take_waiter(self)

@@ -27,6 +27,7 @@ from cyproducer.producer.session.outcome_reader cimport make_outcome_reader
 from cyproducer.producer.session.topic_metadata cimport is_current, make_topic_table
 from cyproducer.producer.session.unsent_batches cimport UnsentBatches, keep_unsent, pending_records, revoke
 from cyproducer.producer.session.unsent_lists cimport UnsentLists
+from cyproducer.producer.session.wait_queue cimport make_memory_queue
 from cyproducer.shm.atomics cimport load_acquire32
 from cyproducer.shm.clock cimport monotonic_ns, wake_clear
 from cyproducer.shm.layout cimport CYP_CONTROL_DETACHED, CYP_CONTROL_RELEASED, CYP_NONE
@@ -64,7 +65,8 @@ cdef class Session:
         self.outcomes = make_outcome_reader(self.arena, self.topics)
         self.counts = make_metric_counts(self.arena)
         self.unsent = UnsentLists.__new__(UnsentLists)
-        self.memory_queue, self.ready = deque(), deque()
+        self.memory_queue = make_memory_queue(self.arena)
+        self.ready = deque()
         self.waiters, self.loops = set(), {}
         self.attach_lock = threading.RLock()  # this is Python code: a signal handler may raise from here on
         if attachment is not None:
@@ -223,8 +225,10 @@ cdef class Session:
             self.arena.freed = False
             if self.unsent.lists:
                 self.take_over()
-            if self.memory_queue:
-                error = notify_all((self.memory_queue[0],), "notify") or error
+            try:
+                self.memory_queue.call_next()
+            except BaseException as raised:
+                error = raised
         if self.ready and self.delivery is not None:
             error = notify_all((self.delivery,), "poke") or error
         if error is not None:
@@ -247,19 +251,18 @@ cdef class Session:
     def enter_sleep(self, waiter):
         """Note that `waiter` is about to poll `descriptors`: an outcome from now on wakes one polling thread."""
         self.waiters.add(waiter)
-        self.sleepers += 1
         try:
             self.rearm()
         except BaseException:
             self.leave_sleep(waiter)  # a signal handler has raised: the caller does not sleep
             raise
 
-    def leave_sleep(self, waiter):
-        """Undo enter_sleep."""
+    cpdef int leave_sleep(self, object waiter) except -1:
+        """Undo enter_sleep. Do nothing if called again."""
         self.waiters.discard(waiter)
-        self.sleepers -= 1
-        if self.sleepers == 0 and is_alive(self.arena):
+        if not self.waiters and is_alive(self.arena):
             waiter_wakes(&self.arena.port.arena.sleeping, self.epoch)
+        return 0
 
     cdef Waiter take_waiter(self):
         """Return an open waiter with `dozes` False: its owner is awake. Return it with keep_waiter()."""
@@ -293,7 +296,7 @@ cdef class Session:
         """Publish a new sleep epoch if a waiter sleeps, then look for outcomes."""
         if not is_alive(self.arena):
             return
-        if self.sleepers:
+        if self.waiters:
             release_wakes(&self.arena.port)
             self.epoch += 2
             waiter_sleeps(&self.arena.port.arena.sleeping, self.epoch | 1)
@@ -397,6 +400,8 @@ cdef class Session:
             self.attachment.close()
         self.outcomes.fail(self.unsent.take_all(), errors.SENDER_UNAVAILABLE)
         self.unsent.drop_empty()
+        if closing and self.attachment is not None:  # an exception of a handler may have divided the end
+            (self.attachment.close_descriptors if self.is_lost else self.attachment.close)()
         self._notify_end()
         if unsettled:  # last, because a log handler may raise
             _log.warning("%s; batches without an outcome: %d; each got an error", reason, unsettled)
@@ -420,10 +425,10 @@ cdef class Session:
             self.notify_finished()
         except BaseException as raised:
             error = raised
-        asleep = list(self.waiters) + list(self.topics.waiters) + list(self.memory_queue)
+        asleep = list(self.waiters) + list(self.topics.waiters) + self.memory_queue.waiters()
         error = notify_all(asleep, "wake") or error
-        error = notify_all(list(self.loops.values()), "close") or error
-        self.loops.clear()
+        loops, self.loops = self.loops, {}
+        error = notify_all(list(loops.values()), "close") or error
         if self.delivery is not None:
             error = notify_all((self.delivery,), "poke") or error
         if error is not None:
@@ -431,6 +436,18 @@ cdef class Session:
         return 0
 
     # ---------------------------------------------------------------- after the loss of the sender
+
+    def attach_alone(self, double timeout, attach):
+        """Call `attach()` while no other thread does, and return its result. Return None after `timeout` seconds.
+
+        It is native code, so that no exception of a signal's handler can leave the lock held.
+        """
+        if not self.attach_lock.acquire(timeout=timeout):
+            return None
+        try:
+            return attach()
+        finally:
+            self.attach_lock.release()
 
     def lose(self, str reason):
         """End the session because the sender and its supervisor are gone.
@@ -530,6 +547,15 @@ cdef class Session:
         if self.delivery is not None:
             self.delivery.poke()
 
+    # ---------------------------------------------------------------- event loops
+
+    def watch_in(self, loop, reader):
+        """Keep the LoopReader of an event loop until the session ends. Return False if it has ended already."""
+        if not is_alive(self.arena):
+            return False
+        self.loops[loop] = reader
+        return True
+
     # ---------------------------------------------------------------- callbacks
 
     def ensure_delivery(self):
@@ -540,10 +566,11 @@ cdef class Session:
         if self.delivery is None:
             self.delivery = delivery
             try:
-                delivery.start()
+                delivery.thread.start()
             except BaseException:
-                self.delivery = None  # the next callback tries again
-                delivery.close()
+                if not delivery.thread.begun:
+                    self.delivery = None  # the next callback tries again
+                    delivery.close()
                 raise
         else:
             delivery.close()  # another thread has started one meanwhile

@@ -11,6 +11,7 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from cyproducer.producer.arena.arena cimport Arena, is_alive
 from cyproducer.producer.arena.topic_table cimport make_topic
 from cyproducer.producer.results.native_only cimport native_only
+from cyproducer.producer.results.waiter cimport notify_all
 from cyproducer.shm.atomics cimport load_acquire
 from cyproducer.shm.layout cimport CYP_NONE
 from cyproducer.shm.snapshot cimport CYP_CHANGE_ALL, CYP_CHANGE_LOST, change_take, topic_is_valid, topic_named
@@ -203,8 +204,13 @@ cdef class TopicTable:
             self.snapshot_epoch += 2
             waiter_sleeps(&self.arena.port.arena.wants_snapshot, self.snapshot_epoch | 1)
 
-    def end_wait(self):
-        """Take back begin_wait() if no waiter for metadata is left."""
+    def add_waiter(self, waiter):
+        """Notify a waiter when metadata is published."""
+        self.waiters.add(waiter)
+
+    def remove_waiter(self, waiter):
+        """Undo add_waiter(), and begin_wait() if no waiter for metadata is left."""
+        self.waiters.discard(waiter)
         if is_alive(self.arena) and not self.waiters:
             waiter_wakes(&self.arena.port.arena.wants_snapshot, self.snapshot_epoch)
 
@@ -220,8 +226,9 @@ cdef class TopicTable:
         return self.refusals.pop(name, None)
 
     cdef int notify_waiters(self) except -1:
-        for waiter in list(self.waiters):
-            waiter.notify()
+        error = notify_all(list(self.waiters), "notify") if self.waiters else None
+        if error is not None:
+            raise error
         return 0
 
 

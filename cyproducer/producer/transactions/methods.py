@@ -9,7 +9,7 @@ from cyproducer.config.settings import Settings
 from cyproducer.producer.session.kafka_metrics import count_refused
 from cyproducer.producer.transactions.call import Call
 from cyproducer.producer.transactions.transaction_manager import Producer, TransactionManager
-from cyproducer.producer.waiting.poll import deadline_after
+from cyproducer.producer.waiting.blocking import deadline_after
 
 __all__ = ["manager_of", "run", "run_async", "send_counted"]
 

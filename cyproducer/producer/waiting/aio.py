@@ -2,22 +2,23 @@
 
 import asyncio
 import copy
-import os
 import threading
 import time
 import weakref
 from typing import Any
 
 from cyproducer import errors
-from cyproducer.host.forked_child import disown, file_of, in_child, is_still, own
+from cyproducer.host.forked_child import Duplicate, in_child
 from cyproducer.producer.results.futures import Batch, Future
 from cyproducer.producer.session.kafka_metrics import count_refused
 from cyproducer.producer.session.session import Session
+from cyproducer.producer.session.wait_queue import Place, WaitQueue, leave_all
 from cyproducer.producer.waiting import backpressure
 from cyproducer.producer.waiting.retry import Producer, Retry
 
 _SAME_DEADLINE_S = 0.1
 _NO_THREAD_S = 0.1
+_LOOK_S = 0.1
 
 _connecting: "dict[int, _Connecting]" = {}
 _connecting_lock = threading.Lock()
@@ -40,40 +41,38 @@ class LoopReader:
 
     def __init__(self, session: Session, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.files: dict[int, tuple[int, int]] = {}
+        self.copies: list[Duplicate] = []
+        self._thread = threading.get_ident()
         session_ref = weakref.ref(session)
         try:
             for fd, method in zip(session.descriptors, ("on_wake", "on_control"), strict=True):
-                copied = os.dup(fd)
-                self.files[copied] = file_of(copied)
-                own(copied, self.files[copied])
-                loop.add_reader(copied, _serve, session_ref, method)
+                self.copies.append(Duplicate(fd))
+                loop.add_reader(self.copies[-1].fd, _serve, session_ref, method)
         except BaseException:  # for example at the limit of descriptors
-            self._stop()
+            _stop(loop, self.copies)
             raise
 
     def close(self) -> None:
-        """Stop watching. May be called from any thread."""
-        if self.loop.is_closed():
-            self._close_descriptors()
-        elif asyncio._get_running_loop() is self.loop:
-            self._stop()
+        """Stop watching. May be called from any thread.
+
+        The loop of another thread does it itself. If that loop runs no more, the duplicates are closed with it.
+        """
+        copies, self.copies = self.copies, []
+        stands_here = not self.loop.is_running() and self._thread == threading.get_ident()
+        if stands_here or asyncio._get_running_loop() is self.loop:
+            _stop(self.loop, copies)
         else:
             try:
-                self.loop.call_soon_threadsafe(self._stop)
-            except RuntimeError:
-                self._close_descriptors()  # the loop was closed in the meantime
+                self.loop.call_soon_threadsafe(_stop, self.loop, copies)
+            except RuntimeError:  # the loop is closed
+                _stop(self.loop, copies)
 
-    def _stop(self) -> None:
-        for fd in self.files:
-            self.loop.remove_reader(fd)
-        self._close_descriptors()
 
-    def _close_descriptors(self) -> None:
-        files, self.files = self.files, {}
-        for fd, file in files.items():
-            if disown(fd, file) and is_still(fd, file):
-                os.close(fd)
+def _stop(loop: asyncio.AbstractEventLoop, copies: list[Duplicate]) -> None:
+    for copy_ in copies:
+        if not loop.is_closed():
+            loop.remove_reader(copy_.fd)
+        copy_.close()
 
 
 def _serve(session_ref: "weakref.ref[Session]", method: str) -> None:
@@ -83,21 +82,53 @@ def _serve(session_ref: "weakref.ref[Session]", method: str) -> None:
 
 
 def _watch(session: Session, loop: asyncio.AbstractEventLoop) -> None:
+    """Let a loop watch the descriptors of a session, unless it does. Other threads do the same with other loops."""
     if loop in session.loops:
         return
-    for closed in [known for known in session.loops if known.is_closed()]:
-        session.loops.pop(closed).close()
-    session.loops[loop] = LoopReader(session, loop)
+    for known in list(session.loops):
+        if known.is_closed() and (reader := session.loops.pop(known, None)) is not None:
+            reader.close()
+    try:
+        reader = LoopReader(session, loop)
+    except OSError:
+        if session.alive:
+            raise
+        return  # another thread has ended the session meanwhile, and its descriptors are closed
+    if not session.watch_in(loop, reader):
+        reader.close()
+
+
+class WeakWaiter:
+    """Passes calls on to a LoopWaiter. A session keeps this one, so that it keeps no coroutine of a lost loop alive."""
+
+    __slots__ = ("_waiter",)
+
+    def __init__(self, waiter: "LoopWaiter") -> None:
+        self._waiter = weakref.ref(waiter)
+
+    def notify(self) -> None:
+        """Call the waiter's notify()."""
+        waiter = self._waiter()
+        if waiter is not None:
+            waiter.notify()
+
+    def wake(self) -> None:
+        """Call the waiter's wake()."""
+        self.notify()
 
 
 class LoopWaiter:
-    """The wake-up of one waiting coroutine. `notify()` may be called from any thread."""
+    """The wake-up of one waiting coroutine. `notify()` may be called from any thread.
 
-    __slots__ = ("future", "loop")
+    registered   what a session keeps of it
+    """
+
+    __slots__ = ("__weakref__", "future", "loop", "registered")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.future: asyncio.Future[None] = loop.create_future()
+        self.registered = WeakWaiter(self)
 
     def reset(self) -> None:
         """Prepare for another wait."""
@@ -128,15 +159,17 @@ class LoopWaiter:
         if not session.alive:
             return True
         _watch(session, self.loop)
-        session.enter_sleep(self)
         try:
+            session.enter_sleep(self.registered)
+            if not session.alive:  # another thread has ended it, and has woken those that had entered
+                return True
             if deadline is None:
                 await self.future
             elif not self.future.done():
                 await asyncio.wait([self.future], timeout=max(0.0, deadline - time.monotonic()))
             return self.future.done()
         finally:
-            session.leave_sleep(self)
+            session.leave_sleep(self.registered)
 
 
 async def wait_batch(batch: Batch) -> None:
@@ -159,14 +192,16 @@ async def wait_batch(batch: Batch) -> None:
 
 async def _wait_for_successor(waiter: LoopWaiter, session: Session) -> None:
     """Wait until the session has a successor or its unsent batches have failed."""
-    session.enter_sleep(waiter)
     try:
+        session.enter_sleep(waiter.registered)
+        if session.successor is not None:  # another thread has made it, and has woken those that had entered
+            return
         if session.hooks.begin_recovery(session):
             await waiter.future
         else:
             await asyncio.sleep(_NO_THREAD_S)
     finally:
-        session.leave_sleep(waiter)
+        session.leave_sleep(waiter.registered)
 
 
 class _Connecting:
@@ -224,53 +259,44 @@ async def _attach(producer: Producer, deadline: float) -> None:
     await attached
 
 
-class _SendQueue:
-    """The coroutines of one loop that wait to send to one topic, in the order of their calls.
+def _enter_line(place: Place, lines: dict[Any, WaitQueue], key: tuple[str, asyncio.AbstractEventLoop]) -> None:
+    """Enter the queue of the coroutines of one loop that wait to send to one topic, in the order of their calls.
 
     Only the first one is also in the session's queue for memory. A coroutine that gets memory opens a batch. Without
     this queue, a later coroutine could find space in that batch before the next one in order is scheduled, and would
     overtake it.
     """
+    if key not in lines:
+        lines[key] = WaitQueue(lines, key)  # it removes itself when it is empty
+    place.enter(lines[key])
 
-    def __init__(self, producer: Producer, topic: str, loop: asyncio.AbstractEventLoop) -> None:
-        self.queues: dict[Any, list[LoopWaiter]] = producer._lines
-        self.key = topic, loop
 
-    def is_empty(self) -> bool:
-        return self.key not in self.queues
-
-    def join(self, waiter: LoopWaiter) -> None:
-        self.queues.setdefault(self.key, []).append(waiter)
-
-    def leave(self, waiter: LoopWaiter) -> None:
-        queue = self.queues[self.key]
-        queue.remove(waiter)
-        if queue:
-            queue[0].wake()
-        else:
-            del self.queues[self.key]
-
-    async def wait(self, waiter: LoopWaiter, deadline: float) -> bool:
-        """Wait until `waiter` is the first. Return False if `deadline` (time.monotonic()) comes first."""
-        while self.queues[self.key][0] is not waiter:
-            remaining = deadline - time.monotonic()
-            if remaining <= 0:
-                return False
-            waiter.reset()
-            await asyncio.wait([waiter.future], timeout=remaining)
-        return True
+async def _be_first(place: Place, waiter: LoopWaiter, deadline: float) -> bool:
+    """Wait until the place is the first of its queue. Return False if `deadline` (time.monotonic()) comes first."""
+    while not place.is_first:
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            return False
+        waiter.reset()
+        await asyncio.wait([waiter.future], timeout=min(remaining, _LOOK_S))
+    return True
 
 
 class _LoopRetry(Retry):
     """The waits of a coroutine."""
 
-    def __init__(self, producer: Producer, waiter: LoopWaiter, max_block_s: float) -> None:
-        super().__init__(producer, waiter, max_block_s)
-        self._loop = waiter.loop
+    def __init__(self, producer: Producer, loop: asyncio.AbstractEventLoop, max_block_s: float) -> None:
+        self._waiter = LoopWaiter(loop)
+        super().__init__(producer, Place(self._waiter, False), max_block_s)
+
+    @property
+    def waiter(self) -> LoopWaiter:
+        """The waiter of the place."""
+        return self._waiter
 
     def new_waiter(self) -> LoopWaiter:
         """Return another waiter of the same kind."""
-        return LoopWaiter(self._loop)
+        return LoopWaiter(self._waiter.loop)
 
     async def attach(self) -> None:
         """Attach the producer to a sender by the deadline, in a thread. Raise SenderUnavailableError."""
@@ -285,28 +311,30 @@ async def send(producer: Producer, prepared: Any, max_block_s: float) -> Future:
     """
     try:
         loop = asyncio.get_running_loop()
-        queue = _SendQueue(producer, prepared.topic_name, loop)
-        if queue.is_empty():
+        if (prepared.topic_name, loop) not in producer._lines:
             future, _ = producer._attempt_prepared(prepared, None)
             if future is not None:
                 return future
-        waiter = LoopWaiter(loop)
-        retry = _LoopRetry(producer, waiter, max_block_s)
-        queue.join(waiter)
-        try:
-            while True:
-                if not await queue.wait(waiter, retry.deadline):
-                    raise _queue_timeout(producer._session, prepared, max_block_s)
-                future, missing = producer._attempt_prepared(prepared, waiter)
-                if future is not None:
-                    return future
-                await retry.wait(missing, producer._session, prepared.topic_name, prepared.wanted_partition)
-        finally:
-            retry.leave()
-            queue.leave(waiter)
+        return await _send_in_turn(producer, prepared, _LoopRetry(producer, loop, max_block_s), max_block_s)
     except errors.KafkaError as error:
         count_refused(producer, error)
         raise
+
+
+async def _send_in_turn(producer: Producer, prepared: Any, retry: _LoopRetry, max_block_s: float) -> Future:
+    """Send the record when those before it in its line are sent, and wait for what it lacks."""
+    place = Place(retry.waiter, False)
+    try:
+        _enter_line(place, producer._lines, (prepared.topic_name, retry.waiter.loop))
+        while True:
+            if not await _be_first(place, retry.waiter, retry.deadline):
+                raise _queue_timeout(producer._session, prepared, max_block_s)
+            future, missing = producer._attempt_prepared(prepared, retry.place)
+            if future is not None:
+                return future
+            await retry.wait(missing, producer._session, prepared.topic_name, prepared.wanted_partition)
+    finally:
+        leave_all(retry.place, place)
 
 
 def _queue_timeout(session: Session, prepared: Any, max_block_s: float) -> errors.KafkaError:

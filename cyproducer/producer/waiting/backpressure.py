@@ -1,16 +1,11 @@
-"""Says whether the wait of a send for metadata or memory is over, keeps the queue for memory, and makes the errors.
+"""Says whether the wait of a send for metadata is over, and makes the errors of waits for metadata and memory.
 
 The waits themselves are in retry.py.
 """
 
-from typing import TYPE_CHECKING
-
 from cyproducer import errors
 from cyproducer.producer.arena.topic_table import PERMANENT_ERRORS
 from cyproducer.producer.session.session import Session
-
-if TYPE_CHECKING:
-    from cyproducer.producer.waiting.retry import RetryWaiter
 
 
 def ask_for(session: Session, topic: str, needed: int) -> None:
@@ -65,24 +60,6 @@ def auth_failed(session: Session, topic: str) -> errors.KafkaError:
     return errors.AuthenticationFailedError(
         f"Topic {topic} not present in metadata: no broker can be used. {session.topics.last_error}. Nothing was queued"
     )
-
-
-def enter_queue(session: Session, waiter: "RetryWaiter") -> None:
-    """Add `waiter` at the end of the queue for memory, unless it is in it. Open batches are closed to be sent."""
-    session.arena.seal_all()
-    if waiter not in session.memory_queue:
-        session.memory_queue.append(waiter)
-        session.arena.own.note_waiting(len(session.memory_queue))
-
-
-def leave_queue(session: Session | None, waiter: "RetryWaiter") -> None:
-    """Remove `waiter` from the queue for memory. The first waiter in the queue then looks for memory."""
-    if session is None or waiter not in session.memory_queue:
-        return
-    session.memory_queue.remove(waiter)
-    session.arena.own.note_waiting(len(session.memory_queue))
-    if session.memory_queue:
-        session.memory_queue[0].notify()
 
 
 def no_memory(session: Session, max_block_s: float) -> errors.KafkaError:

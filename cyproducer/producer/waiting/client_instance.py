@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cyproducer import errors
 from cyproducer.host import control_messages
 from cyproducer.host.poll import wait_readable
-from cyproducer.producer.waiting.poll import deadline_after
+from cyproducer.producer.waiting.blocking import deadline_after
 
 if TYPE_CHECKING:
     from uuid import UUID

@@ -1,14 +1,19 @@
-"""Implements KafkaProducer.flush(), which waits for the outcomes of all records that were sent before."""
+"""Implements KafkaProducer.flush(), which waits for the outcomes of all records that were sent before, and close()."""
 
+import logging
 import time
 from typing import Protocol
 
 from cyproducer import errors
 from cyproducer.producer.results.futures import Batch
 from cyproducer.producer.session.session import Session
-from cyproducer.producer.waiting.poll import await_callbacks, deadline_after, wait_batches
+from cyproducer.producer.waiting.blocking import await_callbacks, deadline_after, wait_batches
 
-__all__ = ["finish", "flush", "submit"]
+__all__ = ["detach", "finish", "flush", "submit"]
+
+_LAST_CALLBACKS_S = 1.0
+
+_log = logging.getLogger("cyproducer")
 
 
 class FlushedProducer(Protocol):
@@ -65,3 +70,20 @@ def submit(producer: FlushedProducer) -> list[Batch]:
         if session.successor is None:
             return unfinished
         # Another thread has just moved the batches to the successor.
+
+
+def detach(session: Session, has_interceptors: bool) -> None:
+    """End the session of a producer that is closed: the batches without an outcome get an error. May be repeated.
+
+    Wait until interceptors have heard of these batches.
+    """
+    batches, records = session.outstanding()
+    try:
+        if batches == 0:
+            session.announce_close()
+        elif not session.foreign:
+            _log.warning("the producer is closed; %d records in %d batches have no outcome yet", records, batches)
+    finally:
+        session.end("the producer is closed", errors.OUTCOME_UNKNOWN, True)
+    if has_interceptors:
+        await_callbacks(session, time.monotonic() + _LAST_CALLBACKS_S)

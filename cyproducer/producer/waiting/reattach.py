@@ -5,22 +5,24 @@ calls send() does that itself. For threads that wait, and for records that no th
 does it. That thread ends when all unsent batches are in the arena of the next session or have expired.
 """
 
+import contextlib
 import functools
 import logging
-import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from cyproducer import errors
 from cyproducer.config.settings import Settings
 from cyproducer.host.forked_child import in_child
 from cyproducer.host.poll import wait_readable
+from cyproducer.host.thread_start import ThreadStart
 from cyproducer.producer.attach import connect
 from cyproducer.producer.attach.sender_address import Address
 from cyproducer.producer.results.futures import Batch
 from cyproducer.producer.results.waiter import Waiter
 from cyproducer.producer.session.session import Session
-from cyproducer.producer.waiting.poll import wait_batch, wait_until
+from cyproducer.producer.waiting.blocking import wait_batch, wait_until
 
 __all__ = ["begin", "settle", "succeed", "under_way"]
 
@@ -81,14 +83,22 @@ def succeed(
     Return None if `wanted()` is false after the attach. Raise the errors of connect.connect, and
     SenderUnavailableError if another thread was attaching until `deadline` or this thread is attaching already.
     """
-    if not session.attach_lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+    attempt = functools.partial(_succeed, session, settings, deadline, wanted, address)
+    made: tuple[Session | None] | None = session.attach_alone(max(0.0, deadline - time.monotonic()), attempt)
+    if made is None:
         where = f" at {settings.sender}" if settings.sender else ""
         raise errors.SenderUnavailableError(
             session.trouble or f"no sender{where} in time: another thread of this process is still attaching; try again"
         )
+    return made[0]
+
+
+def _succeed(
+    session: Session, settings: Settings, deadline: float, wanted: Callable[[], bool], address: Address | None
+) -> tuple[Session | None]:
+    """Do the work of succeed() in the only thread that attaches. Return a tuple with its result."""
     if session in _connecting:
         # The lock is reentrant: a log handler, signal handler or finalizer has called send() during this attempt.
-        session.attach_lock.release()
         raise errors.SenderUnavailableError("this thread is just attaching to a sender; try again when it has attached")
     try:
         if session.unsent.filling:
@@ -103,18 +113,16 @@ def succeed(
             try:
                 if not wanted():
                     attachment.close()
-                    return None
+                    return (None,)
                 session.hand_over(Session(attachment, settings, SessionHooks))
             except BaseException:
                 if session.successor is None:  # else a signal's handler has raised after the handover
                     attachment.close()
                 raise
-        return session.successor
+        return (session.successor,)
     except errors.KafkaError as error:
         session.trouble = str(error)
         raise
-    finally:
-        session.attach_lock.release()
 
 
 def begin(session: Session) -> bool:
@@ -123,15 +131,12 @@ def begin(session: Session) -> bool:
     Return False if no thread can be started.
     """
     under_way.add(session)
-    if any(running.latest is session for running in _running):
+    if any(running.latest is session for running in list(_running)):
         return True
-    thread = threading.Thread(target=_run, args=(session,), name="cyproducer-attach", daemon=True)
-    _running.add(session)
     try:
-        thread.start()
+        _start(session, _run, session)
     except RuntimeError:  # the interpreter ends, or the limit of threads is reached: the waiting thread does it
-        _running.discard(session)
-        return False
+        return session in _running
     return True
 
 
@@ -148,16 +153,25 @@ def attach_later(session: Session, settings: Settings, timeout_s: float, address
         finally:
             _running.discard(session)
 
-    _running.add(session)
+    with contextlib.suppress(RuntimeError):
+        _start(session, run)
+
+
+def _start(session: Session, function: Callable[..., None], *arguments: Any) -> None:
+    """Start a thread that attaches, and note that it runs; it removes the note. Raise RuntimeError and of handlers."""
+    start = ThreadStart("cyproducer-attach", function, *arguments)
     try:
-        threading.Thread(target=run, name="cyproducer-attach", daemon=True).start()
-    except RuntimeError:
-        _running.discard(session)
+        _running.add(session)
+        start.start()
+    except BaseException:
+        if not start.begun:
+            _running.discard(session)
+        raise
 
 
 def settle_all(deadline: float) -> None:
     """Settle all unsent batches at exit, by `deadline` (time.monotonic()). Log the batches that are lost."""
-    for session in {session.latest for session in under_way}:
+    for session in {session.latest for session in list(under_way)}:
         if not settle(session, deadline):
             batches, records = session.latest.outstanding()
             _log.error("no sender was found before exit for %d records in %d batches: they are lost", records, batches)
@@ -180,7 +194,7 @@ def settle(session: Session, deadline: float | None) -> bool:
         session = session.latest
         session.expire_unsent()
         if not session.unsent or session.foreign:
-            under_way.difference_update([known for known in under_way if not known.latest.unsent])
+            under_way.difference_update([known for known in list(under_way) if not known.latest.unsent])
             return True
         now = time.monotonic()
         if deadline is not None and now >= deadline:
@@ -213,14 +227,13 @@ def _has_unsent(session: Session) -> bool:
 def _move(session: Session, until: float) -> None:
     """Wait until `until` (time.monotonic()) for the metadata and memory that the unsent batches need."""
     waiter = Waiter()
-    session.topics.waiters.add(waiter)
     try:
+        session.topics.add_waiter(waiter)
         for topic in session.unsent.topics():
             session.want_topic(topic)
         wait_until([session], waiter, lambda: _moved(session), until)
     finally:
-        session.topics.waiters.discard(waiter)
-        session.topics.end_wait()
+        session.topics.remove_waiter(waiter)
 
 
 def _moved(session: Session) -> bool:

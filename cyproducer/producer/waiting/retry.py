@@ -6,8 +6,7 @@ waiter blocks in await, so that the coroutines never suspend.
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from cyproducer.config.settings import Settings
 from cyproducer.producer.arena.arena import Room
@@ -15,19 +14,22 @@ from cyproducer.producer.arena.topic_table import check_name
 from cyproducer.producer.results.futures import Future
 from cyproducer.producer.results.waiter import Waiter
 from cyproducer.producer.session.session import Session
+from cyproducer.producer.session.wait_queue import Place, WaitQueue
 from cyproducer.producer.waiting import backpressure
-from cyproducer.producer.waiting.poll import wait_until
+from cyproducer.producer.waiting.blocking import run_blocking, wait_until
 
-__all__ = ["BlockingRetry", "BlockingWaiter", "Retry", "partitions_of", "run_blocking", "wait_metadata"]
+__all__ = ["BlockingRetry", "BlockingWaiter", "Retry", "partitions_of", "wait_metadata"]
 
 _ASK_AGAIN_S = 1.0
-
-T = TypeVar("T")
+#: How often a call that waits for memory looks whether the calls before it go on.
+_LOOK_S = 0.1
 
 
 class RetryWaiter(Protocol):
-    """What BlockingWaiter and aio.LoopWaiter have in common."""
+    """What BlockingWaiter and aio.LoopWaiter have in common. `registered` is what a session keeps of it."""
 
+    @property
+    def registered(self) -> Any: ...
     def reset(self) -> None: ...
     def wake(self) -> None: ...
     def notify(self) -> None: ...
@@ -44,45 +46,34 @@ class Producer(Protocol):
     @property
     def _is_closed(self) -> bool: ...
     @property
-    def _lines(self) -> dict[Any, list[Any]]: ...
+    def _lines(self) -> dict[Any, WaitQueue]: ...
     def attached(self, deadline: float) -> Any: ...
-    def _attempt_prepared(self, record: Any, waiter: RetryWaiter | None) -> tuple[Future | None, Room]: ...
-
-
-def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never suspends, and return its result."""
-    try:
-        coroutine.send(None)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-    coroutine.close()
-    raise AssertionError("a coroutine of a thread has suspended")
+    def _attempt_prepared(self, record: Any, place: Place | None) -> tuple[Future | None, Room]: ...
 
 
 class BlockingWaiter:
     """The wake-up of a waiting thread. It has the methods of aio.LoopWaiter, but its wait blocks."""
 
-    __slots__ = ("_native",)
+    __slots__ = ("registered",)
 
     def __init__(self) -> None:
-        self._native = Waiter()
+        self.registered = Waiter()
 
     def reset(self) -> None:
         """Prepare for another wait."""
-        self._native.wanted = 1
+        self.registered.wanted = 1
 
     def wake(self) -> None:
         """End the poll, so that the thread looks again."""
-        self._native.wake()
+        self.registered.wake()
 
     def notify(self) -> None:
         """Report that the awaited event has happened."""
-        self._native.notify()
+        self.registered.notify()
 
     async def wait(self, session: Session, deadline: float) -> bool:
         """Wait until notified or the session ends. Return False if `deadline` (time.monotonic()) comes first."""
-        native = self._native
+        native = self.registered
         return wait_until([session], native, lambda: native.wanted <= 0 or not session.alive, deadline)
 
 
@@ -97,8 +88,8 @@ async def wait_metadata(session: Session, waiter: RetryWaiter, topic: str, neede
     ask_at = 0.0
     began = time.monotonic_ns()
     auth_failures = session.topics.auth_failures
-    session.topics.waiters.add(waiter)
     try:
+        session.topics.add_waiter(waiter.registered)
         while True:
             waiter.reset()
             if time.monotonic() >= ask_at:
@@ -113,8 +104,7 @@ async def wait_metadata(session: Session, waiter: RetryWaiter, topic: str, neede
             if not await waiter.wait(session, min(deadline, ask_at)) and time.monotonic() >= deadline:
                 raise backpressure.no_metadata(session, topic, needed)
     finally:
-        session.topics.waiters.discard(waiter)
-        session.topics.end_wait()
+        session.topics.remove_waiter(waiter.registered)
 
 
 def partitions_of(producer: Producer, topic: str) -> set[int]:
@@ -134,16 +124,15 @@ class Retry(ABC):
     """The waits of one call of a send method: its deadline, and its place in a session's queue for memory.
 
     producer      the KafkaProducer
-    waiter        the waiter of this call, for memory
+    place         the place of this call, which its owner leaves when the call ends
     max_block_s   seconds from now to the deadline, at which a wait raises an error
     """
 
-    def __init__(self, producer: Producer, waiter: RetryWaiter, max_block_s: float) -> None:
+    def __init__(self, producer: Producer, place: Place, max_block_s: float) -> None:
         self.producer = producer
-        self.waiter = waiter
+        self.place = place
         self.deadline = time.monotonic() + max_block_s
         self._max_block_s = max_block_s
-        self._queued_in: Session | None = None
 
     async def wait(self, missing: Room, session: Session, topic: str, needed: int) -> None:
         """Wait for what is missing; the caller then tries again.
@@ -156,7 +145,7 @@ class Retry(ABC):
         Raise the error of the wait at the deadline: SenderUnavailableError, KafkaTimeoutError, BufferExhaustedError.
         """
         if missing == Room.NEED_SESSION:
-            self.leave()
+            self.place.leave()
             await self.attach()
         elif missing == Room.NEED_METADATA:
             await wait_metadata(session, self.new_waiter(), topic, needed, self.deadline)
@@ -164,23 +153,27 @@ class Retry(ABC):
             await self._wait_memory(session)
 
     async def _wait_memory(self, session: Session) -> None:
-        """Wait until memory is free and this call is the first in the queue for it, or the session ends."""
-        if self._queued_in is not session:
-            self.leave()
-            self._queued_in = session
-        self.waiter.reset()
-        backpressure.enter_queue(session, self.waiter)
+        """Wait until this call may look for memory again, or the session ends."""
+        place, waiter = self.place, self.waiter
         began = time.monotonic_ns()
         try:
-            if not await self.waiter.wait(session, self.deadline):
-                raise backpressure.no_memory(session, self._max_block_s)
+            session.arena.seal_all()  # what is open is sent, which frees memory
+            place.enter(session.memory_queue)
+            waiter.reset()
+            while not place.is_called and session.alive:
+                now = time.monotonic()
+                if now >= self.deadline:
+                    raise backpressure.no_memory(session, self._max_block_s)
+                if not await waiter.wait(session, min(self.deadline, now + _LOOK_S)) and place.is_next():
+                    return
+                waiter.reset()
         finally:
             session.arena.add_blocked(time.monotonic_ns() - began)
 
-    def leave(self) -> None:
-        """Leave the queue for memory. Must be called when the call ends; does nothing outside of the queue."""
-        backpressure.leave_queue(self._queued_in, self.waiter)
-        self._queued_in = None
+    @property
+    @abstractmethod
+    def waiter(self) -> RetryWaiter:
+        """The waiter of the place."""
 
     @abstractmethod
     def new_waiter(self) -> RetryWaiter:
@@ -195,7 +188,13 @@ class BlockingRetry(Retry):
     """The waits of a thread."""
 
     def __init__(self, producer: Producer, max_block_s: float) -> None:
-        super().__init__(producer, BlockingWaiter(), max_block_s)
+        self._waiter = BlockingWaiter()
+        super().__init__(producer, Place(self._waiter, True), max_block_s)
+
+    @property
+    def waiter(self) -> BlockingWaiter:
+        """The waiter of the place."""
+        return self._waiter
 
     def new_waiter(self) -> BlockingWaiter:
         """Return another waiter of the same kind."""
@@ -204,7 +203,3 @@ class BlockingRetry(Retry):
     async def attach(self) -> None:
         """Attach the producer to a sender by the deadline. Raise SenderUnavailableError."""
         self.producer.attached(self.deadline)
-
-    def block(self, missing: Room, session: Session, topic: str, needed: int) -> None:
-        """Do what wait() does, and block."""
-        run_blocking(self.wait(missing, session, topic, needed))

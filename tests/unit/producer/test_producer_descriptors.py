@@ -15,7 +15,7 @@ import cyproducer
 from cyproducer import errors
 from cyproducer.host import forked_child
 from cyproducer.producer.attach.attachment import Attachment
-from cyproducer.producer.waiting import wait_for_batch
+from cyproducer.producer.waiting import blocking
 
 
 async def _await(future):
@@ -175,7 +175,7 @@ def test_a_child_that_is_forked_while_the_parent_attaches_closes_all_the_same(pr
 def test_a_child_that_is_forked_by_a_signals_handler_in_the_middle_of_a_wait(sender, producer, monkeypatch, way):
     sender.hold = True
     future = producer.send("one", b"1")
-    monkeypatch.setattr(wait_for_batch, "is_patched", lambda: True)  # like gevent, whose greenlets continue in a child
+    monkeypatch.setattr(blocking, "is_patched", lambda: True)  # like gevent, whose greenlets continue in a child
     read, write = os.pipe()
     pids = []
 
@@ -249,7 +249,7 @@ def test_a_child_closes_nothing_of_the_program(sender, producer):
     _send_and_wait(sender, producer)
     loop.run_until_complete(_await(producer.send("one", b"2")))
     (reader,) = producer._session.loops.values()
-    numbers = [_spare_fd(), *reader.files]
+    numbers = [_spare_fd(), *(each.fd for each in reader.copies)]
     read, write = os.pipe()
     for fd in numbers:
         os.dup2(read, fd)

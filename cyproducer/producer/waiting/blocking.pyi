@@ -1,0 +1,19 @@
+"""Declares the types of blocking.pyx."""
+
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, TypeVar
+
+from cyproducer.producer.results.futures import Batch
+from cyproducer.producer.results.waiter import Waiter
+from cyproducer.producer.session.session import Session
+
+_T = TypeVar("_T")
+
+def deadline_after(timeout: float | None) -> float | None: ...
+def run_blocking(coroutine: Coroutine[Any, Any, _T]) -> _T: ...
+def wait_until(
+    sessions: Iterable[Session], waiter: Waiter, over: Callable[[], bool], deadline: float | None
+) -> bool: ...
+def wait_batch(batch: Batch, timeout: float | None) -> bool: ...
+def wait_batches(batches: Iterable[Batch], timeout: float | None, any_of: bool = False) -> bool: ...
+def await_callbacks(session: Session, deadline: float | None) -> bool: ...

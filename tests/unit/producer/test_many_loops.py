@@ -1,0 +1,95 @@
+"""Tests event loops in several threads, and loops that are stopped: they share a session and leave nothing in it."""
+
+import asyncio
+import concurrent.futures
+import contextlib
+import gc
+import os
+import sys
+import threading
+
+import pytest
+from standin_sender import attach
+from support.process import wait_until
+
+from cyproducer import KafkaProducer, errors
+
+
+def descriptors():
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.fixture
+def hasty():
+    """Let threads take turns as often as possible."""
+    former = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(former)
+
+
+async def send_one(producer, value):
+    return (await (await producer.send_async("one", value))).offset
+
+
+def test_short_loops_in_many_threads_get_each_outcome(sender, producer, hasty):
+    """As in Flask's asynchronous views: each job runs a loop of its own, which ends with it."""
+    attach(producer, "one")
+    before = descriptors()
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:  # raises what a job has raised
+        offsets = list(pool.map(lambda at: asyncio.run(send_one(producer, b"%d" % at)), range(1000)))
+    assert len(offsets) == 1000  # tests/usage compares them with what a real Kafka has
+    asyncio.run(send_one(producer, b"last"))  # looks for the loops that are closed
+    wait_until(lambda: len(producer._session.loops) <= 1)
+    assert descriptors() <= before + 3  # an eventfd for waits, and the duplicates of the last loop
+
+
+def test_loops_that_begin_while_the_session_ends_leave_nothing(sender, hasty):
+    before = descriptors()
+    for _ in range(20):
+        producer = KafkaProducer(sender=sender.path)
+        attach(producer, "one")
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            ended = [pool.submit(run_quietly, producer) for _ in range(4)]
+            producer.close(0)
+        assert [each.exception() for each in ended] == [None] * 4
+        del producer
+    wait_until(lambda: descriptors() <= before)
+
+
+def run_quietly(producer):
+    asyncio.run(send_quietly(producer))
+
+
+async def send_quietly(producer):
+    """Send a record to a producer that another thread closes."""
+    with contextlib.suppress(errors.ProducerClosedError, errors.OutcomeUnknownError):
+        await (await producer.send_async("one", b"x"))
+
+
+@pytest.mark.parametrize("closed_by", ["the same thread", "another thread"])
+@pytest.mark.parametrize("loop_is", ["closed", "kept"])
+def test_a_stopped_loop_keeps_no_descriptors_of_a_closed_producer(sender, loop_is, closed_by):
+    loops = []
+    before = descriptors()
+    for _ in range(5):
+        producer = KafkaProducer(sender=sender.path)
+        loop = asyncio.new_event_loop()
+        assert loop.run_until_complete(send_one(producer, b"x")) >= 0
+        thread = threading.Thread(target=producer.close, args=(10,))
+        if closed_by == "the same thread":
+            producer.close(10)
+        else:
+            thread.start()
+            thread.join()
+        wait_until(lambda: not sender.front_ends)  # also while the loop stands
+        if loop_is == "closed" or closed_by == "another thread":
+            loop.close()
+        else:
+            loops.append(loop)
+        del producer
+    wait_until(lambda: descriptors() <= before + 3 * len(loops))  # an epoll and a socket pair of each loop
+    for loop in loops:
+        loop.close()
+    wait_until(lambda: descriptors() <= before)
