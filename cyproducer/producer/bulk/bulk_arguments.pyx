@@ -10,21 +10,21 @@ from libc.string cimport memcmp
 
 from cyproducer.producer.arena.send_arguments cimport checked_header
 from cyproducer.producer.bulk.arrow cimport ArrowData, Piece, arrow_data, arrow_data_or_none
+from cyproducer.producer.bulk.buffers cimport column_of_buffer
 from cyproducer.producer.bulk.columns cimport (
     SEGMENT_NULL,
     SEGMENT_OFFSETS64,
     Column,
     Memory,
     Segment,
-    column_of_buffer,
-    column_of_integers,
     column_of_list,
-    column_of_pair,
     constant_column,
     null_column,
     refuse_timestamps,
     segment_get,
 )
+from cyproducer.producer.bulk.integers cimport column_of_integers
+from cyproducer.producer.bulk.pairs cimport column_of_pair
 from cyproducer.record.encode cimport kafka_record_bound, put_nullable
 from cyproducer.record.varint cimport put_varint
 from cyproducer.shm.layout cimport CYP_TOPICS_MAX

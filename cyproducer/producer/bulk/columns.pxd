@@ -104,11 +104,8 @@ cdef class Column:
     cdef int copy_integers(self, int64_t *out, int64_t null) except -1
 
 
-cdef Column column_of_buffer(object array, str name)
 cdef Column column_of_list(object values, str name)
-cdef Column column_of_pair(object data, object offsets, str name)
 cdef Column null_column(Py_ssize_t rows, str name)
-cdef Column column_of_integers(object numbers, str name)
+cdef Column constant_column(bytes value, Py_ssize_t rows, str name)
 cdef int set_unit(Column column, str unit) except -1
 cdef int refuse_timestamps(Column column) except -1
-cdef Column constant_column(bytes value, Py_ssize_t rows, str name)

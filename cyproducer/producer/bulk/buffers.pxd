@@ -1,0 +1,12 @@
+"""Declares how arrays are read through the buffer protocol, see buffers.pyx."""
+
+from cyproducer.producer.bulk.columns cimport Column
+
+
+cdef class Buffer:
+    cdef Py_buffer view
+    cdef bint held
+    cdef Py_ssize_t strides[2]      # of an array with 1 or 2 dimensions; ctypes does not export them
+
+
+cdef Column column_of_buffer(object array, str name)

@@ -1,0 +1,43 @@
+"""Reads arrays and lists of integers, and arrays of timestamps, as columns."""
+
+from libc.stdint cimport int64_t, uint8_t
+
+from cyproducer.producer.bulk.buffers cimport column_of_buffer
+from cyproducer.producer.bulk.columns cimport SEGMENT_FIXED, Column, Segment
+
+from cyproducer.producer.bulk.columns import describe
+
+
+cdef Column column_of_integers(object numbers, str name):
+    """Read a 1-D array of integers or of datetime64, or a list of int and None."""
+    cdef Column column
+    cdef Segment *segment
+    cdef Py_ssize_t row
+    cdef int64_t *copy
+    cdef uint8_t *nulls
+    if not isinstance(numbers, (list, tuple)):
+        column = column_of_buffer(numbers, name)
+        if not column.number:
+            raise TypeError(f"{name}: expected a 1-D array of integers, got {describe(numbers)}")
+        return column
+    numbers = tuple(numbers)
+    column = Column(name, "int", False)
+    column.number = c"i"
+    copy = <int64_t *>column.own(len(numbers) * sizeof(int64_t))
+    nulls = <uint8_t *>column.own(len(numbers))
+    for row, number in enumerate(numbers):
+        if number is None:
+            nulls[row] = 1
+        elif isinstance(number, bool) or not hasattr(number, "__index__"):
+            raise TypeError(f"{name}[{row}]: expected int or None, got {type(number).__name__}")
+        else:
+            try:
+                copy[row] = number
+            except OverflowError:
+                raise ValueError(f"{name}[{row}]: {number} does not fit a signed 64-bit integer") from None
+    segment = column.add_segment(SEGMENT_FIXED, len(numbers))
+    segment.data = <const uint8_t *>copy
+    segment.stride = segment.width = sizeof(int64_t)
+    segment.mask = nulls
+    segment.nullable = True
+    return column
