@@ -8,32 +8,28 @@ cimport cython
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcmp
 
-from cyproducer.producer.arena.send_arguments cimport checked_header
-from cyproducer.producer.bulk.arrow cimport ArrowData, Piece, arrow_data, arrow_data_or_none
+from cyproducer.producer.bulk.arrow cimport ArrowData, arrow_data, arrow_data_or_none
 from cyproducer.producer.bulk.buffers cimport column_of_buffer
 from cyproducer.producer.bulk.columns cimport (
     SEGMENT_NULL,
-    SEGMENT_OFFSETS64,
     Column,
     Memory,
     Segment,
+    accept_bytes,
     column_of_list,
-    constant_column,
     null_column,
     refuse_timestamps,
+    same_rows,
     segment_get,
 )
+from cyproducer.producer.bulk.header_sections cimport header_column, headers_of_lists
 from cyproducer.producer.bulk.integers cimport column_of_integers
 from cyproducer.producer.bulk.pairs cimport column_of_pair
-from cyproducer.record.encode cimport kafka_record_bound, put_nullable
-from cyproducer.record.varint cimport put_varint
+from cyproducer.record.encode cimport kafka_record_bound
 from cyproducer.shm.layout cimport CYP_TOPICS_MAX
 
 from operator import index as _index
 
-from cyproducer.producer.bulk.columns import describe
-
-_HEADERS_TYPE = "list<struct<key: string, value: binary>>"
 TABLE_COLUMNS = ("value", "key", "headers", "partition", "timestamp", "topic")
 
 
@@ -154,10 +150,10 @@ cdef Rows rows_of_arrays(
     rows.topics = [topic]
     rows.value = value
     rows.key = null_column(rows.rows, "keys") if keys is None else _bytes_column(keys, "keys")
-    _same_rows(rows.key, rows.rows)
+    same_rows(rows.key, rows.rows)
     _set_partitions(rows, partition)
     _set_timestamps(rows, timestamps_ms)
-    rows.headers = _header_column(headers, rows.rows)
+    rows.headers = header_column(headers, rows.rows)
     return rows
 
 
@@ -168,9 +164,9 @@ cdef Rows rows_of_table(object table, str topic):
     cdef Rows rows = Rows(data.rows)
     if "value" not in columns:
         raise ValueError(f"table: no column 'value'; its columns are {data.child_names()}")
-    rows.value = _accept_bytes((<ArrowData>columns["value"]).column())
+    rows.value = accept_bytes((<ArrowData>columns["value"]).column())
     if "key" in columns:
-        rows.key = _accept_bytes((<ArrowData>columns["key"]).column())
+        rows.key = accept_bytes((<ArrowData>columns["key"]).column())
     else:
         rows.key = null_column(rows.rows, "key")
     if "partition" in columns:
@@ -178,7 +174,7 @@ cdef Rows rows_of_table(object table, str topic):
     if "timestamp" in columns:
         _set_timestamps(rows, (<ArrowData>columns["timestamp"]).column())
     if "headers" in columns:
-        rows.headers = _headers_of_lists(columns["headers"])
+        rows.headers = headers_of_lists(columns["headers"])
     else:
         rows.headers = null_column(rows.rows, "headers")
     if topic is not None:
@@ -229,7 +225,7 @@ cdef Column _bytes_column(object values, str name):
     cdef ArrowData data = arrow_data_or_none(values, name)
     if data is None:
         return column_of_buffer(values, name)
-    return _accept_bytes(data.column())
+    return accept_bytes(data.column())
 
 
 cdef Column _one_segment(Column column):
@@ -249,24 +245,6 @@ cdef Column _one_segment(Column column):
     return whole
 
 
-cdef Column _accept_bytes(Column column):
-    """Return the column if it holds bytes. Raise TypeError for numbers, ValueError for malformed offsets."""
-    if not column.is_bytes:
-        raise TypeError(
-            f"{column.name}: expected a binary or string type (binary, string, their large_ and _view forms, "
-            f"fixed_size_binary), got {column.type}"
-        )
-    if column.longest() < -1:
-        raise ValueError(f"{column.name}: the offsets of the {column.type} column do not ascend")
-    return column
-
-
-cdef int _same_rows(Column column, Py_ssize_t rows) except -1:
-    if column.rows != rows:
-        raise ValueError(f"{column.name}: {column.rows} rows ({column.type}), but there are {rows} values")
-    return 0
-
-
 cdef Column _number_column(object numbers, str name, Py_ssize_t rows):
     cdef Column column
     if isinstance(numbers, Column):
@@ -274,7 +252,7 @@ cdef Column _number_column(object numbers, str name, Py_ssize_t rows):
     else:
         data = arrow_data_or_none(numbers, name)
         column = column_of_integers(numbers, name) if data is None else (<ArrowData>data).column()
-    _same_rows(column, rows)
+    same_rows(column, rows)
     return column
 
 
@@ -363,130 +341,6 @@ cdef int _set_timestamps(Rows rows, object timestamps) except -1:
     return 0
 
 
-cdef bytes _encode_headers(object headers, str where):
-    """Return the encoded header section of a record for a list of (str, bytes or None)."""
-    cdef bytearray space
-    cdef uint8_t *start
-    cdef uint8_t *at
-    cdef const uint8_t *data
-    if headers is None:
-        return b"\0"
-    if not isinstance(headers, (list, tuple)):
-        raise TypeError(f"{where}: expected a list of (str, bytes) pairs, got {type(headers).__name__}")
-    pairs = []
-    size = 5
-    for number, pair in enumerate(headers):
-        key, value = checked_header(pair, where, number)
-        pairs.append((key.encode(), value))
-        size += 10 + 4 * len(key) + (0 if value is None else len(value))
-    space = bytearray(size)
-    start = space
-    at = put_varint(start, <int32_t>len(pairs))
-    for key, value in pairs:
-        data = key
-        at = put_nullable(at, data, len(key))
-        if value is None:
-            at = put_nullable(at, NULL, -1)
-        else:
-            data = value
-            at = put_nullable(at, data, len(value))
-    return bytes(space[:at - start])
-
-
-cdef Column _header_column(object headers, Py_ssize_t rows):
-    """Read headers: None, a list of pairs for all rows, a list of such lists, or an Arrow list of structs."""
-    if headers is None:
-        return null_column(rows, "headers")
-    data = arrow_data_or_none(headers, "headers")
-    if data is not None:
-        column = _headers_of_lists(data)
-        _same_rows(column, rows)
-        return column
-    if not isinstance(headers, (list, tuple)):
-        raise TypeError(
-            "headers: expected a list of (str, bytes) pairs for all rows, a list of such lists, "
-            f"or an Arrow list of struct<key, value>, got {describe(headers)}"
-        )
-    if all(isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) for pair in headers):
-        if not headers:
-            return null_column(rows, "headers")
-        return constant_column(_encode_headers(headers, "headers"), rows, "headers")
-    sections = [_encode_headers(each, f"headers[{row}]") for row, each in enumerate(headers)]
-    column = column_of_list(sections, "headers")
-    _same_rows(column, rows)
-    return column
-
-
-cdef Column _headers_of_lists(ArrowData lists):
-    """Encode header sections from Arrow's list<struct<key: string, value: binary>> or map<string, binary>."""
-    cdef str spelling = lists.format()
-    cdef ArrowData entries
-    cdef Column keys, values, column
-    cdef Py_ssize_t piece, base = 0
-    if spelling not in ("+l", "+L", "+m"):
-        raise TypeError(f"{lists.name}: expected {_HEADERS_TYPE}, got {lists.type_name()}")
-    entries = lists.list_child(lists.name)
-    if entries.format() != "+s" or len(entries.child_names()) != 2:
-        raise TypeError(f"{lists.name}: expected {_HEADERS_TYPE}, got an Arrow list of {entries.type_name()}")
-    names = entries.child_names()
-    if spelling != "+m" and sorted(names) != ["key", "value"]:
-        raise TypeError(f"{lists.name}: a header's fields are 'key' and 'value', got {names}")
-    first = 0 if spelling == "+m" else names.index("key")
-    keys = _accept_bytes(entries.child(first, f"{lists.name} key").column())
-    values = _accept_bytes(entries.child(1 - first, f"{lists.name} value").column())
-    column = Column(lists.name, "headers", False)
-    for piece in range(lists.piece_count):
-        if lists.pieces[piece].rows:
-            _encode_lists(column, lists, piece, entries, base, keys, values, spelling == "+L")
-        base += entries.pieces[piece].rows
-    return column
-
-
-cdef int _encode_lists(
-    Column column, ArrowData lists, Py_ssize_t piece, ArrowData entries, Py_ssize_t base, Column keys,
-    Column values, bint wide,
-) except -1:
-    """Add the header sections of an array of lists. Its elements are the rows from `base` on of keys and values."""
-    cdef const Piece *where = &lists.pieces[piece]
-    cdef const int32_t *offsets32 = <const int32_t *>where.array.buffers[1] + where.offset
-    cdef const int64_t *offsets64 = <const int64_t *>where.array.buffers[1] + where.offset
-    cdef Py_ssize_t first = offsets64[0] if wide else offsets32[0]
-    cdef Py_ssize_t last = offsets64[where.rows] if wide else offsets32[where.rows]
-    cdef Py_ssize_t space = 5 * where.rows, row, element, end, bad = -1
-    cdef int64_t *ends = <int64_t *>column.own((where.rows + 1) * sizeof(int64_t))
-    cdef const uint8_t *data = NULL
-    cdef uint8_t *start
-    cdef uint8_t *at
-    cdef Segment *segment
-    for element in range(first, last):
-        space += 10 + max(_get(keys, base + element, &data), 0) + max(_get(values, base + element, &data), 0)
-    start = at = <uint8_t *>column.own(space)
-    for row in range(where.rows):
-        element = offsets64[row] if wide else offsets32[row]
-        end = offsets64[row + 1] if wide else offsets32[row + 1]
-        if lists.is_null_at(piece, row):
-            end = element
-        at = put_varint(at, <int32_t>(end - element))
-        for element in range(element, end):
-            if _get(keys, base + element, &data) < 0 or entries.is_null_at(piece, element):
-                bad = row
-                break
-            at = put_nullable(at, data, _get(keys, base + element, &data))
-            at = put_nullable(at, data, _get(values, base + element, &data))
-        if bad >= 0:
-            raise ValueError(f"{lists.name}[{column.rows + bad}]: a header's key is null; every header needs a key")
-        ends[row + 1] = at - start
-    segment = column.add_segment(SEGMENT_OFFSETS64, where.rows)
-    segment.data = start
-    segment.index = ends
-    return 0
-
-
-cdef inline Py_ssize_t _get(Column column, Py_ssize_t row, const uint8_t **data) noexcept nogil:
-    cdef const Segment *segment = column.segment_of(row)
-    return segment_get(segment, row - segment.start, data)
-
-
 cdef int _set_topics(Rows rows, Column column) except -1:
     """Number the distinct names of a topic column, without creating an object per row."""
     cdef Memory numbers = Memory(rows.rows * sizeof(int32_t))
@@ -494,7 +348,7 @@ cdef int _set_topics(Rows rows, Column column) except -1:
     cdef Memory firsts = Memory(CYP_TOPICS_MAX * sizeof(Py_ssize_t))
     cdef Py_ssize_t distinct, length, row = 0
     cdef const uint8_t *data = NULL
-    _accept_bytes(column)
+    accept_bytes(column)
     rows._keep.append(numbers)
     rows.topic_of = <int32_t *>numbers.data
     with nogil:
@@ -508,7 +362,7 @@ cdef int _set_topics(Rows rows, Column column) except -1:
     rows.topics = []
     for at in range(distinct):
         row = (<Py_ssize_t *>firsts.data)[at]
-        length = _get(column, row, &data)
+        length = column.get(row, &data)
         try:
             rows.topics.append(data[:length].decode())
         except UnicodeDecodeError as error:
@@ -532,7 +386,7 @@ cdef Py_ssize_t _number_topics(
     cdef uint64_t digest
     cdef uint64_t slots = 4 * most - 1
     for row in range(column.rows):
-        length = _get(column, row, &data)
+        length = column.get(row, &data)
         if length < 0:
             bad[0] = row
             return -1
@@ -546,7 +400,7 @@ cdef Py_ssize_t _number_topics(
             digest = (digest ^ data[at]) * 1099511628211u  # FNV-1a
         digest ^= digest >> 32
         while table[digest & slots]:
-            other_length = _get(column, firsts[table[digest & slots] - 1], &other)
+            other_length = column.get(firsts[table[digest & slots] - 1], &other)
             if other_length == length and memcmp(other, data, length) == 0:
                 break
             digest += 1

@@ -100,6 +100,7 @@ cdef class Column:
     cdef void *own(self, size_t size) except NULL
     cdef int keep(self, object owner) except -1
     cdef const Segment *segment_of(self, Py_ssize_t row) noexcept nogil
+    cdef Py_ssize_t get(self, Py_ssize_t row, const uint8_t **data) noexcept nogil
     cdef Py_ssize_t longest(self) noexcept nogil
     cdef int copy_integers(self, int64_t *out, int64_t null) except -1
 
@@ -109,3 +110,5 @@ cdef Column null_column(Py_ssize_t rows, str name)
 cdef Column constant_column(bytes value, Py_ssize_t rows, str name)
 cdef int set_unit(Column column, str unit) except -1
 cdef int refuse_timestamps(Column column) except -1
+cdef Column accept_bytes(Column column)
+cdef int same_rows(Column column, Py_ssize_t rows) except -1

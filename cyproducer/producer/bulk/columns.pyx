@@ -88,6 +88,11 @@ cdef class Column:
                 high = middle - 1
         return &self.segments[low]
 
+    cdef Py_ssize_t get(self, Py_ssize_t row, const uint8_t **data) noexcept nogil:
+        """Do what `segment_get` does. `row` counts within the column."""
+        cdef const Segment *segment = self.segment_of(row)
+        return segment_get(segment, row - segment.start, data)
+
     cdef Py_ssize_t longest(self) noexcept nogil:
         """Return the bytes of the longest value, -1 if all are null, less than -1 if the offsets are malformed."""
         cdef Py_ssize_t most = -1, at, row, length
@@ -136,12 +141,10 @@ cdef class Column:
     def to_list(self):
         """Return the rows as a list of bytes and None, for tests."""
         cdef const uint8_t *data = NULL
-        cdef const Segment *segment
         cdef Py_ssize_t row, length
         rows = []
         for row in range(self.rows):
-            segment = self.segment_of(row)
-            length = segment_get(segment, row - segment.start, &data)
+            length = self.get(row, &data)
             rows.append(None if length < 0 else data[:length])
         return rows
 
@@ -239,4 +242,22 @@ cdef int refuse_timestamps(Column column) except -1:
     """Raise TypeError if the column holds timestamps, for an argument that takes plain integers."""
     if column.ms_multiplier:
         raise TypeError(f"{column.name}: expected integers, got {column.type}")
+    return 0
+
+
+cdef Column accept_bytes(Column column):
+    """Return the column if it holds bytes. Raise TypeError for numbers, ValueError for malformed offsets."""
+    if not column.is_bytes:
+        raise TypeError(
+            f"{column.name}: expected a binary or string type (binary, string, their large_ and _view forms, "
+            f"fixed_size_binary), got {column.type}"
+        )
+    if column.longest() < -1:
+        raise ValueError(f"{column.name}: the offsets of the {column.type} column do not ascend")
+    return column
+
+
+cdef int same_rows(Column column, Py_ssize_t rows) except -1:
+    if column.rows != rows:
+        raise ValueError(f"{column.name}: {column.rows} rows ({column.type}), but there are {rows} values")
     return 0

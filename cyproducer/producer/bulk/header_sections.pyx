@@ -1,0 +1,144 @@
+"""Encodes the headers of rows as header sections of records: the number of headers, and the headers.
+
+They come from lists of pairs, or from Arrow's lists of structs.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from cyproducer.producer.arena.send_arguments cimport checked_header
+from cyproducer.producer.bulk.arrow cimport ArrowData, Piece, arrow_data_or_none
+from cyproducer.producer.bulk.columns cimport (
+    SEGMENT_OFFSETS64,
+    Column,
+    Segment,
+    accept_bytes,
+    column_of_list,
+    constant_column,
+    null_column,
+    same_rows,
+)
+from cyproducer.record.encode cimport put_nullable
+from cyproducer.record.varint cimport put_varint
+
+from cyproducer.producer.bulk.columns import describe
+
+_HEADERS_TYPE = "list<struct<key: string, value: binary>>"
+
+
+cdef bytes _encode_headers(object headers, str where):
+    """Return the encoded header section of a record for a list of (str, bytes or None)."""
+    cdef bytearray space
+    cdef uint8_t *start
+    cdef uint8_t *at
+    cdef const uint8_t *data
+    if headers is None:
+        return b"\0"
+    if not isinstance(headers, (list, tuple)):
+        raise TypeError(f"{where}: expected a list of (str, bytes) pairs, got {type(headers).__name__}")
+    pairs = []
+    size = 5
+    for number, pair in enumerate(headers):
+        key, value = checked_header(pair, where, number)
+        pairs.append((key.encode(), value))
+        size += 10 + 4 * len(key) + (0 if value is None else len(value))
+    space = bytearray(size)
+    start = space
+    at = put_varint(start, <int32_t>len(pairs))
+    for key, value in pairs:
+        data = key
+        at = put_nullable(at, data, len(key))
+        if value is None:
+            at = put_nullable(at, NULL, -1)
+        else:
+            data = value
+            at = put_nullable(at, data, len(value))
+    return bytes(space[:at - start])
+
+
+cdef Column header_column(object headers, Py_ssize_t rows):
+    """Read headers: None, a list of pairs for all rows, a list of such lists, or an Arrow list of structs."""
+    if headers is None:
+        return null_column(rows, "headers")
+    data = arrow_data_or_none(headers, "headers")
+    if data is not None:
+        column = headers_of_lists(data)
+        same_rows(column, rows)
+        return column
+    if not isinstance(headers, (list, tuple)):
+        raise TypeError(
+            "headers: expected a list of (str, bytes) pairs for all rows, a list of such lists, "
+            f"or an Arrow list of struct<key, value>, got {describe(headers)}"
+        )
+    if all(isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) for pair in headers):
+        if not headers:
+            return null_column(rows, "headers")
+        return constant_column(_encode_headers(headers, "headers"), rows, "headers")
+    sections = [_encode_headers(each, f"headers[{row}]") for row, each in enumerate(headers)]
+    column = column_of_list(sections, "headers")
+    same_rows(column, rows)
+    return column
+
+
+cdef Column headers_of_lists(ArrowData lists):
+    """Encode header sections from Arrow's list<struct<key: string, value: binary>> or map<string, binary>."""
+    cdef str spelling = lists.format()
+    cdef ArrowData entries
+    cdef Column keys, values, column
+    cdef Py_ssize_t piece, base = 0
+    if spelling not in ("+l", "+L", "+m"):
+        raise TypeError(f"{lists.name}: expected {_HEADERS_TYPE}, got {lists.type_name()}")
+    entries = lists.list_child(lists.name)
+    if entries.format() != "+s" or len(entries.child_names()) != 2:
+        raise TypeError(f"{lists.name}: expected {_HEADERS_TYPE}, got an Arrow list of {entries.type_name()}")
+    names = entries.child_names()
+    if spelling != "+m" and sorted(names) != ["key", "value"]:
+        raise TypeError(f"{lists.name}: a header's fields are 'key' and 'value', got {names}")
+    first = 0 if spelling == "+m" else names.index("key")
+    keys = accept_bytes(entries.child(first, f"{lists.name} key").column())
+    values = accept_bytes(entries.child(1 - first, f"{lists.name} value").column())
+    column = Column(lists.name, "headers", False)
+    for piece in range(lists.piece_count):
+        if lists.pieces[piece].rows:
+            _encode_lists(column, lists, piece, entries, base, keys, values, spelling == "+L")
+        base += entries.pieces[piece].rows
+    return column
+
+
+cdef int _encode_lists(
+    Column column, ArrowData lists, Py_ssize_t piece, ArrowData entries, Py_ssize_t base, Column keys,
+    Column values, bint wide,
+) except -1:
+    """Add the header sections of an array of lists. Its elements are the rows from `base` on of keys and values."""
+    cdef const Piece *where = &lists.pieces[piece]
+    cdef const int32_t *offsets32 = <const int32_t *>where.array.buffers[1] + where.offset
+    cdef const int64_t *offsets64 = <const int64_t *>where.array.buffers[1] + where.offset
+    cdef Py_ssize_t first = offsets64[0] if wide else offsets32[0]
+    cdef Py_ssize_t last = offsets64[where.rows] if wide else offsets32[where.rows]
+    cdef Py_ssize_t space = 5 * where.rows, row, element, end, bad = -1
+    cdef int64_t *ends = <int64_t *>column.own((where.rows + 1) * sizeof(int64_t))
+    cdef const uint8_t *data = NULL
+    cdef uint8_t *start
+    cdef uint8_t *at
+    cdef Segment *segment
+    for element in range(first, last):
+        space += 10 + max(keys.get(base + element, &data), 0) + max(values.get(base + element, &data), 0)
+    start = at = <uint8_t *>column.own(space)
+    for row in range(where.rows):
+        element = offsets64[row] if wide else offsets32[row]
+        end = offsets64[row + 1] if wide else offsets32[row + 1]
+        if lists.is_null_at(piece, row):
+            end = element
+        at = put_varint(at, <int32_t>(end - element))
+        for element in range(element, end):
+            if keys.get(base + element, &data) < 0 or entries.is_null_at(piece, element):
+                bad = row
+                break
+            at = put_nullable(at, data, keys.get(base + element, &data))
+            at = put_nullable(at, data, values.get(base + element, &data))
+        if bad >= 0:
+            raise ValueError(f"{lists.name}[{column.rows + bad}]: a header's key is null; every header needs a key")
+        ends[row + 1] = at - start
+    segment = column.add_segment(SEGMENT_OFFSETS64, where.rows)
+    segment.data = start
+    segment.index = ends
+    return 0
