@@ -54,7 +54,13 @@ cdef class ArrowData:
     cdef ArrowData _parent          # keeps the root alive
     cdef readonly str name
 
+    cdef object _malformed(self, str why)
+    cdef int _check_schema(self) except -1
+    cdef int _check_array(self, const ArrowArray *array) except -1
+    cdef int _check_data(self, const Piece *piece, str spelling, Py_ssize_t width) except -1
     cdef int _add_piece(self, ArrowArray *array, int64_t offset, int64_t rows) except -1
+    cdef int _add_root(self, ArrowArray *array) except -1
+    cdef ArrowArray *_child_array(self, Py_ssize_t piece, int64_t at) except NULL
     cdef ArrowData _new_child(self, int64_t at, str name)
     cdef ArrowData child(self, int64_t at, str name)
     cdef ArrowData list_child(self, str name)

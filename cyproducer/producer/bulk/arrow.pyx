@@ -3,10 +3,14 @@
 The rules are those of the specification (Arrow C data, C stream and PyCapsule interfaces). A structure is moved by
 copying it and clearing the original's `release`; the copy's `release` is then called exactly once, here. An array's
 `offset` counts elements in all its buffers. A struct's offset applies to its children too, in addition to their own.
+
+The structures come from other libraries. Every member is checked here before it is followed: what was released, counts
+of children and buffers, NULL, lengths and offsets. The interface does not give the sizes of buffers (except those of
+views). The library is relied on for them.
 """
 
 cimport cython
-from cpython.pycapsule cimport PyCapsule_GetPointer
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset, strerror
@@ -38,6 +42,11 @@ _INTEGERS = {
     "i": ("int32", 4), "I": ("uint32", 4), "l": ("int64", 8), "L": ("uint64", 8),
 }
 _UNITS = {"s": "s", "m": "ms", "u": "us", "n": "ns"}
+# Buffers of the types that are read here, except views (3 or more) and integers, timestamps and fixed-size binary (2)
+_BUFFERS = {"+s": 1, "+l": 2, "+L": 2, "+m": 2, "z": 3, "u": 3, "Z": 3, "U": 3}
+_BYTES = ("n", "z", "Z", "u", "U", "vz", "vu")
+
+cdef int64_t ADDRESSABLE = 1 << 48  # no process has more bytes, so no array has more rows
 
 
 @cython.final
@@ -74,8 +83,42 @@ cdef class ArrowData:
             self.root.release(&self.root)
         free(self.pieces)
 
+    cdef object _malformed(self, str why):
+        return ValueError(f"{self.name}: the {self.type_name()} array is malformed: {why}")
+
+    cdef int _check_schema(self) except -1:
+        """Raise ValueError if the type cannot be read."""
+        if self.schema == NULL or self.schema.release == NULL or self.schema.format == NULL:
+            raise ValueError(f"{self.name}: the Arrow schema is malformed: it was released, or has no format")
+        return 0
+
+    cdef int _check_array(self, const ArrowArray *array) except -1:
+        """Raise ValueError if the array's members cannot be those of an array of this type."""
+        cdef str spelling = self.format()
+        cdef int64_t buffers = _buffer_count(spelling)
+        if array == NULL or array.release == NULL:
+            raise self._malformed("it was released")
+        if not (0 <= array.length <= ADDRESSABLE and 0 <= array.offset <= ADDRESSABLE):
+            raise self._malformed(f"its length is {array.length}, its offset {array.offset}")
+        if not -1 <= array.null_count <= array.length:
+            raise self._malformed(f"{array.null_count} of {array.length} rows are null")
+        if spelling in ("vz", "vu"):
+            if array.n_buffers < buffers:
+                raise self._malformed(f"it has {array.n_buffers} buffers, expected {buffers} or more")
+        elif buffers and array.n_buffers != buffers:
+            raise self._malformed(f"it has {array.n_buffers} buffers, expected {buffers}")
+        if buffers and array.buffers == NULL:
+            raise self._malformed("its buffers are missing")
+        if buffers and array.null_count > 0 and array.buffers[0] == NULL:
+            raise self._malformed(f"{array.null_count} rows are null, but it has no validity bitmap")
+        return 0
+
     cdef int _add_piece(self, ArrowArray *array, int64_t offset, int64_t rows) except -1:
-        cdef Piece *grown = <Piece *>realloc(self.pieces, (self.piece_count + 1) * sizeof(Piece))
+        """Add `rows` rows of an array that has been checked, from `offset` on."""
+        cdef Piece *grown
+        if self.rows + rows > ADDRESSABLE:
+            raise self._malformed(f"it has more than {ADDRESSABLE} rows")
+        grown = <Piece *>realloc(self.pieces, (self.piece_count + 1) * sizeof(Piece))
         if grown == NULL:
             raise MemoryError
         self.pieces = grown
@@ -84,9 +127,14 @@ cdef class ArrowData:
         self.rows += rows
         return 0
 
+    cdef int _add_root(self, ArrowArray *array) except -1:
+        """Check an array of the root, and add all its rows."""
+        self._check_array(array)
+        return self._add_piece(array, array.offset, array.length)
+
     def format(self) -> str:
         """Return the format string of the type, as in the specification."""
-        return self.schema.format.decode()
+        return (<bytes>self.schema.format).decode(errors="backslashreplace")
 
     def type_name(self) -> str:
         """Return the name of the type for messages."""
@@ -95,10 +143,10 @@ cdef class ArrowData:
             return "Arrow dictionary"
         if spelling in _INTEGERS:
             return f"Arrow {_INTEGERS[spelling][0]}"
-        if spelling.startswith("w:"):
+        if _width(spelling) >= 0:
             return f"Arrow fixed_size_binary[{spelling[2:]}]"
-        if spelling.startswith("ts"):
-            return f"Arrow timestamp[{_UNITS.get(spelling[2:3], spelling)}]"
+        if _is_timestamp(spelling):
+            return f"Arrow timestamp[{_UNITS[spelling[2:3]]}]"
         return f"Arrow {_NAMES.get(spelling, f'type of format {spelling!r}')}"
 
     def is_struct(self) -> bool:
@@ -108,27 +156,46 @@ cdef class ArrowData:
     def child_names(self) -> list[str]:
         """Return the names of a struct's columns, in order."""
         cdef int64_t at
-        return [
-            "" if self.schema.children[at].name == NULL else (<bytes>self.schema.children[at].name).decode()
-            for at in range(self.schema.n_children)
-        ]
+        cdef const char *name
+        names = []
+        for at in range(self.schema.n_children):
+            name = self._new_child(at, self.name).schema.name
+            names.append("" if name == NULL else (<bytes>name).decode(errors="backslashreplace"))
+        return names
 
     cdef ArrowData _new_child(self, int64_t at, str name):
         """Return child `at` without any pieces."""
         cdef ArrowData child = ArrowData.__new__(ArrowData)
+        if at >= self.schema.n_children or self.schema.children == NULL:
+            raise ValueError(f"{self.name}: the schema of the {self.type_name()} is malformed: it has no child {at}")
         child.schema = self.schema.children[at]
         child._parent = self
         child.name = name
+        child._check_schema()
         return child
+
+    cdef ArrowArray *_child_array(self, Py_ssize_t piece, int64_t at) except NULL:
+        """Return child `at` of an array. Its own members have not been checked."""
+        cdef const ArrowArray *array = self.pieces[piece].array
+        if array.n_children != self.schema.n_children or array.children == NULL or array.children[at] == NULL:
+            raise self._malformed(
+                f"it has {array.n_children} children, its type has {self.schema.n_children}, or one is missing"
+            )
+        return array.children[at]
 
     cdef ArrowData child(self, int64_t at, str name):
         """Return column `at` of a struct, with the same rows."""
         cdef ArrowData child = self._new_child(at, name)
         cdef Py_ssize_t piece
+        cdef Piece *rows
         cdef ArrowArray *array
         for piece in range(self.piece_count):
-            array = self.pieces[piece].array.children[at]
-            child._add_piece(array, self.pieces[piece].offset + array.offset, self.pieces[piece].rows)
+            rows = &self.pieces[piece]
+            array = self._child_array(piece, at)
+            child._check_array(array)
+            if array.length < rows.offset + rows.rows:
+                raise child._malformed(f"it has {array.length} rows, its struct has {rows.offset + rows.rows}")
+            child._add_piece(array, array.offset + rows.offset, rows.rows)
         return child
 
     cdef ArrowData list_child(self, str name):
@@ -137,7 +204,8 @@ cdef class ArrowData:
         cdef Py_ssize_t piece
         cdef ArrowArray *array
         for piece in range(self.piece_count):
-            array = self.pieces[piece].array.children[0]
+            array = self._child_array(piece, 0)
+            child._check_array(array)
             child._add_piece(array, array.offset, array.length)
         return child
 
@@ -145,7 +213,7 @@ cdef class ArrowData:
         cdef const Piece *where = &self.pieces[piece]
         cdef const uint8_t *bits
         cdef int64_t bit = where.offset + row
-        if where.array.null_count == 0 or where.array.n_buffers == 0 or where.array.buffers[0] == NULL:
+        if where.array.null_count == 0 or where.array.buffers[0] == NULL:
             return False
         bits = <const uint8_t *>where.array.buffers[0]
         return not bits[bit >> 3] >> (bit & 7) & 1
@@ -153,30 +221,62 @@ cdef class ArrowData:
     cdef Column column(self):
         """Return the rows as a column. Raise TypeError for a type that holds no bytes, integers or timestamps."""
         cdef str spelling = self.format(), name = self.type_name()
-        cdef bint is_bytes = spelling in ("n", "z", "Z", "u", "U", "vz", "vu") or spelling.startswith("w:")
+        cdef bint is_bytes = spelling in _BYTES or _width(spelling) >= 0
         cdef Column column
         cdef Py_ssize_t piece, width = 0
         if self.schema.dictionary != NULL:
             raise TypeError(f"{self.name}: {name} cannot be read; decode it (pyarrow: dictionary_decode())")
         column = Column(self.name, name, is_bytes)
-        if spelling.startswith("w:"):
-            width = int(spelling[2:])
-        elif spelling in _INTEGERS:
+        if spelling in _INTEGERS:
             width = _INTEGERS[spelling][1]
             column.number = c"i" if spelling.islower() else c"u"
-        elif spelling.startswith("ts"):
+        elif _is_timestamp(spelling):
             width = 8
             column.number = c"i"
             set_unit(column, _UNITS[spelling[2:3]])
-        elif not is_bytes:
+        elif is_bytes:
+            width = max(_width(spelling), 0)
+        else:
             raise TypeError(
                 f"{self.name}: {name} cannot be read here; expected a binary, string, integer or timestamp type"
             )
         column.keep(self)
         for piece in range(self.piece_count):
             if self.pieces[piece].rows:
+                self._check_data(&self.pieces[piece], spelling, width)
                 _add_segment(column, &self.pieces[piece], spelling, width)
         return column
+
+    cdef int _check_data(self, const Piece *piece, str spelling, Py_ssize_t width) except -1:
+        """Raise ValueError if rows of the array, of which there is at least one, have no data."""
+        if spelling == "n":
+            return 0
+        if piece.array.buffers[1] == NULL and (width or _width(spelling) < 0):
+            raise self._malformed("its data or offsets are missing")
+        if width > ADDRESSABLE // (piece.offset + piece.rows):
+            raise self._malformed(f"{piece.offset + piece.rows} rows of {width} bytes")
+        return 0
+
+
+cdef Py_ssize_t _width(str spelling) except -2:
+    """Return the width of a fixed-size binary type, -1 for another type or a malformed one."""
+    digits = spelling[2:]
+    if spelling.startswith("w:") and digits.isascii() and digits.isdigit() and len(digits) <= 10:
+        return int(digits)
+    return -1
+
+
+cdef bint _is_timestamp(str spelling) except -1:
+    return spelling.startswith("ts") and spelling[2:3] in _UNITS and spelling[3:4] == ":"
+
+
+cdef int64_t _buffer_count(str spelling) except -1:
+    """Return how many buffers an array has at least, 0 for a type of which no buffer is read."""
+    if spelling in ("vz", "vu"):
+        return 3
+    if spelling in _INTEGERS or _is_timestamp(spelling) or _width(spelling) >= 0:
+        return 2
+    return _BUFFERS.get(spelling, 0)
 
 
 cdef int _add_segment(Column column, const Piece *piece, str spelling, Py_ssize_t width) except -1:
@@ -191,7 +291,7 @@ cdef int _add_segment(Column column, const Piece *piece, str spelling, Py_ssize_
         segment.nullable = True
         segment.validity = <const uint8_t *>buffers[0]
         segment.validity_offset = piece.offset
-    if width or spelling.startswith("w:"):
+    if width or _width(spelling) == 0:
         segment.data = <const uint8_t *>buffers[1] + piece.offset * width
         segment.stride = segment.width = width
     elif spelling in ("vz", "vu"):
@@ -221,6 +321,7 @@ cdef ArrowData arrow_data(object source, str name):
     cdef ArrowData data = ArrowData.__new__(ArrowData)
     data.name = name
     data._arrays = []
+    data.schema = &data.root
     if hasattr(type(source), "__arrow_c_array__"):
         _take_array(data, source.__arrow_c_array__())
     elif hasattr(type(source), "__arrow_c_stream__"):
@@ -230,37 +331,63 @@ cdef ArrowData arrow_data(object source, str name):
             f"{name}: expected something with __arrow_c_stream__ or __arrow_c_array__ "
             f"(a table or record batch of pyarrow, polars, ...), got {describe(source)}"
         )
-    data.schema = &data.root
     return data
+
+
+cdef void *_pointer(object capsule, const char *kind, str name) except NULL:
+    """Return the address of the structure in a capsule."""
+    if not PyCapsule_IsValid(capsule, kind):
+        raise TypeError(f"{name}: expected a capsule {(<bytes>kind).decode()!r} of Arrow, got {type(capsule).__name__}")
+    return PyCapsule_GetPointer(capsule, kind)
+
+
+cdef object _released(str name, str method):
+    return ValueError(
+        f"{name}: the capsule of Arrow has been read before; {method}() must return a new one each time"
+    )
 
 
 cdef int _take_array(ArrowData data, object capsules) except -1:
     """Move the structures out of a pair of capsules (schema, array)."""
-    cdef ArrowSchema *schema = <ArrowSchema *>PyCapsule_GetPointer(capsules[0], "arrow_schema")
-    cdef ArrowArray *array = <ArrowArray *>PyCapsule_GetPointer(capsules[1], "arrow_array")
     cdef _Array owner = _Array()
+    cdef ArrowSchema *schema
+    cdef ArrowArray *array
+    if not isinstance(capsules, (tuple, list)) or len(capsules) != 2:
+        raise TypeError(f"{data.name}: __arrow_c_array__() must return two capsules, got {describe(capsules)}")
+    data._arrays.append(owner)
+    first, second = capsules
+    schema = <ArrowSchema *>_pointer(first, "arrow_schema", data.name)
+    array = <ArrowArray *>_pointer(second, "arrow_array", data.name)
+    if schema.release == NULL or array.release == NULL:
+        raise _released(data.name, "__arrow_c_array__")
     data.root = schema[0]
     schema.release = NULL
     owner.array = array[0]
     array.release = NULL
-    data._arrays.append(owner)
-    data._add_piece(&owner.array, owner.array.offset, owner.array.length)
+    data._check_schema()
+    data._add_root(&owner.array)
     return 0
 
 
 cdef int _take_stream(ArrowData data, object capsule) except -1:
     """Read a stream to its end. Release the GIL, because another Python thread may fill the stream."""
-    cdef ArrowArrayStream *source = <ArrowArrayStream *>PyCapsule_GetPointer(capsule, "arrow_array_stream")
     cdef _Stream owner = _Stream()
+    cdef ArrowArrayStream *source = <ArrowArrayStream *>_pointer(capsule, "arrow_array_stream", data.name)
     cdef ArrowArrayStream *stream = &owner.stream
     cdef _Array array
     cdef int failed
+    if source.release == NULL:
+        raise _released(data.name, "__arrow_c_stream__")
+    if source.get_schema == NULL or source.get_next == NULL or source.get_last_error == NULL:
+        raise ValueError(f"{data.name}: the Arrow stream is malformed: a function is missing")
     owner.stream = source[0]
     source.release = NULL
     with nogil:
         failed = stream.get_schema(stream, &data.root)
     if failed:
+        memset(&data.root, 0, sizeof(ArrowSchema))
         raise _stream_error(data.name, stream, failed)
+    data._check_schema()
     while True:
         array = _Array()
         with nogil:
@@ -271,7 +398,7 @@ cdef int _take_stream(ArrowData data, object capsule) except -1:
         if array.array.release == NULL:
             return 0
         data._arrays.append(array)
-        data._add_piece(&array.array, array.array.offset, array.array.length)
+        data._add_root(&array.array)
 
 
 cdef object _stream_error(str name, ArrowArrayStream *stream, int failed):
