@@ -15,13 +15,12 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset, strerror
 
+from cyproducer.producer.bulk.checked_copies cimport bit_at, copy_offsets
 from cyproducer.producer.bulk.columns cimport (
     SEGMENT_FIXED,
     SEGMENT_NULL,
-    SEGMENT_OFFSETS32,
-    SEGMENT_OFFSETS64,
-    SEGMENT_VIEWS,
     Column,
+    Memory,
     Segment,
     set_unit,
 )
@@ -69,6 +68,29 @@ cdef class _Stream:
     def __dealloc__(self):
         if self.stream.release != NULL:
             self.stream.release(&self.stream)
+
+
+@cython.final
+cdef class OwnOffsets:
+    """Checked offsets of an array of lists."""
+
+    def __cinit__(self, int width, Py_ssize_t rows):
+        self.width = width
+        self.rows = rows
+        self.memory = Memory((rows + 1) * width)
+
+    cdef int64_t at(self, Py_ssize_t row) noexcept nogil:
+        """Return the index of the first element of a list; for row `rows`, the index behind the last element."""
+        if self.width == 4:
+            return (<const int32_t *>self.memory.data)[row]
+        return (<const int64_t *>self.memory.data)[row]
+
+    cdef int64_t first(self) noexcept nogil:
+        return self.at(0)
+
+    cdef int64_t count(self) noexcept nogil:
+        """Return how many elements all lists have."""
+        return self.at(self.rows) - self.at(0)
 
 
 @cython.final
@@ -198,25 +220,50 @@ cdef class ArrowData:
             child._add_piece(array, array.offset + rows.offset, rows.rows)
         return child
 
-    cdef ArrowData list_child(self, str name):
-        """Return the elements of a list type: for each piece, all elements of its lists."""
+    cdef ArrowData list_child(self, str name, list offsets):
+        """Return the elements of a list type, for each piece those of its lists.
+
+        Append an `OwnOffsets` to `offsets` for each piece. Raise ValueError if the offsets lead out of the elements.
+        """
         cdef ArrowData child = self._new_child(0, name)
         cdef Py_ssize_t piece
         cdef ArrowArray *array
+        cdef OwnOffsets own
         for piece in range(self.piece_count):
             array = self._child_array(piece, 0)
             child._check_array(array)
-            child._add_piece(array, array.offset, array.length)
+            own = self._list_offsets(piece, array.length)
+            offsets.append(own)
+            child._add_piece(array, array.offset + own.first(), own.count())
         return child
+
+    cdef OwnOffsets _list_offsets(self, Py_ssize_t piece, int64_t elements):
+        """Return the offsets of an array of lists, a checked copy. Its lists have up to `elements` elements."""
+        cdef const Piece *where = &self.pieces[piece]
+        cdef int width = 8 if self.format() == "+L" else 4
+        cdef OwnOffsets own = OwnOffsets(width, where.rows)
+        cdef const void *source = where.array.buffers[1]
+        cdef Py_ssize_t bad, start = 0, longest = 0, at
+        if where.rows == 0:
+            return own
+        if source == NULL:
+            raise self._malformed("its offsets are missing")
+        source = <const uint8_t *>source + where.offset * width
+        bad = copy_offsets(own.memory.data, source, where.rows + 1, width, elements, &longest)
+        if bad >= 0:
+            for at in range(piece):
+                start += self.pieces[at].rows
+            raise ValueError(
+                f"{self.name}[{start + max(bad - 1, 0)}]: the {self.type_name()} array is malformed: its offsets must "
+                f"ascend from 0 or more to at most {elements}, the number of elements"
+            )
+        return own
 
     cdef bint is_null_at(self, Py_ssize_t piece, Py_ssize_t row) noexcept nogil:
         cdef const Piece *where = &self.pieces[piece]
-        cdef const uint8_t *bits
-        cdef int64_t bit = where.offset + row
         if where.array.null_count == 0 or where.array.buffers[0] == NULL:
             return False
-        bits = <const uint8_t *>where.array.buffers[0]
-        return not bits[bit >> 3] >> (bit & 7) & 1
+        return not bit_at(<const uint8_t *>where.array.buffers[0], where.offset + row)
 
     cdef Column column(self):
         """Return the rows as a column. Raise TypeError for a type that holds no bytes, integers or timestamps."""
@@ -249,10 +296,13 @@ cdef class ArrowData:
 
     cdef int _check_data(self, const Piece *piece, str spelling, Py_ssize_t width) except -1:
         """Raise ValueError if rows of the array, of which there is at least one, have no data."""
+        cdef const void **buffers = piece.array.buffers
         if spelling == "n":
             return 0
-        if piece.array.buffers[1] == NULL and (width or _width(spelling) < 0):
+        if buffers[1] == NULL and _width(spelling) != 0:
             raise self._malformed("its data or offsets are missing")
+        if spelling in ("vz", "vu") and piece.array.n_buffers > 3 and buffers[piece.array.n_buffers - 1] == NULL:
+            raise self._malformed("the sizes of its buffers are missing")
         if width > ADDRESSABLE // (piece.offset + piece.rows):
             raise self._malformed(f"{piece.offset + piece.rows} rows of {width} bytes")
         return 0
@@ -283,29 +333,37 @@ cdef int _add_segment(Column column, const Piece *piece, str spelling, Py_ssize_
     """Add the rows of one array, of a type that `ArrowData.column` accepts."""
     cdef const void **buffers = piece.array.buffers
     cdef Segment *segment
+    cdef Py_ssize_t bad = -1
     if spelling == "n":
         column.add_segment(SEGMENT_NULL, piece.rows)
         return 0
     segment = column.add_segment(SEGMENT_FIXED, piece.rows)
     if piece.array.null_count != 0 and buffers[0] != NULL:
-        segment.nullable = True
-        segment.validity = <const uint8_t *>buffers[0]
-        segment.validity_offset = piece.offset
+        column.set_validity(segment, buffers[0], piece.offset)
     if width or _width(spelling) == 0:
         segment.data = <const uint8_t *>buffers[1] + piece.offset * width
         segment.stride = segment.width = width
     elif spelling in ("vz", "vu"):
-        segment.kind = SEGMENT_VIEWS
-        segment.index = <const uint8_t *>buffers[1] + 16 * piece.offset
-        segment.buffers = buffers + 2
+        bad = column.set_views(
+            segment, <const uint8_t *>buffers[1] + 16 * piece.offset, buffers + 2, piece.array.n_buffers - 3
+        )
+        if bad >= 0:
+            raise ValueError(
+                f"{column.name}[{segment.start + bad}]: the {column.type} array is malformed: the view has a negative "
+                "length, or leads out of its buffer"
+            )
     else:
-        segment.data = <const uint8_t *>buffers[2]
-        if spelling in ("z", "u"):
-            segment.kind = SEGMENT_OFFSETS32
-            segment.index = <const int32_t *>buffers[1] + piece.offset
-        else:
-            segment.kind = SEGMENT_OFFSETS64
-            segment.index = <const int64_t *>buffers[1] + piece.offset
+        width = 4 if spelling in ("z", "u") else 8
+        bad = column.set_offsets(
+            segment, buffers[2], <const uint8_t *>buffers[1] + piece.offset * width, width, ADDRESSABLE
+        )
+        if bad >= 0:
+            raise ValueError(
+                f"{column.name}[{segment.start + max(bad - 1, 0)}]: the {column.type} array is malformed: its offsets "
+                "must ascend from 0 or more"
+            )
+        if buffers[2] == NULL and segment.longest > 0:
+            raise ValueError(f"{column.name}: the {column.type} array is malformed: its data are missing")
     return 0
 
 

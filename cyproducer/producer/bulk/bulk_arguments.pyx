@@ -14,7 +14,6 @@ from cyproducer.producer.bulk.columns cimport (
     SEGMENT_NULL,
     Column,
     Memory,
-    Segment,
     accept_bytes,
     column_of_list,
     null_column,
@@ -219,30 +218,13 @@ cdef Column _bytes_column(object values, str name):
             offsets = values[1]
             numbers = arrow_data_or_none(offsets, f"{name} offsets")
             if numbers is not None:
-                offsets = _one_segment((<ArrowData>numbers).column())
+                offsets = (<ArrowData>numbers).column()
             return column_of_pair(values[0], offsets, name)
         return column_of_list(values, name)
     cdef ArrowData data = arrow_data_or_none(values, name)
     if data is None:
         return column_of_buffer(values, name)
     return accept_bytes(data.column())
-
-
-cdef Column _one_segment(Column column):
-    """Return a column of integers with one segment. Copy one that has several (a chunked array)."""
-    cdef int64_t *copy
-    cdef Segment *segment
-    cdef Column whole
-    if column.segment_count <= 1:
-        return column
-    whole = Column(column.name, column.type, False)
-    copy = <int64_t *>whole.own(column.rows * sizeof(int64_t))
-    column.copy_integers(copy, -1)
-    whole.number = c"i"
-    segment = whole.add_segment(column.segments[0].kind, column.rows)
-    segment.data = <const uint8_t *>copy
-    segment.stride = segment.width = sizeof(int64_t)
-    return whole
 
 
 cdef Column _number_column(object numbers, str name, Py_ssize_t rows):

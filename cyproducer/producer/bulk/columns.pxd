@@ -2,6 +2,8 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from cyproducer.producer.bulk.checked_copies cimport Span, bit_at
+
 
 cdef enum SegmentKind:
     SEGMENT_NULL        # every row is null
@@ -9,15 +11,10 @@ cdef enum SegmentKind:
     SEGMENT_OFFSETS32   # data[offsets[row] .. offsets[row + 1]]
     SEGMENT_OFFSETS64
     SEGMENT_SPANS       # a pointer and a length for each row
-    SEGMENT_VIEWS       # Arrow's 16-byte views; values of up to 12 bytes are inside
-
-
-cdef struct Span:
-    const uint8_t *data
-    Py_ssize_t length   # -1: null
 
 
 cdef struct Segment:
+    # `data` can point to memory that other threads change. Everything else is the column's own and has been checked.
     SegmentKind kind
     bint nullable               # there is a validity bitmap or a mask
     Py_ssize_t start            # index of the segment's first row in its column
@@ -25,19 +22,16 @@ cdef struct Segment:
     const uint8_t *data
     Py_ssize_t stride           # bytes, may be negative
     Py_ssize_t width
-    const void *index           # offsets (rows + 1), spans or views, from the segment's first row on
-    const void **buffers        # the data buffers of views
+    const void *index           # offsets (rows + 1) or spans, from the segment's first row on
+    Py_ssize_t longest          # of offsets and spans: no value has more bytes
     const uint8_t *validity     # Arrow's bitmap: bit validity_offset + row, 1 = not null
     int64_t validity_offset
     const uint8_t *mask         # one byte per row, 1 = null
 
 
 cdef inline bint segment_is_null(const Segment *segment, Py_ssize_t row) noexcept nogil:
-    cdef int64_t bit
-    if segment.validity != NULL:
-        bit = segment.validity_offset + row
-        if not segment.validity[bit >> 3] >> (bit & 7) & 1:
-            return True
+    if segment.validity != NULL and not bit_at(segment.validity, segment.validity_offset + row):
+        return True
     return segment.mask != NULL and segment.mask[row] != 0
 
 
@@ -46,11 +40,10 @@ cdef inline Py_ssize_t segment_get(
 ) noexcept nogil:
     """Return the length in bytes of a row's value, and set `data` to its address. `row` counts within the segment.
 
-    Return -1 for null, and less than -1 if the offsets are malformed.
+    Return -1 for null.
     """
     cdef const int32_t *narrow
     cdef const int64_t *wide
-    cdef const uint8_t *view
     if segment.nullable and segment_is_null(segment, row):
         return -1
     if segment.kind == SEGMENT_FIXED:
@@ -59,22 +52,14 @@ cdef inline Py_ssize_t segment_get(
     if segment.kind == SEGMENT_OFFSETS32:
         narrow = <const int32_t *>segment.index + row
         data[0] = segment.data + narrow[0]
-        return <Py_ssize_t>narrow[1] - narrow[0] if narrow[1] >= narrow[0] else -2
+        return narrow[1] - narrow[0]
     if segment.kind == SEGMENT_OFFSETS64:
         wide = <const int64_t *>segment.index + row
         data[0] = segment.data + wide[0]
-        return wide[1] - wide[0] if wide[1] >= wide[0] else -2
+        return wide[1] - wide[0]
     if segment.kind == SEGMENT_SPANS:
         data[0] = (<const Span *>segment.index)[row].data
         return (<const Span *>segment.index)[row].length
-    if segment.kind == SEGMENT_VIEWS:
-        view = <const uint8_t *>segment.index + 16 * row
-        narrow = <const int32_t *>view
-        if narrow[0] <= 12:
-            data[0] = view + 4
-        else:
-            data[0] = <const uint8_t *>segment.buffers[narrow[2]] + narrow[3]
-        return narrow[0] if narrow[0] >= 0 else -2
     return -1
 
 
@@ -99,6 +84,13 @@ cdef class Column:
     cdef Segment *add_segment(self, SegmentKind kind, Py_ssize_t rows) except NULL
     cdef void *own(self, size_t size) except NULL
     cdef int keep(self, object owner) except -1
+    cdef int set_validity(self, Segment *segment, const void *bits, int64_t first) except -1
+    cdef Py_ssize_t set_offsets(
+        self, Segment *segment, const void *data, const void *offsets, int width, int64_t most
+    ) except -2
+    cdef Py_ssize_t set_views(
+        self, Segment *segment, const void *views, const void **buffers, Py_ssize_t count
+    ) except -2
     cdef const Segment *segment_of(self, Py_ssize_t row) noexcept nogil
     cdef Py_ssize_t get(self, Py_ssize_t row, const uint8_t **data) noexcept nogil
     cdef Py_ssize_t longest(self) noexcept nogil

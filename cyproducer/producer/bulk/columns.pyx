@@ -1,6 +1,7 @@
 """Holds rows of bytes or of integers as columns, which a loop can read without the GIL.
 
-A column points to the memory of the arrays that it was made of, and keeps them alive.
+A column points to the values in the arrays that it was made of, and keeps these alive. Other threads can change the
+values, but not where they are: offsets, views, masks and validity bitmaps are copied, and the copies are checked.
 """
 
 cimport cython
@@ -8,6 +9,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_GET_SIZE
 from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
+
+from cyproducer.producer.bulk.checked_copies cimport copy_bytes, copy_offsets, copy_views
 
 
 cdef extern from * nogil:
@@ -77,6 +80,55 @@ cdef class Column:
         self._keep.append(owner)
         return 0
 
+    cdef int set_validity(self, Segment *segment, const void *bits, int64_t first) except -1:
+        """Copy a validity bitmap of the segment. Bit `first` is that of the segment's first row."""
+        cdef Py_ssize_t size = ((first & 7) + segment.rows + 7) >> 3
+        cdef void *copy = self.own(size)
+        copy_bytes(copy, <const uint8_t *>bits + (first >> 3), size)
+        segment.validity = <const uint8_t *>copy
+        segment.validity_offset = first & 7
+        segment.nullable = True
+        return 0
+
+    cdef Py_ssize_t set_offsets(
+        self, Segment *segment, const void *data, const void *offsets, int width, int64_t most
+    ) except -2:
+        """Let the segment's rows be data[offsets[row]:offsets[row + 1]]. The offsets have `width` bytes, 4 or 8.
+
+        Return the index of the first offset that is less than the one before it, or not from 0 to `most`, or -1.
+        """
+        cdef void *copy = self.own((segment.rows + 1) * width)
+        cdef Py_ssize_t bad
+        with nogil:
+            bad = copy_offsets(copy, offsets, segment.rows + 1, width, most, &segment.longest)
+        segment.kind = SEGMENT_OFFSETS32 if width == 4 else SEGMENT_OFFSETS64
+        segment.index = copy
+        segment.data = <const uint8_t *>data
+        return bad
+
+    cdef Py_ssize_t set_views(
+        self, Segment *segment, const void *views, const void **buffers, Py_ssize_t count
+    ) except -2:
+        """Let the segment's rows be those of Arrow's views into `count` buffers. Behind these is one with their sizes.
+
+        The validity bitmap must have been set. Return the first row whose view leads out of its buffer, or -1.
+        """
+        cdef Span *spans = <Span *>self.own(segment.rows * sizeof(Span))
+        cdef Span *places = <Span *>self.own(count * sizeof(Span))
+        cdef Py_ssize_t at, bad
+        for at in range(count):
+            copy_bytes(&places[at].length, <const int64_t *>buffers[count] + at, sizeof(int64_t))
+            places[at].data = <const uint8_t *>buffers[at]
+            if places[at].data == NULL:
+                places[at].length = 0
+        with nogil:
+            bad = copy_views(
+                spans, views, segment.rows, segment.validity, segment.validity_offset, places, count, &segment.longest
+            )
+        segment.kind = SEGMENT_SPANS
+        segment.index = spans
+        return bad
+
     cdef const Segment *segment_of(self, Py_ssize_t row) noexcept nogil:
         """Return the segment that holds `row`, which must be a row of the column."""
         cdef Py_ssize_t low = 0, high = self.segment_count - 1, middle
@@ -94,22 +146,13 @@ cdef class Column:
         return segment_get(segment, row - segment.start, data)
 
     cdef Py_ssize_t longest(self) noexcept nogil:
-        """Return the bytes of the longest value, -1 if all are null, less than -1 if the offsets are malformed."""
-        cdef Py_ssize_t most = -1, at, row, length
-        cdef const Segment *segment
-        cdef const uint8_t *data = NULL
+        """Return the most bytes that a value can have, -1 if all are null."""
+        cdef Py_ssize_t most = -1, at
         for at in range(self.segment_count):
-            segment = &self.segments[at]
-            if segment.kind == SEGMENT_NULL:
-                continue
-            if segment.kind == SEGMENT_FIXED:
-                most = max(most, segment.width)
-                continue
-            for row in range(segment.rows):
-                length = segment_get(segment, row, &data)
-                if length < -1:
-                    return length
-                most = max(most, length)
+            if self.segments[at].kind == SEGMENT_FIXED:
+                most = max(most, self.segments[at].width)
+            elif self.segments[at].kind != SEGMENT_NULL:
+                most = max(most, self.segments[at].longest)
         return most
 
     cdef int copy_integers(self, int64_t *out, int64_t null) except -1:
@@ -209,7 +252,8 @@ cdef Column column_of_list(object values, str name):
     """Read a list or tuple of bytes and None. Take pointers and lengths once and keep the objects alive."""
     cdef tuple items = tuple(values)
     cdef Column column = Column(name, "bytes", True)
-    cdef Py_ssize_t row, rows = len(items)
+    cdef Py_ssize_t row, rows = len(items), longest = 0
+    cdef Segment *segment
     cdef Span *spans = <Span *>column.own(rows * sizeof(Span))
     column.keep(items)
     for row in range(rows):
@@ -217,11 +261,14 @@ cdef Column column_of_list(object values, str name):
         if PyBytes_Check(item):
             spans[row].data = <const uint8_t *>PyBytes_AS_STRING(item)
             spans[row].length = PyBytes_GET_SIZE(item)
+            longest = max(longest, spans[row].length)
         elif item is None:
             spans[row].length = -1
         else:
             raise TypeError(f"{name}[{row}]: expected bytes or None, got {type(item).__name__}")
-    column.add_segment(SEGMENT_SPANS, rows).index = spans
+    segment = column.add_segment(SEGMENT_SPANS, rows)
+    segment.index = spans
+    segment.longest = longest
     return column
 
 
@@ -246,14 +293,12 @@ cdef int refuse_timestamps(Column column) except -1:
 
 
 cdef Column accept_bytes(Column column):
-    """Return the column if it holds bytes. Raise TypeError for numbers, ValueError for malformed offsets."""
+    """Return the column if it holds bytes. Raise TypeError for numbers."""
     if not column.is_bytes:
         raise TypeError(
             f"{column.name}: expected a binary or string type (binary, string, their large_ and _view forms, "
             f"fixed_size_binary), got {column.type}"
         )
-    if column.longest() < -1:
-        raise ValueError(f"{column.name}: the offsets of the {column.type} column do not ascend")
     return column
 
 

@@ -3,10 +3,10 @@
 They come from lists of pairs, or from Arrow's lists of structs.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 
 from cyproducer.producer.arena.send_arguments cimport checked_header
-from cyproducer.producer.bulk.arrow cimport ArrowData, Piece, arrow_data_or_none
+from cyproducer.producer.bulk.arrow cimport ArrowData, OwnOffsets, arrow_data_or_none
 from cyproducer.producer.bulk.columns cimport (
     SEGMENT_OFFSETS64,
     Column,
@@ -85,9 +85,10 @@ cdef Column headers_of_lists(ArrowData lists):
     cdef ArrowData entries
     cdef Column keys, values, column
     cdef Py_ssize_t piece, base = 0
+    cdef list offsets = []
     if spelling not in ("+l", "+L", "+m"):
         raise TypeError(f"{lists.name}: expected {_HEADERS_TYPE}, got {lists.type_name()}")
-    entries = lists.list_child(lists.name)
+    entries = lists.list_child(lists.name, offsets)
     if entries.format() != "+s" or len(entries.child_names()) != 2:
         raise TypeError(f"{lists.name}: expected {_HEADERS_TYPE}, got an Arrow list of {entries.type_name()}")
     names = entries.child_names()
@@ -99,46 +100,42 @@ cdef Column headers_of_lists(ArrowData lists):
     column = Column(lists.name, "headers", False)
     for piece in range(lists.piece_count):
         if lists.pieces[piece].rows:
-            _encode_lists(column, lists, piece, entries, base, keys, values, spelling == "+L")
+            _encode_lists(column, lists, piece, offsets[piece], entries, base, keys, values)
         base += entries.pieces[piece].rows
     return column
 
 
 cdef int _encode_lists(
-    Column column, ArrowData lists, Py_ssize_t piece, ArrowData entries, Py_ssize_t base, Column keys,
-    Column values, bint wide,
+    Column column, ArrowData lists, Py_ssize_t piece, OwnOffsets offsets, ArrowData entries, Py_ssize_t base,
+    Column keys, Column values,
 ) except -1:
     """Add the header sections of an array of lists. Its elements are the rows from `base` on of keys and values."""
-    cdef const Piece *where = &lists.pieces[piece]
-    cdef const int32_t *offsets32 = <const int32_t *>where.array.buffers[1] + where.offset
-    cdef const int64_t *offsets64 = <const int64_t *>where.array.buffers[1] + where.offset
-    cdef Py_ssize_t first = offsets64[0] if wide else offsets32[0]
-    cdef Py_ssize_t last = offsets64[where.rows] if wide else offsets32[where.rows]
-    cdef Py_ssize_t space = 5 * where.rows, row, element, end, bad = -1
-    cdef int64_t *ends = <int64_t *>column.own((where.rows + 1) * sizeof(int64_t))
+    cdef Py_ssize_t rows = offsets.rows, count = offsets.count(), first = offsets.first()
+    cdef Py_ssize_t space = 5 * rows, row, element, end
+    cdef int64_t *ends = <int64_t *>column.own((rows + 1) * sizeof(int64_t))
     cdef const uint8_t *data = NULL
     cdef uint8_t *start
     cdef uint8_t *at
     cdef Segment *segment
-    for element in range(first, last):
-        space += 10 + max(keys.get(base + element, &data), 0) + max(values.get(base + element, &data), 0)
+    for element in range(base, base + count):
+        space += 10 + max(keys.get(element, &data), 0) + max(values.get(element, &data), 0)
     start = at = <uint8_t *>column.own(space)
-    for row in range(where.rows):
-        element = offsets64[row] if wide else offsets32[row]
-        end = offsets64[row + 1] if wide else offsets32[row + 1]
-        if lists.is_null_at(piece, row):
-            end = element
+    segment = column.add_segment(SEGMENT_OFFSETS64, rows)
+    for row in range(rows):
+        element = offsets.at(row) - first
+        end = element if lists.is_null_at(piece, row) else offsets.at(row + 1) - first
+        if end - element > INT32_MAX:
+            raise ValueError(f"{lists.name}[{segment.start + row}]: {end - element} headers are too many for a record")
         at = put_varint(at, <int32_t>(end - element))
         for element in range(element, end):
             if keys.get(base + element, &data) < 0 or entries.is_null_at(piece, element):
-                bad = row
-                break
+                raise ValueError(
+                    f"{lists.name}[{segment.start + row}]: a header's key is null; every header needs a key"
+                )
             at = put_nullable(at, data, keys.get(base + element, &data))
             at = put_nullable(at, data, values.get(base + element, &data))
-        if bad >= 0:
-            raise ValueError(f"{lists.name}[{column.rows + bad}]: a header's key is null; every header needs a key")
         ends[row + 1] = at - start
-    segment = column.add_segment(SEGMENT_OFFSETS64, where.rows)
+        segment.longest = max(segment.longest, ends[row + 1] - ends[row])
     segment.data = start
     segment.index = ends
     return 0

@@ -1,12 +1,10 @@
 """Reads (data, offsets) pairs as columns: row i is data[offsets[i]:offsets[i + 1]]."""
 
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyObject_CheckBuffer
-from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT64_MIN, int64_t
 
 from cyproducer.producer.bulk.buffers cimport Buffer
-from cyproducer.producer.bulk.columns cimport (
-    SEGMENT_OFFSETS32, SEGMENT_OFFSETS64, Column, Segment, refuse_timestamps,
-)
+from cyproducer.producer.bulk.columns cimport SEGMENT_OFFSETS64, Column, Memory, Segment, refuse_timestamps
 from cyproducer.producer.bulk.integers cimport column_of_integers
 
 from cyproducer.producer.bulk.columns import describe
@@ -16,6 +14,7 @@ cdef Column column_of_pair(object data, object offsets, str name):
     """Read any contiguous buffer: row i is data[offsets[i]:offsets[i + 1]], so n rows need n + 1 offsets."""
     cdef Column column = Column(name, "bytes", True), numbers
     cdef Buffer buffer
+    cdef Memory wide
     cdef Py_ssize_t bad
     cdef Segment *segment
     cdef const Segment *raw
@@ -33,37 +32,19 @@ cdef Column column_of_pair(object data, object offsets, str name):
         raise ValueError(f"{name}: offsets must have one element more than there are rows, so at least one")
     refuse_timestamps(numbers)
     column.keep(buffer)
-    column.keep(numbers)
     segment = column.add_segment(SEGMENT_OFFSETS64, numbers.rows - 1)
-    segment.data = <const uint8_t *>buffer.view.buf
-    segment.index = raw.data
     if (
         numbers.segment_count == 1 and numbers.number == c"i" and not numbers.swapped and not raw.nullable
-        and raw.width in (4, 8) and raw.stride == raw.width and <size_t>raw.data % <size_t>raw.width == 0
+        and raw.width in (4, 8) and raw.stride == raw.width
     ):
-        segment.kind = SEGMENT_OFFSETS32 if raw.width == 4 else SEGMENT_OFFSETS64
+        bad = column.set_offsets(segment, buffer.view.buf, raw.data, raw.width, buffer.view.len)
     else:
-        segment.index = column.own(numbers.rows * sizeof(int64_t))
-        numbers.copy_integers(<int64_t *>segment.index, INT64_MIN)
-    bad = _check_offsets(segment, buffer.view.len)
+        wide = Memory(numbers.rows * sizeof(int64_t))
+        numbers.copy_integers(<int64_t *>wide.data, INT64_MIN)
+        bad = column.set_offsets(segment, buffer.view.buf, wide.data, sizeof(int64_t), buffer.view.len)
     if bad >= 0:
         raise ValueError(
             f"{name} offsets[{bad}]: offsets must ascend, without null, from 0 or more to "
             f"at most the {buffer.view.len} bytes of the data"
         )
     return column
-
-
-cdef Py_ssize_t _check_offsets(const Segment *segment, Py_ssize_t size) noexcept nogil:
-    """Return the index of the first offset that is less than the one before or outside the data, or -1."""
-    cdef int64_t before = 0, offset
-    cdef Py_ssize_t at
-    for at in range(segment.rows + 1):
-        if segment.kind == SEGMENT_OFFSETS32:
-            offset = (<const int32_t *>segment.index)[at]
-        else:
-            offset = (<const int64_t *>segment.index)[at]
-        if offset < before or offset > size:
-            return at
-        before = offset
-    return -1
