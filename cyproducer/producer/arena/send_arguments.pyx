@@ -184,6 +184,7 @@ cdef tuple checked_header(object item, str where, Py_ssize_t number):
     if not isinstance(name, str):
         raise TypeError(f"{where}[{number}]: the key must be a str, not {type(name).__name__}")
     if isinstance(value, (bytearray, memoryview)):
+        _refuse_addresses(value, f"{where}[{number}] ({name!r}): the value")
         value = bytes(value)
     elif value is not None and not isinstance(value, bytes):
         raise TypeError(
@@ -202,10 +203,29 @@ cdef object _take_buffer(Py_buffer *buffer, object data, str what, str serialize
             f"{what} must be bytes, bytearray, memoryview or None, not {type(data).__name__}; "
             f"encode it, or set {serializer}"
         )
+    _refuse_addresses(data, what)
     try:
         PyObject_GetBuffer(data, buffer, PyBUF_SIMPLE)
     except BufferError as error:
         raise TypeError(f"{what}: the memoryview must be contiguous bytes ({error})") from None
+
+
+cdef int _refuse_addresses(object data, str what) except -1:
+    """Raise TypeError for a memoryview of Python objects or pointers: its bytes are addresses."""
+    if isinstance(data, memoryview) and holds_addresses(data.format):
+        raise TypeError(f"{what} is a memoryview of Python objects or pointers (format {data.format!r}), not of bytes")
+    return 0
+
+
+cdef bint holds_addresses(str spelling) except -1:
+    """Return whether elements of a format of PEP 3118, or of ctypes, hold Python objects or pointers."""
+    letters = spelling
+    while letters.count(":") >= 2:  # remove the names of fields
+        before, _, rest = letters.partition(":")
+        letters = before + rest.partition(":")[2]
+    for complex_number in ("Zf", "Zd", "Zg"):
+        letters = letters.replace(complex_number, "")
+    return any(letter in letters for letter in "O&PXzZ")
 
 
 cdef Py_ssize_t _batch_size_bound(Prepared record) noexcept:

@@ -10,3 +10,6 @@ cdef class Buffer:
 
 
 cdef Column column_of_buffer(object array, str name)
+cdef str format_of(Buffer buffer)
+cdef int refuse_objects(object array, str spelling, str name) except -1
+cdef bint is_masked_array(object array) except -1

@@ -10,6 +10,7 @@ cimport cython
 from cpython.buffer cimport PyBUF_RECORDS_RO, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
 from libc.stdint cimport uint8_t
 
+from cyproducer.producer.arena.send_arguments cimport holds_addresses
 from cyproducer.producer.bulk.columns cimport SEGMENT_FIXED, Column, Segment, set_unit
 
 import sys
@@ -48,11 +49,11 @@ cdef Column column_of_buffer(object array, str name):
     source, unit = _exportable(array, name)
     try:
         buffer = Buffer(source, PyBUF_RECORDS_RO)
-    except (BufferError, ValueError) as error:
+    except (BufferError, TypeError, ValueError) as error:
         raise TypeError(f"{name}: {describe(array)} cannot be read as a buffer: {error}") from error
     view = &buffer.view
-    spelling = "" if view.format == NULL else (<bytes>view.format).decode()
-    _check_elements(array, spelling, view.ndim, view.itemsize, name)
+    spelling = format_of(buffer)
+    _check_elements(array, spelling, view.ndim, name)
     if view.ndim == 2:
         column = _column_of_matrix(buffer, name)
     else:
@@ -68,9 +69,9 @@ cdef Column column_of_buffer(object array, str name):
 
 
 cdef tuple _exportable(array, str name):
-    """Return (object that exports a buffer for `array`, its unit of time or None). Raise TypeError if there is none.
+    """Return (object that exports a buffer for `array`, NumPy's name of its type of times or None).
 
-    Arrays of datetime64 and timedelta64 export no buffer themselves.
+    Arrays of datetime64 and timedelta64 export no buffer themselves. Raise TypeError if there is no such object.
     """
     dtype = getattr(array, "dtype", None)
     kind = getattr(dtype, "kind", None)
@@ -80,16 +81,12 @@ cdef tuple _exportable(array, str name):
             "give a list of bytes, a (data, offsets) pair, or an array"
         )
     if kind is not None and kind in "Mm":
-        return array.view("i8"), str(dtype.str) if kind == "M" else None
+        return array.view("i8"), str(dtype.str)
     if kind == "U":
         raise TypeError(
             f"{name}: {describe(array)} holds text; encode it (numpy.strings.encode) or use Arrow strings"
         )
-    if kind == "O" or getattr(dtype, "hasobject", False):
-        raise TypeError(
-            f"{name}: {describe(array)} holds Python objects; "
-            "give list(array) if they are bytes, or an array of a fixed-width dtype"
-        )
+    refuse_objects(array, "", name)
     if not PyObject_CheckBuffer(array):
         raise TypeError(
             f"{name}: expected a 1-D array of a fixed-width dtype, a 2-D array of uint8, a (data, offsets) "
@@ -98,14 +95,24 @@ cdef tuple _exportable(array, str name):
     return array, None
 
 
-cdef _check_elements(array, str spelling, int ndim, Py_ssize_t itemsize, str name):
-    letters = spelling
-    while letters.count(":") >= 2:  # remove the names of fields
-        before, _, rest = letters.partition(":")
-        letters = before + rest.partition(":")[2]
-    if "O" in letters or "&" in letters:
-        raise TypeError(f"{name}: {describe(array)} holds Python objects or pointers")
-    if ndim == 2 and letters.lstrip("@=<>!") != "B":
+cdef int refuse_objects(object array, str spelling, str name) except -1:
+    """Raise TypeError if elements of the format hold Python objects or pointers: their bytes are addresses."""
+    if getattr(getattr(array, "dtype", None), "hasobject", False) or holds_addresses(spelling):
+        raise TypeError(
+            f"{name}: {describe(array)} holds Python objects or pointers; "
+            "give list(array) if they are bytes, or an array of a fixed-width dtype"
+        )
+    return 0
+
+
+cdef str format_of(Buffer buffer):
+    """Return the format of a buffer's elements."""
+    return "B" if buffer.view.format == NULL else (<bytes>buffer.view.format).decode(errors="backslashreplace")
+
+
+cdef _check_elements(array, str spelling, int ndim, str name):
+    refuse_objects(array, spelling, name)
+    if ndim == 2 and spelling.lstrip("@=<>!") != "B":
         raise TypeError(f"{name}: a 2-D array must be of uint8 (one row a record), got {describe(array)}")
     if ndim not in (1, 2):
         raise ValueError(f"{name}: expected 1 dimension, or 2 of uint8, got {ndim}: {describe(array)}")
@@ -117,13 +124,19 @@ cdef str _type_name(array, str spelling):
 
 
 cdef _set_number(Column column, str spelling, unit):
-    """Mark a column of integers or, if `unit` is NumPy's name of a datetime64 dtype, of timestamps."""
+    """Mark a column of integers or, if `unit` is NumPy's name of a datetime64 dtype, of timestamps.
+
+    timedelta64 is neither: a duration is no time, and its unit would be lost.
+    """
+    if unit is not None and "m8" in unit:
+        return
     letter = spelling.lstrip("@=<>!")
     if len(letter) == 1 and letter in "bhilqnBHILQN":
         column.number = c"i" if letter.islower() else c"u"
         column.swapped = spelling[0] in _OTHER_ENDIAN
     if unit is not None:
         column.swapped = unit[0] in _OTHER_ENDIAN
+        column.has_nat = True
         set_unit(column, unit.partition("[")[2].rstrip("]"))
 
 
@@ -152,18 +165,27 @@ cdef Column _column_of_matrix(Buffer buffer, str name):
     return column
 
 
+cdef bint is_masked_array(object array) except -1:
+    """Return whether `array` is a numpy.ma.MaskedArray, also one without masked elements."""
+    for base in type(array).__mro__:
+        if base.__name__ == "MaskedArray" and base.__module__.startswith("numpy.ma"):
+            return True
+    return False
+
+
 cdef _mask_rows(Column column, array):
     """Make the masked rows of a numpy.ma.MaskedArray null. Raise ValueError if only part of a row is masked."""
     cdef Buffer buffer
     cdef uint8_t *nulls
     cdef Py_ssize_t bad
-    kinds = [base.__module__ for base in type(array).__mro__ if base.__name__ == "MaskedArray"]
-    if not any(module.startswith("numpy.ma") for module in kinds):
+    if not is_masked_array(array):
         return
     mask = array.mask
     if not mask.ndim:  # numpy.ma.nomask
         return
     buffer = Buffer(mask, PyBUF_RECORDS_RO)
+    if buffer.view.ndim not in (1, 2) or buffer.view.shape[0] != column.rows:
+        raise ValueError(f"{column.name}: the mask is {describe(mask)}, but there are {column.rows} rows")
     nulls = <uint8_t *>column.own(column.rows)
     bad = _read_mask(&buffer.view, buffer.strides, column.rows, nulls)
     if bad >= 0:

@@ -5,11 +5,11 @@ the row, or the argument's type and length.
 """
 
 cimport cython
-from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcmp
 
 from cyproducer.producer.bulk.arrow cimport ArrowData, arrow_data, arrow_data_or_none
-from cyproducer.producer.bulk.buffers cimport column_of_buffer
+from cyproducer.producer.bulk.buffers cimport column_of_buffer, is_masked_array
 from cyproducer.producer.bulk.columns cimport (
     SEGMENT_NULL,
     Column,
@@ -28,6 +28,8 @@ from cyproducer.record.encode cimport kafka_record_bound
 from cyproducer.shm.layout cimport CYP_TOPICS_MAX
 
 from operator import index as _index
+
+from cyproducer.producer.bulk.columns import describe
 
 TABLE_COLUMNS = ("value", "key", "headers", "partition", "timestamp", "topic")
 
@@ -243,20 +245,23 @@ cdef bint _is_scalar(object number) except -1:
 
 
 cdef int64_t _scalar(object number, str name, int64_t most) except -1:
-    if isinstance(number, bool):
-        raise TypeError(f"{name}: expected int, got bool")
-    number = _index(number)
-    if not 0 <= number <= most:
-        raise ValueError(f"{name}: {number} is not from 0 to {most}")
-    return number
+    if isinstance(number, bool) or (is_masked_array(number) and number.mask):
+        raise TypeError(f"{name}: expected int, got {describe(number)}")
+    try:
+        found = _index(number)
+    except TypeError as error:
+        raise TypeError(f"{name}: expected int, got {describe(number)}") from error
+    if not 0 <= found <= most:
+        raise ValueError(f"{name}: {found} is not from 0 to {most}")
+    return found
 
 
 cdef int _set_partitions(Rows rows, object partition) except -1:
     """Set the partitions: None, one number for all rows, or a number or null for each row."""
     cdef Column column
     cdef Memory wide, narrow
-    cdef Py_ssize_t row, bad = -1
-    cdef int64_t number
+    cdef Py_ssize_t row, bad
+    cdef int64_t wrong = 0
     cdef const int64_t *source
     if partition is None:
         return 0
@@ -268,18 +273,14 @@ cdef int _set_partitions(Rows rows, object partition) except -1:
     wide = Memory(rows.rows * sizeof(int64_t))
     narrow = Memory(rows.rows * sizeof(int32_t))
     source = <const int64_t *>wide.data
-    column.copy_integers(<int64_t *>wide.data, INT64_MIN)
+    bad = column.copy_numbers(<int64_t *>wide.data, INT32_MAX, &wrong)
+    if bad >= 0:
+        raise ValueError(f"{column.name}[{bad}]: {wrong} is not from 0 to {INT32_MAX}")
     rows.partitions = <int32_t *>narrow.data
     rows._keep.append(narrow)
     with nogil:
         for row in range(rows.rows):
-            number = source[row]
-            rows.partitions[row] = <int32_t>number if number != INT64_MIN else -1
-            if number != INT64_MIN and not 0 <= number <= INT32_MAX:
-                bad = row
-                break
-    if bad >= 0:
-        raise ValueError(f"{column.name}[{bad}]: {source[bad]} is not from 0 to {INT32_MAX}")
+            rows.partitions[row] = <int32_t>source[row]
     return 0
 
 
@@ -290,9 +291,9 @@ cdef int _set_timestamps(Rows rows, object timestamps) except -1:
     """
     cdef Column column
     cdef Memory memory
-    cdef Py_ssize_t row, bad = -1
+    cdef Py_ssize_t row, bad
     cdef int64_t *times
-    cdef int64_t multiplier, divisor, quotient
+    cdef int64_t multiplier, divisor, most, wrong = 0
     if timestamps is None:
         return 0
     if _is_scalar(timestamps):
@@ -301,25 +302,21 @@ cdef int _set_timestamps(Rows rows, object timestamps) except -1:
     column = _number_column(timestamps, "timestamps_ms", rows.rows)
     multiplier = column.ms_multiplier or 1
     divisor = column.ms_divisor or 1
+    most = INT64_MAX // multiplier
     memory = Memory(rows.rows * sizeof(int64_t))
     times = <int64_t *>memory.data
-    column.copy_integers(times, INT64_MIN)
+    bad = column.copy_numbers(times, most, &wrong)
+    if bad >= 0:
+        raise ValueError(
+            f"{column.name}[{bad}]: {wrong} is not a valid timestamp; it must be from 0 to {most}, "
+            f"in {column.unit or 'ms'} since 1970"
+        )
     rows.timestamps = times
     rows._keep.append(memory)
     with nogil:
         for row in range(rows.rows):
-            if times[row] == INT64_MIN:  # null, and NumPy's NaT
-                times[row] = -1
-                continue
-            if times[row] < 0 or times[row] > INT64_MAX // multiplier:
-                bad = row
-                break
-            quotient = times[row] * multiplier
-            times[row] = quotient // divisor
-    if bad >= 0:
-        raise ValueError(
-            f"{column.name}[{bad}]: {times[bad]} is not a valid timestamp; it must be 0 or later, in ms since 1970"
-        )
+            if times[row] >= 0:
+                times[row] = times[row] * multiplier // divisor
     return 0
 
 

@@ -74,6 +74,8 @@ cdef class Column:
     cdef readonly bint is_bytes     # elements can be a record's value or key
     cdef char number                # c'i': signed integers, c'u': unsigned integers, 0: no integers
     cdef bint swapped               # the integers are not in the machine's byte order
+    cdef bint has_nat               # the smallest integer is NumPy's NaT, which means null
+    cdef str unit                   # of timestamps, for messages
     cdef int64_t ms_multiplier      # timestamps since 1970; in ms: element * multiplier / divisor
     cdef int64_t ms_divisor         # both 0: the elements are not timestamps
     cdef Segment *segments
@@ -94,7 +96,7 @@ cdef class Column:
     cdef const Segment *segment_of(self, Py_ssize_t row) noexcept nogil
     cdef Py_ssize_t get(self, Py_ssize_t row, const uint8_t **data) noexcept nogil
     cdef Py_ssize_t longest(self) noexcept nogil
-    cdef int copy_integers(self, int64_t *out, int64_t null) except -1
+    cdef Py_ssize_t copy_numbers(self, int64_t *out, int64_t most, int64_t *wrong) except -2
 
 
 cdef Column column_of_list(object values, str name)

@@ -6,7 +6,7 @@ values, but not where they are: offsets, views, masks and validity bitmaps are c
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_GET_SIZE
-from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
 
@@ -21,6 +21,7 @@ cdef extern from * nogil:
 
 # Units of time of NumPy and Arrow: (multiplier, divisor) that convert them to milliseconds
 UNITS = {
+    "as": (1, 10**15), "fs": (1, 10**12), "ps": (1, 10**9),
     "ns": (1, 1_000_000), "us": (1, 1_000), "ms": (1, 1), "s": (1_000, 1),
     "m": (60_000, 1), "h": (3_600_000, 1), "D": (86_400_000, 1), "W": (604_800_000, 1),
 }
@@ -155,31 +156,37 @@ cdef class Column:
                 most = max(most, self.segments[at].longest)
         return most
 
-    cdef int copy_integers(self, int64_t *out, int64_t null) except -1:
-        """Write all rows to `out` as int64, and `null` for null rows.
+    cdef Py_ssize_t copy_numbers(self, int64_t *out, int64_t most, int64_t *wrong) except -2:
+        """Write all rows to `out` as int64, and -1 for null rows. Read each number once: other threads can change it.
 
+        Return the first row with a number that is not from 0 to `most`, and set `wrong` to the number; or return -1.
         Raise TypeError if the elements are not integers, ValueError if one does not fit.
         """
         cdef Py_ssize_t at, row, bad = -1
+        cdef bint fits = True
         cdef const Segment *segment
         cdef const uint8_t *data = NULL
-        if not self.number and self.rows:
-            for at in range(self.segment_count):
-                if self.segments[at].kind != SEGMENT_NULL:
-                    raise TypeError(f"{self.name}: expected integers, got {self.type}")
+        for at in range(self.segment_count):
+            if not self.number and self.segments[at].kind != SEGMENT_NULL:
+                raise TypeError(f"{self.name}: expected integers, got {self.type}")
         with nogil:
             for at in range(self.segment_count):
                 segment = &self.segments[at]
-                for row in range(segment.rows):
-                    if segment_get(segment, row, &data) < 0:
-                        out[segment.start + row] = null
-                    elif not _load_integer(data, segment.width, self.number == c"u", self.swapped,
-                                           &out[segment.start + row]):
-                        bad = segment.start + row
+                for row in range(segment.start, segment.start + segment.rows):
+                    out[row] = -1
+                    if segment_get(segment, row - segment.start, &data) < 0:
+                        continue
+                    fits = _load_integer(data, segment.width, self.number == c"u", self.swapped, wrong)
+                    if fits and 0 <= wrong[0] <= most:
+                        out[row] = wrong[0]
+                    elif not (fits and self.has_nat and wrong[0] == INT64_MIN):
+                        bad = row
                         break
-        if bad >= 0:
+                if bad >= 0:
+                    break
+        if not fits:
             raise ValueError(f"{self.name}[{bad}]: the number does not fit a signed 64-bit integer")
-        return 0
+        return bad
 
     def to_list(self):
         """Return the rows as a list of bytes and None, for tests."""
@@ -275,13 +282,14 @@ cdef Column column_of_list(object values, str name):
 cdef int set_unit(Column column, str unit) except -1:
     """Mark timestamps: `unit` is one of UNITS, after NumPy's multiplier if there is one ("10ms")."""
     letters = unit.lstrip("0123456789")
-    multiplier = int(unit[:len(unit) - len(letters)] or 1)
-    if letters not in UNITS:
+    digits = unit[:len(unit) - len(letters)]
+    if letters not in UNITS or len(digits) > 10:  # of 32 bits in NumPy
         raise TypeError(
             f"{column.name}: timestamps in units of {unit or 'nothing'!r} cannot be read; cast them to 'ms'"
         )
-    column.ms_multiplier, column.ms_divisor = UNITS[letters]
-    column.ms_multiplier *= multiplier
+    multiplier, column.ms_divisor = UNITS[letters]
+    column.ms_multiplier = multiplier * int(digits or 1)
+    column.unit = unit
     return 0
 
 

@@ -3,6 +3,7 @@
 They come from lists of pairs, or from Arrow's lists of structs.
 """
 
+from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 
 from cyproducer.producer.arena.send_arguments cimport checked_header
@@ -111,7 +112,7 @@ cdef int _encode_lists(
 ) except -1:
     """Add the header sections of an array of lists. Its elements are the rows from `base` on of keys and values."""
     cdef Py_ssize_t rows = offsets.rows, count = offsets.count(), first = offsets.first()
-    cdef Py_ssize_t space = 5 * rows, row, element, end
+    cdef Py_ssize_t space = 5 * rows, row, element, end, length
     cdef int64_t *ends = <int64_t *>column.own((rows + 1) * sizeof(int64_t))
     cdef const uint8_t *data = NULL
     cdef uint8_t *start
@@ -128,14 +129,29 @@ cdef int _encode_lists(
             raise ValueError(f"{lists.name}[{segment.start + row}]: {end - element} headers are too many for a record")
         at = put_varint(at, <int32_t>(end - element))
         for element in range(element, end):
-            if keys.get(base + element, &data) < 0 or entries.is_null_at(piece, element):
+            length = keys.get(base + element, &data)
+            if length < 0 or entries.is_null_at(piece, element):
                 raise ValueError(
                     f"{lists.name}[{segment.start + row}]: a header's key is null; every header needs a key"
                 )
-            at = put_nullable(at, data, keys.get(base + element, &data))
+            at = put_nullable(at, data, length)
+            _check_key(at - length, length, lists.name, segment.start + row)
             at = put_nullable(at, data, values.get(base + element, &data))
         ends[row + 1] = at - start
         segment.longest = max(segment.longest, ends[row + 1] - ends[row])
     segment.data = start
     segment.index = ends
+    return 0
+
+
+cdef int _check_key(const uint8_t *key, Py_ssize_t length, str name, Py_ssize_t row) except -1:
+    """Raise ValueError if a header's key is not UTF-8: other clients could not read the record's headers."""
+    cdef Py_ssize_t at
+    for at in range(length):
+        if key[at] >= 0x80:
+            try:
+                PyUnicode_DecodeUTF8(<const char *>key, length, NULL)
+            except UnicodeDecodeError as error:
+                raise ValueError(f"{name}[{row}]: the key of a header is not valid UTF-8: {error}") from None
+            return 0
     return 0

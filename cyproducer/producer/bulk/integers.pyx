@@ -5,6 +5,8 @@ from libc.stdint cimport int64_t, uint8_t
 from cyproducer.producer.bulk.buffers cimport column_of_buffer
 from cyproducer.producer.bulk.columns cimport SEGMENT_FIXED, Column, Segment
 
+from operator import index as _index
+
 from cyproducer.producer.bulk.columns import describe
 
 
@@ -32,7 +34,9 @@ cdef Column column_of_integers(object numbers, str name):
             raise TypeError(f"{name}[{row}]: expected int or None, got {type(number).__name__}")
         else:
             try:
-                copy[row] = number
+                copy[row] = _index(number)
+            except TypeError as error:
+                raise TypeError(f"{name}[{row}]: expected int or None, got {describe(number)}") from error
             except OverflowError:
                 raise ValueError(f"{name}[{row}]: {number} does not fit a signed 64-bit integer") from None
     segment = column.add_segment(SEGMENT_FIXED, len(numbers))

@@ -1,9 +1,9 @@
 """Reads (data, offsets) pairs as columns: row i is data[offsets[i]:offsets[i + 1]]."""
 
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyObject_CheckBuffer
-from libc.stdint cimport INT64_MIN, int64_t
+from libc.stdint cimport int64_t
 
-from cyproducer.producer.bulk.buffers cimport Buffer
+from cyproducer.producer.bulk.buffers cimport Buffer, format_of, is_masked_array, refuse_objects
 from cyproducer.producer.bulk.columns cimport SEGMENT_OFFSETS64, Column, Memory, Segment, refuse_timestamps
 from cyproducer.producer.bulk.integers cimport column_of_integers
 
@@ -15,6 +15,7 @@ cdef Column column_of_pair(object data, object offsets, str name):
     cdef Column column = Column(name, "bytes", True), numbers
     cdef Buffer buffer
     cdef Memory wide
+    cdef int64_t wrong = 0
     cdef Py_ssize_t bad
     cdef Segment *segment
     cdef const Segment *raw
@@ -24,10 +25,14 @@ cdef Column column_of_pair(object data, object offsets, str name):
         raise TypeError(
             f"{name}: the data of a (data, offsets) pair must be a buffer of bytes, got {describe(data)}"
         )
+    if is_masked_array(data):
+        raise TypeError(f"{name}: the data of a (data, offsets) pair is a masked array; give its attribute data")
+    refuse_objects(data, "", name)
     try:
         buffer = Buffer(data, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
     except (BufferError, ValueError) as error:
         raise ValueError(f"{name}: the data of a (data, offsets) pair must be contiguous: {error}") from error
+    refuse_objects(data, format_of(buffer), name)
     if numbers.rows == 0:
         raise ValueError(f"{name}: offsets must have one element more than there are rows, so at least one")
     refuse_timestamps(numbers)
@@ -40,8 +45,9 @@ cdef Column column_of_pair(object data, object offsets, str name):
         bad = column.set_offsets(segment, buffer.view.buf, raw.data, raw.width, buffer.view.len)
     else:
         wide = Memory(numbers.rows * sizeof(int64_t))
-        numbers.copy_integers(<int64_t *>wide.data, INT64_MIN)
-        bad = column.set_offsets(segment, buffer.view.buf, wide.data, sizeof(int64_t), buffer.view.len)
+        bad = numbers.copy_numbers(<int64_t *>wide.data, buffer.view.len, &wrong)
+        if bad < 0:
+            bad = column.set_offsets(segment, buffer.view.buf, wide.data, sizeof(int64_t), buffer.view.len)
     if bad >= 0:
         raise ValueError(
             f"{name} offsets[{bad}]: offsets must ascend, without null, from 0 or more to "

@@ -6,6 +6,7 @@ import re
 import threading
 import time
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -147,12 +148,18 @@ def test_buffer_objects(sender, producer):
     assert [(r.key, r.value, r.headers) for r in sender.log] == [(b"abc", b"abc", (("h", b"abc"),))] * 3
 
 
+OBJECTS = memoryview(np.array([b"an object"], object))
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
         ({"value": "text"}, TypeError, ["value", "str", "value_serializer"]),
         ({"key": 5}, TypeError, ["key", "int", "key_serializer"]),
         ({"value": memoryview(bytes(9))[::2]}, TypeError, ["value", "contiguous"]),
+        ({"value": OBJECTS}, TypeError, ["value", "Python objects or pointers", "'O'"]),
+        ({"key": OBJECTS}, TypeError, ["key", "Python objects or pointers"]),
+        ({"headers": [("a", OBJECTS)]}, TypeError, ["headers[0] ('a')", "Python objects or pointers"]),
         ({"headers": {"a": b"1"}}, TypeError, ["headers", "dict"]),
         ({"headers": [("a", "1")]}, TypeError, ["headers[0]", "'a'", "str"]),
         ({"headers": [(b"a", b"1")]}, TypeError, ["headers[0]", "bytes"]),
