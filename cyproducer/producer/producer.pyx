@@ -248,13 +248,13 @@ cdef class KafkaProducer:
         partition      int for all rows, or an integer or null per row; default: as in `send()`
         timestamps_ms  int for all rows, or integers (ms since 1970), datetime64 or Arrow timestamps, rounded
                        down to ms; null and NaT mean now
-        headers        a list of (str, bytes or None) for all rows, a list of such lists, or Arrow's
-                       list<struct<key: string, value: binary>>
+        headers        those of `send()` for all rows (if the first element is a header), an iterable of such headers
+                       or None per row, or Arrow's list<struct<key: string, value: binary>>
 
-        Check all arguments, sizes and partitions before the first row is queued. Block, each time up to
-        max_block_ms, for the sender, metadata or memory. If that raises, or a signal handler does, the rows queued
-        before are still delivered: the error says how many, and its `queued` is their future. Raise the same errors
-        as `send()`.
+        Check all arguments, sizes and partitions before the first row is queued, and copy all but the bytes of values
+        and keys. Block, each time up to max_block_ms, for the sender, metadata or memory. If that raises, or a signal
+        handler does, the rows queued before are still delivered: the error says how many, and its `queued` is their
+        future. Raise the same errors as `send()`.
         """
         return self.send_rows("send_array", (topic, values, keys, partition, timestamps_ms, headers))
 
@@ -264,7 +264,7 @@ cdef class KafkaProducer:
         Columns are found by name: `value` (binary or string) is required. Optional are `key` (binary or string),
         `headers` (list<struct<key: string, value: binary>>), `partition` (integer), `timestamp` (a timestamp of any
         unit, or integer ms) and `topic` (string); the argument `topic` overrides that column. Any other column raises
-        ValueError.
+        ValueError, as do structures that were released or do not match their type.
         """
         return self.send_rows("send_arrow", (table, topic))
 

@@ -38,6 +38,7 @@ cdef class Prepared:
 
 
 cdef int view_headers(object headers, HeaderView *views, Py_ssize_t *header_bytes) noexcept
+cdef tuple headers_as_tuple(object headers, str where)
 cdef tuple checked_header(object item, str where, Py_ssize_t number)
 cdef bint holds_addresses(str spelling) except -1
 cdef int64_t small_number(object number) noexcept

@@ -70,7 +70,7 @@ cdef class Prepared:
         return 0
 
     cdef int take_headers(self, object headers) except -1:
-        cdef tuple all_headers = _as_tuple(headers)
+        cdef tuple all_headers = headers_as_tuple(headers, "headers")
         cdef Py_ssize_t count = len(all_headers), total = 0, i
         cdef HeaderView *view
         cdef tuple item
@@ -98,8 +98,6 @@ cdef class Prepared:
                 self.held.append(value)
             view.value = <const uint8_t *>PyBytes_AS_STRING(value)
             size = PyBytes_GET_SIZE(value)
-            if size > 0x7fffffff:
-                raise ValueError(f"headers[{i}]: the value has {size} bytes, the format allows {0x7fffffff}")
             view.value_length = <int32_t>size
             total += size
         self.view.headers, self.view.header_count = self.views, <int>count
@@ -155,15 +153,15 @@ cdef int64_t small_number(object number) noexcept:
     return PyLong_AsLongLongAndOverflow(number, &overflow)
 
 
-cdef tuple _as_tuple(object headers):
-    """Return a sequence of pairs as a tuple of tuples, which the program cannot change while send() waits."""
+cdef tuple headers_as_tuple(object headers, str where):
+    """Return an iterable of pairs as a tuple of tuples, which the program cannot change during the call."""
     cdef tuple found
     if type(headers) is tuple:
         found = headers
     elif type(headers) is list:
         found = tuple(<list>headers)
     elif isinstance(headers, (str, bytes, dict)) or not hasattr(headers, "__iter__"):
-        raise TypeError(f"headers must be a sequence of (str, bytes or None), not {type(headers).__name__}")
+        raise TypeError(f"{where} must be a sequence of (str, bytes or None), not {type(headers).__name__}")
     else:
         found = tuple(headers)
     for item in found:
@@ -176,8 +174,9 @@ cdef tuple checked_header(object item, str where, Py_ssize_t number):
     """Return (str, bytes or None) for one header of `send`, `send_async` or `send_array`.
 
     Buffers are copied: header values are small, and the program may change a buffer while send() waits. Raise
-    TypeError that names the header.
+    TypeError or ValueError that names the header.
     """
+    cdef Py_ssize_t size = 0
     if not isinstance(item, (tuple, list)) or len(item) != 2:
         raise TypeError(f"{where}[{number}] must be a tuple (str, bytes or None), not {_shown(item)}")
     name, value = item
@@ -189,6 +188,15 @@ cdef tuple checked_header(object item, str where, Py_ssize_t number):
     elif value is not None and not isinstance(value, bytes):
         raise TypeError(
             f"{where}[{number}] ({name!r}): the value must be bytes or None, not {type(value).__name__}; encode it"
+        )
+    try:
+        PyUnicode_AsUTF8AndSize(name, &size)
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{where}[{number}] ({name!r}): the key cannot be encoded: {error}") from None
+    if value is not None and PyBytes_GET_SIZE(value) > 0x7fffffff:
+        raise ValueError(
+            f"{where}[{number}] ({name!r}): the value has {PyBytes_GET_SIZE(value)} bytes, the format allows "
+            f"{0x7fffffff}"
         )
     return name, value
 

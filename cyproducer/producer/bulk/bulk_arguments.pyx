@@ -29,6 +29,8 @@ from cyproducer.shm.layout cimport CYP_TOPICS_MAX
 
 from operator import index as _index
 
+from cyproducer import errors
+from cyproducer.producer.arena.topic_table import check_name
 from cyproducer.producer.bulk.columns import describe
 
 TABLE_COLUMNS = ("value", "key", "headers", "partition", "timestamp", "topic")
@@ -343,9 +345,15 @@ cdef int _set_topics(Rows rows, Column column) except -1:
         row = (<Py_ssize_t *>firsts.data)[at]
         length = column.get(row, &data)
         try:
-            rows.topics.append(data[:length].decode())
+            name = data[:length].decode()
+            check_name(name)
         except UnicodeDecodeError as error:
             raise ValueError(f"{column.name}[{row}]: the topic's name is not valid UTF-8: {error}") from None
+        except errors.InvalidTopicError as error:
+            error.message = f"{column.name}[{row}]: {error.message}"
+            error.args = (error.message,)
+            raise
+        rows.topics.append(name)
     return 0
 
 

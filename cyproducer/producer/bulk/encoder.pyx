@@ -60,11 +60,7 @@ def send_arrow(producer, table, topic=None):
     """Implement `KafkaProducer.send_arrow`."""
     if topic is not None:
         check_name(topic)
-    rows = rows_of_table(table, topic)
-    if topic is None:
-        for name in (<Rows>rows).topics:
-            check_name(name)
-    return _send(producer, rows)
+    return _send(producer, rows_of_table(table, topic))
 
 
 cdef BulkFuture _send(object producer, Rows rows):
@@ -92,7 +88,8 @@ cdef BulkFuture _send(object producer, Rows rows):
         if bulk.row:
             text = f"{bulk.row} of {rows.rows} rows were queued before, and will be delivered"
             if isinstance(error, errors.KafkaError):
-                error.message += f" ({text})"
+                # The error of a wait is that of one record.
+                error.message = error.message.replace("; nothing was queued", "") + f" ({text})"
                 error.args = (error.message,)
             else:
                 error.add_note(text)

@@ -3,10 +3,11 @@
 They come from lists of pairs, or from Arrow's lists of structs.
 """
 
-from cpython.unicode cimport PyUnicode_DecodeUTF8
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 
-from cyproducer.producer.arena.send_arguments cimport checked_header
+from cyproducer.producer.arena.send_arguments cimport checked_header, headers_as_tuple
 from cyproducer.producer.bulk.arrow cimport ArrowData, OwnOffsets, arrow_data_or_none
 from cyproducer.producer.bulk.columns cimport (
     SEGMENT_OFFSETS64,
@@ -21,43 +22,40 @@ from cyproducer.producer.bulk.columns cimport (
 from cyproducer.record.encode cimport put_nullable
 from cyproducer.record.varint cimport put_varint
 
-from cyproducer.producer.bulk.columns import describe
-
 _HEADERS_TYPE = "list<struct<key: string, value: binary>>"
 
 
-cdef bytes _encode_headers(object headers, str where):
-    """Return the encoded header section of a record for a list of (str, bytes or None)."""
+cdef bytes _encode_headers(tuple headers, str where):
+    """Return the header section of a record for (str, bytes or None) tuples."""
+    cdef list pairs = [checked_header(headers[number], where, number) for number in range(len(headers))]
+    cdef Py_ssize_t size = 5, length = 0
+    cdef const uint8_t *data
     cdef bytearray space
     cdef uint8_t *start
     cdef uint8_t *at
-    cdef const uint8_t *data
-    if headers is None:
-        return b"\0"
-    if not isinstance(headers, (list, tuple)):
-        raise TypeError(f"{where}: expected a list of (str, bytes) pairs, got {type(headers).__name__}")
-    pairs = []
-    size = 5
-    for number, pair in enumerate(headers):
-        key, value = checked_header(pair, where, number)
-        pairs.append((key.encode(), value))
-        size += 10 + 4 * len(key) + (0 if value is None else len(value))
+    for key, value in pairs:
+        PyUnicode_AsUTF8AndSize(key, &length)
+        size += 10 + length + (0 if value is None else PyBytes_GET_SIZE(value))
     space = bytearray(size)
     start = space
     at = put_varint(start, <int32_t>len(pairs))
     for key, value in pairs:
-        data = key
-        at = put_nullable(at, data, len(key))
+        data = <const uint8_t *>PyUnicode_AsUTF8AndSize(key, &length)
+        at = put_nullable(at, data, length)
         if value is None:
             at = put_nullable(at, NULL, -1)
         else:
-            data = value
-            at = put_nullable(at, data, len(value))
+            at = put_nullable(at, <const uint8_t *>PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
     return bytes(space[:at - start])
 
 
 cdef Column header_column(object headers, Py_ssize_t rows):
-    """Read headers: None, a list of pairs for all rows, a list of such lists, or an Arrow list of structs."""
+    """Read headers: None, those of all rows, one iterable of headers or None for each row, or Arrow's lists of structs.
+
+    They are those of all rows if the first element is a header.
+    """
+    cdef tuple items
+    cdef Py_ssize_t row
     if headers is None:
         return null_column(rows, "headers")
     data = arrow_data_or_none(headers, "headers")
@@ -65,19 +63,26 @@ cdef Column header_column(object headers, Py_ssize_t rows):
         column = headers_of_lists(data)
         same_rows(column, rows)
         return column
-    if not isinstance(headers, (list, tuple)):
-        raise TypeError(
-            "headers: expected a list of (str, bytes) pairs for all rows, a list of such lists, "
-            f"or an Arrow list of struct<key, value>, got {describe(headers)}"
-        )
-    if all(isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) for pair in headers):
-        if not headers:
-            return null_column(rows, "headers")
-        return constant_column(_encode_headers(headers, "headers"), rows, "headers")
-    sections = [_encode_headers(each, f"headers[{row}]") for row, each in enumerate(headers)]
+    items = headers_as_tuple(headers, "headers")
+    if not items:
+        return null_column(rows, "headers")
+    if _is_header(items[0]):
+        return constant_column(_encode_headers(items, "headers"), rows, "headers")
+    sections = []
+    for row in range(len(items)):
+        where = f"headers[{row}]"
+        pairs = () if items[row] is None else headers_as_tuple(items[row], where)
+        sections.append(_encode_headers(pairs, where))
     column = column_of_list(sections, "headers")
     same_rows(column, rows)
     return column
+
+
+cdef bint _is_header(object item) except -1:
+    """Return whether an element of `headers` is a header, perhaps a wrong one, and not the headers of a row."""
+    if isinstance(item, (tuple, list)):
+        return len(item) > 0 and not isinstance(item[0], (tuple, list))
+    return item is not None and (isinstance(item, (str, bytes, bytearray, memoryview)) or not hasattr(item, "__iter__"))
 
 
 cdef Column headers_of_lists(ArrowData lists):

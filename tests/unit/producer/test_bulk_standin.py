@@ -106,6 +106,7 @@ def test_memory_that_does_not_come_back(sender, make):
     queued = caught.value.queued.rows
     assert 500 < queued < 1_048
     assert f"({queued} of 3000 rows were queued before, and will be delivered)" in str(caught.value)
+    assert "nothing was queued" not in str(caught.value)
     sender.release()
     assert caught.value.queued.result(20).offset.tolist() == list(range(queued))
     assert [each.value for each in sender.log] == rows[:queued]

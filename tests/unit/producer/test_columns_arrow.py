@@ -7,6 +7,8 @@ import pytest
 from cyproducer.producer.bulk.bulk_arguments import parse_arrays, parse_table
 from support.columns import column_of, values_of
 
+from cyproducer import errors
+
 # ------------------------------------------------------------------ Arrow
 
 ARROW_TYPES = [
@@ -183,6 +185,8 @@ def test_wrong_tables():
     assert "neither a column 'topic' nor" in message(pa.table({"value": [b"x"]}), None)
     null_topic = pa.table({"value": [b"x", b"y"], "topic": ["a", None]})
     assert "column 'topic'[1]: the topic is null" in message(null_topic, None)
+    wrong_topic = pa.table({"value": [b"x"] * 3, "topic": ["a", "a", "b c"]})
+    assert "column 'topic'[2]: the topic's name 'b c' has" in message(wrong_topic, None, errors.InvalidTopicError)
     assert "got Arrow string" in message(pa.table({"value": [b"x"], "partition": ["1"]}), kind=TypeError)
     assert "expected integers, got Arrow timestamp[s]" in message(
         pa.table({"value": [b"x"], "partition": pa.array([1], pa.timestamp("s"))}), kind=TypeError
