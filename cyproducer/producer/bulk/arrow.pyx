@@ -11,7 +11,7 @@ views). The library is relied on for them.
 
 cimport cython
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset, strerror
 
@@ -125,7 +125,7 @@ cdef class ArrowData:
         if not -1 <= array.null_count <= array.length:
             raise self._malformed(f"{array.null_count} of {array.length} rows are null")
         if spelling in ("vz", "vu"):
-            if array.n_buffers < buffers:
+            if not buffers <= array.n_buffers <= INT32_MAX:  # a view has an index of 32 bits
                 raise self._malformed(f"it has {array.n_buffers} buffers, expected {buffers} or more")
         elif buffers and array.n_buffers != buffers:
             raise self._malformed(f"it has {array.n_buffers} buffers, expected {buffers}")

@@ -225,6 +225,14 @@ def test_malformed_formats(spelling, kind, words):
     assert words in str(caught.value)
 
 
+@pytest.mark.parametrize("count", [-1, 2, 2**31, 2**60 + 3, 2**63 - 1])
+def test_wrong_numbers_of_buffers_of_views(count):
+    foreign = Foreign(pa.array(["more than twelve bytes"], pa.string_view()))
+    foreign.array.n_buffers = count
+    with pytest.raises(ValueError, match=f"it has {count} buffers, expected 3 or more"):
+        parse_arrays("t", foreign)
+
+
 def test_names_that_are_not_utf8():
     foreign = Foreign(table())
     child(foreign.schema, 0).name = b"\xff"
