@@ -80,7 +80,7 @@ cdef tuple _exportable(array, str name):
             f"{name}: one {type(array).__name__} is not an array of records; "
             "give a list of bytes, a (data, offsets) pair, or an array"
         )
-    if kind is not None and kind in "Mm":
+    if kind in ("M", "m"):
         return array.view("i8"), str(dtype.str)
     if kind == "U":
         raise TypeError(
