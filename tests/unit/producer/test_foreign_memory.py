@@ -216,3 +216,25 @@ def test_names_of_topics():
     rows = parse_table(pa.table({"value": [b"a", b"b"], "topic": topics}))
     spoil(names, offsets)
     assert [row[0] for row in rows.to_list()] == ["alpha", "beta"]
+
+
+def test_arguments_that_change_others_while_they_are_read():
+    """Reading an argument runs the program's code, which can change those that were read before it and after it."""
+    values, partition, data = [b"a", b"b"], [0, 1], bytearray(b"abcd")
+
+    class Number:
+        def __index__(self):
+            values.clear()
+            partition.clear()
+            with pytest.raises(BufferError):
+                data.clear()
+            return 1
+
+    partition.insert(0, Number())
+    rows = parse_arrays("t", (values := [*values, b"c"]), keys=(data, [0, 1, 2, 4]), partition=partition)
+    assert [row[1:3] for row in rows.to_list()] == [(b"a", b"a"), (b"b", b"b"), (b"c", b"cd")]
+    assert [row[4] for row in rows.to_list()] == [1, 0, 1]
+    values[:], partition[:] = [b"a", b"b", b"c"], [0, Number(), 2]
+    rows = parse_arrays("t", values, partition=partition)
+    assert [row[1] for row in rows.to_list()] == [b"a", b"b", b"c"]
+    assert [row[4] for row in rows.to_list()] == [0, 1, 2]
