@@ -52,20 +52,26 @@ cpdef bint disown(int fd, tuple file) except -1:
 cdef class Duplicate:
     """A duplicate of a descriptor, which is closed when this object is freed, and in each forked child."""
 
+    def __cinit__(self):
+        self.fd = -1
+
     def __init__(self, int fd):
         self.fd = os.dup(fd)
-        self.file = file_of(self.fd)
-        own(self.fd, self.file)
+        file = file_of(self.fd)
+        own(self.fd, file)
+        self.file = file
 
     def __dealloc__(self):
-        if self.file is not None:
-            self.close()
+        self.close()
 
     cpdef int close(self) except -1:
         """Close it, unless its number refers to another file by now. Do nothing if called again."""
         cdef int fd = self.fd
         self.fd = -1
-        if fd >= 0 and disown(fd, self.file) and same_file(fd, self.file[0], self.file[1]):
+        if self.file is None:  # __init__ was interrupted
+            if fd >= 0:
+                close(fd)
+        elif fd >= 0 and disown(fd, self.file) and same_file(fd, self.file[0], self.file[1]):
             close(fd)
         return 0
 

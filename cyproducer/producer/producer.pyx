@@ -74,7 +74,7 @@ cdef class KafkaProducer:
         self.configure(Settings.parse(**configs))
 
     cdef object configure(self, object settings):
-        """Make the parts of the producer. The session comes last: a producer without one is not complete."""
+        """Make the parts of the producer. Without a session it is not complete; the flags of send() need one."""
         self.settings = settings
         self.address = Address(settings)
         self.started_ms = time.time() * 1000
@@ -83,12 +83,12 @@ cdef class KafkaProducer:
         if settings.transactional_id is not None and settings.joined_transaction is None:
             self.sends = RunningSends()
             self.transactions = TransactionManager(self.sends)
-        self.plain = self.extensions.plain
-        self.fast = self.plain and self.sends is None
         self.ignore_keys = settings.partitioner_ignore_keys
         self.appender = make_appender(settings, self.extensions)
         self.max_block_s = settings.max_block_ms / 1000
         self.session = self.unattached()
+        self.plain = self.extensions.plain
+        self.fast = self.plain and self.sends is None
 
     cdef Session unattached(self):
         """Return a session without a sender. It counts by the settings of this producer."""

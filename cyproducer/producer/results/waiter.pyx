@@ -11,6 +11,8 @@ from cyproducer.host.forked_child cimport disown, own
 from cyproducer.host.same_file cimport same_file
 from cyproducer.shm.clock cimport eventfd_clear, eventfd_signal
 
+from cyproducer.host.forked_child import file_of
+
 cdef extern from "unistd.h" nogil:
     int close(int fd)
 
@@ -24,23 +26,26 @@ cdef class Waiter:
     Its eventfd is closed with it, if an exception has kept its owner from calling close().
     """
 
+    def __cinit__(self):
+        self.fd = -1
+
     def __init__(self, wanted=1):
         self.wanted = wanted
-        self.fd = -1
         self.dozes = True
 
     def __dealloc__(self):
-        if self.file is not None:  # else open() was not called
-            self._close()
+        self._close()
 
     def open(self):
         """Create the eventfd, which lives until close(). Raise OSError."""
-        fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        status = os.fstat(fd)
-        self.device, self.inode = status.st_dev, status.st_ino
-        self.file = self.device, self.inode
-        self.fd = fd
-        own(fd, self.file)
+        self._close()
+        self.file = None
+        # It has its owner before any other code runs: a garbage collection, for example, handles signals.
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        file = file_of(self.fd)
+        self.device, self.inode = file
+        own(self.fd, file)
+        self.file = file
 
     cdef bint is_open(self) noexcept:
         """Return whether there is an eventfd and its number still refers to the file that open() created."""
@@ -56,7 +61,10 @@ cdef class Waiter:
     cdef int _close(self) except -1:
         cdef int fd = self.fd
         self.fd = -1
-        if fd >= 0 and disown(fd, self.file) and same_file(fd, self.device, self.inode):
+        if self.file is None:  # open() was interrupted
+            if fd >= 0:
+                close(fd)
+        elif fd >= 0 and disown(fd, self.file) and same_file(fd, self.device, self.inode):
             close(fd)
         return 0
 

@@ -1,0 +1,1 @@
+"""Sends records to a real Kafka while the handler of an alarm raises exceptions at random moments."""

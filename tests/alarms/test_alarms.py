@@ -1,0 +1,19 @@
+"""Tests calls that the handler of an alarm interrupts at random moments: for some seconds, and for a minute (long)."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cyproducer.devkafka.node import KafkaCluster
+
+
+@pytest.mark.parametrize("seconds", [5, pytest.param(60, marks=pytest.mark.long)])
+def test_exceptions_of_handlers_lose_and_leave_nothing(kafka: KafkaCluster, seconds: int) -> None:
+    command = [sys.executable, "-m", "tests.alarms", "--seconds", str(seconds)]
+    command += ["--bootstrap-servers", kafka.bootstrap_servers]
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(command, cwd=root, env=os.environ, capture_output=True, text=True)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
