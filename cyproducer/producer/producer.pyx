@@ -111,9 +111,10 @@ cdef class KafkaProducer:
         timestamp_ms  int, ms since 1970; default: now, at most 4 ms old
         on_delivery   called once, as on_delivery(error or None, RecordMetadata), on the callback thread
 
-        Block up to max_block_ms for the sender, metadata or memory. If it raises, the record was not queued. Raise
-        TypeError, ValueError, InvalidTopicError, TopicAuthorizationFailedError, SerializationError,
-        RecordTooLargeError, KafkaTimeoutError, BufferExhaustedError, SenderUnavailableError, ProducerClosedError.
+        Block up to max_block_ms for the sender, metadata or memory. If it raises, the record was not queued; after an
+        exception of a signal's handler, it may be. Raise TypeError, ValueError, InvalidTopicError,
+        TopicAuthorizationFailedError, SerializationError, RecordTooLargeError, KafkaTimeoutError,
+        BufferExhaustedError, SenderUnavailableError, ProducerClosedError.
         """
         cdef Session session = self.session
         cdef Arena arena = session.arena if self.fast else None  # without settings there is no session
