@@ -38,6 +38,11 @@ class ThreadStart:
         """Return whether the thread was started and has not ended. False in a forked child."""
         return self._thread.is_alive()
 
+    def join(self, timeout: float) -> None:
+        """Wait up to `timeout` seconds for the end of the thread, if it was started."""
+        if self.begun:
+            self._thread.join(timeout)
+
     def is_current(self) -> bool:
         """Return whether this is the calling thread."""
         return self._thread is threading.current_thread()

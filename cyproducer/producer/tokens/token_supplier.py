@@ -20,6 +20,7 @@ from cyproducer.host import control_messages
 from cyproducer.host.forked_child import disown, file_of, in_child, is_still, own
 from cyproducer.host.listener_check import check_listener
 from cyproducer.host.poll import wait_readable
+from cyproducer.host.thread_start import ThreadStart
 from cyproducer.producer.results.waiter import Waiter
 from cyproducer.producer.tokens.provider_answer import ProvidedToken, call_provider, place_of
 from cyproducer.security.token_refresher import refresh_time
@@ -153,8 +154,10 @@ class _Worker:
     def start_anew(self) -> None:
         """Forget the thread and its connection: a forked child has neither."""
         self._hang_up()
-        self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
+        # Native, so that no exception of a signal's handler leaves it held, as it does with that of a Condition.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._thread: ThreadStart | None = None
         self._waiter: Waiter | None = None
         self._place: tuple[str, bool] | None = None
         self._wanted = self._asked = self._closed = False
@@ -171,9 +174,9 @@ class _Worker:
 
     def call(self, deadline: float) -> ProvidedToken:
         """Let the thread call the provider, and return the token. Raise TokenError."""
-        if threading.current_thread() is self._thread:
+        if self._thread is not None and self._thread.is_current():
             raise TokenError("sasl_oauth_token_provider sends records with its own producer; use another one")
-        with self._changed:
+        with self._lock:
             calls = self._calls
             self._wanted = True
             self._start()
@@ -188,26 +191,26 @@ class _Worker:
 
     def discard(self, refused: ProvidedToken | None = None) -> None:
         """Forget the last token; if `refused` is given, only if it is that one."""
-        with self._changed:
+        with self._lock:
             if refused is None or self.provided is refused:
                 self.provided = None
 
     def serve(self, path: str, named: bool) -> None:
-        with self._changed:
+        with self._lock:
             if not self._closed and self._place != (path, named):
                 self._place = path, named
             self._start()
 
     def close(self, wait_s: float = 0.0) -> None:
         """End the thread, and wait up to `wait_s` seconds for its end. Other calls do nothing from here on."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             self._place = None
             self._changed.notify_all()
             if self._waiter is not None:
                 self._waiter.wake()
             thread = self._thread
-        if thread is not None and thread is not threading.current_thread() and wait_s:
+        if thread is not None and not thread.is_current() and wait_s:
             thread.join(wait_s)
 
     def _start(self) -> None:
@@ -221,12 +224,16 @@ class _Worker:
             return
         self._waiter = Waiter()
         self._waiter.open()
-        self._thread = threading.Thread(target=self._run, name="cyproducer-tokens", daemon=True)
+        self._thread = thread = ThreadStart("cyproducer-tokens", self._run)
         try:
-            self._thread.start()
-        except RuntimeError:
-            self._end()
-            raise TokenError("no thread for sasl_oauth_token_provider can be started; check ulimit -u") from None
+            thread.start()
+        except BaseException as error:
+            if not thread.begun:
+                self._end()
+            if isinstance(error, RuntimeError):
+                text = "no thread for sasl_oauth_token_provider can be started; check ulimit -u"
+                raise TokenError(text) from None
+            raise
 
     def _end(self) -> None:
         """Note that there is no thread. The lock is held."""
@@ -251,7 +258,7 @@ class _Worker:
 
     def _is_needed(self) -> bool:
         """Return whether the thread has something to do. If not, another use starts another thread from here on."""
-        with self._changed:
+        with self._lock:
             if self._closed or not (self._wanted or self._place):
                 self._end()
                 return False
@@ -259,7 +266,7 @@ class _Worker:
 
     def _step(self, pause: float) -> float:
         """Call the provider, or connect to the sender and handle its messages. Return the next pause of connecting."""
-        with self._changed:
+        with self._lock:
             waiter, place, wanted = self._waiter, self._place, self._wanted
         assert waiter is not None
         if wanted or (self._asked and time.monotonic() >= self._asked_at):
@@ -285,7 +292,7 @@ class _Worker:
     def _on_defect(self, error: Exception) -> None:
         """Go on after a pause: without the thread, the sender would get no further tokens."""
         self._hang_up()
-        with self._changed:
+        with self._lock:
             if not self._is_defect_logged:
                 self._is_defect_logged = True
                 # Not its text, which may have a secret.
@@ -296,8 +303,8 @@ class _Worker:
 
     def _on_end(self) -> None:
         """If the thread ends by an exception, let the next use start another one, and let nobody wait for this one."""
-        with self._changed:
-            if self._thread is not threading.current_thread():
+        with self._lock:
+            if self._thread is None or not self._thread.is_current():
                 return
             self._end()
             if self._wanted:
@@ -325,7 +332,7 @@ class _Worker:
             error = str(caught)
         except BaseException as caught:  # SystemExit of the provider; its text may have a secret
             error = f"sasl_oauth_token_provider raised {type(caught).__name__}"
-        with self._changed:
+        with self._lock:
             if provided is not None:
                 self.provided, self.provided_at = provided, self._clock()
             self._error = error
@@ -348,7 +355,7 @@ class _Worker:
 
     def _offer_kept(self) -> None:
         """Supply the last token. Without a valid one, let the provider be called."""
-        with self._changed:
+        with self._lock:
             provided = self.provided
         if provided is None or provided.has_expired(self._clock()):
             self._asked = True

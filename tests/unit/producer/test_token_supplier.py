@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.interrupts import at_each_entry
 from support.process import run_script, wait_until
 
 from cyproducer.config.settings import Settings
@@ -316,6 +317,29 @@ def test_a_thread_that_has_ended_is_started_anew(
     assert numbered.message(soon())["token"] == "t2"
     sender.accept()
     assert sender.token() == "t2"
+
+
+def test_a_call_that_is_interrupted_holds_up_no_other_thread() -> None:
+    """An exception of a signal's handler comes at each entry of a Python function of the call."""
+    suppliers: list[TokenSupplier] = []
+
+    def prepare() -> Callable[[], object]:
+        suppliers.append(supplier_of(lambda: "x"))
+        return lambda: suppliers[-1].message(soon())
+
+    told = []
+    for each in at_each_entry(prepare):
+        told.append(each)
+        supplier, messages = suppliers.pop(), []
+        other = threading.Thread(target=lambda: messages.append(supplier.message(soon())), daemon=True)  # noqa: B023
+        other.start()
+        other.join(30)
+        assert [message["token"] for message in messages] == ["x"], each.where
+        supplier.close()
+        each.error = None
+    suppliers.pop().close()
+    assert len(told) > 10
+    wait_until(lambda: not any(thread.is_alive() for thread in threads()))
 
 
 def test_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
