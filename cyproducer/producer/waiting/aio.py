@@ -172,32 +172,39 @@ class LoopWaiter:
             session.leave_sleep(self.registered)
 
 
-async def wait_batch(batch: Batch) -> None:
-    """Wait until the batch has its outcome, also if a later session delivers the batch."""
+async def wait_batch(batch: Batch, deadline: float | None = None) -> bool:
+    """Wait until the batch has its outcome, also if a later session delivers the batch.
+
+    Return False if `deadline` (time.monotonic(); None: no limit) comes first.
+    """
     waiter = LoopWaiter(asyncio.get_running_loop())
     session: Session = batch.session
     if not batch.add_waiter(waiter):
-        return
+        return True
     try:
         while not batch.done and not session.over:
+            if deadline is not None and time.monotonic() >= deadline:
+                return False
             if session.recovering:
-                await _wait_for_successor(waiter, session)
+                await _wait_for_successor(waiter, session, deadline)
             else:
-                await waiter.wait(session)
+                await waiter.wait(session, deadline)
             waiter.reset()
             session = session.latest
+        return True
     finally:
         batch.remove_waiter(waiter)
 
 
-async def _wait_for_successor(waiter: LoopWaiter, session: Session) -> None:
-    """Wait until the session has a successor or its unsent batches have failed."""
+async def _wait_for_successor(waiter: LoopWaiter, session: Session, deadline: float | None) -> None:
+    """Wait until the session has a successor, its unsent batches have failed, or `deadline` comes."""
     try:
         session.enter_sleep(waiter.registered)
         if session.successor is not None:  # another thread has made it, and has woken those that had entered
             return
         if session.hooks.begin_recovery(session):
-            await waiter.future
+            timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
+            await asyncio.wait([waiter.future], timeout=timeout)
         else:
             await asyncio.sleep(_NO_THREAD_S)
     finally:
