@@ -17,12 +17,15 @@ class CommandConnection:
     Between two commands the attachment keeps it, so that it is closed with the attachment.
     """
 
+    _fd = -1  # until __init__() has ended, which a signal's handler may interrupt
+
     def __init__(self) -> None:
         # From _socket: gevent's socket.socket switches greenlets instead of raising EAGAIN.
         self._socket: Any = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
-        self._fd = self._socket.fileno()
-        self._file = file_of(self._fd)
-        own(self._fd, self._file)
+        fd = self._socket.fileno()
+        self._file = file_of(fd)
+        own(fd, self._file)
+        self._fd = fd  # last: close() detaches a socket that own() does not know
 
     def __del__(self) -> None:
         if disown is not None:  # None: the interpreter ends
