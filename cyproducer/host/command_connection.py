@@ -6,7 +6,6 @@ from typing import Any
 from cyproducer.host import control_messages
 from cyproducer.host.forked_child import disown, file_of, is_still, own
 from cyproducer.host.interrupts import pass_on
-from cyproducer.host.poll import wait_readable
 
 __all__ = ["CommandConnection"]
 
@@ -62,9 +61,10 @@ class CommandConnection:
             pass_on(error)
             return False
 
-    def wait(self, timeout: float) -> bool:
-        """Wait for an answer or a hang-up. Return False if there is none after `timeout` seconds."""
-        return bool(wait_readable([self._fd], timeout))
+    @property
+    def fd(self) -> int:
+        """The descriptor, which is readable when there is an answer or a hang-up."""
+        return self._fd
 
     def receive(self) -> dict[str, Any] | None:
         """Return the answer that has come. None: the sender has hung up, or the answer is not valid."""

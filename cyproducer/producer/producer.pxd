@@ -8,7 +8,7 @@ from cyproducer.producer.arena.topic_table cimport Topic
 from cyproducer.producer.extensions.extensions cimport Extensions
 from cyproducer.producer.results.futures cimport Future
 from cyproducer.producer.session.session cimport Session
-from cyproducer.producer.transactions.running_sends cimport RunningSends
+from cyproducer.producer.transactions.transaction_state cimport TransactionState
 
 
 cdef class KafkaProducer:
@@ -17,11 +17,9 @@ cdef class KafkaProducer:
     cdef object address                 # of the sender
     cdef Extensions extensions          # serializers, partitioner, interceptors
     cdef dict lines                     # asyncio: (topic, event loop) -> the waiters of send_async(), in order
-    cdef bint plain                     # of `extensions`: nothing of the application runs in send()
-    cdef bint fast                      # send() may take its fast path: plain, and no transaction is missing
+    cdef bint plain                     # nothing of the application runs in send(); False: also without a session
     cdef object transactions            # TransactionManager; None without transactional_id
-    cdef RunningSends sends             # of its transaction; None without transactional_id
-    cdef bint open                      # a transaction is open
+    cdef TransactionState sends         # says whether records may be sent; None without transactional_id
     cdef Appender appender              # for what the fast path does not take
     cdef bint closing                   # a call of close() is running or has ended
     cdef bint ignore_keys

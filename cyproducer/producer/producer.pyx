@@ -25,7 +25,7 @@ from cyproducer.producer.results.futures cimport Batch, Future, room_for_deliver
 from cyproducer.producer.results.native_only cimport patchable
 from cyproducer.producer.session.session cimport interpreter_ends
 from cyproducer.producer.session.wait_queue cimport Place
-from cyproducer.producer.transactions.running_sends cimport RunningSends
+from cyproducer.producer.transactions.transaction_state cimport RunningSend, TransactionState, make_running_send
 from cyproducer.record.encode cimport HeaderView, RecordView, record_size_bound
 from cyproducer.shm.clock cimport realtime_coarse_ms
 
@@ -74,21 +74,20 @@ cdef class KafkaProducer:
         self.configure(Settings.parse(**configs))
 
     cdef object configure(self, object settings):
-        """Make the parts of the producer. Without a session it is not complete; the flags of send() need one."""
+        """Make the parts of the producer. Without a session it is not complete; `plain` lets send() use that."""
         self.settings = settings
         self.address = Address(settings)
         self.started_ms = time.time() * 1000
         self.lines = {}
         self.extensions = Extensions(settings)
         if settings.transactional_id is not None and settings.joined_transaction is None:
-            self.sends = RunningSends()
+            self.sends = TransactionState()
             self.transactions = TransactionManager(self.sends)
         self.ignore_keys = settings.partitioner_ignore_keys
         self.appender = make_appender(settings, self.extensions)
         self.max_block_s = settings.max_block_ms / 1000
         self.session = self.unattached()
         self.plain = self.extensions.plain
-        self.fast = self.plain and self.sends is None
 
     cdef Session unattached(self):
         """Return a session without a sender. It counts by the settings of this producer."""
@@ -117,7 +116,7 @@ cdef class KafkaProducer:
         BufferExhaustedError, SenderUnavailableError, ProducerClosedError.
         """
         cdef Session session = self.session
-        cdef Arena arena = session.arena if self.fast else None  # without settings there is no session
+        cdef Arena arena = session.arena if self.plain and (self.sends is None or self.sends.open) else None
         cdef Topic known
         cdef Chain *chain
         cdef Future future
@@ -186,18 +185,18 @@ cdef class KafkaProducer:
 
     def _send(self, topic, value, key, headers, partition, timestamp_ms, on_delivery):
         cdef Prepared record
-        thread = None
+        cdef RunningSend running = None
         try:
             if self.sends is not None:
-                thread = self._enter_send("send")
+                running = self._enter_send("send")
             record = self.describe(topic, value, key, headers, partition, timestamp_ms, on_delivery, True)
             return self.send_blocking(record)
         except errors.KafkaError as error:
             count_refused(self, error)
             raise
         finally:
-            if thread is not None:
-                self.sends.leave(thread)
+            if running is not None:
+                self.sends.leave_send(running)
 
     def send_async(
         self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, on_delivery=None
@@ -275,17 +274,17 @@ cdef class KafkaProducer:
 
         self.current()
         self.extensions.refuse_arrays(method)
-        thread = None
+        cdef RunningSend running = None
         try:
             if self.sends is not None:
-                thread = self._enter_send(method)
+                running = self._enter_send(method)
             return getattr(encoder, method)(self, *arguments)
         except errors.KafkaError as error:
             count_refused(self, error)
             raise
         finally:
-            if thread is not None:
-                self.sends.leave(thread)
+            if running is not None:
+                self.sends.leave_send(running)
 
     # ---------------------------------------------------------------- state
 
@@ -332,26 +331,27 @@ cdef class KafkaProducer:
     def _transactions(self):
         return self.transactions
 
-    def _allow_sending(self, bint allowed):
-        """Let records be sent, or not: without a transaction they are refused."""
-        self.open = allowed
-        self.fast = allowed and self.plain
+    def _enter_send(self, str method, loop=None):
+        """Count a send in the open transaction; return what _leave_send() needs. Raise if records cannot be sent.
 
-    def _enter_send(self, str method):
-        """Count a send in the open transaction; return what _leave_send() needs. Raise if records cannot be sent."""
+        loop   the event loop of its coroutine
+        """
         cdef Session session
-        thread = threading.get_ident()
+        cdef RunningSend running = make_running_send(threading.get_ident(), loop)
         while True:
             session = self.current()
             session.look()
-            if self.open and session.outcomes.first_error == 0 and is_alive(session.arena):
-                self.sends.enter(thread)
-                return thread
+            if (
+                self.sends is not None and self.sends.open
+                and session.outcomes.first_error == 0 and is_alive(session.arena)
+            ):
+                self.sends.enter_send(running)
+                return running
             self.transactions.refuse_send(self, method)
 
-    def _leave_send(self, thread):
+    def _leave_send(self, RunningSend running):
         if self.sends is not None:
-            self.sends.leave(thread)
+            self.sends.leave_send(running)
 
     cdef bint is_closed(self) noexcept:
         return self.appender is not None and self.appender.closed
@@ -376,7 +376,7 @@ cdef class KafkaProducer:
         elif self.session.successor is not None:
             self.session = self.session.latest
             if self.sends is not None:
-                self.open = self.fast = False  # an open transaction is lost with its session
+                self.sends.open = False  # an open transaction is lost with its session
             if not self.is_closed():
                 exit_flush.register(self)
         return self.session

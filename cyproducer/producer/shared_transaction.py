@@ -11,8 +11,9 @@ from typing import Any, NamedTuple, cast
 
 from cyproducer.config.settings import Settings
 from cyproducer.producer.producer import KafkaProducer, restore_producer
-from cyproducer.producer.transactions.call import Call
-from cyproducer.producer.transactions.methods import TransactionalProducer, manager_of
+from cyproducer.producer.transactions.methods import run
+from cyproducer.producer.transactions.transaction_manager import TransactionManager
+from cyproducer.producer.transactions.waits import Producer
 
 __all__ = ["SenderIdentity", "Shared", "participant", "sender_of", "share"]
 
@@ -43,9 +44,7 @@ def share(owner: KafkaProducer) -> Shared:
     owner must not have sent a record, and cannot send one until the next transaction. Raise the errors of the methods
     for transactions.
     """
-    producer = cast(TransactionalProducer, owner)
-    call = Call("share_transaction", producer.settings.max_block_ms / 1000)
-    return Shared(*manager_of(producer, call.name).share_transaction(producer, call))
+    return Shared(*run(owner, TransactionManager.share_transaction, None))
 
 
 def participant(settings: dict[str, Any], transaction: Shared) -> KafkaProducer:
@@ -61,7 +60,7 @@ def participant(settings: dict[str, Any], transaction: Shared) -> KafkaProducer:
 
 def sender_of(producer: KafkaProducer) -> SenderIdentity:
     """Return the sender of a producer, which is attached if needed. Raise SenderUnavailableError."""
-    known = cast(TransactionalProducer, producer)
+    known = cast(Producer, producer)
     session = known.attached(time.monotonic() + known.settings.max_block_ms / 1000)
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         host = file.read().strip()

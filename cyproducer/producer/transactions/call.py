@@ -1,44 +1,47 @@
-"""Holds one call of a transactional method: its deadline, and whether its caller still waits for it."""
+"""Holds one call of a transactional method: its transaction, its deadline, and the thread or event loop that waits."""
 
+import threading
 import time
 
 from cyproducer import errors
+from cyproducer.producer.transactions.waits import Waits
 
-__all__ = ["Call", "CancelledCallError"]
-
-# How soon the thread of a coroutine notices that its coroutine was cancelled.
-_SLICE_S = 0.1
-
-
-class CancelledCallError(Exception):
-    """The coroutine that waited for this call was cancelled."""
+__all__ = ["Call"]
 
 
 class Call:
-    """A call of the method `name`, which may take `timeout` seconds from now.
+    """A call of the method `name`, which may take `timeout` seconds from start() on.
 
-    `interruptible`: a coroutine waits for it, which may be cancelled meanwhile; then `cancelled` is set. `completed`
-    says that the call has succeeded.
+    begun   the number of the transaction for which it was made
     """
 
-    def __init__(self, name: str, timeout: float, interruptible: bool = False) -> None:
+    def __init__(self, name: str, timeout: float, begun: int) -> None:
         self.name = name
         self.timeout = timeout
+        self.begun = begun
+
+    def start(self, waits: Waits) -> None:
+        """Begin to count the time, in the thread that runs the call."""
+        self.waits = waits
+        self.thread = threading.get_ident()
         self.began_ns = time.monotonic_ns()
-        self.deadline = time.monotonic() + timeout
-        self.interruptible = interruptible
-        self.cancelled = False
-        self.completed = False
+        self.deadline = time.monotonic() + self.timeout
+
+    @property
+    def is_async(self) -> bool:
+        """Whether an event loop runs the call."""
+        return self.waits.loop is not None
+
+    def is_stranded(self) -> bool:
+        """Return whether the event loop of the call does not run any more."""
+        return self.waits.loop is not None and not self.waits.loop.is_running()
 
     def left(self, longest: float = float("inf")) -> float:
         """Return how many seconds a wait may take now, at most `longest`. Call check() after it."""
-        left = min(self.deadline - time.monotonic(), longest, _SLICE_S if self.interruptible else longest)
-        return max(0.0, left)
+        return max(0.0, min(self.deadline - time.monotonic(), longest))
 
     def check(self, reason: str) -> None:
-        """Raise KafkaTimeoutError at the deadline, with the reason of the wait, and CancelledCallError."""
-        if self.cancelled:
-            raise CancelledCallError(self.name)
+        """Raise KafkaTimeoutError at the deadline, with the reason of the wait."""
         if time.monotonic() >= self.deadline:
             raise errors.KafkaTimeoutError(
                 f"{self.name}() has no result after {self.timeout:g} s: {reason}; call {self.name}() again"

@@ -7,19 +7,18 @@ the one before has its answer.
 """
 
 import weakref
-from typing import Any, NamedTuple
+from typing import Any
 
 from cyproducer import errors
 from cyproducer.host import control_messages
 from cyproducer.host.command_connection import CommandConnection
 from cyproducer.host.interrupts import pass_on
-from cyproducer.host.poll import wait_readable
 from cyproducer.producer.session.session import Session
 from cyproducer.producer.transactions.call import Call
+from cyproducer.producer.transactions.facts import ABORTABLE, FATAL, OK, Answer, Command
+from cyproducer.producer.transactions.transaction_state import TransactionState
 
-__all__ = ["ABORTABLE", "FATAL", "OK", "Answer", "Commands", "SenderGoneError"]
-
-OK, ABORTABLE, FATAL = "ok", "abortable", "fatal"
+__all__ = ["Commands", "SenderGoneError"]
 
 _RETRIABLE = "retriable"
 _TRY_LATER = ("DRAINING", "REFUSED")
@@ -33,75 +32,67 @@ class SenderGoneError(Exception):
     """The session has ended: its sender is gone together with its supervisor, or has detached this process."""
 
 
-class Answer(NamedTuple):
-    """The result of a command: `kind` is OK, ABORTABLE or FATAL; without OK, `code` and `message` say why.
+class Commands:
+    """The commands of one producer. They are numbered for each session; a new session begins with 1.
 
-    OK of the command "fail" has in `code` why the transaction had failed before; 0: it had not.
-    v2: the transaction uses KIP-890; only the answer to "share" tells it.
+    The state keeps the command and its answer, until the change that the answer causes removes both.
     """
 
-    kind: str
-    code: int
-    message: str
-    producer_id: int
-    epoch: int
-    v2: bool = False
+    def __init__(self, state: TransactionState) -> None:
+        self._state = state
 
+    def change(self, call: Call, **fields: Any) -> None:
+        """Change the state. Raise IllegalStateError if the call has lost its turn."""
+        while True:
+            now = self._state.now
+            if self._state.exchange(now, now._replace(**fields), call):
+                return
 
-class Commands:
-    """The commands of one producer. They are numbered for each session; a new session begins with 1."""
+    def answer(self, do: str) -> Answer | None:
+        """Return the answer to such a command, if it has not had its effect yet."""
+        command = self._state.now.command
+        return None if command is None or command.do != do else command.answer
 
-    def __init__(self) -> None:
-        self._session: weakref.ref[Session] | None = None
-        self._number = 0
-        self._unanswered: dict[str, Any] | None = None
-        self._was_sent = False
+    def awaits(self, session: Session, call: Call, do: str) -> bool:
+        """Return whether this session has such a command."""
+        self._follow(session, call)
+        command = self._state.now.command
+        return command is not None and command.do == do
 
-    def may_run(self, do: str) -> bool:
-        """Return whether such a command has no answer yet, and may have reached the sender."""
-        return self._unanswered is not None and self._unanswered["do"] == do and self._was_sent
-
-    def awaits(self, session: Session, do: str) -> bool:
-        """Return whether this session has such a command without an answer."""
-        self._follow(session)
-        return self._unanswered is not None and self._unanswered["do"] == do
-
-    def withdraw(self, do: str) -> None:
+    def withdraw(self, call: Call, do: str) -> None:
         """Forget such a command if it has not reached the sender. Its number is not used again."""
-        if self._unanswered is not None and self._unanswered["do"] == do and not self._was_sent:
-            self._unanswered = None
+        command = self._state.now.command
+        if command is not None and command.do == do and not command.was_sent:
+            self.change(call, command=None)
 
-    def finish(self, session: Session, call: Call) -> Answer | None:
-        """Repeat the command that has no answer yet. Return its answer; None if there is none. Raise as run()."""
-        self._follow(session)
-        return None if self._unanswered is None else self._exchange(session, self._unanswered, call)
-
-    def run(self, session: Session, call: Call, do: str, **fields: Any) -> Answer:
+    async def run(self, session: Session, call: Call, do: str, **fields: Any) -> Answer:
         """Send a command, or repeat the one that has no answer yet, until it is answered.
 
-        A command of another kind without an answer must have been finished before. Raise SenderGoneError, the errors
-        of Call.check(), and ValueError for a command that is too large. Raise AuthenticationFailedError for "init" if
-        the sender can use no broker meanwhile, and authentication is the reason; as after a timeout, it is repeated.
+        A command of another kind must have had its effect before. Raise SenderGoneError, the errors of Call.check(),
+        and ValueError for a command that is too large. Raise AuthenticationFailedError for "init" if the sender can use
+        no broker meanwhile, and authentication is the reason; as after a timeout, it is repeated.
         """
-        self._follow(session)
-        if self._unanswered is None:
+        self._follow(session, call)
+        command = self._state.now.command
+        if command is None:
             message = {"op": "transaction", "attach_id": session.attachment.attach_id, "do": do, **fields}
             if len(control_messages.encode(message)) > _MESSAGE_BYTES_MAX:
                 raise ValueError("the group or the metadata of an offset is too long to be sent to the sender")
-            self._number += 1
-            self._was_sent = False
-            self._unanswered = message | {"number": self._number}
-        if self._unanswered["do"] != do:
-            raise errors.IllegalStateError(f"the command {self._unanswered['do']!r} has no answer yet, so not {do!r}")
-        return self._exchange(session, self._unanswered, call)
+            number = self._state.now.number + 1
+            command = Command(number, message)
+            self.change(call, number=number, command=command)
+        if command.do != do:
+            raise errors.IllegalStateError(f"the command {command.do!r} has no answer yet, so not {do!r}")
+        return command.answer or await self._exchange(session, command, call)
 
-    def _follow(self, session: Session) -> None:
-        if self._session is None or self._session() is not session:
-            self._session = weakref.ref(session)
-            self._number = 0
-            self._unanswered = None
+    def _follow(self, session: Session, call: Call) -> None:
+        """Forget the command of another session. Remember that its sender may have begun a commit."""
+        now = self._state.now
+        if now.commands_at is None or now.commands_at() is not session:
+            commit = now.commit and now.commit._replace(was_sent=now.commit_was_sent())
+            self.change(call, commands_at=weakref.ref(session), number=0, command=None, commit=commit)
 
-    def _exchange(self, session: Session, message: dict[str, Any], call: Call) -> Answer:
+    async def _exchange(self, session: Session, command: Command, call: Call) -> Answer:
         reason = ""
         pause = _PAUSE_MIN_S
         auth_failures = session.topics.auth_failures
@@ -109,23 +100,28 @@ class Commands:
             session.look()
             if not session.alive:
                 raise SenderGoneError
-            before = self._was_sent
-            told = self._ask(session, message, call, reason, auth_failures)
+            before = command
+            told = await self._ask(session, command, call, reason, auth_failures)
             if told is not None and told.get("kind") == _RETRIABLE:
-                self._number += 1  # this one is answered
-                message["number"] = self._number
-                self._was_sent, reason = False, _text_of(told)
+                command = Command(before.number + 1, before.message)  # the number before is answered
+                self.change(call, number=command.number, command=command)
+                reason = _text_of(told)
             elif told is not None and told.get("error") in _TRY_LATER:
-                self._was_sent, reason = before, _text_of(told)
+                command = before
+                self.change(call, command=command)
+                reason = _text_of(told)
             elif told is not None:
-                self._unanswered = None
-                return _answer(told)
+                answer = _answer(told)
+                self.change(call, command=before._replace(was_sent=True, answer=answer))
+                return answer
+            else:
+                command = self._state.now.command or before
             call.check(reason or "the sender cannot be reached")
-            wait_readable([], call.left(pause))
+            await call.waits.pause(call.left(pause))
             pause = min(1.5 * pause, _PAUSE_MAX_S)
 
-    def _ask(
-        self, session: Session, message: dict[str, Any], call: Call, reason: str, auth_failures: int
+    async def _ask(
+        self, session: Session, command: Command, call: Call, reason: str, auth_failures: int
     ) -> dict[str, Any] | None:
         """Return the sender's answer. None: it has hung up, or cannot be reached now.
 
@@ -144,15 +140,16 @@ class Commands:
             session.on_control()
             if not session.alive:
                 return None
-            self._was_sent = True
-            if not connection.send(message):
+            if not command.was_sent:
+                self.change(call, command=command._replace(was_sent=True))
+            if not connection.send(command.message | {"number": command.number}):
                 return None
-            while not connection.wait(call.left(_LOOK_S)):
+            while not await call.waits.readable(connection.fd, call.left(_LOOK_S)):
                 call.check(reason or _silent(session))
                 session.look()
                 if not session.alive:
                     return None
-                if message["do"] == "init" and session.topics.auth_failures != auth_failures:
+                if command.do == "init" and session.topics.auth_failures != auth_failures:
                     raise errors.AuthenticationFailedError(f"no broker can be used. {session.topics.last_error}")
             answer = connection.receive()
             return answer

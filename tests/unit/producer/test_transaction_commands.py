@@ -281,7 +281,7 @@ def test_two_threads_end_a_transaction_one_after_the_other(sender, begun):
     sender.commands.came.clear()
     first.start()
     assert sender.commands.came.wait(10)
-    with pytest.raises(errors.KafkaTimeoutError, match="another thread is in a call"):
+    with pytest.raises(errors.KafkaTimeoutError, match="another call for the same transaction is running"):
         begun.commit_transaction(0.1)
     with pytest.raises(errors.IllegalStateError, match=r"COMMITTING_TRANSACTION: commit_transaction\(\) is running"):
         begun.send("t", b"x")

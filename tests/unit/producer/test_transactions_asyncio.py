@@ -178,16 +178,21 @@ def test_a_task_that_is_cancelled_in_its_block_aborts(sender, producer):
 def test_a_begin_whose_task_was_cancelled_has_begun_nothing(sender, producer):
     async def main():
         await producer.init_transactions_async()
-        task = asyncio.create_task(producer.transaction().__aenter__())
-        await asyncio.sleep(0)
-        time.sleep(0.2)  # the thread of the call ends meanwhile
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        async with producer.transaction():
+            sender.commands.script["offsets"] = [HOLD]
+            offsets = asyncio.create_task(producer.send_offsets_to_transaction_async({("t", 0): 5}, "g"))
+            await asyncio.sleep(0)
+            task = asyncio.create_task(producer.transaction().__aenter__())  # waits for its turn
+            await asyncio.sleep(0.1)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            sender.commands.release()
+            await offsets
         with pytest.raises(errors.IllegalStateError, match="in the state READY"):
             producer.send("t", b"x")
         async with producer.transaction():
             await producer.send_async("t", b"x")
 
     run(main())
-    assert sender.commands.does() == ["init", "commit"]
+    assert sender.commands.does() == ["init", "offsets", "commit", "commit"]

@@ -1,0 +1,100 @@
+"""Lets a call of a transactional method wait in its event loop. Only programs that use asyncio load this."""
+
+import asyncio
+import time
+from collections.abc import Iterable
+from typing import Any, cast
+
+from cyproducer import errors
+from cyproducer.producer.results.futures import Batch
+from cyproducer.producer.results.waiter import Waiter
+from cyproducer.producer.session.session import Session
+from cyproducer.producer.transactions.call import Call
+from cyproducer.producer.transactions.transaction_state import TransactionState
+from cyproducer.producer.transactions.waits import Producer
+from cyproducer.producer.waiting import aio
+
+__all__ = ["LoopWaits"]
+
+_LOOK_S = 1.0
+
+
+class LoopWaits:
+    """The waits of one call in the running loop, as in waits.Waits.
+
+    When the loop had stopped, another call may have run meanwhile. So a wait raises IllegalStateError at its end if its
+    call has lost its turn.
+    """
+
+    def __init__(self, state: TransactionState, call: Call) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._state = state
+        self._call = call
+
+    async def pause(self, seconds: float) -> None:
+        """Wait."""
+        await asyncio.sleep(seconds)
+        self._state.check_turn(self._call)
+
+    async def readable(self, fd: int, seconds: float) -> bool:
+        """Wait until a descriptor is readable or hung up. Return False if it is not after `seconds`."""
+        had_turn = self._state.running is self._call
+        found: asyncio.Future[bool] = self.loop.create_future()
+        timer = self.loop.call_later(seconds, _resolve, found, False)
+        try:
+            self.loop.add_reader(fd, _resolve, found, True)
+            result = await found
+        finally:
+            timer.cancel()
+            if not self.loop.is_closed():
+                self.loop.remove_reader(fd)
+        if had_turn:
+            self._state.check_turn(self._call)
+        return result
+
+    async def batches(self, batches: Iterable[Batch], deadline: float) -> bool:
+        """Wait until all batches have their outcome."""
+        for batch in batches:
+            is_done = await aio.wait_batch(batch, deadline)
+            self._state.check_turn(self._call)
+            if not is_done:
+                return False
+        return True
+
+    async def callbacks(self, session: Session, deadline: float) -> bool:
+        """Wait until the callbacks that are ready have run."""
+        delivery = session.delivery
+        if delivery is None:
+            return True
+        waiter = Waiter()
+        waiter.open()
+        try:
+            delivery.waiting.append(waiter)  # before is_busy(): a busy thread notifies this waiter when it has finished
+            if not delivery.is_busy():
+                return True
+            delivery.poke()
+            while waiter.wanted > 0:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                await self.readable(waiter.fd, min(left, _LOOK_S))
+            return True
+        finally:
+            delivery.forget(waiter)
+            waiter.close()
+
+    async def attached(self, producer: Producer, deadline: float) -> Session:
+        """Return an attached session."""
+        while True:
+            if producer._is_closed:
+                raise errors.ProducerClosedError("the producer is closed")
+            session = producer._session
+            if session.alive:
+                return session
+            await aio._attach(cast(Any, producer), deadline)
+            self._state.check_turn(self._call)
+
+
+def _resolve(found: "asyncio.Future[bool]", result: bool) -> None:
+    if not found.done():
+        found.set_result(result)

@@ -1,0 +1,16 @@
+"""Declares the types of transaction.pyx."""
+
+from types import TracebackType
+from typing import Any, Self, final
+
+@final
+class Transaction:
+    def __new__(cls, producer: Any) -> Self: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+    async def __aenter__(self) -> Self: ...
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
