@@ -161,6 +161,7 @@ class StandIn:
         self.failed = 0
         self.ready = set()
         self.accepted = 0
+        self.silent = []  # accepted connections on which no message has come
         self.sleep_epoch = 0
         self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -179,6 +180,8 @@ class StandIn:
         self.nudge()
         self.thread.join(10)
         self.commands.close()
+        for sock in self.silent:
+            sock.close()
         self.hang_up()
         self.listener.close()
         os.close(self.wake_fd)
@@ -233,7 +236,7 @@ class StandIn:
         if not any(front_end.waiting for front_end in self.front_ends):
             self.commands.take_commits(self.failed)
         fds = [self.listener.fileno(), self.wake_fd] + [f.sock.fileno() for f in self.front_ends]
-        fds += [sock.fileno() for sock in self.commands.kept]
+        fds += [sock.fileno() for sock in self.commands.kept + self.silent]
         poller = select.poll()
         for fd in fds:
             poller.register(fd, select.POLLIN)
@@ -250,8 +253,12 @@ class StandIn:
             message = self.commands.go_on(sock)
             if message is not None:
                 self._command(sock, message)
+        for sock in [sock for sock in self.silent if sock.fileno() in ready]:
+            self.silent.remove(sock)
+            self._greet(sock)
         if self.listener.fileno() in ready:
-            self._accept()
+            self.silent.append(self.listener.accept()[0])
+            self.accepted += 1
 
     def _command(self, sock, message):
         """Pass a command on. A commit waits for the outcomes of all batches, and fails if a batch has failed.
@@ -266,9 +273,8 @@ class StandIn:
             self.ready.add(message["attach_id"])
         self.commands.take(sock, message)
 
-    def _accept(self):
-        sock, _ = self.listener.accept()
-        self.accepted += 1
+    def _greet(self, sock):
+        """Take the first message of a connection: a command, or that of a front-end that attaches."""
         try:
             hello, fds = control_messages.receive(sock)
         except ConnectionResetError:

@@ -315,8 +315,8 @@ def test_topic_without_permission_raises_at_once(sender, producer):
 
 def test_a_sender_that_answers_later_than_a_send_may_wait(sender, monkeypatch):
     """It exists, so one thread keeps asking it; sends raise until it has answered."""
-    accept = sender._accept
-    monkeypatch.setattr(sender, "_accept", lambda: (time.sleep(0.3), accept()))
+    greet = sender._greet
+    monkeypatch.setattr(sender, "_greet", lambda sock: (time.sleep(0.3), greet(sock)))
     slow = re.escape(f"no answer in time from the sender at {sender.path}")
     with KafkaProducer(sender=sender.path, max_block_ms=20) as made:
         with pytest.raises(errors.SenderUnavailableError, match=slow):
