@@ -14,7 +14,7 @@ version = release = cyproducer.__version__
 
 extensions = ["myst_parser", "extension.generated"]
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist"]
-myst_heading_anchors = 3
+myst_heading_anchors = 4
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["extension", "_static"]
 nitpicky = True
