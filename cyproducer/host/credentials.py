@@ -16,6 +16,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from cyproducer.host.interrupts import pass_on
 from cyproducer.host.rendezvous import RendezvousError, blake2b
 
 __all__ = ["arena_of", "is_proof", "proof", "replacing", "tag"]
@@ -49,6 +50,7 @@ def _key_of(directory: str, make: bool) -> bytes:
                 raise RendezvousError(f"{path}: it does not exist yet") from None
             _create(path)
         except OSError as error:
+            pass_on(error)
             raise RendezvousError(f"{path}: {error.strerror}; make it readable, or remove it") from None
     raise RendezvousError(f"{path}: it was removed while it was read; try again")
 
@@ -80,6 +82,7 @@ def _create(path: str) -> None:
             os.close(fd)
             os.unlink(temporary)
     except OSError as error:
+        pass_on(error)
         raise RendezvousError(f"{path}: it cannot be created ({error.strerror}); check the runtime directory") from None
 
 

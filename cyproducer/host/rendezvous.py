@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from cyproducer.config.secrets import is_secret_name
+from cyproducer.host.interrupts import pass_on
 from cyproducer.host.process_identity import process_environment
 from cyproducer.host.trust import why_untrusted
 
@@ -197,6 +198,7 @@ def _ensure_private(path: str, uid: int, make: bool, default: bool) -> str:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(path, 0o700)
     except OSError as error:
+        pass_on(error)
         return f"{error.strerror}; use a directory that this user can create and write to"
     return _why_not_private(path, uid, default)
 
@@ -223,6 +225,7 @@ def _why_not_private(path: str, uid: int, default: bool) -> str:
                 )
             os.chmod(path, 0o700)  # created a moment ago with an unusual umask, by this or another process
     except OSError as error:
+        pass_on(error)
         return f"{error.strerror}; use a directory that this user can create and write to"
     if not os.access(path, os.W_OK | os.X_OK, effective_ids=True):
         return "this user may not write to it; use a directory that this user can create and write to"
@@ -235,7 +238,8 @@ def _is_ours(path: str, uid: int) -> bool:
         status = os.lstat(path)
         ours = stat.S_ISDIR(status.st_mode) and status.st_uid == uid and not status.st_mode & 0o022
         return ours and not why_untrusted(path, os.lstat("/").st_uid, uid)
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         return False
 
 
@@ -388,7 +392,8 @@ def senders_in(directory: str) -> list[dict[str, Any]]:
     found = []
     try:
         names = sorted(os.listdir(directory))
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         return []
     for name in names:
         if not name.endswith(".json"):

@@ -46,6 +46,8 @@ def why_untrusted(path: str, listener: int, user: int) -> str:
             problem = _directory_problem(entry, status, owners) if parts else _owner_problem(entry, status, owners)
             current = entry
     except OSError as error:
+        if error.filename is None:  # a signal's handler has raised it
+            raise
         return f"{error.filename} cannot be inspected ({error.strerror})"
     return problem
 

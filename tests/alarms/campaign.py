@@ -26,8 +26,8 @@ VALUE = 30_000  # bytes: about thirty records use up the memory
 LONGEST_S = 0.004
 
 
-class AlarmError(Exception):
-    """What the handler of the alarm raises."""
+class AlarmError(TimeoutError):
+    """What the handler of the alarm raises. It must not be taken for the error of a system call."""
 
 
 def _is_alarm(error: BaseException | None) -> bool:

@@ -15,8 +15,8 @@ from types import CodeType, FrameType
 from typing import Any
 
 
-class HandlerError(Exception):
-    """What the handler of a signal raises in these tests."""
+class HandlerError(TimeoutError):
+    """What the handler of a signal raises in these tests. It must not be taken for the error of a system call."""
 
 
 class Interrupted:

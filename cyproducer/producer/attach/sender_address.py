@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cyproducer.config.settings import Settings
 from cyproducer.host import control_messages, rendezvous
 from cyproducer.host.credentials import arena_of, proof, tag
+from cyproducer.host.interrupts import pass_on
 from cyproducer.host.process_identity import process_environment
 from cyproducer.host.rendezvous import ProcessEnvironment, Rendezvous, RendezvousError
 from cyproducer.shm.arena_region import LAYOUT_VERSION
@@ -50,8 +51,8 @@ class Address:
         elif not named:
             try:
                 self._find(process_environment(), make=False)
-            except (OSError, RendezvousError):
-                pass  # the first use tries again and raises the error
+            except (OSError, RendezvousError) as error:
+                pass_on(error)  # the first use tries again and raises the error
 
     def _encode_hello(self, settings: Settings) -> None:
         self.hello = control_messages.encode(

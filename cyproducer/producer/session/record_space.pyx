@@ -23,6 +23,8 @@ cdef Topic topic_of(Session session, object name):
 cdef int _prepare(Session session, Place place) except -1:
     """Take outcomes, check the sender, and check that a call may take memory: no other one waits for it before."""
     cdef Arena arena = session.arena
+    if place is not None:
+        place.arm()  # first: whatever this call lacks, it is called when memory is free
     session.look()
     if not is_alive(arena):
         return NEED_SESSION
@@ -32,8 +34,6 @@ cdef int _prepare(Session session, Place place) except -1:
         return NEED_MEMORY  # batches that were sent earlier come first
     if not is_alive(arena):
         return NEED_SESSION
-    if place is not None:
-        place.arm()
     if not session.memory_queue.may_go(place):
         return NEED_MEMORY
     return HAVE_ROOM

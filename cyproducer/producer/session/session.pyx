@@ -36,6 +36,7 @@ from cyproducer.shm.wake cimport waiter_sleeps, waiter_wakes
 
 from cyproducer import errors
 from cyproducer.host import control_messages
+from cyproducer.host.interrupts import pass_on
 from cyproducer.producer.results.callbacks import Delivery
 from cyproducer.record.compression import compressor
 
@@ -124,8 +125,8 @@ cdef class Session:
 
     @property
     def over(self):
-        """Whether the session has ended and has no unsent batches."""
-        return not is_alive(self.arena) and not self.recovering
+        """Whether the session has ended for ever: it has neither unsent batches nor a successor."""
+        return not is_alive(self.arena) and not self.recovering and self.successor is None
 
     @property
     def latest(self):
@@ -197,8 +198,8 @@ cdef class Session:
         if is_alive(self.arena):
             try:
                 control_messages.send(self.attachment.socket, {"op": "want", "topic": name, "partition": partition})
-            except OSError:
-                pass  # the socket's buffer is full, or the sender is gone, which the next look() finds
+            except OSError as error:
+                pass_on(error)  # the socket's buffer is full, or the sender is gone, which the next look() finds
 
     # ---------------------------------------------------------------- outcomes
 
@@ -322,13 +323,16 @@ cdef class Session:
                 break
             try:
                 message, fds = control_messages.receive(self.attachment.socket)
-            except BlockingIOError:
+            except BlockingIOError as error:
+                pass_on(error)
                 break
             except control_messages.HandshakeError:
                 continue  # not a control message, or this process had no free descriptor for those that came with it
-            except ConnectionError:
+            except ConnectionError as error:
+                pass_on(error)
                 message, fds = None, ()
             except OSError as error:
+                pass_on(error)
                 self.end(f"the control socket of the sender failed: {error}", errors.OUTCOME_UNKNOWN)
                 return
             for fd in fds:
@@ -531,8 +535,8 @@ cdef class Session:
         if is_alive(self.arena):
             try:
                 control_messages.send(self.attachment.socket, {"op": "close"})
-            except OSError:
-                pass  # the sender is gone already
+            except OSError as error:
+                pass_on(error)  # the sender is gone already
 
     def orphan(self):
         """Let the sender deliver the rest after the producer was dropped; futures that are kept still resolve.

@@ -24,7 +24,7 @@ cdef class WaitQueue:
     cdef void *first                # a Place, borrowed
     cdef void *last
     cdef Py_ssize_t count
-    cdef Arena arena                # whose gauge shows how many wait; None: no gauge
+    cdef Arena arena                # whose gauge shows how many wait; None: no gauge, and no place is passed over
     cdef dict others                # from which this queue is removed when it gets empty, and its key there; or None
     cdef object key
 

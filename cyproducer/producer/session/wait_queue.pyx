@@ -46,6 +46,11 @@ cdef class Place:
         """Whether this place is the first of its queue."""
         return self.queue is not None and self.previous == NULL
 
+    @property
+    def is_second(self):
+        """Whether only one place is before this one."""
+        return self.previous != NULL and (<Place>self.previous).previous == NULL
+
     def is_next(self):
         """Return whether no place is before this one, other than those that are passed over."""
         return self.queue is not None and self.queue.may_go(self)
@@ -64,7 +69,7 @@ cdef class Place:
             while before != NULL and (<Place>before).thread != self.thread:
                 before = (<Place>before).next
         self._link(queue, before)
-        self.called_ns = monotonic_ns() if queue.may_go(self) else 0
+        self.called_ns = monotonic_ns() if queue.arena is not None and queue.may_go(self) else 0
         queue.show()
 
     cpdef int leave(self) except -1:
@@ -116,7 +121,7 @@ cdef class Place:
 @cython.final
 @cython.auto_pickle(False)
 cdef class WaitQueue:
-    """The places of the calls that wait.
+    """The places of the calls that wait. Only the queue for memory passes places over.
 
     others, key   a dict from which this queue removes itself when its last place leaves, and its key there; or None
     """
@@ -138,6 +143,8 @@ cdef class WaitQueue:
 
     cdef bint may_go(self, Place place) noexcept:
         """Return whether a call may go on: all places before its own are passed over. None: it has no place yet."""
+        if self.arena is None:
+            return self.first == <void *>place
         cdef void *at = self.first
         cdef uint64_t now = monotonic_ns() if at != NULL else 0
         while at != NULL and at != <void *>place:
@@ -151,6 +158,9 @@ cdef class WaitQueue:
         cdef void *at = self.first
         cdef uint64_t now = monotonic_ns() if at != NULL else 0
         cdef Place place
+        if self.arena is None and at != NULL:
+            (<Place>at).waiter.notify()
+            return 0
         while at != NULL:
             place = <Place>at
             if place.called_ns == 0:

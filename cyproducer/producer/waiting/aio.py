@@ -9,6 +9,7 @@ from typing import Any
 
 from cyproducer import errors
 from cyproducer.host.forked_child import Duplicate, in_child
+from cyproducer.host.interrupts import pass_on
 from cyproducer.producer.results.futures import Batch, Future
 from cyproducer.producer.session.kafka_metrics import count_refused
 from cyproducer.producer.session.session import Session
@@ -18,7 +19,7 @@ from cyproducer.producer.waiting.retry import Producer, Retry
 
 _SAME_DEADLINE_S = 0.1
 _NO_THREAD_S = 0.1
-_LOOK_S = 0.1
+_LOOK_S, _SELDOM_S = 0.1, 5.0
 
 _connecting: "dict[int, _Connecting]" = {}
 _connecting_lock = threading.Lock()
@@ -39,40 +40,39 @@ class LoopReader:
     The loop must not keep the session alive, because the producer may be dropped without close().
     """
 
-    def __init__(self, session: Session, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.copies: list[Duplicate] = []
         self._thread = threading.get_ident()
+
+    def watch(self, session: Session) -> None:
+        """Begin to watch the descriptors of a session. Raise OSError, for example at the limit of descriptors."""
         session_ref = weakref.ref(session)
-        try:
-            for fd, method in zip(session.descriptors, ("on_wake", "on_control"), strict=True):
-                self.copies.append(Duplicate(fd))
-                loop.add_reader(self.copies[-1].fd, _serve, session_ref, method)
-        except BaseException:  # for example at the limit of descriptors
-            _stop(loop, self.copies)
-            raise
+        for fd, method in zip(session.descriptors, ("on_wake", "on_control"), strict=True):
+            self.copies.append(Duplicate(fd))
+            self.loop.add_reader(self.copies[-1].fd, _serve, session_ref, method)
 
     def close(self) -> None:
-        """Stop watching. May be called from any thread.
+        """Stop watching. May be called from any thread, and again after an exception of a signal's handler.
 
         The loop of another thread does it itself. If that loop runs no more, the duplicates are closed with it.
         """
-        copies, self.copies = self.copies, []
-        stands_here = not self.loop.is_running() and self._thread == threading.get_ident()
-        if stands_here or asyncio._get_running_loop() is self.loop:
-            _stop(self.loop, copies)
+        is_stopped_here = not self.loop.is_running() and self._thread == threading.get_ident()
+        if is_stopped_here or asyncio._get_running_loop() is self.loop:
+            _stop(self.loop, self.copies)
         else:
             try:
-                self.loop.call_soon_threadsafe(_stop, self.loop, copies)
+                self.loop.call_soon_threadsafe(_stop, self.loop, self.copies)
             except RuntimeError:  # the loop is closed
-                _stop(self.loop, copies)
+                _stop(self.loop, self.copies)
 
 
 def _stop(loop: asyncio.AbstractEventLoop, copies: list[Duplicate]) -> None:
-    for copy_ in copies:
+    """Stop watching, and close the duplicates. A loop must not watch a number that is closed."""
+    while copies:
         if not loop.is_closed():
-            loop.remove_reader(copy_.fd)
-        copy_.close()
+            loop.remove_reader(copies[-1].fd)
+        copies.pop().close()
 
 
 def _serve(session_ref: "weakref.ref[Session]", method: str) -> None:
@@ -88,14 +88,19 @@ def _watch(session: Session, loop: asyncio.AbstractEventLoop) -> None:
     for known in list(session.loops):
         if known.is_closed() and (reader := session.loops.pop(known, None)) is not None:
             reader.close()
+    reader = LoopReader(loop)
+    is_kept = False
     try:
-        reader = LoopReader(session, loop)
-    except OSError:
+        reader.watch(session)
+        is_kept = session.watch_in(loop, reader)
+    except OSError as error:
+        pass_on(error)
         if session.alive:
             raise
-        return  # another thread has ended the session meanwhile, and its descriptors are closed
-    if not session.watch_in(loop, reader):
-        reader.close()
+        # Another thread has ended the session meanwhile, and its descriptors are closed.
+    finally:
+        if not is_kept:
+            reader.close()
 
 
 class WeakWaiter:
@@ -263,7 +268,12 @@ async def _attach(producer: Producer, deadline: float) -> None:
             connecting.waiting.append((loop, attached, deadline))
             threading.Thread(target=connecting.run, name="cyproducer-attach", daemon=True).start()
             _connecting[id(producer)] = connecting
-    await attached
+    # The attempt may be that of a call with a later deadline.
+    await asyncio.wait([attached], timeout=max(0.0, deadline + _SAME_DEADLINE_S - time.monotonic()))
+    if not attached.done():
+        attached.cancel()
+        raise errors.SenderUnavailableError("no sender in time: another call is still attaching; try again")
+    attached.result()
 
 
 def _enter_line(place: Place, lines: dict[Any, WaitQueue], key: tuple[str, asyncio.AbstractEventLoop]) -> None:
@@ -285,7 +295,8 @@ async def _be_first(place: Place, waiter: LoopWaiter, deadline: float) -> bool:
         if remaining <= 0:
             return False
         waiter.reset()
-        await asyncio.wait([waiter.future], timeout=min(remaining, _LOOK_S))
+        # The first one calls the second. A look of its own helps if an exception of a handler has kept it from that.
+        await asyncio.wait([waiter.future], timeout=min(remaining, _LOOK_S if place.is_second else _SELDOM_S))
     return True
 
 

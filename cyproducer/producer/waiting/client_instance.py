@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cyproducer import errors
 from cyproducer.host import control_messages
+from cyproducer.host.interrupts import pass_on
 from cyproducer.host.poll import wait_readable
 from cyproducer.producer.waiting.blocking import deadline_after
 
@@ -65,5 +66,6 @@ def _ask(control_socket: Any) -> dict[str, Any]:
             if not wait_readable([sock.fileno()], _ANSWER_S):
                 return {}
             return control_messages.receive_alone(sock) or {}
-        except (OSError, control_messages.HandshakeError):
+        except (OSError, control_messages.HandshakeError) as error:
+            pass_on(error)
             return {}

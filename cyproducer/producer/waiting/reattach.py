@@ -36,6 +36,7 @@ _PAUSE_MIN_S, _PAUSE_MAX_S = 0.05, 1.0
 #: Sessions with unsent batches that are not settled. They stay alive until then, even without a producer.
 under_way: set[Session] = set()
 _running: set[Session] = set()
+_attaching: set[Session] = set()
 _connecting: set[Session] = set()
 
 
@@ -68,6 +69,7 @@ class SessionHooks:
 def _forget_in_child() -> None:
     under_way.clear()
     _running.clear()
+    _attaching.clear()
     _connecting.clear()
 
 
@@ -134,7 +136,7 @@ def begin(session: Session) -> bool:
     if any(running.latest is session for running in list(_running)):
         return True
     try:
-        _start(session, _run, session)
+        _start(_running, session, _run, session)
     except RuntimeError:  # the interpreter ends, or the limit of threads is reached: the waiting thread does it
         return session in _running
     return True
@@ -142,7 +144,7 @@ def begin(session: Session) -> bool:
 
 def attach_later(session: Session, settings: Settings, timeout_s: float, address: Address | None = None) -> None:
     """Attach in a background thread for up to `timeout_s` seconds, for callers that cannot wait for it."""
-    if session in _running or session.successor is not None:
+    if session in _attaching or session.successor is not None:
         return
 
     def run() -> None:
@@ -151,21 +153,21 @@ def attach_later(session: Session, settings: Settings, timeout_s: float, address
         except (errors.KafkaError, MemoryError):
             pass  # the next send() raises an error of its own
         finally:
-            _running.discard(session)
+            _attaching.discard(session)
 
     with contextlib.suppress(RuntimeError):
-        _start(session, run)
+        _start(_attaching, session, run)
 
 
-def _start(session: Session, function: Callable[..., None], *arguments: Any) -> None:
-    """Start a thread that attaches, and note that it runs; it removes the note. Raise RuntimeError and of handlers."""
+def _start(notes: set[Session], session: Session, function: Callable[..., None], *arguments: Any) -> None:
+    """Start a thread, and note its session; it removes the note. Raise RuntimeError, and exceptions of handlers."""
     start = ThreadStart("cyproducer-attach", function, *arguments)
     try:
-        _running.add(session)
+        notes.add(session)
         start.start()
     except BaseException:
         if not start.begun:
-            _running.discard(session)
+            notes.discard(session)
         raise
 
 
@@ -182,6 +184,8 @@ def _run(session: Session) -> None:
         settle(session, None)
     finally:
         _running.discard(session)
+    if session.latest.recovering:  # it has lost its sender after settle(), and found this thread running
+        begin(session.latest)
 
 
 def settle(session: Session, deadline: float | None) -> bool:

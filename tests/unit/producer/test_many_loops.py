@@ -10,9 +10,11 @@ import threading
 
 import pytest
 from standin_sender import attach
+from support.interrupts import HandlerError, at_each_entry
 from support.process import wait_until
 
 from cyproducer import KafkaProducer, errors
+from cyproducer.producer.waiting import aio
 
 
 def descriptors():
@@ -66,6 +68,37 @@ async def send_quietly(producer):
     """Send a record to a producer that another thread closes."""
     with contextlib.suppress(errors.ProducerClosedError, errors.OutcomeUnknownError):
         await (await producer.send_async("one", b"x"))
+
+
+def test_a_stop_of_watching_that_is_interrupted_can_be_repeated(sender, producer):
+    """Numbers of descriptors that a loop watches must not be closed before: the next file with one is not watched."""
+    loop = asyncio.new_event_loop()
+    assert loop.run_until_complete(send_one(producer, b"x")) >= 0
+    (reader,) = producer._session.loops.values()
+    numbers = [copy.fd for copy in reader.copies]
+    for told in at_each_entry(lambda: reader.close):
+        assert isinstance(told.error, HandlerError), told.where
+        watched = [number for number in numbers if number in loop._selector.get_map()]
+        assert watched == [copy.fd for copy in reader.copies][: len(watched)], told.where
+    assert reader.copies == []
+    assert not any(number in loop._selector.get_map() for number in numbers)
+    loop.close()
+
+
+def test_a_call_that_joins_an_attempt_to_attach_keeps_its_own_deadline(short_tmp):
+    """The attempt of the first call goes on for its longer time."""
+
+    async def main():
+        with KafkaProducer(sender=str(short_tmp / "none"), transactional_id="x") as producer:
+            longer = asyncio.ensure_future(producer.init_transactions_async(4))
+            await asyncio.sleep(0.1)
+            longer.cancel()
+            with pytest.raises(errors.KafkaError):
+                await producer.init_transactions_async(0.2)
+            assert len(aio._connecting) == 1
+
+    asyncio.run(asyncio.wait_for(main(), 25))
+    wait_until(lambda: not aio._connecting)
 
 
 @pytest.mark.parametrize("closed_by", ["the same thread", "another thread"])

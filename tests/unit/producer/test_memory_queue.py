@@ -179,6 +179,29 @@ def test_calls_that_wait_in_the_same_thread_do_not_wait_for_each_other(sender, f
     assert [future.result(20).offset for future in sent] == sorted(future.result(20).offset for future in sent)
 
 
+def test_a_line_of_coroutines_drains_at_once_though_they_came_one_after_the_other(sender, full):
+    """Each one calls the next, also if it has waited longer than the time after which places are passed over."""
+
+    async def main():
+        tasks = []
+        for _ in range(12):
+            tasks.append(asyncio.ensure_future(full.send_async("one", LARGE)))
+            await asyncio.sleep(0.06)
+        (line,) = full._lines.values()
+        waiters = line.waiters()
+        tasks[0].cancel()  # the first leaves, and calls the second
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert line.waiters()[0] is waiters[1]
+        assert waiters[1].future.done() or full._session.memory_queue.waiters() == [waiters[1]]
+        sender.release()
+        done = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 30)
+        offsets = [future.result(20).offset for future in done[1:]]
+        assert offsets == sorted(offsets)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
 def test_a_send_that_is_passed_over_still_times_out(sender, full):
     """Nothing becomes free: every call gets its own error at its own deadline."""
     with KafkaProducer(sender=sender.path, buffer_memory=MIB, max_block_ms=300) as producer:

@@ -207,3 +207,16 @@ def test_close_can_be_called_again_until_everything_is_given_back(sender, kind):
     assert count > 5
     sender.release()
     wait_until(lambda: descriptors() == own)
+
+
+def test_the_end_of_a_session_is_not_taken_from_a_handlers_timeout(sender, producer):
+    """The handler raises a TimeoutError, which is an OSError, while the control socket is read."""
+    others_send(producer)
+    session = producer._session
+    count = 0
+    for told in at_each_entry(lambda: session.on_control):
+        count += 1
+        assert isinstance(told.error, HandlerError), told.where
+        assert session.alive, told.where
+    assert count
+    assert others_send(producer)
