@@ -11,9 +11,9 @@ from cyproducer.devkafka.node import KafkaCluster
 
 
 @pytest.mark.parametrize("seconds", [5, pytest.param(60, marks=pytest.mark.long)])
-def test_exceptions_of_handlers_lose_and_leave_nothing(kafka: KafkaCluster, seconds: int) -> None:
-    command = [sys.executable, "-m", "tests.alarms", "--seconds", str(seconds)]
+def test_exceptions_of_handlers_lose_and_leave_nothing(kafka: KafkaCluster, seconds: int, tmp_path: Path) -> None:
+    # In another directory: the package that is installed is the one that is tested.
+    command = [sys.executable, str(Path(__file__).with_name("__main__.py")), "--seconds", str(seconds)]
     command += ["--bootstrap-servers", kafka.bootstrap_servers]
-    root = Path(__file__).resolve().parents[2]
-    done = subprocess.run(command, cwd=root, env=os.environ, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=tmp_path, env=os.environ, capture_output=True, text=True)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
