@@ -17,7 +17,8 @@ cdef class KafkaProducer:
     cdef object address                 # of the sender
     cdef Extensions extensions          # serializers, partitioner, interceptors
     cdef dict lines                     # asyncio: (topic, event loop) -> the waiters of send_async(), in order
-    cdef bint plain                     # nothing of the application runs in send(); False: also without a session
+    cdef bint plain                     # nothing of the application runs in send()
+    cdef const bint *may_send           # whether send() may take its fast path; NULL: never
     cdef object transactions            # TransactionManager; None without transactional_id
     cdef TransactionState sends         # says whether records may be sent; None without transactional_id
     cdef Appender appender              # for what the fast path does not take

@@ -1,11 +1,9 @@
 """Implements KafkaProducer, the public API.
 
-send() has two paths. The fast path takes plain bytes, ints and headers with ASCII names for a known topic and appends
-the record to an open batch; it calls no Python code before the record is committed. The slow path prepares the record
-first, then tries to append it until it succeeds, and waits in between for what was missing.
+send() has two paths. The fast path appends plain bytes, ints and headers with ASCII names for a known topic to an open
+batch, and calls no Python code before. The slow path prepares the record, and waits until it can append it.
 """
 
-import logging
 import threading
 import time
 
@@ -45,9 +43,9 @@ from cyproducer.producer.waiting.blocking import deadline_after, run_blocking
 from cyproducer.producer.waiting.retry import BlockingRetry, partitions_of
 from cyproducer.types import ProducerRecord
 
+cdef bint ALWAYS = True
 cdef double ATTACH_S = 10           # longer than starting a sender and attaching to it takes
 
-_log = logging.getLogger("cyproducer")
 _parent_sessions = []   # the parent's sessions, kept in a forked child: freeing them would write to its memory
 
 
@@ -74,7 +72,8 @@ cdef class KafkaProducer:
         self.configure(Settings.parse(**configs))
 
     cdef object configure(self, object settings):
-        """Make the parts of the producer. Without a session it is not complete; `plain` lets send() use that."""
+        """Make the parts of the producer. Without a session it is not complete; `may_send` lets send() use that."""
+        self.may_send = NULL
         self.settings = settings
         self.address = Address(settings)
         self.started_ms = time.time() * 1000
@@ -86,8 +85,9 @@ cdef class KafkaProducer:
         self.ignore_keys = settings.partitioner_ignore_keys
         self.appender = make_appender(settings, self.extensions)
         self.max_block_s = settings.max_block_ms / 1000
-        self.session = self.unattached()
         self.plain = self.extensions.plain
+        self.session = self.unattached()
+        self.may_send = NULL if not self.plain else &ALWAYS if self.sends is None else &self.sends.open
 
     cdef Session unattached(self):
         """Return a session without a sender. It counts by the settings of this producer."""
@@ -116,7 +116,7 @@ cdef class KafkaProducer:
         BufferExhaustedError, SenderUnavailableError, ProducerClosedError.
         """
         cdef Session session = self.session
-        cdef Arena arena = session.arena if self.plain and (self.sends is None or self.sends.open) else None
+        cdef Arena arena = session.arena if self.may_send != NULL and self.may_send[0] else None
         cdef Topic known
         cdef Chain *chain
         cdef Future future
