@@ -85,20 +85,24 @@ def test_a_stop_of_watching_that_is_interrupted_can_be_repeated(sender, producer
     loop.close()
 
 
-def test_a_call_that_joins_an_attempt_to_attach_keeps_its_own_deadline(short_tmp):
-    """The attempt of the first call goes on for its longer time."""
+def test_a_call_that_joins_an_attempt_to_attach_keeps_its_own_deadline(sender, monkeypatch):
+    """The attempt of the first call does not end before the second call has its error."""
+    go_on = threading.Event()
 
-    async def main():
-        with KafkaProducer(sender=str(short_tmp / "none"), transactional_id="x") as producer:
-            longer = asyncio.ensure_future(producer.init_transactions_async(4))
-            await asyncio.sleep(0.1)
-            longer.cancel()
-            with pytest.raises(errors.KafkaError):
-                await producer.init_transactions_async(0.2)
-            assert len(aio._connecting) == 1
+    async def main(producer):
+        longer = asyncio.ensure_future(producer.init_transactions_async(60))
+        await asyncio.sleep(0)
+        longer.cancel()
+        with pytest.raises(errors.SenderUnavailableError, match="another call is still attaching"):
+            await producer.init_transactions_async(0.1)
 
-    asyncio.run(asyncio.wait_for(main(), 25))
-    wait_until(lambda: not aio._connecting)
+    with KafkaProducer(sender=sender.path, transactional_id="x") as producer:
+        with monkeypatch.context() as patched:
+            patched.setattr(KafkaProducer, "attached", lambda self, deadline: go_on.wait(60))
+            asyncio.run(asyncio.wait_for(main(producer), 60))
+            go_on.set()
+            wait_until(lambda: not aio._connecting)
+        producer.init_transactions(10)
 
 
 @pytest.mark.parametrize("closed_by", ["the same thread", "another thread"])
