@@ -9,10 +9,13 @@ import of modules, whose locks an exception leaves held.
 
 import gc
 import inspect
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any
+
+SIGNAL = signal.SIGUSR2
 
 
 class HandlerError(TimeoutError):
@@ -63,7 +66,10 @@ def interrupt(
             sys.settrace(None)
             told.raised = True
             told.where = f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_code.co_qualname}:{frame.f_lineno}"
-            raise HandlerError(told.where)
+            handle(SIGNAL, frame)
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        raise HandlerError(told.where)
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
         code = frame.f_code
@@ -85,6 +91,7 @@ def interrupt(
 
     collecting = gc.isenabled()
     gc.disable()  # the interpreter only prints what its callbacks and finalizers raise
+    former = signal.signal(SIGNAL, handle)  # never sent: the package finds the handlers by their registration
     sys.settrace(trace)
     try:
         told.result = call()
@@ -92,6 +99,7 @@ def interrupt(
         told.error = error
     finally:
         sys.settrace(None)
+        signal.signal(SIGNAL, former)
         if collecting:
             gc.enable()
     return told

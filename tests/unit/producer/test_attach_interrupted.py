@@ -1,6 +1,7 @@
 """Tests a signal handler that raises while a process attaches: its exception comes out, nothing is left behind."""
 
 import contextlib
+import functools
 import gc
 import os
 import random
@@ -9,12 +10,12 @@ import time
 import types
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from standin_sender import StandIn
 
 from cyproducer import KafkaProducer, errors
-from cyproducer.host.interrupts import pass_on
 
 KINDS = (TimeoutError, ConnectionResetError, FileNotFoundError, BlockingIOError, AttributeError, KeyboardInterrupt)
 
@@ -117,8 +118,31 @@ def test_session_that_was_not_made_is_dropped_without_a_word(short_tmp, monkeypa
 def test_errors_of_the_kernel_are_not_passed_on(short_tmp) -> None:
     with pytest.raises(errors.SenderUnavailableError, match="No such file"):
         KafkaProducer(sender=str(short_tmp / "nobody.sock"), max_block_ms=50).send("t", b"x")
+
+
+class _Handler:
+    def __call__(self, number: int, frame: object) -> None:
+        raise TimeoutError("of the handler")
+
+    def method(self, number: int, frame: object) -> None:
+        self(number, frame)
+
+
+HANDLERS = {
+    "object": _Handler(),
+    "method": _Handler().method,
+    "partial": functools.partial(_Handler.method, _Handler()),
+    "lambda": lambda *_arguments: _Handler()(0, None),
+}
+
+
+@pytest.mark.parametrize("name", HANDLERS)
+def test_handlers_of_all_kinds_are_recognised(name: str, short_tmp: Path) -> None:
+    former = signal.signal(signal.SIGALRM, HANDLERS[name])
     try:
-        raise TimeoutError("from other code")
-    except TimeoutError as error:
-        with pytest.raises(TimeoutError, match="from other code"):
-            pass_on(error)
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(TimeoutError, match="of the handler"):
+            KafkaProducer(sender=str(short_tmp / "nobody.sock"), max_block_ms=30_000).send("t", b"x")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, former)
