@@ -55,6 +55,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from cyproducer.host.descriptors import Descriptors
+from cyproducer.host.interrupts import pass_on
 
 __all__ = [
     "MESSAGE_BYTES_MAX",
@@ -190,6 +191,7 @@ def _decoded(data: bytes, flags: int, fd_count: int) -> dict[str, Any] | None:
     try:
         message = json.loads(data.decode())
     except (ValueError, RecursionError) as error:
+        pass_on(error)
         raise HandshakeError(f"the message is not JSON: {error}") from None
     if not isinstance(message, dict):
         raise HandshakeError("the message is not a JSON object")

@@ -8,6 +8,7 @@ may be an application. The application does not know of this child, so each ende
 import contextlib
 import os
 
+from cyproducer.host.interrupts import pass_on
 from cyproducer.host.process_identity import is_subreaper
 
 __all__ = ["reap_orphans"]
@@ -23,7 +24,8 @@ def reap_orphans() -> None:
         if os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             return
         zombies = [pid for pid in _children() if _is_ours_and_dead(pid)]
-    except OSError:  # no child at all, or no /proc
+    except OSError as error:  # no child at all, or no /proc
+        pass_on(error)
         return
     for pid in zombies:
         with contextlib.suppress(ChildProcessError):
@@ -47,7 +49,8 @@ def _is_ours_and_dead(pid: int) -> bool:
     try:
         with open(f"/proc/{pid}/stat", errors="replace") as file:
             head, _, rest = file.read().rpartition(")")
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         return False
     state, parent = rest.split()[:2]
     return state == "Z" and int(parent) == os.getpid() and head.partition("(")[2] in _NAMES

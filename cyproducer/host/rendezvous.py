@@ -402,7 +402,8 @@ def senders_in(directory: str) -> list[dict[str, Any]]:
         try:
             with open(path, encoding="utf-8") as file:
                 description = json.load(file)
-        except (OSError, ValueError):
+        except (OSError, ValueError) as error:
+            pass_on(error)
             continue
         if isinstance(description, dict) and isinstance(description.get("socket"), str):
             found.append(description)

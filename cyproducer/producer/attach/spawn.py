@@ -101,8 +101,8 @@ class SpawnLock:
                 except OSError as error:  # RLIMIT_FSIZE: others may take the lock, which does little harm
                     pass_on(error)
                 return True
-        except FileNotFoundError:
-            pass
+        except FileNotFoundError as error:
+            pass_on(error)
         self.release()
         return False
 
@@ -152,8 +152,8 @@ class SpawnLock:
                 # Between the two calls another process may do the same. Two processes may then start a sender.
                 if os.path.samestat(file, os.stat(self.path, follow_symlinks=False)):
                     os.unlink(self.path)
-            except FileNotFoundError:
-                pass
+            except FileNotFoundError as error:
+                pass_on(error)
 
     def release(self) -> None:
         """Unlock, and unlink the file unless it belongs to another process. Do nothing if called again."""
@@ -164,11 +164,12 @@ class SpawnLock:
         try:
             if lock_file.is_at(fd, self.path):
                 os.unlink(self.path)
-        except FileNotFoundError:
-            pass
-        # close() alone does not unlock if a forked child holds the same open file description.
-        fcntl.flock(fd, fcntl.LOCK_UN)
-        os.close(fd)
+        except FileNotFoundError as error:
+            pass_on(error)
+        finally:
+            # close() alone does not unlock if a forked child holds the same open file description.
+            fcntl.flock(fd, fcntl.LOCK_UN)
+            os.close(fd)
 
     @classmethod
     def _forget_in_child(cls) -> None:
@@ -266,13 +267,15 @@ class Spawned:
             return {}
         try:
             data = os.read(self.fd, 65536)
-        except BlockingIOError:
+        except BlockingIOError as error:
+            pass_on(error)
             return None
         if data:
             self._text += data
         try:
             report = json.loads(self._text)
-        except ValueError:
+        except ValueError as error:
+            pass_on(error)
             report = None
         if isinstance(report, dict):
             self.close()
@@ -293,7 +296,8 @@ class Spawned:
                 start = self._log_size if size >= self._log_size else 0
                 file.seek(max(start, size - _LOG_TAIL_BYTES))
                 text = file.read()
-        except OSError:
+        except OSError as error:
+            pass_on(error)
             text = b""
         return (text or self._text).decode(errors="replace").strip()
 
@@ -315,7 +319,8 @@ class Spawned:
         if self.pid > 0:
             try:
                 pidfd = os.pidfd_open(self.pid)
-            except OSError:
+            except OSError as error:
+                pass_on(error)
                 return
             wait_readable([pidfd], _FIRST_PROCESS_S)
             os.close(pidfd)

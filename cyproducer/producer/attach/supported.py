@@ -5,6 +5,7 @@ import os
 import sys
 
 from cyproducer import errors
+from cyproducer.host.interrupts import pass_on
 from cyproducer.shm.region import fork_token
 
 
@@ -27,6 +28,7 @@ def check_platform() -> None:
         os.close(os.pidfd_open(os.getpid()))
         fork_token()
     except (AttributeError, OSError) as error:
+        pass_on(error)
         if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
             return  # the feature exists but a resource limit was hit; the first use will retry
         raise errors.UnsupportedPlatformError(

@@ -201,7 +201,7 @@ def _answer(told: dict[str, Any]) -> Answer:
             return Answer(OK, code, "", *ids, told.get("v2") is True)
         if told.get("kind") in (ABORTABLE, FATAL):
             return Answer(told["kind"], int(told["code"]) or -1, _text_of(told), -1, -1)
-    except (KeyError, TypeError, ValueError, OverflowError):  # OverflowError: JSON can have an infinite number
-        pass
+    except (KeyError, TypeError, ValueError, OverflowError) as error:  # OverflowError: JSON has infinite numbers
+        pass_on(error)
     text = f"the sender does not understand a command for a transaction: {_text_of(told)}"
     return Answer(FATAL, errors.KafkaError.code, text, -1, -1)

@@ -10,6 +10,7 @@ from typing import Any
 
 from cyproducer import errors
 from cyproducer.config.kinds import INT_MAX, LONG_MAX, is_topic_name
+from cyproducer.host.interrupts import pass_on
 
 __all__ = ["group_of", "offsets_of"]
 
@@ -130,7 +131,8 @@ def _librdkafka(data: bytes) -> tuple[str, int, str, str | None]:
         group, member, rest = data[len(_LIBRDKAFKA) + 4 :].split(b"\0", 2)
         instance = rest[1:].removesuffix(b"\0").decode() if rest[0] == 0 else None
         return group.decode(), generation, member.decode(), instance
-    except (ValueError, IndexError, struct.error):
+    except (ValueError, IndexError, struct.error) as error:
+        pass_on(error)
         raise ValueError(
             "group_metadata is bytes, but not what consumer.consumer_group_metadata() of confluent-kafka returns "
             f"(it begins with {data[:8]!r}, and not with {_LIBRDKAFKA!r})"

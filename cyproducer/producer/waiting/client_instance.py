@@ -41,7 +41,8 @@ def ask_client_instance_id(producer: Any, timeout: float | None) -> "UUID | None
 
             try:
                 return uuid.UUID(str(answer["id"]))
-            except ValueError:
+            except ValueError as error:
+                pass_on(error)
                 raise errors.SenderUnavailableError("the sender sent an invalid client instance id") from None
         left = deadline - time.monotonic()
         if left <= 0:
