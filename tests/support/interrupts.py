@@ -3,12 +3,13 @@
 CPython runs the handlers of signals when a function is entered, when a call has returned, and in loops. A trace
 function makes the moment certain: it raises when the N-th function is entered, or a coroutine goes on after an await.
 With `steps`, it raises before the N-th instruction of some files, which includes all these moments.
-Generators do not count: the interpreter enters one that is freed, and only prints the exception then. Nor does the
-import of modules, whose locks an exception leaves held.
+Generators do not count: the interpreter enters one that is freed, and only prints the exception then. Nor do the import
+of modules and the functions of logging: an exception in them leaves a lock held, for which other threads wait for ever.
 """
 
 import gc
 import inspect
+import logging
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 SIGNAL = signal.SIGUSR2
+KEEPS_LOCKS = ("<frozen importlib", logging.__file__)
 
 
 class HandlerError(TimeoutError):
@@ -106,7 +108,7 @@ def interrupt(
 
 
 def _is_passed_over(code: CodeType) -> bool:
-    return bool(code.co_flags & inspect.CO_GENERATOR) or code.co_filename.startswith("<frozen importlib")
+    return bool(code.co_flags & inspect.CO_GENERATOR) or code.co_filename.startswith(KEEPS_LOCKS)
 
 
 def at_each_entry(

@@ -117,7 +117,7 @@ def test_a_call_is_cancelled_at_every_await(sender, name, with_answer):
     assert run(main()) > 1
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "offsets"])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_call_is_cancelled_and_its_repetition_is_cancelled(sender, name):
     async def main():
         rig = Rig(sender, name)
