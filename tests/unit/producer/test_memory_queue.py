@@ -49,17 +49,25 @@ def in_thread(call):
 def test_a_send_that_was_interrupted_leaves_the_queue_although_its_traceback_is_kept(sender, full, send):
     arguments = ("one", LARGE) if send == "send" else ("one", [LARGE])
     kept = []
+    ended = threading.Event()
+
+    def release_when_it_waits():
+        while not waiting(full) and not ended.wait(0.01):
+            pass
+        sender.release()
 
     def prepare():
         fill(sender, full)
-        timer = threading.Timer(0.05, sender.release)
-        timer.start()
-        return lambda: (getattr(full, send)(*arguments), timer.join())
+        ended.clear()
+        thread = threading.Thread(target=release_when_it_waits)
+        thread.start()
+        return lambda: (getattr(full, send)(*arguments), thread.join())
 
     for told in at_each_entry(prepare, skip=lambda frame: "/threading.py" in frame.f_code.co_filename):
         kept.append(told.error)
         assert isinstance(told.error, HandlerError), told.where
-        sender.release()
+        ended.set()
+        wait_until(lambda: not sender.hold)
         assert waiting(full) == 0, told.where
         assert in_thread(lambda: full.send("one", LARGE).result(20)), told.where
     assert len(kept) > 5

@@ -84,15 +84,26 @@ def test_an_interrupted_wait_for_metadata_leaves_nothing(sender):
         others_send(producer)  # the session keeps an eventfd for the next wait
         before = descriptors()
 
-        def prepare():
-            name = next(names)
-            timer = threading.Timer(0.02, lambda: (sender.topics.update({name: 1}), sender.publish()))
-            timer.start()
-            return lambda: (producer.send(name, b"x"), timer.join())
+        def publish_when_wanted(name, ended):
+            while name not in sender.wants and not ended.wait(0.01):
+                pass
+            sender.topics[name] = 1
+            sender.publish()
 
+        def prepare():
+            name, ended = next(names), threading.Event()
+            thread = threading.Thread(target=publish_when_wanted, args=(name, ended))
+            thread.start()
+            threads.append((thread, ended))
+            return lambda: (producer.send(name, b"x"), thread.join())
+
+        threads = []
         errors = []
         for told in at_each_entry(prepare, skip=lambda frame: "/threading.py" in frame.f_code.co_filename):
             errors.append(told.error)
+            thread, ended = threads.pop()
+            ended.set()
+            thread.join()
             assert isinstance(told.error, HandlerError), told.where
             assert producer._session.topics.waiters == set(), told.where
             assert producer._session.waiters == set(), told.where
