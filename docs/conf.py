@@ -1,4 +1,4 @@
-"""Configuration of the documentation site. `tox -e docs` builds it, with warnings as errors."""
+"""Configuration of the documentation site. `tox -e lint` builds it, with warnings as errors."""
 
 import sys
 from pathlib import Path

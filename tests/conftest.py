@@ -9,17 +9,19 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 from support import build
 from support.leftovers import LEAVES_S, holdings, kill_leftovers, wait_for_nothing_left
 from support.node_settings import FEW_THREADS, QUICK_GROUPS
+from support.shared_kafka import SharedKafka, pass_shared_kafka, shared_kafka, start_shared_kafka
 
 if TYPE_CHECKING:
     from cyproducer.devkafka.node import KafkaCluster
 
+ROOT = Path(__file__).resolve().parent
 CLUSTERS: "list[KafkaCluster]" = []
 TOPIC_NUMBERS = itertools.count(1)
 REPORTS = pytest.StashKey[dict[str, pytest.TestReport]]()
@@ -31,6 +33,12 @@ hypothesis.settings.register_profile("thorough", deadline=None, max_examples=500
 hypothesis.settings.load_profile("quick")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--shared-kafka", action="store_true", help="one Kafka node for all processes, which no test may pause or end"
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     # A shell's background jobs ignore SIGINT, and the processes that the tests start would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -38,6 +46,8 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "long: takes long, or repeats another test; tox -e long runs it, and tox -e model those of tests/model",
     )
+    config.addinivalue_line("markers", "alone: counts connections to the node, so no other test may use it meanwhile")
+    config.addinivalue_line("markers", "engine: has no broker but the scripted one; set by this file")
     config.addinivalue_line(
         "markers", "pooled_sockets: a library that the test uses keeps its own sockets open (py4j does)"
     )
@@ -57,6 +67,17 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("CYPRODUCER_EXPECT_DEBUG is set, but this is a release build: set CYPRODUCER_DEBUG=1")
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if session.config.getoption("--shared-kafka"):
+        start_shared_kafka(session.config)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a process of pytest-xdist, which starts, of the shared node."""
+    pass_shared_kafka(node)
+
+
 def pytest_report_header() -> str:
     return build.describe()
 
@@ -68,8 +89,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     A process of pytest-xdist stops its three nodes after the last file that uses them. With short files at the end, the
     processes end at nearly the same time.
     """
+    for item in items:
+        if _is_of_the_engine(item):
+            item.add_marker("engine")
     three = {item.path for item in items if "kafka3" in item.fixturenames}
     items.sort(key=lambda item: (item.path not in three, item.path.parent.name not in ("spark", "usage")))
+
+
+def _is_of_the_engine(item: pytest.Item) -> bool:
+    folders = ("integration/engine", "simulation", "model")
+    if not any((ROOT / folder) in item.path.parents for folder in folders):
+        return False
+    return not {"kafka", "kafka3", "kafka_v1"} & set(item.fixturenames)  # type: ignore[attr-defined]
 
 
 def pytest_collection_finish() -> None:
@@ -190,10 +221,30 @@ class SharedNodes:
 
 
 @pytest.fixture(scope="session")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[KafkaCluster]":
-    """Yield one Kafka node for the whole run. A test may kill or pause it: it is restored for the next test."""
+def kafka(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> "Iterator[KafkaCluster | SharedKafka]":
+    """Yield one Kafka node for the whole run. A test may kill or pause it: it is restored for the next test.
+
+    With --shared-kafka it is the node of the run, which no test may kill or pause.
+    """
+    shared = shared_kafka(request.config)
+    if shared is not None:
+        yield shared
+        return
     with _cluster(1, tmp_path_factory.mktemp("kafka")) as cluster:
         yield cluster
+
+
+@pytest.fixture(autouse=True)
+def kafka_for_this_test(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let a test that counts connections run while no other test uses the shared node."""
+    shared = shared_kafka(request.config)
+    if shared is None:
+        yield
+        return
+    with shared.used(alone=request.node.get_closest_marker("alone") is not None):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 """Tests a kill, and a stop, at every crash point that a run against a real Kafka reaches.
 
-Run by `tox -e crash`, or `tox -e debug`; plain `tox` has no debug build.
+Run by `tox -e crash`, or `tox -e debug`; the others have no debug build.
 """
 
 import signal

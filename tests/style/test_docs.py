@@ -1,6 +1,6 @@
 """Tests the documentation: its tables are complete, and its examples use names that exist.
 
-`tox -e docs` builds the pages. Here only texts are compared, without Sphinx.
+`tox -e lint` builds the pages. Here only texts are compared, without Sphinx.
 """
 
 import ast

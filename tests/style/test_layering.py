@@ -11,80 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tiers.packages import PACKAGES, package_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "cyproducer"
-
-LEAVES = {"error_table", "errors", "config", "metric_table", "types", "version"}
-MEMORY = {"shm", "host", "record"}
-# package (or leaf module) -> which of our packages it may import besides itself; "api" is the package ``cyproducer``
-ALLOWED: dict[str, set[str]] = {
-    "shm": set(),
-    "host": {"shm"} | LEAVES,
-    # error_table.py holds a table of constants and imports nothing of ours.
-    "protocol": {"error_table"},
-    "record": {"shm"},
-    "cluster": {"protocol", "error_table"},
-    "security": {"protocol"},
-    # Earlier lines are used by later ones.
-    "producer.results": {"shm", "host"} | LEAVES,
-    "producer.arena": MEMORY | LEAVES | {"producer.results"},
-    "producer.session": MEMORY | LEAVES | {"producer.results", "producer.arena"},
-    "producer.extensions": MEMORY | LEAVES | {"producer.results", "producer.arena", "producer.session"},
-    "producer.tokens": MEMORY | LEAVES | {"security", "producer.results"},
-    "producer.attach": MEMORY | LEAVES | {"producer.tokens"},
-    "producer.waiting": MEMORY | LEAVES | {"producer.results", "producer.arena", "producer.session", "producer.attach"},
-    "producer.transactions": MEMORY | LEAVES | {"producer.results", "producer.session", "producer.waiting"},
-    "producer.bulk": MEMORY | LEAVES | {"producer.results", "producer.arena", "producer.session", "producer.waiting"},
-    "producer": MEMORY
-    | LEAVES
-    | {"producer.results", "producer.arena", "producer.session", "producer.extensions"}
-    | {"producer.attach", "producer.waiting", "producer.transactions", "producer.bulk"},
-    "sender.system": {"host", "observe"} | LEAVES,
-    "sender.engine.state": {"shm", "record", "protocol"} | LEAVES,
-    "sender.engine.intake": MEMORY | LEAVES | {"sender.engine.state"},
-    "sender.engine.delivery": MEMORY | LEAVES | {"protocol", "sender.engine.state", "sender.engine.intake"},
-    "sender.engine.network": {"shm", "protocol"}
-    | LEAVES
-    | {"sender.engine.state", "sender.engine.intake", "sender.engine.delivery"},
-    "sender.telemetry": {"host", "record", "protocol", "sender.system"} | LEAVES,
-    "sender.brokers": {"host", "protocol", "cluster", "security", "sender.system", "sender.telemetry"} | LEAVES,
-    "sender.engine": MEMORY
-    | LEAVES
-    | {"protocol", "cluster", "security", "sender.brokers"}
-    | {"sender.engine.state", "sender.engine.intake", "sender.engine.delivery", "sender.engine.network"},
-    "sender.handover": MEMORY | LEAVES | {"observe", "sender.system"},
-    "sender.control": MEMORY | LEAVES | {"observe", "sender.system", "sender.handover"},
-    "sender.process": MEMORY
-    | LEAVES
-    | {"observe", "sender.system", "sender.handover", "sender.control", "sender.engine"},
-    "sender": set(),
-    # A sender reports its status on its control socket.
-    "observe": {"host", "shm"} | LEAVES,
-    # Besides the public API: transactions of several processes, Kafka's partitioner, questions about transactions, and
-    # where the processes of a host meet.
-    "spark": {"api", "producer", "producer.arena", "observe", "host"} | LEAVES,
-    "cli": {"api", "observe", "foreground", "spark"} | LEAVES,
-    "demo": {"api", "observe", "devkafka"} | LEAVES,
-    "devkafka": LEAVES,
-    # A public module: a sender run in the caller's own process.
-    "foreground": {"sender.process", "sender.system", "host", "shm"} | LEAVES,
-    # A public module: what a consumer must know of open transactions.
-    "group_offsets": {"producer", "observe"} | LEAVES,
-    # A public module: a stand-in for the tests of applications.
-    "testing": {"api"},
-    "unsupported": LEAVES,
-    "error_table": set(),
-    "metric_table": set(),
-    "errors": {"error_table"},
-    "config": LEAVES,
-    "types": LEAVES,
-    "version": set(),
-    # The package itself gathers the public names; it is no implementation.
-    "api": {"producer", "producer.results", "producer.waiting", "unsupported"} | LEAVES,
-    "__main__": {"cli"},
-    "pyspark_cyproducer": {"spark"},
-}
 
 CYTHON_IMPORT = re.compile(
     r"^\s*(?:from\s+(?P<origin>[\w.]+)\s+c?import\s+(?P<names>\([^)]*\)|[^\n#]*)"
@@ -122,17 +52,9 @@ def cython_imports(text: str) -> Iterator[tuple[str, list[str]]]:
             yield found["origin"], [n.split()[0] for n in re.split(r"[,\n]", names) if n.strip()]
 
 
-def package_of(parts: tuple[str, ...]) -> str:
-    """Return the package that has a rule, of a dotted module name that begins with ``cyproducer``."""
-    if parts[0] == "pyspark_cyproducer":
-        return parts[0]
-    names = (".".join(parts[1:end]) for end in range(len(parts), 1, -1))
-    return next((name for name in names if name in ALLOWED), "api")
-
-
 def edges(module: str, text: str, cython: bool, package: bool = False) -> Iterator[tuple[str, str]]:
     """Return (package, imported package) pairs of one module's source, edges inside a package left out."""
-    here = package_of(tuple(module.split(".")))
+    here = package_of(module)
     for origin, names in (cython_imports if cython else python_imports)(text):
         level = len(origin) - len(origin.lstrip("."))
         if level:
@@ -145,7 +67,7 @@ def edges(module: str, text: str, cython: bool, package: bool = False) -> Iterat
         # ``from cyproducer import errors`` names a module, of ``KafkaProducer`` the package.
         targets = [f"{origin}.{name}" for name in names] or [origin]
         for target in targets:
-            there = package_of(tuple(target.split(".")))
+            there = package_of(target)
             if there != here:
                 yield here, there
 
@@ -156,7 +78,7 @@ def forbidden(module: str, text: str, cython: bool = False, package: bool = Fals
         {
             f"{module}: {here} -> {there}"
             for here, there in edges(module, text, cython, package)
-            if there not in ALLOWED[here]
+            if there not in PACKAGES[here].imports
         }
     )
 
@@ -187,7 +109,7 @@ def test_every_edge_is_allowed():
 def test_every_package_has_a_rule():
     packages = {".".join(path.parent.relative_to(PACKAGE).parts) for path in PACKAGE.rglob("__init__.py")} - {""}
     modules = {p.stem for p in PACKAGE.iterdir() if p.suffix in (".py", ".pyi", ".pyx", ".pxd")} - {"__init__"}
-    assert packages | modules <= set(ALLOWED)
+    assert packages | modules <= set(PACKAGES)
 
 
 @pytest.mark.parametrize(

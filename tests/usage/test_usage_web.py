@@ -34,6 +34,7 @@ def test_nothing_is_attached_before_the_first_request(
         assert server.terminate() == 0
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     "command",
     [

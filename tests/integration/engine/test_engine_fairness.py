@@ -108,6 +108,7 @@ def test_brokers_that_do_not_answer_leave_entries_for_one_that_does() -> None:
         rig.check()
 
 
+@pytest.mark.long
 def test_partitions_that_are_short_of_replicas_leave_entries_for_others_of_their_broker() -> None:
     with SickBroker(partitions=MANY, nodes=1) as broker, Rig(broker, request_timeout_ms=60_000) as rig:
         send_to_short_partitions(rig)
@@ -132,6 +133,7 @@ def test_the_reserve_holds_after_takeovers() -> None:
         get_well(rig)
 
 
+@pytest.mark.long
 def test_a_broker_that_has_used_the_most_has_entries_left_for_another_front_end() -> None:
     """All five are short of replicas. The other front-end's broker takes entries first, while the table is empty."""
     partitions = 5 * 1800

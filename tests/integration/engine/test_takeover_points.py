@@ -121,6 +121,7 @@ class Traffic:
                 assert error in (0, errors.OUTCOME_UNKNOWN, INVALID_RECORD), values[-1].endswith(POISON)
 
 
+@pytest.mark.long
 def test_killed_at_every_point(trigger, crashing_nursery):
     """Three times at each point; the same front-ends survive it all, and at the end every record is accounted for."""
     died: Counter[str] = Counter()

@@ -1,0 +1,1 @@
+"""Chooses and runs the environments of tox: all of them for a commit, or those that a change needs."""

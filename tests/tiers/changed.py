@@ -1,0 +1,91 @@
+"""Finds the tests that changed files need, from the table of packages."""
+
+import re
+import subprocess
+from pathlib import Path, PurePath
+
+from tiers.packages import PACKAGES, package_of, users_of
+
+ROOT = Path(__file__).resolve().parents[2]
+
+#: Folders of tests/ with an environment of their own, which has what the others lack: a KDC, QEMU, a debug build.
+ENVIRONMENTS = {"kerberos": "kerberos", "aarch64": "aarch64", "crash": "crash"}
+GATE = ("style", "unit", "integration/engine", "simulation", "model")
+#: Files and folders outside of the packages and of tests/, by the beginning of their path. The first line counts.
+OTHERS = {
+    "bench/": ("integration/bench",),
+    "examples/": ("usage", "spark"),
+    "demo": ("integration/demo",),
+    "docs/": ("style", "usage/test_docs_examples.py"),
+    "pyproject.toml": (*GATE, "integration/build"),
+    "setup.py": (*GATE, "integration/build"),
+    "MANIFEST.in": ("integration/build",),
+    "tox.ini": GATE,
+    "": ("style",),
+}
+
+
+class GitError(Exception):
+    """git cannot tell what has changed."""
+
+
+def changed_files(since: str) -> list[str]:
+    """Return the files that differ from a commit, relative to the root, also those that git does not know yet."""
+    tracked = _git("diff", "--name-only", "--no-renames", since)
+    return sorted({*tracked, *_git("ls-files", "--others", "--exclude-standard")})
+
+
+def tests_of(files: list[str]) -> list[str]:
+    """Return the files and folders of tests/ that changed files need, without those that another one contains."""
+    needed = {test for file in files for test in _tests_of(file)}
+    existing = {test for test in needed if (ROOT / "tests" / test).exists()}
+    return sorted(test for test in existing if not any(str(above) in existing for above in PurePath(test).parents))
+
+
+def by_environment(tests: list[str]) -> dict[str, list[str]]:
+    """Return the tests of each environment of tox that must run."""
+    found: dict[str, list[str]] = {}
+    for test in tests:
+        found.setdefault(ENVIRONMENTS.get(PurePath(test).parts[0], "changed"), []).append(test)
+    return found
+
+
+def _tests_of(file: str) -> list[str]:
+    path = PurePath(file)
+    if path.parts[0] == "tests" and len(path.parts) > 1:
+        return _tests_of_a_test(path)
+    if path.parts[0] in ("cyproducer", "pyspark_cyproducer"):
+        package = package_of(".".join(path.with_suffix("").parts))
+        return [test for name in (package, *users_of(package)) for test in PACKAGES[name].tests]
+    return list(next(tests for start, tests in OTHERS.items() if file.startswith(start)))
+
+
+def _tests_of_a_test(path: PurePath) -> list[str]:
+    if len(path.parts) == 2:  # tests/conftest.py
+        return list(GATE)
+    if path.parts[1] == "tiers":
+        return ["style"]
+    if path.parts[1] == "support":
+        return _users_of_support(path.stem)
+    if path.name.startswith("test_"):
+        return ["/".join(path.parts[1:])]
+    return ["/".join(path.parts[1:-1])]
+
+
+def _users_of_support(module: str) -> list[str]:
+    """Return the tests and folders of tests/ that import a module of tests/support, also by another such module."""
+    imported = re.compile(rf"^from support(\.{module} import|import .*\b{module}\b)", re.MULTILINE)
+    found: list[str] = []
+    for file in sorted((ROOT / "tests").rglob("*.py")):
+        path = PurePath("tests") / file.relative_to(ROOT / "tests")
+        if path.stem == module or not imported.search(file.read_text()):
+            continue
+        found += _tests_of_a_test(path)
+    return found
+
+
+def _git(*arguments: str) -> list[str]:
+    run = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
+    if run.returncode:
+        raise GitError(f"git {' '.join(arguments)} failed: {run.stderr.strip()}")
+    return run.stdout.splitlines()

@@ -1,0 +1,173 @@
+"""The packages of the product: what each may import, and which tests it needs when it is changed.
+
+`docs/design/architecture.md` ("Layers and folders") explains the imports. `tests/style/test_layering.py` checks them.
+"""
+
+from typing import NamedTuple
+
+
+class Package(NamedTuple):
+    """A package, or a module beside the packages.
+
+    imports   the packages of ours that it may import besides itself; "api" is the package `cyproducer`
+    tests     files and folders of tests/
+    """
+
+    imports: tuple[str, ...]
+    tests: tuple[str, ...]
+
+
+LEAVES = ("error_table", "errors", "config", "metric_table", "types", "version")
+MEMORY = ("shm", "host", "record")
+
+#: By the dotted name without "cyproducer". Earlier lines are used by later ones.
+PACKAGES = {
+    "shm": Package((), ("unit/shm", "model", "integration/engine/test_takeover.py")),
+    "host": Package(
+        (*LEAVES, "shm"),
+        ("unit/host", "unit/producer/test_attach_interrupted.py", "integration/sender/test_sender_process.py"),
+    ),
+    # error_table.py holds a table of constants and imports nothing of ours.
+    "protocol": Package(("error_table",), ("unit/protocol", "integration/engine/test_engine_versions.py")),
+    "record": Package(("shm",), ("unit/record", "unit/producer", "simulation")),
+    "cluster": Package(("protocol", "error_table"), ("unit/cluster", "integration/engine/test_engine_brokers.py")),
+    "security": Package(("protocol",), ("unit/security", "integration/security")),
+    "producer.results": Package((*LEAVES, "shm", "host"), ("unit/producer",)),
+    "producer.arena": Package((*MEMORY, *LEAVES, "producer.results"), ("unit/producer", "simulation")),
+    "producer.session": Package(
+        (*MEMORY, *LEAVES, "producer.results", "producer.arena"), ("unit/producer", "usage/test_usage_sender_lost.py")
+    ),
+    "producer.extensions": Package(
+        (*MEMORY, *LEAVES, "producer.results", "producer.arena", "producer.session"),
+        ("unit/producer", "integration/producer/test_extensions_kafka.py"),
+    ),
+    "producer.tokens": Package(
+        (*MEMORY, *LEAVES, "security", "producer.results"),
+        ("unit/producer/test_token_supplier.py", "integration/security/test_token_provider.py"),
+    ),
+    "producer.attach": Package(
+        (*MEMORY, *LEAVES, "producer.tokens"), ("unit/producer", "integration/sender/test_sender_process.py")
+    ),
+    "producer.waiting": Package(
+        (*MEMORY, *LEAVES, "producer.results", "producer.arena", "producer.session", "producer.attach"),
+        ("unit/producer", "usage/test_usage_asyncio.py", "usage/test_usage_interrupts.py"),
+    ),
+    "producer.transactions": Package(
+        (*MEMORY, *LEAVES, "producer.results", "producer.session", "producer.waiting"),
+        ("unit/producer", "integration/transactions", "transactional", "cancelled"),
+    ),
+    "producer.bulk": Package(
+        (*MEMORY, *LEAVES, "producer.results", "producer.arena", "producer.session", "producer.waiting"),
+        ("unit/producer", "arrays", "integration/producer/test_bulk.py"),
+    ),
+    "producer": Package(
+        (
+            *MEMORY,
+            *LEAVES,
+            "producer.results",
+            "producer.arena",
+            "producer.session",
+            "producer.extensions",
+            "producer.attach",
+            "producer.waiting",
+            "producer.transactions",
+            "producer.bulk",
+        ),
+        ("unit/producer", "integration/producer", "usage"),
+    ),
+    "sender.system": Package(
+        (*LEAVES, "host", "observe"), ("unit/sender", "integration/sender/test_limited_sender.py")
+    ),
+    "sender.engine.state": Package(
+        (*LEAVES, "shm", "protocol", "record"), ("unit/sender", "integration/engine", "simulation")
+    ),
+    "sender.engine.intake": Package(
+        (*MEMORY, *LEAVES, "sender.engine.state"), ("integration/engine", "simulation", "hostile")
+    ),
+    "sender.engine.delivery": Package(
+        (*MEMORY, *LEAVES, "protocol", "sender.engine.state", "sender.engine.intake"),
+        ("integration/engine", "simulation"),
+    ),
+    "sender.engine.network": Package(
+        (*LEAVES, "shm", "protocol", "sender.engine.state", "sender.engine.intake", "sender.engine.delivery"),
+        ("integration/engine", "simulation"),
+    ),
+    "sender.telemetry": Package(
+        (*LEAVES, "host", "protocol", "record", "sender.system"),
+        ("unit/sender", "integration/engine/test_engine_telemetry.py", "integration/producer/test_telemetry_kafka.py"),
+    ),
+    "sender.brokers": Package(
+        (*LEAVES, "host", "protocol", "cluster", "security", "sender.system", "sender.telemetry"),
+        ("unit/sender", "integration/engine", "simulation"),
+    ),
+    "sender.engine": Package(
+        (
+            *MEMORY,
+            *LEAVES,
+            "protocol",
+            "cluster",
+            "security",
+            "sender.engine.state",
+            "sender.engine.intake",
+            "sender.engine.delivery",
+            "sender.engine.network",
+            "sender.brokers",
+        ),
+        ("integration/engine", "simulation"),
+    ),
+    "sender.handover": Package(
+        (*MEMORY, *LEAVES, "sender.system", "observe"), ("unit/sender", "integration/sender/test_sender_upgrade.py")
+    ),
+    "sender.control": Package(
+        (*MEMORY, *LEAVES, "sender.system", "sender.handover", "observe"), ("unit/sender", "integration/sender")
+    ),
+    "sender.process": Package(
+        (*MEMORY, *LEAVES, "sender.system", "sender.engine", "sender.handover", "sender.control", "observe"),
+        ("unit/sender", "integration/sender"),
+    ),
+    "sender": Package((), ("integration/sender",)),
+    # A sender reports its status on its control socket.
+    "observe": Package((*LEAVES, "shm", "host"), ("unit/observe", "integration/cli")),
+    # Besides the public API: transactions of several processes, Kafka's partitioner, questions about transactions, and
+    # where the processes of a host meet.
+    "spark": Package((*LEAVES, "host", "producer.arena", "producer", "observe", "api"), ("spark",)),
+    "cli": Package((*LEAVES, "observe", "spark", "foreground", "api"), ("unit/cli", "integration/cli")),
+    "demo": Package((*LEAVES, "observe", "devkafka", "api"), ("integration/demo",)),
+    "devkafka": Package((*LEAVES,), ("integration/devkafka",)),
+    # A public module: a sender run in the caller's own process.
+    "foreground": Package(
+        (*LEAVES, "shm", "host", "sender.system", "sender.process"), ("integration/cli/test_cli_sender.py",)
+    ),
+    # A public module: what a consumer must know of open transactions.
+    "group_offsets": Package((*LEAVES, "producer", "observe"), ("unit/producer", "integration/transactions")),
+    # A public module: a stand-in for the tests of applications.
+    "testing": Package(("api",), ("unit/tools",)),
+    "unsupported": Package((*LEAVES,), ("usage/test_usage_import.py",)),
+    "error_table": Package((), ("unit/test_errors.py",)),
+    "metric_table": Package((), ("integration/producer/test_metrics_kafka.py",)),
+    "errors": Package(("error_table",), ("unit/test_errors.py",)),
+    "config": Package((*LEAVES,), ("unit/config", "integration/producer/test_settings_at_their_ends.py")),
+    "types": Package((*LEAVES,), ("unit/test_stubs.py",)),
+    "version": Package((), ("unit/tools",)),
+    # The package itself gathers the public names; it is no implementation.
+    "api": Package(
+        (*LEAVES, "producer.results", "producer.waiting", "producer", "unsupported"),
+        ("unit/test_stubs.py", "usage/test_usage_import.py"),
+    ),
+    "__main__": Package(("cli",), ("integration/cli",)),
+    "pyspark_cyproducer": Package(("spark",), ("spark",)),
+}
+
+
+def package_of(module: str) -> str:
+    """Return the package that has an entry, of a dotted module name that begins with `cyproducer`."""
+    parts = module.split(".")
+    if parts[0] == "pyspark_cyproducer":
+        return parts[0]
+    names = (".".join(parts[1:end]) for end in range(len(parts), 1, -1))
+    return next((name for name in names if name in PACKAGES), "api")
+
+
+def users_of(package: str) -> list[str]:
+    """Return the packages that may import a package, without itself."""
+    return [name for name, each in PACKAGES.items() if package in each.imports]

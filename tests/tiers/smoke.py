@@ -1,0 +1,58 @@
+"""The tests of the tier `smoke`: one for each promise, each guide, Spark and a secured listener.
+
+
+They share one Kafka node, so none of them may pause or end it. `docs/design/testing.md` names the further tests.
+"""
+
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1]
+
+SMOKE = {
+    "P1": ["integration/producer/test_producer_kafka.py::test_a_killed_process_loses_nothing_that_send_accepted"],
+    "P2": [
+        "integration/sender/test_supervisor.py::test_killed_under_load[sender]",
+        "usage/test_usage_sender_lost.py::test_under_load_outcomes_are_true",
+    ],
+    "P3": [
+        "hostile/test_hostile.py::test_correct_front_ends_lose_nothing_beside_the_fuzzer",
+        "integration/sender/test_front_end_death.py::test_stopped_is_not_dead",
+    ],
+    "P4": ["integration/producer/test_producer_kafka.py::test_memory_smaller_than_what_is_sent"],
+    "P5": [
+        "integration/sender/test_failures_kept.py::test_failures_outlive_their_sender",
+        "usage/test_usage_multiprocessing.py::test_the_end_of_a_process_loses_nothing[exits]",
+    ],
+    "P6": ["usage/test_usage_fork.py::test_children_that_end_in_every_way[os.fork()]"],
+    "P7": ["integration/producer/test_producer_kafka.py::test_order_within_a_key"],
+    "P8": [
+        "usage/test_usage_multiprocessing.py::test_children_of_an_unused_producer_share_one_sender_and_one_connection"
+    ],
+    "guides: all examples": ["usage/test_docs_examples.py::test_the_examples_run"],
+    "guides: arrays": ["integration/producer/test_bulk.py::test_table_with_every_column_over_several_topics"],
+    "guides: asyncio": ["usage/test_usage_asyncio.py::test_two_loops_in_two_threads"],
+    "guides: errors": ["usage/test_usage_interrupts.py::test_uncaught_ctrl_c_ends_the_program_and_loses_nothing"],
+    "guides: interceptors": [
+        "integration/producer/test_extensions_kafka.py::test_interceptors_see_each_record_once_and_its_place"
+    ],
+    "guides: multiprocessing": ["usage/test_usage_multiprocessing.py::test_workers_of_each_start_method[spawn]"],
+    "guides: partitions": [
+        "integration/producer/test_extensions_kafka.py::test_round_robin_spreads_records_and_rows_evenly"
+    ],
+    "guides: secured clusters": [
+        "integration/security/test_listeners_kafka.py::test_each_mechanism[SASL_SSL-SCRAM-SHA-512]"
+    ],
+    "guides: Spark, a batch": ["spark/test_spark_batch.py::test_the_example"],
+    "guides: Spark, exactly once": [
+        "spark/test_spark_exactly_once.py::test_each_micro_batch_is_written_once_and_an_empty_one_too"
+    ],
+    "guides: transactions": ["usage/test_usage_transactions.py::test_the_examples[confluent-kafka]"],
+    "guides: web workers": [
+        "usage/test_usage_web.py::test_every_request_arrives_over_one_sender_and_one_connection[gunicorn]"
+    ],
+}
+
+
+def arguments() -> list[str]:
+    """Return the tests as arguments of pytest, with absolute paths."""
+    return [f"{TESTS}/{test}" for tests in SMOKE.values() for test in tests]
