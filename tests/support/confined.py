@@ -1,4 +1,4 @@
-"""Runs processes in separate namespaces, and with system calls that fail (seccomp)."""
+"""Runs processes in separate namespaces, without capabilities, and with system calls that fail (seccomp)."""
 
 import contextlib
 import os
@@ -44,6 +44,20 @@ def namespaces(*options: str) -> list[str]:
     if tried.returncode:
         pytest.fail(f"these tests need namespaces ({' '.join(command)}): {tried.stderr}", pytrace=False)
     return command
+
+
+def without(*capabilities: str) -> list[str]:
+    """Return the prefix of a command that runs without these capabilities, as those of any user but root do.
+
+    capabilities: names as "sys_ptrace". Fail the test if there is no `setpriv`, which only root needs.
+    """
+    if os.geteuid() != 0:
+        return []
+    program = shutil.which("setpriv")
+    if program is None:
+        pytest.fail("these tests need setpriv (Debian: apt-get install util-linux)", pytrace=False)
+    dropped = ",".join(f"-{name}" for name in capabilities)
+    return [program, f"--bounding-set={dropped}", f"--inh-caps={dropped}"]
 
 
 @contextlib.contextmanager

@@ -136,7 +136,9 @@ def serve(
 
 def _will_hold_secrets(settings: dict[str, Any]) -> bool:
     """Return whether a sender with these settings has secrets in its memory, also those that it reads from files."""
-    from_files = settings.get("sasl_mechanism") in ("OAUTHBEARER", "GSSAPI")
+    # The mechanism has a default, GSSAPI, also without SASL.
+    uses_sasl = settings.get("security_protocol", "").startswith("SASL")
+    from_files = uses_sasl and settings.get("sasl_mechanism") in ("OAUTHBEARER", "GSSAPI")
     own_key = any(settings.get(name) for name in ("ssl_certfile", "ssl_keyfile", "ssl_keystore_location"))
     return bool(secret_settings(settings)) or from_files or own_key
 

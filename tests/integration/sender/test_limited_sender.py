@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.confined import without
 from support.process import (
     is_running,
     kill9,
@@ -79,14 +79,8 @@ class Client:
 
 
 def unprivileged() -> list[str]:
-    """Return a command prefix: as root it drops the capabilities that lift limits."""
-    if os.geteuid() != 0:
-        return []
-    program = shutil.which("setpriv")
-    if program is None:
-        pytest.fail("these tests need setpriv (Debian: apt-get install util-linux)", pytrace=False)
-    without = "-sys_resource,-sys_admin"  # the latter lifts the limit on descriptors in flight
-    return [program, f"--bounding-set={without}", f"--inh-caps={without}"]
+    """Return the prefix of a command that runs without the capabilities that lift limits."""
+    return without("sys_resource", "sys_admin")  # the latter lifts the limit on descriptors in flight
 
 
 @pytest.fixture

@@ -1,0 +1,30 @@
+"""Tests which senders hide their memory from the processes of their own user: those with secrets."""
+
+from pathlib import Path
+
+import pytest
+from support.confined import run_confined, without
+from support.process import sender_processes, wait_until
+
+# The argument: whether the settings have secrets.
+LOOK = """
+    import os, sys, time
+    from cyproducer.config.settings import Settings
+    from cyproducer.producer.attach.connect import connect
+    secrets = {"sasl_mechanism": "PLAIN", "sasl_plain_username": "u", "sasl_plain_password": "p"}
+    given = {"security_protocol": "SASL_PLAINTEXT", **secrets} if sys.argv[1] == "True" else {}
+    settings = Settings.parse(bootstrap_servers="127.0.0.1:9", sender_idle_timeout_ms=200, **given)
+    attachment = connect(settings, time.monotonic() + 30)
+    try:
+        print(os.readlink(f"/proc/{attachment.sender_pid}/fd/0"))
+    except PermissionError:
+        print("hidden")
+"""
+
+
+@pytest.mark.parametrize("secret", [False, True])
+def test_only_a_sender_with_secrets_hides_its_memory(secret: bool, runtime_dir: Path) -> None:
+    """A sender without SASL has no secrets, although `sasl_mechanism` has a default."""
+    status, out, err = run_confined(without("sys_ptrace"), LOOK, secret)
+    assert (status, out) == (0, "hidden\n" if secret else "/dev/null\n"), err
+    wait_until(lambda: not sender_processes(runtime_dir), what="the end of the sender")
