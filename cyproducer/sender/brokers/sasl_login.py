@@ -9,7 +9,6 @@ import contextlib
 import functools
 import gc
 import itertools
-import resource
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -22,6 +21,7 @@ from cyproducer.security.token_check import NoBrokerError, check_token
 from cyproducer.security.token_source import Token
 from cyproducer.sender.brokers.resolver import CANONICAL_NAMES, canonical_names, host_port
 from cyproducer.sender.brokers.supplied_tokens import SuppliedTokens
+from cyproducer.sender.system.daemonise import forbid_core_dumps
 from cyproducer.sender.system.helper_process import HelperProcess
 
 __all__ = ["Answer", "Exchange", "SaslLogin"]
@@ -157,8 +157,7 @@ class SaslLogin:
 
 def _serve(settings: Mapping[str, Any], sock: socket.socket) -> None:
     gc.enable()  # this process lives as long as the sender
-    # A core dump would have the keys and tickets of Kerberos. With a limit of 1 byte none is written (core(5)).
-    resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
+    forbid_core_dumps()  # one would have the keys and tickets of Kerberos
     helper = _Helper(settings, sock)
     while True:
         question, _ = control_messages.receive(sock)

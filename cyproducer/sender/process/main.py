@@ -9,7 +9,6 @@ import gc
 import json
 import logging
 import os
-import resource
 import socket
 import sys
 from typing import Any
@@ -20,7 +19,14 @@ from cyproducer.observe.logfmt import fields, level_of
 from cyproducer.sender.handover.election import Election
 from cyproducer.sender.handover.handover import Handover, Post
 from cyproducer.sender.process.supervisor import Child, Report, Supervisor
-from cyproducer.sender.system.daemonise import close_others, leave_environment, low_limits, name_process, to_null
+from cyproducer.sender.system.daemonise import (
+    close_others,
+    forbid_core_dumps,
+    leave_environment,
+    low_limits,
+    name_process,
+    to_null,
+)
 from cyproducer.sender.system.log_relay import LogRelay
 from cyproducer.sender.system.signals import Signals
 from cyproducer.shm.crash import DEBUG, crashpoint, set_role
@@ -102,8 +108,7 @@ def serve(
     set_role("supervisor")
     log = _logger(relay)
     if _will_hold_secrets(settings):
-        # A core dump would have them. With a limit of 1 byte none is written, not even to a pipe (core(5)).
-        resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
+        forbid_core_dumps()
         hide_memory()
     # The mode lets other users connect only if some are allowed. In both cases SO_PEERCRED decides.
     mode = 0o666 if allow_uids or allow_gids else 0o600

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 
 __all__ = [
     "close_others",
+    "forbid_core_dumps",
     "leave_environment",
     "low_limits",
     "name_process",
@@ -126,6 +127,16 @@ def close_others(kept: Collection[int]) -> None:
         os.closerange(last + 1, fd)
         last = fd
     os.closerange(last + 1, max(int(name) for name in os.listdir("/proc/self/fd")) + 1)
+
+
+def forbid_core_dumps() -> None:
+    """Let the kernel write no core dump of this process and its forked children: they have secrets.
+
+    With a limit of 1 byte it writes none, not even to a pipe (core(5)). A hard limit of 0 stays, because only root may
+    raise it: with that, hide_memory() prevents the dump to a pipe.
+    """
+    if resource.getrlimit(resource.RLIMIT_CORE)[1] != 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
 
 
 def name_process(name: str) -> None:
