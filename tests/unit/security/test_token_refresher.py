@@ -187,11 +187,12 @@ def test_a_source_that_can_be_polled_is_read_again_when_it_changed():
 def test_close_stops_a_request_and_leaves_no_thread(monkeypatch):
     monkeypatch.setenv("no_proxy", "*")
     server = Server(Answer())
-    arrived = threading.Event()
+    arrived, answered = threading.Event(), threading.Event()
 
     def write(_: object) -> None:
         arrived.set()
-        server.ending.wait(30)
+        server.ending.wait(60)
+        answered.set()
 
     server.answers = [Answer(write=write)]
     with server:
@@ -199,9 +200,8 @@ def test_close_stops_a_request_and_leaves_no_thread(monkeypatch):
         refresher = TokenRefresher(TokenEndpoint(server.url, "a", "b"), on_change=lambda: changes.append(1))
         assert refresher.current() is None
         assert arrived.wait(10)
-        started = time.monotonic()
         refresher.close()
-        assert time.monotonic() - started < 5
+        assert not answered.is_set()
         assert "cyproducer-oauth" not in [thread.name for thread in threading.enumerate()]
         assert changes == []
         refresher.close()
