@@ -55,7 +55,7 @@ def nothing_left(request: pytest.FixtureRequest, spark_runtime: Path, staying: l
         with contextlib.suppress(SenderUnavailableError):  # it has ended by itself
             stop(socket, 30)
     # py4j keeps sockets of its own open.
-    brokers = {node.pid for cluster in clusters for node in cluster.nodes if node.pid is not None}
+    brokers = {pid for cluster in clusters for pid in cluster.pids()}
     found = wait_for_nothing_left(before, spark_runtime, brokers, sockets=False)
     kill_leftovers(before, spark_runtime, brokers)
     if found:

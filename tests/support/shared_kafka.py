@@ -29,6 +29,10 @@ class SharedKafka:
         self.bootstrap_servers = address
         self._directory = Path(directory)
 
+    def pids(self) -> list[int]:
+        """Return the processes of the node that belong to this one: none."""
+        return []
+
     @contextlib.contextmanager
     def used(self, alone: bool) -> Iterator[None]:
         """Wait until no test uses the node alone, or until no other test uses it if `alone` is true."""
