@@ -89,11 +89,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     A process of pytest-xdist stops its three nodes after the last file that uses them. With short files at the end, the
     processes end at nearly the same time.
     """
-    for item in items:
-        if _is_of_the_engine(item):
-            item.add_marker("engine")
     three = {item.path for item in items if "kafka3" in item.fixturenames}
     items.sort(key=lambda item: (item.path not in three, item.path.parent.name not in ("spark", "usage")))
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Set the marker `engine`. The option -m looks at markers before pytest_collection_modifyitems() above."""
+    if _is_of_the_engine(item):
+        item.add_marker("engine")
 
 
 def _is_of_the_engine(item: pytest.Item) -> bool:
