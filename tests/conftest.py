@@ -103,6 +103,8 @@ def _is_of_the_engine(item: pytest.Item) -> bool:
     folders = ("integration/engine", "simulation", "model")
     if not any((ROOT / folder) in item.path.parents for folder in folders):
         return False
+    if item.path.stem.endswith("_kafka"):
+        return False
     return not {"kafka", "kafka3", "kafka_v1"} & set(item.fixturenames)  # type: ignore[attr-defined]
 
 
