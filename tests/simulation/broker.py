@@ -5,11 +5,12 @@ import socket
 import uuid
 from collections import Counter, deque
 
+from kfake.partition_log import CORRUPT_MESSAGE, LogBatch, Partition, PartitionLog, parse
+
 from cyproducer.protocol.codec import decode_request, encode_response
 from cyproducer.protocol.messages import REQUESTS
 from simulation.coordinators import Coordinators
 from simulation.events import Events
-from simulation.partition_log import CORRUPT_MESSAGE, LogBatch, PartitionLog
 from simulation.weather import (
     AFTER_APPEND,
     ANY,
@@ -30,16 +31,6 @@ UNSUPPORTED_VERSION, INVALID_RECORD, UNKNOWN_TOPIC_ID = 35, 87, 100
 PRODUCE_WITH_TOPIC_IDS = 13  # the first version
 HOST = "127.0.0.1"
 POISON = b"!"  # a value with this end is refused
-
-
-class Partition:
-    """One partition: its leader, its log, and the logs that it had before its topic was deleted."""
-
-    def __init__(self, leader: int, complaints: list[str]) -> None:
-        self.leader = leader
-        self.leader_epoch = 0
-        self.log = PartitionLog(complaints)
-        self.short_of_replicas = False
 
 
 class Topic:
@@ -109,7 +100,8 @@ class Cluster:
     def create(self, name: str, partitions: int) -> None:
         """Create a topic, or create it again."""
         numbers = sorted(self.nodes)
-        made = [Partition(self.chance.choice(numbers), self.complaints) for _ in range(partitions)]
+        forgot = name in self.topics  # a topic that is created again has none of the producers of the former one
+        made = [Partition(self.chance.choice(numbers), self.complaints, forgot=forgot) for _ in range(partitions)]
         self.topic_ids += 1
         self.topics[name] = Topic(name, uuid.UUID(int=self.topic_ids), made)
         self.spread(name)
@@ -118,7 +110,7 @@ class Cluster:
         """Delete a topic with its records and the state of their producers."""
         topic = self.topics[name]
         topic.exists = False
-        self.former += [(name, index, partition.log) for index, partition in enumerate(topic.partitions)]
+        self.former += [(name, index, partition) for index, partition in enumerate(topic.partitions)]
         self.spread(name)
 
     def grow(self, name: str) -> None:
@@ -146,10 +138,10 @@ class Cluster:
         """Give a partition another leader. What only the old one had is lost, or all have it."""
         partition = self.topics[name].partitions[index]
         if self.chance.random() < 0.5:
-            partition.log.commit()
-        elif partition.log.end > partition.log.high_watermark:
+            partition.commit()
+        elif partition.end > partition.high_watermark:
             self.met["truncated"] += 1
-        partition.log.truncate(self.chance.choice((1, 2, 5, 5)))
+        partition.truncate(self.chance.choice((1, 2, 5, 5)))
         partition.leader = leader
         partition.leader_epoch += 1
         self.spread(name)
@@ -172,7 +164,7 @@ class Cluster:
         for topic in self.topics.values():
             for partition in topic.partitions:
                 if partition.leader == node.number:
-                    partition.log.truncate(self.chance.choice((1, 1, 3)))
+                    partition.truncate(self.chance.choice((1, 1, 3)))
 
     # ------------------------------------------------------------ connections
 
@@ -473,7 +465,7 @@ class Cluster:
                     if code or isinstance(found, int)
                     else [
                         {"producer_id": pid, "producer_epoch": known.epoch, "coordinator_epoch": -1}
-                        for pid, known in found.log.producers.items()
+                        for pid, known in found.producers.items()
                     ]
                 )
                 answers.append({"partition_index": index, "error_code": code, "active_producers": active})
@@ -510,8 +502,7 @@ class Cluster:
         if isinstance(found, int):
             code = found
         else:
-            batch = found.log.parse(item["records"])
-            code = CORRUPT_MESSAGE if batch is None else 0
+            batch, code = self._parsed(item["records"])
             if batch is not None and topic is not None:
                 code = self._check_transaction(found, batch, body, version, (topic.name, item["index"]))
                 if not code:
@@ -527,6 +518,13 @@ class Cluster:
             "error_message": "refused" if code else None,
         }
 
+    def _parsed(self, records: bytes) -> tuple[LogBatch | None, int]:
+        try:
+            return parse(records), 0
+        except ValueError as error:
+            self.complaints.append(str(error))
+            return None, CORRUPT_MESSAGE
+
     def _check_transaction(
         self, partition: Partition, batch: LogBatch, body: dict, version: int, key: tuple[str, int]
     ) -> int:
@@ -534,7 +532,7 @@ class Cluster:
         name = body["transactional_id"]
         if batch.transactional != (name is not None):
             self.complaints.append(f"a batch with transactional {batch.transactional} in a request of {name}")
-        if not batch.transactional or partition.log.is_in_transaction(batch):
+        if not batch.transactional or partition.is_in_transaction(batch):
             return 0
         code = self.coordinators.verify(name, batch, version, key)
         self.met[f"refused by the coordinator {code}"] += code != 0
@@ -552,7 +550,7 @@ class Cluster:
             code = NOT_ENOUGH_REPLICAS if self.chance.random() < 0.6 else NOT_ENOUGH_REPLICAS_AFTER_APPEND
         if code and (acks >= 0 or code not in AFTER_APPEND or self.chance.random() < 0.3):
             return code, -1
-        refused, offset = partition.log.append(batch)
+        refused, offset = partition.append(batch)
         if refused:
             self.met[f"refused {refused}"] += 1
             return refused, -1
@@ -560,5 +558,5 @@ class Cluster:
             self.met["appended, then an error"] += 1
             return code, -1
         if acks < 0 or self.chance.random() < 0.8:
-            partition.log.commit()
+            partition.commit()
         return 0, offset

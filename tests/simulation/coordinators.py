@@ -16,8 +16,9 @@ from cyproducer.error_table import ERRORS
 from simulation.weather import COORDINATOR_ANY, COORDINATOR_RETRIABLE
 
 if TYPE_CHECKING:
+    from kfake.partition_log import LogBatch
+
     from simulation.broker import Cluster, Node
-    from simulation.partition_log import LogBatch
 
 GROUP, TRANSACTION = 0, 1  # key types
 COORDINATOR_NOT_AVAILABLE = 15
@@ -149,7 +150,7 @@ class Coordinators:
                 if partition.short_of_replicas or not self._cluster.nodes[partition.leader].up:
                     self._write_later(MARKER_AGAIN_MS, name, index, producer_id, epoch, how)
                     return
-                partition.log.end_transaction(producer_id, epoch, "commit" if how == "commit" else "abort")
+                partition.end_transaction(producer_id, epoch, "commit" if how == "commit" else "abort")
             self._unwritten[producer_id] -= 1
 
         self._cluster.events.after(delay_ms, write)

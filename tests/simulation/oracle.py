@@ -25,9 +25,9 @@ class Oracle:
         self._logs = [(name, index, log) for name, index, log in cluster.former]
         for topic in cluster.topics.values():
             if topic.exists:
-                self._logs += [(topic.name, index, p.log) for index, p in enumerate(topic.partitions)]
+                self._logs += [(topic.name, index, p) for index, p in enumerate(topic.partitions)]
         for number, (_, _, log) in enumerate(self._logs):
-            for offset, value in log.values():
+            for offset, value in log.entries():
                 self._places[value].append((number, offset))
 
     def check(self) -> list[str]:
@@ -82,7 +82,7 @@ class Oracle:
         found = []
         for topic, index, log in self._logs:
             newest: dict[int, int] = {}
-            for offset, value in log.values():
+            for offset, value in log.entries():
                 front_end, number, _ = value.split(b".", 2)
                 key = int(front_end)
                 if int(number) < newest.get(key, -1):

@@ -18,14 +18,14 @@ class TransactionOracle:
         self._cluster = cluster
         self._front_ends = [each for each in front_ends if each.transactions is not None]
         self.fates: Counter[str] = Counter()
-        present = [p.log for topic in cluster.topics.values() if topic.exists for p in topic.partitions]
+        present = [p for topic in cluster.topics.values() if topic.exists for p in topic.partitions]
         former = [log for _, _, log in cluster.former]
         self._seen: Counter[bytes] = Counter()
         for log in (*present, *former):
             self._seen.update(set(log.committed()))
         self._twice = [value for log in present for value, count in Counter(log.committed()).items() if count > 1]
         #: What was in a topic that was deleted may have been read before.
-        self._gone = {value for log in former for _, value in log.values()}
+        self._gone = {value for log in former for _, value in log.entries()}
 
     def check(self) -> list[str]:
         """Return every broken rule."""

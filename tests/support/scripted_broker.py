@@ -1,6 +1,6 @@
 """Simulates a Kafka cluster with faults on command: listeners and logs in one thread, without Kafka.
 
-Its logs are those of scripted_log.py. Records that it must refuse are found before the sequence of their batch is
+Its logs are those of kfake. Records that it must refuse are found before the sequence of their batch is
 checked, as in LogValidator. A request that a correct producer never sends (a bad CRC, two
 batches of a partition in one request) is added to `complaints`, which tests expect to be empty.
 """
@@ -14,6 +14,17 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kfake.partition_log import (
+    ATTRIBUTES_AT,
+    CORRUPT_MESSAGE,
+    INVALID_PRODUCER_EPOCH,
+    OUT_OF_ORDER,
+    ChecksumError,
+    LogBatch,
+    Partition,
+    parse,
+)
+
 from cyproducer.protocol.codec import decode_request, encode_response
 from cyproducer.protocol.messages import REQUESTS
 from cyproducer.record.twin import Record
@@ -25,7 +36,6 @@ from support.scripted_coordinator import (
     OFFSET_FETCH,
     ScriptedCoordinator,
 )
-from support.scripted_log import INVALID_EPOCH, OUT_OF_ORDER, WRONG_CRC, Partition, decoded
 from support.scripted_telemetry import CLOSE, MALFORMED, ScriptedTelemetry
 from support.scripted_transactions import WRITES
 
@@ -37,8 +47,7 @@ UNKNOWN_TOPIC_ID = 100
 UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, NOT_LEADER, REQUEST_TIMED_OUT = 3, 5, 6, 7
 NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS_AFTER_APPEND = 19, 20
 MESSAGE_TOO_LARGE, INVALID_RECORD = 10, 87
-ATTRIBUTES_AT = 21  # in a record batch
-SEQUENCE_ERRORS = (OUT_OF_ORDER, INVALID_EPOCH, 59)
+SEQUENCE_ERRORS = (OUT_OF_ORDER, INVALID_PRODUCER_EPOCH, 59)
 
 
 @dataclass(slots=True)
@@ -104,9 +113,10 @@ class ScriptedBroker:
     ) -> None:
         self.host = host
         self.topic = topic
-        self.partitions = [Partition(leader=1 + index % nodes) for index in range(partitions)]
-        self.faults: deque[Fault] = deque()
         self.complaints: list[str] = []
+        self._nodes_count = nodes
+        self.partitions = self._new_partitions(partitions)
+        self.faults: deque[Fault] = deque()
         self.produce_requests = 0
         self.metadata_requests = 0
         self.requests: list[tuple[float, int, int]] = []  # monotonic time, node, API
@@ -153,7 +163,7 @@ class ScriptedBroker:
         self._describes_producers = describes_producers
         self.states_code = 0            # error code of DescribeProducers
         self.states_asked = 0           # partitions in DescribeProducers requests
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self._keep_values = keep_values
         self._selector = selectors.DefaultSelector()
         self._connections: list[_Connection] = []
@@ -164,6 +174,10 @@ class ScriptedBroker:
         self._thread = threading.Thread(target=self._run, name="scripted-broker", daemon=True)
 
     # fmt: on
+
+    def _new_partitions(self, count: int, forgot: bool = False) -> list[Partition]:
+        leaders = [1 + index % self._nodes_count for index in range(count)]
+        return [Partition(leader, self.complaints, leader_epoch=1, forgot=forgot) for leader in leaders]
 
     def _listen(self, node: int, port: int) -> socket.socket:
         listener = socket.create_server((self.host, port))
@@ -191,18 +205,19 @@ class ScriptedBroker:
     def values(self, partition: int) -> list[bytes]:
         """Return the values of the log, in order."""
         with self.lock:
-            return list(self.partitions[partition].values)
+            return self.partitions[partition].values
 
     def move_leaders(self) -> None:
         """Make the next node the leader of each partition."""
         with self.lock:
-            self._move()
+            for partition in self.partitions:
+                partition.leader = 1 + partition.leader % len(self.ports)
+                partition.leader_epoch += 1
 
     def grow(self, partitions: int) -> None:
         """Add partitions to the topic until it has `partitions`."""
         with self.lock:
-            while len(self.partitions) < partitions:
-                self.partitions.append(Partition(leader=1 + len(self.partitions) % len(self.ports)))
+            self.partitions += self._new_partitions(partitions)[len(self.partitions) :]
 
     def delete(self) -> None:
         """Delete the topic, with its records and the state of their producers."""
@@ -213,8 +228,7 @@ class ScriptedBroker:
     def create(self, partitions: int) -> None:
         """Create the topic again."""
         with self.lock:
-            nodes = len(self.ports)
-            self.partitions = [Partition(leader=1 + index % nodes, forgot=True) for index in range(partitions)]
+            self.partitions = self._new_partitions(partitions, forgot=True)
             self.topic_id = uuid.uuid4()
             self.deleted = False
 
@@ -458,7 +472,8 @@ class ScriptedBroker:
     def forget(self) -> None:
         """Drop the state of all producers, as when it expires."""
         with self.lock:
-            self._forget()
+            for partition in self.partitions:
+                partition.forget()
 
     def restart(self) -> None:
         """Act like a broker that restarts: close connections, and remember only the last batch of each producer."""
@@ -466,21 +481,9 @@ class ScriptedBroker:
         with self.lock:
             self._restart()
 
-    def _forget(self) -> None:
-        for partition in self.partitions:
-            partition.producers.clear()
-            partition.forgot = True
-
     def _restart(self) -> None:
         for partition in self.partitions:
-            for producer in partition.producers.values():
-                while len(producer.recent) > 1:
-                    producer.recent.popleft()
-
-    def _move(self) -> None:
-        for partition in self.partitions:
-            partition.leader = 1 + partition.leader % len(self.ports)
-            partition.leader_epoch += 1
+            partition.restart()
 
     def _produce(self, connection: _Connection, version: int, correlation_id: int, body: dict) -> bool:
         self.produce_requests += 1
@@ -492,9 +495,9 @@ class ScriptedBroker:
             self.complaints.append("a batch came to the bootstrap address")
         fault = self._take_fault(connection.node)
         if fault.move:
-            self._move()
+            self.move_leaders()
         if fault.forget:
-            self._forget()
+            self.forget()
         if fault.restart:
             self._restart()
         if fault.close == "before":
@@ -548,14 +551,11 @@ class ScriptedBroker:
             self._put(connection, response, fault.delay)
         return True
 
-    def _bad_records(self, records: bytes) -> list[int]:
-        if self.refuses is None:
-            return []
-        found = decoded(records)
-        return [index for index, record in enumerate(found) if self.refuses(record)]
+    def _bad_records(self, batch: LogBatch) -> list[int]:
+        return [index for index, record in enumerate(batch.records) if self.refuses(record)] if self.refuses else []
 
     def _record_errors(self, records: bytes) -> list[dict]:
-        bad = self._bad_records(records) if self.names_records else []
+        bad = self._bad_records(parse(records)) if self.names_records else []
         return [
             {"batch_index": index, "batch_index_error_message": f"record {index} is one that this topic refuses"}
             for index in bad
@@ -569,28 +569,30 @@ class ScriptedBroker:
         partition = self.partitions[item["index"]]
         if partition.leader != node:
             return NOT_LEADER, -1
-        answers = self.answers.get(decoded(item["records"])[0].value) if self.answers else None
+        try:
+            batch = parse(item["records"])
+        except ValueError as error:
+            if not (self.expects_corruption and isinstance(error, ChecksumError)):
+                self.complaints.append(str(error))
+            return CORRUPT_MESSAGE, -1
+        answers = self.answers.get(batch.values[0]) if self.answers else None
         if answers:
             answer, appended = answers.popleft()
             if appended:
-                self._append(partition, item["records"])
+                partition.append(batch)
             return answer, -1
         concerned = _concerns(fault, item["index"])
-        if fault.code in SEQUENCE_ERRORS and partition.has(item["records"]):
+        if fault.code in SEQUENCE_ERRORS and partition.duplicate_of(batch) >= 0:
             concerned = False  # a broker checks for duplicates first, so it sends no sequence error for one
         if self.lose or fault.hang == "lost" or (concerned and fault.code and not fault.after_append):
             return fault.code, -1
-        if len(item["records"]) > self.largest or self._bad_records(item["records"]):
+        if len(item["records"]) > self.largest or self._bad_records(batch):
             self.refused += 1
             return MESSAGE_TOO_LARGE if len(item["records"]) > self.largest else self.refusal, -1
-        code, offset = self._append(partition, item["records"])
+        if not self._keep_values:
+            batch.encoded = b""
+        code, offset = partition.append(batch)
         return (fault.code, -1) if concerned and fault.code else (code, offset)
-
-    def _append(self, partition: Partition, records: bytes) -> tuple[int, int]:
-        complaints: list[str] = []
-        result = partition.append(records, self._keep_values, complaints)
-        self.complaints += [text for text in complaints if text != WRONG_CRC or not self.expects_corruption]
-        return result
 
 
 def _concerns(fault: Fault, partition: int) -> bool:

@@ -105,10 +105,6 @@ ROWS = [
 ROW = pytest.mark.parametrize("row", ROWS, ids=lambda row: ERRORS[row.code].name)
 
 
-def batches_of_log(broker) -> list[tuple]:
-    return broker.partitions[0].batches
-
-
 @ROW
 def test_what_a_code_means_for_a_batch(row, rig, broker):
     rig.attach(delivery_timeout_ms=120_000)
@@ -127,7 +123,7 @@ def test_what_a_code_means_for_a_batch(row, rig, broker):
     else:
         assert len(broker.values(0)) == 2 + (row.batch != FAILS)
     if row.batch == NEW_EPOCH:
-        assert [batch[1:3] for batch in batches_of_log(broker)] == [(0, 0), (1, 0)], "epoch and sequence"
+        assert [(batch.epoch, batch.first) for batch in broker.partitions[0].batches] == [(0, 0), (1, 0)]
     wanted = rig.engine._brokers.metadata.next_request_at(time.monotonic_ns() // 1_000_000)
     refreshed = broker.metadata_requests > asked or wanted is None or wanted < _now_ms() + FAR_MS
     assert refreshed == row.refresh

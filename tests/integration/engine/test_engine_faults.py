@@ -479,7 +479,7 @@ def test_acks_zero_with_idempotence_counts_as_without(rig, broker):
         rig.send(1, 0)
     rig.settle()
     rig.check()
-    assert {batch[0] for batch in broker.partitions[0].batches} == {-1, 1001}
+    assert {batch.producer_id for batch in broker.partitions[0].batches} == {-1, 1001}
 
 
 @pytest.mark.breaks_protocol

@@ -65,7 +65,7 @@ def test_the_parts_need_no_new_epoch(rig, broker):
     rig.send(0, 0)
     rig.settle()
     rig.check()
-    assert {epoch for _, epoch, *_ in broker.partitions[0].batches} == {0}
+    assert {batch.epoch for batch in broker.partitions[0].batches} == {0}
 
 
 def test_later_batches_are_split_before_they_are_sent(rig, broker):

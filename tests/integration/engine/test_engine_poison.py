@@ -3,10 +3,10 @@
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from kfake.partition_log import CORRUPT_MESSAGE, INVALID_PRODUCER_EPOCH, LogBatch
 from support.fault_rig import INVALID_RECORD, POISON, Rig, send_merged
 from support.front_end import run_until
 from support.scripted_broker import (
-    INVALID_EPOCH,
     MESSAGE_TOO_LARGE,
     NOT_ENOUGH_REPLICAS,
     OUT_OF_ORDER,
@@ -14,7 +14,6 @@ from support.scripted_broker import (
     Fault,
     ScriptedBroker,
 )
-from support.scripted_log import CORRUPT_MESSAGE
 
 from cyproducer import errors
 
@@ -28,11 +27,11 @@ def broker():
         yield broker
 
 
-def lanes(broker) -> dict[int, list[tuple]]:
-    """Return the log's batches by producer id: (epoch, sequence, count, offset)."""
-    found: dict[int, list[tuple]] = {}
-    for pid, *batch in broker.partitions[0].batches:
-        found.setdefault(pid, []).append(tuple(batch))
+def lanes(broker) -> dict[int, list[LogBatch]]:
+    """Return the log's batches by producer id."""
+    found: dict[int, list[LogBatch]] = {}
+    for batch in broker.partitions[0].batches:
+        found.setdefault(batch.producer_id, []).append(batch)
     return found
 
 
@@ -59,7 +58,7 @@ def test_a_named_record_costs_one_refusal_and_the_others_stay_together(rig, brok
     send_merged(rig, 5, (1, 3))
     rig.check()
     assert broker.refused == 1
-    assert [batch[2] for batch in lanes(broker)[1001]] == [6, 1, 1], (
+    assert [batch.count for batch in lanes(broker)[1001]] == [6, 1, 1], (
         "the three others in one batch, then the good records"
     )
 
@@ -133,7 +132,7 @@ def test_an_isolated_front_end_does_not_bump_the_epoch_of_the_others(rig, broker
     assert set(rig.errors(isolated)) == {INVALID_RECORD}
     assert all(set(rig.errors(index)) == {0} for index in others)
     ordinary = lanes(broker)[1001]
-    assert ordinary[-1][0] <= 1, "the epoch of the others was raised again and again"
+    assert ordinary[-1].epoch <= 1, "the epoch of the others was raised again and again"
 
 
 def test_batches_in_flight_of_an_isolated_front_end_cost_no_further_epoch(rig, broker):
@@ -150,7 +149,7 @@ def test_batches_in_flight_of_an_isolated_front_end_cost_no_further_epoch(rig, b
     rig.settle()
     rig.check()
     assert rig.errors(isolated) == [0] + [INVALID_RECORD] * 5
-    assert lanes(broker)[1001][-1][0] == 1
+    assert lanes(broker)[1001][-1].epoch == 1
     assert broker.refused == 5
 
 
@@ -165,8 +164,8 @@ def test_the_isolation_lane_is_unmerged_one_in_flight_and_ends_after_isolation_b
     found = lanes(broker)
     assert list(found) == [1001, 1002]
     isolation_lane = found[1002]
-    assert [batch[2] for batch in isolation_lane] == [2] * ISOLATION_BATCHES, "unmerged, and no more than that"
-    assert {batch[0] for batch in isolation_lane} == {0}
+    assert [batch.count for batch in isolation_lane] == [2] * ISOLATION_BATCHES, "unmerged, and no more than that"
+    assert {batch.epoch for batch in isolation_lane} == {0}
     last = [value for value in broker.values(0) if value.startswith(b"%d/" % isolated)][-12:]
     assert last == [value for _, values in rig.sent[isolated] for value in values][-12:]
 
@@ -196,7 +195,7 @@ def test_bad_records_in_the_isolation_lane_restart_the_isolation(rig, broker):
     rig.settle()
     rig.check()
     assert len(lanes(broker)[1002]) == 50 + 4, "and the good record of each refused batch that was sent there"
-    assert lanes(broker)[1001][-1][0] == 1
+    assert lanes(broker)[1001][-1].epoch == 1
 
 
 def test_a_front_end_that_is_alone_stays_in_the_ordinary_lane(rig, broker):
@@ -388,13 +387,13 @@ def test_an_epoch_that_the_broker_calls_old(rig, broker, unsure):
     rig.settle()
     if unsure:
         broker.faults.append(Fault(code=REQUEST_TIMED_OUT))
-    broker.faults.append(Fault(code=INVALID_EPOCH))
+    broker.faults.append(Fault(code=INVALID_PRODUCER_EPOCH))
     for _ in range(2):
         rig.send(0, 0)
         rig.settle()
     rig.check()
     assert rig.errors(0) == [0, errors.OUTCOME_UNKNOWN if unsure else 0, 0]
-    assert lanes(broker)[1001][-1][0] == 1
+    assert lanes(broker)[1001][-1].epoch == 1
 
 
 def test_a_broker_that_refuses_every_sequence_is_asked_with_pauses(broker):

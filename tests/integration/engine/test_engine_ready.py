@@ -168,7 +168,7 @@ def test_a_new_epoch_of_one_partition_leaves_the_others_in_theirs(lone_broker):
         rig.settle()
         rig.check()
         assert rig.errors(0) == [0, 0, 0, INVALID_RECORD, 0, 0, 0]
-        epochs = [[epoch for _, epoch, *_ in partition.batches] for partition in lone_broker.partitions]
+        epochs = [[batch.epoch for batch in partition.batches] for partition in lone_broker.partitions]
         assert epochs == [[0, 1], [0, 0], [0, 0]]
 
 

@@ -8,6 +8,7 @@ import random
 from collections import deque
 
 import pytest
+from kfake.partition_log import LogBatch
 from support.fault_rig import Rig
 from support.front_end import run_until
 from support.scripted_broker import (
@@ -21,6 +22,7 @@ from support.scripted_broker import (
 )
 
 from cyproducer import errors
+from cyproducer.record.twin import Record, encode_records
 
 UNKNOWN_PRODUCER_ID = 59
 
@@ -96,9 +98,7 @@ def test_an_offset_that_does_not_follow_is_not_known(rig, broker):
     other = rig.attach(enable_idempotence=False)
     leave_unanswered(rig, broker, 1)
     with broker.lock:
-        partition = broker.partitions[0]
-        partition.values.append(b"another's")
-        partition.end += 1
+        broker.partitions[0].append(LogBatch(-1, -1, -1, 1, encoded=encode_records([Record(0, None, b"another's")], 0)))
         broker.swallow = True
     for _ in range(2):
         slot = len(rig.sent[0])
@@ -197,7 +197,8 @@ def test_a_broker_that_has_lost_the_state_of_a_producer_is_asked_before_a_batch_
     rig.settle()
     rig.check()
     assert len(broker.values(0)) == 4 + 2 * unanswered
-    assert broker.partitions[0].batches[-1][1:3] == (1, 0)
+    assert broker.partitions[0].batches[-1].epoch == 1
+    assert broker.partitions[0].batches[-1].first == 0
 
 
 @pytest.mark.parametrize("refusals", [1, 3])

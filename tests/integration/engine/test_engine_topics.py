@@ -78,7 +78,7 @@ def test_sequences_start_in_a_new_epoch_when_the_topic_is_created_again(broker, 
     rig.attach()
     rig.send(0, 2)
     rig.settle()
-    epoch = broker.partitions[2].batches[0][1]
+    epoch = broker.partitions[2].batches[0].epoch
     delete(rig)
     broker.create(4)
     run_until(rig.engine, lambda: published(rig) == (0, 4))
@@ -86,7 +86,7 @@ def test_sequences_start_in_a_new_epoch_when_the_topic_is_created_again(broker, 
         rig.send(0, 2)
     rig.settle()
     assert not any(rig.errors(0))
-    assert [batch[1:3] for batch in broker.partitions[2].batches] == [(epoch + 1, 0), (epoch + 1, 2)]
+    assert [(batch.epoch, batch.first) for batch in broker.partitions[2].batches] == [(epoch + 1, 0), (epoch + 1, 2)]
 
 
 def test_a_topic_that_was_created_again_is_known_without_topic_ids_too():

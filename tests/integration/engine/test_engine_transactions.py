@@ -136,7 +136,7 @@ def test_records_go_out_with_the_id_the_bit_and_the_epoch_of_the_transaction(pro
     assert producer.state() == ("open", 0, False)
     assert {name for name, _ in broker.produced} == {ID}
     assert {bits for _, attributes in broker.produced for bits in attributes} == {TRANSACTIONAL}
-    assert [dict(part.producers)[700].epoch for part in broker.partitions[:2]] == [3, 3]
+    assert [part.producers[700].epoch for part in broker.partitions[:2]] == [3, 3]
 
 
 def test_a_request_is_of_one_transaction_or_of_none(rig, broker):
@@ -394,7 +394,7 @@ def test_participants_continue_the_same_sequences(rig, broker):
     third.send(b"3/0")
     assert [error for _, error in third.results(1)] == [0]
     assert len(broker.partitions[0].values) == 11
-    assert broker.partitions[0].producers[700].next_sequence == 11
+    assert broker.partitions[0].producers[700].last == 10
 
 
 def test_each_epoch_has_its_own_row(rig, broker):

@@ -94,8 +94,8 @@ def test_batches_of_a_topic_that_was_created_again_go_to_the_new_one():
         assert rig.errors(0) == [0, 0, 0, 0]
         assert [rig.heard[0][slot][0] for slot in (1, 2, 3)] == [0, 2, 4]
         assert broker.complaints == []
-        (producer_id, epoch, sequence, _, _), *_ = broker.partitions[0].batches
-        assert (epoch, sequence) == (1, 0), producer_id
+        first = broker.partitions[0].batches[0]
+        assert (first.epoch, first.first) == (1, 0), first.producer_id
 
 
 def test_a_batch_that_a_deleted_topic_refused_is_in_no_log():

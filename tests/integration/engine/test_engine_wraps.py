@@ -59,7 +59,7 @@ def test_sequences_wrap_on_the_wire(rig, broker, end):
 
     ((producer, known),) = broker.partitions[0].producers.items()
     succeed(rig, move)
-    known.next_sequence = start % SEQUENCES
+    known.last = (start - 1) % SEQUENCES
     known.recent.clear()
     for number in range(12):
         if number in (2, 3):
@@ -67,7 +67,7 @@ def test_sequences_wrap_on_the_wire(rig, broker, end):
         rig.send(0, 0, records=3)
         rig.settle()
     rig.check()
-    sequences = [batch[2] for batch in broker.partitions[0].batches[1:]]
+    sequences = [batch.first for batch in broker.partitions[0].batches[1:]]
     assert sequences == [(start + 3 * number) % SEQUENCES for number in range(12)]
     assert any(sequence + 3 > SEQUENCES for sequence in sequences)
 

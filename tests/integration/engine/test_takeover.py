@@ -105,8 +105,8 @@ def test_sequences_go_on_where_they_were(rig, broker):
     rig.settle()
     rig.check()
     batches = broker.partitions[0].batches
-    assert {(batch[0], batch[1]) for batch in batches} == {(1001, 0)}
-    assert [batch[2] for batch in batches] == [batch[4] for batch in batches]
+    assert {(batch.producer_id, batch.epoch) for batch in batches} == {(1001, 0)}
+    assert [batch.first for batch in batches] == [batch.offset for batch in batches]
 
 
 def test_killed_again_and_again_before_anything_is_done(rig, broker):

@@ -63,7 +63,7 @@ def test_batch_size_above_the_senders_limit(start: Callable[[int], Foreground], 
         futures = [producer.send("t", b"%05d" % n * 20, partition=0) for n in range(20_000)]
         producer.flush(60)
         assert [future.result(30).offset for future in futures] == list(range(20_000))
-    assert max(count for _, _, _, count, _ in broker.partitions[0].batches) < 20
+    assert max(batch.count for batch in broker.partitions[0].batches) < 20
 
 
 def test_next_sender_at_the_path_has_a_smaller_limit(

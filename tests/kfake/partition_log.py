@@ -1,4 +1,4 @@
-"""Models the log of one partition and the state of its idempotent producers, by the rules of Kafka's brokers.
+"""Keeps the log of one partition and the state of its producers, by the rules of Kafka's brokers.
 
 The rules are those of ProducerAppendInfo, ProducerStateEntry and ProducerStateManager. test_partition_log.py compares
 them with a real Kafka.
@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from cyproducer.record.crc32c import crc32c
-from cyproducer.record.twin import decode_records
+from cyproducer.record.twin import Record, decode_records
 
 CORRUPT_MESSAGE, OUT_OF_ORDER, INVALID_PRODUCER_EPOCH = 2, 45, 47
 REMEMBERED = 5  # batches of a producer: ProducerStateEntry.NUM_BATCHES_TO_RETAIN
@@ -18,20 +18,30 @@ SEQUENCES = 2**31
 GZIP = 1
 TRANSACTIONAL = 0x10
 HEADER = struct.Struct(">qiibIhiqqqhii")
+ATTRIBUTES_AT = 21  # from here on, the checksum covers a batch
+
+
+class ChecksumError(ValueError):
+    """A batch has a wrong CRC."""
 
 
 @dataclass(slots=True)
 class LogBatch:
-    """One batch of a log. `marker`: it ends the transaction of its producer, and "commit" or "abort" says how."""
+    """One batch of a log. `encoded`: its records as they came; `compressed`: with gzip.
+
+    `marker`: it ends the transaction of its producer, and "commit" or "abort" says how.
+    """
 
     producer_id: int
     epoch: int
     first: int
     count: int
-    offset: int
-    values: list[bytes]
+    offset: int = -1
+    encoded: bytes = b""
+    compressed: bool = False
     transactional: bool = False
     marker: str = ""
+    _records: list[Record] | None = None
 
     @property
     def last(self) -> int:
@@ -41,6 +51,41 @@ class LogBatch:
     def end(self) -> int:
         return self.offset + self.count
 
+    @property
+    def records(self) -> list[Record]:
+        if self._records is None:
+            body = gzip.decompress(self.encoded) if self.compressed else self.encoded
+            self._records = [] if self.marker else decode_records(body, self.count)[1]
+        return self._records
+
+    @property
+    def values(self) -> list[bytes]:
+        return [record.value for record in self.records]
+
+
+def parse(batch: bytes) -> LogBatch:
+    """Return the batch of a request. Raise ChecksumError, or ValueError for another reason to call it corrupt."""
+    header = HEADER.unpack_from(batch)
+    (_, length, _, magic, crc, attributes, last_delta, _, _, producer_id, epoch, first, count) = header
+    if (
+        magic != 2
+        or attributes & ~TRANSACTIONAL not in (0, GZIP)
+        or length != len(batch) - 12
+        or last_delta != count - 1
+    ):
+        raise ValueError(f"batch header {header} of {len(batch)} bytes")
+    if crc32c(batch[ATTRIBUTES_AT:]) != crc:
+        raise ChecksumError("wrong CRC")
+    return LogBatch(
+        producer_id,
+        epoch,
+        first,
+        count,
+        encoded=batch[HEADER.size :],
+        compressed=bool(attributes & GZIP),
+        transactional=bool(attributes & TRANSACTIONAL),
+    )
+
 
 @dataclass(slots=True)
 class ProducerState:
@@ -49,43 +94,26 @@ class ProducerState:
     epoch: int
     last: int
     in_transaction: bool = False
-    recent: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    recent: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))  # first, last, offset
 
 
 class PartitionLog:
     """The log of one partition. `high_watermark`: the offset below which every replica has the records.
 
-    `complaints` gets what a correct producer never sends.
+    `complaints` gets what a correct producer never sends. `forgot`: the state of some producers was lost, so an unknown
+    one may begin with any sequence.
     """
 
-    def __init__(self, complaints: list[str]) -> None:
+    def __init__(self, complaints: list[str], forgot: bool = False) -> None:
         self.batches: list[LogBatch] = []
         self.producers: dict[int, ProducerState] = {}
         self.high_watermark = 0
+        self.forgot = forgot
         self._complaints = complaints
 
     @property
     def end(self) -> int:
         return self.batches[-1].end if self.batches else 0
-
-    def parse(self, records: bytes) -> LogBatch | None:
-        """Return the batch of a request; None if it is corrupt."""
-        header = HEADER.unpack_from(records)
-        (_, length, _, magic, crc, attributes, last_delta, _, _, producer_id, epoch, first, count) = header
-        if (
-            magic != 2
-            or attributes & ~TRANSACTIONAL not in (0, GZIP)
-            or length != len(records) - 12
-            or last_delta != count - 1
-        ):
-            self._complaints.append(f"batch header {header} of {len(records)} bytes")
-            return None
-        if crc32c(records[21:]) != crc:
-            self._complaints.append("wrong CRC")
-            return None
-        body = gzip.decompress(records[61:]) if attributes & GZIP else records[61:]
-        values = [record.value or b"" for record in decode_records(body, count)[1]]
-        return LogBatch(producer_id, epoch, first, count, -1, values, bool(attributes & TRANSACTIONAL))
 
     def duplicate_of(self, batch: LogBatch) -> int:
         """Return the offset of the same batch if the producer's state has it; else -1."""
@@ -103,17 +131,25 @@ class PartitionLog:
             offset = self.duplicate_of(batch)
             if offset >= 0:
                 return 0, offset
-            known = self.producers.get(batch.producer_id)
-            if known is not None:
-                if batch.epoch < known.epoch:
-                    return INVALID_PRODUCER_EPOCH, -1
-                expected = (known.last + 1) % SEQUENCES if batch.epoch == known.epoch else 0
-                if batch.first != expected:
-                    return OUT_OF_ORDER, -1
+            code = self._check(batch)
+            if code:
+                return code, -1
         batch.offset = self.end
         self.batches.append(batch)
         self._remember(batch)
         return 0, batch.offset
+
+    def _check(self, batch: LogBatch) -> int:
+        """Return the error code for an epoch and a sequence that are not the next ones."""
+        known = self.producers.get(batch.producer_id)
+        if known is None:
+            if batch.first and not self.forgot:
+                self._complaints.append(f"producer {batch.producer_id} begins with sequence {batch.first}")
+            return 0
+        if batch.epoch < known.epoch:
+            return INVALID_PRODUCER_EPOCH
+        expected = (known.last + 1) % SEQUENCES if batch.epoch == known.epoch else 0
+        return OUT_OF_ORDER if batch.first != expected else 0
 
     def _remember(self, batch: LogBatch) -> None:
         if batch.producer_id < 0:
@@ -138,7 +174,7 @@ class PartitionLog:
         if known is not None and epoch < known.epoch:
             self._complaints.append(f"a marker of producer {producer_id} with epoch {epoch} after {known.epoch}")
             return
-        marker = LogBatch(producer_id, epoch, -1, 1, self.end, [], True, how)
+        marker = LogBatch(producer_id, epoch, -1, 1, self.end, transactional=True, marker=how)
         self.batches.append(marker)
         self._remember(marker)
         self.commit()
@@ -147,7 +183,12 @@ class PartitionLog:
         """Let all replicas have everything."""
         self.high_watermark = self.end
 
-    def restart(self, remembered: int) -> None:
+    def forget(self) -> None:
+        """Drop the state of all producers, as when it expires."""
+        self.producers = {}
+        self.forgot = True
+
+    def restart(self, remembered: int = 1) -> None:
         """Keep only some batches of each producer: a snapshot has the last one, and what came after it is replayed."""
         for known in self.producers.values():
             while len(known.recent) > remembered:
@@ -158,12 +199,16 @@ class PartitionLog:
         kept = [batch for batch in self.batches if batch.end <= self.high_watermark]
         if len(kept) != len(self.batches):
             self.batches = kept
-            self.producers = {}
+            self.forget()
             for batch in kept:
                 self._remember(batch)
         self.restart(remembered)
 
-    def values(self) -> list[tuple[int, bytes]]:
+    @property
+    def values(self) -> list[bytes]:
+        return [value for _, value in self.entries()]
+
+    def entries(self) -> list[tuple[int, bytes]]:
         """Return (offset, value) of every record."""
         return [(batch.offset + index, value) for batch in self.batches for index, value in enumerate(batch.values)]
 
@@ -180,3 +225,13 @@ class PartitionLog:
             else:
                 found += batch.values
         return found
+
+
+class Partition(PartitionLog):
+    """One partition: its log, its leader, and whether it has too few replicas for acks=all."""
+
+    def __init__(self, leader: int, complaints: list[str], *, leader_epoch: int = 0, forgot: bool = False) -> None:
+        super().__init__(complaints, forgot)
+        self.leader = leader
+        self.leader_epoch = leader_epoch
+        self.short_of_replicas = False
