@@ -87,6 +87,13 @@ def parse(batch: bytes) -> LogBatch:
     )
 
 
+def wrong_timestamp(encoded: bytes, batch: LogBatch) -> list[str]:
+    """Return a complaint if the largest timestamp in the header is not that of the records. (Kafka checks few.)"""
+    base, highest = HEADER.unpack_from(encoded)[7:9]
+    latest = base + max(record.timestamp_ms for record in batch.records)
+    return [] if highest == latest else [f"the header has the largest timestamp {highest}, the records have {latest}"]
+
+
 @dataclass(slots=True)
 class ProducerState:
     """What a broker remembers of a producer. `last`: -1 if the log has no batch of this epoch."""

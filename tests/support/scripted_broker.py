@@ -23,6 +23,7 @@ from kfake.partition_log import (
     LogBatch,
     Partition,
     parse,
+    wrong_timestamp,
 )
 
 from cyproducer.protocol.codec import decode_request, encode_response
@@ -575,8 +576,7 @@ class ScriptedBroker:
             if not (self.expects_corruption and isinstance(error, ChecksumError)):
                 self.complaints.append(str(error))
             return CORRUPT_MESSAGE, -1
-        answers = self.answers.get(batch.values[0]) if self.answers else None
-        if answers:
+        if answers := self.answers.get(batch.values[0]) if self.answers else None:
             answer, appended = answers.popleft()
             if appended:
                 partition.append(batch)
@@ -589,6 +589,7 @@ class ScriptedBroker:
         if len(item["records"]) > self.largest or self._bad_records(batch):
             self.refused += 1
             return MESSAGE_TOO_LARGE if len(item["records"]) > self.largest else self.refusal, -1
+        self.complaints += wrong_timestamp(item["records"], batch) if self._keep_values else []
         if not self._keep_values:
             batch.encoded = b""
         code, offset = partition.append(batch)

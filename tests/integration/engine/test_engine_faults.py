@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.fault_rig import NOW, Rig, next_outcomes, stream
-from support.front_end import CONT, HEAD, OPEN, READY, SUBMIT_FULL, run_until
+from support.front_end import CONT, HEAD, OPEN, READY, SUBMIT_FULL, run_until, word
 from support.scripted_broker import (
     INVALID_RECORD,
     NOT_ENOUGH_REPLICAS,
@@ -449,6 +449,26 @@ def test_two_batches_that_share_a_chunk(rig, broker):
     assert rig.engine.take_violators() == [hostile.attach_id]
     assert broker.complaints == []
     assert rig.front_ends[0].outcomes()[-1][5] == 0
+
+
+@pytest.mark.breaks_protocol
+@pytest.mark.parametrize("wrong", ["more bytes than the arena has", "a next chunk that the arena has not"])
+def test_a_chunk_that_leads_out_of_its_arena(rig, broker, wrong):
+    hostile = rig.front_ends[rig.attach()]
+    builder = RecordBatchBuilder(4096)
+    builder.append(NOW, None, b"x")
+    row = {"topic": rig.number, "partition": 0, "base": NOW, "highest": NOW}
+    if wrong == "more bytes than the arena has":
+        slot = hostile.slot_count - 1
+        hostile.write_chunk(slot, builder.records(), 1, **row)
+        hostile.put("Q", hostile.row(slot), word(READY, 0, 1, 5000, HEAD))
+    else:
+        slot = 0
+        hostile.write_chunk(slot, builder.records(), 1, **row, flags=HEAD | CONT, next_slot=1 << 31)
+    hostile.submit(SUBMIT_FULL, slot)
+    run_until(rig.engine, lambda: rig.engine.attached() == 0)
+    assert rig.engine.take_violators() == [hostile.attach_id]
+    assert rig.engine.undelivered() == 0
 
 
 @pytest.mark.breaks_protocol

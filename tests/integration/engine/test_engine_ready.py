@@ -118,6 +118,27 @@ def test_with_one_request_in_flight_no_later_batch_passes_one_that_is_sent_again
         assert rig.errors(0) == [0] * 5
 
 
+def test_no_new_batch_follows_one_that_is_sent_again(lone_broker):
+    """The broker remembers five batches: with more it would forget the earlier attempt."""
+    with Rig(lone_broker, retry_backoff_ms=300, retry_backoff_max_ms=300, **PATIENT) as rig:
+        rig.attach(delivery_timeout_ms=3 * LONG_MS)
+        rig.send(0, 0)
+        rig.settle()
+        lone_broker.faults.append(Fault(code=NOT_ENOUGH_REPLICAS))
+        rig.send(0, 0)
+        run_until(rig.engine, lambda: rig.engine._loop.totals()["retries"] == 1)
+        lone_broker.swallow = True
+        run_until(rig.engine, lambda: end_of_log(lone_broker, 0) == 4)
+        rig.send(0, 0)
+        turns(rig)
+        assert end_of_log(lone_broker, 0) == 4, "it waits for the answer"
+        lone_broker.swallow = False
+        lone_broker.drop_connections()
+        rig.settle()
+        rig.check()
+        assert rig.errors(0) == [0] * 3
+
+
 @pytest.mark.parametrize(("limit", "most"), [(8_000, 2), (2_000, 1)], ids=["two batches", "less than a batch"])
 def test_a_request_has_no_more_batches_than_max_request_size_allows_but_one(lone_broker, limit, most):
     lone_broker.request_bytes_max = max(limit, 4_000)

@@ -1,11 +1,13 @@
 """Tests buffer_memory (bounded, waited for in order, given back) and of the sender's end."""
 
 import logging
+import struct
 import threading
 import time
 
 import pytest
-from standin_sender import attach
+from standin_sender import RELEASE, RESULT, attach, page_align
+from support.process import wait_until
 
 from cyproducer import KafkaProducer, errors
 from cyproducer.producer.waiting import flush, retry
@@ -45,6 +47,24 @@ def test_send_goes_on_when_memory_comes_back(sender):
         producer.flush(20)
         assert [int(r.value[:5]) for r in sender.log] == list(range(100))
         assert all(f.done() for f in futures)
+
+
+def test_an_outcome_of_a_former_batch_of_its_slot_is_left_alone(sender, producer):
+    """A sender that has taken over may publish outcomes once more."""
+    producer.send("one", b"0").result(10)
+    front_end = sender.front_ends[0]
+    at = 4096 + page_align(4 * front_end.hello["slots"])  # of the first outcome
+    slot, generation = struct.unpack_from("=II", front_end.out, at)
+    sender.hold = True
+    future = producer.send("one", b"1")
+    wait_until(lambda: slot in front_end.waiting)
+    sender.answer(front_end, slot, generation, 1, 77, 0, RESULT | RELEASE)
+    assert not future.done()
+    sender.release()
+    assert future.result(10).offset == 1
+    producer.flush(10)
+    available = producer.metrics()["producer-metrics"]["buffer-available-bytes"]
+    assert available == producer.settings.buffer_memory
 
 
 def test_open_batches_become_ready_when_memory_is_wanted(sender):

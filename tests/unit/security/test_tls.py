@@ -112,6 +112,15 @@ def test_without_settings_the_system_is_trusted(server: Server) -> None:
         shake(context, server())
 
 
+def test_the_authorities_of_the_settings_replace_those_of_the_system(
+    keys: Keys, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(keys.ca))
+    shake(TlsContexts({}).context(), server())
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake(TlsContexts({"ssl_cafile": str(keys.other_ca)}).context(), server())
+
+
 def test_a_certificate_for_another_host(keys: Keys, server: Server) -> None:
     elsewhere = server(keys.server("elsewhere", "elsewhere.invalid"))
     with pytest.raises(ssl.SSLCertVerificationError) as caught:

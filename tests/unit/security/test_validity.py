@@ -24,6 +24,8 @@ def test_the_date_and_the_clock_are_shown() -> None:
     assert text == f"the token expired at 2001-09-09 00:46 UTC, {clock}: renew it, or correct the clock"
     text = describe_validity("it", NOW + 3600, NOW + 7200, NOW)
     assert text.startswith(f"it is not valid before 2001-09-09 02:46 UTC, {clock}: correct the clock")
+    assert describe_validity("it", None, NOW - 1, NOW).startswith("it expired at 2001-09-09 01:46 UTC")
+    assert describe_validity("it", NOW + 1, None, NOW).startswith("it is not valid before 2001-09-09 01:46 UTC")
 
 
 def test_the_text_is_the_same_for_a_while() -> None:

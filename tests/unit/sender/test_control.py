@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable
 from typing import Any
 
+import control_rig
 import pytest
 from control_rig import Sender, attach_message, close_all, hung_up
 from cyproducer.shm.arena_region import LAYOUT_VERSION
@@ -114,6 +115,17 @@ def test_wrong_attach_is_refused(make: Callable[..., Sender], changes: dict[str,
     assert text in answer["message"]
     assert hung_up(client)
     assert sender.attach()[0]["ok"]
+
+
+def test_a_process_that_does_not_prove_the_secrets_is_refused(
+    make: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(control_rig.SETTINGS, "sasl_plain_password", "of the sender")
+    sender = make()
+    for changes in ({}, {"proof": None}, {"proof": "0" * 64}):
+        answer, client = sender.attach(**changes)
+        assert answer["error"] == "CREDENTIALS"
+        assert hung_up(client)
 
 
 def foreign_descriptors() -> list[tuple[str, Callable[[list[int]], list[int]], str]]:

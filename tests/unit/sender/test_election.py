@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from cyproducer.host import lock_file
 from cyproducer.host.rendezvous import Rendezvous
 from cyproducer.sender.handover.election import Election
 
 CANDIDATE = """
 import os, sys
 from cyproducer.sender.handover.election import Election
+from cyproducer.host import lock_file
 from cyproducer.host.rendezvous import Rendezvous
 stem = sys.argv[1]
 place = Rendezvous(stem, stem + ".sock", stem + ".json")
@@ -111,6 +113,20 @@ def test_lock_on_an_unlinked_file_does_not_count(place: Rendezvous) -> None:
     assert Election.win(place) is None
     second.release()
     os.close(waiting)
+
+
+def test_the_lock_of_a_file_without_its_path_is_no_right(tmp_path: Path) -> None:
+    """It was opened before the holder unlinked it, and is locked afterwards."""
+    path = str(tmp_path / "lock")
+    former = os.open(path, os.O_RDWR | os.O_CREAT)
+    os.unlink(path)
+    with pytest.raises(FileNotFoundError):
+        lock_file.try_lock(former, path)
+    present = os.open(path, os.O_RDWR | os.O_CREAT)
+    assert not lock_file.try_lock(former, path)
+    assert lock_file.try_lock(present, path)
+    os.close(former)
+    os.close(present)
 
 
 def test_loser_does_not_touch_the_winners_files(place: Rendezvous) -> None:

@@ -1,0 +1,63 @@
+"""Mutants of the shared memory and of the arena of a front-end."""
+
+from mutants.mutant import Mutant
+
+ARENA = "cyproducer/producer/arena/arena.pyx"
+
+MEMORY = (
+    Mutant(
+        "pool-free-bytes",
+        "a chunk that is freed does not count as free memory",
+        "cyproducer/shm/pool.pyx",
+        "        self.free_bytes += class_bytes(self.chunk_class[slot])\n",
+        "",
+        "P4",
+        ("unit/producer/test_producer_memory.py::test_exhausted_memory_raises_and_the_producer_stays_good",),
+    ),
+    Mutant(
+        "pool-coalesce",
+        "a block is put together although one of its chunks is in use",
+        "cyproducer/shm/pool.pyx",
+        "            if self.free_units[block] == 0xffff:",
+        "            if self.free_units[block] >= 0x7fff:",
+        "P4",
+        ("unit/shm/test_shm_memory.py",),
+    ),
+    Mutant(
+        "announce-first-record",
+        "a batch is announced to the sender with its second record",
+        "cyproducer/producer/arena/append.pxd",
+        "    if chain.total == count:\n",
+        "    if chain.total == count + 1:\n",
+        "P1",
+        ("unit/producer/test_producer_send.py::test_record_arrives_and_future_resolves",),
+    ),
+    Mutant(
+        "stale-outcome",
+        "an outcome of a batch that was freed is taken for that of the next batch in its slot",
+        "cyproducer/producer/session/outcome_reader.pyx",
+        " or not outcome_is_current(outcome, self.arena.slots[slot].generation):",
+        ":",
+        "P5",
+        ("unit/producer/test_producer_memory.py::test_an_outcome_of_a_former_batch_of_its_slot_is_left_alone",),
+    ),
+    Mutant(
+        "sealed-batch-kept-open",
+        "a batch that the sender has completed stays open in its front-end",
+        "cyproducer/producer/session/outcome_reader.pyx",
+        "        if info.chain != NULL and outcome.flags & (CYP_OUTCOME_RESULT | CYP_OUTCOME_RELEASE):",
+        "        if info.chain != NULL and outcome.flags & CYP_OUTCOME_RESULT and outcome.error:",
+        "P5",
+        ("unit/producer/test_bulk_standin.py::test_batches_sealed_by_the_sender_in_between",),
+    ),
+    Mutant(
+        "seal-generation",
+        "a batch is sealed by a hint about the batch before it in its slot",
+        "cyproducer/shm/slot.h",
+        " || (head && cyp_word_generation(seen) != generation)) return 0;",
+        ") return 0;",
+        "P5",
+        ("unit/shm/test_shm_protocol.py::test_a_stale_generation_seals_and_opens_nothing",),
+        "shm",
+    ),
+)

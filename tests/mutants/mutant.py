@@ -1,0 +1,49 @@
+"""Defines a mutant, and chooses mutants by a commit."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Suffixes of files from which extension modules are built.
+NATIVE = (".pyx", ".pxd", ".h")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One mistake in the product.
+
+    id        a short name, never used again for another mutant
+    mistake   what the changed code does wrong
+    file      the file, from the root of the source tree
+    old, new  the text that the file has exactly once, and what replaces it
+    promise   the first promise that is broken: "P1" to "P8", see docs/design/testing.md
+    tests     the cheapest tests that find it: files or node ids of pytest, from tests/
+    modules   directories to which the build is limited (CYPRODUCER_BUILD_ONLY), if the tests use no other native code
+    """
+
+    id: str
+    mistake: str
+    file: str
+    old: str
+    new: str
+    promise: str
+    tests: tuple[str, ...]
+    modules: str = ""
+
+    @property
+    def is_native(self) -> bool:
+        return self.file.endswith(NATIVE)
+
+    def changed(self, text: str) -> str:
+        """Return the text of the file with the mistake. Raise ValueError if the old text is not in it once."""
+        found = text.count(self.old)
+        if found != 1:
+            raise ValueError(f"{self.id}: {self.file} has the old text {found} times, not once: {self.old!r}")
+        return text.replace(self.old, self.new)
+
+
+def chosen_by(commit: str, mutants: Sequence[Mutant], count: int) -> list[Mutant]:
+    """Return `count` of the mutants. The id of a commit always chooses the same ones."""
+    return sorted(mutants, key=lambda mutant: hashlib.sha256(f"{commit} {mutant.id}".encode()).digest())[:count]

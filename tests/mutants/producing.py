@@ -1,0 +1,128 @@
+"""Mutants of the front-end: partitions, waits, flush and close, forks, arrays."""
+
+from mutants.mutant import Mutant
+
+PARTITIONER, TOPIC_TABLE = (f"cyproducer/producer/arena/{name}" for name in ("partitioner.pxd", "topic_table.pyx"))
+RETRY, QUEUE = "cyproducer/producer/waiting/retry.py", "cyproducer/producer/session/wait_queue.pyx"
+CHECKED, COLUMNS = (f"cyproducer/producer/bulk/{name}.pyx" for name in ("checked_copies", "columns"))
+
+PRODUCING = (
+    Mutant(
+        "murmur2-sign",
+        "the hash of a key loses two bits instead of its sign",
+        PARTITIONER,
+        "(murmur2(key, size) & 0x7fffffff)",
+        "(murmur2(key, size) & 0x3fffffff)",
+        "P7",
+        ("unit/producer/test_producer_send.py::test_murmur2_is_javas",),
+    ),
+    Mutant(
+        "draw-without-leader",
+        "a partition without a leader is drawn for records without a key",
+        TOPIC_TABLE,
+        "    if share == CYP_SHARE_NONE:\n        return 0",
+        "    if share == CYP_SHARE_NONE:\n        return 1",
+        "P3",
+        ("unit/producer/test_partition_draw.py::test_a_partition_without_a_leader_is_not_drawn",),
+    ),
+    Mutant(
+        "memory-wait-seals",
+        "a send that waits for memory leaves open batches unsent",
+        RETRY,
+        "            session.arena.seal_all()  # what is open is sent, which frees memory\n",
+        "",
+        "P4",
+        ("unit/producer/test_producer_memory.py::test_open_batches_become_ready_when_memory_is_wanted",),
+    ),
+    Mutant(
+        "memory-wait",
+        "a send raises at once if there is no memory",
+        RETRY,
+        "                if now >= self.deadline:",
+        "                if now >= self.deadline - self._max_block_s:",
+        "P4",
+        ("unit/producer/test_producer_memory.py::test_send_goes_on_when_memory_comes_back",),
+    ),
+    Mutant(
+        "memory-queue-order",
+        "sends that wait for memory are not served in the order in which they came",
+        QUEUE,
+        "            if (<Place>at).called_ns == 0 or now - (<Place>at).called_ns <= PASS_AFTER_NS:\n"
+        "                return False",
+        "            if now - (<Place>at).called_ns <= PASS_AFTER_NS:\n                return False",
+        "P7",
+        ("unit/producer/test_producer_memory.py", "unit/producer/test_memory_queue.py"),
+    ),
+    Mutant(
+        "flush-seals",
+        "flush() and close() wait for open batches instead of sending them",
+        "cyproducer/producer/waiting/flush.py",
+        "        session.arena.seal_all()\n",
+        "",
+        "P5",
+        ("unit/producer/test_producer_close.py::test_close_ends_the_linger_time_and_waits_for_outcomes_and_callbacks",),
+    ),
+    Mutant(
+        "flush-callbacks",
+        "flush() returns before the callbacks have run",
+        "cyproducer/producer/waiting/flush.py",
+        "    return await_callbacks(producer._session, deadline)\n",
+        "    return True\n",
+        "P5",
+        ("unit/producer/test_producer_futures.py",),
+    ),
+    Mutant(
+        "future-of-parent",
+        "a forked child waits for a future of its parent",
+        "cyproducer/producer/results/futures.pyx",
+        "        if fork_page()[0] != self.process:",
+        "        if fork_page()[0] != self.process and self.done:",
+        "P6",
+        ("unit/producer/test_producer_descriptors.py::test_fork", "unit/producer/test_bulk_standin.py"),
+    ),
+    Mutant(
+        "child-keeps-descriptors",
+        "a forked child keeps the descriptors of its parent's producer",
+        "cyproducer/host/forked_child.pyx",
+        "    for fd, file in _owned.items():\n        if same_file(fd, file[0], file[1]):\n            close(fd)\n",
+        "",
+        "P6",
+        ("unit/host/test_forked_child.py",),
+    ),
+    Mutant(
+        "error-of-part",
+        "a record of a part that was written has the error of the other parts",
+        "cyproducer/producer/results/futures.pyx",
+        "        return self.error if extent is None else extent.error",
+        "        return self.error if extent is None or extent.error else self.error",
+        "P5",
+        ("integration/engine/test_engine_parts.py::test_only_a_record_that_is_too_large_itself_fails",),
+    ),
+    Mutant(
+        "offsets-most",
+        "offsets of an array may lead out of its elements",
+        CHECKED,
+        "    if descends or offsets[end - 1] > most:",
+        "    if descends:",
+        "P3",
+        ("unit/producer/test_arrow_structures.py",),
+    ),
+    Mutant(
+        "validity-offset",
+        "the null rows of a slice of an Arrow array are those of another slice",
+        COLUMNS,
+        "        segment.validity_offset = first & 7",
+        "        segment.validity_offset = 0",
+        "P5",
+        ("unit/producer/test_columns_arrow.py",),
+    ),
+    Mutant(
+        "unsigned-64",
+        "a number above the largest signed one is taken for a negative one",
+        COLUMNS,
+        "        return not (unsigned and eight > <uint64_t>INT64_MAX)",
+        "        return True",
+        "P5",
+        ("unit/producer/test_columns.py",),
+    ),
+)

@@ -1,0 +1,96 @@
+"""Mutants of transactions, in the front-end and in the sender."""
+
+from mutants.mutant import Mutant
+
+MANAGER = "cyproducer/producer/transactions/transaction_manager.py"
+STEPS = "cyproducer/sender/brokers/transaction_steps.py"
+
+TRANSACTING = (
+    Mutant(
+        "commit-of-offsets-only",
+        "a transaction that has only offsets counts as empty",
+        MANAGER,
+        "        is_empty = not now.has_more and _accepted(session) == now.accepted_before",
+        "        is_empty = _accepted(session) == now.accepted_before",
+        "P2",
+        ("unit/producer/test_transaction_next_sender.py",),
+    ),
+    Mutant(
+        "commit-continued-unproven",
+        "another sender continues a commit of which a record has failed",
+        MANAGER,
+        "all(batch.done and not batch.error for batch in commit.batches)",
+        "all(batch.done for batch in commit.batches)",
+        "P2",
+        ("unit/producer/test_transaction_next_sender.py",),
+    ),
+    Mutant(
+        "commit-after-failure",
+        "a transaction of which a record has failed is committed",
+        MANAGER,
+        "        await self._check_records(session, call)\n        now = self.state.now\n        is_empty",
+        "        now = self.state.now\n        is_empty",
+        "P5",
+        ("unit/producer/test_transactions.py", "unit/producer/test_transaction_next_sender.py"),
+    ),
+    Mutant(
+        "abort-settles",
+        "a transaction is aborted while batches of it are under way",
+        MANAGER,
+        "            self._commands.change(call, command=None, failed_at=weakref.ref(session))\n"
+        "        await self._settle(producer, call)",
+        "            self._commands.change(call, command=None, failed_at=weakref.ref(session))",
+        "P7",
+        ("unit/producer/test_transactions.py::test_an_abort_lets_unsent_records_fail_and_the_producer_can_go_on",),
+    ),
+    Mutant(
+        "commit-stored-first",
+        "a commit is sent before it is stored for a successor",
+        STEPS,
+        '            self._store(row, phase="committing")\n            yield from',
+        "            yield from",
+        "P2",
+        (
+            "unit/sender/test_transaction_manager.py"
+            "::test_the_phase_is_stored_before_the_request_that_ends_a_transaction",
+        ),
+    ),
+    Mutant(
+        "commit-of-a-failed-batch",
+        "a batch that fails while a commit waits for it does not stop the commit",
+        STEPS,
+        "        yield from self._until_idle(row)\n        self._refuse_if_failed(row)\n",
+        "        yield from self._until_idle(row)\n",
+        "P5",
+        ("unit/sender/test_transaction_manager.py::test_a_commit_fails_if_a_batch_fails_while_it_waits",),
+    ),
+    Mutant(
+        "open-before-added",
+        "a partition is added to a transaction that is not stored as open",
+        STEPS,
+        '            if is_first:\n                self._store(row, phase="open")\n            body',
+        "            body",
+        "P2",
+        ("unit/sender/test_transaction_manager.py::test_the_phase_is_open_before_the_first_partition_is_added",),
+    ),
+    Mutant(
+        "commit-by-another-sender",
+        "another sender continues a commit in the present epoch, whose sequences it does not know",
+        STEPS,
+        '            yield from self._take_up(row, known, "committing")\n'
+        "            yield from self._end_txn(row, number, committed=True, raises_epoch=True)",
+        '            yield from self._take_up(row, known, "committing")\n'
+        "            yield from self._end_txn(row, number, committed=True)",
+        "P2",
+        ("unit/sender/test_transaction_takeover.py::test_another_sender_takes_the_end_of_a_transaction_up",),
+    ),
+    Mutant(
+        "offsets-sent-again",
+        "offsets that are committed are sent again beside those with an error",
+        STEPS,
+        "                left.pop(key, None)\n",
+        "                pass\n",
+        "P5",
+        ("unit/sender/test_transaction_manager.py::test_only_offsets_with_an_error_are_sent_again",),
+    ),
+)

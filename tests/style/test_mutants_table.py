@@ -1,0 +1,39 @@
+"""Tests that every mutant of `tests/mutants` fits the source: a change that moves code also changes the mutant."""
+
+import pytest
+from mutants.mutant import ROOT, Mutant, chosen_by
+from mutants.table import MUTANTS
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.id)
+def test_a_mutant_changes_one_place_of_the_source(mutant: Mutant) -> None:
+    text = (ROOT / mutant.file).read_text()
+    assert mutant.changed(text) != text
+
+
+def test_ids_differ() -> None:
+    ids = [mutant.id for mutant in MUTANTS]
+    assert len(set(ids)) == len(ids)
+
+
+def test_promises_are_those_of_the_design() -> None:
+    promises = [f"P{number}" for number in range(1, 9)]
+    assert [mutant.id for mutant in MUTANTS if mutant.promise not in promises] == []
+
+
+def test_the_named_tests_exist() -> None:
+    """A parametrized test may be named with its parameters."""
+    for mutant in MUTANTS:
+        assert mutant.tests, mutant.id
+        for test in mutant.tests:
+            path, _, name = test.partition("::")
+            assert (ROOT / "tests" / path).is_file(), f"{mutant.id}: {path}"
+            function = name.partition("[")[0].rpartition("::")[2]
+            text = (ROOT / "tests" / path).read_text()
+            assert not name or f"def {function}(" in text, f"{mutant.id}: {test}"
+
+
+def test_a_commit_always_chooses_the_same_mutants() -> None:
+    chosen = chosen_by("0123abc", MUTANTS, 3)
+    assert chosen == chosen_by("0123abc", MUTANTS[::-1], 3)
+    assert len({mutant.id for commit in range(50) for mutant in chosen_by(str(commit), MUTANTS, 3)}) > 20
