@@ -1,6 +1,5 @@
 """The tests of the tier `smoke`: one for each promise, each guide, Spark and a secured listener.
 
-
 They share one Kafka node, so none of them may pause or end it. `docs/design/testing.md` names the further tests.
 """
 
