@@ -110,16 +110,14 @@ def play(
     package: Path | None = None,
     lines: bool = False,
     point: str | None = None,
-    least: int = 0,
     stop_at: int = 5,
     progress: Callable[[Campaign, float], None] | None = None,
     failed: Callable[[dict[str, Any]], None] | None = None,
 ) -> Campaign:
     """Play `count` schedules from the seed `first` on, for at most so many seconds. step: from seed to seed.
 
-    least: so many are played in any case. package: the directory of another build of the package. point: the crash
-    point at which senders are killed where they pass it; KILLS of them end the campaign. stop_at: so many failed
-    schedules end it.
+    package: the directory of another build of the package. point: the crash point at which senders are killed where
+    they pass it; KILLS of them end the campaign. stop_at: so many failed schedules end it.
     """
     campaign = Campaign(on_failure=failed)
     began = time.monotonic()
@@ -130,7 +128,7 @@ def play(
         try:
             while True:
                 spent = time.monotonic() - began
-                late = seconds is not None and spent >= seconds and campaign.schedules >= least
+                late = seconds is not None and spent >= seconds
                 over = late or len(campaign.failed) >= stop_at or campaign.met[f"killed at {point}"] >= KILLS
                 while not over and len(running) < workers and following:
                     worker = _Worker(following[:BLOCK], library, package, lines, point)
