@@ -15,7 +15,7 @@ import hypothesis
 import pytest
 from support import build
 from support.leftovers import LEAVES_S, holdings, kill_leftovers, wait_for_nothing_left
-from support.node_settings import FEW_THREADS, QUICK_GROUPS
+from support.node_settings import shared_node
 from support.shared_kafka import SharedKafka, pass_shared_kafka, shared_kafka, start_shared_kafka
 
 if TYPE_CHECKING:
@@ -193,11 +193,7 @@ def _cluster(nodes: int, directory: Path) -> "Iterator[KafkaCluster]":
     from cyproducer.devkafka.node import DownloadError, JavaMissingError, KafkaCluster
 
     try:
-        cluster = KafkaCluster(
-            nodes,
-            directory,
-            properties=lambda node: {"broker.rack": f"rack-{node.number}", **QUICK_GROUPS, **FEW_THREADS},
-        )
+        cluster = KafkaCluster(nodes, directory, properties=shared_node)
     except (JavaMissingError, DownloadError) as error:
         pytest.fail(str(error), pytrace=False)
     with cluster:

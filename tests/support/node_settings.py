@@ -1,5 +1,10 @@
 """Holds settings of the Kafka nodes that many tests share."""
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cyproducer.devkafka.node import KafkaNode
+
 # With few threads, a node that nobody uses takes less CPU time.
 FEW_THREADS = {
     "num.io.threads": 2,
@@ -15,3 +20,8 @@ QUICK_GROUPS = {
     "group.consumer.min.heartbeat.interval.ms": 1000,
     "group.consumer.heartbeat.interval.ms": 2000,
 }
+
+
+def shared_node(node: "KafkaNode") -> dict[str, object]:
+    """Return the settings of a node of the fixtures `kafka` and `kafka3`."""
+    return {"broker.rack": f"rack-{node.number}", **QUICK_GROUPS, **FEW_THREADS}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from support.node_settings import FEW_THREADS, QUICK_GROUPS
+from support.node_settings import shared_node
 from support.process import wait_until
 
 NODE = pytest.StashKey[tuple[str, str]]()
@@ -73,7 +73,7 @@ def start_shared_kafka(config: pytest.Config) -> None:
     config.add_cleanup(running.close)
     directory = running.enter_context(tempfile.TemporaryDirectory(prefix="cyp-kafka-", ignore_cleanup_errors=True))
     try:
-        cluster = KafkaCluster(1, Path(directory), properties={"broker.rack": "rack-1", **QUICK_GROUPS, **FEW_THREADS})
+        cluster = KafkaCluster(1, Path(directory), properties=shared_node)
     except (JavaMissingError, DownloadError) as error:
         raise pytest.UsageError(str(error)) from None
     cluster.start()

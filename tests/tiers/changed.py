@@ -1,12 +1,10 @@
 """Finds the tests that changed files need, from the table of packages."""
 
 import re
-import subprocess
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
+from tiers.git import ROOT, git
 from tiers.packages import PACKAGES, package_of, users_of
-
-ROOT = Path(__file__).resolve().parents[2]
 
 #: Folders of tests/ with an environment of their own, which has what the others lack: a KDC, QEMU, a debug build.
 ENVIRONMENTS = {"kerberos": "kerberos", "aarch64": "aarch64", "crash": "crash"}
@@ -25,14 +23,10 @@ OTHERS = {
 }
 
 
-class GitError(Exception):
-    """git cannot tell what has changed."""
-
-
 def changed_files(since: str) -> list[str]:
     """Return the files that differ from a commit, relative to the root, also those that git does not know yet."""
-    tracked = _git("diff", "--name-only", "--no-renames", since)
-    return sorted({*tracked, *_git("ls-files", "--others", "--exclude-standard")})
+    tracked = git("diff", "--name-only", "--no-renames", since)
+    return sorted({*tracked, *git("ls-files", "--others", "--exclude-standard")})
 
 
 def tests_of(files: list[str]) -> list[str]:
@@ -82,10 +76,3 @@ def _users_of_support(module: str) -> list[str]:
             continue
         found += _tests_of_a_test(path)
     return found
-
-
-def _git(*arguments: str) -> list[str]:
-    run = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
-    if run.returncode:
-        raise GitError(f"git {' '.join(arguments)} failed: {run.stderr.strip()}")
-    return run.stdout.splitlines()

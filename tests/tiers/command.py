@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 
 from tiers import changed, full, smoke
-
-ROOT = Path(__file__).resolve().parents[2]
+from tiers.git import ROOT, GitError
 
 
 def main() -> int:
@@ -29,7 +28,7 @@ def main() -> int:
         if chosen.command == "full":
             return full.run(chosen.again, chosen.report)
         return _run_changed(chosen.since, chosen.list)
-    except (full.ChangedFilesError, changed.GitError) as error:
+    except (full.ChangedFilesError, GitError) as error:
         print(f"test: {error}", file=sys.stderr)
         return 2
 

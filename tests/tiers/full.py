@@ -8,7 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tiers.git import ROOT, git
+
 RESULTS = ROOT / ".tox" / "full"
 
 
@@ -95,8 +96,7 @@ def _run_one(environment: str) -> Result:
 
 
 def _commit(changes_allowed: bool) -> str:
-    changed = subprocess.run(["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, text=True, check=True)
-    if changed.stdout and not changes_allowed:
-        raise ChangedFilesError("results are kept for a commit, and these files differ from it:\n" + changed.stdout)
-    found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
-    return found.stdout.strip()
+    changed = git("status", "--porcelain")
+    if changed and not changes_allowed:
+        raise ChangedFilesError("\n".join(["results are kept for a commit, and these files differ from it:", *changed]))
+    return git("rev-parse", "HEAD")[0]
