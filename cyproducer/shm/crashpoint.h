@@ -10,18 +10,11 @@
 #error "setup.py defines CYPRODUCER_DEBUG for every module"
 #endif
 
-#if CYPRODUCER_DEBUG
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include <fcntl.h>
-#include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #define CYP_CRASH_BYTES 4096u
 #define CYP_CRASH_ROLE "CYPRODUCER_CRASH_ROLE"   /* in the environment of a process that is not a front-end */
@@ -34,8 +27,16 @@ typedef struct {
     char role[28];              /* "front-end", "sender" or "supervisor" */
     char name[128];
 } cyp_crash_page;
-_Static_assert(offsetof(cyp_crash_page, hits) == 8 && offsetof(cyp_crash_page, fired) == 16, "as the tests write it");
-_Static_assert(offsetof(cyp_crash_page, role) == 20 && offsetof(cyp_crash_page, name) == 48, "as the tests write it");
+_Static_assert(offsetof(cyp_crash_page, hits) == 8 && offsetof(cyp_crash_page, fired) == 16, "");
+_Static_assert(offsetof(cyp_crash_page, role) == 20 && offsetof(cyp_crash_page, name) == 48, "");
+
+#if CYPRODUCER_DEBUG
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 static inline cyp_crash_page *cyp_crash_map(void) {
     const char *path = getenv("CYPRODUCER_CRASHPOINTS");

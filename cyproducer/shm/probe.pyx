@@ -1,4 +1,4 @@
-"""Gives Python access to slot words and rings, for tests and for the inspection of an arena by hand.
+"""Gives Python access to slot words, rings and the layout, for tests and for the inspection of a region by hand.
 
 Positions and offsets are bytes in a Region. No record passes through this module.
 """
@@ -37,6 +37,32 @@ from cyproducer.shm.word cimport (
     word_state,
     word_with_records,
 )
+
+cdef extern from "cyproducer/shm/layout_fields.h" nogil:
+    ctypedef struct cyp_field:
+        const char *owner
+        const char *name
+        size_t offset
+        size_t size
+        char form
+
+    const cyp_field CYP_FIELDS[]
+    const size_t CYP_FIELD_COUNT
+
+
+def layout():
+    """Return the layout of shared memory: {struct: {field: (offset, size, form)}}. The field "" is the struct itself.
+
+    Offsets and sizes are bytes. `form` is a letter of the module struct, or "s" for an array or a struct.
+    """
+    cdef size_t index
+    cdef cyp_field field
+    cdef dict found = {}
+    for index in range(CYP_FIELD_COUNT):
+        field = CYP_FIELDS[index]
+        fields = found.setdefault(field.owner.decode(), {})
+        fields[field.name.decode()] = (field.offset, field.size, chr(field.form))
+    return found
 
 
 def make_word(uint32_t state, uint32_t generation, uint32_t count, uint32_t size, bint head=False, bint cont=False):

@@ -8,7 +8,6 @@ missing.
 import contextlib
 import os
 import socket
-import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -16,15 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from support import layout
 
 from chaos.records import named_in
 from cyproducer.host.control_messages import peer_credentials
 
 _ARENA = "cyproducer-arena"
-# layout.h: magic, layout_version, slot_count, ring_entries, slots_offset, ring_offset, chunks_offset
-_HEADER = struct.Struct("<QIIQQQQ")
-_WORD = struct.Struct("<Q")
-_ROW_WORDS = 8
+_HEADER, _ROW = "cyp_arena_header", "cyp_slot_row"
 _UNIT_BYTES = 4096
 _STATE_SHIFT, _COUNT_SHIFT, _COUNT_MASK, _BYTES_MASK = 60, 18, 0xFFFF, 0x3FFFF
 _GENERATION_MASK = 0xFFFFFF << 34
@@ -117,15 +114,17 @@ def _not_done(fd: int) -> list[tuple[int, int]]:
 
     If the owner lives, chunks may be freed and used again meanwhile: the batches in those were settled.
     """
-    _, _, slots, _, slots_offset, _, chunks_offset = _HEADER.unpack(os.pread(fd, _HEADER.size, 0))
-    table = os.pread(fd, slots * _ROW_WORDS * _WORD.size, slots_offset)
-    words = np.frombuffer(table, "<u8").reshape(-1, _ROW_WORDS)[:, 0]
+    header = layout.read_all(os.pread(fd, layout.size(_HEADER), 0), _HEADER, 0)
+    row_bytes, slots_offset = layout.size(_ROW), header["slots_offset"]
+    table = os.pread(fd, header["slot_count"] * row_bytes, slots_offset)
+    words = layout.column(table, _ROW, 0, header["slot_count"], "word")
     state = words >> np.uint64(_STATE_SHIFT)
     found = []
     for slot in np.flatnonzero((state >= _OPEN) & (state <= _TAKEN)):
         word = int(words[slot])
-        chunk = os.pread(fd, word & _BYTES_MASK, chunks_offset + int(slot) * _UNIT_BYTES)
-        (later,) = _WORD.unpack(os.pread(fd, _WORD.size, slots_offset + int(slot) * _ROW_WORDS * _WORD.size))
+        chunk = os.pread(fd, word & _BYTES_MASK, header["chunks_offset"] + int(slot) * _UNIT_BYTES)
+        again = os.pread(fd, row_bytes, slots_offset + int(slot) * row_bytes)
+        later = layout.read(again, _ROW, 0, "word")
         if later & _GENERATION_MASK == word & _GENERATION_MASK and later >> _STATE_SHIFT in range(_OPEN, _TAKEN + 1):
             found += named_in(chunk, word >> _COUNT_SHIFT & _COUNT_MASK)
     return found

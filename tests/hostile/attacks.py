@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
+from support import layout
 from support.front_end import CONT, HEAD, OPEN, READY, SUBMIT_FULL, SUBMIT_OPEN, UNIT, word
 
 from cyproducer.host import control_messages
@@ -69,7 +70,7 @@ def random_bytes(front_end: Stranger) -> None:
         at = int(generator.integers(0, len(memory) - size))
         memory[at : at + size] = generator.integers(0, 256, size, dtype=np.uint8)
         if number > 3:
-            front_end.put("Q", 64, front_end.tail)
+            front_end.set_header(submit_tail=front_end.tail)
 
 
 @attack
@@ -77,16 +78,16 @@ def flipped_words(front_end: Stranger) -> None:
     """Flip single bits of slot words and rows, while batches are in every state."""
     for _ in rounds(front_end):
         slot = front_end.good_batch(seal=front_end.random.random() < 0.5)
-        at = front_end.row(slot) + 8 * front_end.random.randrange(8)
-        front_end.put("Q", at, front_end.get("Q", at) ^ 1 << front_end.random.randrange(64))
+        at = front_end.row(slot) + front_end.random.randrange(layout.size("cyp_slot_row"))
+        front_end.memory[at] ^= 1 << front_end.random.randrange(8)
         front_end.take_outcomes()
 
 
 @attack
 def words_in_a_blur(front_end: Stranger) -> None:
     """Change every word of the table between well-formed ones as fast as memory allows."""
-    words = np.ndarray((front_end.slot_count, 8), np.uint64, front_end.memory, front_end.rows_at)
-    slots = np.arange(front_end.slot_count, dtype=np.uint64)
+    words, counts, following = (front_end.column(field) for field in ("word", "max_count", "next"))
+    slots = np.arange(front_end.slot_count)
     forms = [
         np.full(front_end.slot_count, word(state, 0, count, size, flags), np.uint64)
         for state in (OPEN, READY)
@@ -95,8 +96,9 @@ def words_in_a_blur(front_end: Stranger) -> None:
     ]
 
     def blur() -> None:
-        words[:, 0] = forms[front_end.random.randrange(len(forms))]
-        words[:, 5] = (slots * np.uint64(7) + np.uint64(1)) % np.uint64(front_end.slot_count) << np.uint64(32)
+        words[:] = forms[front_end.random.randrange(len(forms))]
+        counts[:] = 0
+        following[:] = (slots * 7 + 1) % front_end.slot_count
 
     with meanwhile(blur):
         for _ in rounds(front_end):
@@ -111,13 +113,12 @@ def jumping_tail(front_end: Stranger) -> None:
     for number in rounds(front_end):
         front_end.good_batch()
         if number > 2:
-            front_end.put("Q", 64, front_end.tail + front_end.random.choice(leaps) & MASK)
+            front_end.set_header(submit_tail=front_end.tail + front_end.random.choice(leaps) & MASK)
 
 
 @attack
 def ring_of_noise(front_end: Stranger) -> None:
     """Submit entries that name slots beyond the table, unknown kinds, and generations that never existed."""
-    ring = front_end.ring_at
     for number in rounds(front_end):
         front_end.good_batch()
         if number > 2:
@@ -125,9 +126,7 @@ def ring_of_noise(front_end: Stranger) -> None:
             if front_end.random.random() < 0.7:
                 slot = front_end.random.randrange(front_end.slot_count)
                 entry = front_end.random.randrange(4) << 60 | front_end.random.getrandbits(24) << 32 | slot
-            front_end.put("Q", ring + front_end.tail % front_end.ring_entries * 8, entry)
-            front_end.tail += 1
-            front_end.put("Q", 64, front_end.tail)
+            front_end.push(entry)
 
 
 @attack
@@ -138,7 +137,7 @@ def same_slot_again(front_end: Stranger) -> None:
         for _ in range(front_end.random.randrange(1, 50)):
             kind = front_end.random.choice((SUBMIT_OPEN, SUBMIT_FULL))
             front_end.submit(kind, slot, front_end.generations[slot])
-        front_end.put("Q", front_end.row(slot), word(OPEN, front_end.generations[slot], 1, 40, HEAD))
+        front_end.set_row(slot, word=word(OPEN, front_end.generations[slot], 1, 40, HEAD))
         if front_end.random.random() < 0.5:
             front_end.take_outcomes()
 
@@ -153,9 +152,9 @@ def slot_of_another_chain(front_end: Stranger) -> None:
             continue
         targets = (first, second, front_end.random.randrange(front_end.slot_count), 0xFFFFFFFF, front_end.slot_count)
         for slot in (first, second):
-            front_end.put("I", front_end.row(slot) + 44, front_end.random.choice(targets))
+            front_end.set_row(slot, next=front_end.random.choice(targets))
             flags = HEAD | CONT if front_end.random.random() < 0.8 else CONT
-            front_end.put("Q", front_end.row(slot), word(READY, front_end.generations[slot], 3, 120, flags))
+            front_end.set_row(slot, word=word(READY, front_end.generations[slot], 3, 120, flags))
             front_end.submit(SUBMIT_FULL, slot, front_end.generations[slot])
 
 
@@ -164,10 +163,10 @@ def cycle_of_chunks(front_end: Stranger) -> None:
     """Make a chain that comes back to itself after a few hundred chunks without a byte."""
     length = front_end.random.randrange(1, front_end.slot_count)
     for slot in range(1, length):
-        front_end.put("I", front_end.row(slot) + 44, slot + 1 if slot + 1 < length else 1)
-        front_end.put("Q", front_end.row(slot), word(READY, 0, 0, 0, CONT))
-    front_end.put("IiQqII", front_end.row(0) + 16, front_end.topic, 0, 0, 0, 1, 1)
-    front_end.put("Q", front_end.row(0), word(READY, 0, 1, 70, HEAD | CONT))
+        front_end.set_row(slot, next=slot + 1 if slot + 1 < length else 1)
+        front_end.set_row(slot, word=word(READY, 0, 0, 0, CONT))
+    row = {"topic": front_end.topic, "partition": 0, "base_timestamp": 0, "max_timestamp": 0, "max_count": 1, "next": 1}
+    front_end.set_row(0, **row, word=word(READY, 0, 1, 70, HEAD | CONT))
     for _ in rounds(front_end, 0.1):
         front_end.submit(SUBMIT_FULL, 0, 0)
 
@@ -178,7 +177,7 @@ def wrong_generations(front_end: Stranger) -> None:
     for _ in rounds(front_end):
         slot = front_end.good_batch()
         generation = front_end.random.choice((0, 1, 0xFFFFFF, front_end.random.getrandbits(24)))
-        front_end.put("Q", front_end.row(slot), word(OPEN, generation, 1, 40, HEAD))
+        front_end.set_row(slot, word=word(OPEN, generation, 1, 40, HEAD))
         front_end.submit(SUBMIT_OPEN, slot, generation)
         front_end.submit(SUBMIT_FULL, slot, generation)
 
@@ -193,8 +192,9 @@ def sizes_beyond_the_chunk(front_end: Stranger) -> None:
         slot = front_end.random.choice((slot, front_end.slot_count - 1))
         size = front_end.random.choice((262143, 65537, 4097, 0, 1, 7))
         count = front_end.random.choice((65535, 9363, 0, 1, 100))
-        front_end.put("IiqqII", front_end.row(slot) + 16, front_end.topic, 0, -(1 << 63), (1 << 63) - 1, count, 0)
-        front_end.put("Q", front_end.row(slot), word(READY, front_end.generations[slot], count, size, HEAD))
+        times = {"base_timestamp": -(1 << 63), "max_timestamp": (1 << 63) - 1}
+        front_end.set_row(slot, topic=front_end.topic, partition=0, **times, max_count=count, next=0)
+        front_end.set_row(slot, word=word(READY, front_end.generations[slot], count, size, HEAD))
         front_end.submit(SUBMIT_FULL, slot, front_end.generations[slot])
 
 
@@ -205,15 +205,15 @@ def lies_about_the_row(front_end: Stranger) -> None:
         slot = front_end.good_batch(seal=False)
         fields = front_end.random.choice(
             (
-                ("QIi", 0, MASK, front_end.topic, -1),
-                ("QIi", 0, 0, 0xFFFFFFFF, 1 << 30),
-                ("QIi", 0, 1, front_end.topic + 1, 99999),
-                ("qq", 16, -(1 << 63), (1 << 63) - 1),
-                ("qq", 16, (1 << 63) - 1, -(1 << 63)),
-                ("II", 32, 0xFFFFFFFF, 0),
+                {"open_seq": MASK, "topic": front_end.topic, "partition": -1},
+                {"open_seq": 0, "topic": 0xFFFFFFFF, "partition": 1 << 30},
+                {"open_seq": 1, "topic": front_end.topic + 1, "partition": 99999},
+                {"base_timestamp": -(1 << 63), "max_timestamp": (1 << 63) - 1},
+                {"base_timestamp": (1 << 63) - 1, "max_timestamp": -(1 << 63)},
+                {"max_count": 0xFFFFFFFF, "next": 0},
             )
         )
-        front_end.put(fields[0], front_end.row(slot) + 8 + fields[1], *fields[2:])
+        front_end.set_row(slot, **fields)
         front_end.submit(SUBMIT_FULL, slot, front_end.generations[slot])
         front_end.take_outcomes()
 
@@ -284,7 +284,8 @@ def wakes_without_end(front_end: Stranger) -> None:
 def sleeper_that_never_wakes(front_end: Stranger) -> None:
     """Claim to sleep, under a new epoch each time, and read none of the wake-ups."""
     for number in rounds(front_end):
-        front_end.put("II", 128, 2 * number + 1 & 0xFFFFFFFF, 2 * number + 1 & 0xFFFFFFFF)
+        epoch = 2 * number + 1 & 0xFFFFFFFF
+        front_end.set_header(sleeping=epoch, wants_snapshot=epoch)
         front_end.good_batch()
         front_end.take_outcomes()
 
@@ -373,7 +374,7 @@ def half_handshakes(front_end: Stranger) -> None:
                 fds = [front_end.arena.fd, os.pidfd_open(1), front_end.wake_fd]
                 message = {
                     "op": "attach",
-                    "layout": front_end.get("I", 8),
+                    "layout": front_end.header("layout_version"),
                     "pid": 1,
                     "slots": front_end.slot_count,
                     "settings": {"acks": 7},
@@ -457,7 +458,7 @@ def dies_in_the_middle(front_end: Stranger) -> None:
     for _ in range(front_end.random.randrange(1, 60)):
         front_end.good_batch(seal=front_end.random.random() < 0.5)
     slot = front_end.good_batch(seal=False)
-    front_end.put("Q", front_end.row(slot), front_end.get("Q", front_end.row(slot)) ^ front_end.random.getrandbits(59))
+    front_end.set_row(slot, word=front_end.row_field(slot, "word") ^ front_end.random.getrandbits(59))
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -500,12 +501,12 @@ def stops_for_a_while(front_end: Stranger) -> None:
 @attack
 def goes_on_after_hanging_up(front_end: Stranger) -> None:
     """Close the socket, but continue to write into the shared memory while the sender goes through it."""
-    words = np.ndarray((front_end.slot_count, 8), np.uint64, front_end.memory, front_end.rows_at)
+    words = front_end.column("word")
     for _ in range(30):
         front_end.good_batch(seal=False)
 
     def write_on() -> None:
-        words[:, 0] ^= np.uint64(front_end.random.getrandbits(59))
+        words[:] ^= np.uint64(front_end.random.getrandbits(59))
 
     with meanwhile(write_on):
         front_end.door.socket.close()

@@ -5,14 +5,13 @@ import ctypes
 import os
 import random
 import socket
-import struct
 import sys
 import time
 from types import TracebackType
 from typing import Any
 
 from cyproducer.shm.arena_region import LAYOUT_VERSION
-from support.front_end import PlainFrontEnd
+from support.front_end import FREE, PlainFrontEnd, word
 
 from cyproducer.host import control_messages
 
@@ -100,8 +99,7 @@ class Stranger(PlainFrontEnd):
     @property
     def detached(self) -> bool:
         """Whether the sender has detached this front-end."""
-        control: int = struct.unpack_from("=I", self.outcomes_region.memory(), 56)[0]
-        return control != 1
+        return self.outcomes_header("control") != 1
 
     def nudge(self) -> None:
         """Wake the sender."""
@@ -115,7 +113,7 @@ class Stranger(PlainFrontEnd):
         for slot, generation, *_, flags in self.outcomes():
             if flags & 2 and slot < self.slot_count and self.generations[slot] == generation:
                 self.generations[slot] = generation + 1 & 0xFFFFFF
-                self.put("Q", self.row(slot), self.generations[slot] << 34)
+                self.set_row(slot, word=word(FREE, self.generations[slot], 0, 0))
 
     def good_batch(self, seal: bool = True, size: int = 20, records: int = 3) -> int:
         """Write a batch as a correct front-end does; return its slot."""

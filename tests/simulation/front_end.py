@@ -2,11 +2,11 @@
 
 import os
 import socket
-import struct
 import time
 from typing import TYPE_CHECKING, Any
 
 from cyproducer.shm.arena_region import map_outcomes
+from support import layout
 
 from cyproducer import KafkaProducer, errors
 from cyproducer.config.settings import Settings
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from cyproducer.producer.results.futures import Future
 
 RESULT, RELEASE = 1, 2
-PAGE = 4096
 
 
 class OutcomeTape:
@@ -30,19 +29,18 @@ class OutcomeTape:
     def __init__(self, outcomes_fd: int, slot_count: int) -> None:
         self._region = map_outcomes(outcomes_fd, slot_count)
         self._memory = self._region.memory()
-        self._entries = 1
-        while self._entries < 2 * slot_count:
-            self._entries *= 2
-        self._at = PAGE + slot_count * 4 + -(slot_count * 4) % PAGE
+        header = layout.read_all(self._memory, "cyp_outcomes_header", 0)
+        self._entries, self._at = header["ring_entries"], header["ring_offset"]
         self._head = 0
         self._seen: dict[tuple[int, int], int] = {}
 
     def read(self) -> None:
         """Take the new outcomes. Fail if a batch gets a second one."""
-        (tail,) = struct.unpack_from("=Q", self._memory, 64)
+        tail = layout.read(self._memory, "cyp_outcomes_header", 0, "outcome_tail")
         while self._head != tail:
-            at = self._at + self._head % self._entries * 64
-            slot, generation, _, _, _, _, _, flags, *_ = struct.unpack_from("=IIIIqqiIiI", self._memory, at)
+            at = self._at + self._head % self._entries * layout.size("cyp_outcome")
+            outcome = layout.read_all(self._memory, "cyp_outcome", at)
+            slot, generation, flags = outcome["slot"], outcome["generation"], outcome["flags"]
             seen = self._seen.get((slot, generation), 0)
             assert not seen & flags, f"a second outcome {flags} for slot {slot} in generation {generation}"
             assert flags & RESULT or seen & RESULT, f"slot {slot} is released without a result"

@@ -9,18 +9,18 @@ import logging
 import mmap
 import os
 import queue
-import struct
 import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from support import layout
+
 from cyproducer.sender.engine.engine import Engine, FormerFrontEnd, PredecessorState
 from simulation.virtual import _State
 
 USR1 = 10
-POINT_FIELDS = struct.Struct("=iqi28s128s")
 POINTS_VARIABLE = "CYPRODUCER_CRASHPOINTS"
 
 
@@ -40,16 +40,16 @@ class CrashPage:
         os.environ[POINTS_VARIABLE] = f"/proc/self/fd/{self._descriptor}"
 
     def arm(self, name: str, hit: int) -> None:
-        POINT_FIELDS.pack_into(self._page, 4, USR1, hit, 0, b"sender", name.encode())
-        struct.pack_into("=I", self._page, 0, 1)
+        texts = {"role": b"sender\0", "name": name.encode() + b"\0"}
+        layout.write(self._page, "cyp_crash_page", 0, signal=USR1, hits=hit, fired=0, **texts, armed=1)
 
     def disarm(self) -> None:
-        struct.pack_into("=Iiqi", self._page, 0, 0, 0, 0, 0)
+        layout.write(self._page, "cyp_crash_page", 0, armed=0, signal=0, hits=0, fired=0)
 
     def fired(self) -> str | None:
         """Return the name of the armed point if a sender was killed there."""
-        _, _, pid, _, name = POINT_FIELDS.unpack_from(self._page, 4)
-        return name.rstrip(b"\0").decode() if pid else None
+        name = layout.read_bytes(self._page, "cyp_crash_page", 0, "name").partition(b"\0")[0]
+        return name.decode() if layout.read(self._page, "cyp_crash_page", 0, "fired") else None
 
 
 class _Thread:

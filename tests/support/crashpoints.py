@@ -3,9 +3,9 @@
 import mmap
 import os
 import re
-import struct
 from pathlib import Path
 
+from support import layout
 from support.build import SOURCE
 from support.process import wait_until
 
@@ -20,7 +20,6 @@ IN_SEQUENCES = ("complete.predecessor-proven", "epoch.place-sought", "epoch.pred
 AFTER_LOST_ANSWERS = (*IN_SEQUENCES, "epoch.follower-excluded")
 _IN_CYTHON = re.compile(r"""\bCRASHPOINT\(b?["']([^"']*)["']\)""")
 _IN_PYTHON = re.compile(r"""\bcrashpoint\(["']([^"']*)["']\)""")
-_FIELDS = struct.Struct("=iqi28s128s")
 
 
 def points() -> dict[str, str]:
@@ -57,20 +56,20 @@ class Trigger:
     def arm(self, name: str, role: str, signal: int, hit: int = 1) -> None:
         """Send the signal to a process of that role at the `hit`-th time that one passes the point from now on."""
         self.disarm()
-        _FIELDS.pack_into(self._page, 4, signal, hit, 0, role.encode(), name.encode())
-        struct.pack_into("=I", self._page, 0, 1)
+        texts = {"role": role.encode() + b"\0", "name": name.encode() + b"\0"}
+        layout.write(self._page, "cyp_crash_page", 0, signal=signal, hits=hit, fired=0, **texts, armed=1)
 
     def disarm(self) -> None:
-        struct.pack_into("=I", self._page, 0, 0)
+        layout.write(self._page, "cyp_crash_page", 0, armed=0)
 
     @property
     def fired(self) -> int:
         """The pid of the process that got the signal; 0 if none has yet."""
-        return int(struct.unpack_from("=i", self._page, 16)[0])
+        return layout.read(self._page, "cyp_crash_page", 0, "fired")
 
     def wait(self, timeout: float = 20.0) -> int:
         """Wait until a process got the signal and return its pid."""
-        name = bytes(self._page[48:176]).rstrip(b"\0").decode()
+        name = layout.read_bytes(self._page, "cyp_crash_page", 0, "name").partition(b"\0")[0].decode()
         return wait_until(lambda: self.fired, timeout, f"crash point {name}")
 
     def close(self) -> None:

@@ -1,28 +1,26 @@
 """Implements the front-end's side of shm/layout.h a second time, in plain Python, for tests of the sender.
 
-It shares no code with the `producer` package. Every byte that it writes is laid out by hand, so that a test can also
-break the protocol.
+It shares no code with the `producer` package. It writes field by field, so that a test can also break the protocol.
 """
 
 import os
 import socket
-import struct
+import sys
 import time
+from typing import Any
 
 from cyproducer.shm.arena_region import create_arena, map_outcomes
 from cyproducer.shm.snapshot import SnapshotReader
 
 from cyproducer.record.builder import RecordBatchBuilder
+from support import layout
 
 FREE, OPEN, READY, TAKEN, DONE, REVOKED = range(6)
 HEAD, CONT = 1 << 59, 1 << 58
 SUBMIT_OPEN, SUBMIT_FULL = 1, 2
-RESULT = 1
-OUTCOME_HEAD_AT, TEXTS_AT, TEXT_BYTES = 216, 192, 480
 RESULT, RELEASE = 1, 2
 UNIT = 4096
 MASK = (1 << 64) - 1
-PAGE = 4096
 SETTINGS = {
     "acks": -1,
     "enable_idempotence": True,
@@ -61,31 +59,41 @@ class PlainFrontEnd:
         self.snapshot = SnapshotReader(engine.snapshot_fd())
         self.outcomes_region = map_outcomes(outcomes, self.slot_count)
         self.memory = self.arena.memory()
-        self.outcome_entries = 1
-        while self.outcome_entries < 2 * self.slot_count:
-            self.outcome_entries *= 2
-        self.ring_entries = 2 * self.outcome_entries
-        self.rows_at = PAGE
-        self.ring_at = self.rows_at + self.slot_count * 64 + -(self.slot_count * 64) % PAGE
-        self.chunks_at = self.ring_at + self.ring_entries * 8 + -(self.ring_entries * 8) % PAGE
-        self.outcome_ring_at = PAGE + self.slot_count * 4 + -(self.slot_count * 4) % PAGE
+        self.ring_entries = self.header("ring_entries")
+        self.rows_at = self.header("slots_offset")
+        self.ring_at = self.header("ring_offset")
+        self.chunks_at = self.header("chunks_offset")
         self.tail = 0
         self.outcome_head = 0
-        self.extents_at = self.outcome_ring_at + self.outcome_entries * 64 + -(self.outcome_entries * 64) % PAGE
         self.explained: dict[int, tuple[int, str]] = {}  # by slot: code of the last error, its reason
         self.parts: dict[int, dict[int, tuple[int, int, str]]] = {}  # by slot and record: offset, error, its reason
         self.takes_texts = True
         self.open_seq = 0
 
-    def put(self, form: str, at: int, *values: int) -> None:
-        data = struct.pack("=" + form, *values)
-        self.memory[at : at + len(data)] = data  # in one step: pack_into stores zeros first, which a sender could see
+    def header(self, field: str) -> int:
+        """Return a field of the arena's header."""
+        return layout.read(self.memory, "cyp_arena_header", 0, field)
 
-    def get(self, form: str, at: int) -> int:
-        return struct.unpack_from("=" + form, self.memory, at)[0]
+    def set_header(self, **values: int) -> None:
+        layout.write(self.memory, "cyp_arena_header", 0, **values)
 
     def row(self, slot: int) -> int:
-        return self.rows_at + slot * 64
+        """Return where the row of a slot begins."""
+        return self.rows_at + slot * layout.size("cyp_slot_row")
+
+    def row_field(self, slot: int, field: str) -> int:
+        return layout.read(self.memory, "cyp_slot_row", self.row(slot), field)
+
+    def set_row(self, slot: int, **values: int) -> None:
+        layout.write(self.memory, "cyp_slot_row", self.row(slot), **values)
+
+    def column(self, field: str) -> Any:
+        """Return a field of all rows, as a NumPy array over the memory."""
+        return layout.column(self.memory, "cyp_slot_row", self.rows_at, self.slot_count, field)
+
+    def outcomes_header(self, field: str) -> int:
+        """Return a field of the header of the outcomes region."""
+        return layout.read(self.outcomes_region.memory(), "cyp_outcomes_header", 0, field)
 
     def write_chunk(
         self,
@@ -107,25 +115,29 @@ class PlainFrontEnd:
         self.open_seq += 1
         at = self.chunks_at + slot * UNIT
         self.memory[at : at + len(records)] = records
-        self.put(
-            "QIiqqIIQ",
-            self.row(slot) + 8,
-            self.open_seq,
-            topic,
-            partition,
-            base,
-            highest,
-            count,
-            next_slot,
-            time.monotonic_ns() if opened_ns is None else opened_ns,
+        self.set_row(
+            slot,
+            open_seq=self.open_seq,
+            topic=topic,
+            partition=partition,
+            base_timestamp=base,
+            max_timestamp=highest,
+            max_count=count,
+            next=next_slot,
+            opened_ns=time.monotonic_ns() if opened_ns is None else opened_ns,
         )
-        self.put("Q", self.row(slot), word(state, generation, count, len(records), flags))
+        self.set_row(slot, word=word(state, generation, count, len(records), flags))
 
     def submit(self, kind: int, slot: int, generation: int = 0) -> None:
-        self.put("Q", self.ring_at + self.tail % self.ring_entries * 8, kind << 60 | generation << 32 | slot)
-        self.tail = self.tail + 1 & MASK
-        self.put("Q", 64, self.tail)
+        self.push(kind << 60 | generation << 32 | slot)
         self.wake_sender()
+
+    def push(self, entry: int) -> None:
+        """Add an entry to the submission ring, and publish it."""
+        at = self.ring_at + self.tail % self.ring_entries * 8
+        self.memory[at : at + 8] = entry.to_bytes(8, sys.byteorder)
+        self.tail = self.tail + 1 & MASK
+        self.set_header(submit_tail=self.tail)
 
     def wake_sender(self) -> None:
         """Wake the sender. A real front-end checks first whether the sender sleeps or treats it as idle."""
@@ -164,20 +176,21 @@ class PlainFrontEnd:
 
     def outcomes(self) -> list[tuple]:
         memory = self.outcomes_region.memory()
-        (tail,) = struct.unpack_from("=Q", memory, 64)
+        tail = self.outcomes_header("outcome_tail")
+        ring, entries = self.outcomes_header("ring_offset"), self.outcomes_header("ring_entries")
         found = []
         while self.outcome_head != tail:
-            at = self.outcome_ring_at + self.outcome_head % self.outcome_entries * 64
-            slot, generation, _, count, base, append_time, error, flags, cause, text, extents = struct.unpack_from(
-                "=IIIIqqiIiII", memory, at
-            )
-            found.append((slot, generation, count, base, append_time, error, flags))
+            at = ring + self.outcome_head % entries * layout.size("cyp_outcome")
+            outcome = layout.read_all(memory, "cyp_outcome", at)
+            slot, generation, flags = outcome["slot"], outcome["generation"], outcome["flags"]
+            result = outcome["count"], outcome["base_offset"], outcome["append_time"], outcome["error"]
+            found.append((slot, generation, *result, flags))
             if flags & RESULT:
-                self.explained[slot] = cause, self._text(text)
-                self.parts[slot] = self._extents(slot, generation, extents)
+                self.explained[slot] = outcome["cause"], self._text(outcome["text"])
+                self.parts[slot] = self._extents(slot, generation, outcome["extents"])
             self.outcome_head = self.outcome_head + 1 & MASK
         if self.takes_texts:
-            self.put("Q", OUTCOME_HEAD_AT, self.outcome_head)
+            self.set_header(outcome_head=self.outcome_head)
         return found
 
     def _extents(self, slot: int, generation: int, number: int) -> dict[int, tuple[int, int, str]]:
@@ -185,27 +198,29 @@ class PlainFrontEnd:
         memory = self.outcomes_region.memory()
         found: dict[int, tuple[int, int, str]] = {}
         while number:
-            at = self.extents_at + (number - 1) * 64
-            state, its_slot, its_generation, first, count, error, _, text, base, _, number = struct.unpack_from(
-                "=IIIIIiiIqqI", memory, at
-            )
-            assert (state, its_slot, its_generation) == (1, slot, generation)
-            for index in range(count):
-                assert first + index not in found, f"two results of record {first + index} in {slot}/{generation}"
-                found[first + index] = base + index if base >= 0 else -1, error, self._text(text)
+            at = self.outcomes_header("extents_offset") + (number - 1) * layout.size("cyp_extent")
+            extent = layout.read_all(memory, "cyp_extent", at)
+            assert (extent["state"], extent["slot"], extent["generation"]) == (1, slot, generation)
+            base, number = extent["base_offset"], extent["next"]
+            for index in range(extent["count"]):
+                record = extent["first"] + index
+                assert record not in found, f"two results of record {record} in {slot}/{generation}"
+                found[record] = base + index if base >= 0 else -1, extent["error"], self._text(extent["text"])
         return found
 
     def _text(self, number: int) -> str:
         """Return the text of the broker for a failed batch; "" if there is none."""
         if number == 0:
             return ""
-        at = TEXTS_AT + (number - 1) * TEXT_BYTES
+        at = layout.offset("cyp_outcomes_header", "texts") + (number - 1) * layout.size("cyp_text")
         memory = self.outcomes_region.memory()
-        (size,) = struct.unpack_from("=I", memory, at)
-        return bytes(memory[at + 4 : at + 4 + size]).decode()
+        size = layout.read(memory, "cyp_text", at, "bytes")
+        at += layout.offset("cyp_text", "text")
+        return bytes(memory[at : at + size]).decode()
 
     def sent_word(self, slot: int) -> int:
-        return struct.unpack_from("=I", self.outcomes_region.memory(), PAGE + slot * 4)[0]
+        words = self.outcomes_region.memory()[self.outcomes_header("sent_offset") :].cast("I")
+        return words[slot]
 
     def close(self) -> None:
         self.memory.release()

@@ -1,20 +1,14 @@
 """Closes the engine of a rig and lets a second engine in this process take over its state."""
 
-import mmap
 import os
-import struct
 from collections.abc import Callable
 
 from cyproducer.sender.engine.engine import Engine, FormerFrontEnd, PredecessorState
+from support import layout
 from support.fault_rig import Rig
 from support.front_end import SETTINGS
 
-STATE_AT = 56  # in the region of the outcomes; 1: attached
-
-
-def write(fd: int, form: str, at: int, *values: int) -> None:
-    with mmap.mmap(fd, 0) as memory:
-        struct.pack_into("=" + form, memory, at, *values)
+ATTACHED = 1
 
 
 def succeed(rig: Rig, move: Callable[[int, list[int]], None] = lambda state, outcomes: None) -> None:
@@ -28,7 +22,9 @@ def succeed(rig: Rig, move: Callable[[int, list[int]], None] = lambda state, out
     log = rig.engine._log
     rig.engine.close()
     for _, outcomes, _, _ in held:
-        write(outcomes, "I", STATE_AT, 1)  # close() has stored that they are detached
+        layout.write_to(
+            outcomes, "cyp_outcomes_header", 0, control=ATTACHED
+        )  # close() has stored that they are detached
     move(state, [outcomes for _, outcomes, _, _ in held])
     front_ends = [
         FormerFrontEnd(f.attach_id, arena, outcomes, f.slot_count, SETTINGS, wake, sender_wake, False)

@@ -69,7 +69,7 @@ class TakeoverRig(Rig):
                     assert number in self.heard[index], f"{index}/{number} is released without a result"
                     self.released[index].add(number)
                     del self.numbers[index][slot, generation]
-                    front_end.put("Q", front_end.row(slot), word(FREE, generation + 1, 0, 0))
+                    front_end.set_row(slot, word=word(FREE, generation + 1, 0, 0))
                     self.free[index].append((slot, generation + 1))
 
     def settle(self, timeout: float = 30) -> None:

@@ -48,7 +48,7 @@ class TransactionalFrontEnd:
                 self._errors.append(error)
             if flags & RELEASED:
                 self._generations[slot] = generation + 1
-                self.front_end.put("Q", self.front_end.row(slot), word(FREE, generation + 1, 0, 0))
+                self.front_end.set_row(slot, word=word(FREE, generation + 1, 0, 0))
                 self._sent -= 1
 
     def errors(self, timeout: float = 30) -> list[int]:

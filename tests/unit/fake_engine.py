@@ -2,7 +2,6 @@
 
 import os
 import select
-import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +9,7 @@ from cyproducer.shm.arena_region import LAYOUT_VERSION
 from cyproducer.shm.metrics import SHARE_BYTES
 from cyproducer.shm.region import Region
 from cyproducer.shm.snapshot import SnapshotWriter
+from support import layout
 
 from cyproducer import metric_table
 
@@ -74,7 +74,7 @@ class Engine:
         ring = 1
         while ring < 2 * slot_count:
             ring <<= 1
-        slots = -(-slot_count * 64 // PAGE) * PAGE
+        slots = -(-slot_count * layout.size("cyp_slot_row") // PAGE) * PAGE
         size = PAGE + slots + -(-2 * ring * 8 // PAGE) * PAGE + slot_count * PAGE
         try:
             arena = Region.attach(arena_fd, size, True)
@@ -82,20 +82,20 @@ class Engine:
             os.close(wake_fd)
             raise
         sent = PAGE + -(-slot_count * 4 // PAGE) * PAGE
-        outcomes = Region.create("cyproducer-outcomes", sent + ring * 64 + SHARE_BYTES)
-        struct.pack_into(
-            "=QIIQQQQQI",
+        outcomes = Region.create("cyproducer-outcomes", sent + ring * layout.size("cyp_outcome") + SHARE_BYTES)
+        layout.write(
             outcomes.memory(),
+            "cyp_outcomes_header",
             0,
-            0x656D6F6374757063,
-            LAYOUT_VERSION,
-            slot_count,
-            ring,
-            PAGE,
-            sent,
-            outcomes.size,
-            self.next_id,
-            1,
+            magic=0x656D6F6374757063,
+            layout_version=LAYOUT_VERSION,
+            slot_count=slot_count,
+            ring_entries=ring,
+            sent_offset=PAGE,
+            ring_offset=sent,
+            region_bytes=outcomes.size,
+            attach_id=self.next_id,
+            control=1,
         )
         wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         attach_id, self.next_id = self.next_id, self.next_id + 1

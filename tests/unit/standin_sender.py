@@ -9,7 +9,7 @@ import contextlib
 import os
 import select
 import socket
-import struct
+import sys
 import threading
 import time
 from dataclasses import dataclass, field
@@ -19,6 +19,7 @@ from cyproducer.shm.metrics import SHARE_BYTES
 from cyproducer.shm.region import Region
 from cyproducer.shm.snapshot import SnapshotWriter, snapshot_bytes
 from standin_transactions import ScriptedCommands
+from support import layout
 
 from cyproducer.errors import KafkaError
 from cyproducer.host import control_messages
@@ -27,7 +28,6 @@ NONE = 0xFFFFFFFF
 FREE, OPEN, READY, TAKEN, DONE, REVOKED = range(6)
 OUTCOMES_MAGIC = 0x656D6F6374757063
 RESULT, RELEASE = 1, 2
-SNAPSHOT_SLEEP = 128
 
 
 def attach(producer, topic="t"):
@@ -123,14 +123,17 @@ class FrontEnd:
     waiting: dict = field(default_factory=dict)
 
     def word(self, slot):
-        return struct.unpack_from("=Q", self.memory, self.slots_offset + 64 * slot)[0]
+        return layout.read(self.memory, "cyp_slot_row", self.row_at(slot), "word")
 
     def row(self, slot):
-        return struct.unpack_from("=QQIiqqIIQI", self.memory, self.slots_offset + 64 * slot)
+        return layout.read_all(self.memory, "cyp_slot_row", self.row_at(slot))
+
+    def row_at(self, slot):
+        return self.slots_offset + layout.size("cyp_slot_row") * slot
 
     def set_state(self, slot, state):
         word = self.word(slot) & ((1 << 60) - 1) | state << 60
-        struct.pack_into("=Q", self.memory, self.slots_offset + 64 * slot, word)
+        layout.write(self.memory, "cyp_slot_row", self.row_at(slot), word=word)
 
 
 class StandIn:
@@ -230,7 +233,8 @@ class StandIn:
     def _turn(self):
         memory = self.snapshot.region.memory()
         self.sleep_epoch += 1
-        struct.pack_into("=QQ", memory, SNAPSHOT_SLEEP, self.sleep_epoch << 1 | 1, (1 << 64) - 1)
+        sleep = self.sleep_epoch << 1 | 1
+        layout.write(memory, "cyp_snapshot_header", 0, sleep=sleep, next_wake_ns=(1 << 64) - 1)
         del memory
         timeout = self._work()
         if not any(front_end.waiting for front_end in self.front_ends):
@@ -290,32 +294,34 @@ class StandIn:
         size = os.fstat(arena_fd).st_size
         arena = Region.attach(arena_fd, size, True)
         memory = arena.memory()
-        _, _, slots, entries, slots_at, ring_at, chunks_at, _ = struct.unpack_from("=QIIQQQQQ", memory, 0)
+        header = layout.read_all(memory, "cyp_arena_header", 0)
+        slots, entries = header["slot_count"], header["ring_entries"]
         assert slots == hello["slots"]
         ring_offset = 4096 + page_align(4 * slots)
         outcomes_entries = entries // 2
-        size = ring_offset + page_align(64 * outcomes_entries) + 64 * 4096 + SHARE_BYTES
+        size = ring_offset + page_align(layout.size("cyp_outcome") * outcomes_entries)
+        size += layout.size("cyp_extent") * 4096 + SHARE_BYTES
         outcomes = Region.create("standin-outcomes", size)
         out = outcomes.memory()
-        struct.pack_into(
-            "=QIIQQQQQI",
+        layout.write(
             out,
+            "cyp_outcomes_header",
             0,
-            OUTCOMES_MAGIC,
-            LAYOUT_VERSION,
-            slots,
-            outcomes_entries,
-            4096,
-            ring_offset,
-            outcomes.size,
-            1,
-            1,
+            magic=OUTCOMES_MAGIC,
+            layout_version=LAYOUT_VERSION,
+            slot_count=slots,
+            ring_entries=outcomes_entries,
+            sent_offset=4096,
+            ring_offset=ring_offset,
+            region_bytes=outcomes.size,
+            attach_id=1,
+            control=1,
         )
         self.attached += 1
         front_end = FrontEnd(sock, arena, outcomes, wake_fd, pidfd, memory, out, hello)
         front_end.ring_entries, front_end.outcomes_entries = entries, outcomes_entries
-        front_end.slots_offset = slots_at
-        front_end.ring_offset, front_end.chunks_offset = ring_at, chunks_at
+        front_end.slots_offset = header["slots_offset"]
+        front_end.ring_offset, front_end.chunks_offset = header["ring_offset"], header["chunks_offset"]
         fds = [outcomes.read_only_descriptor(), self.snapshot.region.read_only_descriptor()]
         fds.append(os.dup(self.wake_fd))
         self.front_ends.append(front_end)
@@ -350,8 +356,8 @@ class StandIn:
             now = time.monotonic_ns()
             for slot, (generation, ready) in list(front_end.waiting.items()):
                 row = front_end.row(slot)
-                due = row[8] + self.linger_s * 1e9
-                if not ready and row[3] in self.slow:
+                due = row["opened_ns"] + self.linger_s * 1e9
+                if not ready and row["partition"] in self.slow:
                     timeout = 1
                 elif not ready and now < due:
                     left = (due - now) / 1e6 + 1
@@ -360,14 +366,14 @@ class StandIn:
                     del front_end.waiting[slot]
                     self._complete(front_end, slot, generation)
                 elif self.mark_sent:
-                    struct.pack_into("=I", front_end.out, 4096 + 4 * slot, generation + 1)
+                    front_end.out[4096:].cast("I")[slot] = generation + 1
         return timeout
 
     def _submissions(self, front_end):
-        (tail,) = struct.unpack_from("=Q", front_end.memory, 64)
+        tail = layout.read(front_end.memory, "cyp_arena_header", 0, "submit_tail")
         while front_end.submit_head < tail:
             at = front_end.ring_offset + 8 * (front_end.submit_head & (front_end.ring_entries - 1))
-            (entry,) = struct.unpack_from("=Q", front_end.memory, at)
+            entry = int.from_bytes(front_end.memory[at : at + 8], sys.byteorder)
             front_end.submit_head += 1
             kind, generation, slot = entry >> 60, entry >> 32 & 0xFFFFFF, entry & 0xFFFFFFFF
             state, _, _, current, _, _ = word_fields(front_end.word(slot))
@@ -377,7 +383,7 @@ class StandIn:
 
     def _complete(self, front_end, head, generation):
         row = front_end.row(head)
-        topic, partition = list(self.topics)[row[2] & 0x3FFF], row[3]  # above it: the generation
+        topic, partition = list(self.topics)[row["topic"] & 0x3FFF], row["partition"]  # above it: the generation
         data, count, chunks, slot, last_seq = b"", 0, 0, head, 0
         if word_fields(front_end.word(head))[0] == REVOKED:
             return  # its owner took it back when it lost this sender
@@ -386,9 +392,10 @@ class StandIn:
             this = front_end.row(slot)
             assert is_head == (slot == head)
             assert state in (OPEN, READY), state
-            assert this[1] > last_seq and this[2:4] == row[2:4]
-            assert size <= this[9]
-            last_seq = this[1]
+            assert this["open_seq"] > last_seq
+            assert (this["topic"], this["partition"]) == (row["topic"], row["partition"])
+            assert size <= this["chunk_bytes"]
+            last_seq = this["open_seq"]
             if state == OPEN:
                 front_end.set_state(slot, TAKEN)
             at = front_end.chunks_offset + 4096 * slot
@@ -396,10 +403,10 @@ class StandIn:
             count, chunks = count + records, chunks + 1
             if not cont:
                 break
-            slot = this[7]
+            slot = this["next"]
         self.chains.append((topic, partition, chunks, count, len(data)))
         base = self.offsets.get((topic, partition), 0)
-        decoded = list(decode(data, count, row[4]))
+        decoded = list(decode(data, count, row["base_timestamp"]))
         if not self.error:
             self.offsets[topic, partition] = base + count
             for index, (key, value, headers, timestamp) in enumerate(decoded):
@@ -411,12 +418,12 @@ class StandIn:
 
     def answer(self, front_end, slot, generation, count, base_offset, error, flags):
         ring = 4096 + page_align(4 * front_end.hello["slots"])
-        at = ring + 64 * (front_end.outcome_tail & (front_end.outcomes_entries - 1))
-        entry = slot, generation, 0, count, base_offset, -1, error, flags
-        struct.pack_into("=IIIIqqiI", front_end.out, at, *entry)
+        at = ring + layout.size("cyp_outcome") * (front_end.outcome_tail & (front_end.outcomes_entries - 1))
+        result = {"first": 0, "count": count, "base_offset": base_offset, "append_time": -1, "error": error}
+        layout.write(front_end.out, "cyp_outcome", at, slot=slot, generation=generation, flags=flags, **result)
         front_end.outcome_tail += 1
-        struct.pack_into("=Q", front_end.out, 64, front_end.outcome_tail)
-        (sleeping,) = struct.unpack_from("=I", front_end.memory, 128)
+        layout.write(front_end.out, "cyp_outcomes_header", 0, outcome_tail=front_end.outcome_tail)
+        sleeping = layout.read(front_end.memory, "cyp_arena_header", 0, "sleeping")
         if sleeping & 1 and sleeping != front_end.signalled:
             front_end.signalled = sleeping
             wake(front_end.wake_fd)

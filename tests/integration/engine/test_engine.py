@@ -5,7 +5,7 @@ import time
 import pytest
 from support.consumer import read_topic
 from support.engine_rig import EngineRig
-from support.front_end import OPEN, READY, SUBMIT_FULL, SUBMIT_OPEN, run_until, topic_number
+from support.front_end import HEAD, OPEN, READY, SUBMIT_FULL, SUBMIT_OPEN, run_until, topic_number, word
 
 from cyproducer import errors
 from cyproducer.record.builder import RecordBatchBuilder
@@ -126,7 +126,7 @@ def test_committed_but_unannounced_records_are_delivered_when_their_front_end_en
     builder = RecordBatchBuilder(4096)
     builder.append(NOW, None, b"first")
     front_end.write_chunk(9, builder.records(), 1, topic=number, partition=0, base=NOW, highest=NOW)
-    front_end.put("Q", front_end.row(9) + 8, 0)
+    front_end.set_row(9, open_seq=0)
     rig.engine.detach(front_end.attach_id)
     run_until(rig.engine, lambda: rig.engine.undelivered() == 0)
     assert rig.engine.attached() == 0
@@ -139,8 +139,8 @@ def test_committed_but_unannounced_records_are_delivered_when_their_front_end_en
     [
         lambda f: f.submit(7, 0),
         lambda f: f.submit(SUBMIT_OPEN, f.slot_count),
-        lambda f: f.put("Q", 64, 2**63) or f.wake_sender(),
-        lambda f: f.put("Q", f.row(1), 1 << 60 | 1 << 59 | 5 << 18 | 200_000) or f.submit(SUBMIT_FULL, 1),
+        lambda f: f.set_header(submit_tail=2**63) or f.wake_sender(),
+        lambda f: f.set_row(1, word=word(OPEN, 0, 5, 200_000, HEAD)) or f.submit(SUBMIT_FULL, 1),
     ],
     ids=["unknown hint", "slot out of range", "tail far ahead", "a word without its records"],
 )

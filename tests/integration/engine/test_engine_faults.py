@@ -461,7 +461,7 @@ def test_a_chunk_that_leads_out_of_its_arena(rig, broker, wrong):
     if wrong == "more bytes than the arena has":
         slot = hostile.slot_count - 1
         hostile.write_chunk(slot, builder.records(), 1, **row)
-        hostile.put("Q", hostile.row(slot), word(READY, 0, 1, 5000, HEAD))
+        hostile.set_row(slot, word=word(READY, 0, 1, 5000, HEAD))
     else:
         slot = 0
         hostile.write_chunk(slot, builder.records(), 1, **row, flags=HEAD | CONT, next_slot=1 << 31)

@@ -22,17 +22,22 @@ def broker():
         yield broker
 
 
-def fill_rows(front_end: PlainFrontEnd, topic: int, words: np.ndarray) -> np.ndarray:
+def fill_rows(front_end: PlainFrontEnd, topic: int, words: np.ndarray) -> None:
     """Fill a row of the slot table per word: one record, which leads to the next chunk. The words are written last."""
-    rows = np.ndarray((front_end.slot_count, 8), np.uint64, front_end.memory, front_end.rows_at)
-    count = np.arange(len(words), dtype=np.uint64)
-    rows[: len(words), 1] = count + np.uint64(1)
-    rows[: len(words), 2] = topic
-    rows[: len(words), 3:5] = NOW
-    rows[: len(words), 5] = count + np.uint64(1) << np.uint64(32) | np.uint64(1)
-    rows[: len(words), 6] = time.monotonic_ns()
-    rows[: len(words), 0] = words
-    return rows
+    following = np.arange(1, len(words) + 1)
+    columns = {
+        "open_seq": following,
+        "topic": topic,
+        "partition": 0,
+        "base_timestamp": NOW,
+        "max_timestamp": NOW,
+        "max_count": 1,
+        "next": following,
+        "opened_ns": time.monotonic_ns(),
+        "word": words,
+    }
+    for field, values in columns.items():
+        front_end.column(field)[: len(words)] = values
 
 
 def test_a_successor_is_not_held_by_chains_that_lead_into_each_other(broker, nursery):
@@ -66,14 +71,14 @@ def test_false_ages_do_not_hold_the_sender(broker, step):
         broker.faults.append(Fault(hang="appended", node=1))
         rig.send(0, 0)
         run_until(rig.engine, lambda: broker.produce_requests == 1)
-        rows = fill_rows(hostile, rig.number, np.full(SLOTS, word(READY, 0, 1, 70, HEAD), np.uint64))
-        waited = np.arange(1, SLOTS + 1, dtype=np.int64) * step % SLOTS
-        rows[:, 7] = waited.astype(np.uint64) << np.uint64(32)
+        fill_rows(hostile, rig.number, np.full(SLOTS, word(READY, 0, 1, 70, HEAD), np.uint64))
+        hostile.column("chunk_bytes")[:] = 0
+        hostile.column("waited_ms")[:] = np.arange(1, SLOTS + 1) * step % SLOTS
         ring = np.ndarray(hostile.ring_entries, np.uint64, hostile.memory, hostile.ring_at)
         others = np.arange(1, SLOTS, dtype=np.uint64)
         ring[hostile.tail : hostile.tail + len(others)] = np.uint64(SUBMIT_FULL << 60) | others
         hostile.tail += len(others)
-        hostile.put("Q", 64, hostile.tail)
+        hostile.set_header(submit_tail=hostile.tail)
         os.eventfd_write(hostile.sender_wake_fd, 1)
         run_until(rig.engine, lambda: rig.engine.undelivered() == SLOTS, 60)
         rig.send(correct, 1)

@@ -2,11 +2,11 @@
 
 import collections
 import gzip
-import struct
 import threading
 import time
 
 import pytest
+from support import layout
 from support.fault_rig import NOW, Rig
 from support.front_end import OPEN, SUBMIT_FULL, SUBMIT_OPEN, UNIT
 from support.scripted_broker import INVALID_RECORD, LEADER_NOT_AVAILABLE, Fault, ScriptedBroker
@@ -15,10 +15,6 @@ from cyproducer.record.builder import RecordBatchBuilder
 from cyproducer.sender.engine.intake import compression
 
 NO_SLOT = 0xFFFFFFFF
-NEXT_WAKE_AT = 136
-"""Where the snapshot's header has next_wake_ns (layout.h)."""
-STICKY_AT = 4096
-"""Where the snapshot has the sticky partitions of all topics, 4 bytes each."""
 
 
 @pytest.fixture
@@ -31,10 +27,6 @@ def slow(monkeypatch):
 
     monkeypatch.setattr(compression, "compressor", lambda codec, level: compress)
     return {"compression_type": "zstd", "compression_level": 22}
-
-
-def sticky(rig, memory):
-    return struct.unpack_from("=i", memory, STICKY_AT + 4 * (rig.number & 0x3FFF))[0]
 
 
 def test_small_requests_serve_all_partitions_round_robin():
@@ -103,7 +95,7 @@ def test_sender_asks_for_no_wake_up_while_brokers_take_no_more():
 
         def watch(memory):
             for _ in range(50):
-                wanted.add(struct.unpack_from("=Q", memory, NEXT_WAKE_AT)[0])
+                wanted.add(layout.read(memory, "cyp_snapshot_header", 0, "next_wake_ns"))
                 time.sleep(0.005)
 
         with rig.front_ends[0].snapshot.region.memory() as memory:
@@ -124,7 +116,7 @@ def test_records_without_a_key_leave_a_broker_that_does_not_answer():
         ending = time.monotonic() + 3
         with rig.front_ends[0].snapshot.region.memory() as memory:
             while time.monotonic() < ending:
-                partition = sticky(rig, memory)
+                partition = layout.sticky(memory, rig.number)
                 went.append(partition)
                 rig.send(0, partition, records=1, size=3_000)
                 rig.engine.run(4)
@@ -146,13 +138,13 @@ def test_records_without_a_key_leave_a_broker_that_throttles_for_long():
         with rig.front_ends[0].snapshot.region.memory() as memory:
             ending = time.monotonic() + 20
             while broker.faults and time.monotonic() < ending:
-                rig.send(0, sticky(rig, memory), records=1, size=3_000)
+                rig.send(0, layout.sticky(memory, rig.number), records=1, size=3_000)
                 rig.engine.run(4)
             assert not broker.faults, "the broker was never sent to"
             went = []
             ending = time.monotonic() + 1.5
             while time.monotonic() < ending:
-                went.append(sticky(rig, memory))
+                went.append(layout.sticky(memory, rig.number))
                 rig.send(0, went[-1], records=1, size=100)
                 rig.engine.run(4)
         assert {partition % 2 for partition in went[-20:]} == {0}, "the throttled one leads the others"
@@ -180,7 +172,7 @@ def test_records_without_a_key_avoid_partitions_without_a_leader():
             rig.check()
             assert not broker.faults
             with rig.front_ends[0].snapshot.region.memory() as memory:
-                assert sticky(rig, memory) == 0
+                assert layout.sticky(memory, rig.number) == 0
 
 
 def test_lingering_batch_is_left_to_fill_without_time_to_compress_it(slow):
@@ -194,7 +186,7 @@ def test_lingering_batch_is_left_to_fill_without_time_to_compress_it(slow):
         rig.send(0, 0, size=100)
         rig.engine.run(0)
         lingering = rig.front_ends[1]
-        words = [lingering.get("Q", lingering.row(slot)) for slot in range(19)]
+        words = [lingering.row_field(slot, "word") for slot in range(19)]
         assert {word >> 60 for word in words} == {OPEN}
 
 
@@ -310,9 +302,8 @@ def send_packed(rig, index, partition):
     packed = gzip.compress(records)
     at = front_end.chunks_at + packed_slot * UNIT
     front_end.memory[at : at + len(packed)] = packed
-    front_end.put("Q", front_end.row(packed_slot) + 8, front_end.open_seq + 1)
-    front_end.put("II", front_end.row(packed_slot) + 40, len(packed), NO_SLOT)
-    front_end.put("I", front_end.row(packed_slot) + 56, len(records))
+    row = {"open_seq": front_end.open_seq + 1, "max_count": len(packed), "next": NO_SLOT, "chunk_bytes": len(records)}
+    front_end.set_row(packed_slot, **row)
     rig.sent[index].append((partition, values))
     front_end.write_chunk(
         slot,

@@ -1,15 +1,13 @@
 """Tests the queue shares that the sender publishes: front-ends place records without a key by them."""
 
-import struct
 import time
 
 import pytest
+from support import layout
 from support.fault_rig import Rig
 from support.front_end import run_until
 from support.scripted_broker import Fault, ScriptedBroker
 
-STICKY_OFFSET, LEADERS_OFFSET = 16, 48
-"""Where the snapshot's header says where the sticky partitions and the shares are (layout.h)."""
 AVOID, FULL = 1, 255
 LITTLE = 100
 """Less than the share of a partition with one batch among others with none."""
@@ -25,15 +23,14 @@ def broker():
 def shares(rig):
     """Return the shares of the partitions of the only topic."""
     with rig.front_ends[0].snapshot.region.memory() as memory:
-        (at,) = struct.unpack_from("=Q", memory, LEADERS_OFFSET)
+        at = layout.read(memory, "cyp_snapshot_header", 0, "leaders_offset")
         return list(memory[at : at + len(rig.broker.partitions)])
 
 
 def sticky(rig):
     """Return the sticky partition of the only topic."""
     with rig.front_ends[0].snapshot.region.memory() as memory:
-        (at,) = struct.unpack_from("=Q", memory, STICKY_OFFSET)
-        return struct.unpack_from("=i", memory, at + 4 * (rig.number & 0x3FFF))[0]
+        return layout.sticky(memory, rig.number)
 
 
 def hang_node_2(rig, even=True):

@@ -2,10 +2,10 @@
 
 import os
 import random
-import struct
 import time
 
 import pytest
+from support import layout
 from support.fault_rig import Rig
 from support.front_end import run_until, topic_number
 from support.slow_broker import FIRST, SLOW, SlowBroker, acknowledged, one_round, until_apart, warm_up
@@ -20,8 +20,6 @@ LONG_S = 120
 """Longer than any test."""
 IDLE_MS = 60_000
 TRANSACTIONAL_PRODUCERS = 3
-SLEEP_AT = 128
-"""Where the snapshot's header has sleep and next_wake_ns (layout.h)."""
 NOT_LATE_NS = 100_000_000
 """Longer than the time after which an answer is late."""
 
@@ -138,9 +136,10 @@ def test_the_sender_sleeps_until_slow_partitions_need_not_wait_for_trials_any_mo
         until = time.monotonic() + 1
         with rig.front_ends[0].snapshot.region.memory() as memory:
             while time.monotonic() < until and len(set(ends_of_sleeps)) == len(ends_of_sleeps):
-                sleeps = struct.unpack_from("=Q", memory, SLEEP_AT)[0]
+                sleeps = layout.read(memory, "cyp_snapshot_header", 0, "sleep")
                 rig.engine.run(IDLE_MS)
-                now_sleeps, ends_ns = struct.unpack_from("=QQ", memory, SLEEP_AT)
+                header = layout.read_all(memory, "cyp_snapshot_header", 0)
+                now_sleeps, ends_ns = header["sleep"], header["next_wake_ns"]
                 if now_sleeps != sleeps and ends_ns > time.monotonic_ns() + NOT_LATE_NS:
                     ends_of_sleeps.append(ends_ns)
         rig.broker.recover()

@@ -29,7 +29,7 @@ def test_any_record_of_a_chain_may_be_the_latest(rig, broker, latest, hint):
             flags=(0 if slot else HEAD) | (0 if slot == 2 else CONT), next_slot=0xFFFFFFFF if slot == 2 else slot + 1,
         )  # fmt: skip
         if hint == "of other records":
-            front_end.put("qI", front_end.row(slot) + 32, NOW + 99_000, 1)  # the hint is about one record
+            front_end.set_row(slot, max_timestamp=NOW + 99_000, max_count=1)  # the hint is about one record
     front_end.submit(SUBMIT_FULL, 0)
     rig.sent[0].append((0, [b"%d" % index for index in range(6)]))
     rig.settle()

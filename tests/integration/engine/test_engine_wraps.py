@@ -6,13 +6,13 @@ No test runs long enough to count so far: it ends an engine, moves the counters,
 import mmap
 import os
 import select
-import struct
 
 import pytest
+from support import layout
 from support.fault_rig import NOW, next_outcomes
 from support.front_end import CONT, FREE, HEAD, READY, RELEASE, RESULT, SUBMIT_FULL, word
 from support.scripted_broker import Fault
-from support.successor import succeed, write
+from support.successor import succeed
 
 from cyproducer.record.builder import RecordBatchBuilder
 
@@ -30,8 +30,8 @@ def test_ring_positions_at_their_ends(rig, broker, end):
 
     def move(state: int, outcomes: list[int]) -> None:
         front_end.tail = front_end.outcome_head = start
-        front_end.put("Q", 64, start)
-        write(outcomes[0], "Q", 64, start)
+        front_end.set_header(submit_tail=start)
+        layout.write_to(outcomes[0], "cyp_outcomes_header", 0, outcome_tail=start)
 
     succeed(rig, move)
     for number in range(12):
@@ -51,11 +51,18 @@ def test_sequences_wrap_on_the_wire(rig, broker, end):
     start = end - 7
 
     def move(state: int, outcomes: list[int]) -> None:
-        wanted = struct.pack("=qQ", producer, 2)  # an identity: its producer id, and where the acknowledged records end
+        row, identity = "cyp_partition_row", "cyp_identity"
         with mmap.mmap(state, 0) as memory:
-            at = memory.find(wanted)
-            assert at >= 0 and memory.find(wanted, at + 1) < 0
-            struct.pack_into("=Q", memory, at + 8, start)
+            header = layout.read_all(memory, "cyp_state_header", 0)
+            rows = [header["partitions_offset"] + n * layout.size(row) for n in range(header["partition_count"])]
+            places = [at + layout.offset(row, "identity") + n * layout.size(identity) for at in rows for n in (0, 1)]
+            (at,) = (
+                at
+                for at in places
+                if layout.read(memory, identity, at, "producer_id") == producer
+                and layout.read(memory, identity, at, "acked_end") == 2
+            )
+            layout.write(memory, identity, at, acked_end=start)
 
     ((producer, known),) = broker.partitions[0].producers.items()
     succeed(rig, move)
@@ -77,7 +84,7 @@ def test_generations_wrap(rig, broker):
     front_end = rig.front_ends[rig.attach()]
     values = []
     for generation in (GENERATIONS - 2, GENERATIONS - 1, 0, 1):
-        front_end.put("Q", front_end.row(0), word(FREE, generation, 0, 0))
+        front_end.set_row(0, word=word(FREE, generation, 0, 0))
         values.append(b"%d" % generation)
         front_end.send(0, [(NOW, None, values[-1])], topic=rig.number, partition=0, generation=generation)
         ((slot, of, count, offset, _, error, flags),) = next_outcomes(rig.engine, front_end)
@@ -100,7 +107,7 @@ def test_numbers_of_a_sleeper_wrap(rig, broker):
     """A waiter is woken once for each odd epoch that it publishes, also for the one after the wrap."""
     front_end = rig.front_ends[rig.attach()]
     for number in (0xFFFFFFFD, 0xFFFFFFFF, 1, 3):
-        front_end.put("I", 128, number)
+        front_end.set_header(sleeping=number)
         rig.send(0, 0)
         rig.settle()
         assert select.select([front_end.wake_fd], [], [], 5)[0], number

@@ -181,7 +181,7 @@ def test_open_batch_lingers_on_and_closed_batch_goes_out(rig):
     assert set(rig.heard[index]) == {1}
     for number in (0, 2):
         slot = next(place for place, n in rig.numbers[index].items() if n == number)[0]
-        front_end.put("Q", front_end.row(slot), front_end.get("Q", front_end.row(slot)) ^ 1 << 60 ^ READY << 60)
+        front_end.set_row(slot, word=front_end.row_field(slot, "word") ^ 1 << 60 ^ READY << 60)
         front_end.submit(2, slot)
     rig.settle()
     rig.check()
@@ -397,8 +397,8 @@ def test_a_front_end_that_ended_before_the_takeover_is_delivered(rig, broker):
     look = rig.engine.look()
     assert look["attached"] == 1
     assert look["held"] == [rig.front_ends[living].attach_id]
-    row = rig.front_ends[unnoticed].row(15 * 16)
-    assert rig.front_ends[unnoticed].get("Q", row) >> 60 == REVOKED, "a slot of an ended front-end is revoked"
+    found = rig.front_ends[unnoticed].row_field(15 * 16, "word")
+    assert found >> 60 == REVOKED, "a slot of an ended front-end is revoked"
 
 
 def test_ended_front_end_without_batches_is_let_go(rig):
@@ -500,7 +500,7 @@ def test_front_end_that_slept_when_the_sender_died_is_woken(rig, broker):
     (index,) = attach(rig, 1)
     front_end = rig.front_ends[index]
     rig.engine.kill()
-    front_end.put("I", 128, 7)  # odd: it sleeps, and has not been signalled for this epoch
+    front_end.set_header(sleeping=7)  # odd: it sleeps, and has not been signalled for this epoch
     rig.engine.take_over()
     readable, _, _ = select.select([front_end.wake_fd], [], [], 10)
     assert readable

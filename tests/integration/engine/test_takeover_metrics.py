@@ -4,10 +4,12 @@ A debug build is killed at the crash points of state/metrics.pyx that test_takeo
 build has no crash points and runs through them.
 """
 
+import array
 import contextlib
 import signal
 
 import pytest
+from support import layout
 from support.build import is_debug
 from support.engine_host import EngineEndedError
 from support.front_end import PlainFrontEnd, run_until
@@ -16,7 +18,6 @@ from support.takeover_rig import TakeoverRig
 
 from cyproducer import metric_table
 
-OWN_TIMES_AT, OWN_SENSORS_AT, SENSOR_BYTES = 256 + 24, 256 + 64, 512  # in the header of an arena: layout.h
 SENSORS, TIMES = len(metric_table.OWN) - len(metric_table.TIMES), len(metric_table.TIMES)
 TOPIC_RECORDS = metric_table.TOPIC.index("records")
 NODE_REQUESTS, REQUESTS = metric_table.NODE.index("requests"), metric_table.NETWORK.index("requests")
@@ -43,11 +44,13 @@ def own_totals(rig: TakeoverRig) -> list[list[int]]:
 def attach_counting(rig: TakeoverRig) -> int:
     """Attach a front-end that has counted something in each of its own sensors."""
     index = rig.attach()
+    memory = rig.front_ends[index].memory
+    metrics_at = layout.offset("cyp_arena_header", "metrics")
     for sensor in range(SENSORS):
-        at = OWN_SENSORS_AT + sensor * SENSOR_BYTES
-        rig.front_ends[index].put("QQ", at, 1000 * (index + 1) + sensor, 10 * (index + 1) + sensor)
-    for time in range(TIMES):
-        rig.front_ends[index].put("Q", OWN_TIMES_AT + 8 * time, 100 * (index + 1) + time)
+        at = metrics_at + layout.offset("cyp_own_metrics", "sensors") + sensor * layout.size("cyp_sensor")
+        layout.write(memory, "cyp_sensor", at, total=1000 * (index + 1) + sensor, count=10 * (index + 1) + sensor)
+    times = array.array("Q", (100 * (index + 1) + time for time in range(TIMES)))
+    layout.write(memory, "cyp_own_metrics", metrics_at, times=times.tobytes())
     return index
 
 

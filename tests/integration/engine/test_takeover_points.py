@@ -99,7 +99,7 @@ class Traffic:
             poison = chance.choice([0, 0, 0, 0, 0.1, 1])
         for index in range(4):
             self.sleeps += 2
-            self.rig.front_ends[index].put("I", 128, self.sleeps)
+            self.rig.front_ends[index].set_header(sleeping=self.sleeps)
             for _ in range(chance.randint(0, 2)):
                 self.rig.send(
                     index,

@@ -1,11 +1,11 @@
 """Tests that topics which are not used give their numbers back, and that no batch reaches a wrong topic."""
 
-import struct
+import mmap
 import time
 from collections.abc import Iterator
 
 import pytest
-from support import successor
+from support import layout, successor
 from support.fault_rig import NOW, Rig
 from support.front_end import HEAD, OPEN, PlainFrontEnd, run_until
 from support.scripted_broker import ScriptedBroker
@@ -15,10 +15,8 @@ from cyproducer.sender.engine import engine as engine_module
 
 IDLE_MS = 60_000
 NUMBER = 0x3FFF
-TOPICS_OFFSET_AT = 48  # in the header of the state region
-TOPIC_STATE_BYTES = 264
 FREE, USED, RETIRED = range(3)
-EPOCH_AT = 40
+LANE_FREE = 2
 FIRST_GENERATION = 2
 
 
@@ -203,11 +201,11 @@ def test_a_higher_epoch_than_the_last_one_needs_another_producer_id(rig: Rig, cl
     rig.settle()
     state, _ = rig.engine.regions()
     at = partition_row(state, 0)
-    first = read(state, "q", at + 16)
-    with successor.mmap.mmap(state, 0) as memory:
-        assert struct.unpack_from("=h", memory, EPOCH_AT)[0] == 0
-        for place in range(2):
-            struct.pack_into("=h", memory, at + 16 + 56 * place + 16, 32767)
+    at += layout.offset("cyp_partition_row", "identity")
+    first = layout.read_from(state, "cyp_identity", at, "producer_id")
+    assert layout.read_from(state, "cyp_state_header", 0, "producer_epoch") == 0
+    for place in range(2):
+        layout.write_to(state, "cyp_identity", at + place * layout.size("cyp_identity"), producer_epoch=32767)
     successor.succeed(rig)
     numbers = rig.engine._topic_numbers
     run_until(rig.engine, lambda: not rig.engine._loop.take_used_topics())
@@ -218,24 +216,21 @@ def test_a_higher_epoch_than_the_last_one_needs_another_producer_id(rig: Rig, cl
     come_back(rig)
     rig.send(0, 0)
     rig.settle()
-    assert read(rig.engine.regions()[0], "q", 32) != first
+    assert layout.read_from(rig.engine.regions()[0], "cyp_state_header", 0, "producer_id") != first
     rig.check()
 
 
 # ---------------------------------------------------------------- takeover in each state
 
 
-def read(fd: int, form: str, at: int) -> int:
-    with successor.mmap.mmap(fd, 0) as memory:
-        return int(struct.unpack_from("=" + form, memory, at)[0])
-
-
 def topic_state(state: int, number: int) -> int:
-    return read(state, "Q", TOPICS_OFFSET_AT) + number * TOPIC_STATE_BYTES
+    table = layout.read_from(state, "cyp_state_header", 0, "topics_offset")
+    return table + number * layout.size("cyp_topic_state")
 
 
 def partition_row(state: int, index: int) -> int:
-    return read(state, "Q", TOPICS_OFFSET_AT + 8) + index * 128
+    table = layout.read_from(state, "cyp_state_header", 0, "partitions_offset")
+    return table + index * layout.size("cyp_partition_row")
 
 
 def test_a_successor_lets_a_retired_number_keep_its_name(rig: Rig, clock: list[int]) -> None:
@@ -257,14 +252,15 @@ def test_a_successor_goes_on_giving_a_number_back(rig: Rig, clock: list[int]) ->
     assert rig.engine._topic_numbers.retire([rig.broker.topic]) == []
 
     def decide(state: int, _: list[int]) -> None:
-        successor.write(state, "I", topic_state(state, former), RETIRED)
-        successor.write(state, "I", partition_row(state, 1) + 12, 2)  # one row of three is free already
+        layout.write_to(state, "cyp_topic_state", topic_state(state, former), state=RETIRED)
+        layout.write_to(state, "cyp_partition_row", partition_row(state, 1), lane=LANE_FREE)  # one of three
 
     successor.succeed(rig, decide)
     assert rig.broker.topic not in topics(rig)
     state, _ = rig.engine.regions()
-    assert read(state, "I", topic_state(state, former)) == FREE
-    assert [read(state, "I", partition_row(state, index) + 12) for index in range(3)] == [2, 2, 2]
+    assert layout.read_from(state, "cyp_topic_state", topic_state(state, former), "state") == FREE
+    lanes = [layout.read_from(state, "cyp_partition_row", partition_row(state, index), "lane") for index in range(3)]
+    assert lanes == [LANE_FREE] * 3
     come_back(rig)
     assert rig.number & NUMBER == former
     rig.send(0, 2)
@@ -279,10 +275,8 @@ def test_a_successor_finishes_the_naming_of_a_number(rig: Rig, clock: list[int])
     generation = rig.number >> 14
 
     def rename(state: int, _: list[int]) -> None:
-        at = topic_state(state, former)
-        successor.write(state, "I", at + 4, generation + 2)
-        successor.write(state, "8s", at + 8, b"renamed\0")
-        successor.write(state, "I", at, USED)
+        row = {"first": generation + 2, "name": b"renamed\0", "state": USED}
+        layout.write_to(state, "cyp_topic_state", topic_state(state, former), **row)
 
     successor.succeed(rig, rename)
     assert "renamed" in topics(rig)
@@ -299,11 +293,12 @@ def test_rows_of_partitions_may_be_in_any_order(rig: Rig, clock: list[int]) -> N
     rig.settle()
 
     def exchange(state: int, _: list[int]) -> None:
+        size = layout.size("cyp_partition_row")
         first, last = (partition_row(state, index) for index in (0, 2))
-        with successor.mmap.mmap(state, 0) as memory:
-            former = memory[first : first + 128]
-            memory[first : first + 128] = memory[last : last + 128]
-            memory[last : last + 128] = former
+        with mmap.mmap(state, 0) as memory:
+            former = memory[first : first + size]
+            memory[first : first + size] = memory[last : last + size]
+            memory[last : last + size] = former
 
     successor.succeed(rig, exchange)
     for partition in range(3):

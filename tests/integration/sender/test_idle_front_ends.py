@@ -1,9 +1,9 @@
 """Tests that the sender does not look at idle front-ends, and looks at them at once when they become active."""
 
-import struct
 import time
 
 import pytest
+from support import layout
 from support.fault_rig import Rig
 from support.front_end import PlainFrontEnd, run_until
 from support.process import wait_until
@@ -12,12 +12,9 @@ from support.takeover_rig import TakeoverRig
 
 from cyproducer import KafkaProducer
 
-IDLE = 60  # in the header of the outcomes (layout.h)
-
 
 def idle_word(memory: memoryview) -> int:
-    found: int = struct.unpack_from("=I", memory, IDLE)[0]
-    return found
+    return layout.read(memory, "cyp_outcomes_header", 0, "idle")
 
 
 def is_idle(front_end: PlainFrontEnd) -> bool:

@@ -50,9 +50,9 @@ def test_every_slot_of_a_large_arena_is_revoked_if_its_owner_may_live(rig):
     large = rig.front_ends[rig.attach(slots=LARGEST)]
     commit(large, LARGEST - 1, rig.number, 0)
     rig.engine.detach(large.attach_id)
-    assert large.get("Q", large.row(LARGEST - 2)) >> 60 == FREE, "not all at once"
+    assert large.row_field(LARGEST - 2, "word") >> 60 == FREE, "not all at once"
     before, runs = rig.engine._loop.totals()["turns"], 0
-    while large.get("Q", large.row(LARGEST - 2)) >> 60 != REVOKED:
+    while large.row_field(LARGEST - 2, "word") >> 60 != REVOKED:
         rig.send(other, 1)
         rig.engine.run(60_000)
         runs += 1

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import layout
 from support.consumer import read_topic
 from support.process import is_running, kill9, sender_processes, start_script, wait_until
 from support.streams import streams
@@ -253,13 +254,13 @@ def test_sender_that_fails_is_replaced_as_if_it_were_killed(
 
 
 POISON = """
-import struct
 from pathlib import Path
 run = engine.Engine.run
 def poisoned(self, timeout_ms):
     flag = Path({flag!r})
     if flag.exists() and int(flag.read_text()) in self.held():
-        os.pwrite(self.regions()[0], struct.pack("=QI", int(flag.read_text()), 0), 144)
+        os.pwrite(self.regions()[0], int(flag.read_text()).to_bytes(8, "little"), {attach})
+        os.pwrite(self.regions()[0], bytes(4), {slot})
         os._exit(3)
     return run(self, timeout_ms)
 engine.Engine.run = poisoned
@@ -280,7 +281,8 @@ def test_front_end_at_which_three_senders_crash_is_left_alone(
     kafka: KafkaCluster, patched: Callable[[str], tuple[Foreground, Any]], topic: str, tmp_path: Path
 ) -> None:
     flag = tmp_path / "poison"
-    sender, producer = patched(POISON.format(flag=str(flag)))
+    places = {name: layout.offset("cyp_state_header", f"breadcrumb_{name}") for name in ("attach", "slot")}
+    sender, producer = patched(POISON.format(flag=str(flag), **places))
     with start_script(TEN, sender.socket, topic) as process:
         assert process.stdout.readline() == "sent\n", process.stderr.read()
         (bad,) = [f["attach_id"] for f in the_sender()["front_ends"] if f["pid"] == process.pid]

@@ -21,6 +21,7 @@ from control_rig import Sender, attach_message, close_all, hung_up
 from cyproducer.sender.engine.front_ends import FrontEnds
 from cyproducer.shm.arena_region import create_arena
 from cyproducer.shm.region import Region
+from support import layout
 from support.process import wait_until
 
 from cyproducer.config.settings import Settings
@@ -154,12 +155,12 @@ def test_arena_that_cannot_be_written_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("at", "value"), [(0, 1), (8, 99), (12, 7), (12, 0xFFFFFFFF)], ids=["magic", "layout", "slots", "slots-max"]
+    ("field", "value"), [("magic", 1), ("layout_version", 99), ("slot_count", 7), ("slot_count", 0xFFFFFFFF)]
 )
-def test_arena_with_another_header_is_refused(at: int, value: int) -> None:
+def test_arena_with_another_header_is_refused(field: str, value: int) -> None:
     front_ends = FrontEnds(LOOP_SETTINGS)
     arena, slots = create_arena(1 << 20)
-    struct.pack_into("=I", arena.memory(), at, value)
+    layout.write(arena.memory(), "cyp_arena_header", 0, **{field: value})
     before = descriptors()
     with pytest.raises(ValueError, match="arena"):
         front_ends.attach(os.dup(arena.fd), slots, FRONT_END, os.eventfd(0))

@@ -310,7 +310,7 @@ def test_done_of_an_array_future_during_another_look_for_outcomes(sender, make):
     first.add_waiter(Asking())
     (front_end,) = sender.front_ends
     wait_until(lambda: len(front_end.waiting) == 2)
-    slot, (generation, _) = min(front_end.waiting.items(), key=lambda each: front_end.row(each[0])[1])
+    slot, (generation, _) = min(front_end.waiting.items(), key=lambda each: front_end.row(each[0])["open_seq"])
     sender.answer(front_end, slot, generation, 1, 7, 0, RESULT)
     done = future.done()
     assert (asked, done, first.done, second.done) == ([False], False, True, False)

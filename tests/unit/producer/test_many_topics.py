@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from standin_sender import StandIn
+from support import layout
 from support.front_end import PlainFrontEnd
 from support.process import wait_until
 
@@ -21,8 +22,6 @@ from cyproducer.sender.brokers.broker_connections import PARTITIONS_PER_ITERATIO
 from cyproducer.sender.engine.engine import Engine, PredecessorState
 
 PARTITIONS = 4
-WANTS_SNAPSHOT = 132  # in the arena's header (layout.h)
-PUBLISHED, INDEX_OFFSET = 64, 32  # in the snapshot's header
 INDEX_BYTES = 32_768 * 8
 UNKNOWN_TOPIC = 3
 
@@ -119,7 +118,7 @@ def test_a_want_for_a_known_topic_publishes_nothing_and_wakes_no_other_front_end
     sender.begin(["a", "b"])
     front_ends = [PlainFrontEnd(sender.engine, slots=256) for _ in range(3)]
     for front_end in front_ends:
-        front_end.put("I", WANTS_SNAPSHOT, 1)
+        front_end.set_header(wants_snapshot=1)
     published = sender.engine.rows_published
     for _ in range(50):
         sender.engine.want_topic(front_ends[1].attach_id, "a")
@@ -135,9 +134,9 @@ def test_topics_wake_only_the_front_ends_that_asked_for_them(sender):
     first, second = (PlainFrontEnd(sender.engine, slots=256) for _ in range(2))
     sender.engine.want_topic(second.attach_id, "missing")
     sender.answer()
-    second.put("I", WANTS_SNAPSHOT, 1)
+    second.set_header(wants_snapshot=1)
     for index in range(100):
-        first.put("I", WANTS_SNAPSHOT, 2 * index + 1)
+        first.set_header(wants_snapshot=2 * index + 1)
         sender.begin([f"topic-{index}"], first.attach_id)
     assert sender.engine.waiters_woken == 100
     assert select.select([first.wake_fd, second.wake_fd], [], [], 0)[0] == [first.wake_fd]
@@ -226,10 +225,10 @@ def test_a_successor_enters_and_announces_what_the_former_sender_did_not(sender)
     snapshot = sender.engine._front_ends.snapshot
     numbers = {name: row[0] for name, row in snapshot.read()[3].items()}
     memory = snapshot.region.memory()
-    published = memory[PUBLISHED : PUBLISHED + 8].tobytes()
+    header = layout.read_all(memory, "cyp_snapshot_header", 0)
     snapshot.store(numbers["a"] & 0x3FFF, 0, bytes([1]) * 9)
-    memory[PUBLISHED : PUBLISHED + 8] = published
-    index = int.from_bytes(memory[INDEX_OFFSET : INDEX_OFFSET + 8], "little")
+    layout.write(memory, "cyp_snapshot_header", 0, published=header["published"])
+    index = header["index_offset"]
     memory[index : index + INDEX_BYTES] = bytes(INDEX_BYTES)
     memory.release()
     state, region = (os.dup(fd) for fd in sender.engine.regions())
@@ -240,7 +239,7 @@ def test_a_successor_enters_and_announces_what_the_former_sender_did_not(sender)
     os.close(region)
     front_end = PlainFrontEnd(sender.engine, slots=256)
     changes, _, _, topics = front_end.snapshot.read()
-    assert changes == int.from_bytes(published, "little") + 1
+    assert changes == header["published"] + 1
     assert {name: row[0] for name, row in topics.items()} == numbers
     assert [len(topics[name][2]) for name in ("a", "b")] == [9, PARTITIONS]
     assert {name: sender.engine._loop.add_topic(name) for name in ("a", "b")} == {

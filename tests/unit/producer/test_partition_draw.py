@@ -1,16 +1,15 @@
 """Tests the partition of records without a key: drawn by the snapshot's shares, for each full batch."""
 
-import struct
 import time
 from collections import Counter
 
 import numpy
 import pytest
 from standin_sender import StandIn
+from support import layout
 
 from cyproducer import KafkaProducer
 
-LEADERS_OFFSET = 48  # in the snapshot's header (layout.h)
 AVOID, FULL = 1, 255
 BATCHES = 400
 
@@ -32,7 +31,7 @@ def drawn(sender):
             producer.send("t", b"first")
             producer.flush(20)
             with sender.snapshot.region.memory() as memory:
-                (at,) = struct.unpack_from("=Q", memory, LEADERS_OFFSET)
+                at = layout.read(memory, "cyp_snapshot_header", 0, "leaders_offset")
                 memory[at : at + len(shares)] = bytes(shares)
             futures = [producer.send("t", bytes(600)) for _ in range(BATCHES)]
             producer.flush(20)

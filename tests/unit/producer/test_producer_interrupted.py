@@ -1,8 +1,7 @@
 """Tests exceptions while waiters are notified: from a signal handler, and from a lack of memory."""
 
-import struct
-
 import pytest
+from support import layout
 from support.process import wait_until
 
 from cyproducer.producer.results import callbacks, futures
@@ -53,6 +52,5 @@ def test_a_signal_while_waiters_are_notified_skips_none(sender, producer):
         session.enter_sleep(Waiter())
     assert sorted(told) == ["first", "first", "second"]
     assert session.unfinished() == []
-    (sleeping,) = struct.unpack_from("=I", front_end.memory, 128)
-    assert not sleeping & 1
+    assert not layout.read(front_end.memory, "cyp_arena_header", 0, "sleeping") & 1
     assert not session.waiters

@@ -168,8 +168,7 @@ def test_the_delivery_timeout_counts_from_the_send(started, path):
         complete = sender._complete
 
         def look_and_complete(front_end, head, generation):
-            at = front_end.slots_offset + 64 * head + 60
-            ages.append(int.from_bytes(front_end.memory[at : at + 4], "little"))
+            ages.append(front_end.row(head)["waited_ms"])
             complete(front_end, head, generation)
 
         sender._complete = look_and_complete

@@ -1,18 +1,17 @@
 """Tests a sender that ends and takes no more batches: send() waits for its end and goes on with the next one."""
 
 import asyncio
-import struct
 import threading
 import time
 
 import pytest
 from standin_sender import StandIn
+from support import layout
 from support.process import wait_until
 
 from cyproducer import KafkaProducer, errors
 from cyproducer.host import control_messages
 
-CONTROL_AT = 56  # in the header of the outcomes
 RELEASED = 3
 
 
@@ -24,7 +23,7 @@ def path(short_tmp):
 def release(sender):
     """Change the control word as Loop.release does; slots are left as they are."""
     for front_end in sender.front_ends:
-        struct.pack_into("=I", front_end.out, CONTROL_AT, RELEASED)
+        layout.write(front_end.out, "cyp_outcomes_header", 0, control=RELEASED)
 
 
 def replace(sender, path):

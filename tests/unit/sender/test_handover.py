@@ -13,6 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 from cyproducer.shm.arena_region import LAYOUT_VERSION, count_undelivered, create_arena
+from support import layout
+from support.front_end import word
 from support.process import run_script, wait_until
 
 from cyproducer.host import control_messages
@@ -279,9 +281,11 @@ def test_records_of_an_arena_are_counted_without_mapping_it() -> None:
     arena, slots = create_arena(1 << 20)
     fd = os.dup(arena.fd)
     arena.close()
+    rows_at = layout.read_from(fd, "cyp_arena_header", 0, "slots_offset")
     assert count_undelivered(fd, slots) == 0
     for slot, (state, records) in enumerate([(1, 5), (2, 7), (3, 11), (2, 13), (0, 17), (4, 19), (5, 23)]):
-        os.pwrite(fd, (state << 60 | records << 18).to_bytes(8, "little"), 4096 + slot * 64)
+        row = rows_at + slot * layout.size("cyp_slot_row")
+        layout.write_to(fd, "cyp_slot_row", row, word=word(state, 0, records, 0))
     assert count_undelivered(fd, slots) == 5 + 7 + 11 + 13
     with pytest.raises(ValueError, match="slots"):
         count_undelivered(fd, 3)
