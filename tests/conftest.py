@@ -4,6 +4,7 @@ import contextlib
 import gc
 import itertools
 import os
+import resource
 import shutil
 import signal
 import tempfile
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent
 CLUSTERS: "list[KafkaCluster]" = []
 TOPIC_NUMBERS = itertools.count(1)
+DESCRIPTORS = 20_000
 REPORTS = pytest.StashKey[dict[str, pytest.TestReport]]()
 
 # pytest --hypothesis-profile=NAME: "fixed" (tox) draws the same few examples each time, "thorough" many others.
@@ -42,6 +44,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     # A shell's background jobs ignore SIGINT, and the processes that the tests start would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Some tests need more descriptors than the usual soft limit of 1024. Every user may raise it to the hard limit.
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, DESCRIPTORS)), hard))
     config.addinivalue_line(
         "markers",
         "long: takes long, or repeats another test; tox -e long runs it, and tox -e model those of tests/model",

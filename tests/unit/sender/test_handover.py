@@ -97,6 +97,8 @@ def test_queued_messages_outlive_the_sender(line: tuple[Line, socket.socket]) ->
 
 
 def test_full_queue_refuses_descriptors_and_keeps_words_in_order(line: tuple[Line, socket.socket]) -> None:
+    # The queue is short: with the descriptors of a long one, this process would reach a limit of 1024.
+    line[0].socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 15)
     fds = [null() for _ in range(6)]
     taken = 0
     while hold(line[0], taken, fds):
