@@ -9,7 +9,7 @@ from kfake.partition_log import CORRUPT_MESSAGE, LogBatch, Partition, PartitionL
 
 from cyproducer.protocol.codec import decode_request, encode_response
 from cyproducer.protocol.messages import REQUESTS
-from simulation.coordinators import Coordinators
+from simulation.coordinators import SimulatedCoordinators
 from simulation.events import Events
 from simulation.weather import (
     AFTER_APPEND,
@@ -91,7 +91,7 @@ class Cluster:
         self.changes = 0  # of topics
         self.describes_producers = True
         self.largest = 1 << 30
-        self.coordinators = Coordinators(self, None)
+        self.coordinators = SimulatedCoordinators(self, None)
         self._waits_for_followers = False
         self._asked_api = -1  # of the request that is being answered
 
@@ -379,7 +379,7 @@ class Cluster:
         elif api == METADATA:
             answer = self._metadata(node, body)
         elif self.coordinators.handles(api, body):
-            answer = self.coordinators.answer(api, version, node, body)
+            answer = self.coordinators.answer(api, version, node.number, body, self._address_of)
         elif api == INIT_PRODUCER_ID:
             answer = self._producer_id()
         elif api == DESCRIBE_PRODUCERS:
@@ -392,6 +392,9 @@ class Cluster:
             self.chance.choice((1, 20, 300)) if happens(self.chance, self.weather.throttle) else 0
         )
         return encode_response(api, version, correlation_id, answer)
+
+    def _address_of(self, number: int) -> tuple[str, int]:
+        return HOST, self.nodes[number].port
 
     def error(self, codes: tuple[int, ...], cures: tuple[int, ...]) -> int:
         """Return an error that a request meets; 0 most of the time."""
@@ -534,7 +537,7 @@ class Cluster:
             self.complaints.append(f"a batch with transactional {batch.transactional} in a request of {name}")
         if not batch.transactional or partition.is_in_transaction(batch):
             return 0
-        code = self.coordinators.verify(name, batch, version, key)
+        code = self.coordinators.transactions.verify(name, batch.producer_id, batch.epoch, version, key)
         self.met[f"refused by the coordinator {code}"] += code != 0
         return code
 

@@ -16,7 +16,7 @@ from cyproducer.producer.attach import connect
 from cyproducer.sender.brokers import broker_connections
 from simulation import aims, virtual
 from simulation.broker import HOST, POISON, Cluster
-from simulation.coordinators import Coordinators
+from simulation.coordinators import SimulatedCoordinators
 from simulation.events import MS, Events
 from simulation.front_end import FrontEnd
 from simulation.oracle import Oracle
@@ -148,7 +148,7 @@ class World:
 
     def _draw_transactions(self) -> None:
         version = self.chance.choice((None, 1, 2, 2, 2))
-        self.cluster.coordinators = Coordinators(self.cluster, version)
+        self.cluster.coordinators = SimulatedCoordinators(self.cluster, version)
         if version == 2:  # it begins with Kafka 4.0
             self.cluster.produce_version = max(self.cluster.produce_version, PRODUCE_OF_KAFKA_4)
         self.events.note(f"transaction.version {version}")

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kfake.coordinator import FIND_COORDINATOR, READS, WRITES
 from kfake.partition_log import (
     ATTRIBUTES_AT,
     CORRUPT_MESSAGE,
@@ -25,24 +26,15 @@ from kfake.partition_log import (
     parse,
     wrong_timestamp,
 )
+from kfake.scripted_coordinators import ScriptedCoordinators
 
 from cyproducer.protocol.codec import decode_request, encode_response
 from cyproducer.protocol.messages import REQUESTS
 from cyproducer.record.twin import Record
-from support.scripted_coordinator import (
-    DESCRIBE_CONFIGS,
-    DESCRIBE_TRANSACTIONS,
-    FIND_COORDINATOR,
-    LIST_TRANSACTIONS,
-    OFFSET_FETCH,
-    ScriptedCoordinator,
-)
 from support.scripted_telemetry import CLOSE, MALFORMED, ScriptedTelemetry
-from support.scripted_transactions import WRITES
 
 PRODUCE, METADATA, API_VERSIONS, INIT_PRODUCER_ID, DESCRIBE_PRODUCERS = 0, 3, 18, 22, 61
 TELEMETRY = 71, 72
-COORDINATOR = (OFFSET_FETCH, FIND_COORDINATOR, DESCRIBE_CONFIGS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS, *WRITES)
 TOPIC_IDS_FROM = 13  # version of Produce
 UNKNOWN_TOPIC_ID = 100
 UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, NOT_LEADER, REQUEST_TIMED_OUT = 3, 5, 6, 7
@@ -101,7 +93,7 @@ class ScriptedBroker:
     """
 
     find_coordinator_version = REQUESTS[FIND_COORDINATOR].last
-    coordinator: ScriptedCoordinator | None = None  # None: ApiVersions does not contain its requests
+    coordinators: ScriptedCoordinators | None = None  # None: ApiVersions does not contain its requests
     telemetry: ScriptedTelemetry | None = None  # None: ApiVersions does not contain its requests
     _asked_node = 0  # the node of the request that is being answered
 
@@ -357,13 +349,13 @@ class ScriptedBroker:
             DESCRIBE_PRODUCERS: self._producers,
         }.get(api)
         if answer is None or body.get("transactional_id") is not None:
-            assert self.coordinator is not None
-            found = self.coordinator.answer(api, connection.node, body, self.host, 0, version)
+            assert self.coordinators is not None
+            found = self.coordinators.answer(api, version, connection.node, body, lambda _: (self.host, 0))
         else:
             found = answer(body)
         filled = {**found, "throttle_time_ms": self.throttles.pop(api, 0)}
         response = encode_response(api, version, correlation_id, filled)
-        cut = self.coordinator is not None and api in self.coordinator.cut_short
+        cut = self.coordinators is not None and api in self.coordinators.cut_short
         if api == METADATA and self.cut_short:
             self.cut_short -= 1
             cut = True
@@ -433,10 +425,10 @@ class ScriptedBroker:
             {"api_key": key, "min_version": m.first, "max_version": highest.get(key, m.last)}
             for key, m in sorted(REQUESTS.items())
             if key not in self.apis_left_out and (key != DESCRIBE_PRODUCERS or self._describes_producers)
-            if key not in COORDINATOR or self.coordinator is not None
+            if key not in (*READS, *WRITES) or self.coordinators is not None
             if key not in TELEMETRY or (self.telemetry is not None and self.telemetry.supports(self._asked_node))
         ]
-        features = {} if self.coordinator is None else self.coordinator.features()
+        features = {} if self.coordinators is None else self.coordinators.features()
         return {"error_code": 0, "api_keys": keys, **features}
 
     def _producer_id(self, body: dict) -> dict:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from support.scripted_coordinator import ScriptedCoordinator
-from support.scripted_transactions import ScriptedTransactions
+from kfake.coordinator import Transactions
+from kfake.scripted_coordinators import ScriptedCoordinators
 from support.transaction_table import TRANSACTION_ABORTED, StandInRow, StandInTable
 
 from cyproducer.cluster.backoff import ExponentialBackoff
@@ -29,9 +29,9 @@ class SenderEndedError(BaseException):
 class Brokers:
     """What the manager uses of Brokers and of the loop: three brokers, whose answers come when they are asked for."""
 
-    def __init__(self, coordinator: ScriptedCoordinator) -> None:
-        self.coordinator = coordinator
-        self.features = SimpleNamespace(transactions_v2=coordinator.transaction_version == 2)
+    def __init__(self, coordinators: ScriptedCoordinators) -> None:
+        self.coordinators = coordinators
+        self.features = SimpleNamespace(transactions_v2=coordinators.version == 2)
         self.refreshes = 0
         self.metadata = SimpleNamespace(
             bootstrapping=False,
@@ -77,7 +77,7 @@ class Brokers:
         *_, body = decode_request(encode_request(api, version, 1, "c", body)[4:])
         self.on_request()
         self.sent.append((api, version, link.broker_id, body))
-        answer = self.coordinator.answer(api, link.broker_id, body, "b", link.broker_id, version)
+        answer = self.coordinators.answer(api, version, link.broker_id, body, lambda node: ("b", node))
         payload = encode_response(api, version, 1, {"throttle_time_ms": 0, **answer})[4:]
         self.on_request()
         if api in self.unreadable:
@@ -101,19 +101,17 @@ class Rig:
     """A sender's part for transactions. `producer()` attaches a front-end, `successor()` replaces a killed sender."""
 
     def __init__(self, *, v2: bool = True, completing: int = 0) -> None:
-        self.transactions = ScriptedTransactions()
+        self.transactions = Transactions()
         self.transactions.completing = completing
-        self.coordinator = ScriptedCoordinator(
-            node=2, transactions=self.transactions, transaction_version=2 if v2 else None
-        )
-        self.coordinator.group_node = 3
+        self.coordinators = ScriptedCoordinators(node=2, version=2 if v2 else None, transactions=self.transactions)
+        self.coordinators.group_node = 3
         self.table = StandInTable()
         self.log = logging.getLogger("cyproducer.sender")
         self.now_ms = 1_000_000
         self._begin()
 
     def _begin(self) -> None:
-        self.brokers = Brokers(self.coordinator)
+        self.brokers = Brokers(self.coordinators)
         self.manager = TransactionManager(
             self.brokers,  # type: ignore[arg-type]
             self.brokers,
@@ -136,12 +134,12 @@ class Rig:
 
     @v2.setter
     def v2(self, value: bool) -> None:
-        self.coordinator.transaction_version = 2 if value else None
+        self.coordinators.version = 2 if value else None
         self.brokers.features.transactions_v2 = value
 
     def codes(self, api: ApiKey, *codes: Any) -> None:
         """Script the error codes of the next responses to an API."""
-        self.coordinator.codes[api] = deque(codes)
+        self.coordinators.codes[api] = deque(codes)
 
     def asked(self) -> list[ApiKey]:
         """Return the APIs of the requests since the last call, without look-ups of coordinators."""
@@ -243,7 +241,7 @@ class Producer:
             return
         row.phase = "open" if row.phase == "ready" else row.phase
         version = 12 if row.v2 else 11
-        code = self.rig.transactions.produced(row.transactional_id, row.producer_id, row.epoch, version, key)
+        code = self.rig.transactions.verify(row.transactional_id, row.producer_id, row.epoch, version, key)
         if code:
             row.failed = code
 

@@ -7,10 +7,9 @@ import time
 from typing import NamedTuple
 
 import pytest
+from kfake.scripted_coordinators import ScriptedCoordinators
 from support.fault_rig import Rig
 from support.scripted_broker import INIT_PRODUCER_ID, SEQUENCE_ERRORS, Fault
-from support.scripted_coordinator import ScriptedCoordinator
-from support.scripted_transactions import ScriptedTransactions
 from support.transactional_front_end import TransactionalFrontEnd
 
 from cyproducer import errors
@@ -150,14 +149,13 @@ def test_what_a_code_means_for_a_future(row):
 @pytest.fixture
 def transactional(rig, broker):
     """Return ``transactional(**settings)``: a front-end with a producer id that a coordinator has given."""
-    transactions = ScriptedTransactions()
-    broker.coordinator = ScriptedCoordinator(transactions=transactions, transaction_version=2)
+    broker.coordinators = ScriptedCoordinators(version=2)
     made = []
 
     def make(**settings):
         made.append(TransactionalFrontEnd(rig.engine, broker.topic, "a", **settings))
         assert made[0].do("init")["ok"]
-        return made[0], transactions.ids["a"]
+        return made[0], broker.coordinators.transactions.ids["a"]
 
     yield make
     for front_end in made:

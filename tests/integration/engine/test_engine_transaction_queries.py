@@ -3,17 +3,18 @@
 from collections import deque
 
 import pytest
-from support.fault_rig import Rig
-from support.front_end import run_until
-from support.scripted_broker import ScriptedBroker
-from support.scripted_coordinator import (
+from kfake.coordinator import (
     DESCRIBE_CONFIGS,
     DESCRIBE_TRANSACTIONS,
     FIND_COORDINATOR,
     INIT_PRODUCER_ID,
     LIST_TRANSACTIONS,
-    ScriptedCoordinator,
+    Transactional,
 )
+from kfake.scripted_coordinators import ScriptedCoordinators
+from support.fault_rig import Rig
+from support.front_end import run_until
+from support.scripted_broker import ScriptedBroker
 
 from cyproducer.sender.brokers import transaction_queries
 
@@ -24,7 +25,10 @@ DENIED, CLUSTER_DENIED = 53, 31
 @pytest.fixture
 def cluster():
     with ScriptedBroker(nodes=3) as broker:
-        broker.coordinator = ScriptedCoordinator(node=2)
+        broker.coordinators = ScriptedCoordinators(node=2, states=["Ongoing"])
+        broker.coordinators.described = {"transaction_start_time_ms": 1_000}
+        known = Transactional(7, 0, partitions={("t", 1), ("t", 0)}, timeout_ms=50_000)
+        broker.coordinators.transactions.ids["a"] = known
         yield broker
 
 
@@ -51,14 +55,14 @@ def test_each_broker_is_asked_for_its_transactions(cluster, ask):
         "transactions": [{"transactional_id": "a", "coordinator": 2, "producer_id": 7, "state": "Ongoing"}],
         "unanswered": {},
     }
-    assert sorted(node for api, node in cluster.coordinator.asked if api == LIST_TRANSACTIONS) == [1, 2, 3]
-    filters = {(tuple(body["state_filters"]), body["duration_filter"]) for body in cluster.coordinator.asked_for}
+    assert sorted(node for api, node in cluster.coordinators.asked if api == LIST_TRANSACTIONS) == [1, 2, 3]
+    filters = {(tuple(body["state_filters"]), body["duration_filter"]) for body in cluster.coordinators.asked_for}
     assert filters == {(("Ongoing",), 5)}
 
 
 def test_a_duration_chooses_open_transactions_only(cluster, ask):
     ask(do="list", states=[], older_than_ms=5)
-    asked = [body["state_filters"] for body in cluster.coordinator.asked_for]
+    asked = [body["state_filters"] for body in cluster.coordinators.asked_for]
     assert asked == [["Ongoing", "PrepareCommit", "PrepareAbort"]] * 3
 
 
@@ -66,7 +70,7 @@ def test_a_coordinator_that_is_not_in_the_metadata_is_waited_for_without_a_busy_
     monkeypatch.setattr(transaction_queries, "CALL_MS", 1000)
     monkeypatch.setattr(transaction_queries, "QUERY_MS", 1000)
     assert ask(do="describe", ids=["a"])["transactions"]
-    cluster.coordinator.node = 9
+    cluster.coordinators.node = 9
     calls = []
     brokers = ask.rig.engine._brokers
     real = brokers.transactions.maintain
@@ -100,7 +104,7 @@ def test_a_broker_that_does_not_answer_is_named_and_the_others_are_listed(cluste
 
 @pytest.mark.parametrize("api", [FIND_COORDINATOR, DESCRIBE_TRANSACTIONS])
 def test_an_error_that_is_retriable_leads_to_another_attempt(cluster, ask, api):
-    cluster.coordinator.codes[api] = codes = deque([COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE])
+    cluster.coordinators.codes[api] = codes = deque([COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE])
     (row,) = ask(do="describe", ids=["a"])["transactions"]
     assert row == {
         "transactional_id": "a",
@@ -117,8 +121,8 @@ def test_an_error_that_is_retriable_leads_to_another_attempt(cluster, ask, api):
 
 def test_a_coordinator_that_moves_is_looked_up_again(cluster, ask):
     assert ask(do="describe", ids=["a"])["transactions"][0]["coordinator"] == 2
-    cluster.coordinator.codes[DESCRIBE_TRANSACTIONS] = deque([NOT_COORDINATOR])
-    cluster.coordinator.node = 3
+    cluster.coordinators.codes[DESCRIBE_TRANSACTIONS] = deque([NOT_COORDINATOR])
+    cluster.coordinators.node = 3
     assert ask(do="describe", ids=["a"])["transactions"][0]["coordinator"] == 3
 
 
@@ -127,9 +131,9 @@ def test_a_coordinator_that_is_down_is_looked_up_until_another_broker_has_its_ro
     cluster.down = {2}
     found = []
     ask.rig.engine.ask_about_transactions({"do": "describe", "ids": ["a"]}, found.append)
-    run_until(ask.rig.engine, lambda: len(cluster.coordinator.asked) >= 2 or bool(found), 20)
+    run_until(ask.rig.engine, lambda: len(cluster.coordinators.asked) >= 2 or bool(found), 20)
     assert not found
-    cluster.coordinator.node = 1
+    cluster.coordinators.node = 1
     run_until(ask.rig.engine, lambda: bool(found), 20)
     assert found[0]["transactions"][0]["coordinator"] == 1
 
@@ -161,39 +165,39 @@ def test_without_a_cluster_the_query_ends_in_time_with_the_reason(ask, cluster, 
     ],
 )
 def test_an_abort_says_what_became_of_the_transaction(cluster, ask, states, codes, aborted, text):
-    cluster.coordinator.states.clear()
-    cluster.coordinator.states.extend(states)
-    cluster.coordinator.codes[INIT_PRODUCER_ID] = deque(codes)
+    cluster.coordinators.states.clear()
+    cluster.coordinators.states.extend(states)
+    cluster.coordinators.codes[INIT_PRODUCER_ID] = deque(codes)
     answer = ask(do="abort", id="a")
     assert answer["aborted"] is aborted
     assert text in answer["text"]
-    asked = [body for body in cluster.coordinator.asked_for if "transaction_timeout_ms" in body]
+    asked = [body for body in cluster.coordinators.asked_for if "transaction_timeout_ms" in body]
     assert len(asked) == len(codes)
     assert all(body["transaction_timeout_ms"] == 50_000 and body["transactional_id"] == "a" for body in asked)
 
 
 def test_an_abort_that_is_denied_is_an_error(cluster, ask):
-    cluster.coordinator.codes[INIT_PRODUCER_ID] = deque([DENIED])
+    cluster.coordinators.codes[INIT_PRODUCER_ID] = deque([DENIED])
     assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED" in ask(do="abort", id="a")["error"]
     assert "TRANSACTIONAL_ID_NOT_FOUND" in ask(do="describe", ids=["b"])["error"]
 
 
 def test_the_coordinator_tells_how_long_a_transaction_may_take(cluster, ask):
-    cluster.coordinator.codes[DESCRIBE_CONFIGS] = deque([COORDINATOR_LOAD_IN_PROGRESS])
+    cluster.coordinators.codes[DESCRIBE_CONFIGS] = deque([COORDINATOR_LOAD_IN_PROGRESS])
     assert ask(do="max timeout", id="a") == {"timeout_ms": 600_000}
-    assert [node for api, node in cluster.coordinator.asked if api == DESCRIBE_CONFIGS] == [2, 2]
+    assert [node for api, node in cluster.coordinators.asked if api == DESCRIBE_CONFIGS] == [2, 2]
     resource = {"resource_type": 4, "resource_name": "2", "configuration_keys": ["transaction.max.timeout.ms"]}
-    assert cluster.coordinator.asked_for[-1]["resources"] == [resource]
+    assert cluster.coordinators.asked_for[-1]["resources"] == [resource]
 
 
 @pytest.mark.parametrize("value", [None, "", "long"])
 def test_a_configuration_without_the_longest_time_is_an_error(cluster, ask, value):
-    cluster.coordinator.max_timeout_ms = value
+    cluster.coordinators.max_timeout_ms = value
     assert ask(do="max timeout", id="a") == {"error": "broker 2 has no transaction.max.timeout.ms"}
 
 
 def test_who_may_not_read_the_configuration_is_told_so(cluster, ask):
-    cluster.coordinator.codes[DESCRIBE_CONFIGS] = deque([CLUSTER_DENIED])
+    cluster.coordinators.codes[DESCRIBE_CONFIGS] = deque([CLUSTER_DENIED])
     assert ask(do="max timeout", id="a")["error"] == (
         "the broker does not tell transaction.max.timeout.ms: "
         "no right to DESCRIBE_CONFIGS of the cluster (CLUSTER_AUTHORIZATION_FAILED)"
@@ -204,13 +208,13 @@ def test_brokers_without_these_requests(cluster, ask):
     cluster.apis_left_out = {LIST_TRANSACTIONS, DESCRIBE_TRANSACTIONS}
     assert "does not support LIST_TRANSACTIONS" in ask(do="list", states=[], older_than_ms=-1)["error"]
     assert "does not support DESCRIBE_TRANSACTIONS" in ask(do="abort", id="a")["error"]
-    assert INIT_PRODUCER_ID not in {api for api, _ in cluster.coordinator.asked}
+    assert INIT_PRODUCER_ID not in {api for api, _ in cluster.coordinators.asked}
 
 
 def test_an_old_find_coordinator_has_one_key(cluster, ask, monkeypatch):
     monkeypatch.setattr(cluster, "find_coordinator_version", 3)
     assert ask(do="describe", ids=["a"])["transactions"][0]["state"] == "Ongoing"
-    assert [body["key"] for body in cluster.coordinator.asked_for if "key_type" in body] == ["a"]
+    assert [body["key"] for body in cluster.coordinators.asked_for if "key_type" in body] == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -243,18 +247,18 @@ def test_an_invalid_question_is_refused(ask, question):
 def test_a_response_that_cannot_be_read_ends_the_query_and_no_connection(cluster, ask, api):
     assert ask(do="describe", ids=["a"])["transactions"]
     before = cluster.accepted
-    cluster.coordinator.cut_short = {api}
+    cluster.coordinators.cut_short = {api}
     assert "has sent an invalid response" in ask(do="describe", ids=["a"])["error"]
-    cluster.coordinator.cut_short = set()
+    cluster.coordinators.cut_short = set()
     assert ask(do="describe", ids=["a"])["transactions"][0]["state"] == "Ongoing"
     assert cluster.accepted == before
 
 
 def test_a_coordinator_that_describes_nothing_is_an_error(cluster, ask, monkeypatch):
-    real = cluster.coordinator.answer
+    real = cluster.coordinators.answer
 
     def answer(api, *rest):
         return {"transaction_states": []} if api == DESCRIBE_TRANSACTIONS else real(api, *rest)
 
-    monkeypatch.setattr(cluster.coordinator, "answer", answer)
+    monkeypatch.setattr(cluster.coordinators, "answer", answer)
     assert "UNKNOWN_SERVER_ERROR" in ask(do="describe", ids=["a"])["error"]

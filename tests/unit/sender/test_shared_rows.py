@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from support.scripted_transactions import ADD_PARTITIONS_TO_TXN
+from kfake.coordinator import ADD_PARTITIONS_TO_TXN
 from transaction_rig import Producer, Rig
 
 from cyproducer.protocol.versions import ApiKey
@@ -54,7 +54,7 @@ def test_partitions_of_participants_are_added_and_their_transaction_is_left_open
     row.row.participants = 0
     row.row.orphaned = True  # as after a takeover
     row.event()
-    rig_v1.coordinator.described = describe(row)
+    rig_v1.coordinators.described = describe(row)
     rig_v1.run(59)
     assert set(rig_v1.asked()) == {ApiKey.DESCRIBE_TRANSACTIONS}
     assert rig_v1.manager.active()[0]
@@ -66,7 +66,7 @@ def test_partitions_of_participants_are_added_and_their_transaction_is_left_open
 
 def test_a_shared_row_stays_for_the_next_participants(rig: Rig, producer: Producer) -> None:
     row = share(rig, participants=0)
-    rig.coordinator.described = describe(row)
+    rig.coordinators.described = describe(row)
     row.event()
     rig.run(50)
     row.row.participants = 1
@@ -108,7 +108,7 @@ def test_a_shared_row_without_participants_is_freed_when_the_coordinator_says_th
     rig: Rig, producer: Producer, epochs: int, state: str, more: dict[str, Any], is_over: bool
 ) -> None:
     row = share(rig, participants=0)
-    rig.coordinator.described = describe(row, epochs, transaction_state=state, **more)
+    rig.coordinators.described = describe(row, epochs, transaction_state=state, **more)
     row.event()
     rig.asked()
     rig.run(4)
@@ -124,7 +124,7 @@ def test_the_newer_epoch_of_a_participant_frees_a_shared_row_only_if_it_is_true(
 ) -> None:
     """A process can give any epoch. A broker before Kafka 3.0 cannot be asked."""
     row = share(rig, participants=0)
-    rig.coordinator.described = describe(row)
+    rig.coordinators.described = describe(row)
     if not has_api:
         del rig.brokers.versions[ApiKey.DESCRIBE_TRANSACTIONS]
         for link in rig.brokers.links.values():
@@ -134,7 +134,7 @@ def test_the_newer_epoch_of_a_participant_frees_a_shared_row_only_if_it_is_true(
     share(rig, epoch=row.row.epoch + 1)
     rig.run(3)
     assert rig.table.removed == ([] if has_api else [row.index])
-    rig.coordinator.described = describe(row, 1, transaction_state="Ongoing") if has_api else {}
+    rig.coordinators.described = describe(row, 1, transaction_state="Ongoing") if has_api else {}
     rig.run(2)
     assert rig.table.removed == [row.index]
 
@@ -144,7 +144,7 @@ def test_a_shared_row_has_its_time_limit_when_the_coordinator_does_not_answer(
     rig: Rig, producer: Producer, fault: str
 ) -> None:
     row = share(rig, participants=0)
-    rig.coordinator.described = describe(row, 1, transaction_state="CompleteCommit")
+    rig.coordinators.described = describe(row, 1, transaction_state="CompleteCommit")
     if fault == "no API":
         del rig.brokers.versions[ApiKey.DESCRIBE_TRANSACTIONS]
     elif fault == "no permission":
@@ -172,7 +172,7 @@ def test_a_shared_row_is_freed_when_the_epoch_is_over() -> None:
     producer = rig.producer()
     producer.do("init")
     row = share(rig, participants=0)
-    rig.coordinator.described = describe(row)
+    rig.coordinators.described = describe(row)
     row.event()
     producer.send()
     rig.run(5)
@@ -243,7 +243,7 @@ def test_a_shared_row_is_freed_with_the_process_that_has_ended_its_transaction(
     producer_v1.do("share")
     row = share(rig_v1, participants=0)
     row.event()
-    rig_v1.coordinator.described = describe(row, transaction_state="CompleteCommit")
+    rig_v1.coordinators.described = describe(row, transaction_state="CompleteCommit")
     row.send()
     producer_v1.do(end)
     rig_v1.run(20)
@@ -263,7 +263,7 @@ def test_a_shared_row_of_another_owner_stays_when_a_process_has_ended(
     rig_v1: Rig, producer_v1: Producer, fields: dict[str, Any]
 ) -> None:
     row = share(rig_v1, **{"participants": 0, **fields})
-    rig_v1.coordinator.described = describe(row)
+    rig_v1.coordinators.described = describe(row)
     row.event()
     producer_v1.end()
     rig_v1.run(20)

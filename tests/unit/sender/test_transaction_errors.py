@@ -99,7 +99,7 @@ def test_errors_that_are_retriable_lead_to_further_attempts(rig: Rig, api: ApiKe
     producer.do("init")
     producer.send()
     assert producer.do("commit")["ok"]
-    assert not rig.coordinator.codes[api]
+    assert not rig.coordinators.codes[api]
     assert rig.look_ups() == 1 + 2
 
 
@@ -127,7 +127,7 @@ def test_a_coordinator_is_looked_up_once(rig: Rig, producer: Producer) -> None:
 def test_a_coordinator_that_moves_is_looked_up_again(rig: Rig, producer: Producer) -> None:
     producer.send()
     producer.offsets()
-    rig.coordinator.node, rig.coordinator.group_node = 1, 2
+    rig.coordinators.node, rig.coordinators.group_node = 1, 2
     producer.offsets()
     assert producer.do("commit")["ok"]
     assert producer.ends == ["commit"]
@@ -157,7 +157,7 @@ def test_a_coordinator_that_is_down_is_looked_up_until_another_broker_has_its_ro
     answers = producer.ask("commit")
     rig.run(3)
     assert answers == []
-    rig.coordinator.node = 1
+    rig.coordinators.node = 1
     rig.run(2, lambda: bool(answers))
     assert answers[0]["ok"]
 

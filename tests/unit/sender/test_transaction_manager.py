@@ -1,7 +1,7 @@
 """Tests the commands of transactional producers in the sender, with both versions of Kafka's transactions."""
 
 import pytest
-from support.scripted_transactions import (
+from kfake.coordinator import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     END_TXN,
@@ -259,7 +259,7 @@ def test_partitions_of_a_failed_transaction_are_not_added(rig_v1: Rig, producer_
     rig_v1.run(0.5)
     producer_v1.row.failed = 7
     rig_v1.run(2)
-    assert len(rig_v1.coordinator.codes[ApiKey.ADD_PARTITIONS_TO_TXN]) > 90
+    assert len(rig_v1.coordinators.codes[ApiKey.ADD_PARTITIONS_TO_TXN]) > 90
     assert not rig_v1.manager.wanted
 
 

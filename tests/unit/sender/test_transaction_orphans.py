@@ -25,7 +25,7 @@ def all_brokers_down(rig: Rig) -> None:
 
 
 def no_coordinator(rig: Rig) -> None:
-    rig.coordinator.codes[ApiKey.FIND_COORDINATOR] = _Always([COORDINATOR_NOT_AVAILABLE])
+    rig.coordinators.codes[ApiKey.FIND_COORDINATOR] = _Always([COORDINATOR_NOT_AVAILABLE])
     rig.close(2)
 
 

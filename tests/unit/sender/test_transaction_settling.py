@@ -1,7 +1,7 @@
 """Tests that a transaction waits until the former one is complete at the coordinator, with KIP-890."""
 
 import pytest
-from support.scripted_transactions import END_TXN, INIT_PRODUCER_ID
+from kfake.coordinator import END_TXN, INIT_PRODUCER_ID
 from transaction_rig import Producer, Rig
 
 from cyproducer.protocol.versions import ApiKey
@@ -28,8 +28,8 @@ def producer(rig: Rig) -> Producer:
 
 def states(rig: Rig, *found: str) -> None:
     """Let the coordinator describe the transaction by these states, one after the other."""
-    rig.coordinator.states.clear()
-    rig.coordinator.states.extend(found)
+    rig.coordinators.states.clear()
+    rig.coordinators.states.extend(found)
 
 
 def test_records_wait_until_the_former_transaction_is_complete(rig: Rig, producer: Producer) -> None:

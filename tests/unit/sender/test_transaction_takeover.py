@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from support.scripted_transactions import END_TXN, INIT_PRODUCER_ID
+from kfake.coordinator import END_TXN, INIT_PRODUCER_ID
 from transaction_rig import Producer, Rig, SenderEndedError
 
 from cyproducer.protocol.versions import ApiKey
@@ -96,7 +96,7 @@ def test_a_command_without_effect_is_stopped_when_its_front_end_ends(
     rig.run(1)
     assert rig.table.removed == [producer.index]
     assert answers[0]["error"] == "REFUSED"
-    assert len(rig.coordinator.codes[api]) > 40
+    assert len(rig.coordinators.codes[api]) > 40
 
 
 def test_partitions_are_not_added_for_an_ended_front_end() -> None:

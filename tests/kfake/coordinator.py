@@ -1,12 +1,21 @@
-"""Keeps the state of transactional ids as the coordinators of Kafka 4 do, with the errors that they answer with."""
+"""Acts as the coordinators of transactional ids and of groups, by the rules of Kafka 4's brokers.
+
+Transactions has the state of each transactional id. Coordinators gives the ids and groups their places, and answers
+the requests; a driver derives from it and decides about places, faults and time.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT = 22, 24, 25, 26, 28
+OFFSET_FETCH, FIND_COORDINATOR, INIT_PRODUCER_ID, TXN_OFFSET_COMMIT = 9, 10, 22, 28
+ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN = 24, 25, 26
+DESCRIBE_CONFIGS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 32, 65, 66
 WRITES = (ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT)
+READS = (FIND_COORDINATOR, OFFSET_FETCH, DESCRIBE_CONFIGS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS)
+GROUP, TRANSACTION = 0, 1  # key types
 FENCED_FROM = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS_TO_TXN: 2, ADD_OFFSETS_TO_TXN: 2, END_TXN: 2}
+COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, OPERATION_NOT_ATTEMPTED, ID_NOT_FOUND = 15, 16, 55, 105
 INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS = 47, 48, 49, 51
 PRODUCER_FENCED, TRANSACTION_ABORTABLE = 90, 120
 EXPECTED_EPOCH_FROM = 3  # InitProducerId
@@ -15,6 +24,7 @@ ADDS_GROUP_FROM = 5  # TxnOffsetCommit
 ABORTABLE_FROM = 4  # TxnOffsetCommit
 ADDS_PARTITION_FROM = 12  # Produce
 EPOCH_LAST = 32_766
+
 
 Key = tuple[str, int]
 
@@ -30,13 +40,14 @@ class Transactional:
     implicit: bool = False  # its last transaction was ended with a new epoch (KIP-890)
     partitions: set[Key] = field(default_factory=set)
     groups: set[str] = field(default_factory=set)
+    timeout_ms: int = 60_000
     pending: dict[tuple[str, str, int], int] = field(default_factory=dict)  # offsets, by (group, topic, partition)
     offsets: dict[tuple[str, str, int], int] = field(default_factory=dict)  # those that are committed
     ends: list[str] = field(default_factory=list)  # "commit", "abort" or "fence" of each transaction that was open
 
 
-class ScriptedTransactions:
-    """The coordinators of all transactional ids and groups.
+class Transactions:
+    """The state of all transactional ids, and the offsets that they have committed.
 
     `completing`: so many requests after the end of a transaction are answered with CONCURRENT_TRANSACTIONS. A test
     that writes the markers itself replaces `is_completing`, and gets the beginning and the end of each transaction:
@@ -54,18 +65,20 @@ class ScriptedTransactions:
 
     def answer(self, api: int, version: int, body: dict[str, Any], code: int | dict[Key, int]) -> dict[str, Any]:
         """Return the response; with `code` not 0 nothing is done. A dict has codes of single partitions."""
-        if api == INIT_PRODUCER_ID:
-            return self._init(version, body, int(code))  # type: ignore[arg-type]
         if api == ADD_PARTITIONS_TO_TXN:
             return self._add_partitions(version, body, code)
+        if api == TXN_OFFSET_COMMIT:
+            return self._commit_offsets(version, body, code)
+        assert not isinstance(code, dict)
         if api == ADD_OFFSETS_TO_TXN:
             return {"error_code": code or self._add_group(version, body)}
-        if api == END_TXN:
-            return self._end(version, body, int(code))  # type: ignore[arg-type]
-        return self._commit_offsets(version, body, code)
+        return (self._init if api == INIT_PRODUCER_ID else self._end)(version, body, code)
 
-    def produced(self, name: str, producer_id: int, epoch: int, version: int, key: Key) -> int:
-        """Return the error code for a transactional batch, and add its partition if the version does that."""
+    def verify(self, name: str, producer_id: int, epoch: int, version: int, key: Key) -> int:
+        """Return the error code for a batch of a transaction, as the leader of its partition asks for it.
+
+        The version of the Produce request says whether this adds the partition to the transaction.
+        """
         found = self.ids.get(name)
         if found is None or found.producer_id != producer_id:
             return INVALID_PRODUCER_ID_MAPPING
@@ -89,6 +102,16 @@ class ScriptedTransactions:
         if raises_epoch:
             found.former, found.implicit = former, True
 
+    def state_of(self, found: Transactional) -> str:
+        """Return the state by Kafka's name: until the markers are written, the end of a transaction is prepared."""
+        is_prepared = found.state.startswith("Complete") and self.is_completing(found)
+        return found.state.replace("Complete", "Prepare") if is_prepared else found.state
+
+    def committed(self, group: str, topic: str, partition: int) -> int:
+        """Return the offset that a group has committed; -1 if there is none."""
+        offsets = [found.offsets.get((group, topic, partition)) for found in self.ids.values()]
+        return next((offset for offset in reversed(offsets) if offset is not None), -1)
+
     # ------------------------------------------------------------ requests
 
     def _init(self, version: int, body: dict[str, Any], code: int) -> dict[str, Any]:
@@ -102,6 +125,7 @@ class ScriptedTransactions:
             code = _fenced(INIT_PRODUCER_ID, version)
         if code:
             return {"error_code": code, "producer_id": -1, "producer_epoch": -1}
+        found.timeout_ms = body["transaction_timeout_ms"]
         return {"error_code": 0, "producer_id": found.producer_id, "producer_epoch": found.epoch}
 
     def _raise_epoch(self, found: Transactional, expected: tuple[int, int] | None) -> int:
@@ -126,7 +150,7 @@ class ScriptedTransactions:
             codes = dict.fromkeys(keys, self._check(ADD_PARTITIONS_TO_TXN, version, body))
         if not any(codes.values()):
             self._begin(self.ids[body["transactional_id"]]).partitions.update(keys)
-        rows = _by_topic({key: codes.get(key, 55 if any(codes.values()) else 0) for key in keys})
+        rows = _by_topic({key: codes.get(key, OPERATION_NOT_ATTEMPTED if any(codes.values()) else 0) for key in keys})
         results = [
             {
                 "name": topic,
@@ -260,6 +284,155 @@ class ScriptedTransactions:
         """Return whether the end of a transaction is still being written to its partitions."""
         self._left -= self._left > 0
         return self._left > 0
+
+
+class Coordinators:
+    """The coordinators of all transactional ids and groups. `version`: the feature transaction.version; None: it lacks.
+
+    A driver overrides `place_of`, `find`, `is_up`, `code_of`, `is_done_before` and `describe`.
+    """
+
+    def __init__(self, version: int | None = None, transactions: Transactions | None = None) -> None:
+        self.version = version
+        self.transactions = transactions or Transactions()
+        self.features_epoch = 1
+        self.max_timeout_ms: str | None = "600000"  # as in the configuration of the brokers
+
+    # ------------------------------------------------------------ what a driver decides
+
+    def place_of(self, kind: int, key: str) -> int | None:
+        """Return the node that coordinates a transactional id or a group."""
+        raise NotImplementedError
+
+    def find(self, kind: int, key: str) -> int:
+        """Return the node, after giving the key one if it has none."""
+        node = self.place_of(kind, key)
+        assert node is not None
+        return node
+
+    def is_up(self, node: int) -> bool:
+        return True
+
+    def code_of(self, api: int, node: int, body: dict[str, Any]) -> Any:
+        """Return the error code of the response: 0, or a fault. A dict has codes of single partitions."""
+        return 0
+
+    def is_done_before(self, code: Any) -> bool:
+        """Return whether a request is done although its response has this error code."""
+        return False
+
+    def describe(self, name: str, row: dict[str, Any]) -> dict[str, Any]:
+        """Return the description of a transactional id; `row` is the true one."""
+        return row
+
+    # ------------------------------------------------------------ requests
+
+    def features(self) -> dict[str, Any]:
+        """Return the fields of an ApiVersions response that have the finalized features."""
+        if self.version is None:
+            return {}
+        level = {"max_version_level": self.version, "min_version_level": self.version}
+        features = [{"name": "transaction.version", **level}]
+        return {"finalized_features_epoch": self.features_epoch, "finalized_features": features}
+
+    @staticmethod
+    def handles(api: int, body: dict[str, Any]) -> bool:
+        """Return whether a request is one for a coordinator."""
+        is_init = api == INIT_PRODUCER_ID and body["transactional_id"] is not None
+        return is_init or api in READS or api in WRITES
+
+    def answer(
+        self, api: int, version: int, node: int, body: dict[str, Any], address_of: Callable[[int], tuple[str, int]]
+    ) -> dict[str, Any]:
+        """Return the response of a node. `address_of`: host and port of a node."""
+        code = self.code_of(api, node, body)
+        if api == FIND_COORDINATOR:
+            return self._find(body, code, address_of)
+        if api == LIST_TRANSACTIONS:
+            return {"error_code": code, "unknown_state_filters": [], "transaction_states": self._list(node)}
+        if api == DESCRIBE_CONFIGS:
+            return self._configs(body, code)
+        kind, key = _key_of(api, body)
+        is_here = self.place_of(kind, key) == node
+        if not is_here:
+            code = NOT_COORDINATOR
+        if api == DESCRIBE_TRANSACTIONS:
+            return {"transaction_states": [self._describe(key, code)]}
+        if api == OFFSET_FETCH:
+            return {"groups": [self._offsets(group, code) for group in body["groups"]]}
+        if is_here and code and self.is_done_before(code):
+            self.transactions.answer(api, version, body, 0)
+        return self.transactions.answer(api, version, body, code)
+
+    def _find(self, body: dict[str, Any], code: int, address_of: Callable[[int], tuple[str, int]]) -> dict[str, Any]:
+        keys = body["coordinator_keys"]
+        key = keys[0] if keys else body["key"]
+        node = self.find(body["key_type"], key)
+        code = code or (0 if self.is_up(node) else COORDINATOR_NOT_AVAILABLE)
+        host, port = address_of(node)
+        place = {"node_id": -1 if code else node, "host": host, "port": port, "error_code": code}
+        return {"coordinators": [{"key": key, **place}]} if keys else place
+
+    def _list(self, node: int) -> list[dict[str, Any]]:
+        names = [name for name in self.transactions.ids if self.place_of(TRANSACTION, name) == node]
+        rows = [self.describe(name, self._row(name)) for name in names]
+        return [{key: row[key] for key in ("transactional_id", "producer_id", "transaction_state")} for row in rows]
+
+    def _describe(self, name: str, code: int) -> dict[str, Any]:
+        code = code or (0 if name in self.transactions.ids else ID_NOT_FOUND)
+        if not code:
+            return {"error_code": 0, **self.describe(name, self._row(name))}
+        unknown = {"transaction_state": "", "producer_id": -1, "producer_epoch": -1, "topics": []}
+        times = {"transaction_timeout_ms": 0, "transaction_start_time_ms": -1}
+        return {"error_code": code, "transactional_id": name, **unknown, **times}
+
+    def _row(self, name: str) -> dict[str, Any]:
+        found = self.transactions.ids[name]
+        topics = _by_topic(dict.fromkeys(sorted(found.partitions), 0))
+        return {
+            "transactional_id": name,
+            "transaction_state": self.transactions.state_of(found),
+            "transaction_timeout_ms": found.timeout_ms,
+            "transaction_start_time_ms": 1000 if found.state == "Ongoing" else -1,
+            "producer_id": found.producer_id,
+            "producer_epoch": found.epoch,
+            "topics": [{"topic": topic, "partitions": [index for index, _ in row]} for topic, row in topics.items()],
+        }
+
+    def _offsets(self, group: dict[str, Any], code: int) -> dict[str, Any]:
+        """Return the offsets of a group that all transactional ids have committed; -1: none."""
+        name = group["group_id"]
+        topics = [
+            {
+                "name": topic["name"],
+                "partitions": [
+                    {
+                        "partition_index": index,
+                        "committed_offset": self.transactions.committed(name, topic["name"], index),
+                        "metadata": "",
+                        "error_code": 0,
+                    }
+                    for index in topic["partition_indexes"]
+                ],
+            }
+            for topic in group["topics"]
+        ]
+        return {"group_id": name, "topics": topics, "error_code": code}
+
+    def _configs(self, body: dict[str, Any], code: int) -> dict[str, Any]:
+        (resource,) = body["resources"]
+        config = {"value": self.max_timeout_ms, "read_only": True, "is_sensitive": False}
+        named = {key: resource[key] for key in ("resource_type", "resource_name")}
+        configs = [{"name": name, **config} for name in resource["configuration_keys"] if not code]
+        return {"results": [{"error_code": code, "error_message": None, "configs": configs, **named}]}
+
+
+def _key_of(api: int, body: dict[str, Any]) -> tuple[int, str]:
+    if api == OFFSET_FETCH:
+        return GROUP, body["groups"][0]["group_id"]
+    if api == TXN_OFFSET_COMMIT:
+        return GROUP, body["group_id"]
+    return TRANSACTION, body["transactional_ids"][0] if api == DESCRIBE_TRANSACTIONS else body["transactional_id"]
 
 
 def _fenced(api: int, version: int) -> int:
