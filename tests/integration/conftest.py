@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kfake.scripted_broker import Fault, ScriptedBroker
 from support.crashpoints import Trigger
 from support.engine_host import Nursery
 from support.fault_rig import Rig
 from support.node_settings import FEW_THREADS
 from support.process import wait_until
-from support.scripted_broker import Fault, ScriptedBroker
 from support.supervised import NOWHERE, Foreground, the_sender
 
 from cyproducer.config.settings import Settings

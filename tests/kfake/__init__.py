@@ -1,5 +1,5 @@
-"""Stands in for Kafka's brokers in tests: the log of a partition, by the rules of Kafka.
+"""Stands in for Kafka's brokers in tests: their logs, their coordinators, and their answers to requests.
 
-What drives it (sockets, time and faults) is in tests/support for tests with threads, and in tests/simulation for
-schedules on a virtual clock.
+What drives them (sockets, time and faults) is a part of it for tests with threads (scripted_broker.py), and of
+tests/simulation for schedules on a virtual clock.
 """

@@ -8,16 +8,33 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-OFFSET_FETCH, FIND_COORDINATOR, INIT_PRODUCER_ID, TXN_OFFSET_COMMIT = 9, 10, 22, 28
-ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN = 24, 25, 26
-DESCRIBE_CONFIGS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 32, 65, 66
+from kfake.codes import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    CONCURRENT_TRANSACTIONS,
+    COORDINATOR_NOT_AVAILABLE,
+    DESCRIBE_CONFIGS,
+    DESCRIBE_TRANSACTIONS,
+    END_TXN,
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    INVALID_PRODUCER_EPOCH,
+    INVALID_PRODUCER_ID_MAPPING,
+    INVALID_TXN_STATE,
+    LIST_TRANSACTIONS,
+    NOT_COORDINATOR,
+    OFFSET_FETCH,
+    OPERATION_NOT_ATTEMPTED,
+    PRODUCER_FENCED,
+    TRANSACTION_ABORTABLE,
+    TRANSACTIONAL_ID_NOT_FOUND,
+    TXN_OFFSET_COMMIT,
+)
+
 WRITES = (ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT)
 READS = (FIND_COORDINATOR, OFFSET_FETCH, DESCRIBE_CONFIGS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS)
 GROUP, TRANSACTION = 0, 1  # key types
 FENCED_FROM = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS_TO_TXN: 2, ADD_OFFSETS_TO_TXN: 2, END_TXN: 2}
-COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, OPERATION_NOT_ATTEMPTED, ID_NOT_FOUND = 15, 16, 55, 105
-INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS = 47, 48, 49, 51
-PRODUCER_FENCED, TRANSACTION_ABORTABLE = 90, 120
 EXPECTED_EPOCH_FROM = 3  # InitProducerId
 EPOCH_BUMP_FROM = 5  # EndTxn
 ADDS_GROUP_FROM = 5  # TxnOffsetCommit
@@ -379,7 +396,7 @@ class Coordinators:
         return [{key: row[key] for key in ("transactional_id", "producer_id", "transaction_state")} for row in rows]
 
     def _describe(self, name: str, code: int) -> dict[str, Any]:
-        code = code or (0 if name in self.transactions.ids else ID_NOT_FOUND)
+        code = code or (0 if name in self.transactions.ids else TRANSACTIONAL_ID_NOT_FOUND)
         if not code:
             return {"error_code": 0, **self.describe(name, self._row(name))}
         unknown = {"transaction_state": "", "producer_id": -1, "producer_epoch": -1, "topics": []}

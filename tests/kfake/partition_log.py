@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from cyproducer.record.crc32c import crc32c
 from cyproducer.record.twin import Record, decode_records
+from kfake.codes import INVALID_PRODUCER_EPOCH, OUT_OF_ORDER
 
-CORRUPT_MESSAGE, OUT_OF_ORDER, INVALID_PRODUCER_EPOCH = 2, 45, 47
 REMEMBERED = 5  # batches of a producer: ProducerStateEntry.NUM_BATCHES_TO_RETAIN
 SEQUENCES = 2**31
 GZIP = 1
@@ -237,8 +237,9 @@ class PartitionLog:
 class Partition(PartitionLog):
     """One partition: its log, its leader, and whether it has too few replicas for acks=all."""
 
-    def __init__(self, leader: int, complaints: list[str], *, leader_epoch: int = 0, forgot: bool = False) -> None:
+    def __init__(self, index: int, leader: int, leader_epoch: int, complaints: list[str], forgot: bool) -> None:
         super().__init__(complaints, forgot)
+        self.index = index
         self.leader = leader
         self.leader_epoch = leader_epoch
         self.short_of_replicas = False

@@ -11,71 +11,58 @@ broker 1 + i % brokers. Further lines of standard input:
 
 import sys
 import time
+import uuid
 from typing import Any
 
-from support.scripted_broker import NOT_ENOUGH_REPLICAS, Fault, ScriptedBroker
+from kfake.cluster import Node, Request, Topic, View
+from kfake.codes import NOT_ENOUGH_REPLICAS
+from kfake.scripted_broker import Fault, ScriptedBroker
 
 TOPIC = "t"
 BYTES_PER_S = 100e6
+WITHOUT_TOPIC_IDS = 12  # version of Produce
 
 
-class Node(ScriptedBroker):
+class OneOfMany(ScriptedBroker):
     """Broker `number` of `count`."""
 
     def __init__(self, number: int, count: int, partitions: int) -> None:
-        super().__init__(topic=TOPIC, partitions=0, nodes=1, keep_values=False)
+        super().__init__(topic=TOPIC, partitions=0, nodes=1, produce_version=WITHOUT_TOPIC_IDS)
         self.number = number
         self.count = count
         self.ends: dict[tuple[str, int], int] = {}
-        self.all_ports: list[int] = []
         self.state = "well"
-        self._of_topic = self._leaders(partitions)
-        self._of_others = self._leaders(3)
+        self._of_topic = self._leaders_of(partitions)
+        self._of_others = self._leaders_of(3)
 
-    def _leaders(self, partitions: int) -> list[dict[str, Any]]:
-        return [
-            {
-                "error_code": 0,
-                "partition_index": index,
-                "leader_id": 1 + index % self.count,
-                "leader_epoch": 1,
-                "replica_nodes": [],
-                "isr_nodes": [],
-            }
-            for index in range(partitions)
-        ]
+    def _leaders_of(self, partitions: int) -> list[tuple[int, int]]:
+        return [(1 + index % self.count, 1) for index in range(partitions)]
 
-    def _metadata(self, body: dict[str, Any]) -> dict[str, Any]:
-        brokers = [
-            {"node_id": 1 + index, "host": "127.0.0.1", "port": port} for index, port in enumerate(self.all_ports)
-        ]
-        topics = [
-            {
-                "error_code": 0,
-                "name": item["name"],
-                "partitions": self._of_topic if item["name"] == TOPIC else self._of_others,
-            }
-            for item in body["topics"] or ()
-        ]
-        return {"brokers": brokers, "cluster_id": "neighbours", "controller_id": 1, "topics": topics}
+    def view_of(self, node: int, name: str) -> View:
+        return None, self._of_topic if name == TOPIC else self._of_others
 
-    def _take_fault(self, node: int) -> Fault:
+    def topic_of(self, asked: dict[str, Any], has_id: bool) -> Topic:
+        return self.topics.setdefault(asked["name"], Topic(asked["name"], uuid.uuid4(), []))
+
+    def take_fault(self, node: int) -> Fault:
         return Fault(hang="lost") if self.state == "hang" else Fault()
 
-    def _result_of(self, node: int, topic: str, item: dict[str, Any], fault: Fault) -> tuple[int, int]:
-        place = topic, item["index"]
+    def result_of(self, request: Request, topic: Topic | None, item: dict[str, Any]) -> tuple[int, int, list[int]]:
+        assert topic is not None
+        place = topic.name, item["index"]
         if self.state == "short" and place != (TOPIC, self.count - 1):
-            return NOT_ENOUGH_REPLICAS, -1
+            return NOT_ENOUGH_REPLICAS, -1, []
         time.sleep(len(item["records"]) / BYTES_PER_S)
         self.ends[place] = offset = self.ends.get(place, -1) + 1
-        return 0, offset
+        return 0, offset, []
 
 
 def main() -> None:
     number, count, partitions = map(int, sys.argv[1:])
-    with Node(number, count, partitions) as node:
+    with OneOfMany(number, count, partitions) as node:
         print(node.ports[0], flush=True)
-        node.all_ports = [int(port) for port in sys.stdin.readline().split()]
+        ports = [int(port) for port in sys.stdin.readline().split()]
+        node.nodes = {number: Node(number, "127.0.0.1", port) for number, port in enumerate(ports, 1)}
         for line in sys.stdin:
             node.state = line.strip()
             if node.state == "well":

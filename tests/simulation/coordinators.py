@@ -3,13 +3,14 @@
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from kfake.coordinator import END_TXN, TRANSACTION_ABORTABLE, Coordinators, Transactional
+from kfake.codes import END_TXN, TRANSACTION_ABORTABLE
+from kfake.coordinator import Coordinators, Transactional
 
 from cyproducer.error_table import ERRORS
 from simulation.weather import COORDINATOR_ANY, COORDINATOR_RETRIABLE
 
 if TYPE_CHECKING:
-    from simulation.broker import Cluster, Node
+    from simulation.broker import SimulatedCluster, SimulatedNode
 
 MARKER_AGAIN_MS = 20
 
@@ -17,7 +18,7 @@ MARKER_AGAIN_MS = 20
 class SimulatedCoordinators(Coordinators):
     """The coordinators of a cluster, with the faults of its weather. `expired`: ids with a transaction too long."""
 
-    def __init__(self, cluster: "Cluster", version: int | None) -> None:
+    def __init__(self, cluster: "SimulatedCluster", version: int | None) -> None:
         super().__init__(version)
         self.transactions.on_begin = self._expire_later
         self.transactions.on_end = self._write_markers
@@ -27,7 +28,7 @@ class SimulatedCoordinators(Coordinators):
         self._places: dict[tuple[int, str], int] = {}  # node by key type and key
         self._unwritten: Counter[int] = Counter()  # markers by producer id
 
-    def move(self, node: "Node | None" = None) -> None:
+    def move(self, node: "SimulatedNode | None" = None) -> None:
         """Give the keys of a node, or a part of all keys, other coordinators. The state moves with them."""
         numbers = [each.number for each in self._cluster.nodes.values() if each.up]
         for key, place in self._places.items():

@@ -3,7 +3,7 @@
 from collections import defaultdict
 
 from cyproducer import errors
-from simulation.broker import Cluster
+from simulation.broker import SimulatedCluster
 from simulation.front_end import FrontEnd, Sent
 
 #: Errors that say nothing about the log: the record may be there once.
@@ -16,7 +16,7 @@ class Oracle:
     exact: the records are sent with idempotence, so nothing is twice, reordered or lost.
     """
 
-    def __init__(self, cluster: Cluster, front_ends: list[FrontEnd], exact: bool) -> None:
+    def __init__(self, cluster: SimulatedCluster, front_ends: list[FrontEnd], exact: bool) -> None:
         self.cluster = cluster
         self.front_ends = front_ends
         self.exact = exact

@@ -11,11 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from kfake.codes import DESCRIBE_PRODUCERS, METADATA, PRODUCE
+
 from cyproducer.config.settings import Settings
 from cyproducer.producer.attach import connect
 from cyproducer.sender.brokers import broker_connections
 from simulation import aims, virtual
-from simulation.broker import HOST, POISON, Cluster
+from simulation.broker import HOST, POISON, SimulatedCluster
 from simulation.coordinators import SimulatedCoordinators
 from simulation.events import MS, Events
 from simulation.front_end import FrontEnd
@@ -119,7 +121,7 @@ class World:
         self.deaths = 0
         self.is_calm = False
         self.exact = chance.random() < 0.85
-        self.cluster = Cluster(chance, self.events, chance.choice((1, 2, 2, 3)), Weather())
+        self.cluster = SimulatedCluster(chance, self.events, chance.choice((1, 2, 2, 3)), Weather())
         self.topics = [f"t{number}" for number in range(chance.choice((1, 1, 2)))]
         for name in self.topics:
             self.cluster.create(name, chance.choice((1, 2, 3)))
@@ -139,10 +141,12 @@ class World:
 
     def _draw_versions(self) -> None:
         chance = self.chance
+        most = self.cluster.versions_most
         if chance.random() < 0.5:
-            self.cluster.produce_version = chance.randint(3, self.cluster.produce_version)
-            self.cluster.metadata_version = chance.randint(4, self.cluster.metadata_version)
-        self.cluster.describes_producers = chance.random() < 0.8
+            most[PRODUCE] = chance.randint(3, most[PRODUCE])
+            most[METADATA] = chance.randint(4, most[METADATA])
+        if chance.random() >= 0.8:
+            self.cluster.apis_left_out.add(DESCRIBE_PRODUCERS)
         if chance.random() < 0.2 or aims.refuses_batches(self.machine.aimed):
             self.cluster.largest = chance.choice((400, 3000))
 
@@ -150,7 +154,8 @@ class World:
         version = self.chance.choice((None, 1, 2, 2, 2))
         self.cluster.coordinators = SimulatedCoordinators(self.cluster, version)
         if version == 2:  # it begins with Kafka 4.0
-            self.cluster.produce_version = max(self.cluster.produce_version, PRODUCE_OF_KAFKA_4)
+            most = self.cluster.versions_most
+            most[PRODUCE] = max(most[PRODUCE], PRODUCE_OF_KAFKA_4)
         self.events.note(f"transaction.version {version}")
 
     def _sender_settings(self) -> dict[str, Any]:
@@ -332,15 +337,11 @@ class World:
             if not node.up:
                 self.cluster.start(node)
             node.reachable = True
-        for topic in self.cluster.topics.values():
-            for partition in topic.partitions:
-                partition.short_of_replicas = False
-            if not topic.exists:
-                self.cluster.create(topic.name, len(topic.partitions))
+        self.cluster.restore_topics()
         for front_end in self.front_ends:
             if front_end.transactions is not None:
                 # without topic ids the leaders of a topic that is created again look older than what is known
-                front_end.transactions.finish(self.cluster.metadata_version >= METADATA_WITH_IDS)
+                front_end.transactions.finish(self.cluster.versions_most[METADATA] >= METADATA_WITH_IDS)
         self.is_calm = True
         self.events.note("calm")
 
@@ -456,14 +457,13 @@ class World:
         topic = self.cluster.topics[self.chance.choice(self.topics)]
         if not topic.exists:
             return
-        count = len(topic.partitions)
         self.events.note(f"{topic.name} is deleted")
         self.cluster.delete(topic.name)
 
         def again() -> None:
             if not self.cluster.topics[topic.name].exists:
                 self.events.note(f"{topic.name} is created again")
-                self.cluster.create(topic.name, count)
+                self.cluster.create(topic.name, len(topic.partitions))
 
         self.events.after(self.chance.choice((1, 50, 1000)), again)
 

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 
-from simulation.broker import Cluster
+from simulation.broker import SimulatedCluster
 from simulation.front_end import FrontEnd, Sent
 from simulation.transactions import ABORTED, COMMITTED, SERIOUS, SOURCE, UNKNOWN, Transaction, Transactions
 
@@ -14,7 +14,7 @@ class TransactionOracle:
     its front-end has died for example, is there once and whole or not at all.
     """
 
-    def __init__(self, cluster: Cluster, front_ends: list[FrontEnd]) -> None:
+    def __init__(self, cluster: SimulatedCluster, front_ends: list[FrontEnd]) -> None:
         self._cluster = cluster
         self._front_ends = [each for each in front_ends if each.transactions is not None]
         self.fates: Counter[str] = Counter()

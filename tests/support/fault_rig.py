@@ -3,14 +3,14 @@
 import logging
 import time
 
-from kfake.partition_log import CORRUPT_MESSAGE
+from kfake.codes import CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE
+from kfake.scripted_broker import ScriptedBroker
 
 from cyproducer import errors
 from cyproducer.config.settings import Settings
 from cyproducer.record.twin import Record
 from cyproducer.sender.engine.engine import Engine
 from support.front_end import PlainFrontEnd, run_until, topic_number
-from support.scripted_broker import INVALID_RECORD, MESSAGE_TOO_LARGE, ScriptedBroker
 
 NOW = int(time.time() * 1000)
 FAST = {

@@ -6,9 +6,8 @@ from typing import Any
 import lz4.frame
 import snappy
 import zstandard
+from kfake.telemetry import GZIP, LZ4, SNAPPY, ZSTD, Telemetry
 from opentelemetry.proto.metrics.v1 import metrics_pb2
-
-from support.scripted_telemetry import GZIP, LZ4, SNAPPY, ZSTD, ScriptedTelemetry
 
 DELTA = metrics_pb2.AGGREGATION_TEMPORALITY_DELTA
 CUMULATIVE = metrics_pb2.AGGREGATION_TEMPORALITY_CUMULATIVE
@@ -72,6 +71,6 @@ class Payload:
         return self.values[f"org.apache.kafka.producer.{name}", tuple(attributes.items())]
 
 
-def payloads(telemetry: ScriptedTelemetry) -> list[Payload]:
+def payloads(telemetry: Telemetry) -> list[Payload]:
     """Return what was pushed to a scripted broker."""
     return [Payload(decompressed(body["compression_type"], body["metrics"])) for _, body in telemetry.pushed]

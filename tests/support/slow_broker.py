@@ -5,9 +5,10 @@ import socket
 import time
 from collections import deque
 
+from kfake.scripted_broker import Fault, ScriptedBroker
+
 from support.fault_rig import Rig
 from support.front_end import run_until
-from support.scripted_broker import Fault, ScriptedBroker
 
 WARM_UP = 12  # answers: more than the sender needs to know how long a broker usually takes
 FIRST, SLOW = 0, 1
@@ -36,18 +37,18 @@ class SlowBroker(ScriptedBroker):
         sock, _ = listener.accept()
         sock.close()
 
-    def _produce(self, connection, version: int, correlation_id: int, body: dict) -> bool:
-        partitions = [item["index"] for topic in body["topic_data"] for item in topic["partition_data"]]
+    def _produce(self, connection, request) -> bool:
+        partitions = [item["index"] for topic in request.body["topic_data"] for item in topic["partition_data"]]
         if connection not in self.carriers:
             self.carriers.append(connection)
         beside = [carrier for carrier in self.carriers if carrier.node == connection.node]
         self.arrived.append((beside.index(connection), partitions))
         took = max(random.uniform(*self.every), *(self.slow.get(partition, 0.0) for partition in partitions))
         self._delay = max(connection.silent_until - time.monotonic(), 0.0) + took if took else 0.0
-        return super()._produce(connection, version, correlation_id, body)
+        return super()._produce(connection, request)
 
-    def _take_fault(self, node: int) -> Fault:
-        fault = super()._take_fault(node)
+    def take_fault(self, node: int) -> Fault:
+        fault = super().take_fault(node)
         fault.delay = fault.delay or self._delay
         return fault
 

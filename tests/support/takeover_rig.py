@@ -3,10 +3,11 @@
 import time
 from collections import deque
 
+from kfake.scripted_broker import ScriptedBroker
+
 from support.engine_host import EngineEndedError, Nursery, RemoteEngine
 from support.fault_rig import NOW, POISON, Rig, _is_poison
 from support.front_end import FREE, word
-from support.scripted_broker import ScriptedBroker
 
 UNITS = 16  # per place of a batch: 64 KiB, so that any batch fits
 

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from kfake.scripted_broker import ScriptedBroker
 from support.process import kill9, senders, supervisors, wait_until
-from support.scripted_broker import ScriptedBroker
 from support.supervised import another, kill, pair
 
 from cyproducer import KafkaProducer

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from support.scripted_broker import ScriptedBroker
+from kfake.scripted_broker import ScriptedBroker
 from support.supervised import the_sender
 
 from cyproducer import KafkaProducer

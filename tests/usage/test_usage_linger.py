@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from support.scripted_broker import ScriptedBroker
+from kfake.scripted_broker import ScriptedBroker
 
 from cyproducer import KafkaProducer
 

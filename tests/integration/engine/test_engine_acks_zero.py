@@ -1,10 +1,10 @@
 """Tests acks=0 on a scripted cluster: a batch counts as sent when written, and is never sent again."""
 
 import pytest
-from kfake.partition_log import CORRUPT_MESSAGE
+from kfake.codes import CORRUPT_MESSAGE, NOT_LEADER, REQUEST_TIMED_OUT
+from kfake.scripted_broker import Fault, ScriptedBroker
 from support.fault_rig import INVALID_RECORD, Rig
 from support.front_end import run_until
-from support.scripted_broker import NOT_LEADER, REQUEST_TIMED_OUT, Fault, ScriptedBroker
 from support.takeover_rig import TakeoverRig
 
 

@@ -3,9 +3,10 @@
 import time
 
 import pytest
+from kfake.codes import NOT_ENOUGH_REPLICAS, NOT_LEADER
+from kfake.scripted_broker import Fault
 from support.fault_rig import Rig
 from support.front_end import run_until
-from support.scripted_broker import NOT_ENOUGH_REPLICAS, NOT_LEADER, Fault
 
 from cyproducer.cluster.backoff import ExponentialBackoff
 

@@ -4,10 +4,11 @@ import socket
 import time
 
 import pytest
-from support import scripted_broker
+from kfake import cluster
+from kfake.codes import METADATA, PRODUCE
+from kfake.scripted_broker import Fault, ScriptedBroker
 from support.fault_rig import Rig
 from support.front_end import run_until
-from support.scripted_broker import METADATA, PRODUCE, Fault, ScriptedBroker
 from support.tcp_server import full_port
 
 from cyproducer.sender.brokers import broker_connections
@@ -127,8 +128,8 @@ def test_a_response_to_another_request_ends_the_connection(rig, broker, monkeypa
     rig.send(0, 0)
     rig.settle()
     accepted = broker.accepted
-    encode = scripted_broker.encode_response
-    monkeypatch.setattr(scripted_broker, "encode_response", shift_once)
+    encode = cluster.encode_response
+    monkeypatch.setattr(cluster, "encode_response", shift_once)
     rig.engine._brokers.metadata.request_update()
     rig.send(0, 0)
     run_until(rig.engine, lambda: rig.listen() or (wrong and broker.accepted > accepted))

@@ -5,17 +5,17 @@ open.
 """
 
 import pytest
-from support.fault_rig import Rig
-from support.front_end import run_until
-from support.scripted_broker import (
+from kfake.codes import (
     INVALID_RECORD,
     LEADER_NOT_AVAILABLE,
     NOT_ENOUGH_REPLICAS,
     NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     NOT_LEADER,
     REQUEST_TIMED_OUT,
-    Fault,
 )
+from kfake.scripted_broker import Fault
+from support.fault_rig import Rig
+from support.front_end import run_until
 from support.takeover_rig import TakeoverRig
 
 from cyproducer import KafkaProducer, errors

@@ -7,9 +7,9 @@ import time
 from typing import NamedTuple
 
 import pytest
-from kfake.scripted_coordinators import ScriptedCoordinators
+from kfake.codes import INIT_PRODUCER_ID
+from kfake.scripted_broker import SEQUENCE_ERRORS, Fault
 from support.fault_rig import Rig
-from support.scripted_broker import INIT_PRODUCER_ID, SEQUENCE_ERRORS, Fault
 from support.transactional_front_end import TransactionalFrontEnd
 
 from cyproducer import errors
@@ -149,13 +149,13 @@ def test_what_a_code_means_for_a_future(row):
 @pytest.fixture
 def transactional(rig, broker):
     """Return ``transactional(**settings)``: a front-end with a producer id that a coordinator has given."""
-    broker.coordinators = ScriptedCoordinators(version=2)
+    broker.coordinate(version=2)
     made = []
 
     def make(**settings):
         made.append(TransactionalFrontEnd(rig.engine, broker.topic, "a", **settings))
         assert made[0].do("init")["ok"]
-        return made[0], broker.coordinators.transactions.ids["a"]
+        return made[0]
 
     yield make
     for front_end in made:
@@ -164,10 +164,9 @@ def transactional(rig, broker):
 
 @ROW
 def test_what_a_code_means_for_a_transaction(row, broker, transactional):
-    front_end, coordinated = transactional()
+    front_end = transactional()
     broker.faults.append(Fault(code=row.code))
     front_end.send(b"v")
-    coordinated.state = "Ongoing"  # with KIP-890, the batch has added its partition
     answer = front_end.commit()
     if row.batch in (AGAIN, ACKNOWLEDGED):
         assert answer["ok"], answer
@@ -187,10 +186,9 @@ def test_what_a_code_means_for_a_transaction(row, broker, transactional):
 @pytest.mark.parametrize("row", [row for row in ROWS if row.batch == AGAIN], ids=lambda row: ERRORS[row.code].name)
 def test_a_code_that_stays_makes_a_transaction_abortable(row, broker, transactional):
     """What may be in the log is not committed, so its record ends as one of an aborted transaction."""
-    front_end, coordinated = transactional(retries=1)
+    front_end = transactional(retries=1)
     broker.faults.extend(Fault(code=row.code) for _ in range(2))
     front_end.send(b"v")
-    coordinated.state = "Ongoing"
     assert front_end.errors() == [errors.TRANSACTION_ABORTED if row.may_be_appended else row.code]
     answer = front_end.commit()
     assert (answer["ok"], answer["kind"], answer["code"]) == (False, ABORTABLE, row.code)

@@ -3,9 +3,10 @@
 from collections.abc import Collection
 
 import pytest
+from kfake.codes import NOT_ENOUGH_REPLICAS
+from kfake.scripted_broker import Fault, ScriptedBroker
 from support.fault_rig import Rig
 from support.front_end import run_until
-from support.scripted_broker import NOT_ENOUGH_REPLICAS, Fault, ScriptedBroker
 from support.successor import succeed
 
 ENTRIES = 8192
@@ -23,12 +24,12 @@ class SickBroker(ScriptedBroker):
         self.frozen: Collection[int] = ()
         self.short: Collection[int] = ()
 
-    def _take_fault(self, node: int) -> Fault:
+    def take_fault(self, node: int) -> Fault:
         if node in self.frozen:
             return Fault(hang="lost")
         if self.short:
             return Fault(code=NOT_ENOUGH_REPLICAS, partitions=self.short)
-        return super()._take_fault(node)
+        return super().take_fault(node)
 
 
 def warm_up(rig: Rig, partitions: Collection[int], index: int = BUSY) -> None:

@@ -8,18 +8,17 @@ import time
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.fault_rig import NOW, Rig, next_outcomes, stream
-from support.front_end import CONT, HEAD, OPEN, READY, SUBMIT_FULL, run_until, word
-from support.scripted_broker import (
+from kfake.codes import (
     INVALID_RECORD,
     NOT_ENOUGH_REPLICAS,
     NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     NOT_LEADER,
     OUT_OF_ORDER,
     REQUEST_TIMED_OUT,
-    Fault,
-    ScriptedBroker,
 )
+from kfake.scripted_broker import Fault, ScriptedBroker
+from support.fault_rig import NOW, Rig, next_outcomes, stream
+from support.front_end import CONT, HEAD, OPEN, READY, SUBMIT_FULL, run_until, word
 
 from cyproducer import errors
 from cyproducer.record.builder import RecordBatchBuilder
@@ -244,7 +243,8 @@ def test_front_ends_with_different_retries_do_not_share_a_batch(rig, broker):
 
 
 def test_the_last_epoch_is_followed_by_another_producer_id():
-    with ScriptedBroker(producer_epoch=32766) as broker, Rig(broker) as rig:
+    with ScriptedBroker() as broker, Rig(broker) as rig:
+        broker.producer_epoch = 32766
         rig.attach()
         for _ in range(4):
             broker.faults.extend([Fault(), Fault(code=INVALID_RECORD)])

@@ -8,9 +8,9 @@ import time
 
 import numpy as np
 import pytest
+from kfake.scripted_broker import Fault, ScriptedBroker
 from support.fault_rig import NOW, Rig
 from support.front_end import CONT, HEAD, OPEN, READY, SUBMIT_FULL, PlainFrontEnd, run_until, word
-from support.scripted_broker import Fault, ScriptedBroker
 from support.takeover_rig import TakeoverRig
 
 SLOTS = 1 << 18

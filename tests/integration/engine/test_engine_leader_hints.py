@@ -7,11 +7,12 @@ import time
 import pytest
 from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient
+from kfake.codes import NOT_ENOUGH_REPLICAS, NOT_LEADER, PRODUCE
+from kfake.scripted_broker import Fault, ScriptedBroker
 from support.consumer import read_topic
 from support.fault_rig import Rig
 from support.front_end import PlainFrontEnd, run_until, topic_number
 from support.process import wait_until
-from support.scripted_broker import NOT_ENOUGH_REPLICAS, NOT_LEADER, PRODUCE, Fault, ScriptedBroker
 
 from cyproducer.config.settings import Settings
 from cyproducer.sender.engine.engine import Engine

@@ -1,7 +1,8 @@
 """Tests what an engine counts for its front-ends when a broker answers with errors, by a script."""
 
 import pytest
-from support.scripted_broker import NOT_ENOUGH_REPLICAS, Fault
+from kfake.codes import NOT_ENOUGH_REPLICAS
+from kfake.scripted_broker import Fault
 
 from cyproducer import metric_table
 from cyproducer.metric_table import CLIENT, NODE, TOPIC

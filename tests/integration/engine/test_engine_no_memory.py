@@ -12,7 +12,7 @@ SCRIPT = """
     import ctypes, sys, time
     from support.fault_rig import Rig
     from support.front_end import SUBMIT_FULL, run_until
-    from support.scripted_broker import ScriptedBroker
+    from kfake.scripted_broker import ScriptedBroker
 
     library = ctypes.CDLL(sys.argv[1])
     failing = ctypes.c_int.in_dll(library, "cyp_failing_of_eight")

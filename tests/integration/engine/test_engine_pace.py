@@ -6,10 +6,11 @@ import threading
 import time
 
 import pytest
+from kfake.codes import INVALID_RECORD, LEADER_NOT_AVAILABLE
+from kfake.scripted_broker import Fault, ScriptedBroker
 from support import layout
 from support.fault_rig import NOW, Rig
 from support.front_end import OPEN, SUBMIT_FULL, SUBMIT_OPEN, UNIT
-from support.scripted_broker import INVALID_RECORD, LEADER_NOT_AVAILABLE, Fault, ScriptedBroker
 
 from cyproducer.record.builder import RecordBatchBuilder
 from cyproducer.sender.engine.intake import compression

@@ -4,19 +4,14 @@ import contextlib
 import signal
 
 import pytest
+from kfake.codes import MESSAGE_TOO_LARGE, NOT_ENOUGH_REPLICAS, NOT_LEADER
+from kfake.scripted_broker import Fault, ScriptedBroker
 from support.build import is_debug
 from support.crashpoints import points
 from support.engine_host import EngineEndedError
 from support.fault_rig import INVALID_RECORD, NOW, Rig, _is_poison
 from support.front_end import run_until
 from support.process import wait_until
-from support.scripted_broker import (
-    MESSAGE_TOO_LARGE,
-    NOT_ENOUGH_REPLICAS,
-    NOT_LEADER,
-    Fault,
-    ScriptedBroker,
-)
 from support.takeover_rig import TakeoverRig
 
 from cyproducer import errors

@@ -3,17 +3,18 @@
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from kfake.partition_log import CORRUPT_MESSAGE, INVALID_PRODUCER_EPOCH, LogBatch
-from support.fault_rig import INVALID_RECORD, POISON, Rig, send_merged
-from support.front_end import run_until
-from support.scripted_broker import (
+from kfake.codes import (
+    CORRUPT_MESSAGE,
+    INVALID_PRODUCER_EPOCH,
     MESSAGE_TOO_LARGE,
     NOT_ENOUGH_REPLICAS,
     OUT_OF_ORDER,
     REQUEST_TIMED_OUT,
-    Fault,
-    ScriptedBroker,
 )
+from kfake.partition_log import LogBatch
+from kfake.scripted_broker import Fault, ScriptedBroker
+from support.fault_rig import INVALID_RECORD, POISON, Rig, send_merged
+from support.front_end import run_until
 
 from cyproducer import errors
 

@@ -3,9 +3,12 @@
 import time
 
 import pytest
+from kfake.answers import versions as versions_of
+from kfake.cluster import Request
+from kfake.codes import API_VERSIONS, INIT_PRODUCER_ID, OUT_OF_ORDER
+from kfake.scripted_broker import Fault, ScriptedBroker
 from support.fault_rig import Rig
 from support.front_end import run_until
-from support.scripted_broker import INIT_PRODUCER_ID, OUT_OF_ORDER, Fault, ScriptedBroker
 
 CLUSTER_AUTHORIZATION_FAILED, TRANSACTIONAL_ID_AUTHORIZATION_FAILED, UNSUPPORTED_VERSION = 31, 53, 35
 UNKNOWN_SERVER_ERROR, COORDINATOR_NOT_AVAILABLE = -1, 15
@@ -46,16 +49,15 @@ def test_records_fail_at_once_with_the_refusal_and_the_next_ones_ask_again(rig, 
 
 def announce(broker: ScriptedBroker, versions: tuple[int, int]) -> None:
     """Let the broker announce these versions of InitProducerId."""
-    answer = broker._versions
 
-    def with_other_versions(body: dict) -> dict:
-        found = answer(body)
+    def with_other_versions(cluster: ScriptedBroker, request: Request) -> dict:
+        found = versions_of(cluster, request)
         for api in found["api_keys"]:
             if api["api_key"] == INIT_PRODUCER_ID:
                 api["min_version"], api["max_version"] = versions
         return found
 
-    broker._versions = with_other_versions
+    broker.answers[API_VERSIONS] = with_other_versions
 
 
 @pytest.mark.parametrize("versions", [None, (90, 99)], ids=["no such API", "no common version"])
@@ -138,7 +140,8 @@ def test_batches_of_a_front_end_that_has_ended_fail_too(rig, broker):
 
 def test_batches_that_have_a_sequence_wait_for_the_next_producer_id():
     """The epochs of the first producer id are used up when a batch is out of order."""
-    with ScriptedBroker(producer_epoch=EPOCH_MAX) as broker, Rig(broker) as rig:
+    with ScriptedBroker() as broker, Rig(broker) as rig:
+        broker.producer_epoch = EPOCH_MAX
         rig.attach()
         rig.send(0, 0)
         rig.settle()

@@ -6,10 +6,12 @@ Times in these tests are either never reached (LONG_MS) or waited for.
 import time
 
 import pytest
-from support import scripted_broker
+from kfake.answers import produce
+from kfake.cluster import Request
+from kfake.codes import INVALID_RECORD, NOT_ENOUGH_REPLICAS, PRODUCE
+from kfake.scripted_broker import Fault, ScriptedBroker
 from support.fault_rig import Rig
 from support.front_end import run_until
-from support.scripted_broker import INVALID_RECORD, NOT_ENOUGH_REPLICAS, PRODUCE, Fault, ScriptedBroker
 
 from cyproducer import errors
 
@@ -153,18 +155,15 @@ def test_a_request_has_no_more_batches_than_max_request_size_allows_but_one(lone
         assert max(len(attributes) for _, attributes in lone_broker.produced) == most
 
 
-def test_a_request_has_the_request_timeout(lone_broker, monkeypatch):
+def test_a_request_has_the_request_timeout(lone_broker):
     """A broker waits for its followers as long as the client waits for the broker."""
     found = []
 
-    def note(frame: bytes) -> tuple:
-        request = decode(frame)
-        if request[0] == PRODUCE:
-            found.append(request[4]["timeout_ms"])
-        return request
+    def note(cluster: ScriptedBroker, request: Request) -> dict | None:
+        found.append(request.body["timeout_ms"])
+        return produce(cluster, request)
 
-    decode = scripted_broker.decode_request
-    monkeypatch.setattr(scripted_broker, "decode_request", note)
+    lone_broker.answers[PRODUCE] = note
     with Rig(lone_broker, request_timeout_ms=54_321) as rig:
         rig.attach()
         rig.send(0, 0)

@@ -8,18 +8,18 @@ import random
 from collections import deque
 
 import pytest
-from kfake.partition_log import LogBatch
-from support.fault_rig import Rig
-from support.front_end import run_until
-from support.scripted_broker import (
+from kfake.codes import (
+    DESCRIBE_PRODUCERS,
     NOT_ENOUGH_REPLICAS,
     NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     NOT_LEADER,
     REQUEST_TIMED_OUT,
     UNKNOWN_TOPIC,
-    Fault,
-    ScriptedBroker,
 )
+from kfake.partition_log import LogBatch
+from kfake.scripted_broker import Fault, ScriptedBroker
+from support.fault_rig import Rig
+from support.front_end import run_until
 
 from cyproducer import errors
 from cyproducer.record.twin import Record, encode_records
@@ -155,7 +155,7 @@ def test_an_appended_batch_is_refused_again_and_again_while_later_ones_are_ackno
     rig.attach()
     rig.send(0, 0)
     rig.settle()
-    broker.answers[b"0/5/0"] = deque(codes)
+    broker.results[b"0/5/0"] = deque(codes)
     for number in range(30):
         rig.send(0, 0)
         rig.engine.run(1)
@@ -166,7 +166,7 @@ def test_an_appended_batch_is_refused_again_and_again_while_later_ones_are_ackno
     assert rig.errors(0) == [0] * 31
     assert len(broker.values(0)) == 62
     # not all if a later batch was in flight already: its acknowledgement tells where this one is
-    assert len(broker.answers[b"0/5/0"]) < len(codes), "the errors were not met"
+    assert len(broker.results[b"0/5/0"]) < len(codes), "the errors were not met"
 
 
 def test_a_broker_without_state_says_nothing_of_an_earlier_attempt(rig, broker):
@@ -207,7 +207,7 @@ def test_the_state_is_asked_for_again_when_an_attempt_was_refused(rig, broker, r
     rig.attach()
     rig.send(0, 0)
     rig.settle()
-    broker.answers[b"0/1/0"] = deque(
+    broker.results[b"0/1/0"] = deque(
         [
             (NOT_ENOUGH_REPLICAS_AFTER_APPEND, True),
             *[(NOT_ENOUGH_REPLICAS, False)] * refusals,
@@ -276,7 +276,8 @@ def test_a_broker_that_is_no_leader_any_more_is_asked_again():
 
 
 def test_a_broker_before_kafka_2_8_is_not_asked():
-    with ScriptedBroker(partitions=1, nodes=1, describes_producers=False) as broker:
+    with ScriptedBroker(partitions=1, nodes=1) as broker:
+        broker.apis_left_out = {DESCRIBE_PRODUCERS}
         with Rig(broker, request_timeout_ms=60_000) as rig:
             leave_unanswered(rig, broker, 3)
             broker.restart()

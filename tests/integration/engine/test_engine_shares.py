@@ -3,10 +3,10 @@
 import time
 
 import pytest
+from kfake.scripted_broker import Fault, ScriptedBroker
 from support import layout
 from support.fault_rig import Rig
 from support.front_end import run_until
-from support.scripted_broker import Fault, ScriptedBroker
 
 AVOID, FULL = 1, 255
 LITTLE = 100

@@ -4,10 +4,11 @@ import socket
 import time
 
 import pytest
+from kfake.codes import METADATA
+from kfake.scripted_broker import ScriptedBroker
 from support.engine_rig import EngineRig
 from support.fault_rig import Rig
 from support.front_end import run_until, topic_number
-from support.scripted_broker import METADATA, ScriptedBroker
 from support.slow_broker import one_round
 
 STAYS, SILENT = 1, 2

@@ -3,9 +3,10 @@
 import math
 
 import pytest
+from kfake.codes import API_VERSIONS, METADATA, PRODUCE
+from kfake.scripted_broker import ScriptedBroker
 from support.fault_rig import Rig
 from support.front_end import run_until
-from support.scripted_broker import API_VERSIONS, METADATA, PRODUCE, ScriptedBroker
 
 
 class HoldingBroker(ScriptedBroker):
@@ -22,9 +23,9 @@ class HoldingBroker(ScriptedBroker):
         self._asked_api = -1
         self._connection = None
 
-    def _answer(self, connection, frame):
+    def _handle(self, connection, frame):
         self._asked_api = int.from_bytes(frame[:2], "big")
-        return super()._answer(connection, frame)
+        return super()._handle(connection, frame)
 
     def _put(self, connection, data, delay=0.0):
         if data is None or self._asked_api != self.api:

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
+from kfake.codes import GET_SUBSCRIPTIONS, PUSH
+from kfake.scripted_broker import ScriptedBroker
+from kfake.telemetry import CLOSE, MALFORMED, Telemetry
 from support.fault_rig import Rig
 from support.front_end import run_until
 from support.otlp_payload import CUMULATIVE, DELTA, Payload, payloads
 from support.process import kill9, name_of
-from support.scripted_broker import ScriptedBroker
-from support.scripted_telemetry import CLOSE, GET_SUBSCRIPTIONS, MALFORMED, PUSH, ScriptedTelemetry
 
 from cyproducer.sender.telemetry.states import DEFAULT_PUSH_INTERVAL_MS, State
 
@@ -24,7 +25,7 @@ TELEMETRY_TOO_LARGE, THROTTLING_QUOTA_EXCEEDED = 118, 89
 LONG_MS = 600_000
 SENT = "record.send.total"
 
-Start = Callable[..., tuple[Rig, ScriptedTelemetry]]
+Start = Callable[..., tuple[Rig, Telemetry]]
 
 
 @pytest.fixture
@@ -32,8 +33,8 @@ def start() -> Iterator[Start]:
     """Return ``start(telemetry, **settings) -> (rig, telemetry)``: an engine that has delivered one batch."""
     ends = []
 
-    def start(telemetry: ScriptedTelemetry | None = None, nodes: int = 1, partitions: int = 1, **settings):
-        telemetry = telemetry or ScriptedTelemetry()
+    def start(telemetry: Telemetry | None = None, nodes: int = 1, partitions: int = 1, **settings):
+        telemetry = telemetry or Telemetry()
         broker = ScriptedBroker(partitions=partitions, nodes=nodes)
         broker.telemetry = telemetry
         broker.__enter__()
@@ -76,13 +77,13 @@ def due_ms(rig: Rig) -> float | None:
     return states(rig)._pause_ms if states(rig).enabled else None
 
 
-def pushed(rig: Rig, telemetry: ScriptedTelemetry, count: int) -> list[Payload]:
+def pushed(rig: Rig, telemetry: Telemetry, count: int) -> list[Payload]:
     """Return the first `count` payloads, or more."""
     run_until(rig.engine, lambda: len(telemetry.pushed) >= count, 20)
     return payloads(telemetry)
 
 
-def asked(rig: Rig, telemetry: ScriptedTelemetry, count: int) -> None:
+def asked(rig: Rig, telemetry: Telemetry, count: int) -> None:
     run_until(rig.engine, lambda: len(telemetry.asked) >= count)
 
 
@@ -118,7 +119,7 @@ def test_the_names_are_those_of_kip_714(start: Start) -> None:
 def test_values_are_those_of_the_status(start: Start) -> None:
     from cyproducer import metric_table
 
-    rig, telemetry = start(ScriptedTelemetry(["org.apache.kafka.producer.record.", "org.apache.kafka.producer.batch."]))
+    rig, telemetry = start(Telemetry(["org.apache.kafka.producer.record.", "org.apache.kafka.producer.batch."]))
     found = pushed(rig, telemetry, 1)[0]
     group = metric_table.groups(rig.engine.stats()["counts"])["producer-metrics"]
     expected = {"org.apache.kafka.producer." + name.replace("-", "."): value for name, value in group.items()}
@@ -143,7 +144,7 @@ def test_values_are_those_of_the_status(start: Start) -> None:
     ],
 )
 def test_requested_metrics_are_prefixes_of_names(start: Start, metrics: list[str], has: str, lacks: str) -> None:
-    rig, telemetry = start(ScriptedTelemetry(metrics))
+    rig, telemetry = start(Telemetry(metrics))
     names = pushed(rig, telemetry, 1)[0].names()
     assert not has or "org.apache.kafka.producer." + has in names
     assert not lacks or "org.apache.kafka.producer." + lacks not in names
@@ -151,7 +152,7 @@ def test_requested_metrics_are_prefixes_of_names(start: Start, metrics: list[str
 
 @pytest.mark.parametrize("accepted", [[1], [2], [3], [4], [0, 4], [], [9, -3, 2], [3, 4]])
 def test_the_codec_is_the_first_one_of_the_broker_that_is_known(start: Start, accepted: list[int]) -> None:
-    telemetry = ScriptedTelemetry()
+    telemetry = Telemetry()
     telemetry.accepted = accepted
     rig, _ = start(telemetry)
     assert pushed(rig, telemetry, 1)[0].value(SENT) == 3
@@ -159,7 +160,7 @@ def test_the_codec_is_the_first_one_of_the_broker_that_is_known(start: Start, ac
 
 
 def test_a_list_without_metrics_is_asked_for_again_and_nothing_is_pushed(start: Start) -> None:
-    rig, telemetry = start(ScriptedTelemetry([]))
+    rig, telemetry = start(Telemetry([]))
     asked(rig, telemetry, 3)
     assert telemetry.asked[1][1] == telemetry.asked[2][1] == uuid.UUID(rig.engine.client_instance_id())
     assert telemetry.pushed == []
@@ -173,7 +174,7 @@ def test_a_list_without_metrics_is_asked_for_again_and_nothing_is_pushed(start: 
 
 
 def test_without_a_subscription_the_pause_is_the_interval(start: Start) -> None:
-    rig, telemetry = start(ScriptedTelemetry([], interval_ms=LONG_MS))
+    rig, telemetry = start(Telemetry([], interval_ms=LONG_MS))
     asked(rig, telemetry, 1)
     run_until(rig.engine, lambda: states(rig).subscription is not None)
     assert due_ms(rig) == LONG_MS
@@ -181,7 +182,7 @@ def test_without_a_subscription_the_pause_is_the_interval(start: Start) -> None:
 
 @pytest.mark.parametrize("code", [UNKNOWN_SUBSCRIPTION_ID, UNSUPPORTED_COMPRESSION_TYPE])
 def test_after_these_errors_of_a_push_the_subscription_is_requested_at_once(start: Start, code: int) -> None:
-    telemetry = ScriptedTelemetry()
+    telemetry = Telemetry()
     telemetry.push_codes.append(code)
     rig, _ = start(telemetry)
     run_until(rig.engine, lambda: bool(telemetry.pushed))
@@ -196,7 +197,7 @@ def test_after_these_errors_the_subscription_is_requested_after_the_interval(
     start: Start, code: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    telemetry = ScriptedTelemetry(interval_ms=300)
+    telemetry = Telemetry(interval_ms=300)
     telemetry.push_codes.append(code)
     rig, _ = start(telemetry)
     pushed(rig, telemetry, 1)
@@ -210,7 +211,7 @@ def test_after_these_errors_the_subscription_is_requested_after_the_interval(
 @pytest.mark.parametrize("code", [INVALID_REQUEST, INVALID_RECORD, UNSUPPORTED_VERSION, UNMAPPED])
 @pytest.mark.parametrize("api", [GET_SUBSCRIPTIONS, PUSH])
 def test_all_other_errors_end_the_push(start: Start, caplog: pytest.LogCaptureFixture, code: int, api: int) -> None:
-    telemetry = ScriptedTelemetry()
+    telemetry = Telemetry()
     (telemetry.codes if api == GET_SUBSCRIPTIONS else telemetry.push_codes).append(code)
     rig, _ = start(telemetry)
     run_until(rig.engine, lambda: not states(rig).enabled)
@@ -224,13 +225,13 @@ def test_all_other_errors_end_the_push(start: Start, caplog: pytest.LogCaptureFi
 
 def test_errors_of_the_subscription_request(start: Start) -> None:
     """Kafka's client would ask at once after the first one: a broker that always answers so would be asked for ever."""
-    telemetry = ScriptedTelemetry()
+    telemetry = Telemetry()
     telemetry.codes.append(UNKNOWN_SUBSCRIPTION_ID)
     rig, _ = start(telemetry)
     run_until(rig.engine, lambda: due_ms(rig) == 1000)
     pushed(rig, telemetry, 1)
     assert len(telemetry.asked) == 2
-    other = ScriptedTelemetry()
+    other = Telemetry()
     other.codes.append(THROTTLING_QUOTA_EXCEEDED)
     rig, _ = start(other)
     run_until(rig.engine, lambda: due_ms(rig) == DEFAULT_PUSH_INTERVAL_MS)
@@ -238,7 +239,7 @@ def test_errors_of_the_subscription_request(start: Start) -> None:
 
 @pytest.mark.parametrize("api", [GET_SUBSCRIPTIONS, PUSH])
 def test_a_broker_that_ends_the_connection_is_not_asked_again_soon(start: Start, api: int) -> None:
-    telemetry = ScriptedTelemetry()
+    telemetry = Telemetry()
     (telemetry.codes if api == GET_SUBSCRIPTIONS else telemetry.push_codes).append(CLOSE)
     rig, _ = start(telemetry)
     run_until(rig.engine, lambda: due_ms(rig) == DEFAULT_PUSH_INTERVAL_MS)
@@ -250,7 +251,7 @@ def test_a_broker_that_ends_the_connection_is_not_asked_again_soon(start: Start,
 
 @pytest.mark.parametrize("api", [GET_SUBSCRIPTIONS, PUSH])
 def test_an_invalid_response_ends_the_push_but_not_the_connection(start: Start, api: int) -> None:
-    telemetry = ScriptedTelemetry()
+    telemetry = Telemetry()
     (telemetry.codes if api == GET_SUBSCRIPTIONS else telemetry.push_codes).append(MALFORMED)
     rig, _ = start(telemetry)
     run_until(rig.engine, lambda: not states(rig).enabled)
@@ -260,15 +261,15 @@ def test_an_invalid_response_ends_the_push_but_not_the_connection(start: Start, 
 
 
 def test_a_response_without_an_id_ends_the_push(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    telemetry = ScriptedTelemetry()
+    telemetry = Telemetry()
     telemetry.repeats_id = False
     telemetry.push_codes.append(UNKNOWN_SUBSCRIPTION_ID)
     rig, _ = start(telemetry)
     pushed(rig, telemetry, 2)  # the id that the sender has stays valid
     assert len({body["client_instance_id"] for _, body in telemetry.pushed}) == 1
-    nothing = ScriptedTelemetry()
+    nothing = Telemetry()
     nothing.answer = lambda api, node, body: {  # type: ignore[method-assign]
-        **ScriptedTelemetry.answer(nothing, api, node, body), "client_instance_id": uuid.UUID(int=0)
+        **Telemetry.answer(nothing, api, node, body), "client_instance_id": uuid.UUID(int=0)
     }  # fmt: skip
     rig, _ = start(nothing)
     run_until(rig.engine, lambda: not states(rig).enabled)
@@ -276,7 +277,7 @@ def test_a_response_without_an_id_ends_the_push(start: Start, caplog: pytest.Log
 
 
 def test_brokers_without_the_requests_get_none(start: Start) -> None:
-    telemetry = ScriptedTelemetry()
+    telemetry = Telemetry()
     telemetry.nodes = set()
     rig, _ = start(telemetry, nodes=2, partitions=2)
     pump(rig)
@@ -285,7 +286,7 @@ def test_brokers_without_the_requests_get_none(start: Start) -> None:
 
 
 def test_one_broker_that_has_the_requests_gets_them(start: Start) -> None:
-    telemetry = ScriptedTelemetry()
+    telemetry = Telemetry()
     telemetry.nodes = {2}
     rig, _ = start(telemetry, nodes=2, partitions=2)
     pushed(rig, telemetry, 2)
@@ -309,7 +310,7 @@ def test_the_setting_turns_it_off(start: Start) -> None:
 
 
 def test_no_connection_is_made_to_ask_but_for_a_process_that_wants_the_id() -> None:
-    telemetry = ScriptedTelemetry([])
+    telemetry = Telemetry([])
     with ScriptedBroker() as broker, Rig(broker, request_timeout_ms=10_000) as rig:
         broker.telemetry = telemetry
         pump(rig)
@@ -320,7 +321,7 @@ def test_no_connection_is_made_to_ask_but_for_a_process_that_wants_the_id() -> N
 
 
 def test_a_closed_connection_is_made_again_for_a_push(start: Start) -> None:
-    rig, telemetry = start(ScriptedTelemetry(interval_ms=1000))
+    rig, telemetry = start(Telemetry(interval_ms=1000))
     run_until(rig.engine, lambda: states(rig).state is State.PUSH_NEEDED)
     brokers = rig.engine._brokers
     brokers._max_idle_ms = -1  # the connection is idle, so that nothing else needs it again
@@ -337,7 +338,7 @@ def test_without_the_library_one_line_is_logged_and_records_are_sent(
     monkeypatch.delitem(sys.modules, "opentelemetry.proto.metrics.v1", raising=False)
     monkeypatch.delitem(sys.modules, "opentelemetry.proto.metrics", raising=False)
     monkeypatch.delitem(sys.modules, "opentelemetry.proto", raising=False)
-    rig, telemetry = start(ScriptedTelemetry(interval_ms=LONG_MS))  # it is known before the first push is due
+    rig, telemetry = start(Telemetry(interval_ms=LONG_MS))  # it is known before the first push is due
     run_until(rig.engine, lambda: not states(rig).enabled)
     pump(rig)
     assert telemetry.pushed == []
@@ -359,7 +360,7 @@ def test_a_helper_process_that_ends_is_followed_by_another_one(start: Start) -> 
 
 
 def test_the_helper_process_ends_with_the_engine() -> None:
-    telemetry = ScriptedTelemetry()
+    telemetry = Telemetry()
     with ScriptedBroker() as broker:
         broker.telemetry = telemetry
         before = len(os.listdir("/proc/self/fd"))
@@ -375,7 +376,7 @@ def test_the_helper_process_ends_with_the_engine() -> None:
 
 
 def test_deltas_add_up_to_the_totals(start: Start) -> None:
-    telemetry = ScriptedTelemetry()
+    telemetry = Telemetry()
     telemetry.delta = True
     rig, _ = start(telemetry)
     for round_number in range(1, 6):
@@ -392,7 +393,7 @@ def test_deltas_add_up_to_the_totals(start: Start) -> None:
 
 
 def test_a_delta_that_a_broker_has_refused_is_in_the_next_one(start: Start) -> None:
-    telemetry = ScriptedTelemetry()
+    telemetry = Telemetry()
     telemetry.delta = True
     telemetry.push_codes.extend([TELEMETRY_TOO_LARGE, UNKNOWN_SUBSCRIPTION_ID])
     rig, _ = start(telemetry)
@@ -402,7 +403,7 @@ def test_a_delta_that_a_broker_has_refused_is_in_the_next_one(start: Start) -> N
 
 def test_a_delta_without_a_response_is_not_pushed_twice(start: Start) -> None:
     """The broker may have taken it."""
-    telemetry = ScriptedTelemetry()
+    telemetry = Telemetry()
     telemetry.delta = True
     telemetry.push_codes.append(CLOSE)
     rig, _ = start(telemetry)
@@ -425,7 +426,7 @@ def test_after_a_change_of_the_temporality_the_first_delta_has_everything(start:
 def test_counts_of_a_predecessor_are_not_pushed_again(start: Start) -> None:
     """The sums of a successor begin with it, since its predecessor may have pushed what it has counted."""
     for delta in (False, True):
-        telemetry = ScriptedTelemetry()
+        telemetry = Telemetry()
         telemetry.delta = delta
         rig, _ = start(telemetry)
         rig.engine._brokers.telemetry.measure(rig.engine._front_ends.counts, True)
@@ -443,7 +444,7 @@ def test_the_rack_is_an_attribute_of_the_resource(start: Start) -> None:
 
 
 def test_the_last_push_says_that_it_is_the_last(start: Start) -> None:
-    rig, telemetry = start(ScriptedTelemetry(interval_ms=LONG_MS))
+    rig, telemetry = start(Telemetry(interval_ms=LONG_MS))
     asked(rig, telemetry, 1)
     run_until(rig.engine, lambda: states(rig).state is State.PUSH_NEEDED)
     assert not rig.engine.end_metrics_push()
@@ -465,7 +466,7 @@ def test_a_push_in_flight_is_waited_for_before_the_last_one(start: Start) -> Non
 
 @pytest.mark.parametrize("metrics", [[], ["*"]])
 def test_without_a_subscription_there_is_no_last_push(start: Start, metrics: list[str]) -> None:
-    rig, telemetry = start(ScriptedTelemetry(metrics, interval_ms=LONG_MS))
+    rig, telemetry = start(Telemetry(metrics, interval_ms=LONG_MS))
     if metrics:
         rig.engine._brokers.telemetry._telemetry.__init__()  # as before the first response
     else:
@@ -486,7 +487,7 @@ def test_the_end_does_not_wait_for_a_broker_without_an_answer(start: Start) -> N
 @pytest.mark.parametrize("delta", [False, True])
 def test_a_sender_that_does_not_end_after_all_is_another_client_instance(start: Start, delta: bool) -> None:
     """A broker refuses more metrics of an instance that has ended. The next one counts from its beginning."""
-    telemetry = ScriptedTelemetry()
+    telemetry = Telemetry()
     telemetry.delta = delta
     rig, _ = start(telemetry)
     pushed(rig, telemetry, 1)

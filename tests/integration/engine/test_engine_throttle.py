@@ -4,26 +4,22 @@ import time
 import zipfile
 
 import pytest
-from kfake.coordinator import (
+from kfake.codes import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
-    END_TXN,
-    FIND_COORDINATOR,
-    OFFSET_FETCH,
-    TXN_OFFSET_COMMIT,
-)
-from kfake.scripted_coordinators import ScriptedCoordinators
-from support.fault_rig import Rig
-from support.front_end import run_until
-from support.scripted_broker import (
     API_VERSIONS,
     DESCRIBE_PRODUCERS,
+    END_TXN,
+    FIND_COORDINATOR,
     INIT_PRODUCER_ID,
     METADATA,
+    OFFSET_FETCH,
     PRODUCE,
-    Fault,
-    ScriptedBroker,
+    TXN_OFFSET_COMMIT,
 )
+from kfake.scripted_broker import Fault, ScriptedBroker
+from support.fault_rig import Rig
+from support.front_end import run_until
 from support.transactional_front_end import GROUP, TransactionalFrontEnd
 
 from cyproducer.devkafka.jars import KAFKA_VERSION, kafka_jars
@@ -77,7 +73,7 @@ COORDINATED = [
 
 @pytest.mark.parametrize("api", COORDINATED, ids=lambda api: ApiKey(api).name)
 def test_the_time_in_an_answer_of_a_coordinator_is_heeded(lone_broker, api):
-    lone_broker.coordinators = ScriptedCoordinators()
+    lone_broker.coordinate()
     lone_broker.throttles[api] = 500
     answers = []
     with Rig(lone_broker, request_timeout_ms=30_000) as rig:

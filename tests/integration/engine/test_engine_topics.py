@@ -1,9 +1,10 @@
 """Tests what a sender does with the batches of a topic that its metadata lacks, for a moment or for good."""
 
 import pytest
+from kfake.codes import NOT_LEADER, PRODUCE, UNKNOWN_TOPIC
+from kfake.scripted_broker import Fault, ScriptedBroker
 from support.fault_rig import Rig
 from support.front_end import run_until
-from support.scripted_broker import NOT_LEADER, PRODUCE, UNKNOWN_TOPIC, Fault, ScriptedBroker
 
 from cyproducer.sender.engine import engine as engine_module
 

@@ -3,18 +3,11 @@
 from collections import deque
 
 import pytest
-from kfake.coordinator import (
-    DESCRIBE_CONFIGS,
-    DESCRIBE_TRANSACTIONS,
-    FIND_COORDINATOR,
-    INIT_PRODUCER_ID,
-    LIST_TRANSACTIONS,
-    Transactional,
-)
-from kfake.scripted_coordinators import ScriptedCoordinators
+from kfake.codes import DESCRIBE_CONFIGS, DESCRIBE_TRANSACTIONS, FIND_COORDINATOR, INIT_PRODUCER_ID, LIST_TRANSACTIONS
+from kfake.coordinator import Transactional
+from kfake.scripted_broker import ScriptedBroker
 from support.fault_rig import Rig
 from support.front_end import run_until
-from support.scripted_broker import ScriptedBroker
 
 from cyproducer.sender.brokers import transaction_queries
 
@@ -25,10 +18,10 @@ DENIED, CLUSTER_DENIED = 53, 31
 @pytest.fixture
 def cluster():
     with ScriptedBroker(nodes=3) as broker:
-        broker.coordinators = ScriptedCoordinators(node=2, states=["Ongoing"])
-        broker.coordinators.described = {"transaction_start_time_ms": 1_000}
+        coordinators = broker.coordinate(node=2, states=["Ongoing"])
+        coordinators.described = {"transaction_start_time_ms": 1_000}
         known = Transactional(7, 0, partitions={("t", 1), ("t", 0)}, timeout_ms=50_000)
-        broker.coordinators.transactions.ids["a"] = known
+        coordinators.transactions.ids["a"] = known
         yield broker
 
 
@@ -211,8 +204,8 @@ def test_brokers_without_these_requests(cluster, ask):
     assert INIT_PRODUCER_ID not in {api for api, _ in cluster.coordinators.asked}
 
 
-def test_an_old_find_coordinator_has_one_key(cluster, ask, monkeypatch):
-    monkeypatch.setattr(cluster, "find_coordinator_version", 3)
+def test_an_old_find_coordinator_has_one_key(cluster, ask):
+    cluster.versions_most[FIND_COORDINATOR] = 3
     assert ask(do="describe", ids=["a"])["transactions"][0]["state"] == "Ongoing"
     assert [body["key"] for body in cluster.coordinators.asked_for if "key_type" in body] == ["a"]
 

@@ -4,9 +4,10 @@ The test takes the place of the control plane: it stores the phases that the coo
 """
 
 import pytest
+from kfake.codes import INVALID_RECORD, MESSAGE_TOO_LARGE, NOT_LEADER
+from kfake.scripted_broker import Fault, ScriptedBroker
 from support.engine_rig import EngineRig
 from support.front_end import SUBMIT_OPEN, PlainFrontEnd, run_until, topic_number
-from support.scripted_broker import INVALID_RECORD, MESSAGE_TOO_LARGE, NOT_LEADER, Fault, ScriptedBroker
 from support.transaction_table import leave_transactions_to_the_test
 
 from cyproducer import errors

@@ -4,16 +4,10 @@ No record is lost, duplicated or acknowledged at a wrong offset, whatever the br
 """
 
 import pytest
+from kfake.codes import INVALID_RECORD, NOT_ENOUGH_REPLICAS_AFTER_APPEND, NOT_LEADER, REQUEST_TIMED_OUT
+from kfake.scripted_broker import Fault, ScriptedBroker
 from support.fault_rig import POISON, send_merged
 from support.front_end import run_until
-from support.scripted_broker import (
-    INVALID_RECORD,
-    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-    NOT_LEADER,
-    REQUEST_TIMED_OUT,
-    Fault,
-    ScriptedBroker,
-)
 
 from cyproducer import errors
 

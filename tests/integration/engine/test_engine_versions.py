@@ -5,11 +5,12 @@ import time
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from kfake.codes import METADATA, PRODUCE, UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID
+from kfake.scripted_broker import Fault, ScriptedBroker
 from support.consumer import read_topic
 from support.fault_rig import Rig
 from support.front_end import PlainFrontEnd, run_until, topic_number
 from support.process import wait_until
-from support.scripted_broker import METADATA, PRODUCE, UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID, Fault, ScriptedBroker
 
 from cyproducer import errors
 from cyproducer.config.settings import Settings

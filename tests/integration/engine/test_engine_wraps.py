@@ -8,10 +8,10 @@ import os
 import select
 
 import pytest
+from kfake.scripted_broker import Fault
 from support import layout
 from support.fault_rig import NOW, next_outcomes
 from support.front_end import CONT, FREE, HEAD, READY, RELEASE, RESULT, SUBMIT_FULL, word
-from support.scripted_broker import Fault
 from support.successor import succeed
 
 from cyproducer.record.builder import RecordBatchBuilder

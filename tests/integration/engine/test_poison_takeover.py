@@ -3,8 +3,9 @@
 import random
 
 import pytest
+from kfake.codes import NOT_ENOUGH_REPLICAS, REQUEST_TIMED_OUT
+from kfake.scripted_broker import Fault, ScriptedBroker
 from support.fault_rig import INVALID_RECORD, POISON
-from support.scripted_broker import NOT_ENOUGH_REPLICAS, REQUEST_TIMED_OUT, Fault, ScriptedBroker
 from support.takeover_rig import TakeoverRig
 
 from cyproducer import errors

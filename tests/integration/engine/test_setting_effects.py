@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 
 import pytest
-from support import scripted_broker
+from kfake import cluster
+from kfake.scripted_broker import ScriptedBroker
 from support.fault_rig import Rig
 from support.front_end import run_until
-from support.scripted_broker import ScriptedBroker
 
 LONG_MS = 600_000
 
@@ -133,8 +133,8 @@ def test_client_id(monkeypatch: pytest.MonkeyPatch) -> None:
         seen.add(request[3])
         return request
 
-    decode = scripted_broker.decode_request
-    monkeypatch.setattr(scripted_broker, "decode_request", note)
+    decode = cluster.decode_request
+    monkeypatch.setattr(cluster, "decode_request", note)
     end(two([{"client_id": "billing"}]))
     assert seen == {"billing"}
 

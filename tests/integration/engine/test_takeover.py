@@ -10,18 +10,12 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from kfake.codes import NOT_ENOUGH_REPLICAS, NOT_LEADER, OUT_OF_ORDER, REQUEST_TIMED_OUT
+from kfake.scripted_broker import Fault, ScriptedBroker
 from support.consumer import read_topic
 from support.fault_rig import INVALID_RECORD
 from support.front_end import CONT, HEAD, OPEN, READY, REVOKED, PlainFrontEnd, run_until
 from support.process import wait_until
-from support.scripted_broker import (
-    NOT_ENOUGH_REPLICAS,
-    NOT_LEADER,
-    OUT_OF_ORDER,
-    REQUEST_TIMED_OUT,
-    Fault,
-    ScriptedBroker,
-)
 from support.takeover_rig import TakeoverRig
 
 from cyproducer import errors

@@ -7,9 +7,9 @@ import os
 import psutil
 import pytest
 from cyproducer.shm.arena_region import create_arena
+from kfake.scripted_broker import ScriptedBroker
 from support.fault_rig import Rig
 from support.front_end import SETTINGS
-from support.scripted_broker import ScriptedBroker
 
 from cyproducer.config.settings import Settings
 from cyproducer.sender.engine.engine import Engine, PredecessorState

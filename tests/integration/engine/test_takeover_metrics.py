@@ -9,11 +9,11 @@ import contextlib
 import signal
 
 import pytest
+from kfake.scripted_broker import ScriptedBroker
 from support import layout
 from support.build import is_debug
 from support.engine_host import EngineEndedError
 from support.front_end import PlainFrontEnd, run_until
-from support.scripted_broker import ScriptedBroker
 from support.takeover_rig import TakeoverRig
 
 from cyproducer import metric_table

@@ -10,12 +10,13 @@ import time
 from collections import Counter
 
 import pytest
+from kfake.codes import NOT_ENOUGH_REPLICAS, OUT_OF_ORDER
+from kfake.scripted_broker import Fault, ScriptedBroker
 from support.build import is_debug
 from support.crashpoints import AFTER_LOST_ANSWERS, IN_SEQUENCES, Trigger, points
 from support.engine_host import EngineEndedError, Nursery
 from support.fault_rig import INVALID_RECORD, POISON
 from support.front_end import PlainFrontEnd, run_until
-from support.scripted_broker import NOT_ENOUGH_REPLICAS, OUT_OF_ORDER, Fault, ScriptedBroker
 from support.takeover_rig import TakeoverRig
 
 from cyproducer import errors

@@ -7,11 +7,12 @@ import signal
 from collections import deque
 
 import pytest
+from kfake.codes import OUT_OF_ORDER, REQUEST_TIMED_OUT
+from kfake.scripted_broker import Fault, ScriptedBroker
 from support.build import is_debug
 from support.crashpoints import IN_SEQUENCES
 from support.fault_rig import INVALID_RECORD, POISON
 from support.front_end import run_until
-from support.scripted_broker import OUT_OF_ORDER, REQUEST_TIMED_OUT, Fault, ScriptedBroker
 from support.takeover_rig import TakeoverRig
 
 from cyproducer import errors
@@ -49,7 +50,7 @@ def lose(rig: TakeoverRig, broker: ScriptedBroker, *batches: tuple[int, bool]) -
 
 
 def prove_a_predecessor(rig: TakeoverRig, broker: ScriptedBroker) -> set[int]:
-    broker.answers[b"0/1/0"] = deque([(REQUEST_TIMED_OUT, True)])
+    broker.results[b"0/1/0"] = deque([(REQUEST_TIMED_OUT, True)])
     broker.faults.append(Fault(delay=0.3))
     send(rig)
     send(rig)
@@ -58,7 +59,7 @@ def prove_a_predecessor(rig: TakeoverRig, broker: ScriptedBroker) -> set[int]:
 
 def exclude_a_predecessor(rig: TakeoverRig, broker: ScriptedBroker) -> set[int]:
     lose(rig, broker, (2, False), (2, False), (2, False))
-    broker.answers[b"0/1/0"] = deque([(OUT_OF_ORDER, False)])
+    broker.results[b"0/1/0"] = deque([(OUT_OF_ORDER, False)])
     broker.drop_connections()
     return {0}
 

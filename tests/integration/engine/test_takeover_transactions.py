@@ -10,10 +10,11 @@ import signal
 import time
 
 import pytest
+from kfake.codes import NOT_LEADER
+from kfake.scripted_broker import Fault, ScriptedBroker
 from support.build import is_debug
 from support.crashpoints import Trigger, points
 from support.engine_host import EngineEndedError, Nursery
-from support.scripted_broker import NOT_LEADER, Fault, ScriptedBroker
 from support.takeover_rig import TakeoverRig
 
 from cyproducer import errors

@@ -5,10 +5,10 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from kfake.scripted_broker import ScriptedBroker
 from support import layout, successor
 from support.fault_rig import NOW, Rig
 from support.front_end import HEAD, OPEN, PlainFrontEnd, run_until
-from support.scripted_broker import ScriptedBroker
 
 from cyproducer import errors
 from cyproducer.sender.engine import engine as engine_module

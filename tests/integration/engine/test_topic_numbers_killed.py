@@ -5,11 +5,11 @@ import signal
 import time
 
 import pytest
+from kfake.scripted_broker import ScriptedBroker
 from support.build import is_debug
 from support.crashpoints import Trigger, points
 from support.engine_host import EngineEndedError, Nursery
 from support.front_end import run_until
-from support.scripted_broker import ScriptedBroker
 from support.takeover_rig import TakeoverRig
 
 POINTS = sorted(name for name in points() if name.startswith("topics.") or name == "metrics.topic-cleared")

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kfake.codes import NOT_ENOUGH_REPLICAS
+from kfake.scripted_broker import Fault, ScriptedBroker
 from support.fault_rig import Rig
 from support.front_end import run_until
-from support.scripted_broker import NOT_ENOUGH_REPLICAS, Fault, ScriptedBroker
 from support.supervised import Foreground
 
 from cyproducer import KafkaProducer

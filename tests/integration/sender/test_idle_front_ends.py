@@ -3,11 +3,11 @@
 import time
 
 import pytest
+from kfake.scripted_broker import ScriptedBroker
 from support import layout
 from support.fault_rig import Rig
 from support.front_end import PlainFrontEnd, run_until
 from support.process import wait_until
-from support.scripted_broker import ScriptedBroker
 from support.takeover_rig import TakeoverRig
 
 from cyproducer import KafkaProducer

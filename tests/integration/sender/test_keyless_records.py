@@ -5,8 +5,8 @@ import time
 import numpy
 import pyarrow as pa
 import pytest
+from kfake.scripted_broker import Fault, ScriptedBroker
 from support.process import wait_until
-from support.scripted_broker import Fault, ScriptedBroker
 
 SIZE = 3_000
 ROWS = pa.record_batch({"value": pa.array([bytes(SIZE)] * 100, pa.binary())})

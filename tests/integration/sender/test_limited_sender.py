@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kfake.scripted_broker import Fault, ScriptedBroker
 from support.confined import without
 from support.process import (
     is_running,
@@ -20,7 +21,6 @@ from support.process import (
     supervisors,
     wait_until,
 )
-from support.scripted_broker import Fault, ScriptedBroker
 from support.supervised import pair, the_sender
 
 #: Arguments: broker, JSON {limit: value} of the process, buffer_memory, JSON of more settings. On standard input: lines

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from kfake.scripted_broker import ScriptedBroker
 from support.confined import namespaces, run_confined, start_confined
 from support.process import sender_processes, wait_until
-from support.scripted_broker import ScriptedBroker
 from support.supervised import Foreground
 
 TESTS = str(Path(__file__).resolve().parents[2])
@@ -77,7 +77,7 @@ def test_another_cgroup_separates_senders(cgroup: str) -> None:
 BROKER = f"""
     import fcntl, os, socket, struct, sys
     sys.path.insert(0, {TESTS!r})
-    from support.scripted_broker import ScriptedBroker
+    from kfake.scripted_broker import ScriptedBroker
     from cyproducer import KafkaProducer, errors
 
     def loopback_up():

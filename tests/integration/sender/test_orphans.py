@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kfake.scripted_broker import ScriptedBroker
 from support.confined import namespaces, run_confined
 from support.process import run_script
-from support.scripted_broker import ScriptedBroker
 
 
 @pytest.fixture(autouse=True)

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from kfake.scripted_broker import Fault, ScriptedBroker
 from support.fault_rig import Rig
-from support.scripted_broker import Fault, ScriptedBroker
 
 from cyproducer import KafkaProducer
 from cyproducer.errors import OutcomeUnknownError, RecordTooLargeError, RequestTooLargeError

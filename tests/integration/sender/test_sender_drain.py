@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kfake.scripted_broker import Fault, ScriptedBroker
 from support.process import is_running, run_script, senders, start_script, wait_until
-from support.scripted_broker import Fault, ScriptedBroker
 from support.supervised import Foreground, the_sender
 
 from cyproducer import KafkaProducer

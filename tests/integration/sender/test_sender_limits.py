@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kfake.scripted_broker import ScriptedBroker
 from support.process import kill_senders, sender_processes, wait_until
-from support.scripted_broker import ScriptedBroker
 from support.supervised import Foreground
 
 from cyproducer import KafkaProducer

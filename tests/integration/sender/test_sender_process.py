@@ -13,9 +13,9 @@ from typing import Any
 
 import psutil
 import pytest
+from kfake.scripted_broker import ScriptedBroker
 from support.descriptors import targets_of
 from support.process import is_running, kill9, kill_senders, run_script, sender_processes, start_script, wait_until
-from support.scripted_broker import ScriptedBroker
 
 from cyproducer.config.settings import Settings
 from cyproducer.errors import KafkaConfigurationError, SenderUnavailableError

@@ -14,8 +14,8 @@ from typing import Any
 
 import psutil
 import pytest
+from kfake.scripted_broker import ScriptedBroker
 from support.process import is_running, sender_processes, wait_until
-from support.scripted_broker import ScriptedBroker
 from support.streams import streams
 from support.supervised import NOWHERE, ROOT, Foreground, another, asking, kill, pair, the_sender
 

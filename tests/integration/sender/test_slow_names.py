@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import psutil
 import pytest
+from kfake.scripted_broker import ScriptedBroker
 from support.fault_rig import Rig
 from support.front_end import run_until
 from support.process import name_of, wait_until
-from support.scripted_broker import ScriptedBroker
 from support.supervised import Foreground, kill, pair, the_sender
 
 from cyproducer.host import control_messages

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy
 import pytest
-from support.scripted_broker import ScriptedBroker
+from kfake.scripted_broker import ScriptedBroker
 from support.supervised import Foreground
 
 from cyproducer import KafkaProducer

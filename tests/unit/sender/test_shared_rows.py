@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from kfake.coordinator import ADD_PARTITIONS_TO_TXN
+from kfake.codes import ADD_PARTITIONS_TO_TXN
 from transaction_rig import Producer, Rig
 
 from cyproducer.protocol.versions import ApiKey

@@ -1,13 +1,7 @@
 """Tests the commands of transactional producers in the sender, with both versions of Kafka's transactions."""
 
 import pytest
-from kfake.coordinator import (
-    ADD_OFFSETS_TO_TXN,
-    ADD_PARTITIONS_TO_TXN,
-    END_TXN,
-    INIT_PRODUCER_ID,
-    TXN_OFFSET_COMMIT,
-)
+from kfake.codes import ADD_OFFSETS_TO_TXN, ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID, TXN_OFFSET_COMMIT
 from transaction_rig import GROUP, Producer, Rig
 
 from cyproducer.protocol.versions import ApiKey

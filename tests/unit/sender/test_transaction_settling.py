@@ -1,7 +1,7 @@
 """Tests that a transaction waits until the former one is complete at the coordinator, with KIP-890."""
 
 import pytest
-from kfake.coordinator import END_TXN, INIT_PRODUCER_ID
+from kfake.codes import END_TXN, INIT_PRODUCER_ID
 from transaction_rig import Producer, Rig
 
 from cyproducer.protocol.versions import ApiKey

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from kfake.coordinator import END_TXN, INIT_PRODUCER_ID
+from kfake.codes import END_TXN, INIT_PRODUCER_ID
 from transaction_rig import Producer, Rig, SenderEndedError
 
 from cyproducer.protocol.versions import ApiKey

@@ -1,17 +1,18 @@
-"""Answers the requests of KIP-714 for a scripted broker."""
+"""Answers the requests of KIP-714 for a stand-in of a broker."""
 
 import uuid
 from collections import deque
 from typing import Any
 
-GET_SUBSCRIPTIONS, PUSH = 71, 72
+from kfake.codes import PUSH
+
 GZIP, SNAPPY, LZ4, ZSTD = range(1, 5)
 ALL = ["*"]
 CLOSE = -1000  # instead of an error code: the connection ends without a response
 MALFORMED = -1001  # a response that cannot be decoded
 
 
-class ScriptedTelemetry:
+class Telemetry:
     """A subscription. `asked` and `pushed` have the requests, each with the node that got it.
 
     `codes` and `push_codes`: the error codes of the next responses; an empty queue means success.
