@@ -3,6 +3,8 @@
 What a correct producer never sends is added to `complaints`, which tests expect to be empty.
 """
 
+import contextlib
+import random
 import selectors
 import socket
 import threading
@@ -82,6 +84,7 @@ class ScriptedBroker(Cluster):
     `faults` is a queue: a Produce request takes the first one if it is for its node. Public attributes may be read
     under `lock` while the broker runs, and without it afterwards. `produce_version`, `metadata_version`: the highest
     versions that it supports. `host`, `port`: the address on which it listens (port 0: any free port).
+    `receive_buffer_bytes`: how much of what it has not read its connections take (0: what the kernel decides).
     """
 
     first_leader_epoch = 1  # so that there is an older one
@@ -91,7 +94,7 @@ class ScriptedBroker(Cluster):
     def __init__(
         self, topic: str = "t", partitions: int = 3, nodes: int = 2, *,
         keep_values: bool = True, bootstrap_apart: bool = False, produce_version: int = 13,
-        metadata_version: int = 13, host: str = "127.0.0.1", port: int = 0,
+        metadata_version: int = 13, host: str = "127.0.0.1", port: int = 0, receive_buffer_bytes: int = 0,
     ) -> None:
         super().__init__()
         self.host = host
@@ -119,9 +122,15 @@ class ScriptedBroker(Cluster):
         self.accepted = 0               # connections
         self.down: set[int] = set()     # nodes that close every connection at once
         self.mute: set[int] = set()     # nodes that accept connections and ignore all requests
+        self.deaf: set[int] = set()     # nodes that accept connections and read nothing
+        self.refuses_more = False       # all nodes close every further connection at once
         self.names_records = True       # record_errors contains the refused records
         self.swallow = False            # Produce requests get no response
         self.lose = False               # their batches are not appended
+        self.slow: dict[int, float] = {}    # seconds until batches are answered, by partition
+        self.every = (0.0, 0.0)         # the same for all Produce requests: seconds (from, to)
+        #: The last Produce requests: (connection, partitions). The connections of a node that had any count from 0.
+        self.arrived: deque[tuple[int, list[int]]] = deque(maxlen=64)
         #: By the value of a batch's first record: its next results, (code, whether it is appended).
         self.results: dict[bytes, deque[tuple[int, bool]]] = {}
         self.request_bytes_max = 1 << 30    # socket.request.max.bytes: a larger request closes its connection
@@ -133,6 +142,8 @@ class ScriptedBroker(Cluster):
         self._keep_values = self.checks_timestamps = keep_values
         self._selector = selectors.DefaultSelector()
         self._connections: list[_Connection] = []
+        self.carriers: list[_Connection] = []  # those that have carried batches
+        self._receive_buffer_bytes = receive_buffer_bytes
         self._listeners = [self._listen(node, port) for node in range(1, nodes + 1 + bootstrap_apart)]
         self.ports = [listener.getsockname()[1] for listener in self._listeners[:nodes]]
         self.nodes = {number: Node(number, host, port) for number, port in enumerate(self.ports, 1)}
@@ -209,6 +220,30 @@ class ScriptedBroker(Cluster):
                 connection.output.clear()
                 connection.output.append((0.0, None))
 
+    def drop(self, number: int, node: int = 1) -> None:
+        """Close one of the connections that have carried batches, without responses to its requests."""
+        with self.lock:
+            connection = [carrier for carrier in self.carriers if carrier.node == node][number]
+            connection.output = deque([(0.0, None)])
+
+    def recover(self) -> None:
+        """Answer at once what is unanswered, and everything from now on."""
+        with self.lock:
+            self.slow, self.every = {}, (0.0, 0.0)
+            for connection in self._connections:
+                connection.silent_until = 0.0
+                connection.output = deque((0.0, data) for _, data in connection.output)
+
+    def connection_of(self, partition: int) -> int:
+        """Return on which connection a batch of the partition came last."""
+        with self.lock:
+            return next(number for number, partitions in reversed(self.arrived) if partition in partitions)
+
+    def unread(self, node: int) -> int:
+        """Return how many bytes a node has got and not read."""
+        with self.lock:
+            return sum(_readable(each.socket) for each in self._connections if each.node == node)
+
     def forget(self) -> None:
         """Drop the state of all producers, as when it expires."""
         with self.lock:
@@ -233,6 +268,8 @@ class ScriptedBroker(Cluster):
     def _listen(self, node: int, port: int) -> socket.socket:
         listener = socket.create_server((self.host, port))
         listener.setblocking(False)
+        if self._receive_buffer_bytes:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
         self._selector.register(listener, selectors.EVENT_READ, node)
         return listener
 
@@ -249,7 +286,7 @@ class ScriptedBroker(Cluster):
 
     def _accept(self, listener: socket.socket, node: int) -> None:
         sock, _ = listener.accept()
-        if node in self.down:
+        if node in self.down or self.refuses_more:
             sock.close()
             return
         sock.setblocking(False)
@@ -266,6 +303,9 @@ class ScriptedBroker(Cluster):
             connection.socket.close()
 
     def _read(self, connection: _Connection) -> None:
+        if connection.node in self.deaf:
+            time.sleep(0.001)  # the selector reports it again at once
+            return
         try:
             data = connection.socket.recv(1 << 20)
         except BlockingIOError:
@@ -395,9 +435,17 @@ class ScriptedBroker(Cluster):
         items = [item for topic in request.body["topic_data"] for item in topic["partition_data"]]
         attributes = [int.from_bytes(item["records"][ATTRIBUTES_AT : ATTRIBUTES_AT + 2], "big") for item in items]
         self.produced.append((request.body["transactional_id"], attributes))
+        partitions = [item["index"] for item in items]
+        if connection not in self.carriers:
+            self.carriers.append(connection)
+        beside = [carrier for carrier in self.carriers if carrier.node == connection.node]
+        self.arrived.append((beside.index(connection), partitions))
+        took = max(random.uniform(*self.every), *(self.slow.get(partition, 0.0) for partition in partitions))
         if connection.node not in self.nodes:
             self.complaints.append("a batch came to the bootstrap address")
         fault = self._fault = self.take_fault(connection.node)
+        if took:  # a connection's requests are handled one after another
+            fault.delay = fault.delay or max(connection.silent_until - time.monotonic(), 0.0) + took
         if fault.move:
             self.move_leaders()
         if fault.forget:
@@ -443,3 +491,9 @@ class ScriptedBroker(Cluster):
         super().appended(partition, batch, acks)
         if not self._keep_values:
             batch.encoded = b""
+
+
+def _readable(sock: socket.socket) -> int:
+    with contextlib.suppress(BlockingIOError):
+        return len(sock.recv(1 << 20, socket.MSG_PEEK))
+    return 0

@@ -8,6 +8,8 @@ from tiers.packages import PACKAGES, package_of, users_of
 
 #: Folders of tests/ with an environment of their own, which has what the others lack: a KDC, QEMU, a debug build.
 ENVIRONMENTS = {"kerberos": "kerberos", "aarch64": "aarch64", "crash": "crash"}
+#: Folders of tests/ whose modules are imported by tests in others.
+SHARED = ("support", "kfake")
 GATE = ("style", "unit", "integration/engine", "simulation", "model")
 #: Files and folders outside of the packages and of tests/, by the beginning of their path. The first line counts.
 OTHERS = {
@@ -59,16 +61,16 @@ def _tests_of_a_test(path: PurePath) -> list[str]:
         return list(GATE)
     if path.parts[1] == "tiers":
         return ["style"]
-    if path.parts[1] == "support":
-        return _users_of_support(path.stem)
     if path.name.startswith("test_"):
         return ["/".join(path.parts[1:])]
+    if path.parts[1] in SHARED:
+        return _users_of(path.parts[1], path.stem)
     return ["/".join(path.parts[1:-1])]
 
 
-def _users_of_support(module: str) -> list[str]:
-    """Return the tests and folders of tests/ that import a module of tests/support, also by another such module."""
-    imported = re.compile(rf"^from support(\.{module} import|import .*\b{module}\b)", re.MULTILINE)
+def _users_of(folder: str, module: str) -> list[str]:
+    """Return the tests and folders of tests/ that import a module of a shared folder, also by another such module."""
+    imported = re.compile(rf"^from {folder}(\.{module} import| import .*\b{module}\b)", re.MULTILINE)
     found: list[str] = []
     for file in sorted((ROOT / "tests").rglob("*.py")):
         path = PurePath("tests") / file.relative_to(ROOT / "tests")

@@ -1,6 +1,5 @@
 """Tests that batches of a broker that does not answer and has left the cluster go to the new leaders at once."""
 
-import socket
 import time
 
 import pytest
@@ -9,7 +8,7 @@ from kfake.scripted_broker import ScriptedBroker
 from support.engine_rig import EngineRig
 from support.fault_rig import Rig
 from support.front_end import run_until, topic_number
-from support.slow_broker import one_round
+from support.slow_lanes import one_round
 
 STAYS, SILENT = 1, 2
 OF_SILENT = 1
@@ -124,31 +123,14 @@ def test_the_oldest_versions_of_metadata_are_asked():
         assert rig.errors(0) == [0, 0, 0]
 
 
-class SmallWindow(ScriptedBroker):
-    """Takes few bytes that it has not read. While `deaf`, the silent broker reads nothing."""
-
-    deaf = False
-
-    def _listen(self, node: int, port: int) -> socket.socket:
-        listener = super()._listen(node, port)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        return listener
-
-    def _read(self, connection) -> None:
-        if self.deaf and connection.node == SILENT:
-            time.sleep(0.001)  # the selector reports it again at once
-        else:
-            super()._read(connection)
-
-
 def test_a_request_that_cannot_be_written_counts_as_unanswered():
     with (
-        SmallWindow(partitions=40) as broker,
+        ScriptedBroker(partitions=40, receive_buffer_bytes=4096) as broker,
         Rig(broker, request_timeout_ms=LONG_MS, send_buffer_bytes=4096) as rig,
     ):
         rig.attach()
         one_round(rig, range(2))
-        broker.deaf = True
+        broker.deaf.add(SILENT)
         for partition in range(1, 40, 2):
             rig.send(0, partition, size=1900)
         silent = rig.engine._brokers.links[SILENT]

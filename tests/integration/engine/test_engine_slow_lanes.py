@@ -5,10 +5,11 @@ import random
 import time
 
 import pytest
+from kfake.scripted_broker import ScriptedBroker
 from support import layout
 from support.fault_rig import Rig
 from support.front_end import run_until, topic_number
-from support.slow_broker import FIRST, SLOW, SlowBroker, acknowledged, one_round, until_apart, warm_up
+from support.slow_lanes import FIRST, SLOW, acknowledged, one_round, until_apart, warm_up
 from support.successor import succeed
 from support.transaction_table import leave_transactions_to_the_test
 
@@ -26,7 +27,7 @@ NOT_LATE_NS = 100_000_000
 
 @pytest.fixture
 def broker():
-    with SlowBroker(partitions=PARTITIONS, nodes=1) as broker:
+    with ScriptedBroker(partitions=PARTITIONS, nodes=1) as broker:
         yield broker
 
 
@@ -271,7 +272,7 @@ def test_a_successor_doubts_nothing(rig) -> None:
 
 
 def test_a_new_leader_ends_a_doubt() -> None:
-    with SlowBroker(partitions=PARTITIONS, nodes=2) as broker, Rig(broker, request_timeout_ms=30_000) as rig:
+    with ScriptedBroker(partitions=PARTITIONS, nodes=2) as broker, Rig(broker, request_timeout_ms=30_000) as rig:
         rig.attach(slots=8192)
         warm_up(rig, PARTITIONS)
         until_apart(rig, 0, [2])
@@ -354,7 +355,7 @@ def test_the_lanes_of_transactional_producers_become_slow_and_end(rig, v2: bool)
 @pytest.mark.parametrize("idempotent", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_nothing_is_lost_doubled_or_reordered_while_partitions_become_slow_and_connections_break(idempotent) -> None:
     chance = random.Random(7)
-    with SlowBroker(partitions=8, nodes=2) as broker, Rig(broker, request_timeout_ms=30_000) as rig:
+    with ScriptedBroker(partitions=8, nodes=2) as broker, Rig(broker, request_timeout_ms=30_000) as rig:
         for _ in range(3):
             rig.attach(slots=8192, idempotent=idempotent)
         warm_up(rig, 8)
