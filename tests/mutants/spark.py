@@ -4,13 +4,13 @@ from mutants.mutant import Mutant
 
 SPARK = (
     Mutant(
-        "spark-repeated-task",
-        "a task that Spark repeats writes its rows a second time in the same transaction",
+        "spark-rows-unchecked",
+        "rows that no task has reported are committed with the others",
         "cyproducer/spark/atomic.py",
-        "    if context is not None and context.attemptNumber():",
-        "    if context is not None and context.attemptNumber() > 9:",
+        "    _check_log(owner, written, everywhere)\n    return written",
+        "    return written",
         "P5",
-        ("spark/test_spark_atomic.py::test_a_task_that_fails_repeats_the_whole_write",),
+        ("spark/test_spark_atomic.py::test_rows_that_no_task_reports_are_not_committed",),
     ),
     Mutant(
         "spark-marker-after-commit",

@@ -13,8 +13,8 @@ from cyproducer.errors import (
     ProducerFencedError,
 )
 from cyproducer.observe.transactions import TransactionQueryError
-from cyproducer.producer.shared_transaction import Shared
-from cyproducer.spark import UnknownCommitError, WriteResult, atomic, exactly_once, write
+from cyproducer.producer.shared_transaction import Shared, participant
+from cyproducer.spark import UnknownCommitError, WriteResult, atomic, dataframe, exactly_once, write
 from cyproducer.spark.options import parse_options
 from cyproducer.spark.owner import Owner
 
@@ -39,6 +39,22 @@ def test_all_rows_become_visible_together(numbers, held, topic, writer_settings,
 
 def test_a_task_that_fails_repeats_the_whole_write(numbers, held, topic, writer_settings, seen):
     write(held(numbers(0, 1000, 3), fails=True).frame, topic, atomic=True, id=topic, **writer_settings)
+    assert seen(1000) == list(range(1000))
+
+
+def test_rows_that_no_task_reports_are_not_committed(numbers, topic, writer_settings, seen, monkeypatch, caplog):
+    """As those of a task that Spark has given up, and that goes on writing."""
+    write_once, late = dataframe.write_once, [b"-1"]
+
+    def write_with_a_late_task(df, columns, topic, owner, by_partition):
+        if late:
+            with participant(owner.participant_settings, owner.shared) as producer:
+                producer.send(topic, late.pop(), partition=0).result(30)
+        return write_once(df, columns, topic, owner, by_partition)
+
+    monkeypatch.setattr(dataframe, "write_once", write_with_a_late_task)
+    write(numbers(0, 1000, 3), topic, atomic=True, **writer_settings)
+    assert "is written again" in caplog.text
     assert seen(1000) == list(range(1000))
 
 

@@ -5,7 +5,10 @@ from kfake.codes import CORRUPT_MESSAGE, NOT_LEADER, REQUEST_TIMED_OUT
 from kfake.scripted_broker import Fault, ScriptedBroker
 from support.fault_rig import INVALID_RECORD, Rig
 from support.front_end import run_until
+from support.process import wait_until
 from support.takeover_rig import TakeoverRig
+
+from cyproducer import errors
 
 
 @pytest.fixture
@@ -123,3 +126,24 @@ def test_a_successor_gives_the_memory_back_and_sends_nothing_again(broker, nurse
         assert len(mine) == (2 if hang == "appended" else 0)
     finally:
         rig.close()
+
+
+def test_a_successor_does_not_send_what_its_predecessor_has_written_in_part(nursery):
+    """The rest cannot be sent, and the broker may have got all of it: the outcome is not known."""
+    with ScriptedBroker(partitions=1, nodes=1, receive_buffer_bytes=4096) as broker:
+        rig = TakeoverRig(broker, nursery, send_buffer_bytes=4096)
+        try:
+            zero = rig.attach(acks=0, enable_idempotence=False)
+            rig.send(zero, 0)
+            rig.settle()
+            broker.deaf.add(1)
+            rig.send(zero, 0, size=24_000)
+            wait_until(lambda: broker.unread(1) > 0)
+            rig.engine.kill()
+            broker.deaf.clear()
+            rig.engine.take_over()
+            rig.settle()
+            assert rig.errors(zero) == [0, errors.OUTCOME_UNKNOWN]
+            assert len(broker.values(0)) == 2
+        finally:
+            rig.close()
