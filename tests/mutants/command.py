@@ -14,6 +14,8 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from tiers.git import git
+
 from mutants.children import TooLongError, become_subreaper, run
 from mutants.mutant import Mutant, chosen_by
 from mutants.table import MUTANTS
@@ -34,17 +36,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("ids", nargs="*", metavar="ID", help="only these mutants")
     parser.add_argument("--list", action="store_true", help="list the mutants, and run nothing")
-    parser.add_argument("--pick", type=int, metavar="N", help="only N mutants, which --commit chooses")
-    parser.add_argument("--commit", metavar="HASH", help="the id of the commit for --pick")
+    parser.add_argument(
+        "--pick", type=int, metavar="N", help="only N mutants of those whose tests need no Kafka, chosen by the commit"
+    )
     chosen = parser.parse_args()
     unknown = sorted(set(chosen.ids) - {mutant.id for mutant in MUTANTS})
     if unknown:
         parser.error(f"no mutant is called {', '.join(unknown)}; --list lists them")
-    if (chosen.pick is None) != (chosen.commit is None):
-        parser.error("--pick and --commit need each other")
     mutants = [mutant for mutant in MUTANTS if not chosen.ids or mutant.id in chosen.ids]
     if chosen.pick is not None:
-        mutants = chosen_by(chosen.commit, mutants, chosen.pick)
+        commit = git("rev-parse", "HEAD")[0]
+        mutants = chosen_by(commit, [mutant for mutant in mutants if not mutant.needs_kafka], chosen.pick)
+        print(f"commit {commit} chooses {', '.join(mutant.id for mutant in mutants)}", flush=True)
     mutants.sort(key=lambda mutant: (mutant.is_native, mutant.file))
     if chosen.list:
         for mutant in mutants:

@@ -8,6 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 #: Suffixes of files from which extension modules are built.
 NATIVE = (".pyx", ".pxd", ".h")
+#: Folders of tests/ whose tests have no broker, or the scripted one.
+WITHOUT_KAFKA = ("unit/", "integration/engine/", "simulation/")
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,10 @@ class Mutant:
     @property
     def is_native(self) -> bool:
         return self.file.endswith(NATIVE)
+
+    @property
+    def needs_kafka(self) -> bool:
+        return not all(test.startswith(WITHOUT_KAFKA) for test in self.tests)
 
     def changed(self, text: str) -> str:
         """Return the text of the file with the mistake. Raise ValueError if the old text is not in it once."""
