@@ -188,14 +188,21 @@ def users_of(directory: str | Path, among: set[int] | None = None) -> list[psuti
     found = []
     # Read raw: psutil's objects for every process of the machine would cost too much.
     for pid in (all_pids() if among is None else among) - {os.getpid()}:
-        try:
-            texts = [Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "environ")]
-        except OSError:
-            continue  # gone, or another user's
-        if any(wanted in text for text in texts):
+        if wanted in proc_file(pid, "cmdline") or wanted in proc_file(pid, "environ"):
             with contextlib.suppress(psutil.NoSuchProcess):
                 found.append(psutil.Process(pid))
     return found
+
+
+def proc_file(pid: int, name: str) -> bytes:
+    """Return a file of a process from /proc; empty if this user may not read it, or the process has ended.
+
+    The environment of a sender with secrets can be read by root only.
+    """
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return b""
 
 
 def command_of(process: psutil.Process) -> list[str]:

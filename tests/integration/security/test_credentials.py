@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 from cyproducer.shm.arena_region import LAYOUT_VERSION
-from support.process import cyproducer, run_script, start_script
+from support.process import cyproducer, proc_file, run_script, start_script
 from support.secure_kafka import SecureKafka
 from support.secure_settings import SettingsFor
 
@@ -191,7 +191,7 @@ def test_no_secret_is_shown(
     shown.append(cyproducer("status").stdout)
     shown.append(Path("/proc/net/unix").read_text())
     for process in holders(runtime_dir):
-        shown += [" ".join(process.cmdline()), process.name(), Path(f"/proc/{process.pid}/environ").read_text()]
+        shown += [" ".join(process.cmdline()), process.name(), proc_file(process.pid, "environ").decode()]
     for path in runtime_dir.rglob("*"):
         shown.append(path.name)
         if not path.is_socket():
