@@ -1,4 +1,4 @@
-"""The tests of the tier `smoke`: one for each promise, each guide, Spark and a secured listener.
+"""The tests of the tier `smoke`: one for each promise, each guide, Spark, a secured listener and the end of senders.
 
 They share one Kafka node, so none of them may pause or end it. `docs/design/testing.md` names the further tests.
 """
@@ -26,6 +26,11 @@ SMOKE = {
     "P7": ["integration/producer/test_producer_kafka.py::test_order_within_a_key"],
     "P8": [
         "usage/test_usage_multiprocessing.py::test_children_of_an_unused_producer_share_one_sender_and_one_connection"
+    ],
+    "delivery: the supervisor is killed": ["integration/sender/test_supervisor.py::test_killed_under_load[supervisor]"],
+    "delivery: an upgrade": ["integration/sender/test_sender_upgrade.py::test_replaced_twice_under_load"],
+    "delivery: the sender is told to end": [
+        "integration/sender/test_sender_drain.py::test_records_that_are_sent_meanwhile_are_in_the_log_once"
     ],
     "guides: all examples": ["usage/test_docs_examples.py::test_the_examples_run"],
     "guides: arrays": ["integration/producer/test_bulk.py::test_table_with_every_column_over_several_topics"],

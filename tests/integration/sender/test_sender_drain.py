@@ -122,10 +122,8 @@ def test_records_that_are_sent_meanwhile_are_in_the_log_once(
     streams = stream(make_producer(bootstrap_servers=single.bootstrap_servers))
     streams.goes_on()
     for _ in range(3):
-        started = time.monotonic()
         (found,) = wait_until(status, 30, "a sender")
         stop(found["socket"], 60)
-        assert time.monotonic() - started < SOON_S
         streams.goes_on()
     streams.check()
 
