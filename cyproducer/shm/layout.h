@@ -14,17 +14,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cyproducer/shm/sensors.h"
+#include "cyproducer/shm/sizes.h"
+#include "cyproducer/shm/transaction.h"
+
 #define CYP_LAYOUT_VERSION 12u
 #define CYP_ARENA_MAGIC 0x616e657261707963ull    /* "cyparena" */
 #define CYP_OUTCOMES_MAGIC 0x656d6f6374757063ull
 #define CYP_SNAPSHOT_MAGIC 0x70616e7370796373ull
 #define CYP_STATE_MAGIC 0x6574617473707963ull
 
-#define CYP_CACHE_LINE 64
-#define CYP_PAGE_BYTES 4096u
 #define CYP_NONE 0xffffffffu                     /* no slot, no entry, no body */
-
-#include "cyproducer/shm/sensors.h"
 
 /* ------------------------------------------------------------------ arena: geometry
  * The chunk area is cut into blocks of 64 KiB; a block is cut into chunks of 4, 16 or 64 KiB.
@@ -413,6 +413,7 @@ _Static_assert(sizeof(cyp_topic_state) == 264, "");
 /* The lane of a transactional producer: this | the index of its row (transaction.h) << CYP_LANE_TRANSACTION_SHIFT. */
 #define CYP_LANE_TRANSACTION 3u
 #define CYP_LANE_TRANSACTION_SHIFT 8
+_Static_assert(CYP_TRANSACTIONS_MAX <= 1u << (32 - CYP_LANE_TRANSACTION_SHIFT), "a lane holds the index of a row");
 
 /* One lane of a partition: the ordinary one, its isolation lane, or that of a transactional producer. */
 typedef struct {
@@ -451,7 +452,5 @@ _Static_assert(offsetof(cyp_state_header, producer_id) == 32, "");
 _Static_assert(offsetof(cyp_state_header, region_bytes) == 88, "");
 _Static_assert(offsetof(cyp_state_header, tick) == 128, "liveness.py reads it there");
 _Static_assert(offsetof(cyp_state_header, breadcrumb_slot) == 152, "");
-
-#include "cyproducer/shm/transaction.h"
 
 #endif

@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cyproducer/shm/sizes.h"
+
 #define CYP_SAMPLES_MAX 11u                      /* metrics_num_samples is at most one less */
 #define CYP_SAMPLE_WINDOW_NS 30000000000ull      /* metrics_sample_window_ms of what a sender counts for all */
 #define CYP_SAMPLES 2u                           /* and metrics_num_samples */

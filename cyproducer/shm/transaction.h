@@ -6,11 +6,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cyproducer/shm/sizes.h"
+
 /* A transactional producer has a row. What changes together is in one of two places: a change fills the place that is
  * not in force, then stores `current`. OPEN, `failed` and `needs_epoch` are stored into the place that is in force. */
 #define CYP_TRANSACTIONS_MAX 1024u
 #define CYP_TRANSACTIONAL_ID_BYTES 256           /* at most 255 are used */
-_Static_assert(CYP_TRANSACTIONS_MAX <= 1u << (32 - CYP_LANE_TRANSACTION_SHIFT), "a lane holds the index of a row");
 
 enum cyp_transaction_phase {
     CYP_TRANSACTION_NEW = 0,        /* it has no producer id */
