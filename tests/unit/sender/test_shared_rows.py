@@ -12,32 +12,6 @@ from cyproducer.sender.brokers.transaction_failures import TRANSACTION_ABORTED
 INVALID_TXN_STATE, FENCED = 48, 90
 
 
-@pytest.fixture(params=[True, False], ids=["v2", "v1"])
-def rig(request: pytest.FixtureRequest) -> Rig:
-    return Rig(v2=request.param)
-
-
-@pytest.fixture
-def rig_v1() -> Rig:
-    return Rig(v2=False)
-
-
-@pytest.fixture
-def producer(rig: Rig) -> Producer:
-    producer = rig.producer()
-    assert producer.do("init") == {"ok": True, "producer_id": 7001, "epoch": 0}
-    rig.asked()
-    return producer
-
-
-@pytest.fixture
-def producer_v1(rig_v1: Rig) -> Producer:
-    producer = rig_v1.producer()
-    producer.do("init")
-    rig_v1.asked()
-    return producer
-
-
 def share(rig: Rig, **fields: Any) -> Producer:
     """Return the row of the participants in the transaction of "a"."""
     owner = rig.transactions.ids["a"]

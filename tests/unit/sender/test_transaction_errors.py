@@ -4,75 +4,60 @@ import pytest
 from transaction_rig import GROUP, Producer, Rig
 
 from cyproducer.protocol.versions import ApiKey
+from cyproducer.sender.brokers.transaction_failures import TRANSACTION_ABORTED
 
 COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR = 14, 15, 16
 INVALID_EPOCH, INVALID_TXN_STATE, INVALID_MAPPING, CONCURRENT, ID_DENIED, FENCED = 47, 48, 49, 51, 53, 90
 
 
-@pytest.fixture(params=[True, False], ids=["v2", "v1"])
-def rig(request: pytest.FixtureRequest) -> Rig:
-    return Rig(v2=request.param)
-
-
-@pytest.fixture
-def producer(rig: Rig) -> Producer:
-    producer = rig.producer()
-    assert producer.do("init") == {"ok": True, "producer_id": 7001, "epoch": 0}
-    rig.asked()
-    return producer
-
-
 # ---------------------------------------------------------------------------- errors of requests
 
 
+#: The codes that a request for a command may get, by what they mean for the transaction.
+REFUSALS = [
+    ("init", ApiKey.INIT_PRODUCER_ID, {"abortable": (31, 53, 120), "fatal": (INVALID_EPOCH, 50)}),
+    ("init", ApiKey.FIND_COORDINATOR, {"abortable": (120,), "fatal": (53, 42)}),
+    ("commit", ApiKey.END_TXN, {"abortable": (59, 120), "fatal": (FENCED, ID_DENIED, INVALID_TXN_STATE, 42)}),
+    ("abort", ApiKey.END_TXN, {"fatal": (59, 120, FENCED, INVALID_EPOCH, INVALID_MAPPING, ID_DENIED)}),
+    ("offsets", ApiKey.FIND_COORDINATOR, {"abortable": (30,)}),
+    (
+        *("offsets", ApiKey.TXN_OFFSET_COMMIT),
+        {
+            "abortable": (22, 25, 29, 30, 69, 82, 113, 120),
+            "fatal": (12, 43, INVALID_MAPPING, ID_DENIED, INVALID_TXN_STATE, INVALID_EPOCH),
+        },
+    ),
+    ("offsets v1", ApiKey.ADD_OFFSETS_TO_TXN, {"abortable": (30, 59, 120), "fatal": (INVALID_TXN_STATE,)}),
+]
+
+
 @pytest.mark.parametrize(
-    ("code", "kind"), [(31, "abortable"), (53, "abortable"), (120, "abortable"), (47, "fatal"), (50, "fatal")]
+    ("do", "api", "code", "kind"),
+    [(do, api, code, kind) for do, api, kinds in REFUSALS for kind, codes in kinds.items() for code in codes],
 )
-def test_an_init_that_is_refused(rig: Rig, code: int, kind: str) -> None:
+def test_an_error_of_a_request_fails_the_transaction(rig: Rig, do: str, api: ApiKey, code: int, kind: str) -> None:
+    if do == "offsets v1":
+        rig.v2 = False
     producer = rig.producer()
-    rig.codes(ApiKey.INIT_PRODUCER_ID, code)
-    answer = producer.do("init")
-    assert (answer["kind"], answer["code"]) == (kind, FENCED if code == 47 else code)
-    assert producer.row.phase == ("new" if kind == "abortable" else "fatal")
-    assert producer.do("init")["ok"] is (kind == "abortable")
-
-
-@pytest.mark.parametrize(
-    ("code", "kind"),
-    [(59, "abortable"), (120, "abortable"), (90, "fatal"), (53, "fatal"), (48, "fatal"), (42, "fatal")],
-)
-def test_a_commit_that_is_refused(rig: Rig, producer: Producer, code: int, kind: str) -> None:
-    producer.send()
-    rig.codes(ApiKey.END_TXN, code)
-    answer = producer.do("commit")
-    assert (answer["kind"], answer["code"], producer.row.failed) == (kind, code, code)
-    assert producer.row.phase == ("open" if kind == "abortable" else "fatal")
-    assert producer.do("commit", number=producer.number)["code"] == code  # the stored result
+    if do != "init":
+        producer.do("init")
+        producer.send()
+    rig.codes(api, {("t", 0): code} if api == ApiKey.TXN_OFFSET_COMMIT else code)
+    answer = producer.offsets() if do.startswith("offsets") else producer.do(do)
+    told = FENCED if code == INVALID_EPOCH else code
+    assert (answer["kind"], answer["code"]) == (kind, told)
+    assert producer.row.phase == ("fatal" if kind == "fatal" else "new" if do == "init" else "open")
+    if do == "init":
+        assert producer.do("init")["ok"] is (kind == "abortable")
+        return
+    assert api in (ApiKey.FIND_COORDINATOR, rig.asked()[-1])
+    assert producer.row.failed == (TRANSACTION_ABORTED if do == "abort" else told)
+    repeated = producer.do(do, number=producer.number) if do == "commit" else producer.do("commit")
+    assert (repeated["kind"], repeated["code"]) == (kind, told)
+    assert producer.do("abort")["ok"] is (kind == "abortable")
     if kind == "abortable":
-        assert producer.do("abort")["ok"]
-
-
-@pytest.mark.parametrize("code", [59, 120, 90, 47, 49, 53])
-def test_an_abort_that_is_refused_is_fatal(rig: Rig, producer: Producer, code: int) -> None:
-    producer.send()
-    rig.codes(ApiKey.END_TXN, code)
-    answer = producer.do("abort")
-    assert (answer["kind"], producer.row.phase) == ("fatal", "fatal")
-
-
-@pytest.mark.parametrize(("code", "kind"), [(53, "fatal"), (120, "abortable"), (42, "fatal")])
-def test_a_coordinator_that_must_not_be_looked_up(rig: Rig, code: int, kind: str) -> None:
-    producer = rig.producer()
-    rig.codes(ApiKey.FIND_COORDINATOR, code)
-    answer = producer.do("init")
-    assert (answer["kind"], answer["code"]) == (kind, code)
-
-
-def test_a_group_whose_coordinator_must_not_be_looked_up(rig: Rig, producer: Producer) -> None:
-    producer.send()
-    rig.codes(ApiKey.FIND_COORDINATOR, 30)
-    answer = producer.offsets()
-    assert (answer["kind"], answer["code"], producer.row.failed) == ("abortable", 30, 30)
+        assert producer.offsets()["ok"]
+        assert producer.do("commit")["ok"]
 
 
 def test_offsets_of_a_topic_that_stays_unknown(rig: Rig, producer: Producer) -> None:

@@ -11,32 +11,6 @@ COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR = 14, 1
 INVALID_EPOCH, INVALID_TXN_STATE, INVALID_MAPPING, CONCURRENT, ID_DENIED, FENCED = 47, 48, 49, 51, 53, 90
 
 
-@pytest.fixture(params=[True, False], ids=["v2", "v1"])
-def rig(request: pytest.FixtureRequest) -> Rig:
-    return Rig(v2=request.param)
-
-
-@pytest.fixture
-def rig_v1() -> Rig:
-    return Rig(v2=False)
-
-
-@pytest.fixture
-def producer(rig: Rig) -> Producer:
-    producer = rig.producer()
-    assert producer.do("init") == {"ok": True, "producer_id": 7001, "epoch": 0}
-    rig.asked()
-    return producer
-
-
-@pytest.fixture
-def producer_v1(rig_v1: Rig) -> Producer:
-    producer = rig_v1.producer()
-    producer.do("init")
-    rig_v1.asked()
-    return producer
-
-
 # ---------------------------------------------------------------------------- the ordinary course
 
 
@@ -73,11 +47,14 @@ def test_the_phase_is_stored_before_the_request_that_ends_a_transaction(rig: Rig
         assert [phase for _, phase in rig.table.stored] == [phase, "ready"]
 
 
-def test_a_transaction_without_records_is_committed_without_a_request(rig: Rig, producer: Producer) -> None:
+def test_a_transaction_without_records_ends_without_a_request(rig: Rig, producer: Producer) -> None:
     assert producer.do("commit") == {"ok": True, "producer_id": 7001, "epoch": 0}
     assert producer.do("abort") == {"ok": True, "producer_id": 7001, "epoch": 0}
-    assert rig.asked() == []
     assert (producer.row.number, producer.row.result) == (3, 0)
+    producer.do("fail")
+    assert producer.do("abort")["ok"]
+    assert rig.asked() == []
+    assert (producer.row.phase, producer.row.failed) == ("ready", 0)
 
 
 def test_an_abort_ends_the_failed_state(rig: Rig, producer: Producer) -> None:
@@ -86,13 +63,6 @@ def test_an_abort_ends_the_failed_state(rig: Rig, producer: Producer) -> None:
     assert producer.row.failed == TRANSACTION_ABORTED
     assert producer.do("abort") == {"ok": True, "producer_id": 7001, "epoch": 1 if rig.v2 else 0}
     assert (producer.row.phase, producer.row.failed, producer.ends) == ("ready", 0, ["abort"])
-
-
-def test_an_abort_before_anything_was_sent_needs_no_request(rig: Rig, producer: Producer) -> None:
-    producer.do("fail")
-    assert producer.do("abort")["ok"]
-    assert rig.asked() == []
-    assert (producer.row.phase, producer.row.failed) == ("ready", 0)
 
 
 def test_a_failed_transaction_is_not_committed(rig: Rig, producer: Producer) -> None:
@@ -340,30 +310,6 @@ def test_only_offsets_with_an_error_are_sent_again(rig: Rig, producer: Producer)
     assert sent == [[("t", 0), ("t", 1), ("u", 0)], [("t", 1), ("u", 0)], [("u", 0)]]
     producer.do("commit")
     assert len(rig.transactions.ids["a"].offsets) == 3
-
-
-@pytest.mark.parametrize(
-    ("code", "kind"),
-    [(code, "abortable") for code in (22, 25, 29, 30, 69, 82, 113, 120)]
-    + [(code, "fatal") for code in (12, 43, INVALID_MAPPING, ID_DENIED, INVALID_TXN_STATE, INVALID_EPOCH)],
-)
-def test_an_error_of_an_offset_fails_the_transaction(rig: Rig, producer: Producer, code: int, kind: str) -> None:
-    rig.codes(ApiKey.TXN_OFFSET_COMMIT, {("t", 0): code})
-    answer = producer.offsets()
-    assert (answer["kind"], answer["code"]) == (kind, FENCED if code == INVALID_EPOCH else code)
-    assert producer.do("commit")["kind"] == kind
-    if kind == "abortable":
-        assert producer.do("abort")["ok"]
-        assert producer.offsets()["ok"]
-        assert producer.do("commit")["ok"]
-
-
-@pytest.mark.parametrize(("code", "kind"), [(30, "abortable"), (59, "abortable"), (120, "abortable"), (48, "fatal")])
-def test_an_error_of_the_group_fails_the_transaction(rig_v1: Rig, producer_v1: Producer, code: int, kind: str) -> None:
-    rig_v1.codes(ApiKey.ADD_OFFSETS_TO_TXN, code)
-    answer = producer_v1.offsets()
-    assert (answer["kind"], answer["code"]) == (kind, code)
-    assert rig_v1.asked() == [ADD_OFFSETS_TO_TXN]
 
 
 def test_an_old_broker_takes_no_offsets_of_a_member(rig: Rig, producer: Producer) -> None:

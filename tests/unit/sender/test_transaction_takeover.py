@@ -1,29 +1,17 @@
 """Tests what becomes of transactions when their front-end or the sender ends, at each step of the control plane."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from kfake.codes import END_TXN, INIT_PRODUCER_ID
-from transaction_rig import Producer, Rig, SenderEndedError
+from transaction_rig import GROUP, NODES, Producer, Rig, SenderEndedError
 
 from cyproducer.protocol.versions import ApiKey
 from cyproducer.sender.brokers.transaction_failures import TRANSACTION_ABORTED
 
-COORDINATOR_LOAD_IN_PROGRESS, INVALID_TXN_STATE, FENCED = 14, 48, 90
+COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, INVALID_TXN_STATE, FENCED = 14, 15, 48, 90
 STEPS_MAX = 60
-
-
-@pytest.fixture(params=[True, False], ids=["v2", "v1"])
-def rig(request: pytest.FixtureRequest) -> Rig:
-    return Rig(v2=request.param)
-
-
-@pytest.fixture
-def producer(rig: Rig) -> Producer:
-    producer = rig.producer()
-    producer.do("init")
-    rig.asked()
-    return producer
 
 
 # ---------------------------------------------------------------------------- front-ends that end
@@ -89,8 +77,7 @@ def test_a_command_without_effect_is_stopped_when_its_front_end_ends(
     rig: Rig, producer: Producer, do: str, api: ApiKey
 ) -> None:
     rig.codes(api, *[COORDINATOR_LOAD_IN_PROGRESS] * 50)
-    group = {"group_id": "g", "generation_id": -1, "member_id": "", "group_instance_id": None}
-    answers = producer.ask(do, offsets=[("t", 0, 5, -1, "")], group=group)
+    answers = producer.ask(do, offsets=[("t", 0, 5, -1, "")], group=GROUP)
     rig.run(2)
     producer.end()
     rig.run(1)
@@ -124,12 +111,14 @@ def test_an_end_that_is_fenced_is_logged_and_the_row_is_freed(
     assert rig.table.removed == [producer.index]
 
 
+@pytest.mark.parametrize("down", [(2,), NODES], ids=["the coordinator", "all brokers"])
 def test_the_end_of_a_transaction_is_given_up_when_its_time_is_over(
-    rig: Rig, producer: Producer, caplog: pytest.LogCaptureFixture
+    rig: Rig, producer: Producer, caplog: pytest.LogCaptureFixture, down: tuple[int, ...]
 ) -> None:
     producer.send()
-    rig.brokers.down = {2}
-    rig.close(2)
+    rig.brokers.down.update(down)
+    for node in down:
+        rig.close(node)
     producer.end()
     rig.run(55)
     assert rig.table.removed == []
@@ -137,6 +126,21 @@ def test_the_end_of_a_transaction_is_given_up_when_its_time_is_over(
     assert rig.table.removed == [producer.index]
     assert "could not be ended: the broker aborts it" in caplog.text
     assert not rig.manager.wanted
+
+
+@pytest.mark.parametrize("fault", ["all brokers are down", "no coordinator"])
+def test_a_producer_that_ended_before_it_had_a_producer_id_leaves_nothing(rig: Rig, fault: str) -> None:
+    if fault == "no coordinator":
+        rig.codes(ApiKey.FIND_COORDINATOR, *[COORDINATOR_NOT_AVAILABLE] * 1000)
+    else:
+        rig.brokers.down.update(NODES)
+    producer = rig.producer()
+    producer.ask("init")
+    rig.run(5)
+    assert rig.table.rows()
+    producer.end()
+    rig.run(300)
+    assert rig.table.rows() == []
 
 
 def test_an_init_waits_for_the_end_of_the_former_transaction(rig: Rig, producer: Producer) -> None:
@@ -168,14 +172,24 @@ def test_a_row_that_is_used_again_has_a_state_of_its_own(rig: Rig, producer: Pro
 # ---------------------------------------------------------------------------- another sender, without the state
 
 
-@pytest.mark.parametrize("do", ["commit", "abort"])
-def test_another_sender_takes_the_end_of_a_transaction_up(rig: Rig, producer: Producer, do: str) -> None:
-    producer.send()
-    known = producer.known
+def at_another_sender(rig: Rig, producer: Producer, known: tuple[int, int]) -> Producer:
+    """Return the producer at a sender without the state of the former one. It knows this producer id and epoch."""
     del rig.table.table[producer.index]
     rig.successor()
     again = rig.producer()
     again.known = known
+    return again
+
+
+@pytest.mark.parametrize("is_done", [False, True], ids=["not done", "done already"])
+@pytest.mark.parametrize("do", ["commit", "abort"])
+def test_another_sender_takes_the_end_of_a_transaction_up(rig: Rig, producer: Producer, do: str, is_done: bool) -> None:
+    producer.send()
+    known = producer.known
+    if is_done:
+        producer.row.needs_epoch = do == "abort"
+        assert producer.do(do)["ok"]
+    again = at_another_sender(rig, producer, known)
     answer = again.do(do)
     assert answer["ok"] and rig.transactions.ids["a"].ends == [do]
     assert answer["epoch"] > known[1]  # this sender does not know the sequences
@@ -184,43 +198,10 @@ def test_another_sender_takes_the_end_of_a_transaction_up(rig: Rig, producer: Pr
     assert again.do("commit")["ok"]
 
 
-def test_the_commit_was_done_already(rig: Rig, producer: Producer) -> None:
-    producer.send()
-    known = producer.known
-    producer.do("commit")
-    del rig.table.table[producer.index]
-    rig.successor()
-    again = rig.producer()
-    again.known = known
-    assert again.do("commit")["ok"]
-    assert rig.transactions.ids["a"].ends == ["commit"]
-    again.send()
-    assert again.do("commit")["ok"]
-
-
-def test_the_abort_was_done_already(rig: Rig, producer: Producer) -> None:
-    producer.send()
-    known = producer.known
-    producer.row.needs_epoch = True
-    assert producer.do("abort")["ok"]
-    del rig.table.table[producer.index]
-    rig.successor()
-    again = rig.producer()
-    again.known = known
-    assert again.do("abort")["ok"]
-    assert rig.transactions.ids["a"].ends == ["abort"]
-    again.send()
-    assert again.do("commit")["ok"]
-
-
 def test_an_abort_is_fenced_by_a_newer_producer_at_another_sender(rig: Rig, producer: Producer) -> None:
     producer.send()
-    known = producer.known
-    del rig.table.table[producer.index]
-    rig.successor()
-    newer, again = rig.producer(), rig.producer()
+    again, newer = at_another_sender(rig, producer, producer.known), rig.producer()
     assert newer.do("init")["ok"]
-    again.known = known
     answer = again.do("abort")
     assert (answer["kind"], answer["code"]) == ("fatal", FENCED)
     newer.send()
@@ -229,12 +210,8 @@ def test_an_abort_is_fenced_by_a_newer_producer_at_another_sender(rig: Rig, prod
 
 def test_the_transaction_has_timed_out_meanwhile(rig: Rig, producer: Producer) -> None:
     producer.send()
-    known = producer.known
     rig.transactions.time_out("a", rig.v2)
-    del rig.table.table[producer.index]
-    rig.successor()
-    again = rig.producer()
-    again.known = known
+    again = at_another_sender(rig, producer, producer.known)
     answer = again.do("commit")
     assert (answer["kind"], answer["code"]) == ("fatal", INVALID_TXN_STATE if rig.v2 else FENCED)
 
@@ -261,14 +238,14 @@ def end_sender_at(rig: Rig, step: int) -> None:
     rig.table.on_change = rig.brokers.on_request = count
 
 
-def killed_at(rig: Rig, producer: Producer, do: str, step: int) -> bool:
+def killed_at(rig: Rig, producer: Producer, do: str, step: int, **fields: Any) -> bool:
     """Kill the sender at a step of the command, let a successor continue, and repeat the command; False: it had ended.
 
     The row is marked as failed before an abort, as the front-end does.
     """
     end_sender_at(rig, step)
     try:
-        answers = producer.ask(do)
+        answers = producer.ask(do, **fields)
         rig.run(60, until=lambda: bool(answers))
     except SenderEndedError:
         rig.successor()
@@ -277,7 +254,9 @@ def killed_at(rig: Rig, producer: Producer, do: str, step: int) -> bool:
     return False
 
 
-def at_each_step(make: Callable[[], Rig], prepare: Callable[[Producer], None], do: str) -> list[tuple[Rig, Producer]]:
+def at_each_step(
+    make: Callable[[], Rig], prepare: Callable[[Producer], None], do: str, **fields: Any
+) -> list[tuple[Rig, Producer]]:
     """Return a rig for each step at which its sender was killed."""
     found = []
     for step in range(STEPS_MAX):
@@ -285,7 +264,7 @@ def at_each_step(make: Callable[[], Rig], prepare: Callable[[Producer], None], d
         producer = rig.producer()
         producer.do("init")
         prepare(producer)
-        if not killed_at(rig, producer, do, step):
+        if not killed_at(rig, producer, do, step, **fields):
             assert len(found) > 4
             return found
         found.append((rig, producer))
@@ -363,25 +342,12 @@ def test_an_init_is_repeated_after_a_takeover(v2: bool, prepare: Callable[[Produ
 
 @pytest.mark.parametrize("v2", [True, False])
 def test_offsets_are_repeated_after_a_takeover(v2: bool) -> None:
-    group = {"group_id": "g", "generation_id": -1, "member_id": "", "group_instance_id": None}
-    for step in range(STEPS_MAX):
-        rig = Rig(v2=v2)
-        producer = rig.producer()
-        producer.do("init")
-        end_sender_at(rig, step)
-        fields = {"offsets": [("t", 0, 5, -1, "")], "group": group}
-        try:
-            producer.do("offsets", **fields)
-        except SenderEndedError:
-            rig.successor()
-        else:
-            assert step > 5
-            return
+    fields = {"offsets": [("t", 0, 5, -1, "")], "group": GROUP}
+    for rig, producer in at_each_step(lambda: Rig(v2=v2), lambda producer: None, "offsets", **fields):
         rig.run(5)
         assert producer.do("offsets", number=producer.number, **fields)["ok"]
         assert producer.do("commit")["ok"]
         assert rig.transactions.ids["a"].offsets == {("g", "t", 0): 5}
-    raise AssertionError("too many steps")
 
 
 @pytest.mark.parametrize("step", range(4))
