@@ -13,7 +13,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
 from cyproducer.host import control_messages
@@ -56,7 +55,6 @@ class RemoteEngine:
         self._regions: list[int] = []
         self._front_ends: dict[int, FormerFrontEnd] = {}
         self._socket: socket.socket | None = None
-        self._commands: list[tuple[int, dict[str, Any], Callable[[dict[str, Any]], None]]] = []
         self.pid = 0
         self.starts = 0
         self.refused: list[int] = []
@@ -199,21 +197,9 @@ class RemoteEngine:
         """Call a method of the engine's table of transactions."""
         return self._ask("transactions", method=method, arguments=arguments)[0]["result"]
 
-    def command_transaction(
-        self, attach_id: int, fields: dict[str, Any], answer: Callable[[dict[str, Any]], None]
-    ) -> None:
-        """Send a command of a transactional producer. run() asks for the answer, also an engine that has taken over."""
-        self._commands.append((attach_id, fields, answer))
-
     def run(self, timeout_ms: float) -> None:
         """Sleep a little: the engine runs by itself."""
         time.sleep(min(timeout_ms, 2) / 1000)
-        for command in list(self._commands):
-            attach_id, fields, answer = command
-            result = self._ask("command", attach_id=attach_id, fields=fields)[0]["result"]
-            if result is not None:
-                self._commands.remove(command)
-                answer(result)
 
     def undelivered(self) -> int:
         return int(self._ask("look")[0]["undelivered"])
@@ -293,7 +279,6 @@ def _be_an_engine(control: socket.socket, given: dict[str, Any], predecessor_sta
         engine.watch(control.fileno())
         violators: list[int] = []
         failures: list[tuple[int, str, int, int]] = []
-        commands: dict[tuple[int, int], list[dict[str, Any]]] = {}
         while True:
             ready = engine.run(-1)
             violators += engine.take_violators()
@@ -302,7 +287,7 @@ def _be_an_engine(control: socket.socket, given: dict[str, Any], predecessor_sta
                 message, fds = control_messages.receive(control)
                 if message is None:
                     break
-                _answer(engine, control, message, fds, violators, failures, commands)
+                _answer(engine, control, message, fds, violators, failures)
         engine.close()
         status = 0
     except BaseException:
@@ -318,7 +303,6 @@ def _answer(
     fds: list[int],
     violators: list[int],
     failures: list[tuple[int, str, int, int]],
-    commands: dict[tuple[int, int], list[dict[str, Any]]],
 ) -> None:
     op = message["op"]
     answer: dict[str, Any] = {"gone": engine.take_gone()}
@@ -338,12 +322,6 @@ def _answer(
         engine.detach(message["attach_id"])
     elif op == "want":
         engine.want_topic(message["attach_id"], message["name"])
-    elif op == "command":
-        key = message["attach_id"], message["fields"]["number"]
-        if key not in commands:
-            commands[key] = []
-            engine.command_transaction(message["attach_id"], message["fields"], commands[key].append)
-        answer["result"] = commands[key][0] if commands[key] else None
     elif op == "transactions":
         answer["result"] = getattr(engine.transactions, message["method"])(*message["arguments"])
     elif op == "give_back":

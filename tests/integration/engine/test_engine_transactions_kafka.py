@@ -1,4 +1,7 @@
-"""Tests transactions of an engine on a real Kafka, with the protocol of KIP-890 and the one before it."""
+"""Tests transactions of an engine on a real Kafka, with the protocol of KIP-890 and the one before it.
+
+`tests/integration/transactions` has those of producers: who is fenced, visibility, and changes of the protocol.
+"""
 
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +17,6 @@ from cyproducer.devkafka.node import KafkaCluster
 from cyproducer.sender.brokers.transaction_failures import TRANSACTION_ABORTED
 
 INVALID_TXN_STATE, INVALID_TIMEOUT, FENCED = 48, 50, 90
-FEATURES = "org.apache.kafka.tools.FeatureCommand"
 
 
 @pytest.fixture(params=["v2", "v1"])
@@ -49,21 +51,31 @@ def committed(cluster: KafkaCluster, producer: TransactionalFrontEnd, count: int
     return set(read_topic(cluster.bootstrap_servers, producer.topic, count).value)
 
 
-def test_transactions_are_committed_and_aborted(begin: Callable, cluster: KafkaCluster, request) -> None:
+def test_records_and_offsets_are_committed_and_aborted(begin: Callable, cluster: KafkaCluster, request) -> None:
     producer = begin()
     assert producer.row["v2"] is ("v2" in request.node.callspec.id)
+    group = {**GROUP, "group_id": f"g-{producer.topic}"}
     for number in range(6):
         for partition in range(2):
             producer.send(b"%d/%d" % (number, partition), partition)
         assert producer.errors() == [0, 0]
         assert producer.row["phase"] == "open"
-        answer = producer.commit() if number % 2 else producer.abort()
+        offsets = [(producer.topic, 0, number, -1, "note"), (producer.topic, 1, number + 1, 0, "")]
+        assert producer.do("offsets", offsets=offsets, group=group)["ok"]
+        answer = producer.abort() if number % 2 else producer.commit()
         assert answer["ok"], answer
-    expected = {b"%d/%d" % (number, partition) for number in (1, 3, 5) for partition in range(2)}
-    assert committed(cluster, producer, 6) == expected
+    assert committed(cluster, producer, 6) == {b"%d/%d" % (number, part) for number in (0, 2, 4) for part in range(2)}
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": group["group_id"]})
+    try:
+        asked = [TopicPartition(producer.topic, partition) for partition in range(2)]
+        assert [found.offset for found in consumer.committed(asked, timeout=20)] == [4, 5]
+    finally:
+        consumer.close()
 
 
-def test_an_abort_of_batches_that_wait(begin: Callable, cluster: KafkaCluster) -> None:
+def test_an_abort_of_batches_that_wait_and_an_init_over_an_open_transaction(
+    begin: Callable, cluster: KafkaCluster
+) -> None:
     producer = begin()
     for number in range(40):
         producer.send(b"dropped %d" % number, number % 2)
@@ -71,65 +83,7 @@ def test_an_abort_of_batches_that_wait(begin: Callable, cluster: KafkaCluster) -
     errors = producer.errors()
     assert set(errors) <= {0, TRANSACTION_ABORTED} and len(errors) == 40
     assert producer.do("abort")["ok"]
-    producer.send(b"kept")
-    assert producer.commit()["ok"]
-    assert committed(cluster, producer, 1) == {b"kept"}
-
-
-def test_an_empty_transaction(begin: Callable) -> None:
-    producer = begin()
-    assert producer.do("commit")["ok"] and producer.do("abort")["ok"]
-
-
-def test_offsets_are_committed_with_records(begin: Callable, cluster: KafkaCluster) -> None:
-    producer = begin()
-    group = {**GROUP, "group_id": f"g-{producer.topic}"}
-    for do, offset in (("abort", 3), ("commit", 5)):
-        producer.send(do.encode())
-        offsets = [(producer.topic, 0, offset, -1, "note"), (producer.topic, 1, offset + 1, 0, "")]
-        assert producer.do("offsets", offsets=offsets, group=group)["ok"]
-        assert (producer.commit() if do == "commit" else producer.abort())["ok"]
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": group["group_id"]})
-    try:
-        asked = [TopicPartition(producer.topic, partition) for partition in range(2)]
-        assert [found.offset for found in consumer.committed(asked, timeout=20)] == [5, 6]
-    finally:
-        consumer.close()
-
-
-def test_a_transaction_of_offsets_only(begin: Callable) -> None:
-    producer = begin()
-    for _ in range(2):
-        assert producer.do("offsets", offsets=[(producer.topic, 0, 3, -1, "")], group=GROUP)["ok"]
-        assert producer.do("commit")["ok"]
-
-
-def test_the_newer_producer_fences_the_older_one(begin: Callable, cluster: KafkaCluster) -> None:
-    older = begin()
-    older.send(b"older")
-    older.errors()
-    newer = begin()
-    answer = older.commit()
-    assert (answer["kind"], answer["code"]) == ("fatal", FENCED)
-    assert older.row["phase"] == "fatal"
-    newer.send(b"newer")
-    assert newer.commit()["ok"]
-    assert committed(cluster, newer, 1) == {b"newer"}
-
-
-def test_records_of_a_fenced_producer_fail(begin: Callable) -> None:
-    older = begin()
-    begin()
-    older.send(b"older")
-    (error,) = older.errors()
-    assert error
-    answer = older.do("abort")
-    assert (answer["kind"], answer["code"]) == ("fatal", FENCED)
-
-
-def test_an_init_over_an_open_transaction(begin: Callable, cluster: KafkaCluster) -> None:
-    producer = begin()
-    producer.send(b"aborted")
+    producer.send(b"left open")
     producer.errors()
     assert producer.do("init")["ok"]
     producer.send(b"kept")
@@ -188,29 +142,3 @@ def test_another_engine_takes_the_end_of_a_transaction_up(begin: Callable, clust
         second.close()
     values = {b"commit", b"commit again", b"abort again"}
     assert committed(cluster, producer, 5) == values
-
-
-def test_a_cluster_gets_kip_890_while_a_producer_runs(
-    tmp_path_factory: pytest.TempPathFactory, register_cluster: Callable, new_topic: Callable[..., str]
-) -> None:
-    """The transaction that is open ends with the old protocol. The next one has a new epoch."""
-    with KafkaCluster(1, tmp_path_factory.mktemp("kafka-upgrade")) as cluster, register_cluster(cluster):
-        servers = cluster.bootstrap_servers
-        cluster.tool(FEATURES, "--bootstrap-server", servers, "downgrade", "--feature", "transaction.version=1")
-        rig = EngineRig(servers)
-        producer = TransactionalFrontEnd(rig.engine, new_topic(1, cluster=cluster), "a")
-        assert producer.do("init")["ok"]
-        producer.send(b"first")
-        producer.errors()
-        assert not producer.row["v2"]
-        cluster.tool(FEATURES, "--bootstrap-server", servers, "upgrade", "--feature", "transaction.version=2")
-        for link in rig.engine._brokers.links.values():  # a connection has the features of its beginning
-            rig.engine._loop.close_node(link.index)
-        assert producer.do("commit")["ok"]
-        assert producer.row["v2"] and producer.known[1] == 1
-        producer.send(b"second")
-        assert producer.commit()["ok"]
-        assert producer.known[1] == 2
-        assert committed(cluster, producer, 2) == {b"first", b"second"}
-        producer.close()
-        rig.close()
