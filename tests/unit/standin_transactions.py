@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from cyproducer.host import control_messages
@@ -13,6 +14,19 @@ DRAINING = {"ok": False, "error": "DRAINING", "message": "the sender is ending"}
 
 def failed(kind: str, code: int, message: str = "the reason") -> dict[str, Any]:
     return {"ok": False, "kind": kind, "code": code, "message": message}
+
+
+def calls_of(producer: Any) -> dict[str, Callable[[], Any]]:
+    """Return every call that depends on the state of a transaction, by its name."""
+    return {
+        "init_transactions": lambda: producer.init_transactions(10),
+        "begin_transaction": producer.begin_transaction,
+        "send_offsets_to_transaction": lambda: producer.send_offsets_to_transaction({("t", 0): 1}, "group", 10),
+        "commit_transaction": lambda: producer.commit_transaction(10),
+        "abort_transaction": lambda: producer.abort_transaction(10),
+        "send": lambda: producer.send("t", b"x"),
+        "send_array": lambda: producer.send_array("t", [b"x"]),
+    }
 
 
 class ScriptedCommands:

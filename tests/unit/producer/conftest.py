@@ -29,15 +29,24 @@ def started(path):
 
 
 @pytest.fixture
-def made(sender, path):
+def made(sender):
     with KafkaProducer(
-        sender=str(path), transactional_id="x", max_block_ms=10_000, request_timeout_ms=1000, delivery_timeout_ms=2000
+        sender=str(sender.path),
+        transactional_id="x",
+        max_block_ms=10_000,
+        request_timeout_ms=1000,
+        delivery_timeout_ms=2000,
     ) as producer:
         yield producer
 
 
 @pytest.fixture
-def begun(made):
+def ready(made):
     made.init_transactions()
-    made.begin_transaction()
     return made
+
+
+@pytest.fixture
+def begun(ready):
+    ready.begin_transaction()
+    return ready

@@ -1,22 +1,18 @@
 """Tests commands that get no answer at once: repetitions, timeouts, a sender that ends, and the next sender."""
 
+import contextlib
 import os
 import signal
 import threading
 import time
 
 import pytest
-from standin_transactions import DRAINING, HANG_UP, HOLD, failed
+from standin_transactions import DRAINING, HANG_UP, HOLD, calls_of, failed
 
 from cyproducer import KafkaProducer, errors
 from cyproducer.host.command_connection import CommandConnection
 from cyproducer.host.forked_child import owned
 from cyproducer.producer.shared_transaction import share
-
-
-@pytest.fixture
-def sender(started):
-    return started()
 
 
 def numbers(sender, what):
@@ -125,9 +121,9 @@ def test_a_late_answer_is_not_taken_for_the_next_one(sender, keeping):
         keeping.commit_transaction()
 
 
-def test_the_connection_ends_with_the_producer(sender, keeping, path):
+def test_the_connection_ends_with_the_producer(sender, keeping):
     before = len(owned())
-    with KafkaProducer(sender=str(path), transactional_id="y") as other:
+    with KafkaProducer(sender=sender.path, transactional_id="y") as other:
         other.init_transactions()
         assert len(owned()) > before
     assert len(owned()) == before
@@ -159,19 +155,6 @@ def test_a_forked_child_closes_the_connection_and_leaves_the_descriptor_to_other
 # ---------------------------------------------------------------- timeouts
 
 
-def others(producer, name):
-    every = {
-        "init_transactions": producer.init_transactions,
-        "begin_transaction": producer.begin_transaction,
-        "send_offsets_to_transaction": lambda: producer.send_offsets_to_transaction({("t", 0): 1}, "g"),
-        "commit_transaction": producer.commit_transaction,
-        "abort_transaction": producer.abort_transaction,
-        "send": lambda: producer.send("t", b"x"),
-        "send_array": lambda: producer.send_array("t", [b"x"]),
-    }
-    return {other: call for other, call in every.items() if other != name}
-
-
 @pytest.mark.parametrize("name", ["init", "commit", "abort"])
 @pytest.mark.parametrize("answered", ["meanwhile", "later"])
 def test_after_a_timeout_only_the_same_call_is_possible_and_it_repeats_its_number(sender, made, name, answered):
@@ -180,11 +163,12 @@ def test_after_a_timeout_only_the_same_call_is_possible_and_it_repeats_its_numbe
         made.begin_transaction()
         made.send("t", b"x")
     call = getattr(made, f"{name}_transaction" + "s" * (name == "init"))
+    others = [other for name_of, other in calls_of(made).items() if name_of != call.__name__]
     sender.commands.script[name] = [HOLD] * (2 if answered == "meanwhile" else 3)
     for _ in range(2):
         with pytest.raises(errors.KafkaTimeoutError, match=rf"{call.__name__}\(\) has no result after 0.05 s: the sen"):
             call(0.05)
-        for other in others(made, call.__name__).values():
+        for other in others:
             with pytest.raises(errors.IllegalStateError, match=rf"{call.__name__}\(\) has no result yet and must be "):
                 other()
     if answered == "meanwhile":
@@ -217,8 +201,8 @@ def test_a_timeout_tells_the_last_error_of_the_sender(sender, made):
     made.init_transactions()
 
 
-def test_max_block_ms_is_the_timeout_of_every_call(sender, path):
-    with KafkaProducer(sender=str(path), transactional_id="x", max_block_ms=300) as producer:
+def test_max_block_ms_is_the_timeout_of_every_call(sender):
+    with KafkaProducer(sender=sender.path, transactional_id="x", max_block_ms=300) as producer:
         sender.commands.script["init"] = [HOLD]
         began = time.monotonic()
         with pytest.raises(errors.KafkaTimeoutError, match=r"no result after 0\.3 s"):
@@ -237,19 +221,25 @@ def test_a_commit_waits_for_its_records_and_its_timeout_can_come_before(sender, 
     assert future.done()
 
 
+@contextlib.contextmanager
+def alarm(handler):
+    """Let a handler run after a tenth of a second."""
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def test_an_exception_of_a_signal_handler_leaves_a_call_that_can_be_repeated(sender, begun):
     def interrupt(number, frame):
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGALRM, interrupt)
-    try:
-        sender.commands.script["commit"] = [HOLD]
-        signal.setitimer(signal.ITIMER_REAL, 0.1)
-        with pytest.raises(KeyboardInterrupt):
-            begun.commit_transaction()
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    sender.commands.script["commit"] = [HOLD]
+    with pytest.raises(KeyboardInterrupt), alarm(interrupt):
+        begun.commit_transaction()
     sender.commands.release()
     begun.commit_transaction()
     assert sender.commands.does() == ["init", "commit"]
@@ -264,14 +254,9 @@ def test_a_signal_handler_cannot_call_inside_of_a_call_of_its_thread(sender, beg
         raised.append(caught.value)
         sender.commands.release()
 
-    before = signal.signal(signal.SIGALRM, handler)
-    try:
-        sender.commands.script["commit"] = [HOLD]
-        signal.setitimer(signal.ITIMER_REAL, 0.1)
+    sender.commands.script["commit"] = [HOLD]
+    with alarm(handler):
         begun.commit_transaction()
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
     assert len(raised) == 1
 
 

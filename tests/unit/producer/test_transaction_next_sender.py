@@ -17,6 +17,29 @@ def sender(started):
     return started()
 
 
+def hold(sender, what, call, timeout=0.1):
+    """Make a call whose command has no answer in time."""
+    sender.commands.script[what] = [HOLD] * 3
+    with pytest.raises(errors.KafkaTimeoutError):
+        call(timeout)
+
+
+def check_lost(producer):
+    with pytest.raises(errors.SenderUnavailableError, match="the transaction is lost"):
+        producer.commit_transaction()
+
+
+def go_on(producer):
+    producer.begin_transaction()
+    producer.send("t", b"y")
+    producer.commit_transaction()
+
+
+def done(sender):
+    """Return the commands that were carried out, with their producer id and epoch."""
+    return [(m["do"], m["producer_id"], m["epoch"]) for m in sender.commands.done]
+
+
 def test_an_open_transaction_is_lost_with_its_sender(sender, started, begun):
     begun.send("t", b"x").result(10)
     die(sender)
@@ -35,9 +58,7 @@ def test_an_open_transaction_is_lost_with_its_sender(sender, started, begun):
         ("fail", 1, 7, 1),
         ("abort", 2, 7, 1),
     ]
-    begun.begin_transaction()
-    begun.send("t", b"y")
-    begun.commit_transaction()
+    go_on(begun)
 
 
 def test_a_sender_that_is_lost_in_the_flush_of_a_commit(sender, started, begun):
@@ -47,8 +68,7 @@ def test_a_sender_that_is_lost_in_the_flush_of_a_commit(sender, started, begun):
     thread.start()
     next_sender = []
     threading.Timer(0.5, lambda: next_sender.append(started())).start()
-    with pytest.raises(errors.SenderUnavailableError, match="the transaction is lost"):
-        begun.commit_transaction()
+    check_lost(begun)
     begun.abort_transaction()
     assert future.done()
     assert next_sender[0].commands.does() == ["fail", "abort"]
@@ -74,18 +94,15 @@ def test_a_commit_with_records_under_way_is_continued_only_if_they_are_acknowled
         sender = started()
         begun.commit_transaction()
         assert future.succeeded()
-        assert [(m["do"], m["producer_id"], m["epoch"]) for m in sender.commands.done] == [("commit", 7, 1)]
+        assert done(sender) == [("commit", 7, 1)]
     else:
         die(sender)
         sender = started()
-        with pytest.raises(errors.SenderUnavailableError, match="the transaction is lost"):
-            begun.commit_transaction()
+        check_lost(begun)
         assert isinstance(future.exception(0), errors.SenderLostError)
         begun.abort_transaction()
         assert sender.commands.does() == ["fail", "abort"]
-    begun.begin_transaction()
-    begun.send("t", b"y")
-    begun.commit_transaction()
+    go_on(begun)
 
 
 def test_a_refused_commit_whose_reason_is_not_known_yet_is_not_sent_again(sender, begun):
@@ -119,8 +136,7 @@ def test_a_commit_is_not_continued_if_the_next_sender_is_found_before_the_call_i
     sender.error = errors.TRANSACTION_ABORTED  # it does not know the producer yet
     begun.partitions_for("t")
     assert future.exception(10) is not None
-    with pytest.raises(errors.SenderUnavailableError, match="the transaction is lost"):
-        begun.commit_transaction()
+    check_lost(begun)
     assert sender.commands.does() == []
     begun.abort_transaction()
     assert sender.commands.does() == ["fail", "abort"]
@@ -130,25 +146,10 @@ def test_a_commit_of_which_a_record_has_failed_is_lost_at_once(sender, begun):
     """There is no need to wait for the next sender."""
     sender.error = 19
     begun.send("t", b"x", partition=0)
-    sender.commands.script["commit"] = [HOLD] * 3
-    with pytest.raises(errors.KafkaTimeoutError):
-        begun.commit_transaction(0.2)
+    hold(sender, "commit", begun.commit_transaction)
     die(sender)
-    with pytest.raises(errors.SenderUnavailableError, match="the transaction is lost"):
-        begun.commit_transaction()
+    check_lost(begun)
     begun.close(0)  # no sender comes any more
-
-
-def test_a_fenced_producer_learns_it_from_the_next_sender_in_a_commit(sender, started, begun):
-    begun.send("t", b"x").result(10)
-    sender.commands.script["commit"] = [HOLD] * 2
-    with pytest.raises(errors.KafkaTimeoutError):
-        begun.commit_transaction(0.1)
-    die(sender)
-    sender = started()
-    sender.commands.script["commit"] = [failed("fatal", 90)]
-    with pytest.raises(errors.ProducerFencedError):
-        begun.commit_transaction()
 
 
 @pytest.mark.parametrize("code", [19, errors.TRANSACTION_ABORTED])
@@ -208,17 +209,15 @@ def test_a_commit_waits_for_callbacks_and_is_not_sent_twice(sender, begun):
 
 def test_a_commit_that_had_begun_is_continued_by_the_next_sender(sender, started, begun):
     begun.send("t", b"x").result(10)
-    sender.commands.script["commit"] = [HOLD] * 2
-    with pytest.raises(errors.KafkaTimeoutError):
-        begun.commit_transaction(0.1)
+    hold(sender, "commit", begun.commit_transaction)
     die(sender)
     with pytest.raises((errors.KafkaTimeoutError, errors.SenderUnavailableError)):
         begun.commit_transaction(0.1)
     sender = started()
     begun.commit_transaction()
-    assert [(m["do"], m["number"], m["producer_id"], m["epoch"]) for m in sender.commands.done] == [("commit", 1, 7, 1)]
-    begun.begin_transaction()
-    begun.commit_transaction()
+    assert done(sender) == [("commit", 7, 1)]
+    assert sender.commands.done[0]["number"] == 1
+    go_on(begun)
     assert sender.commands.does() == ["commit", "commit"]
 
 
@@ -232,9 +231,7 @@ def test_an_empty_commit_is_continued_as_an_abort(sender, started, begun, holds)
         begun.send_offsets_to_transaction({("t", 0): 1}, "g")
     elif holds == "a record":
         begun.send("t", b"x")
-    sender.commands.script["commit"] = [HOLD] * 2
-    with pytest.raises(errors.KafkaTimeoutError):
-        begun.commit_transaction(1)
+    hold(sender, "commit", begun.commit_transaction, 1)
     die(sender)
     sender = started()
     begun.commit_transaction()
@@ -245,9 +242,7 @@ def test_an_empty_commit_is_continued_as_an_abort(sender, started, begun, holds)
 
 @pytest.mark.parametrize("notices", ["a commit", "another thread"])
 def test_an_empty_commit_is_continued_if_the_end_of_its_sender_was_noticed_before(sender, started, begun, notices):
-    sender.commands.script["commit"] = [HOLD] * 2
-    with pytest.raises(errors.KafkaTimeoutError):
-        begun.commit_transaction(0.1)
+    hold(sender, "commit", begun.commit_transaction)
     die(sender)
     if notices == "a commit":
         for _ in range(2):
@@ -267,9 +262,7 @@ def test_an_empty_commit_is_continued_if_the_end_of_its_sender_was_noticed_befor
 
 def test_an_empty_commit_is_continued_by_the_sender_after_the_next_one(sender, started, begun):
     for what in ("commit", "abort"):
-        sender.commands.script[what] = [HOLD]
-        with pytest.raises(errors.KafkaTimeoutError):
-            begun.commit_transaction(0.1)
+        hold(sender, what, begun.commit_transaction)
         die(sender)
         sender = started()
         begun._session.on_control()
@@ -281,8 +274,7 @@ def test_a_commit_that_a_sender_has_not_taken_is_not_continued(sender, started, 
     sender.commands.script["commit"] = [DRAINING] * 1000
     timer = threading.Timer(0.2, lambda: die(sender))
     timer.start()
-    with pytest.raises(errors.SenderUnavailableError, match="the transaction is lost"):
-        begun.commit_transaction()
+    check_lost(begun)
     timer.join()
     started()
     begun.abort_transaction()
@@ -308,30 +300,29 @@ def test_a_producer_without_a_transaction_moves_to_the_next_sender_when_one_begi
     made.init_transactions()
     die(sender)
     sender = started()
-    made.begin_transaction()
-    made.send("t", b"x")
-    made.commit_transaction()
-    assert [(m["do"], m["producer_id"], m["epoch"]) for m in sender.commands.done] == [
-        ("abort", 7, 1),
-        ("commit", 7, 1),
-    ]
+    go_on(made)
+    assert done(sender) == [("abort", 7, 1), ("commit", 7, 1)]
 
 
-def test_a_producer_that_was_fenced_meanwhile_learns_it_from_the_next_sender(sender, started, made):
+@pytest.mark.parametrize("where", ["in a commit", "when a transaction begins"])
+def test_a_producer_that_was_fenced_meanwhile_learns_it_from_the_next_sender(sender, started, made, where):
     made.init_transactions()
+    call, what = made.begin_transaction, "abort"
+    if where == "in a commit":
+        made.begin_transaction()
+        made.send("t", b"x").result(10)
+        call, what = made.commit_transaction, "commit"
+        hold(sender, "commit", call)
     die(sender)
     sender = started()
-    sender.commands.script["abort"] = [failed("fatal", 90)]
-    with pytest.raises(errors.ProducerFencedError):
-        made.begin_transaction()
-    with pytest.raises(errors.ProducerFencedError):
-        made.abort_transaction()
+    sender.commands.script[what] = [failed("fatal", 90)]
+    for each in (call, made.abort_transaction):
+        with pytest.raises(errors.ProducerFencedError):
+            each()
 
 
 def test_an_abort_is_done_by_the_next_sender(sender, started, begun):
-    sender.commands.script["abort"] = [HOLD]
-    with pytest.raises(errors.KafkaTimeoutError):
-        begun.abort_transaction(0.1)
+    hold(sender, "abort", begun.abort_transaction)
     die(sender)
     sender = started()
     begun.abort_transaction()

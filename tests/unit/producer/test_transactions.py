@@ -8,48 +8,17 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from standin_transactions import HANG_UP, failed
+from standin_transactions import HANG_UP, calls_of, failed
 
-from cyproducer import KafkaProducer, errors
+from cyproducer import errors
 
 FENCED, INVALID_EPOCH, ABORTABLE_CODE = 90, 47, 120
 ABORTED = errors.TRANSACTION_ABORTED
 
 
-@pytest.fixture
-def made(sender):
-    with KafkaProducer(sender=sender.path, transactional_id="orders") as producer:
-        yield producer
-
-
-@pytest.fixture
-def ready(made):
-    made.init_transactions(10)
-    return made
-
-
-@pytest.fixture
-def begun(ready):
-    ready.begin_transaction()
-    return ready
-
-
-def calls(producer):
-    """Return every call that depends on the state, by its name."""
-    return {
-        "init_transactions": lambda: producer.init_transactions(10),
-        "begin_transaction": producer.begin_transaction,
-        "send_offsets_to_transaction": lambda: producer.send_offsets_to_transaction({("t", 0): 1}, "group", 10),
-        "commit_transaction": lambda: producer.commit_transaction(10),
-        "abort_transaction": lambda: producer.abort_transaction(10),
-        "send": lambda: producer.send("t", b"x"),
-        "send_array": lambda: producer.send_array("t", [b"x"]),
-    }
-
-
 def assert_only(producer, state, possible, advice):
     """Assert that the other calls raise IllegalStateError, which names the state and what to do."""
-    for name, call in calls(producer).items():
+    for name, call in calls_of(producer).items():
         if name not in possible:
             with pytest.raises(errors.IllegalStateError) as caught:
                 call()
@@ -65,7 +34,7 @@ def test_a_transaction_from_the_first_call_to_the_commit(sender, made):
     made.init_transactions(10)
     assert_only(made, "READY", ["begin_transaction"], "call begin_transaction() first")
     made.begin_transaction()
-    possible = [name for name in calls(made) if name not in ("init_transactions", "begin_transaction")]
+    possible = [name for name in calls_of(made) if name not in ("init_transactions", "begin_transaction")]
     assert_only(made, "IN_TRANSACTION", possible, "call commit_transaction() or abort_transaction() first")
     futures = [made.send("t", b"1"), made.send_array("t", [b"2", b"3"])]
     made.send_offsets_to_transaction({("t", 1): 5}, "group", 10)
@@ -85,7 +54,7 @@ def test_a_transaction_from_the_first_call_to_the_commit(sender, made):
 def test_the_sender_learns_the_settings_of_transactions(sender, made):
     made.init_transactions(10)
     settings = sender.front_ends[0].hello["settings"]
-    assert (settings["transactional_id"], settings["transaction_timeout_ms"]) == ("orders", 60_000)
+    assert (settings["transactional_id"], settings["transaction_timeout_ms"]) == ("x", 60_000)
 
 
 def test_an_abort_lets_unsent_records_fail_and_the_producer_can_go_on(sender, begun):
@@ -117,7 +86,7 @@ def test_without_a_transactional_id_every_call_says_what_is_missing(producer):
 
 def test_a_closed_producer_refuses_every_call(made):
     made.close(10)
-    for name, call in calls(made).items():
+    for name, call in calls_of(made).items():
         with pytest.raises(errors.ProducerClosedError):
             call()
         assert name
@@ -162,7 +131,7 @@ def test_a_fatal_error_ends_the_producer(sender, made):
     sender.commands.script["init"] = [failed("fatal", 35)]
     with pytest.raises(errors.UnsupportedVersionError, match="the reason; close this producer"):
         made.init_transactions(10)
-    for name, call in calls(made).items():
+    for name, call in calls_of(made).items():
         with pytest.raises(errors.KafkaError, match=rf"{name}\(\) is not possible, .* in an error state") as caught:
             call()
         assert type(caught.value) is errors.KafkaError
@@ -173,7 +142,7 @@ def test_a_fatal_error_ends_the_producer(sender, made):
 @pytest.mark.parametrize("code", [FENCED, INVALID_EPOCH])
 def test_a_fenced_producer_raises_that_error_at_every_call(sender, begun, code):
     sender.commands.script["commit"] = [failed("fatal", code)]
-    for call in [lambda: begun.commit_transaction(10), *calls(begun).values()]:
+    for call in [lambda: begun.commit_transaction(10), *calls_of(begun).values()]:
         with pytest.raises(errors.for_code(code).__class__, match=r"not committed: .* the reason; close this producer"):
             call()
 
@@ -182,7 +151,7 @@ def test_a_commit_that_fails_must_be_aborted(sender, begun):
     sender.commands.script["commit"] = [failed("abortable", ABORTABLE_CODE)]
     with pytest.raises(errors.TransactionAbortableError, match=r"not committed: .*; call abort_transaction\(\)"):
         begun.commit_transaction(10)
-    for name, call in calls(begun).items():
+    for name, call in calls_of(begun).items():
         if name == "abort_transaction":
             continue
         with pytest.raises(
@@ -232,29 +201,23 @@ def test_a_consumer_that_has_lost_its_partitions_can_only_abort(sender, begun):
 # ---------------------------------------------------------------- records that fail
 
 
-def test_a_record_that_fails_makes_the_transaction_abortable(sender, begun):
+@pytest.mark.parametrize("known", [False, True], ids=["in the commit", "before"])
+def test_a_record_that_fails_makes_the_transaction_abortable(sender, begun, known):
     sender.error = 19
     future = begun.send("t", b"x")
+    if known:
+        future.exception(10)
     with pytest.raises(errors.NotEnoughReplicasError, match="a record of the transaction has failed: NOT_ENOUGH_REPL"):
         begun.commit_transaction(10)
     assert isinstance(future.exception(0), errors.NotEnoughReplicasError)
-    assert sender.commands.does() == ["init", "commit"]
+    done = ["init"] if known else ["init", "commit"]
+    assert sender.commands.does() == done
     begun.abort_transaction(10)
     sender.error = 0
     begun.begin_transaction()
     begun.send("t", b"y")
     begun.commit_transaction(10)
-    assert sender.commands.does() == ["init", "commit", "fail", "abort", "commit"]
-
-
-@pytest.mark.parametrize("known", [False, True], ids=["in the commit", "before"])
-def test_a_commit_raises_the_error_of_the_record_whenever_it_has_failed(sender, begun, known):
-    sender.error = 19
-    future = begun.send("t", b"x")
-    if known:
-        future.exception(10)
-    with pytest.raises(errors.NotEnoughReplicasError, match="a record of the transaction has failed"):
-        begun.commit_transaction(10)
+    assert sender.commands.does() == [*done, "fail", "abort", "commit"]
 
 
 def test_a_record_that_expired_is_not_a_call_that_has_timed_out(sender, begun):
@@ -483,7 +446,7 @@ def test_a_forked_child_cannot_use_it_and_does_no_harm(sender, fixture, request)
         refused = []
         others = [producer.flush, lambda: producer.partitions_for("t"), producer.metrics, producer.bootstrap_connected]
         others += [lambda: producer.send_async("t", b"x"), producer.transaction, producer.client_instance_id]
-        for call in [*calls(producer).values(), *others] * 2:
+        for call in [*calls_of(producer).values(), *others] * 2:
             try:
                 call()
             except errors.IllegalStateError as error:
