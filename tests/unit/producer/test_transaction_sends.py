@@ -244,14 +244,12 @@ def test_a_coroutine_that_is_never_awaited_or_cancelled_does_not_hold_up_the_end
 
 
 @pytest.mark.parametrize("send", ["send", "send_array"])
-def test_after_records_were_dropped_a_send_says_so_at_once(sender, send):
-    with KafkaProducer(sender=sender.path, transactional_id="orders") as producer:
-        producer.init_transactions(10)
-        producer.begin_transaction()
-        sender.error = errors.TRANSACTION_ABORTED
-        assert isinstance(producer.send("t", b"x").exception(10), errors.TransactionAbortedError)
-        with pytest.raises(errors.TransactionAbortedError, match=r"commit_transaction\(\) tells the reason"):
-            for _ in range(100):  # the fast path sends until the next batch is opened
-                getattr(producer, send)("t", b"y" if send == "send" else [b"y"])
-                producer.flush()
-        producer.abort_transaction(10)
+def test_after_records_were_dropped_a_send_says_so_at_once(sender, made, send):
+    producer = made()
+    sender.error = errors.TRANSACTION_ABORTED
+    assert isinstance(producer.send("t", b"x").exception(10), errors.TransactionAbortedError)
+    with pytest.raises(errors.TransactionAbortedError, match=r"commit_transaction\(\) tells the reason"):
+        for _ in range(100):  # the fast path sends until the next batch is opened
+            getattr(producer, send)("t", b"y" if send == "send" else [b"y"])
+            producer.flush()
+    producer.abort_transaction(10)

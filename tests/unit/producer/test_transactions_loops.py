@@ -26,14 +26,27 @@ def loop():
 
 
 @pytest.fixture
-def path(sender):
-    return sender.path
-
-
-@pytest.fixture
-def made(path):
-    with KafkaProducer(sender=str(path), transactional_id="x", max_block_ms=30_000, buffer_memory=1 << 20) as producer:
+def made(sender):
+    with KafkaProducer(
+        sender=sender.path, transactional_id="x", max_block_ms=30_000, buffer_memory=1 << 20
+    ) as producer:
         yield producer
+
+
+def run(main):
+    return asyncio.run(asyncio.wait_for(main, 60))
+
+
+async def held_commit(sender, made):
+    """Return a task with a commit whose command is held."""
+    await made.init_transactions_async()
+    made.begin_transaction()
+    await made.send_async("t", b"x")
+    sender.commands.script["commit"] = [HOLD]
+    task = asyncio.ensure_future(made.commit_transaction_async())
+    while not sender.commands.holds:
+        await asyncio.sleep(0.01)
+    return task
 
 
 def test_the_calls_need_no_thread_of_the_executor(sender, made):
@@ -63,7 +76,7 @@ def test_the_calls_need_no_thread_of_the_executor(sender, made):
             release.set()
             await job
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    run(main())
 
 
 def test_callbacks_have_run_when_a_commit_of_a_loop_returns(made):
@@ -77,29 +90,13 @@ def test_callbacks_have_run_when_a_commit_of_a_loop_returns(made):
         await made.commit_transaction_async()
         assert len(called) == 20
 
-    asyncio.run(asyncio.wait_for(main(), 60))
-
-
-def hold_a_commit(sender, made, loop):
-    """Leave a commit under way in a loop that has stopped."""
-    sender.commands.script["commit"] = [HOLD]
-
-    async def main():
-        await made.init_transactions_async()
-        made.begin_transaction()
-        await made.send_async("t", b"x")
-        task = asyncio.ensure_future(made.commit_transaction_async())
-        while not sender.commands.holds:
-            await asyncio.sleep(0.01)
-        return task
-
-    return loop.run_until_complete(main())
+    run(main())
 
 
 @pytest.mark.parametrize("closed", [False, True], ids=["stopped", "closed"])
 @pytest.mark.parametrize("in_thread", [False, True], ids=["here", "in another thread"])
 def test_a_call_of_a_loop_that_has_stopped_holds_up_no_other_call(sender, made, loop, closed, in_thread):
-    task = hold_a_commit(sender, made, loop)
+    task = loop.run_until_complete(held_commit(sender, made))
     if closed:
         loop.close()
     sender.commands.release()
@@ -122,12 +119,7 @@ def test_a_call_of_a_loop_that_has_stopped_holds_up_no_other_call(sender, made, 
 
 def test_a_thread_waits_for_a_call_of_a_loop_that_runs(sender, made):
     async def main():
-        await made.init_transactions_async()
-        made.begin_transaction()
-        sender.commands.script["commit"] = [HOLD]
-        task = asyncio.create_task(made.commit_transaction_async())
-        while not sender.commands.holds:
-            await asyncio.sleep(0.01)
+        task = await held_commit(sender, made)
         other = asyncio.get_running_loop().run_in_executor(None, made.commit_transaction, 30)
         await asyncio.sleep(0.1)
         assert not other.done()
@@ -136,25 +128,20 @@ def test_a_thread_waits_for_a_call_of_a_loop_that_runs(sender, made):
         with pytest.raises(errors.IllegalStateError, match=r"in the state READY .the last transaction was committed"):
             await other
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    run(main())
     assert sender.commands.does() == ["init", "commit"]
 
 
 def test_a_call_that_would_block_the_loop_of_a_running_call_is_refused(sender, made):
     async def main():
-        await made.init_transactions_async()
-        made.begin_transaction()
-        sender.commands.script["commit"] = [HOLD]
-        task = asyncio.create_task(made.commit_transaction_async())
-        while not sender.commands.holds:
-            await asyncio.sleep(0.01)
+        task = await held_commit(sender, made)
         for call in (made.commit_transaction, made.abort_transaction, made.begin_transaction):
             with pytest.raises(errors.IllegalStateError, match="await the running call first"):
                 call()
         sender.commands.release()
         await task
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    run(main())
 
 
 def test_calls_of_two_loops_have_their_turns(sender, made):

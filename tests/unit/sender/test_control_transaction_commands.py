@@ -37,6 +37,12 @@ def answer_to(sender: Sender, **fields: Any) -> dict[str, Any]:
     return answer
 
 
+def carry_out(sender: Sender, client: socket.socket, number: int = -1) -> dict[str, Any] | None:
+    """Let the engine answer a command. Return what its client gets."""
+    sender.engine.commands[number][2](ANSWER)
+    return control_messages.receive(client)[0]
+
+
 @pytest.fixture
 def sender(make: Callable[..., Sender]) -> Sender:
     sender = make(idle_timeout_s=None)
@@ -56,11 +62,10 @@ def test_the_answer_comes_when_the_command_is_done(sender: Sender) -> None:
 
 def test_a_connection_may_send_several_commands(sender: Sender) -> None:
     client = send(sender)
-    sender.engine.commands[0][2](ANSWER)
+    assert carry_out(sender, client) == ANSWER
     control_messages.send(client, {**COMMAND, "number": 2})
     sender.turn()
-    sender.engine.commands[1][2](ANSWER)
-    assert control_messages.receive(client)[0] == control_messages.receive(client)[0] == ANSWER
+    assert carry_out(sender, client) == ANSWER
 
 
 def has_hung_up(client: socket.socket) -> bool:
@@ -73,13 +78,11 @@ def has_hung_up(client: socket.socket) -> bool:
 
 def test_a_newer_connection_replaces_one_that_waits_for_nothing(sender: Sender) -> None:
     former = send(sender)
-    sender.engine.commands[0][2](ANSWER)
-    assert control_messages.receive(former)[0] == ANSWER
+    assert carry_out(sender, former) == ANSWER
     newer = send(sender, number=2)
     assert has_hung_up(former)
     newest = send(sender, number=2)  # the front-end repeats a command whose answer takes long
-    sender.engine.commands[1][2](ANSWER)
-    assert control_messages.receive(newer)[0] == ANSWER
+    assert carry_out(sender, newer, 1) == ANSWER
     assert has_hung_up(newer)
     assert not has_hung_up(newest)
 
@@ -88,8 +91,7 @@ def test_a_connection_for_commands_ends_with_its_front_end(make: Callable[..., S
     sender = make(idle_timeout_s=None)
     _, attached = sender.attach(settings={"transactional_id": "orders"})
     client = send(sender)
-    sender.engine.commands[0][2](ANSWER)
-    assert control_messages.receive(client)[0] == ANSWER
+    assert carry_out(sender, client) == ANSWER
     attached.close()
     sender.turn()
     assert has_hung_up(client)
@@ -251,8 +253,7 @@ def test_commands_are_taken_during_a_drain(sender: Sender) -> None:
     sender.control.drain("SIGTERM")
     sender.turn()
     client = send(sender)
-    sender.engine.commands[0][2](ANSWER)
-    assert control_messages.receive(client)[0] == ANSWER
+    assert carry_out(sender, client) == ANSWER
 
 
 @pytest.mark.parametrize(
