@@ -5,13 +5,13 @@ import random
 import sys
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
-from transactional.check import read_committed
+from transactional.check import Report, read_committed
 
 from cyproducer import KafkaProducer, errors
 from cyproducer.observe.status import status, stop
@@ -23,7 +23,6 @@ REPEATED_MAX = 30
 """From then on a call has no limit, so that each transaction ends."""
 TO_ABORT, WITH_OFFSETS, LATE = 0.2, 0.3, 0.1
 _PROGRESS_S = 10.0
-EXAMPLES = 10
 
 
 @dataclass
@@ -35,24 +34,10 @@ class Plan:
     seed: int
 
 
-@dataclass
-class Result:
-    """What was done, and what is wrong."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    defects: list[str] = field(default_factory=list)
-
-    def text(self) -> str:
-        lines = [f"{name:40} {count:>8,}" for name, count in sorted(self.counts.items())]
-        return "\n".join(
-            [*lines, *(f"DEFECT {text}" for text in self.defects[:EXAMPLES]), f"{len(self.defects)} defects"]
-        )
-
-
 class Worker:
     """One transactional producer, and what it knows of its transactions."""
 
-    def __init__(self, servers: str, topic: str, number: int, plan: Plan, result: Result) -> None:
+    def __init__(self, servers: str, topic: str, number: int, plan: Plan, result: Report) -> None:
         self.number, self.topic, self.result = number, topic, result
         self.group = f"{topic}-{number}"
         self.random = random.Random(f"{plan.seed} {number}")
@@ -133,9 +118,9 @@ class Worker:
             self.result.counts["late calls that were refused"] += 1
 
 
-def run(plan: Plan, servers: str, topic: str, progress: bool = False) -> Result:
+def run(plan: Plan, servers: str, topic: str, progress: bool = False) -> Report:
     """Run the transactions of a plan beside busy threads, and compare them with what readers of the topic see."""
-    result = Result()
+    result = Report()
     stopped = threading.Event()
     threads = [threading.Thread(target=_spin, args=(stopped,), daemon=True) for _ in range(plan.threads)]
     for thread in threads:
@@ -158,7 +143,7 @@ def _spin(stopped: threading.Event) -> None:
         sum(range(1000))
 
 
-async def _run_all(plan: Plan, servers: str, topic: str, result: Result, progress: bool) -> list[Worker]:
+async def _run_all(plan: Plan, servers: str, topic: str, result: Report, progress: bool) -> list[Worker]:
     workers = [Worker(servers, topic, number, plan, result) for number in range(PRODUCERS)]
     numbers = list(range(plan.transactions))
     tasks = [asyncio.create_task(worker.run(numbers)) for worker in workers]
@@ -175,7 +160,7 @@ async def _run_all(plan: Plan, servers: str, topic: str, result: Result, progres
     return workers
 
 
-def _check_records(result: Result, workers: list[Worker], servers: str, topic: str) -> None:
+def _check_records(result: Report, workers: list[Worker], servers: str, topic: str) -> None:
     """Check that each committed transaction is visible once and whole, and no other one."""
     seen: dict[tuple[int, int], list[int]] = defaultdict(list)
     for _, _, value in read_committed(servers, topic):
@@ -190,7 +175,7 @@ def _check_records(result: Result, workers: list[Worker], servers: str, topic: s
     result.defects += [f"{worker}/{number} has no result, and is visible" for worker, number in seen]
 
 
-def _check_offsets(result: Result, workers: list[Worker], servers: str, topic: str) -> None:
+def _check_offsets(result: Report, workers: list[Worker], servers: str, topic: str) -> None:
     """Check that each group has the offset of its last committed transaction with offsets."""
     for worker in workers:
         if worker.committed_offset < 0:

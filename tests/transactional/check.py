@@ -21,13 +21,13 @@ class Outcome:
 
 @dataclass
 class Report:
-    """The number of transactions by their result, and what is wrong."""
+    """What was done, for example transactions by their result, and what is wrong."""
 
     counts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     defects: list[str] = field(default_factory=list)
 
     def text(self) -> str:
-        lines = [f"{name:32} {count:>8,}" for name, count in sorted(self.counts.items())]
+        lines = [f"{name:40} {count:>8,}" for name, count in sorted(self.counts.items())]
         return "\n".join(
             [*lines, *(f"DEFECT {text}" for text in self.defects[:EXAMPLES]), f"{len(self.defects)} defects"]
         )

@@ -175,7 +175,7 @@ class Result:
         return not self.report.defects
 
     def text(self) -> str:
-        kinds = (f"{name:32} {count:>8,}" for name, count in sorted(self.monkey.kinds().items()))
+        kinds = (f"{name:40} {count:>8,}" for name, count in sorted(self.monkey.kinds().items()))
         return "\n".join([f"{self.monkey.killed} kills", *kinds, self.report.text()])
 
 
