@@ -245,6 +245,12 @@ class Producer:
         if code:
             row.failed = code
 
+    def come_to_rest(self, seconds: float) -> None:
+        """Let the last batch get its outcome, and run what follows from it."""
+        self.row.busy = False
+        self.event()
+        self.rig.run(seconds)
+
     def end(self) -> None:
         """End the process. The engine lets the transaction fail."""
         self.row.orphaned = True

@@ -66,6 +66,13 @@ class Producer:
         """Return (slot, error) of the next outcomes."""
         return [(outcome[0], outcome[5]) for outcome in self.rig.outcomes(self.front_end, count)]
 
+    def result_of(self, value: bytes, partition: int = 0) -> int:
+        """Send a record. Return the error of its outcome, which is the only one."""
+        slot = self.send(value, partition)
+        ((found, error),) = self.results(1)
+        assert found == slot
+        return error
+
     def state(self) -> tuple[str, int, bool]:
         found = self.table.describe(self.row)
         return found["phase"], found["failed"], found["needs_epoch"]
@@ -235,11 +242,9 @@ def test_a_held_transaction_that_fails_sends_nothing(broker, producer):
 
 
 def test_without_a_producer_id_records_end_at_once(producer, broker):
-    slot = producer.send(b"early")
-    assert producer.results(1) == [(slot, errors.TRANSACTION_ABORTED)]
+    assert producer.result_of(b"early") == errors.TRANSACTION_ABORTED
     producer.ready()
-    slot = producer.send(b"later")
-    assert producer.results(1) == [(slot, 0)]
+    assert producer.result_of(b"later") == 0
     assert broker.partitions[0].values == [b"later"]
 
 
@@ -263,8 +268,7 @@ def test_a_failed_transaction_sends_nothing_more(rig, producer, broker):
     assert b"later" not in broker.partitions[2].values
     producer.ready(epoch=1)
     assert producer.state() == ("ready", 0, False)
-    slot = producer.send(b"next", 2)
-    assert producer.results(1) == [(slot, 0)]
+    assert producer.result_of(b"next", 2) == 0
 
 
 def test_a_batch_that_is_too_large_for_a_failed_transaction_is_not_sent_in_parts(rig, producer, broker):
@@ -282,12 +286,10 @@ def test_a_batch_that_is_too_large_for_a_failed_transaction_is_not_sent_in_parts
 def test_a_refused_record_fails_the_transaction(producer, broker, code):
     producer.ready()
     broker.faults.append(Fault(code=code))
-    slot = producer.send(b"bad")
-    assert producer.results(1) == [(slot, code)]
+    assert producer.result_of(b"bad") == code
     phase, failed, _ = producer.state()
     assert (phase, failed) == ("open", code)
-    slot = producer.send(b"after")
-    assert producer.results(1) == [(slot, errors.TRANSACTION_ABORTED)]
+    assert producer.result_of(b"after") == errors.TRANSACTION_ABORTED
     assert producer.state()[1] == code, "the first error is kept"
 
 
@@ -318,8 +320,7 @@ def test_an_expired_batch_fails_the_transaction(rig, broker):
 
 def test_the_end_of_the_front_end_fails_its_transaction(rig, producer, broker):
     producer.ready()
-    slot = producer.send(b"v")
-    assert producer.results(1) == [(slot, 0)]
+    assert producer.result_of(b"v") == 0
     assert not producer.table.remove(producer.row), "its front-end is attached"
     rig.engine.detach(producer.front_end.attach_id)
     found = producer.table.describe(producer.row)
@@ -328,15 +329,13 @@ def test_the_end_of_the_front_end_fails_its_transaction(rig, producer, broker):
     assert producer.table.rows() == []
     again = Producer(rig, broker.topic)
     again.ready(epoch=1)
-    again.send(b"next")
-    assert [error for _, error in again.results(1)] == [0]
+    assert again.result_of(b"next") == 0
     assert broker.partitions[0].values == [b"v", b"next"]
 
 
 def test_the_end_of_a_front_end_in_a_commit_does_not_fail_it(rig, producer):
     producer.ready()
-    producer.send(b"v")
-    assert [error for _, error in producer.results(1)] == [0]
+    assert producer.result_of(b"v") == 0
     producer.store("committing")
     rig.engine.detach(producer.front_end.attach_id)
     assert producer.state()[:2] == ("committing", 0)
@@ -392,20 +391,17 @@ def test_participants_continue_the_same_sequences(rig, broker):
     found = first.table.describe(first.row)
     assert (found["phase"], found["failed"], found["participants"]) == ("open", 0, 0)
     third = Participant(rig, broker.topic, 5)
-    third.send(b"3/0")
-    assert [error for _, error in third.results(1)] == [0]
+    assert third.result_of(b"3/0") == 0
     assert len(broker.partitions[0].values) == 11
     assert broker.partitions[0].producers[700].last == 10
 
 
 def test_each_epoch_has_its_own_row(rig, broker):
     former = Participant(rig, broker.topic, 5)
-    former.send(b"former")
-    assert [error for _, error in former.results(1)] == [0]
+    assert former.result_of(b"former") == 0
     later = Participant(rig, broker.topic, 6)
     assert later.row != former.row
-    later.send(b"later")
-    assert [error for _, error in later.results(1)] == [0]
+    assert later.result_of(b"later") == 0
     assert not former.table.remove(former.row), "its front-end is attached"
     rig.engine.detach(former.front_end.attach_id)
     run_until(rig.engine, lambda: former.table.remove(former.row))
@@ -414,7 +410,5 @@ def test_each_epoch_has_its_own_row(rig, broker):
 def test_a_failed_record_fails_the_transaction_for_all_participants(rig, broker):
     first, second = Participant(rig, broker.topic, 5), Participant(rig, broker.topic, 5)
     broker.faults.append(Fault(code=INVALID_RECORD))
-    slot = first.send(b"bad")
-    assert first.results(1) == [(slot, INVALID_RECORD)]
-    slot = second.send(b"good", 1)
-    assert second.results(1) == [(slot, errors.TRANSACTION_ABORTED)]
+    assert first.result_of(b"bad") == INVALID_RECORD
+    assert second.result_of(b"good", 1) == errors.TRANSACTION_ABORTED

@@ -1,5 +1,6 @@
 """Tests the states of a transactional producer with a stand-in sender: which call is possible when, and its errors."""
 
+import contextlib
 import copy
 import os
 import pickle
@@ -166,10 +167,9 @@ def test_a_commit_that_fails_must_be_aborted(sender, begun):
 
 def test_an_abort_that_fails_is_fatal_or_can_be_repeated(sender, begun):
     sender.commands.script["abort"] = [failed("abortable", ABORTABLE_CODE), failed("fatal", 48)]
-    with pytest.raises(errors.TransactionAbortableError):
-        begun.abort_transaction(10)
-    with pytest.raises(errors.InvalidTxnStateError):
-        begun.abort_transaction(10)
+    for error in (errors.TransactionAbortableError, errors.InvalidTxnStateError):
+        with pytest.raises(error):
+            begun.abort_transaction(10)
     with pytest.raises(errors.KafkaError, match="error state"):
         begun.abort_transaction(10)
 
@@ -323,22 +323,22 @@ def test_callbacks_may_send_but_not_end_a_transaction(sender, begun):
     assert [record.value for record in sender.log] == [b"first", b"second"]
 
 
-def test_close_aborts_an_open_transaction(sender, begun):
+@pytest.mark.parametrize(
+    ("timeout", "answer", "does", "logged"),
+    [
+        (10, None, ["init", "fail", "abort"], ""),
+        (0, None, ["init"], ""),  # the sender aborts
+        (10, failed("fatal", FENCED), ["init", "fail", "abort"], "close() did not abort the open transaction"),
+    ],
+)
+def test_close_aborts_an_open_transaction(sender, begun, caplog, timeout, answer, does, logged):
     begun.send("t", b"x")
-    begun.close(10)
-    assert sender.commands.does() == ["init", "fail", "abort"]
-    begun.close(10)
-
-
-def test_close_leaves_the_abort_to_the_sender_if_there_is_no_time(sender, begun):
-    begun.close(0)
-    assert sender.commands.does() == ["init"]
-
-
-def test_close_says_that_the_abort_has_failed(sender, begun, caplog):
-    sender.commands.script["abort"] = [failed("fatal", FENCED)]
-    begun.close(10)
-    assert "close() did not abort the open transaction" in caplog.text
+    sender.commands.script["abort"] = [answer]
+    begun.close(timeout)
+    assert sender.commands.does() == does
+    assert ("close() did not abort" in caplog.text) is bool(logged)
+    assert logged in caplog.text
+    begun.close(timeout)
 
 
 def test_close_in_a_callback_leaves_the_abort_to_the_sender(sender, begun):
@@ -351,18 +351,14 @@ def test_close_in_a_callback_leaves_the_abort_to_the_sender(sender, begun):
 # ---------------------------------------------------------------- context manager
 
 
-def test_a_block_commits_at_its_normal_end(sender, ready):
-    with ready.transaction():
-        ready.send("t", b"x")
-    assert sender.commands.does() == ["init", "commit"]
-
-
-@pytest.mark.parametrize("raised", [ZeroDivisionError, KeyboardInterrupt])
-def test_an_exception_aborts_and_is_raised_again(sender, ready, raised):
-    with pytest.raises(raised):
+@pytest.mark.parametrize("raised", [None, ZeroDivisionError, KeyboardInterrupt])
+def test_a_block_commits_at_its_normal_end_and_aborts_after_an_exception(sender, ready, raised):
+    with pytest.raises(raised) if raised else contextlib.nullcontext():
         with ready.transaction():
-            raise raised
-    assert sender.commands.does() == ["init", "fail", "abort"]
+            ready.send("t", b"x")
+            if raised:
+                raise raised
+    assert sender.commands.does() == ["init", *(["fail", "abort"] if raised else ["commit"])]
     with ready.transaction():
         pass
 

@@ -84,7 +84,7 @@ class Rig:
             await producer.commit_transaction_async()
         async with producer.transaction():
             await producer.send_async("t", b"second")
-        attach_id = producer._session.attachment.attach_id
+        attach_id = self.sender.commands.done[-1]["attach_id"]
         does = "".join(f"{each['do']}," for each in self.sender.commands.done if each["attach_id"] == attach_id)
         assert ONCE.fullmatch(does), does
         assert does.count("commit") == {"init": 1, "abort": 1}.get(self.name, 2)

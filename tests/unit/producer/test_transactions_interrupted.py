@@ -65,8 +65,8 @@ class Case:
                 raise ZeroDivisionError
 
     def does(self):
-        """Return what the sender has done for this producer."""
-        mine = self.producer._session.attachment.attach_id
+        """Return what the sender has done for this producer, which has sent the last command."""
+        mine = self.sender.commands.done[-1]["attach_id"]
         return "".join(f"{command['do']}," for command in self.sender.commands.done if command["attach_id"] == mine)
 
 

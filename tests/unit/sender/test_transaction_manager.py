@@ -118,9 +118,7 @@ def test_a_commit_waits_for_all_that_was_submitted_before_it(rig: Rig, producer:
     answers = producer.ask("commit")
     rig.run(0.1)
     assert (row.submitted, row.busy, answers, rig.asked()) == (0, True, [], [])
-    row.busy = False
-    producer.event()
-    rig.run(0.1)
+    producer.come_to_rest(0.1)
     assert answers[0]["ok"]
     assert rig.asked() == [END_TXN]
 
@@ -265,9 +263,7 @@ def test_a_commit_adds_what_still_waits(rig_v1: Rig, producer_v1: Producer) -> N
     row.busy, row.to_add = True, [("t", 1)]
     answers = producer_v1.ask("commit")
     rig_v1.run(0.5, lambda: ("t", 1) in row.added)
-    row.busy = False
-    producer_v1.event()
-    rig_v1.run(0.5)
+    producer_v1.come_to_rest(0.5)
     assert answers[0]["ok"]
 
 

@@ -61,9 +61,7 @@ def test_a_commit_waits_with_its_records(rig: Rig, producer: Producer) -> None:
     assert rig.asked() == [DESCRIBE] * 2
     assert answers == []
     producer.send()
-    row.busy = False
-    producer.event()
-    rig.run(1)
+    producer.come_to_rest(1)
     assert answers[0]["ok"]
     assert rig.asked() == [END_TXN]
 

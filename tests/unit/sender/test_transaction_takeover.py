@@ -51,9 +51,7 @@ def test_an_abort_waits_for_batches_in_flight(rig: Rig, producer: Producer) -> N
     producer.end()
     rig.run(1)
     assert rig.transactions.ids["a"].ends == []
-    producer.row.busy = False
-    producer.event()
-    rig.run(0.2)
+    producer.come_to_rest(0.2)
     assert rig.transactions.ids["a"].ends == ["abort"]
 
 
