@@ -1,6 +1,7 @@
 """Answers the commands of transactional producers for the stand-in sender, as a test prescribes."""
 
 import contextlib
+import re
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,8 @@ from cyproducer.host import control_messages
 
 HANG_UP = "hang up"
 HOLD = "hold"
+#: What may be done for a producer: it is initialized once, and each transaction has one end.
+ONCE = re.compile(r"init,((offsets,)?(commit,|fail,abort,))*")
 DRAINING = {"ok": False, "error": "DRAINING", "message": "the sender is ending"}
 
 
@@ -57,6 +60,13 @@ class ScriptedCommands:
     def does(self) -> list[str]:
         """Return what the commands were, in order, without repetitions."""
         return [message["do"] for message in self.done]
+
+    def does_once(self, where: str = "") -> str:
+        """Return what was done for the producer of the last command, with commas. Check that nothing was done twice."""
+        mine = self.done[-1]["attach_id"]
+        does = "".join(f"{message['do']}," for message in self.done if message["attach_id"] == mine)
+        assert ONCE.fullmatch(does), f"{where}: {does}"
+        return does
 
     def take_commits(self, error: int) -> None:
         """Handle the commits that have waited for outcomes. `error`: the code of a batch that has failed; 0: none."""

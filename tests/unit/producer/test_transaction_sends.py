@@ -118,14 +118,20 @@ def test_no_record_of_any_thread_comes_after_the_end_of_its_transaction(sender, 
     producer.commit_transaction(30)
 
 
-def test_a_record_of_the_fast_path_is_refused_right_after_the_end(sender, made):
+@pytest.mark.parametrize("name", ["send", "send_async"])
+def test_a_record_is_refused_right_after_the_end(sender, made, name):
     producer = made()
     for _ in range(3):
-        producer.send("t", b"x")
+        producer.send("t", b"x")  # by the fast path
     producer.commit_transaction(10)
+
+    async def send():
+        sent = getattr(producer, name)("t", b"x")
+        return await sent if name == "send_async" else sent
+
     for _ in range(3):
-        with pytest.raises(errors.IllegalStateError, match="in the state READY"):
-            producer.send("t", b"x")
+        with pytest.raises(errors.IllegalStateError, match=rf"^{name}\(\) is not possible in the state READY"):
+            asyncio.run(send())
     assert len(sender.log) == 3
 
 
@@ -189,58 +195,6 @@ def test_interceptors_learn_that_a_record_was_refused(sender):
             producer.send("t", b"x")
         assert producer.metrics()["producer-metrics"]["record-error-total"] == 1
     assert [type(error) for error in acknowledged] == [errors.IllegalStateError]
-
-
-# ---------------------------------------------------------------- asyncio
-
-
-def test_a_coroutine_that_waits_to_send_holds_up_the_end(sender, made):
-    producer = made(buffer_memory=1 << 20)
-    sender.hold = True
-
-    async def main():
-        tasks = [asyncio.create_task(producer.send_async("t", bytes(300_000))) for _ in range(8)]
-        await asyncio.sleep(0.2)
-        with pytest.raises(errors.IllegalStateError, match=r"await producer.send_async"):
-            producer.commit_transaction(1)
-        with pytest.raises(errors.KafkaTimeoutError, match=WAITS):
-            await producer.commit_transaction_async(0.1)
-        sender.release()
-        await producer.commit_transaction_async(30)
-        assert all(task.done() for task in tasks)
-        assert all(task.result().done() for task in tasks)
-
-    asyncio.run(asyncio.wait_for(main(), 60))
-    assert len(sender.log) == 8
-
-
-def test_send_async_outside_of_a_transaction(sender, made):
-    producer = made()
-    producer.commit_transaction(10)
-
-    async def main():
-        for _ in range(2):
-            with pytest.raises(errors.IllegalStateError, match=r"^send_async\(\) is not possible in the state READY"):
-                await producer.send_async("t", b"x")
-
-    asyncio.run(main())
-
-
-def test_a_coroutine_that_is_never_awaited_or_cancelled_does_not_hold_up_the_end(sender, made):
-    producer = made(buffer_memory=1 << 20)
-    sender.hold = True
-
-    async def main():
-        producer.send_async("t", b"x").close()
-        tasks = [asyncio.create_task(producer.send_async("t", bytes(300_000))) for _ in range(8)]
-        await asyncio.sleep(0.2)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        sender.release()
-        await producer.commit_transaction_async(30)
-
-    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 @pytest.mark.parametrize("send", ["send", "send_array"])

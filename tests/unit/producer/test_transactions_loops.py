@@ -169,22 +169,23 @@ def test_calls_of_two_loops_have_their_turns(sender, made):
     assert sender.commands.does() == ["init", "commit"]
 
 
+async def crowded(producer):
+    """Return tasks with sends in a new transaction, of which some wait for memory until the sender is released."""
+    await producer.init_transactions_async()
+    producer.begin_transaction()
+    tasks = [asyncio.ensure_future(producer.send_async("t", bytes(300_000), partition=0)) for _ in range(8)]
+    await asyncio.sleep(0.2)
+    assert not all(task.done() for task in tasks)
+    return tasks
+
+
 @pytest.mark.parametrize("closed", [False, True], ids=["stopped", "closed"])
 @pytest.mark.parametrize("end", ["commit", "abort"])
 def test_a_send_of_a_loop_that_has_stopped_is_passed_over(sender, made, loop, closed, end):
     """It waits for memory. When it goes on, its transaction has ended, and it queues nothing."""
-    made.init_transactions()
-    made.begin_transaction()
     sender.hold = True
-
-    async def main():
-        tasks = [asyncio.ensure_future(made.send_async("t", bytes(300_000), partition=0)) for _ in range(8)]
-        await asyncio.sleep(0.2)
-        return tasks
-
-    tasks = loop.run_until_complete(main())
+    tasks = loop.run_until_complete(crowded(made))
     waiting = [task for task in tasks if not task.done()]
-    assert waiting
     if closed:
         loop.close()
     sender.release()
@@ -199,14 +200,11 @@ def test_a_send_of_a_loop_that_has_stopped_is_passed_over(sender, made, loop, cl
 
 
 def test_a_send_of_a_loop_that_runs_in_another_thread_is_waited_for(sender, made):
-    made.init_transactions()
-    made.begin_transaction()
     sender.hold = True
     began = threading.Event()
 
     async def main():
-        tasks = [asyncio.ensure_future(made.send_async("t", bytes(300_000))) for _ in range(8)]
-        await asyncio.sleep(0.2)
+        tasks = await crowded(made)
         began.set()
         await asyncio.gather(*tasks)
 
@@ -217,6 +215,38 @@ def test_a_send_of_a_loop_that_runs_in_another_thread_is_waited_for(sender, made
     made.commit_transaction()
     thread.join(30)
     assert len(sender.log) == 8
+
+
+def test_a_coroutine_that_waits_to_send_holds_up_the_end(sender, made):
+    sender.hold = True
+
+    async def main():
+        tasks = await crowded(made)
+        with pytest.raises(errors.IllegalStateError, match=r"await producer.send_async"):
+            made.commit_transaction(1)
+        with pytest.raises(errors.KafkaTimeoutError, match="a send method of another thread is still running"):
+            await made.commit_transaction_async(0.1)
+        sender.release()
+        await made.commit_transaction_async(30)
+        assert all(task.result().done() for task in tasks)
+
+    run(main())
+    assert len(sender.log) == 8
+
+
+def test_a_coroutine_that_is_never_awaited_or_cancelled_does_not_hold_up_the_end(sender, made):
+    sender.hold = True
+
+    async def main():
+        tasks = await crowded(made)
+        made.send_async("t", b"x").close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        sender.release()
+        await made.commit_transaction_async(30)
+
+    run(main())
 
 
 def test_a_record_fails_while_offsets_are_sent(sender, made):
