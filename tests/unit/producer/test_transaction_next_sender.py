@@ -270,9 +270,15 @@ def test_an_empty_commit_is_continued_by_the_sender_after_the_next_one(sender, s
     assert sender.commands.does() == ["abort"]
 
 
-def test_a_commit_that_a_sender_has_not_taken_is_not_continued(sender, started, begun):
+def test_a_commit_that_a_sender_has_not_taken_is_not_continued(sender, path, started, begun):
     sender.commands.script["commit"] = [DRAINING] * 1000
-    timer = threading.Timer(0.2, lambda: die(sender))
+
+    def end():
+        path.unlink()  # no further command reaches the sender, which answers the last one
+        time.sleep(0.3)
+        die(sender)
+
+    timer = threading.Timer(0.2, end)
     timer.start()
     check_lost(begun)
     timer.join()
