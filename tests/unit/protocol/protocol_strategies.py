@@ -42,6 +42,17 @@ def body(fields, version):
     return st.fixed_dictionaries(members)
 
 
+_BODIES = {}
+
+
+def body_of(message, version):
+    """Return the strategy for the bodies of one version of a message, which is made once."""
+    key = message.name, version
+    if key not in _BODIES:
+        _BODIES[key] = body(message.fields, version)
+    return _BODIES[key]
+
+
 def every(tables):
     """Return (name, message, version) for each version of each message."""
     return [(m.name, m, v) for m in tables.values() for v in range(m.first, m.last + 1)]

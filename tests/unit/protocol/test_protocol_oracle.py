@@ -9,7 +9,7 @@ import uuid
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from protocol_strategies import body, every
+from protocol_strategies import body_of, every
 
 from cyproducer.error_table import ERRORS
 from cyproducer.protocol.codec import decode_request, decode_response, encode_request, encode_response
@@ -69,7 +69,7 @@ def foreign(cls, fields, data, version):
 @given(data=st.data())
 @RELAXED
 def test_same_bytes(message, version, data):
-    given_body = data.draw(body(message.fields, version))
+    given_body = data.draw(body_of(message, version))
     cls = FOREIGN[message.name]
     theirs = foreign(cls, message.fields, given_body, version)
     if REQUESTS[message.api_key] is message:
