@@ -81,11 +81,12 @@ def test_an_independent_parser_reads_the_same(batch):
 
 
 def test_every_size_of_key_and_value_around_the_copies_and_varints():
+    """The records alone are compared: the twin's CRC of megabytes takes seconds."""
     lengths = [*range(0, 70), *range(120, 136), *range(8180, 8200), 16383, 16384, 1_048_575, 1_048_576]
     for n in lengths:
-        data = bytes(i & 0xFF for i in range(n))
+        data = (bytes(range(256)) * (n // 256 + 1))[:n]
         batch = [Record(0, data, None), Record(-5, None, data), Record(3, b"", b"", (("x" * n, data),))]
-        assert fill(batch, 4 * n + 400).build() == twin.encode_batch(batch)
+        assert fill(batch, 4 * n + 400).records() == twin.encode_records(batch, 0)
 
 
 def test_many_records_use_longer_offset_deltas():

@@ -60,7 +60,8 @@ def test_a_file_that_is_damaged_holds_nothing(tmp_path: Path, text: str) -> None
 
 
 @pytest.fixture
-def post(runtime_dir: Path) -> Any:
+def post(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(failure_file, "INTERVAL_S", 0.1)
     stem = str(runtime_dir / "s")
     return SimpleNamespace(
         place=Rendezvous(stem, stem + ".sock", stem + ".json"),
@@ -134,6 +135,7 @@ def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Simulate a file system that does not answer until the event is set."""
     answer = threading.Event()
     write = failures.write
+    monkeypatch.setattr(failure_file, "FLUSH_S", 0.1)
     monkeypatch.setattr(failures, "write", lambda path, data: answer.wait(60) and write(path, data))
     yield answer
     answer.set()

@@ -104,7 +104,9 @@ def test_unread_log_stops_no_process_and_counts_dropped_lines(
 def test_process_ends_though_its_log_is_stuck() -> None:
     script = """
         import fcntl, logging, os, sys
+        from cyproducer.sender.system import log_relay
         from cyproducer.sender.system.log_relay import LogRelay
+        log_relay.FLUSH_S = 0.05
         reader, writer = os.pipe()
         fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
         os.dup2(writer, 2)
@@ -140,8 +142,8 @@ relay = LogRelay(sys.argv[1])
 relay.start()
 log = logging.getLogger("x"); log.setLevel(10)
 log.addHandler(relay)
-for number in range(3000):
-    log.info("%d %s", number, "x" * 1000)
+for number in range(900):
+    log.info("%d %s", number, "x" * 3500)
     relay.flush()
 relay.close()
 os.write(2, b"the interpreter's own words\\n")
