@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 from cyproducer.config.settings import Settings
 from cyproducer.errors import KafkaConfigurationError
 
-__all__ = ["PASSWORD", "Samples", "in_one_line", "parse", "refused", "round_trip"]
+__all__ = ["PASSWORD", "Samples", "changed", "in_one_line", "parse", "refused", "round_trip"]
 
 PASSWORD = "Zq7-of-the-key"
 _DAY = datetime.timedelta(days=1)
@@ -80,7 +80,14 @@ def parse(**given: object) -> Settings:
 def refused(**given: object) -> str:
     with pytest.raises(KafkaConfigurationError) as caught:
         parse(**given)
+    assert isinstance(caught.value, ValueError)
     return str(caught.value)
+
+
+def changed(settings: Settings) -> dict[str, object]:
+    """Return the settings of TLS and SASL that differ from their defaults, as the sender gets them."""
+    told, default = {**settings.sender_settings(), **settings.secrets()}, parse().sender_settings()
+    return {n: v for n, v in told.items() if n.startswith(("ssl_", "sasl_", "https_")) and v != default.get(n)}
 
 
 def round_trip(settings: Settings) -> Settings:

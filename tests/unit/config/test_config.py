@@ -12,6 +12,7 @@ import string
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from security_samples import parse, refused
 
 from cyproducer.config.exit_flush import default_exit_flush_timeout_ms
 from cyproducer.config.settings import (
@@ -30,17 +31,6 @@ from cyproducer.errors import KafkaConfigurationError
 WITH_ATTRIBUTE = [setting for setting in SETTINGS if setting.attribute]
 
 
-def parse(**settings):
-    return Settings.parse(**{"bootstrap_servers": "broker:9092", **settings})
-
-
-def refused(**settings):
-    with pytest.raises(KafkaConfigurationError) as caught:
-        parse(**settings)
-    assert isinstance(caught.value, ValueError)
-    return str(caught.value)
-
-
 # --- names --------------------------------------------------------------------------------------------
 
 
@@ -57,9 +47,7 @@ def test_the_table_and_the_attributes_are_the_same():
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
 def test_every_default_is_accepted_in_both_spellings(setting):
-    if setting.name == "bootstrap_servers":
-        return
-    for name in (setting.name, setting.kafka_name):
+    for name in {setting.name, setting.kafka_name} - {"bootstrap_servers", "bootstrap.servers"}:
         settings = parse(**{name: setting.default})
         if setting.attribute and setting.name != "exit_flush_timeout_ms":
             assert getattr(settings, setting.name) == setting.default
@@ -547,44 +535,40 @@ def test_the_default_exit_flush_is_decided_where_the_settings_come_to(monkeypatc
 
 # --- container or service -----------------------------------------------------------------------------
 
+INITIAL, OTHER = "pid:[4026531836]", "pid:[4026532999]"
+SESSION = "0::/user.slice/session-1.scope\n"
+TERMINAL = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/app-terminal.scope\n"
+SERVICE = "12:cpu:/\n0::/system.slice/app.service\n"
+SLURM = "12:cpu:/\n0::/system.slice/slurmstepd.scope/job_4/step_0/user/task_0\n"
 
-def _root(tmp_path, namespace="pid:[4026531836]", cgroup="0::/user.slice/session-1.scope\n"):
+
+@pytest.mark.parametrize(
+    ("namespace", "cgroup", "file", "variables", "expected"),
+    [
+        (INITIAL, SESSION, None, {}, 0),
+        (INITIAL, TERMINAL, None, {}, 0),  # systemd's user manager is a service, but this is none
+        (INITIAL, SESSION, None, {"KUBERNETES_SERVICE_HOST": "", "INVOCATION_ID": "", "container": ""}, 0),
+        (INITIAL, SESSION, None, {"KUBERNETES_SERVICE_HOST": "x"}, 10_000),
+        (INITIAL, SESSION, None, {"INVOCATION_ID": "x"}, 10_000),
+        (INITIAL, SESSION, None, {"container": "x"}, 10_000),
+        (INITIAL, SESSION, ".dockerenv", {}, 10_000),
+        (INITIAL, SESSION, "run/.containerenv", {}, 10_000),
+        (OTHER, SESSION, None, {}, 10_000),
+        (INITIAL, SERVICE, None, {}, 10_000),
+        (INITIAL, SLURM, None, {}, 10_000),
+    ],
+)
+def test_a_container_or_service_waits_at_exit_and_a_login_session_does_not(
+    tmp_path, namespace, cgroup, file, variables, expected
+):
     (tmp_path / "proc/self/ns").mkdir(parents=True)
     (tmp_path / "proc/self/ns/pid").symlink_to(namespace)
     (tmp_path / "proc/self/cgroup").write_text(cgroup)
     (tmp_path / "run").mkdir()
-    return str(tmp_path)
+    if file is not None:
+        (tmp_path / file).touch()
+    assert default_exit_flush_timeout_ms(variables, str(tmp_path)) == expected
 
 
-def test_a_login_session_does_not_wait_at_exit(tmp_path):
-    assert default_exit_flush_timeout_ms({}, _root(tmp_path)) == 0
-    assert default_exit_flush_timeout_ms({}, str(tmp_path / "nothing")) == 0
-
-
-def test_a_user_session_under_systemds_user_manager_is_no_service(tmp_path):
-    cgroup = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/app-terminal.scope\n"
-    assert default_exit_flush_timeout_ms({}, _root(tmp_path, cgroup=cgroup)) == 0
-
-
-@pytest.mark.parametrize("name", ["KUBERNETES_SERVICE_HOST", "INVOCATION_ID", "container"])
-def test_a_variable_tells_a_container_or_service(tmp_path, name):
-    root = _root(tmp_path)
-    assert default_exit_flush_timeout_ms({name: "x"}, root) == 10_000
-    assert default_exit_flush_timeout_ms({name: ""}, root) == 0
-
-
-@pytest.mark.parametrize("path", [".dockerenv", "run/.containerenv"])
-def test_a_file_tells_a_container(tmp_path, path):
-    root = _root(tmp_path)
-    (tmp_path / path).touch()
-    assert default_exit_flush_timeout_ms({}, root) == 10_000
-
-
-def test_a_namespace_tells_a_container(tmp_path):
-    assert default_exit_flush_timeout_ms({}, _root(tmp_path, namespace="pid:[4026532999]")) == 10_000
-
-
-@pytest.mark.parametrize("place", ["slurmstepd.scope/job_4/step_0/user/task_0", "app.service"])
-def test_a_cgroup_tells_a_slurm_step_and_a_service(tmp_path, place):
-    root = _root(tmp_path, cgroup=f"12:cpu:/\n0::/system.slice/{place}\n")
-    assert default_exit_flush_timeout_ms({}, root) == 10_000
+def test_without_proc_nothing_tells_a_container(tmp_path):
+    assert default_exit_flush_timeout_ms({}, str(tmp_path)) == 0

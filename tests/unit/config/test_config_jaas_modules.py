@@ -1,7 +1,7 @@
 """Tests what `sasl.jaas.config` means: the texts of documentations, each login module, and conflicts."""
 
 import pytest
-from security_samples import parse, refused
+from security_samples import changed, parse, refused
 
 from cyproducer.config.jaas import JaasError
 from cyproducer.config.jaas_modules import login_of
@@ -20,18 +20,20 @@ def sasl_refused(text, **given):
     return refused(**{"security.protocol": "SASL_SSL", "sasl.jaas.config": text, **given})
 
 
-def changed(settings):
-    told, default = {**settings.sender_settings(), **settings.secrets()}, parse().sender_settings()
-    return {n: v for n, v in told.items() if n.startswith(("sasl_", "https_")) and v != default.get(n)}
-
-
 # ---------------------------------------------------------------- documentations
 
 
-def test_amazon_msk():
-    text = f'{SCRAM} required username="alice" password="alice-secret";'
-    assert changed(sasl(text, **{"sasl.mechanism": "SCRAM-SHA-512"})) == {
-        "sasl_mechanism": "SCRAM-SHA-512", "sasl_plain_username": "alice", "sasl_plain_password": "alice-secret",
+@pytest.mark.parametrize(
+    ("module", "mechanism"),
+    [
+        (f'{SCRAM} required username="alice" password="c/flt+SEC=RET//x";', "SCRAM-SHA-512"),  # Amazon MSK, Strimzi
+        (f"{PLAIN} required username='alice' password='c/flt+SEC=RET//x';", "PLAIN"),  # Confluent Cloud
+        (f'kafkashaded.{PLAIN} required username="alice" password="c/flt+SEC=RET//x";', "PLAIN"),  # Databricks
+    ],
+)
+def test_user_and_password(module, mechanism):
+    assert changed(sasl(module, **{"sasl.mechanism": mechanism, "client.dns.lookup": "use_all_dns_ips"})) == {
+        "sasl_mechanism": mechanism, "sasl_plain_username": "alice", "sasl_plain_password": "c/flt+SEC=RET//x",
     }  # fmt: skip
 
 
@@ -39,14 +41,6 @@ def test_amazon_msk_with_iam():
     message = sasl_refused("software.amazon.msk.auth.iam.IAMLoginModule required;")
     assert message.startswith("sasl.jaas.config=<hidden>: IAMLoginModule is a class of Java; use sasl_mechanism=")
     assert "aws-msk-iam-sasl-signer-python" in message
-
-
-def test_confluent_cloud():
-    text = f"{PLAIN} required username='API7KEY' password='c/flt+SEC=RET//x';"
-    given = {"sasl.mechanism": "PLAIN", "client.dns.lookup": "use_all_dns_ips", "acks": "all"}
-    assert changed(sasl(text, **given)) == {
-        "sasl_mechanism": "PLAIN", "sasl_plain_username": "API7KEY", "sasl_plain_password": "c/flt+SEC=RET//x",
-    }  # fmt: skip
 
 
 def test_confluent_cloud_with_oauth():
@@ -66,11 +60,6 @@ def test_confluent_cloud_with_oauth():
         "sasl_oauthbearer_scope": "kafka",
         "sasl_oauthbearer_extensions": {"identityPoolId": "pool-2", "logicalCluster": "lkc-1"},
     }
-
-
-def test_strimzi():
-    text = f'{SCRAM} required username="my-user" password="Zq7";'
-    assert sasl(text, **{"sasl.mechanism": "SCRAM-SHA-512"}).sasl_plain_username == "my-user"
 
 
 def test_strimzi_with_oauth(samples):
@@ -107,11 +96,6 @@ def test_kafka_with_kerberos(samples, monkeypatch):
     ticket = f"{KERBEROS} required useTicketCache=true;"
     assert changed(sasl(ticket, **{"sasl.kerberos.service.name": "kafka"})) == {}
     assert changed(sasl(ticket, **{"sasl.mechanism": "GSSAPI"})) == {}
-
-
-def test_renamed_classes_of_databricks():
-    text = f'kafkashaded.{PLAIN} required username="a" password="b";'
-    assert sasl(text, **{"sasl.mechanism": "PLAIN"}).sasl_plain_username == "a"
 
 
 # ---------------------------------------------------------------- modules

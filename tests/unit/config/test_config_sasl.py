@@ -5,7 +5,7 @@ import json
 import pickle
 
 import pytest
-from security_samples import parse, refused, round_trip
+from security_samples import changed, parse, refused, round_trip
 
 from cyproducer.config.settings import Settings
 from cyproducer.errors import KafkaConfigurationError
@@ -40,12 +40,6 @@ def sasl(**given):
 
 def sasl_refused(**given):
     return refused(**{"security_protocol": "SASL_SSL", **given})
-
-
-def changed(settings):
-    """Return the settings of SASL that differ from their defaults, as the sender gets them."""
-    told, default = {**settings.sender_settings(), **settings.secrets()}, parse().sender_settings()
-    return {n: v for n, v in told.items() if n.startswith(("sasl_", "https_")) and v != default.get(n)}
 
 
 # ---------------------------------------------------------------- mechanism

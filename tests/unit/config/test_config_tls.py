@@ -6,7 +6,7 @@ import os
 import pickle
 
 import pytest
-from security_samples import PASSWORD, in_one_line, parse, refused, round_trip
+from security_samples import PASSWORD, changed, in_one_line, parse, refused, round_trip
 
 from cyproducer.config.settings import Settings
 from cyproducer.errors import KafkaConfigurationError
@@ -18,12 +18,6 @@ def tls(**given):
 
 def tls_refused(**given):
     return refused(security_protocol="SSL", **given)
-
-
-def changed(settings):
-    """Return the settings of TLS that differ from their defaults, as the sender gets them."""
-    told, default = {**settings.sender_settings(), **settings.secrets()}, parse().sender_settings()
-    return {n: v for n, v in told.items() if n.startswith("ssl_") and v != default.get(n)}
 
 
 # ---------------------------------------------------------------- whom to trust

@@ -6,10 +6,11 @@
 import logging
 
 import pytest
+from security_samples import parse, refused
 
 from cyproducer.config.kafka_settings import KAFKA_SETTINGS, PARTLY, REFUSED, SUPPORTED, asks_for_nothing
 from cyproducer.config.kinds import INT_MAX, LONG_MAX
-from cyproducer.config.settings import SETTINGS, Settings
+from cyproducer.config.settings import SETTINGS
 from cyproducer.errors import KafkaConfigurationError
 
 #: Settings that Kafka does not have.
@@ -23,16 +24,6 @@ OUR_OWN = {
 }  # fmt: skip
 #: Settings that Kafka has from 4.4 on.
 LATER = {"client_rack", "partitioner_rack_aware"}
-
-
-def parse(**given):
-    return Settings.parse(**{"bootstrap_servers": "localhost", **given})
-
-
-def refused(**given):
-    with pytest.raises(KafkaConfigurationError) as caught:
-        parse(**given)
-    return str(caught.value)
 
 
 def test_the_list_and_the_table_agree():
@@ -146,3 +137,18 @@ def test_the_default_of_gzip_and_levels_of_other_codecs(caplog):
     with caplog.at_level(logging.WARNING, "cyproducer"):
         assert parse(compression_type="gzip", compression_zstd_level=5).compression_level is None
     assert "compression_zstd_level=5 has no effect without compression_type='zstd'" in caplog.text
+
+
+# ---------------------------------------------------------------- rack-aware partitioning (KIP-1123)
+
+
+@pytest.mark.parametrize("rack", [{}, {"client_rack": " "}])
+def test_rack_aware_partitioning_needs_a_rack(rack):
+    assert "needs client_rack; use the broker.rack" in refused(partitioner_rack_aware=True, **rack)
+
+
+def test_the_rack_is_a_short_text_that_the_sender_gets():
+    assert parse(partitioner_rack_aware=True, client_rack="a").sender_settings()["client_rack"] == "a"
+    for rack in ("x" * 256, 3):
+        message = refused(client_rack=rack)
+        assert message.startswith("client_rack=") and "expected a str" in message
