@@ -5,11 +5,9 @@ The control plane runs around the fake engine, in this process; the loop's own f
 
 import array
 import fcntl
-import json
 import os
 import resource
 import socket
-import struct
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +15,7 @@ from typing import Any
 
 import control_rig
 import pytest
-from control_rig import Sender, attach_message, close_all, hung_up
+from control_rig import LINGER_S, Sender, attach_message, close_all, hung_up, lingering_socket
 from cyproducer.sender.engine.front_ends import FrontEnds
 from cyproducer.shm.arena_region import create_arena
 from cyproducer.shm.region import Region
@@ -26,7 +24,7 @@ from support.process import wait_until
 
 from cyproducer.config.settings import Settings
 from cyproducer.host import control_messages
-from cyproducer.sender.control import control_server, peers, quotas
+from cyproducer.sender.control import peers
 from cyproducer.sender.process.sender_process import Engine
 
 LOOP_SETTINGS = {
@@ -38,7 +36,6 @@ LOOP_SETTINGS = {
     "client_id": "c",
 }
 FRONT_END = {"acks": -1, "enable_idempotence": True, "linger_ms": 0, "delivery_timeout_ms": 1000, "retries": 5}
-LINGER_S = 30
 MFD_HUGE_2MB = os.MFD_HUGETLB | 21 << 26
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
@@ -68,6 +65,10 @@ def refused(sender: Sender, replace: Callable[[list[int]], list[int]]) -> str:
 
 
 # ---------------------------------------------------------------- descriptors of other kinds
+
+
+def null() -> int:
+    return os.open("/dev/null", os.O_RDWR)
 
 
 def path_only(fds: list[int]) -> list[int]:
@@ -110,6 +111,12 @@ def sealed_memfd(size: int, seals: int = SEALS) -> int:
 @pytest.mark.parametrize(
     ("replace", "text"),
     [
+        (lambda fds: [], "0 descriptors"),
+        (lambda fds: fds[:2], "2 descriptors"),
+        (lambda fds: [*fds, fds[0]], "4 descriptors"),
+        (lambda fds: [null(), fds[1], fds[2]], "sealed"),
+        (lambda fds: [os.memfd_create("unsealed", os.MFD_ALLOW_SEALING), *fds[1:]], "sealed"),
+        (lambda fds: [fds[0], null(), fds[2]], "not a pidfd"),
         (path_only, "no memfd"),
         (directory, "no memfd"),
         (file_on_disk, "no memfd"),
@@ -118,7 +125,7 @@ def sealed_memfd(size: int, seals: int = SEALS) -> int:
         (long, "were announced"),
         (half_sealed, "no memfd that is sealed"),
         (lambda fds: [fds[0], fds[1], os.eventfd(0)], "not a socket"),
-        (lambda fds: [fds[0], fds[1], os.open("/dev/null", os.O_RDWR)], "not a socket"),
+        (lambda fds: [fds[0], fds[1], null()], "not a socket"),
         (lambda fds: [fds[0], fds[1], socket.socket().detach()], "not a UNIX datagram socket"),
         (lambda fds: [fds[0], fds[1], socket.socket(socket.AF_UNIX).detach()], "not a UNIX datagram socket"),
         (lambda fds: [fds[2], fds[1], fds[0]], "no memfd"),
@@ -154,33 +161,30 @@ def test_arena_that_cannot_be_written_is_refused() -> None:
     front_ends.close()
 
 
-@pytest.mark.parametrize(
-    ("field", "value"), [("magic", 1), ("layout_version", 99), ("slot_count", 7), ("slot_count", 0xFFFFFFFF)]
-)
-def test_arena_with_another_header_is_refused(field: str, value: int) -> None:
+def refused_by_the_loop(settings: dict[str, Any], error: Any, match: str | None = None, **header: int) -> None:
+    """Attach an arena with other fields in its header; check that nothing is left behind."""
     front_ends = FrontEnds(LOOP_SETTINGS)
     arena, slots = create_arena(1 << 20)
-    layout.write(arena.memory(), "cyp_arena_header", 0, **{field: value})
+    layout.write(arena.memory(), "cyp_arena_header", 0, **header)
     before = descriptors()
-    with pytest.raises(ValueError, match="arena"):
-        front_ends.attach(os.dup(arena.fd), slots, FRONT_END, os.eventfd(0))
-    assert descriptors() == before
-    assert front_ends.attached() == 0
-    arena.close()
-    front_ends.close()
-
-
-@pytest.mark.parametrize("settings", [{}, {"acks": "all"}, {**FRONT_END, "linger_ms": float("inf")}])
-def test_settings_that_do_not_fit_leave_nothing_behind(settings: dict[str, Any]) -> None:
-    front_ends = FrontEnds(LOOP_SETTINGS)
-    arena, slots = create_arena(1 << 20)
-    before = descriptors()
-    with pytest.raises((KeyError, TypeError, OverflowError)):
+    with pytest.raises(error, match=match):
         front_ends.attach(os.dup(arena.fd), slots, settings, os.eventfd(0))
     assert descriptors() == before
     assert front_ends.attached() == 0
     arena.close()
     front_ends.close()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("magic", 1), ("layout_version", 99), ("slot_count", 7), ("slot_count", 0xFFFFFFFF)]
+)
+def test_arena_with_another_header_is_refused(field: str, value: int) -> None:
+    refused_by_the_loop(FRONT_END, ValueError, "arena", **{field: value})
+
+
+@pytest.mark.parametrize("settings", [{}, {"acks": "all"}, {**FRONT_END, "linger_ms": float("inf")}])
+def test_settings_that_do_not_fit_leave_nothing_behind(settings: dict[str, Any]) -> None:
+    refused_by_the_loop(settings, (KeyError, TypeError, OverflowError))
 
 
 def test_same_arena_twice_is_refused(sender: Sender) -> None:
@@ -212,21 +216,6 @@ def test_attach_twice_on_one_connection_ends_it(sender: Sender) -> None:
 
 
 # ---------------------------------------------------------------- descriptors whose closing waits
-
-
-def lingering_socket() -> tuple[socket.socket, socket.socket]:
-    """Return a TCP socket whose close() waits for LINGER_S seconds, and its other end, which makes it wait."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        sock = socket.create_connection(server.getsockname())
-        other, _ = server.accept()
-    sock.setblocking(False)
-    try:
-        while True:
-            sock.send(bytes(65536))
-    except BlockingIOError:
-        pass
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, LINGER_S))
-    return sock, other
 
 
 def send_and_forget(client: socket.socket, data: bytes, sock: socket.socket, copies: int = 1) -> None:
@@ -301,29 +290,6 @@ def test_deep_nesting_closes_what_came_with_it(sender: Sender) -> None:
     sender.turn()
     assert hung_up(client)
     wait_until(lambda: descriptors() <= before, what="the closing of what was received")
-
-
-def test_silent_connections_do_not_keep_others_out(sender: Sender) -> None:
-    silent = []
-    for _ in range(quotas.OWNER_UNFINISHED_MAX):
-        silent.append(sender.connect())
-        sender.turn()
-    assert sender.attach()[0]["ok"]
-    assert hung_up(silent[0])
-    assert len(sender.control.table.peers) == quotas.OWNER_UNFINISHED_MAX
-
-
-def test_slow_handshake_with_half_of_it_is_ended(sender: Sender) -> None:
-    """Descriptors without a message, a message without its descriptors, and nothing at all."""
-    fds, message = attach_message()
-    nothing, bare = sender.connect(), sender.connect()
-    bare.send(json.dumps({**message, "op": "status"}).encode())
-    sender.turn()
-    close_all(control_messages.receive(bare)[1])
-    sender.turn(control_server.HANDSHAKE_S + 0.1)
-    assert hung_up(nothing)
-    assert hung_up(bare)
-    close_all(fds)
 
 
 def test_one_front_end_cannot_use_up_all_topics(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from standin_sender import StandIn
+from support.process import wait_until
 
 from cyproducer import KafkaProducer, errors
 
@@ -85,10 +86,7 @@ def test_interrupted_attach_leaves_no_descriptor(short_tmp, interrupted) -> None
             del producer, error
         assert TimeoutError in seen
         gc.collect()
-        deadline = time.monotonic() + 30
-        while (left := descriptors() - before) and time.monotonic() < deadline:
-            time.sleep(0.01)  # the stand-in closes its side
-        assert not left
+        wait_until(lambda: descriptors() == before, 30, "the stand-in closes its side")
 
 
 def test_socket_closes_itself_without_python_code(short_tmp) -> None:

@@ -5,6 +5,7 @@ import time
 
 import pytest
 from standin_sender import attach
+from support.process import wait_until
 
 from cyproducer import KafkaProducer, errors
 
@@ -66,9 +67,7 @@ def test_a_send_that_waits_for_metadata_is_released(sender):
     producer = KafkaProducer(sender=sender.path, max_block_ms=600_000)
     attach(producer)
     thread, raised = in_a_thread(lambda: producer.send("nowhere", b"x"))
-    deadline = time.monotonic() + 30
-    while "nowhere" not in sender.wants and time.monotonic() < deadline:
-        time.sleep(0.001)
+    wait_until(lambda: "nowhere" in sender.wants, 30)
     producer.close(0)
     thread.join(30)
     assert [type(error) for error in raised] == [errors.ProducerClosedError]

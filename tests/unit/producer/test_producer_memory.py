@@ -197,19 +197,3 @@ def test_flush_and_close_with_a_timeout(sender):
         producer.close(timeout=0.05)
         assert isinstance(future.exception(0), errors.OutcomeUnknownError)
     sender.release()
-
-
-def test_a_dropped_producer_still_resolves_the_futures_that_are_kept(sender):
-    producer = small(sender)
-    sender.hold = True
-    future = producer.send("t", b"x")
-    producer.send("t", b"y", partition=1)
-    del producer
-    sender.release()
-    assert future.result(10).offset == 0
-    del future
-    deadline = time.monotonic() + 10
-    while sender.front_ends and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not sender.front_ends
-    assert {r.value for r in sender.log} == {b"x", b"y"}

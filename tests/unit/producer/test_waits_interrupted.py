@@ -59,7 +59,8 @@ def test_an_interrupted_wait_leaves_nothing(sender, producer, name):
     before = descriptors()
 
     def prepare():
-        release_soon(sender)
+        if name not in ("metrics", "partitions_for"):  # these do not wait
+            release_soon(sender)
         future = producer.send("one", b"x")
         return lambda: CALLS[name](producer, future)
 

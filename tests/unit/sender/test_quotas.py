@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from control_rig import Sender, attach_message, close_all, hung_up
+from control_rig import Sender, attach_message, close_all, hung_up, lingering_socket
 from support.process import wait_until
 
 from cyproducer.host import control_messages
@@ -281,32 +281,6 @@ def test_the_owner_always_has_a_part(descriptors: int) -> None:
 # ---------------------------------------------------------------- descriptors that take long to close
 
 
-def lingering() -> int:
-    """Return a socket whose close() waits for half a minute, unless it is told not to."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        sock = socket.create_connection(listener.getsockname())
-        served, _ = listener.accept()
-    sock.setblocking(False)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\x1e\0\0\0")
-    with pytest.raises(BlockingIOError):
-        while True:
-            sock.send(b"x" * 65536)
-    HELD.append(served)
-    return sock.detach()
-
-
-HELD: list[socket.socket] = []
-
-
-@pytest.fixture
-def _held() -> Iterator[None]:
-    yield
-    while HELD:
-        HELD.pop().close()
-
-
 def ask_status(users: Users, client: socket.socket) -> None:
     control_messages.send(client, {"op": "status"})
     users.sender.turn(0.1)
@@ -430,19 +404,22 @@ def test_descriptors_of_strangers_are_dropped_without_close(users: Users, tmp_pa
         OPENED.clear()
 
 
-@pytest.mark.usefixtures("_held")
 def test_strangers_cannot_make_threads_that_wait(users: Users) -> None:
     """Each message brings a socket that lingers."""
     before = threading.active_count()
+    held = []
     for _ in range(3 * control_messages.CLOSERS_MAX):
         users.uid = STRANGER
         client = users.sender.connect()
-        fd = lingering()
-        control_messages.send(client, {"op": "status"}, [fd])
-        os.close(fd)
+        sock, other = lingering_socket()
+        held.append(other)
+        control_messages.send(client, {"op": "status"}, [sock.fileno()])
+        os.close(sock.detach())
         users.sender.turn()
     assert threading.active_count() - before <= 1
     dropped.settle()
+    for other in held:
+        other.close()
     wait_until(lambda: threading.active_count() == before, 5, "the end of the threads")
 
 
