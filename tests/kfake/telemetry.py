@@ -2,6 +2,7 @@
 
 import uuid
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 from kfake.codes import PUSH
@@ -18,7 +19,16 @@ class Telemetry:
     `codes` and `push_codes`: the error codes of the next responses; an empty queue means success.
     """
 
-    def __init__(self, metrics: list[str] | None = None, interval_ms: int = 20) -> None:
+    def __init__(
+        self,
+        metrics: list[str] | None = None,
+        interval_ms: int = 20,
+        *,
+        codes: Iterable[int] = (),
+        push_codes: Iterable[int] = (),
+        **changes: Any,
+    ) -> None:
+        """Make a subscription. `changes`: values of the attributes from `accepted` to `holds_pushes`."""
         self.metrics = ALL if metrics is None else metrics
         self.interval_ms = interval_ms
         self.accepted = [ZSTD, LZ4, GZIP, SNAPPY]
@@ -27,9 +37,12 @@ class Telemetry:
         self.subscription_id = 17
         self.nodes: set[int] | None = None  # those that support the requests; None: all
         self.repeats_id = True  # the response repeats the id that a request has
-        self.codes: deque[int] = deque()
-        self.push_codes: deque[int] = deque()
+        self.codes = deque(codes)
+        self.push_codes = deque(push_codes)
         self.holds_pushes = False  # pushes get no response
+        for name, value in changes.items():
+            assert hasattr(self, name), name
+            setattr(self, name, value)
         self.asked: list[tuple[int, uuid.UUID]] = []
         self.pushed: list[tuple[int, dict[str, Any]]] = []
 

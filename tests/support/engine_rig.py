@@ -34,6 +34,12 @@ class EngineRig:
         taken, got[:] = got[:count], got[count:]
         return taken
 
+    def __enter__(self) -> "EngineRig":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         self.engine.close()
         for front_end in self.front_ends:

@@ -56,6 +56,16 @@ class Rig:
             self.number = topic_number(self.engine, front_end, self.broker.topic)
         return len(self.front_ends) - 1
 
+    def attach_many(self, count: int, **settings) -> list[int]:
+        return [self.attach(**settings) for _ in range(count)]
+
+    def begin(self, count: int = 1, **settings) -> int:
+        """Attach front-ends, and let front-end 0 have an acknowledged batch. Return the first of the new ones."""
+        first, *_ = self.attach_many(count, **settings)
+        self.send(0, 0)
+        self.settle()
+        return first
+
     def send(
         self, index: int, partition: int, records: int = 2, seal: bool = True, size: int = 0, poison: bool = False
     ) -> None:
@@ -69,6 +79,18 @@ class Rig:
         self.front_ends[index].send(
             slot, [(NOW, None, value) for value in values], topic=self.number, partition=partition, seal=seal
         )
+
+    def send_now(self, index: int, partition: int, **more) -> None:
+        """Send one batch, and wait until it is written to the broker."""
+        slot = len(self.sent[index])
+        self.send(index, partition, **more)
+        run_until(self.engine, lambda: self.front_ends[index].sent_word(slot))
+
+    def refresh_metadata(self) -> None:
+        """Request the metadata, and wait until a broker is asked."""
+        before = self.broker.metadata_requests
+        self.engine._brokers.metadata.request_update()
+        run_until(self.engine, lambda: self.broker.metadata_requests > before)
 
     def listen(self) -> None:
         self.failures += self.engine.take_failures()
@@ -91,6 +113,11 @@ class Rig:
             )
 
         run_until(self.engine, done, timeout)
+
+    def finish(self, timeout: float = 30, *, exactly: bool = True) -> None:
+        """Wait for the outcome of every batch, and compare the outcomes with the log."""
+        self.settle(timeout)
+        self.check(exactly=exactly)
 
     def errors(self, index: int) -> list[int]:
         """Return the error of each batch; of a split one the first error of a record."""

@@ -25,8 +25,7 @@ def test_with_acks_zero_a_written_batch_counts_as_sent(rig, broker):
     run_until(rig.engine, lambda: rig.listen() or bool(rig.heard[0]))
     assert rig.heard[0] == {0: (-1, 0)}
     assert rig.released[0] == set()
-    rig.settle()
-    rig.check()
+    rig.finish()
 
 
 @pytest.mark.parametrize(
@@ -72,8 +71,7 @@ def test_with_acks_zero_a_batch_that_is_never_answered_is_given_back(rig, broker
 def test_in_a_merged_batch_only_bad_records_are_lost_and_no_connection(version, poisoned):
     """All owners get the outcome "sent". The refused records are in the ledger, under the name of their owner."""
     with ScriptedBroker(partitions=1, nodes=1, produce_version=version) as broker, Rig(broker) as rig:
-        for _ in range(4):
-            rig.attach(linger_ms=30, acks=0, enable_idempotence=False)
+        rig.attach_many(4, linger_ms=30, acks=0, enable_idempotence=False)
         connections = broker.accepted
         for index in range(4):
             rig.send(index, 0, seal=False, poison=index in poisoned)
@@ -109,8 +107,7 @@ def test_bytes_that_change_with_acks_zero_are_a_violation(rig, broker):
 @pytest.mark.parametrize("hang", ["appended", "lost"])
 def test_a_successor_gives_the_memory_back_and_sends_nothing_again(broker, nursery, hang):
     """Written and reported, but not answered when the sender is killed: the owner gets no second outcome."""
-    rig = TakeoverRig(broker, nursery)
-    try:
+    with TakeoverRig(broker, nursery) as rig:
         zero, other = rig.attach(acks=0, enable_idempotence=False), rig.attach()
         broker.faults.append(Fault(hang=hang))
         rig.send(zero, 0)
@@ -124,15 +121,12 @@ def test_a_successor_gives_the_memory_back_and_sends_nothing_again(broker, nurse
         assert rig.errors(other) == [0]
         mine = [value for value in broker.values(0) if value.startswith(b"%d/" % zero)]
         assert len(mine) == (2 if hang == "appended" else 0)
-    finally:
-        rig.close()
 
 
 def test_a_successor_does_not_send_what_its_predecessor_has_written_in_part(nursery):
     """The rest cannot be sent, and the broker may have got all of it: the outcome is not known."""
     with ScriptedBroker(partitions=1, nodes=1, receive_buffer_bytes=4096) as broker:
-        rig = TakeoverRig(broker, nursery, send_buffer_bytes=4096)
-        try:
+        with TakeoverRig(broker, nursery, send_buffer_bytes=4096) as rig:
             zero = rig.attach(acks=0, enable_idempotence=False)
             rig.send(zero, 0)
             rig.settle()
@@ -145,5 +139,3 @@ def test_a_successor_does_not_send_what_its_predecessor_has_written_in_part(nurs
             rig.settle()
             assert rig.errors(zero) == [0, errors.OUTCOME_UNKNOWN]
             assert len(broker.values(0)) == 2
-        finally:
-            rig.close()

@@ -39,14 +39,11 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
 def test_pauses_between_attempts_grow(broker, fault):
     with Rig(broker, retry_backoff_ms=50, retry_backoff_max_ms=400, request_timeout_ms=30_000) as rig:
-        rig.attach()
-        rig.send(0, 0)
-        rig.settle()
+        rig.begin()
         broker.faults.extend([fault] * 4)
         since = time.monotonic()
         rig.send(0, 0)
-        rig.settle(60)
-        rig.check()
+        rig.finish(60)
         # 50, 100, 200 and 400 ms, each at most 20 % shorter; "after the append" ends with the first retry
         pauses_ms = 50 if fault.close == "after" else 750
         assert time.monotonic() - since >= 0.8 * pauses_ms / 1000
@@ -56,21 +53,16 @@ def test_another_leader_ends_the_pause(broker):
     """The previous leader refused the batch. Metadata requests do not wait for that pause in this test."""
     with Rig(broker, retry_backoff_ms=600_000, retry_backoff_max_ms=600_000) as rig:
         rig.engine._brokers.metadata._backoff = ExponentialBackoff(5, 20)
-        rig.attach()
-        rig.send(0, 0)
-        rig.settle()
+        rig.begin()
         broker.move_leaders()
         rig.send(0, 0)
-        rig.settle()
-        rig.check()
+        rig.finish()
         assert rig.errors(0) == [0, 0]
 
 
 def test_a_leader_that_refuses_to_describe_producers_is_asked_after_growing_pauses(broker):
     with Rig(broker, retry_backoff_ms=50, retry_backoff_max_ms=400, request_timeout_ms=30_000) as rig:
-        rig.attach()
-        rig.send(0, 0)
-        rig.settle()
+        rig.begin()
         broker.states_code = NOT_LEADER
         broker.faults.append(Fault(close="before"))
         before = broker.states_asked
@@ -79,5 +71,4 @@ def test_a_leader_that_refuses_to_describe_producers_is_asked_after_growing_paus
         run_until(rig.engine, lambda: broker.states_asked >= before + 4)
         assert time.monotonic() - since >= 0.8 * (50 + 50 + 100 + 200) / 1000
         broker.states_code = 0
-        rig.settle()
-        rig.check()
+        rig.finish()

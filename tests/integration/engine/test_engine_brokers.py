@@ -20,9 +20,7 @@ from cyproducer.version import VERSION
 
 def test_a_topic_that_was_forgotten_is_asked_for_again_when_a_batch_comes(rig, broker):
     """The leader is gone as well, so only metadata can tell where to send."""
-    rig.attach()
-    rig.send(0, 0)
-    rig.settle()
+    rig.begin()
     metadata = rig.engine._brokers.metadata
     metadata.max_idle_ms = -1  # every topic is forgotten as soon as it is answered
     metadata.request_update()
@@ -32,31 +30,25 @@ def test_a_topic_that_was_forgotten_is_asked_for_again_when_a_batch_comes(rig, b
     broker.down.add(1)
     broker.drop_connections()
     rig.send(0, 0)
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert rig.errors(0) == [0, 0]
 
 
 def test_a_topic_with_batches_is_not_forgotten_in_an_outage(rig, broker):
-    rig.attach()
-    rig.send(0, 0)
-    rig.settle()
+    rig.begin()
     broker.down.update((1, 2))
     broker.drop_connections()
     rig.engine._brokers.metadata.max_idle_ms = 0  # a topic that is not in use at this moment counts as idle
     rig.send(0, 0)
     run_until(rig.engine, lambda: rig.engine._brokers.metadata.bootstrapping)  # the engine has lost the leaders
     broker.down.clear()
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert rig.errors(0) == [0, 0]
 
 
 def test_an_invalid_metadata_answer_is_requested_again(rig, broker):
     broker.cut_short = 2
-    rig.attach()
-    rig.send(0, 0)
-    rig.settle()
+    rig.begin()
     rig.check()
     assert broker.cut_short == 0
     assert rig.errors(0) == [0]
@@ -72,12 +64,9 @@ def test_partitions_beyond_the_table_are_left_out(rig, broker, caplog):
     rig.attach()
     broker.lies = add_a_partition
     for _ in range(2):
-        before = broker.metadata_requests
-        rig.engine._brokers.metadata.request_update()
-        run_until(rig.engine, lambda before=before: broker.metadata_requests > before)
+        rig.refresh_metadata()
     rig.send(0, 0)
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert rig.errors(0) == [0]
     assert len([text for text in caplog.messages if "do not fit" in text]) == 1
     assert len(rig.front_ends[0].snapshot.read()[3]["t"][2]) == 3
@@ -89,9 +78,7 @@ def test_a_broker_with_an_impossible_port_is_left_out(rig, broker, port, caplog)
         answer["brokers"].append({"node_id": 9, "host": "127.0.0.1", "port": port})
 
     broker.lies = add_a_broker
-    rig.attach()
-    rig.send(0, 0)
-    rig.settle()
+    rig.begin()
     rig.check()
     assert 9 not in rig.engine._brokers.links
     assert len([text for text in caplog.messages if f"127.0.0.1:{port}" in text]) == 1
@@ -106,9 +93,7 @@ def test_an_answer_that_cannot_be_handled_costs_its_connection_alone(rig, broker
         raise RuntimeError("whatever")
 
     monkeypatch.setattr(rig.engine._brokers.metadata, "_merge", fail_once)
-    rig.attach()
-    rig.send(0, 0)
-    rig.settle()
+    rig.begin()
     rig.check()
     assert failed
 
@@ -124,17 +109,14 @@ def test_a_response_to_another_request_ends_the_connection(rig, broker, monkeypa
             correlation_id += 1
         return encode(kind, version, correlation_id, body)
 
-    rig.attach()
-    rig.send(0, 0)
-    rig.settle()
+    rig.begin()
     accepted = broker.accepted
     encode = cluster.encode_response
     monkeypatch.setattr(cluster, "encode_response", shift_once)
     rig.engine._brokers.metadata.request_update()
     rig.send(0, 0)
     run_until(rig.engine, lambda: rig.listen() or (wrong and broker.accepted > accepted))
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert rig.errors(0) == [0, 0]
 
 
@@ -153,17 +135,14 @@ def test_bootstrap_servers_are_asked_when_no_known_broker_is_usable(silent):
         run_until(rig.engine, lambda: rig.engine._brokers.metadata.bootstrapping)
         broker.mute.clear()
         broker.nonsense = False
-        rig.settle()
-        rig.check()
+        rig.finish()
         assert rig.errors(0) == [0, 0]
 
 
 def test_bootstrap_servers_are_not_asked_again_without_recovery():
     """Both known brokers come back at their addresses later."""
     with ScriptedBroker(bootstrap_apart=True) as broker, Rig(broker, metadata_recovery_strategy="none") as rig:
-        rig.attach()
-        rig.send(0, 0)
-        rig.settle()
+        rig.begin()
         broker.down.update((1, 2))
         broker.drop_connections()
         rig.send(0, 0)
@@ -172,8 +151,7 @@ def test_bootstrap_servers_are_not_asked_again_without_recovery():
         assert not rig.engine._brokers.metadata.bootstrapping
         since = time.monotonic()
         broker.down.clear()
-        rig.settle()
-        rig.check()
+        rig.finish()
         assert rig.errors(0) == [0, 0]
         assert {node for at, node, _ in broker.requests if at > since} <= {1, 2}
 
@@ -182,9 +160,7 @@ def test_bootstrap_servers_are_asked_when_there_is_no_metadata_for_too_long(capl
     """The known brokers answer, but do not know the cluster."""
     settings = {"metadata_recovery_rebootstrap_trigger_ms": 0, "request_timeout_ms": 30_000}
     with ScriptedBroker(bootstrap_apart=True) as broker, Rig(broker, **settings) as rig:
-        rig.attach()
-        rig.send(0, 0)
-        rig.settle()
+        rig.begin()
         before, requests = broker.accepted, broker.produce_requests
         broker.faults.append(Fault(hang="appended"))
         rig.send(0, 1)  # by another connection than the metadata
@@ -195,8 +171,7 @@ def test_bootstrap_servers_are_asked_when_there_is_no_metadata_for_too_long(capl
         assert "no metadata within metadata_recovery_rebootstrap_trigger_ms" in caplog.text
         broker.lies = None
         rig.send(0, 0)
-        rig.settle()
-        rig.check()
+        rig.finish()
         assert rig.errors(0) == [0, 0, 0]
         assert broker.accepted >= before + 2, "the former connections were closed"
 
@@ -254,9 +229,7 @@ def test_the_second_address_of_a_peer_that_is_no_broker_has_its_time_limit(hasty
 
     monkeypatch.setattr(resolver, "resolve", resolve_to_both)
     broker.nonsense = True
-    rig.attach()
-    rig.send(0, 0)
-    rig.settle()
+    rig.begin()
     rig.check()
     assert rig.errors(0) == [0]
 
@@ -289,19 +262,13 @@ def leave(broker: ScriptedBroker, node: int) -> None:
 def test_a_broker_with_the_allowed_requests_in_flight_is_not_asked(broker):
     """It answers nothing. The other broker is not connected yet."""
     with Rig(broker, max_in_flight_requests_per_connection=1, request_timeout_ms=30_000) as rig:
-        rig.attach()
-        rig.send(0, 0)
-        rig.settle()
-        before, asked = broker.produce_requests, broker.metadata_requests
+        rig.begin()
         broker.faults.append(Fault(hang="appended"))
-        rig.send(0, 0)
-        run_until(rig.engine, lambda: broker.produce_requests > before)
-        rig.engine._brokers.metadata.request_update()
-        run_until(rig.engine, lambda: broker.metadata_requests > asked)
+        rig.send_now(0, 0)
+        rig.refresh_metadata()
         assert [node for _, node, api in broker.requests if api == METADATA][-1] == 2
         broker.drop_connections()
-        rig.settle()
-        rig.check()
+        rig.finish()
 
 
 def test_a_lone_broker_with_the_allowed_requests_in_flight_is_asked():
@@ -309,19 +276,13 @@ def test_a_lone_broker_with_the_allowed_requests_in_flight_is_asked():
         ScriptedBroker(nodes=1) as broker,
         Rig(broker, max_in_flight_requests_per_connection=1, request_timeout_ms=30_000) as rig,
     ):
-        rig.attach()
-        rig.send(0, 0)
-        rig.settle()
-        before, asked = broker.produce_requests, broker.metadata_requests
+        rig.begin()
         broker.faults.append(Fault(delay=1.0))
-        rig.send(0, 0)
-        run_until(rig.engine, lambda: broker.produce_requests > before)
-        rig.engine._brokers.metadata.request_update()
-        run_until(rig.engine, lambda: broker.metadata_requests > asked)
+        rig.send_now(0, 0)
+        rig.refresh_metadata()
         state = rig.engine._loop.connection_state(rig.engine._brokers.links[1].index)
         assert state == ("ready", 2), "the answer to the batch comes later"
-        rig.settle()
-        rig.check()
+        rig.finish()
 
 
 def test_a_broker_that_has_left_the_cluster_is_not_asked(rig, broker):
@@ -337,13 +298,10 @@ def test_a_broker_that_has_left_the_cluster_is_not_asked(rig, broker):
     assert control.links[1].versions is not None
     asked = len(broker.requests)
     for _ in range(3):
-        before = broker.metadata_requests
-        control.metadata.request_update()
-        run_until(rig.engine, lambda before=before: broker.metadata_requests > before)
+        rig.refresh_metadata()
     assert {node for _, node, _ in broker.requests[asked:]} == {2}
     rig.send(0, 0)
-    rig.settle()
-    rig.check()
+    rig.finish()
 
 
 def test_a_name_of_a_broker_that_has_left_the_cluster_is_not_looked_up(rig, broker, monkeypatch):
@@ -374,8 +332,7 @@ def test_a_name_of_a_broker_that_has_left_the_cluster_is_not_looked_up(rig, brok
     with broker.lock:
         for partition in broker.partitions:
             partition.leader_epoch = 6
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert rig.errors(0) == [0]
     assert 9 not in metadata.brokers
     before = len(looked_up)
@@ -401,8 +358,7 @@ def test_batches_for_a_broker_that_has_left_wait_for_another_leader(rig, broker)
     run_until(rig.engine, lambda: broker.metadata_requests >= before + 3)
     assert rig.engine._loop.connection_state(rig.engine._brokers.links[2].index)[0] == "closed"
     leave(broker, 2)
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert rig.errors(0) == [0, 0, 0]
 
 
@@ -413,16 +369,13 @@ def test_leader_epochs_of_old_brokers_are_not_trusted(version):
         with broker.lock:
             for partition in broker.partitions:
                 partition.leader_epoch = 9
-        rig.attach()
-        rig.send(0, 0)
-        rig.settle()
+        rig.begin()
         with broker.lock:
             for partition in broker.partitions:
                 partition.leader = 3 - partition.leader
                 partition.leader_epoch = 0
         rig.send(0, 0)
-        rig.settle()
-        rig.check()
+        rig.finish()
         assert rig.errors(0) == [0, 0]
 
 
@@ -455,9 +408,7 @@ def test_all_addresses_of_a_name_are_tried_and_the_last_one_comes_last(monkeypat
             then([Address(socket.AF_INET, (f"127.0.0.{end}", port)) for end in (3, 2, 1)])
 
         monkeypatch.setattr(resolver, "resolve", to_three)
-        rig.attach()
-        rig.send(0, 0)
-        rig.settle()
+        rig.begin()
         assert attempts == ["127.0.0.3", "127.0.0.2", "127.0.0.1"]
         assert len(looked_up) == 1
         monkeypatch.setattr(
@@ -467,8 +418,7 @@ def test_all_addresses_of_a_name_are_tried_and_the_last_one_comes_last(monkeypat
         )
         broker.drop_connections()
         rig.send(0, 0)
-        rig.settle()
-        rig.check()
+        rig.finish()
     assert attempts[3:5] == ["127.0.0.2", "127.0.0.1"]
 
 
@@ -497,9 +447,7 @@ def test_canonical_names_are_for_bootstrap_servers(monkeypatch, lookup):
                     then([Address(socket.AF_INET, (host, port), "canonical" if name == "resolve_canonical" else "")]),
                 ),
             )
-        rig.attach()
-        rig.send(0, 0)
-        rig.settle()
+        rig.begin()
         assert checked == {
             broker.bootstrap_servers: "127.0.0.1" if lookup == "use_all_dns_ips" else "canonical",
             f"127.0.0.1:{broker.ports[0]}": "127.0.0.1",
@@ -512,9 +460,7 @@ def test_canonical_names_are_for_bootstrap_servers(monkeypatch, lookup):
 def test_an_idle_connection_is_closed_after_its_time(monkeypatch, max_idle_ms, closed):
     """The loop says that the connections were idle for two seconds. A record makes a new connection."""
     with ScriptedBroker(nodes=1) as broker, Rig(broker, connections_max_idle_ms=max_idle_ms) as rig:
-        rig.attach()
-        rig.send(0, 0)
-        rig.settle()
+        rig.begin()
         control, before = rig.engine._brokers, broker.accepted
         patient = PatientLoop(control.loop)
         monkeypatch.setattr(control, "loop", patient)
@@ -522,8 +468,7 @@ def test_an_idle_connection_is_closed_after_its_time(monkeypatch, max_idle_ms, c
         monkeypatch.undo()
         assert rig.engine._loop.connection_state(control.links[1].index)[0] == ("closed" if closed else "ready")
         rig.send(0, 0)
-        rig.settle()
-        rig.check()
+        rig.finish()
         assert broker.accepted == before + closed
 
 

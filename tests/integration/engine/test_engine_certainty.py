@@ -52,8 +52,7 @@ def test_batch_refused_at_every_attempt_was_not_written(rig, broker, code, setti
     rig.settle()
     stop_faults(broker)
     rig.send(index, 0)
-    rig.settle()
-    rig.check()
+    rig.finish()
     *failed, last = rig.errors(index)
     assert last == 0, "later batches are not delayed by the expired ones"
     assert errors.DELIVERY_TIMEOUT in failed
@@ -103,8 +102,7 @@ def test_batch_without_a_leader_was_not_written(rig, broker, settings):
     rig.settle()
     stop_faults(broker)
     rig.send(index, 0)
-    rig.settle()
-    rig.check()
+    rig.finish()
     first, second = rig.errors(index)
     # With acks=all NOT_LEADER_OR_FOLLOWER can follow an append.
     assert first == (errors.DELIVERY_TIMEOUT if settings else errors.OUTCOME_UNKNOWN)
@@ -121,8 +119,7 @@ def test_batch_without_any_broker_was_not_sent(rig, broker):
         broker.down.add(node)
     broker.drop_connections()
     rig.send(index, 0)
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert rig.errors(index) == [errors.DELIVERY_TIMEOUT]
 
 
@@ -142,8 +139,7 @@ def test_one_of_a_merged_batch_expires_and_the_others_go_on_without_it(rig, brok
     assert rig.engine._loop.totals()["merged"] - before == 3
     assert not any(1 in rig.heard[index] for index in long_timeout)
     stop_faults(broker)
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert [rig.errors(index) for index in long_timeout] == [[0, 0]] * 2
     # an attempt may have been in flight at that very moment
     assert rig.errors(short_timeout)[1] in (errors.DELIVERY_TIMEOUT, errors.OUTCOME_UNKNOWN)
@@ -163,15 +159,13 @@ def test_batches_that_expire_amid_unsure_ones(rig, broker):
         rig.send(short_timeout, 0)
         rig.send(long_timeout, 0)
         rig.engine.run(1)
-    rig.settle(30)
-    rig.check()
+    rig.finish(30)
     assert set(rig.errors(long_timeout)) == {0}
     assert set(rig.errors(short_timeout)[1:]) <= {0, errors.DELIVERY_TIMEOUT, errors.OUTCOME_UNKNOWN}
 
 
 def test_the_last_error_outlives_the_sender(broker, nursery):
-    rig = TakeoverRig(broker, nursery)
-    try:
+    with TakeoverRig(broker, nursery) as rig:
         index = rig.attach(delivery_timeout_ms=3000)
         rig.send(index, 0)
         rig.settle()
@@ -192,8 +186,6 @@ def test_the_last_error_outlives_the_sender(broker, nursery):
         rig.settle()
         assert rig.errors(index)[1] in (errors.OUTCOME_UNKNOWN, errors.DELIVERY_TIMEOUT)
         assert list(rig.front_ends[index].explained.values())[1][0] in (NOT_ENOUGH_REPLICAS, NETWORK_EXCEPTION)
-    finally:
-        rig.close()
 
 
 def test_application_gets_class_code_cause_and_text(foreground, broker):
@@ -266,21 +258,18 @@ def test_unread_error_texts_are_dropped_when_their_ring_is_full(rig, broker):
 
 
 def test_each_owner_of_a_merged_batch_gets_only_its_own_error_text(rig, broker):
-    for _ in range(3):
-        rig.attach(linger_ms=5)
+    rig.attach_many(3, linger_ms=5)
     broker.says = "a text about the records of all of them"
     for index in range(3):
         rig.send(index, 0, seal=False, poison=index == 1)
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert [rig.errors(index) for index in range(3)] == [[0], [INVALID_RECORD], [0]]
     assert said(rig, 1) == [f"{SAYS}record 3 is one that this topic refuses"]
     assert said(rig, 0) == said(rig, 2) == [""]
 
 
 def test_the_texts_of_a_front_end_go_on_after_a_takeover(broker, nursery):
-    rig = TakeoverRig(broker, nursery)
-    try:
+    with TakeoverRig(broker, nursery) as rig:
         index = rig.attach()
         broker.names_records = False
         broker.says = "before"
@@ -295,5 +284,3 @@ def test_the_texts_of_a_front_end_go_on_after_a_takeover(broker, nursery):
             rig.settle()
         texts = [text for _, text in rig.front_ends[index].explained.values()]
         assert texts == [f"{SAYS}before"] * 5 + [f"{SAYS}after"] * 10
-    finally:
-        rig.close()

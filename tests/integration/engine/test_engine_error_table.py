@@ -106,9 +106,7 @@ ROW = pytest.mark.parametrize("row", ROWS, ids=lambda row: ERRORS[row.code].name
 
 @ROW
 def test_what_a_code_means_for_a_batch(row, rig, broker):
-    rig.attach(delivery_timeout_ms=120_000)
-    rig.send(0, 0)
-    rig.settle()
+    rig.begin(delivery_timeout_ms=120_000)
     requests, asked = broker.produce_requests, broker.metadata_requests
     rig.engine._brokers.metadata.max_age_ms = 10 * FAR_MS
     broker.faults.append(Fault(code=row.code))
@@ -213,8 +211,7 @@ def test_a_batch_that_was_appended_before_the_error_is_in_the_log_once(row, rig,
     rig.attach()
     broker.faults.append(Fault(code=row.code, after_append=True))
     rig.send(0, 0)
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert rig.errors(0) == [0]
     assert len(broker.values(0)) == 2
 

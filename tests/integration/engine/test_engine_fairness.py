@@ -73,8 +73,7 @@ def send_to_short_partitions(rig: Rig) -> None:
 def get_well(rig: Rig) -> None:
     """Give the partitions their replicas back; everything arrives."""
     rig.broker.short = ()
-    rig.settle(120)
-    rig.check()
+    rig.finish(120)
 
 
 def heard(rig: Rig, index: int, timeout: float = 20) -> None:
@@ -105,8 +104,7 @@ def test_brokers_that_do_not_answer_leave_entries_for_one_that_does() -> None:
             for partition in broker.partitions:
                 partition.leader, partition.leader_epoch = 5, partition.leader_epoch + 1
         broker.drop_connections()
-        rig.settle(120)
-        rig.check()
+        rig.finish(120)
 
 
 @pytest.mark.long
@@ -169,15 +167,13 @@ def test_a_backlog_in_many_partitions_is_passed_by_a_single_batch() -> None:
         while len(rig.heard[QUIET]) < 2:
             turn(rig)
         assert len(rig.heard[BUSY]) - before <= 4 * 100_000 // 3_500, "it waited for more than the next requests"
-        rig.settle(60)
-        rig.check()
+        rig.finish(60)
 
 
 def test_two_backlogs_share_a_broker_by_bytes_and_not_by_partitions() -> None:
     settings = {"max_request_size": 120_000, "max_in_flight_requests_per_connection": 1}
     with ScriptedBroker(partitions=340, nodes=1) as broker, Rig(broker, **settings) as rig:
-        for _ in range(2):
-            rig.attach(slots=1024)
+        rig.attach_many(2, slots=1024)
         warm_up(rig, range(340))
         for number in range(640):
             rig.send(BUSY, 20 + number % 320, records=1, size=3_500)
@@ -187,8 +183,7 @@ def test_two_backlogs_share_a_broker_by_bytes_and_not_by_partitions() -> None:
             turn(rig)
         served = len(rig.heard[BUSY]) - before
         assert 100 <= served <= 400, served
-        rig.settle(60)
-        rig.check()
+        rig.finish(60)
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -209,5 +204,4 @@ def test_bytes_in_flight_are_limited_when_another_front_end_uses_the_broker(shar
             use_up(rig, 4 * WINDOW_MIN_BYTES // 3_500 + 1)
         broker.frozen = ()
         broker.drop_connections()
-        rig.settle(60)
-        rig.check()
+        rig.finish(60)

@@ -93,8 +93,7 @@ def test_a_duplicate_whose_offset_the_broker_forgot(rig, broker):
     broker.faults.extend([Fault(close="after"), Fault(code=DUPLICATE_SEQUENCE)])
     rig.send(0, 0)
     rig.send(0, 0)
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert [rig.heard[0][slot] for slot in range(2)] == [(-1, 0), (2, 0)]
 
 
@@ -111,8 +110,7 @@ def test_acks_of_all_kinds_in_one_partition(rig, broker):
         for index in range(4):
             rig.send(index, 0)
         rig.engine.run(1)
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert {error for index in range(4) for error in rig.errors(index)} == {0}
     assert set(broker.acks_seen) == {-1, 1}, "a refused acks=0 batch would close the connection that all share"
     assert {offset for offset, _ in rig.heard[2].values()} == {-1}
@@ -121,8 +119,7 @@ def test_acks_of_all_kinds_in_one_partition(rig, broker):
 def test_acks_zero_batch_is_not_sent_again_when_its_connection_breaks(rig, broker):
     """Four front-ends with acks=0 share a batch that is larger than the socket takes at once."""
     settings = {"acks": 0, "enable_idempotence": False, "linger_ms": 5}
-    for _ in range(4):
-        rig.attach(**settings)
+    rig.attach_many(4, **settings)
     for index in range(4):
         rig.send(index, 0, seal=False)
     rig.settle()
@@ -147,13 +144,11 @@ def test_a_first_idempotent_batch_is_not_starved_by_others_without_idempotence(r
     assert len(rig.heard[other]) < 100
     with broker.lock:
         broker.faults.clear()
-    rig.settle()
-    rig.check(exactly=False)
+    rig.finish(exactly=False)
 
 
 def test_acks_one_is_served_beside_a_backlog_of_acks_all(rig, broker):
-    for _ in range(3):
-        rig.attach(slots=256)
+    rig.attach_many(3, slots=256)
     modest = rig.attach(acks=1, enable_idempotence=False)
     broker.faults.extend([Fault(delay=0.005)] * 1000)
     for _ in range(100):
@@ -220,8 +215,7 @@ def test_retries_run_out(rig, broker, unsure):
 
 
 def test_retries_of_a_merged_batch_run_out_for_all(rig, broker):
-    for _ in range(3):
-        rig.attach(retries=1, linger_ms=20)
+    rig.attach_many(3, retries=1, linger_ms=20)
     broker.faults.extend([Fault(code=NOT_ENOUGH_REPLICAS)] * 2)
     for index in range(3):
         rig.send(index, 0, seal=False)
@@ -268,17 +262,14 @@ def test_a_partition_without_leader_waits_and_goes_on(rig, broker):
     for _ in range(6):
         rig.send(0, 0)
         rig.engine.run(1)
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert set(rig.errors(0)) == {0}
 
 
 def test_nothing_is_sent_to_the_bootstrap_address_for_a_partition_without_leader():
     """The bootstrap address is not that of any broker in the metadata, as behind a load balancer."""
     with ScriptedBroker(partitions=1, bootstrap_apart=True) as broker, Rig(broker) as rig:
-        rig.attach()
-        rig.send(0, 0)
-        rig.settle()
+        rig.begin()
         with broker.lock:
             broker.without_leader = 1000
             broker.faults.append(Fault(code=NOT_LEADER))
@@ -291,8 +282,7 @@ def test_nothing_is_sent_to_the_bootstrap_address_for_a_partition_without_leader
         assert broker.produce_requests <= before + 2  # until the metadata named a leader
         assert broker.complaints == []
         broker.without_leader = 0
-        rig.settle()
-        rig.check()
+        rig.finish()
 
 
 def test_peer_that_does_not_speak_kafka_is_tried_with_pauses():
@@ -311,8 +301,7 @@ def test_peer_that_does_not_speak_kafka_is_tried_with_pauses():
         assert before < broker.accepted <= before + 24  # two brokers, 80 ms apart at the least (100 ms less a fifth)
         with broker.lock:
             broker.nonsense = False
-        rig.settle()
-        rig.check()
+        rig.finish()
 
 
 @pytest.mark.parametrize("refusal", [False, True], ids=["closed", "an older version is requested, then closed"])
@@ -325,31 +314,25 @@ def test_a_broker_that_closes_after_its_first_answer(refusal):
         broker.drop_connections()
         for slot in range(6):
             rig.send(0, slot % 3)
-        rig.settle()
-        rig.check()
+        rig.finish()
 
 
 def test_batches_that_expire_while_they_are_assigned(rig, broker):
     """The broker hangs beyond the delivery timeout; another front-end's batches of the partition go on afterwards."""
     rig.attach(delivery_timeout_ms=150)
-    rig.attach()
-    rig.send(0, 0)
-    rig.settle()
+    rig.begin()
     broker.faults.append(Fault(hang="appended"))
     for _ in range(8):
         rig.send(0, 0)
         rig.send(1, 0)
         rig.engine.run(1)
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert set(rig.errors(1)) == {0}
     assert set(rig.errors(0)) <= {0, errors.OUTCOME_UNKNOWN, errors.DELIVERY_TIMEOUT}
 
 
 def test_everything_expires_and_the_next_batch_begins_an_epoch(rig, broker):
-    rig.attach(delivery_timeout_ms=100)
-    rig.send(0, 0)
-    rig.settle()
+    rig.begin(delivery_timeout_ms=100)
     broker.faults.extend([Fault(hang="lost")] * 3)
     for _ in range(8):
         rig.send(0, 0)
@@ -376,8 +359,7 @@ def test_an_expired_batch_that_need_not_fill_a_gap_is_not_sent_again(rig, broker
     run_until(rig.engine, lambda: rig.listen() or bool(rig.heard[0]), 10)
     if broker.without_leader:
         broker.without_leader = 0
-    rig.settle()
-    rig.check(exactly=False)
+    rig.finish(exactly=False)
     assert rig.heard[0][0][1] in (errors.DELIVERY_TIMEOUT, NOT_LEADER, errors.OUTCOME_UNKNOWN)
     assert not any(value.startswith(b"0/") for value in broker.values(0))
 
@@ -396,14 +378,12 @@ def test_partitions_that_are_added_are_used(rig, broker):
         rig.engine.run(5)
     for partition in range(6):
         rig.send(0, partition)
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert set(rig.errors(0)) == {0}
 
 
 def test_a_front_end_that_ends_in_mid_flight_is_delivered(rig, broker):
-    for _ in range(3):
-        rig.attach(linger_ms=3)
+    rig.attach_many(3, linger_ms=3)
     broker.faults.extend([Fault(close="after"), Fault(code=NOT_ENOUGH_REPLICAS), Fault(close="before")])
     for _ in range(6):
         for index in range(3):
@@ -497,8 +477,7 @@ def test_acks_zero_with_idempotence_counts_as_without(rig, broker):
     for _ in range(5):
         rig.send(0, 0)
         rig.send(1, 0)
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert {batch.producer_id for batch in broker.partitions[0].batches} == {-1, 1001}
 
 

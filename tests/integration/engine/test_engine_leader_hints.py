@@ -47,8 +47,7 @@ def test_the_leader_that_a_broker_names_gets_the_batches_at_once(version):
         broker.move_leaders()
         for partition in range(3):
             rig.send(0, partition)
-        rig.settle()
-        rig.check()
+        rig.finish()
         assert rig.errors(0) == [0, 0, 0]
 
 
@@ -65,8 +64,7 @@ def test_a_named_leader_that_was_not_known_is_added_with_its_address():
         # the metadata that the error asks for would remove broker 3 again
         rig.engine._brokers.metadata.request_update = lambda: None
         rig.send(0, 0)
-        rig.settle()
-        rig.check()
+        rig.finish()
         assert sorted(rig.engine._brokers.metadata.brokers) == [1, 2, 3]
         assert rig.errors(0) == [0]
 
@@ -78,8 +76,7 @@ def test_a_named_leader_without_a_newer_epoch_changes_nothing(epoch):
         broker.names_leader = lambda _: (2, epoch)
         broker.faults.append(Fault(code=NOT_LEADER))
         rig.send(0, 0)
-        rig.settle()
-        rig.check()
+        rig.finish()
         assert rig.errors(0) == [0]
         assert {node for _, node, api in broker.requests if api == PRODUCE} == {1}
 
@@ -94,8 +91,7 @@ def test_a_newer_epoch_of_the_same_leader_ends_the_backoff():
         metadata = rig.engine._brokers.metadata
         metadata._full_not_before_ms = None  # PATIENT also delays a refresh
         metadata.request_update()
-        rig.settle()
-        rig.check()
+        rig.finish()
         assert rig.errors(0) == [0]
 
 

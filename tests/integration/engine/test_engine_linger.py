@@ -23,8 +23,7 @@ def send_open(rig: Rig, index: int, partition: int, opened_ns: int) -> int:
 def test_a_batch_that_the_sender_sees_late_has_lingered_already(rig: Rig) -> None:
     rig.attach(linger_ms=LINGER_S * 1000)
     send_open(rig, 0, 0, time.monotonic_ns() - LINGER_S * 10**9 + 10**8)
-    rig.settle(LINGER_S / 2)
-    rig.check()
+    rig.finish(LINGER_S / 2)
 
 
 @pytest.mark.parametrize("lie_ns", [0, HOUR_NS, 2**64 - 1], ids=["zero", "future", "largest"])

@@ -18,8 +18,7 @@ def test_retries_count_records_and_attempts(rig, broker):
     rig.attach()
     broker.faults.extend([Fault(code=NOT_ENOUGH_REPLICAS), Fault(code=NOT_ENOUGH_REPLICAS)])
     rig.send(0, 0, records=3)
-    rig.settle()
-    rig.check()
+    rig.finish()
     groups = found(rig)
     for group in ("producer-metrics", "producer-topic-metrics.t"):
         assert groups[group]["record-send-total"] == 9
@@ -41,9 +40,7 @@ def test_a_lost_connection_counts_as_a_retry(rig, broker):
 
 
 def test_a_throttle_time_counts(rig, broker):
-    rig.attach()
-    rig.send(0, 0)
-    rig.settle()
+    rig.begin()
     before = rig.engine._front_ends.counts()["network"][metric_table.NETWORK.index("throttle")]
     broker.faults.append(Fault(throttle_ms=70))
     rig.send(0, 0)
@@ -60,9 +57,7 @@ def test_the_tables_match_the_sensors(rig):
     assert len(counts["client"]) == len(CLIENT)
     assert len(counts["own"]) == len(metric_table.OWN)
     assert len(counts["network"]) == len(metric_table.NETWORK)
-    rig.attach()
-    rig.send(0, 0)
-    rig.settle()
+    rig.begin()
     counts = rig.engine._front_ends.counts()
     assert {len(row) for row in counts["nodes"].values()} == {len(NODE)}
     assert {len(row) for row in counts["topics"].values()} == {len(TOPIC)}

@@ -35,8 +35,7 @@ def test_small_requests_serve_all_partitions_round_robin():
         rig.attach(slots=1024)
         for number in range(20 * 20):
             rig.send(0, number % 20, records=1, size=3_500)
-        rig.settle()
-        rig.check()
+        rig.finish()
         counts = collections.Counter(dict.fromkeys(range(20), 0))
         for slot in rig.heard[0]:  # in the order of the outcomes
             counts[slot % 20] += 1
@@ -58,8 +57,7 @@ def test_requests_to_a_throttling_broker_do_not_time_out():
             for partition in range(2):
                 rig.send(0, partition)
                 rig.engine.run(0)
-        rig.settle()
-        rig.check()
+        rig.finish()
         assert not broker.faults, "they went in one request"
         assert rig.engine._loop.totals()["retries"] == 0
         assert broker.accepted == before
@@ -68,16 +66,13 @@ def test_requests_to_a_throttling_broker_do_not_time_out():
 def test_an_answer_that_came_while_the_sender_was_stopped_counts():
     """As in Kafka's producer, which reads before it looks for expired requests."""
     with ScriptedBroker(nodes=1) as broker, Rig(broker, request_timeout_ms=1000) as rig:
-        rig.attach()
-        rig.send(0, 0)
-        rig.settle()
+        rig.begin()
         before = broker.accepted
         rig.send(0, 0)
         rig.engine.run(0)
         rig.engine.run(0)
         time.sleep(1.2)
-        rig.settle()
-        rig.check()
+        rig.finish()
         assert rig.engine._loop.totals()["retries"] == 0
         assert broker.accepted == before
 
@@ -128,8 +123,7 @@ def test_records_without_a_key_leave_a_broker_that_does_not_answer():
         assert {partition % 2 for partition in went[-50:]} == {0}
         assert len(set(went)) >= 4
         broker.drop_connections()
-        rig.settle()
-        rig.check()
+        rig.finish()
 
 
 def test_records_without_a_key_leave_a_broker_that_throttles_for_long():
@@ -149,8 +143,7 @@ def test_records_without_a_key_leave_a_broker_that_throttles_for_long():
                 rig.send(0, went[-1], records=1, size=100)
                 rig.engine.run(4)
         assert {partition % 2 for partition in went[-20:]} == {0}, "the throttled one leads the others"
-        rig.settle()
-        rig.check()
+        rig.finish()
 
 
 def test_records_without_a_key_avoid_partitions_without_a_leader():
@@ -164,13 +157,10 @@ def test_records_without_a_key_avoid_partitions_without_a_leader():
     with ScriptedBroker(partitions=20, nodes=1) as broker:
         broker.lies = falsify
         with Rig(broker, request_timeout_ms=20_000) as rig:
-            rig.attach()
-            rig.send(0, 0)
-            rig.settle()
+            rig.begin()
             broker.faults.append(Fault(delay=2.5))
             rig.send(0, 0)
-            rig.settle()
-            rig.check()
+            rig.finish()
             assert not broker.faults
             with rig.front_ends[0].snapshot.region.memory() as memory:
                 assert layout.sticky(memory, rig.number) == 0
@@ -179,9 +169,7 @@ def test_records_without_a_key_avoid_partitions_without_a_leader():
 def test_lingering_batch_is_left_to_fill_without_time_to_compress_it(slow):
     with ScriptedBroker(partitions=20, nodes=1) as broker, Rig(broker) as rig:
         rig.attach(linger_ms=0, **slow)
-        rig.attach(linger_ms=20_000, **slow)
-        rig.send(0, 0)
-        rig.settle()
+        rig.begin(linger_ms=20_000, **slow)
         for partition in range(1, 20):
             rig.send(1, partition, size=100, seal=False)
         rig.send(0, 0, size=100)
@@ -210,14 +198,12 @@ def test_lingering_batches_do_not_delay_due_ones_when_compressing_is_slow(slow):
             rig.engine.run(0)
             rig.listen()
         assert len(rig.heard[0]) == 4, "lingering batches went before it, one after the other"
-        rig.settle()
-        rig.check()
+        rig.finish()
 
 
 def attach_all(rig, count):
     """Attach front-ends with memory for many batches; the last one sends a first batch to each of four partitions."""
-    for _ in range(count):
-        rig.attach(slots=512, linger_ms=0)
+    rig.attach_many(count, slots=512, linger_ms=0)
     for partition in range(4):
         rig.send(count - 1, partition)
     rig.settle()
@@ -238,8 +224,7 @@ def test_postponed_batch_goes_before_those_of_other_front_ends_of_its_partition(
         rig.send(0, 0, records=1, size=3_700)
         for _ in range(39):
             rig.send(1, 0, records=1, size=900)
-        rig.settle()
-        rig.check()
+        rig.finish()
         log = rig.broker.values(0)
         place = next(place for place, value in enumerate(log) if value.startswith(b"0/"))
         assert place < 8, place
@@ -261,8 +246,7 @@ def test_a_batch_that_an_epoch_waits_for_gets_space_in_a_request():
             rig.listen()
         assert rig.errors(0) == [INVALID_RECORD, 0]
         assert len(rig.heard[1]) < 4 + 150
-        rig.settle()
-        rig.check()
+        rig.finish()
 
 
 def test_batches_compressed_by_their_owners_are_not_merged_without_time(monkeypatch):
@@ -276,8 +260,7 @@ def test_batches_compressed_by_their_owners_are_not_merged_without_time(monkeypa
 
     monkeypatch.setattr(compression, "compressor", lambda codec, level: compress)
     with ScriptedBroker(partitions=20, nodes=1) as broker, Rig(broker) as rig:
-        for _ in range(2):
-            rig.attach(linger_ms=0, compression_type="gzip", compression_level=7)
+        rig.attach_many(2, linger_ms=0, compression_type="gzip", compression_level=7)
         for partition in range(20):
             rig.send(0, partition, size=0, records=1)
         rig.settle()
@@ -287,8 +270,7 @@ def test_batches_compressed_by_their_owners_are_not_merged_without_time(monkeypa
         compressed.clear()
         rig.engine.run(0)
         assert len(compressed) == 1
-        rig.settle()
-        rig.check()
+        rig.finish()
 
 
 def send_packed(rig, index, partition):
@@ -323,8 +305,7 @@ def send_packed(rig, index, partition):
 def test_batch_without_compression_goes_before_others_of_its_partition(slow):
     with ScriptedBroker(partitions=20, nodes=1) as broker, Rig(broker) as rig:
         rig.attach(linger_ms=0, **slow)
-        for _ in range(2):
-            rig.attach(linger_ms=0)
+        rig.attach_many(2, linger_ms=0)
         for partition in range(20):
             rig.send(0, partition, records=1)
         rig.settle()
@@ -337,8 +318,7 @@ def test_batch_without_compression_goes_before_others_of_its_partition(slow):
             rig.engine.run(0)
             rig.listen()
         assert len(rig.heard[0]) < 20 + 10
-        rig.settle()
-        rig.check()
+        rig.finish()
 
 
 def test_batch_that_needs_compression_is_not_starved_by_others_of_its_partition(slow):
@@ -346,8 +326,7 @@ def test_batch_that_needs_compression_is_not_starved_by_others_of_its_partition(
     with ScriptedBroker(partitions=4, nodes=1) as broker, Rig(broker) as rig:
         rig.attach(linger_ms=0, **slow)
         rig.attach(slots=1024, linger_ms=0, **slow)
-        for _ in range(2):
-            rig.attach(slots=1024, linger_ms=0)
+        rig.attach_many(2, slots=1024, linger_ms=0)
         for index in range(2):
             for partition in range(4):
                 rig.send(index, partition, records=1)
@@ -362,5 +341,4 @@ def test_batch_that_needs_compression_is_not_starved_by_others_of_its_partition(
             rig.engine.run(0)
             rig.listen()
         assert len(rig.heard[1]) < 4 + 30
-        rig.settle(60)
-        rig.check()
+        rig.finish(60)

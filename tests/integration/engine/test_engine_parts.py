@@ -49,8 +49,7 @@ def values_of(index: int, slot: int, bad: set[int], count: int) -> list[bytes]:
 def test_all_records_of_a_batch_that_is_too_large_are_written(rig, broker, settings):
     rig.attach(**{"enable_idempotence": "retries" not in settings, **settings})
     rig.send(0, 0, records=RECORDS, size=SIZE)
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert rig.results(0, 0) == [(n, 0) for n in range(RECORDS)]
 
 
@@ -58,8 +57,7 @@ def test_the_parts_need_no_new_epoch(rig, broker):
     rig.attach()
     rig.send(0, 0, records=RECORDS, size=SIZE)
     rig.send(0, 0)
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert {batch.epoch for batch in broker.partitions[0].batches} == {0}
 
 
@@ -70,8 +68,7 @@ def test_later_batches_are_split_before_they_are_sent(rig, broker):
     refused, requests = broker.refused, broker.produce_requests
     for _ in range(4):
         rig.send(0, 0, records=RECORDS, size=SIZE)
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert broker.refused == refused
     assert broker.produce_requests - requests <= 4 * 5
 
@@ -85,8 +82,7 @@ def test_a_limit_that_is_raised_is_noticed(rig, broker):
     rig.settle()
     requests = broker.produce_requests
     rig.send(0, 0, records=RECORDS, size=SIZE)
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert broker.produce_requests - requests == 1
 
 
@@ -95,18 +91,15 @@ def test_only_a_record_that_is_too_large_itself_fails(rig, broker, at):
     rig.attach()
     values = [b"0/0/%d" % n + b"x" * (2000 if n == at else 20) for n in range(10)]
     send_values(rig, 0, values)
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert [error for _, error in rig.results(0, 0)] == [MESSAGE_TOO_LARGE if n == at else 0 for n in range(10)]
 
 
 def test_merged_batches_that_are_too_large_by_themselves(rig, broker):
-    for _ in range(3):
-        rig.attach(linger_ms=30)
+    rig.attach_many(3, linger_ms=30)
     for index in range(3):
         rig.send(index, 0, records=RECORDS, size=SIZE, seal=False)
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert [rig.errors(index) for index in range(3)] == [[0]] * 3
 
 
@@ -115,8 +108,7 @@ def test_compressed_parts(rig, broker):
     values = [b"0/0/%d" % n + bytes(n * 7 + k * k & 255 for k in range(SIZE)) for n in range(RECORDS)]
     broker.largest = 700
     send_values(rig, 0, values)
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert rig.errors(0) == [0]
 
 
@@ -144,14 +136,11 @@ def test_with_acks_zero_the_records_count_as_failed(rig, broker):
 )
 def test_a_fault_between_the_parts_neither_loses_nor_doubles(rig, broker, fault, after):
     broker.largest = 1600  # the first parts fit: one that is in doubt is not split again
-    rig.attach()
-    rig.send(0, 0)
-    rig.settle()
+    rig.begin()
     broker.faults.extend([Fault()] * after + [fault])
     rig.send(0, 0, records=RECORDS, size=SIZE)
     rig.send(0, 0)
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert rig.errors(0) == [0, 0, 0]
 
 
@@ -168,17 +157,14 @@ def test_leaders_move_between_the_parts():
             for _ in range(3):
                 rig.engine.run(1)
             broker.move_leaders()
-        rig.settle()
-        rig.check()
+        rig.finish()
         assert rig.errors(0) == [0] * 6
 
 
 def test_a_delivery_timeout_between_the_parts(broker):
     """What was acknowledged keeps its offset; what may be in the log is unknown; the rest was not written."""
     with Rig(broker, request_timeout_ms=5_000) as rig:
-        rig.attach(delivery_timeout_ms=700)
-        rig.send(0, 0)
-        rig.settle()
+        rig.begin(delivery_timeout_ms=700)
         broker.faults.extend([Fault()] * 3 + [Fault(hang="lost")])
         rig.send(0, 0, records=RECORDS, size=SIZE)
         run_until(rig.engine, lambda: rig.listen() or 1 in rig.heard[0])
@@ -187,8 +173,7 @@ def test_a_delivery_timeout_between_the_parts(broker):
         assert acknowledged == list(range(2, 2 + len(acknowledged)))
         assert 0 < len(acknowledged) < RECORDS
         assert {error for _, error in results[len(acknowledged) :]} == {errors.OUTCOME_UNKNOWN, errors.DELIVERY_TIMEOUT}
-        rig.settle()
-        rig.check()
+        rig.finish()
 
 
 def test_a_batch_whose_parts_have_no_row_for_their_results_fails_as_a_whole(rig, broker):
@@ -227,8 +212,7 @@ def test_only_the_records_that_the_broker_names_fail(rig, broker, bad, settings)
     send_values(rig, 0, values_of(0, 0, bad, 10))
     if not settings:  # without idempotence the order may change
         rig.send(0, 0)
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert [error for _, error in rig.results(0, 0)] == [INVALID_RECORD if n in bad else 0 for n in range(10)]
     assert rig.errors(0)[1:] == [0] * (not settings)
     texts = [rig.parts[0][0][n][2] for n in sorted(bad)]
@@ -256,19 +240,16 @@ def test_without_retries_the_others_are_not_sent_again(rig, broker):
     broker.refuses = _is_poison
     rig.attach(acks=1, enable_idempotence=False, retries=0)
     send_values(rig, 0, values_of(0, 0, {3}, 10))
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert {error for _, error in rig.results(0, 0)} == {INVALID_RECORD}
 
 
 def test_named_records_of_a_merged_batch(rig, broker):
     broker.refuses = _is_poison
-    for _ in range(3):
-        rig.attach(linger_ms=30)
+    rig.attach_many(3, linger_ms=30)
     for index in range(3):
         rig.send(index, 0, records=3, seal=False, poison=index != 1)
-    rig.settle()
-    rig.check()
+    rig.finish()
     good, bad = [0, 0, 0], [0, 0, INVALID_RECORD]
     assert [[error for _, error in rig.results(index, 0)] for index in range(3)] == [bad, good, bad]
 
@@ -278,8 +259,7 @@ def test_named_records_in_a_part_that_was_too_large(rig, broker):
     rig.attach()
     values = [value[:-1] + b"x" * SIZE + value[-1:] for value in values_of(0, 0, {1, 5}, RECORDS)]
     send_values(rig, 0, values)
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert [error for _, error in rig.results(0, 0)] == [INVALID_RECORD if n in {1, 5} else 0 for n in range(RECORDS)]
 
 
@@ -292,8 +272,7 @@ def test_a_refusal_after_a_lost_answer_is_not_taken_apart(rig, broker):
     broker.faults.append(Fault(hang="appended"))
     rig.send(0, 0, records=RECORDS, size=SIZE)
     broker.faults.append(Fault(code=MESSAGE_TOO_LARGE))
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert {error for _, error in rig.results(0, 1)} <= {errors.OUTCOME_UNKNOWN, 0}
 
 
@@ -315,12 +294,9 @@ def test_killed_between_the_parts(trigger, crashing_nursery, name, hit):
     with ScriptedBroker(partitions=1, nodes=1) as broker:
         broker.largest = LARGEST
         broker.refuses = _is_poison
-        rig = TakeoverRig(broker, crashing_nursery)
-        try:
+        with TakeoverRig(broker, crashing_nursery) as rig:
             rig.attach()
-            rig.attach(linger_ms=5)
-            rig.send(0, 0)
-            rig.settle()
+            rig.begin(linger_ms=5)
             trigger.arm(name, "sender", signal.SIGKILL, hit)
             for number in range(3):
                 rig.send(0, 0, records=RECORDS, size=SIZE, poison=number == 1)
@@ -331,8 +307,7 @@ def test_killed_between_the_parts(trigger, crashing_nursery, name, hit):
             died = trigger.fired != 0
             trigger.disarm()
             rig.replace()
-            rig.settle()
-            rig.check()
+            rig.finish()
             assert died or name in UNREACHED or hit > 1
             for index in range(2):
                 for slot, (_, values) in enumerate(rig.sent[index]):
@@ -340,8 +315,6 @@ def test_killed_between_the_parts(trigger, crashing_nursery, name, hit):
                     for (_, error), expected in zip(rig.results(index, slot), wanted, strict=True):
                         # a batch that was in flight may be in the log: if it is refused then, it is not split
                         assert error in (expected, errors.OUTCOME_UNKNOWN)
-        finally:
-            rig.close()
 
 
 def test_the_parts_of_an_ended_front_end_are_no_failures_after_a_takeover(nursery):
@@ -349,8 +322,7 @@ def test_the_parts_of_an_ended_front_end_are_no_failures_after_a_takeover(nurser
     with ScriptedBroker(partitions=1, nodes=1) as broker:
         broker.largest = LARGEST
         broker.faults.extend([Fault(), Fault(), Fault(), Fault(hang="lost")])  # two are refused, one part is written
-        rig = TakeoverRig(broker, nursery)
-        try:
+        with TakeoverRig(broker, nursery) as rig:
             rig.attach()
             rig.send(0, 0, records=RECORDS, size=SIZE)
             rig.engine.detach(rig.front_ends[0].attach_id)
@@ -364,5 +336,3 @@ def test_the_parts_of_an_ended_front_end_are_no_failures_after_a_takeover(nurser
             )
             assert [failure for look in seen for failure in look["failures"]] == []
             rig.check()
-        finally:
-            rig.close()

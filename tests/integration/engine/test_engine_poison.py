@@ -44,8 +44,7 @@ def lanes(broker) -> dict[int, list[LogBatch]]:
 def test_only_front_ends_with_bad_records_in_a_merged_batch_fail(version, poisoned):
     """Versions below 8 do not say which record was refused: each contributor is tried alone."""
     with ScriptedBroker(partitions=1, nodes=1, produce_version=version) as broker, Rig(broker) as rig:
-        for _ in range(4):
-            rig.attach(linger_ms=30)
+        rig.attach_many(4, linger_ms=30)
         send_merged(rig, 4, poisoned)
         rig.check()
         assert [rig.errors(index) for index in range(4)] == [
@@ -54,8 +53,7 @@ def test_only_front_ends_with_bad_records_in_a_merged_batch_fail(version, poison
 
 
 def test_a_named_record_costs_one_refusal_and_the_others_stay_together(rig, broker):
-    for _ in range(5):
-        rig.attach(linger_ms=30)
+    rig.attach_many(5, linger_ms=30)
     send_merged(rig, 5, (1, 3))
     rig.check()
     assert broker.refused == 1
@@ -65,8 +63,7 @@ def test_a_named_record_costs_one_refusal_and_the_others_stay_together(rig, brok
 
 
 def test_batch_left_alone_after_a_refusal_is_sent_from_its_own_memory(rig, broker):
-    for _ in range(2):
-        rig.attach(linger_ms=30)
+    rig.attach_many(2, linger_ms=30)
     send_merged(rig, 2, (0,))
     rig.check()
     assert rig.errors(1) == [0]
@@ -74,8 +71,7 @@ def test_batch_left_alone_after_a_refusal_is_sent_from_its_own_memory(rig, broke
 
 @pytest.mark.parametrize("acks", [-1, 1])
 def test_without_idempotence_too(rig, broker, acks):
-    for _ in range(3):
-        rig.attach(linger_ms=30, acks=acks, enable_idempotence=False)
+    rig.attach_many(3, linger_ms=30, acks=acks, enable_idempotence=False)
     send_merged(rig, 3, (2,))
     for number in range(5):  # the isolated front-end sends alone from here on
         for index in range(3):
@@ -89,8 +85,7 @@ def test_without_idempotence_too(rig, broker, acks):
 def test_batches_that_are_too_large_once_merged_become_smaller(broker, rig):
     """The engine learns the limit: after a few refusals merged batches fit, and all records arrive."""
     broker.largest = 1500
-    for _ in range(8):
-        rig.attach(linger_ms=5)
+    rig.attach_many(8, linger_ms=5)
     for _ in range(12):
         for index in range(8):
             rig.send(index, 0, records=1, size=400, seal=False)
@@ -128,8 +123,7 @@ def test_an_isolated_front_end_does_not_bump_the_epoch_of_the_others(rig, broker
         rig.engine.run(1)
         if round_number % 5 == 4:
             rig.settle()
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert set(rig.errors(isolated)) == {INVALID_RECORD}
     assert all(set(rig.errors(index)) == {0} for index in others)
     ordinary = lanes(broker)[1001]
@@ -147,8 +141,7 @@ def test_batches_in_flight_of_an_isolated_front_end_cost_no_further_epoch(rig, b
         for index in (isolated, *others):
             rig.send(index, 0, seal=False, poison=index == isolated)
         run_until(rig.engine, lambda slot=slot: rig.front_ends[isolated].sent_word(slot))
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert rig.errors(isolated) == [0] + [INVALID_RECORD] * 5
     assert lanes(broker)[1001][-1].epoch == 1
     assert broker.refused == 5
@@ -160,8 +153,7 @@ def test_the_isolation_lane_is_unmerged_one_in_flight_and_ends_after_isolation_b
     for _ in range(ISOLATION_BATCHES + 6):
         rig.send(isolated, 0)
         rig.send(other, 0)
-    rig.settle()
-    rig.check()
+    rig.finish()
     found = lanes(broker)
     assert list(found) == [1001, 1002]
     isolation_lane = found[1002]
@@ -180,8 +172,7 @@ def test_a_second_isolation_is_longer(rig, broker):
         for _ in range(3 * ISOLATION_BATCHES):
             rig.send(isolated, 0)
             rig.send(other, 0)
-        rig.settle()
-        rig.check()
+        rig.finish()
         assert len(lanes(broker)[1002]) == expected
 
 
@@ -193,8 +184,7 @@ def test_bad_records_in_the_isolation_lane_restart_the_isolation(rig, broker):
         for _ in range(10):
             rig.send(isolated, 0)
             rig.send(other, 0)
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert len(lanes(broker)[1002]) == 50 + 4, "and the good record of each refused batch that was sent there"
     assert lanes(broker)[1001][-1].epoch == 1
 
@@ -203,8 +193,7 @@ def test_a_front_end_that_is_alone_stays_in_the_ordinary_lane(rig, broker):
     rig.attach()
     for number in range(6):
         rig.send(0, 0, poison=number == 2)
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert rig.errors(0) == [0, 0, INVALID_RECORD, 0, 0, 0]
     assert list(lanes(broker)) == [1001]
 
@@ -220,8 +209,7 @@ def test_both_lanes_are_served_by_a_broker_with_one_request_at_a_time():
         for _ in range(100):
             for index in (isolated, *others):
                 rig.send(index, 0, records=1, size=3000)
-        rig.settle()
-        rig.check()
+        rig.finish()
         # In the order of the log, which does not depend on when the test looks.
         came = [int(value.split(b"/")[0]) for value in broker.values(0)]
         tenth = [place for place, index in enumerate(came) if index == isolated][9]
@@ -259,19 +247,15 @@ def change(rig, index: int, slot: int) -> None:
 
 def test_batch_corrupted_in_transit_is_sent_again_from_a_copy(broker):
     """Changes of the front-end's chunk after the broker's refusal have no effect."""
-    rig = slow_retries(broker)
-    try:
+    with slow_retries(broker) as rig:
         rig.attach()
         broker.faults.append(Fault(code=CORRUPT_MESSAGE))
         rig.send(0, 0)
         run_until(rig.engine, lambda: rig.engine._loop.totals()["retries"] == 1)
         change(rig, 0, 0)
-        rig.settle()
-        rig.check()
+        rig.finish()
         assert rig.errors(0) == [0]
         assert broker.values(0) == rig.sent[0][0][1]
-    finally:
-        rig.close()
 
 
 @pytest.mark.breaks_protocol
@@ -297,8 +281,7 @@ def test_bytes_that_are_changed_while_in_flight(rig, broker):
 @pytest.mark.breaks_protocol
 def test_bytes_that_are_changed_are_found_in_a_new_epoch_too(broker):
     """Another front-end's bad record raises the epoch: the header is another one, the records must be the same."""
-    rig = slow_retries(broker)
-    try:
+    with slow_retries(broker) as rig:
         hostile, isolated = rig.attach(), rig.attach()
         rig.send(hostile, 0)
         rig.settle()
@@ -312,16 +295,13 @@ def test_bytes_that_are_changed_are_found_in_a_new_epoch_too(broker):
         assert rig.errors(hostile) == [0, errors.INVALID_BATCH]
         assert rig.errors(isolated) == [INVALID_RECORD]
         assert broker.complaints == []
-    finally:
-        rig.close()
 
 
 @pytest.mark.parametrize("merged", [False, True], ids=["alone", "merged"])
 def test_a_broker_that_calls_bad_records_corrupt(rig, broker, merged):
     """As brokers before 2.4 do for a null key in a compacted topic: a few attempts, then the owner's error."""
     broker.refusal, broker.names_records = CORRUPT_MESSAGE, False
-    for _ in range(3):
-        rig.attach(linger_ms=20 if merged else 0)
+    rig.attach_many(3, linger_ms=20 if merged else 0)
     if merged:
         send_merged(rig, 3, (1,))
     else:
@@ -341,9 +321,7 @@ def test_an_unsure_batch_never_goes_before_an_earlier_one(rig, broker):
 
     A broker without state takes any first sequence: the third batch must not be the first that it sees.
     """
-    rig.attach()
-    rig.send(0, 0)
-    rig.settle()
+    rig.begin()
     broker.faults.extend(
         [
             Fault(code=INVALID_RECORD, delay=0.05),
@@ -354,17 +332,14 @@ def test_an_unsure_batch_never_goes_before_an_earlier_one(rig, broker):
     )
     for _ in range(3):
         rig.send(0, 0)
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert rig.errors(0) == [0, INVALID_RECORD, 0, 0]
     assert not broker.faults
 
 
 def test_an_unsure_batch_that_is_there_is_found_behind_an_earlier_one(rig, broker):
     """The broker loses its state and takes the third batch first: the engine asks about it and sends it once."""
-    rig.attach()
-    rig.send(0, 0)
-    rig.settle()
+    rig.begin()
     broker.faults.extend(
         [
             Fault(code=NOT_ENOUGH_REPLICAS, delay=0.05),
@@ -374,8 +349,7 @@ def test_an_unsure_batch_that_is_there_is_found_behind_an_earlier_one(rig, broke
     )
     for _ in range(3):
         rig.send(0, 0)
-    rig.settle()
-    rig.check(exactly=False)
+    rig.finish(exactly=False)
     log = broker.values(0)
     assert len(log) == len(set(log)) == 8
 
@@ -383,9 +357,7 @@ def test_an_unsure_batch_that_is_there_is_found_behind_an_earlier_one(rig, broke
 @pytest.mark.parametrize("unsure", [False, True])
 def test_an_epoch_that_the_broker_calls_old(rig, broker, unsure):
     """Nothing of the refused attempt is in the log. The answer says nothing about an earlier attempt."""
-    rig.attach()
-    rig.send(0, 0)
-    rig.settle()
+    rig.begin()
     if unsure:
         broker.faults.append(Fault(code=REQUEST_TIMED_OUT))
     broker.faults.append(Fault(code=INVALID_PRODUCER_EPOCH))
@@ -437,14 +409,12 @@ def test_any_mixture_of_bad_records_and_faults(faults, poisoned, linger_ms, name
         broker.names_records = names
         broker.faults.extend(faults)
         with Rig(broker) as rig:
-            for _ in range(4):
-                rig.attach(linger_ms=linger_ms)
+            rig.attach_many(4, linger_ms=linger_ms)
             for number, bad in enumerate(poisoned):
                 for index in range(4):
                     rig.send(index, number % 2, seal=not linger_ms, poison=index in bad)
                 rig.engine.run(1)
-            rig.settle()
-            rig.check()
+            rig.finish()
             for index in range(4):
                 for (_, values), error in zip(rig.sent[index], rig.errors(index), strict=True):
                     spoiled = values[-1].endswith(POISON)

@@ -90,8 +90,7 @@ def test_an_error_that_may_pass_is_asked_again(rig, broker):
     rig.send(0, 0)
     run_until(rig.engine, lambda: broker.producer_ids >= 4)
     broker.producer_id_code = 0
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert rig.errors(0) == [0]
 
 
@@ -142,9 +141,7 @@ def test_batches_that_have_a_sequence_wait_for_the_next_producer_id():
     """The epochs of the first producer id are used up when a batch is out of order."""
     with ScriptedBroker() as broker, Rig(broker) as rig:
         broker.producer_epoch = EPOCH_MAX
-        rig.attach()
-        rig.send(0, 0)
-        rig.settle()
+        rig.begin()
         broker.producer_id_code = CLUSTER_AUTHORIZATION_FAILED
         broker.faults.append(Fault(code=OUT_OF_ORDER))
         rig.send(0, 0)
@@ -152,8 +149,7 @@ def test_batches_that_have_a_sequence_wait_for_the_next_producer_id():
         rig.send(0, 1)
         run_until(rig.engine, lambda: rig.listen() or 2 in rig.heard[0])
         broker.producer_id_code = 0
-        rig.settle()
-        rig.check()
+        rig.finish()
         assert rig.errors(0) == [0, 0, CLUSTER_AUTHORIZATION_FAILED]
 
 
@@ -192,7 +188,6 @@ def test_a_producer_id_is_asked_for_again_when_its_connection_ends(long_timeout_
     run_until(rig.engine, lambda: broker.producer_ids == 1)
     broker.producer_id_delay = 0.0
     broker.drop_connections()
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert broker.producer_ids == 2
     assert rig.errors(0) == [0]

@@ -57,9 +57,7 @@ def test_what_ends_the_linger_time_of_a_batch(lone_broker, way):
 def test_nothing_shortens_the_pause_of_a_batch_that_is_sent_again(lone_broker, way):
     """flush() and close() end the linger time, not the pause."""
     with Rig(lone_broker, **NEVER_AGAIN) as rig:
-        rig.attach()
-        rig.send(0, 0)
-        rig.settle()
+        rig.begin()
         lone_broker.faults.append(Fault(code=NOT_ENOUGH_REPLICAS))
         before = lone_broker.produce_requests
         rig.send(0, 0)
@@ -96,17 +94,14 @@ def test_a_partition_that_waits_does_not_stop_those_behind_it(lone_broker):
         assert end_of_log(lone_broker, 0) == 2, "it still waits"
         lone_broker.swallow = False
         lone_broker.drop_connections()
-        rig.settle()
-        rig.check()
+        rig.finish()
         assert rig.errors(0) == [0] * 4
 
 
 def test_with_one_request_in_flight_no_later_batch_passes_one_that_is_sent_again(lone_broker):
     """Without idempotence, so without sequences that would show it."""
     with Rig(lone_broker, max_in_flight_requests_per_connection=1, **PATIENT) as rig:
-        rig.attach(enable_idempotence=False, acks=1)
-        rig.send(0, 0)
-        rig.settle()
+        rig.begin(enable_idempotence=False, acks=1)
         lone_broker.faults.append(Fault(code=NOT_ENOUGH_REPLICAS, delay=0.3))
         before = lone_broker.produce_requests
         rig.send(0, 0)
@@ -115,17 +110,14 @@ def test_with_one_request_in_flight_no_later_batch_passes_one_that_is_sent_again
             rig.send(0, 0)
             rig.engine.run(1)
         assert lone_broker.produce_requests == before + 1
-        rig.settle()
-        rig.check()
+        rig.finish()
         assert rig.errors(0) == [0] * 5
 
 
 def test_no_new_batch_follows_one_that_is_sent_again(lone_broker):
     """The broker remembers five batches: with more it would forget the earlier attempt."""
     with Rig(lone_broker, retry_backoff_ms=300, retry_backoff_max_ms=300, **PATIENT) as rig:
-        rig.attach(delivery_timeout_ms=3 * LONG_MS)
-        rig.send(0, 0)
-        rig.settle()
+        rig.begin(delivery_timeout_ms=3 * LONG_MS)
         lone_broker.faults.append(Fault(code=NOT_ENOUGH_REPLICAS))
         rig.send(0, 0)
         run_until(rig.engine, lambda: rig.engine._loop.totals()["retries"] == 1)
@@ -136,8 +128,7 @@ def test_no_new_batch_follows_one_that_is_sent_again(lone_broker):
         assert end_of_log(lone_broker, 0) == 4, "it waits for the answer"
         lone_broker.swallow = False
         lone_broker.drop_connections()
-        rig.settle()
-        rig.check()
+        rig.finish()
         assert rig.errors(0) == [0] * 3
 
 
@@ -148,8 +139,7 @@ def test_a_request_has_no_more_batches_than_max_request_size_allows_but_one(lone
         rig.attach()
         for number in range(60):
             rig.send(0, number % 3, records=1, size=3_500)
-        rig.settle()
-        rig.check()
+        rig.finish()
         assert rig.errors(0) == [0] * 60
         assert lone_broker.oversized == 0
         assert max(len(attributes) for _, attributes in lone_broker.produced) == most
@@ -165,9 +155,7 @@ def test_a_request_has_the_request_timeout(lone_broker):
 
     lone_broker.answers[PRODUCE] = note
     with Rig(lone_broker, request_timeout_ms=54_321) as rig:
-        rig.attach()
-        rig.send(0, 0)
-        rig.settle()
+        rig.begin()
     assert found == [54_321]
 
 
@@ -185,8 +173,7 @@ def test_a_new_epoch_of_one_partition_leaves_the_others_in_theirs(lone_broker):
         rig.settle()
         for partition in range(3):
             rig.send(0, partition)
-        rig.settle()
-        rig.check()
+        rig.finish()
         assert rig.errors(0) == [0, 0, 0, INVALID_RECORD, 0, 0, 0]
         epochs = [[batch.epoch for batch in partition.batches] for partition in lone_broker.partitions]
         assert epochs == [[0, 1], [0, 0], [0, 0]]

@@ -53,9 +53,7 @@ def leave_unanswered(rig: Rig, broker: ScriptedBroker, appended: int, lost: int 
         if number == appended:
             with broker.lock:
                 broker.lose = True
-        slot = len(rig.sent[0])
-        rig.send(0, 0, records=records)
-        run_until(rig.engine, lambda slot=slot: rig.front_ends[0].sent_word(slot))
+        rig.send_now(0, 0, records=records)
         if number < appended:
             expected = end + (number + 1) * records
             run_until(rig.engine, lambda expected=expected: broker.partitions[0].end == expected)
@@ -71,13 +69,11 @@ def test_unanswered_batches_after_a_restart_of_the_broker(rig, broker, unanswere
     broker.drop_connections()
     for _ in range(restarts):
         broker.restart()
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert rig.errors(0) == [0] * (1 + unanswered)
     assert [rig.heard[0][slot][0] for slot in range(1 + unanswered)] == [2 * n for n in range(1 + unanswered)]
     rig.send(0, 0)
-    rig.settle()
-    rig.check()
+    rig.finish()
 
 
 @pytest.mark.parametrize("appended", [0, 1, 2, 3])
@@ -86,8 +82,7 @@ def test_some_of_the_unanswered_batches_were_appended(rig, broker, appended, los
     """The engine finds out which ones are not in the log, and sends those."""
     leave_unanswered(rig, broker, appended, lost)
     broker.restart()
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert rig.errors(0) == [0] * (1 + appended + lost)
     assert len(broker.values(0)) == 2 * (1 + appended + lost)
 
@@ -101,9 +96,7 @@ def test_an_offset_that_does_not_follow_is_not_known(rig, broker):
         broker.partitions[0].append(LogBatch(-1, -1, -1, 1, encoded=encode_records([Record(0, None, b"another's")], 0)))
         broker.swallow = True
     for _ in range(2):
-        slot = len(rig.sent[0])
-        rig.send(0, 0)
-        run_until(rig.engine, lambda slot=slot: rig.front_ends[0].sent_word(slot))
+        rig.send_now(0, 0)
     run_until(rig.engine, lambda: broker.partitions[0].end == 9)
     broker.swallow = False
     broker.restart()
@@ -115,10 +108,7 @@ def test_an_offset_that_does_not_follow_is_not_known(rig, broker):
 
 
 def test_merged_batches_after_a_restart_of_the_broker(rig, broker):
-    for _ in range(3):
-        rig.attach(linger_ms=20)
-    rig.send(0, 0)
-    rig.settle()
+    rig.begin(3, linger_ms=20)
     broker.swallow = True
     for _ in range(3):
         slots = [len(sent) for sent in rig.sent]
@@ -133,8 +123,7 @@ def test_merged_batches_after_a_restart_of_the_broker(rig, broker):
     run_until(rig.engine, lambda: broker.partitions[0].end == 20)
     broker.swallow = False
     broker.restart()
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert all(rig.heard[index][slot][0] >= 0 for index in range(3) for slot in range(len(rig.sent[index])))
     assert len(broker.values(0)) == 20
 
@@ -152,17 +141,14 @@ CODES = {
 @pytest.mark.parametrize("restart", [False, True], ids=["", "then a restart"])
 def test_an_appended_batch_is_refused_again_and_again_while_later_ones_are_acknowledged(rig, broker, codes, restart):
     """Later batches do not push it out of the broker's memory of five. After a restart those behind it prove it."""
-    rig.attach()
-    rig.send(0, 0)
-    rig.settle()
+    rig.begin()
     broker.results[b"0/5/0"] = deque(codes)
     for number in range(30):
         rig.send(0, 0)
         rig.engine.run(1)
         if restart and number == 15:
             broker.restart()
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert rig.errors(0) == [0] * 31
     assert len(broker.values(0)) == 62
     # not all if a later batch was in flight already: its acknowledgement tells where this one is
@@ -175,13 +161,11 @@ def test_a_broker_without_state_says_nothing_of_an_earlier_attempt(rig, broker):
     broker.faults.append(Fault(code=UNKNOWN_PRODUCER_ID))
     broker.forget()
     broker.drop_connections()
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert rig.errors(0) == [0, errors.OUTCOME_UNKNOWN, errors.OUTCOME_UNKNOWN]
     assert len(broker.values(0)) == 6
     rig.send(0, 0)
-    rig.settle()
-    rig.check()
+    rig.finish()
 
 
 @pytest.mark.parametrize("unanswered", [1, 2, 5])
@@ -194,8 +178,7 @@ def test_a_broker_that_has_lost_the_state_of_a_producer_is_asked_before_a_batch_
     assert broker.states_asked == 1
     assert rig.errors(0) == [0, *[errors.OUTCOME_UNKNOWN] * unanswered]
     rig.send(0, 0)
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert len(broker.values(0)) == 4 + 2 * unanswered
     assert broker.partitions[0].batches[-1].epoch == 1
     assert broker.partitions[0].batches[-1].first == 0
@@ -204,9 +187,7 @@ def test_a_broker_that_has_lost_the_state_of_a_producer_is_asked_before_a_batch_
 @pytest.mark.parametrize("refusals", [1, 3])
 def test_the_state_is_asked_for_again_when_an_attempt_was_refused(rig, broker, refusals):
     """The state expires while an unsure batch is refused for other reasons: the earlier answer is out of date."""
-    rig.attach()
-    rig.send(0, 0)
-    rig.settle()
+    rig.begin()
     broker.results[b"0/1/0"] = deque(
         [
             (NOT_ENOUGH_REPLICAS_AFTER_APPEND, True),
@@ -219,8 +200,7 @@ def test_the_state_is_asked_for_again_when_an_attempt_was_refused(rig, broker, r
     assert rig.errors(0) == [0, errors.OUTCOME_UNKNOWN]
     assert len(broker.values(0)) == 4
     rig.send(0, 0)
-    rig.settle()
-    rig.check()
+    rig.finish()
 
 
 def test_after_the_loss_of_the_state_the_next_epoch_begins_without_one(rig, broker):
@@ -231,8 +211,7 @@ def test_after_the_loss_of_the_state_the_next_epoch_begins_without_one(rig, brok
     run_until(rig.engine, lambda: rig.engine.undelivered() == 0)
     broker.faults.append(Fault(code=NOT_LEADER))
     rig.send(0, 0)
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert broker.states_asked == 2
     assert rig.errors(0) == [0, errors.OUTCOME_UNKNOWN, errors.OUTCOME_UNKNOWN, 0]
 
@@ -242,8 +221,7 @@ def test_batches_that_were_never_acknowledged_need_no_state(rig, broker):
     rig.attach()
     broker.faults.append(Fault(close="before"))
     rig.send(0, 0)
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert broker.states_asked == 1
     assert rig.errors(0) == [0]
 
@@ -270,8 +248,7 @@ def test_a_broker_that_is_no_leader_any_more_is_asked_again():
         run_until(rig.engine, lambda: broker.states_asked >= 2)
         broker.states_code = 0
         broker.move_leaders()
-        rig.settle()
-        rig.check()
+        rig.finish()
         assert rig.errors(0) == [0] * 3
 
 
@@ -281,8 +258,7 @@ def test_a_broker_before_kafka_2_8_is_not_asked():
         with Rig(broker, request_timeout_ms=60_000) as rig:
             leave_unanswered(rig, broker, 3)
             broker.restart()
-            rig.settle()
-            rig.check()
+            rig.finish()
             assert rig.errors(0) == [0] * 4
 
 
@@ -319,6 +295,5 @@ def test_any_mixture_of_lost_answers_restarts_and_errors(seed):
                 rig.send(chance.randrange(3), chance.randrange(2), seal=chance.random() < 0.5)
             rig.engine.run(chance.randrange(5))
         broker.faults.clear()
-        rig.settle(60)
-        rig.check()
+        rig.finish(60)
         assert {error for index in range(3) for error in rig.errors(index)} == {0}

@@ -75,8 +75,7 @@ def test_partitions_of_a_broker_that_does_not_answer_are_avoided_until_it_does(b
         rig.settle(30)
 
         wait_until_even(rig)
-        rig.settle(30)
-        rig.check()
+        rig.finish(30)
 
 
 def test_the_share_of_a_partition_falls_with_its_queue(broker):
@@ -96,8 +95,7 @@ def test_the_share_of_a_partition_falls_with_its_queue(broker):
 
         run_until(rig.engine, ordered, 30)
         broker.drop_connections()
-        rig.settle(30)
-        rig.check()
+        rig.finish(30)
 
 
 def test_a_successor_publishes_the_shares_anew(broker, nursery):
@@ -129,9 +127,7 @@ def test_a_successor_publishes_the_shares_anew(broker, nursery):
 def test_the_batch_size_of_its_records_changes_the_sticky_partition(broker, batch_size, changes):
     """After 50 ms the next batch changes it anyway, so only batches that are sent within 40 ms count."""
     with Rig(broker) as rig:
-        rig.attach(slots=4096, batch_size=batch_size)
-        rig.send(0, 0)
-        rig.settle()
+        rig.begin(slots=4096, batch_size=batch_size)
         found: list[bool] = []
         ending = time.monotonic() + 60
         while len(found) < 10:
@@ -181,5 +177,4 @@ def test_partitions_of_the_rack_are_preferred_while_one_of_them_answers(broker):
         broker.drop_connections()
         rig.settle(30)
         run_until(rig.engine, preferred, 30)
-        rig.settle(30)
-        rig.check()
+        rig.finish(30)

@@ -47,8 +47,7 @@ def test_a_batch_of_a_silent_broker_that_has_left_the_cluster_is_sent_to_the_new
     rig.send(0, OF_SILENT)
     broker.move_leaders()
     broker.lies = leave_out
-    rig.settle(20)
-    rig.check()
+    rig.finish(20)
     assert rig.errors(0) == [0, 0, 0]
     assert "does not answer" in rig.engine._brokers.links[SILENT].last_error
 
@@ -62,8 +61,7 @@ def test_a_silent_broker_of_the_cluster_is_waited_for(rig, broker):
     assert rig.engine._loop.connection_state(rig.engine._brokers.links[SILENT].index) == ("ready", 1)
     broker.mute.clear()
     broker.drop_connections()  # it has not read the requests
-    rig.settle(20)
-    rig.check()
+    rig.finish(20)
 
 
 def test_nobody_is_asked_about_brokers_that_answer(rig, broker):
@@ -78,31 +76,25 @@ def test_nobody_is_asked_about_brokers_that_answer(rig, broker):
 
 def test_without_another_broker_the_request_times_out():
     with ScriptedBroker(partitions=1, nodes=1) as broker, Rig(broker, request_timeout_ms=2500) as rig:
-        rig.attach()
-        rig.send(0, 0)
-        rig.settle()
+        rig.begin()
         broker.mute.add(STAYS)
         rig.send(0, 0)
         run_until(rig.engine, lambda: "request_timeout_ms" in rig.engine._brokers.links[STAYS].last_error)
         broker.mute.clear()
-        rig.settle(20)
-        rig.check()
+        rig.finish(20)
 
 
 def test_a_broker_is_connected_to_if_none_can_be_asked():
     """The sender knows only the connection to the leader, which was also the bootstrap address."""
     with ScriptedBroker(partitions=1) as broker, Rig(broker, request_timeout_ms=LONG_MS) as rig:
-        rig.attach()
-        rig.send(0, 0)
-        rig.settle()
+        rig.begin()
         assert broker.partitions[0].leader == STAYS
         assert {node for _, node, _ in broker.requests} == {STAYS}
         broker.mute.add(STAYS)
         rig.send(0, 0)
         broker.move_leaders()
         broker.lies = lambda answer: answer.update(brokers=[n for n in answer["brokers"] if n["node_id"] != STAYS])
-        rig.settle(20)
-        rig.check()
+        rig.finish(20)
         assert rig.errors(0) == [0, 0]
 
 
@@ -118,8 +110,7 @@ def test_the_oldest_versions_of_metadata_are_asked():
         rig.send(0, OF_SILENT)
         broker.move_leaders()
         broker.lies = leave_out
-        rig.settle(20)
-        rig.check()
+        rig.finish(20)
         assert rig.errors(0) == [0, 0, 0]
 
 
@@ -137,8 +128,7 @@ def test_a_request_that_cannot_be_written_counts_as_unanswered():
         run_until(rig.engine, lambda: rig.engine._loop.connection_state(silent.index)[1] > 0)
         broker.move_leaders()
         broker.lies = leave_out
-        rig.settle(20)
-        rig.check()
+        rig.finish(20)
         assert "does not answer" in silent.last_error
 
 

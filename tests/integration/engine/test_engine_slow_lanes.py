@@ -41,8 +41,7 @@ def rig(broker):
 
 def end(rig: Rig) -> None:
     rig.broker.recover()
-    rig.settle(60)
-    rig.check()
+    rig.finish(60)
 
 
 def hang(rig: Rig, *partitions: int) -> list[int]:
@@ -356,8 +355,7 @@ def test_the_lanes_of_transactional_producers_become_slow_and_end(rig, v2: bool)
 def test_nothing_is_lost_doubled_or_reordered_while_partitions_become_slow_and_connections_break(idempotent) -> None:
     chance = random.Random(7)
     with ScriptedBroker(partitions=8, nodes=2) as broker, Rig(broker, request_timeout_ms=30_000) as rig:
-        for _ in range(3):
-            rig.attach(slots=8192, idempotent=idempotent)
+        rig.attach_many(3, slots=8192, idempotent=idempotent)
         warm_up(rig, 8)
         ends = time.monotonic() + 12
         number = 0
@@ -375,6 +373,5 @@ def test_nothing_is_lost_doubled_or_reordered_while_partitions_become_slow_and_c
                 broker.recover()
                 rig.settle(60)
         broker.recover()
-        rig.settle(60)
-        rig.check(exactly=idempotent)
+        rig.finish(60, exactly=idempotent)
         assert any(connection != FIRST for connection, _ in broker.arrived) or len(broker.carriers) > 2

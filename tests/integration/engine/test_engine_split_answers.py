@@ -78,9 +78,7 @@ def broker():
 @pytest.fixture
 def rig(broker):
     with Rig(broker, request_timeout_ms=60_000, metadata_max_age_ms=600_000) as rig:
-        rig.attach(slots=1024)
-        rig.send(0, 0)
-        rig.settle()
+        rig.begin(slots=1024)
         yield rig
 
 
@@ -93,8 +91,7 @@ def test_an_answer_to_a_batch(rig, broker):
 
     positions = at_each_byte(rig, broker, PRODUCE, lambda: rig.send(0, 0), is_done)
     assert positions > 40
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert rig.errors(0) == [0] * (positions + 1)
     assert broker.accepted == connections
     assert broker.produce_requests == requests + positions
@@ -134,6 +131,5 @@ def test_an_answer_with_the_versions(rig, broker):
 
     positions = at_each_byte(rig, broker, API_VERSIONS, ask, is_done)
     assert positions > 50
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert broker.accepted == connections + positions

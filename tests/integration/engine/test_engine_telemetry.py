@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
-from kfake.codes import GET_SUBSCRIPTIONS, PUSH
 from kfake.scripted_broker import ScriptedBroker
 from kfake.telemetry import CLOSE, MALFORMED, Telemetry
 from support.fault_rig import Rig
@@ -19,7 +18,7 @@ from support.process import kill9, name_of
 
 from cyproducer.sender.telemetry.states import DEFAULT_PUSH_INTERVAL_MS, State
 
-INVALID_REQUEST, INVALID_RECORD, UNSUPPORTED_VERSION, UNMAPPED = 42, 87, 35, 29
+INVALID_REQUEST = 42
 UNKNOWN_SUBSCRIPTION_ID, UNSUPPORTED_COMPRESSION_TYPE = 117, 76
 TELEMETRY_TOO_LARGE, THROTTLING_QUOTA_EXCEEDED = 118, 89
 LONG_MS = 600_000
@@ -152,9 +151,7 @@ def test_requested_metrics_are_prefixes_of_names(start: Start, metrics: list[str
 
 @pytest.mark.parametrize("accepted", [[1], [2], [3], [4], [0, 4], [], [9, -3, 2], [3, 4]])
 def test_the_codec_is_the_first_one_of_the_broker_that_is_known(start: Start, accepted: list[int]) -> None:
-    telemetry = Telemetry()
-    telemetry.accepted = accepted
-    rig, _ = start(telemetry)
+    rig, telemetry = start(Telemetry(accepted=accepted))
     assert pushed(rig, telemetry, 1)[0].value(SENT) == 3
     assert telemetry.pushed[0][1]["compression_type"] == ([code for code in accepted if 0 <= code <= 4] or [0])[0]
 
@@ -182,9 +179,7 @@ def test_without_a_subscription_the_pause_is_the_interval(start: Start) -> None:
 
 @pytest.mark.parametrize("code", [UNKNOWN_SUBSCRIPTION_ID, UNSUPPORTED_COMPRESSION_TYPE])
 def test_after_these_errors_of_a_push_the_subscription_is_requested_at_once(start: Start, code: int) -> None:
-    telemetry = Telemetry()
-    telemetry.push_codes.append(code)
-    rig, _ = start(telemetry)
+    rig, telemetry = start(Telemetry(push_codes=[code]))
     run_until(rig.engine, lambda: bool(telemetry.pushed))
     telemetry.interval_ms, telemetry.subscription_id = LONG_MS, 18
     asked(rig, telemetry, 2)
@@ -197,9 +192,7 @@ def test_after_these_errors_the_subscription_is_requested_after_the_interval(
     start: Start, code: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    telemetry = Telemetry(interval_ms=300)
-    telemetry.push_codes.append(code)
-    rig, _ = start(telemetry)
+    rig, telemetry = start(Telemetry(interval_ms=300, push_codes=[code]))
     pushed(rig, telemetry, 1)
     run_until(rig.engine, lambda: states(rig).state is State.SUBSCRIPTION_NEEDED)
     assert due_ms(rig) == 300
@@ -208,52 +201,32 @@ def test_after_these_errors_the_subscription_is_requested_after_the_interval(
     assert len([record for record in caplog.records if "metrics were not pushed" in record.message]) == 1
 
 
-@pytest.mark.parametrize("code", [INVALID_REQUEST, INVALID_RECORD, UNSUPPORTED_VERSION, UNMAPPED])
-@pytest.mark.parametrize("api", [GET_SUBSCRIPTIONS, PUSH])
-def test_all_other_errors_end_the_push(start: Start, caplog: pytest.LogCaptureFixture, code: int, api: int) -> None:
-    telemetry = Telemetry()
-    (telemetry.codes if api == GET_SUBSCRIPTIONS else telemetry.push_codes).append(code)
-    rig, _ = start(telemetry)
+@pytest.mark.parametrize("request_of", ["codes", "push_codes"], ids=["subscription", "push"])
+def test_another_error_ends_the_push(start: Start, caplog: pytest.LogCaptureFixture, request_of: str) -> None:
+    """tests/unit/sender/test_telemetry_states.py has the other codes."""
+    rig, telemetry = start(Telemetry(**{request_of: [INVALID_REQUEST]}))
     run_until(rig.engine, lambda: not states(rig).enabled)
     pump(rig)
-    assert (len(telemetry.asked), len(telemetry.pushed)) == (1, int(api == PUSH))
+    assert (len(telemetry.asked), len(telemetry.pushed)) == (1, int(request_of == "push_codes"))
     assert len([record for record in caplog.records if "metrics are not pushed" in record.message]) == 1
     run_until(rig.engine, lambda: not helpers())
     deliver(rig)
     rig.check()
 
 
-def test_errors_of_the_subscription_request(start: Start) -> None:
-    """Kafka's client would ask at once after the first one: a broker that always answers so would be asked for ever."""
-    telemetry = Telemetry()
-    telemetry.codes.append(UNKNOWN_SUBSCRIPTION_ID)
-    rig, _ = start(telemetry)
-    run_until(rig.engine, lambda: due_ms(rig) == 1000)
-    pushed(rig, telemetry, 1)
-    assert len(telemetry.asked) == 2
-    other = Telemetry()
-    other.codes.append(THROTTLING_QUOTA_EXCEEDED)
-    rig, _ = start(other)
-    run_until(rig.engine, lambda: due_ms(rig) == DEFAULT_PUSH_INTERVAL_MS)
-
-
-@pytest.mark.parametrize("api", [GET_SUBSCRIPTIONS, PUSH])
-def test_a_broker_that_ends_the_connection_is_not_asked_again_soon(start: Start, api: int) -> None:
-    telemetry = Telemetry()
-    (telemetry.codes if api == GET_SUBSCRIPTIONS else telemetry.push_codes).append(CLOSE)
-    rig, _ = start(telemetry)
+@pytest.mark.parametrize("request_of", ["codes", "push_codes"], ids=["subscription", "push"])
+def test_a_broker_that_ends_the_connection_is_not_asked_again_soon(start: Start, request_of: str) -> None:
+    rig, telemetry = start(Telemetry(**{request_of: [CLOSE]}))
     run_until(rig.engine, lambda: due_ms(rig) == DEFAULT_PUSH_INTERVAL_MS)
     assert states(rig).state is State.SUBSCRIPTION_NEEDED
     deliver(rig)
     rig.check()
-    assert (len(telemetry.asked), len(telemetry.pushed)) == (1, int(api == PUSH))
+    assert (len(telemetry.asked), len(telemetry.pushed)) == (1, int(request_of == "push_codes"))
 
 
-@pytest.mark.parametrize("api", [GET_SUBSCRIPTIONS, PUSH])
-def test_an_invalid_response_ends_the_push_but_not_the_connection(start: Start, api: int) -> None:
-    telemetry = Telemetry()
-    (telemetry.codes if api == GET_SUBSCRIPTIONS else telemetry.push_codes).append(MALFORMED)
-    rig, _ = start(telemetry)
+@pytest.mark.parametrize("request_of", ["codes", "push_codes"], ids=["subscription", "push"])
+def test_an_invalid_response_ends_the_push_but_not_the_connection(start: Start, request_of: str) -> None:
+    rig, _ = start(Telemetry(**{request_of: [MALFORMED]}))
     run_until(rig.engine, lambda: not states(rig).enabled)
     deliver(rig)
     rig.check()
@@ -261,10 +234,7 @@ def test_an_invalid_response_ends_the_push_but_not_the_connection(start: Start, 
 
 
 def test_a_response_without_an_id_ends_the_push(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    telemetry = Telemetry()
-    telemetry.repeats_id = False
-    telemetry.push_codes.append(UNKNOWN_SUBSCRIPTION_ID)
-    rig, _ = start(telemetry)
+    rig, telemetry = start(Telemetry(repeats_id=False, push_codes=[UNKNOWN_SUBSCRIPTION_ID]))
     pushed(rig, telemetry, 2)  # the id that the sender has stays valid
     assert len({body["client_instance_id"] for _, body in telemetry.pushed}) == 1
     nothing = Telemetry()
@@ -277,18 +247,14 @@ def test_a_response_without_an_id_ends_the_push(start: Start, caplog: pytest.Log
 
 
 def test_brokers_without_the_requests_get_none(start: Start) -> None:
-    telemetry = Telemetry()
-    telemetry.nodes = set()
-    rig, _ = start(telemetry, nodes=2, partitions=2)
+    rig, telemetry = start(Telemetry(nodes=set()), nodes=2, partitions=2)
     pump(rig)
     assert telemetry.asked == []
     rig.check()
 
 
 def test_one_broker_that_has_the_requests_gets_them(start: Start) -> None:
-    telemetry = Telemetry()
-    telemetry.nodes = {2}
-    rig, _ = start(telemetry, nodes=2, partitions=2)
+    rig, telemetry = start(Telemetry(nodes={2}), nodes=2, partitions=2)
     pushed(rig, telemetry, 2)
     assert {node for node, _ in [*telemetry.asked, *telemetry.pushed]} == {2}
 
@@ -376,9 +342,7 @@ def test_the_helper_process_ends_with_the_engine() -> None:
 
 
 def test_deltas_add_up_to_the_totals(start: Start) -> None:
-    telemetry = Telemetry()
-    telemetry.delta = True
-    rig, _ = start(telemetry)
+    rig, telemetry = start(Telemetry(delta=True))
     for round_number in range(1, 6):
         deliver(rig)
         pushed(rig, telemetry, round_number)
@@ -393,20 +357,14 @@ def test_deltas_add_up_to_the_totals(start: Start) -> None:
 
 
 def test_a_delta_that_a_broker_has_refused_is_in_the_next_one(start: Start) -> None:
-    telemetry = Telemetry()
-    telemetry.delta = True
-    telemetry.push_codes.extend([TELEMETRY_TOO_LARGE, UNKNOWN_SUBSCRIPTION_ID])
-    rig, _ = start(telemetry)
+    rig, telemetry = start(Telemetry(delta=True, push_codes=[TELEMETRY_TOO_LARGE, UNKNOWN_SUBSCRIPTION_ID]))
     found = pushed(rig, telemetry, 4)
     assert [each.value(SENT) for each in found[:4]] == [3, 3, 3, 0]
 
 
 def test_a_delta_without_a_response_is_not_pushed_twice(start: Start) -> None:
     """The broker may have taken it."""
-    telemetry = Telemetry()
-    telemetry.delta = True
-    telemetry.push_codes.append(CLOSE)
-    rig, _ = start(telemetry)
+    rig, telemetry = start(Telemetry(delta=True, push_codes=[CLOSE]))
     run_until(rig.engine, lambda: due_ms(rig) == DEFAULT_PUSH_INTERVAL_MS)
     states(rig)._pause_ms = 0
     found = pushed(rig, telemetry, 2)
@@ -426,9 +384,7 @@ def test_after_a_change_of_the_temporality_the_first_delta_has_everything(start:
 def test_counts_of_a_predecessor_are_not_pushed_again(start: Start) -> None:
     """The sums of a successor begin with it, since its predecessor may have pushed what it has counted."""
     for delta in (False, True):
-        telemetry = Telemetry()
-        telemetry.delta = delta
-        rig, _ = start(telemetry)
+        rig, telemetry = start(Telemetry(delta=delta))
         rig.engine._brokers.telemetry.measure(rig.engine._front_ends.counts, True)
         first = pushed(rig, telemetry, 1)[0]
         assert first.value(SENT) == first.value("topic.record.send.total", topic=rig.broker.topic) == 0
@@ -487,9 +443,7 @@ def test_the_end_does_not_wait_for_a_broker_without_an_answer(start: Start) -> N
 @pytest.mark.parametrize("delta", [False, True])
 def test_a_sender_that_does_not_end_after_all_is_another_client_instance(start: Start, delta: bool) -> None:
     """A broker refuses more metrics of an instance that has ended. The next one counts from its beginning."""
-    telemetry = Telemetry()
-    telemetry.delta = delta
-    rig, _ = start(telemetry)
+    rig, telemetry = start(Telemetry(delta=delta))
     pushed(rig, telemetry, 1)
     run_until(rig.engine, rig.engine.end_metrics_push)
     count = len(telemetry.pushed)

@@ -40,23 +40,18 @@ def lone_broker():
 def test_the_time_in_an_answer_is_heeded(lone_broker, api):
     lone_broker.throttles[api] = 500
     with Rig(lone_broker) as rig:
-        rig.attach()
-        rig.send(0, 0)
-        rig.settle()
+        rig.begin()
         rig.check()
     assert_next_request_waited(lone_broker, api)
 
 
 def test_the_time_in_an_answer_about_the_states_of_producers_is_heeded(lone_broker):
     with Rig(lone_broker, request_timeout_ms=30_000) as rig:
-        rig.attach()
-        rig.send(0, 0)
-        rig.settle()
+        rig.begin()
         lone_broker.throttles[DESCRIBE_PRODUCERS] = 500
         lone_broker.faults.append(Fault(close="before"))
         rig.send(0, 0)
-        rig.settle()
-        rig.check()
+        rig.finish()
     assert_next_request_waited(lone_broker, DESCRIBE_PRODUCERS)
 
 
@@ -100,9 +95,7 @@ def assert_next_request_waited(broker, api):
 def test_a_shorter_time_of_another_api_does_not_replace_a_longer_one(lone_broker):
     """The answer to the metadata request comes when the long time is running."""
     with Rig(lone_broker, request_timeout_ms=30_000) as rig:
-        rig.attach()
-        rig.send(0, 0)
-        rig.settle()
+        rig.begin()
         with lone_broker.lock:
             lone_broker.faults.append(Fault(delay=0.2, throttle_ms=1000))
             lone_broker.throttles[METADATA] = 1
@@ -113,8 +106,7 @@ def test_a_shorter_time_of_another_api_does_not_replace_a_longer_one(lone_broker
         run_until(rig.engine, lambda: lone_broker.metadata_requests > before)
         rig.settle()
         rig.send(0, 0)
-        rig.settle()
-        rig.check()
+        rig.finish()
     times = [at for at, _, api in lone_broker.requests if api == PRODUCE]
     assert times[-1] - times[-2] >= 1.0
     assert lone_broker.throttles == {}
@@ -122,18 +114,14 @@ def test_a_shorter_time_of_another_api_does_not_replace_a_longer_one(lone_broker
 
 def test_a_shorter_time_does_not_replace_a_longer_one(lone_broker):
     with Rig(lone_broker, request_timeout_ms=30_000) as rig:
-        rig.attach()
-        rig.send(0, 0)
-        rig.settle()
+        rig.begin()
         with lone_broker.lock:
             lone_broker.faults.extend([Fault(delay=0.2, throttle_ms=1000), Fault(throttle_ms=1)])
         for _ in range(2):  # both are in flight when the first answer comes
-            rig.send(0, 0)
-            run_until(rig.engine, lambda: rig.front_ends[0].sent_word(len(rig.sent[0]) - 1))
+            rig.send_now(0, 0)
         rig.settle()
         rig.send(0, 0)
-        rig.settle()
-        rig.check()
+        rig.finish()
     times = [at for at, _, api in lone_broker.requests if api == PRODUCE]
     assert len(times) == 4
     assert times[3] - times[1] >= 1.0
@@ -141,42 +129,33 @@ def test_a_shorter_time_does_not_replace_a_longer_one(lone_broker):
 
 def test_metadata_requests_go_to_another_broker(rig, broker):
     """The only broker that is connected throttles."""
-    rig.attach()
-    rig.send(0, 0)
-    rig.settle()
+    rig.begin()
     control = rig.engine._brokers
     (connected,) = [link for link in control.links.values() if link.versions is not None]
     assert connected.broker_id == 1
     rig.engine._loop.throttle(connected.index, FOR_EVER_MS)
-    before = broker.metadata_requests
-    control.metadata.request_update()
-    run_until(rig.engine, lambda: broker.metadata_requests > before)
+    rig.refresh_metadata()
     assert [node for _, node, api in broker.requests if api == METADATA][-1] == 2
 
 
 def test_a_metadata_request_waits_if_every_broker_throttles(lone_broker):
     with Rig(lone_broker) as rig:
         rig.attach()
-        control = rig.engine._brokers
-        rig.engine._loop.throttle(control.links[1].index, 500)
-        since, before = time.monotonic(), lone_broker.metadata_requests
-        control.metadata.request_update()
-        run_until(rig.engine, lambda: lone_broker.metadata_requests > before)
+        rig.engine._loop.throttle(rig.engine._brokers.links[1].index, 500)
+        since = time.monotonic()
+        rig.refresh_metadata()
         assert time.monotonic() - since >= 0.49
 
 
 def test_a_throttled_broker_is_not_connected_to_again_at_once(lone_broker):
     """A new connection would bypass the time that the broker has set."""
     with Rig(lone_broker) as rig:
-        rig.attach()
-        rig.send(0, 0)
-        rig.settle()
+        rig.begin()
         rig.engine._loop.throttle(rig.engine._brokers.links[1].index, 500)
         since = time.monotonic()
         lone_broker.drop_connections()
         rig.send(0, 0)
-        rig.settle()
-        rig.check()
+        rig.finish()
         assert rig.errors(0) == [0, 0]
         assert min(at for at, _, _ in lone_broker.requests if at > since) - since >= 0.49
 

@@ -40,8 +40,7 @@ def test_any_record_of_a_chain_may_be_the_latest(rig, broker, latest, hint):
 
 @pytest.mark.parametrize("latest", range(3))
 def test_any_front_end_of_a_merged_batch_may_have_the_latest_record(rig, broker, latest, monkeypatch):
-    for _ in range(3):
-        rig.attach(linger_ms=20)
+    rig.attach_many(3, linger_ms=20)
     send = rig.front_ends[latest].send
 
     def send_later(slot, records, **place):

@@ -30,9 +30,7 @@ def delete(rig):
 
 def test_a_batch_outlasts_metadata_of_a_broker_that_is_behind(broker, rig):
     """One answer lacks the topic. Nothing fails, and queued batches go out with the next answer."""
-    rig.attach()
-    rig.send(0, 0)
-    rig.settle()
+    rig.begin()
     broker.unaware = 1
     broker.faults.append(Fault(code=NOT_LEADER))
     rig.send(0, 0)
@@ -46,9 +44,7 @@ def test_a_batch_outlasts_metadata_of_a_broker_that_is_behind(broker, rig):
 
 def test_queued_batches_of_a_deleted_topic_fail_with_that_reason(broker, rig):
     """The broker refused the batch that was sent before, and the later ones were never sent."""
-    rig.attach(delivery_timeout_ms=1500)
-    rig.send(0, 0)
-    rig.settle()
+    rig.begin(delivery_timeout_ms=1500)
     delete(rig)
     asked = broker.produce_requests
     rig.send(0, 0)
@@ -109,9 +105,7 @@ def test_a_topic_that_was_created_again_is_known_without_topic_ids_too():
 @pytest.mark.parametrize(("unused_ms", "kept"), [(5_500, False), (4_500, True)])
 def test_a_topic_without_batches_is_forgotten_after_metadata_max_idle_ms(broker, monkeypatch, unused_ms, kept):
     with Rig(broker, metadata_max_idle_ms=5000) as rig:
-        rig.attach()
-        rig.send(0, 0)
-        rig.settle()
+        rig.begin()
         metadata = rig.engine._brokers.metadata
         rig.engine._brokers._note_used(engine_module._now_ms())
         clock = engine_module._now_ms
@@ -121,8 +115,7 @@ def test_a_topic_without_batches_is_forgotten_after_metadata_max_idle_ms(broker,
         run_until(rig.engine, lambda: broker.metadata_requests > before and metadata._in_flight is None)
         assert ("t" in metadata.topics) == kept
         rig.send(0, 0)
-        rig.settle()
-        rig.check()
+        rig.finish()
         run_until(rig.engine, lambda: "t" in metadata.topics)
 
 
@@ -143,6 +136,5 @@ def test_leader_epochs_count_from_metadata_9_on(version, asked):
         run_until(rig.engine, lambda: broker.metadata_requests > before and not rig.engine._brokers.unsettled)
         run_until(rig.engine, lambda: rig.engine._brokers.metadata._in_flight is None)
         rig.send(0, 0)
-        rig.settle()
-        rig.check()
+        rig.finish()
         assert {node for _, node, api in broker.requests if api == PRODUCE} == {asked}

@@ -23,18 +23,14 @@ def broker():
 
 def hold_unsure(rig, broker, front_ends: int, batches: list[tuple[int, bool]]) -> None:
     """Send an acknowledged batch each, then pipeline batches (front-end, spoiled) whose answers never come."""
-    for _ in range(front_ends):
-        rig.attach()
+    rig.attach_many(front_ends)
     for index in range(front_ends):
         rig.send(index, 0)
     rig.settle()
     broker.faults.append(Fault(hang="lost"))
     for index, spoiled in batches:
-        slot = len(rig.sent[index])
-        rig.send(index, 0, poison=spoiled)
-        run_until(rig.engine, lambda index=index, slot=slot: rig.front_ends[index].sent_word(slot))
-    rig.settle()
-    rig.check()
+        rig.send_now(index, 0, poison=spoiled)
+    rig.finish()
 
 
 def pipeline(rig, broker, faults: list[Fault], *batches: tuple[tuple[int, int], ...]) -> None:
@@ -55,10 +51,7 @@ def refuse(broker, *beginnings: bytes) -> None:
 
 def test_a_refused_batch_that_may_be_in_the_log_already_costs_its_owner_alone(rig, broker):
     """The answer to the merged batch was lost, the next attempt is refused: the others' records go out, once."""
-    for _ in range(4):
-        rig.attach(linger_ms=30)
-    rig.send(0, 0)
-    rig.settle()
+    rig.begin(4, linger_ms=30)
     broker.faults.extend([Fault(close="before"), Fault(close="before")])
     send_merged(rig, 4, (2,))
     rig.check()
@@ -69,10 +62,7 @@ def test_a_refused_batch_that_may_be_in_the_log_already_costs_its_owner_alone(ri
 
 def test_two_refused_batches_that_may_be_in_the_log_already(rig, broker):
     """The fragments of the first batch are appended, which proves that the second is not there: it fails definitely."""
-    for _ in range(3):
-        rig.attach(linger_ms=10)
-    rig.send(0, 0)
-    rig.settle()
+    rig.begin(3, linger_ms=10)
     rig.send(1, 0)
     rig.send(2, 0)
     rig.settle()
@@ -81,8 +71,7 @@ def test_two_refused_batches_that_may_be_in_the_log_already(rig, broker):
         for index in range(3):
             rig.send(index, 0, seal=False, poison=index == number - 1 and number < 3)
         run_until(rig.engine, lambda number=number: all(f.sent_word(number) for f in rig.front_ends))
-    rig.settle()
-    rig.check()
+    rig.finish()
     unknown = errors.OUTCOME_UNKNOWN
     assert [rig.errors(index) for index in range(3)] == [[0, unknown, 0, 0], [0, 0, INVALID_RECORD, 0], [0, 0, 0, 0]]
 
@@ -110,49 +99,38 @@ def test_a_bad_batch_that_had_been_appended_is_no_gap(rig, broker):
     rig.send(0, 0, poison=True)
     broker.refuses = None
     run_until(rig.engine, lambda: len(broker.values(0)) == 6)
-    for slot in (1, 2):
-        rig.send(1, 0)
-        run_until(rig.engine, lambda slot=slot: rig.front_ends[1].sent_word(slot))
+    for _ in range(2):
+        rig.send_now(1, 0)
     with broker.lock:
         broker.refuses = lambda record: record.value.endswith(POISON)
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert rig.errors(0) == [0, errors.OUTCOME_UNKNOWN]
     assert rig.errors(1) == [0, 0, 0]
 
 
 def test_a_refused_batch_that_is_in_the_log_already_is_not_sent_again_in_part(rig, broker):
     """Appended, the answer lost, the topic's rules changed: the outcome is unknown, nothing is duplicated."""
-    for _ in range(3):
-        rig.attach(linger_ms=30)
-    rig.send(0, 0)
-    rig.settle()
+    rig.begin(3, linger_ms=30)
     broker.faults.append(Fault(close="after"))
     for index in range(3):
         rig.send(index, 0, seal=False)
     run_until(rig.engine, lambda: broker.produce_requests >= 2)
     with broker.lock:
         broker.refuses = lambda record: record.value.startswith(b"1/")
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert [rig.errors(index)[-1] for index in range(3)] == [errors.OUTCOME_UNKNOWN] * 3
     with broker.lock:
         broker.refuses = None
     rig.send(0, 0)
-    rig.settle()
-    rig.check()
+    rig.finish()
 
 
 def test_acknowledged_later_batch_proves_an_earlier_one(rig, broker):
     """The batch behind it was acknowledged, which proves that it is in the log: it is acknowledged, not refused."""
-    for _ in range(3):
-        rig.attach(linger_ms=20)
-    rig.send(0, 0)
-    rig.settle()
+    rig.begin(3, linger_ms=20)
     pipeline(rig, broker, [Fault(**TIMED_OUT, delay=0.1), Fault()], ((0, 2), (1, 2), (2, 2)), ((1, 3),))
     refuse(broker, b"2/0/")
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert [rig.errors(index)[-1] for index in range(3)] == [0, 0, 0]
     offsets = [rig.heard[index][len(rig.sent[index]) - 1][0] for index in (0, 2)]
     assert min(offsets) >= 2, "the offset follows from those before and behind it"
@@ -160,10 +138,7 @@ def test_acknowledged_later_batch_proves_an_earlier_one(rig, broker):
 
 def test_a_smaller_batch_is_not_taken_for_the_one_before(rig, broker):
     """Both are in the log and refused on retry: the fragment of the second has as many records as the first."""
-    for _ in range(4):
-        rig.attach(linger_ms=20)
-    rig.send(0, 0)
-    rig.settle()
+    rig.begin(4, linger_ms=20)
     pipeline(
         rig,
         broker,
@@ -172,17 +147,13 @@ def test_a_smaller_batch_is_not_taken_for_the_one_before(rig, broker):
         ((0, 2), (1, 2), (2, 2)),
     )
     refuse(broker, b"3/0/", b"2/0/")
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert [rig.errors(index)[-1] for index in range(4)] == [errors.OUTCOME_UNKNOWN] * 4
 
 
 def test_a_later_batch_is_not_taken_for_one_that_is_there(rig, broker):
     """The first is in the log, its fragment was given up; a later one that was not appended has as many records."""
-    for _ in range(4):
-        rig.attach(linger_ms=20)
-    rig.send(0, 0)
-    rig.settle()
+    rig.begin(4, linger_ms=20)
     pipeline(
         rig,
         broker,
@@ -193,32 +164,26 @@ def test_a_later_batch_is_not_taken_for_one_that_is_there(rig, broker):
         ((0, 2),),
     )
     refuse(broker, b"2/0/", b"3/0/")
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert rig.errors(1)[-1] == 0
 
 
 @pytest.mark.parametrize("there", [False, True], ids=["lost", "there"])
 def test_a_batch_that_is_refused_as_a_whole_and_may_be_in_the_log_already(rig, broker, there):
     """The answer was lost, then the merged batch is too large: the smaller batches in its place settle the outcome."""
-    for _ in range(4):
-        rig.attach(linger_ms=30)
-    rig.send(0, 0)
-    rig.settle()
+    rig.begin(4, linger_ms=30)
     broker.faults.append(Fault(close="after" if there else "before"))
     for index in range(4):
         rig.send(index, 0, size=100, seal=False)
     run_until(rig.engine, lambda: broker.produce_requests >= 2)
     with broker.lock:
         broker.largest = 400
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert broker.refused == 1
     assert [rig.errors(index)[-1] for index in range(4)] == [errors.OUTCOME_UNKNOWN if there else 0] * 4
     for index in range(4):
         rig.send(index, 0, seal=False)
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert [rig.errors(index)[-1] for index in range(4)] == [0] * 4
 
 
@@ -228,10 +193,7 @@ def test_unsure_merged_batch_is_refused_without_naming_a_record(rig, broker, poi
 
     If the bad one's fragment is sent first, its outcome is unknown.
     """
-    for _ in range(4):
-        rig.attach(linger_ms=30)
-    rig.send(0, 0)
-    rig.settle()
+    rig.begin(4, linger_ms=30)
     broker.faults.append(Fault(close="before"))
     broker.names_records = False
     send_merged(rig, 4, (poisoned,))
@@ -242,16 +204,14 @@ def test_unsure_merged_batch_is_refused_without_naming_a_record(rig, broker, poi
 
 def test_a_batch_that_is_refused_as_a_whole_without_idempotence(rig, broker):
     """Nothing settles the outcome: records of an unsure batch are not sent again in fragments."""
-    for _ in range(2):
-        rig.attach(linger_ms=30, enable_idempotence=False)
+    rig.attach_many(2, linger_ms=30, enable_idempotence=False)
     broker.faults.append(Fault(close="before"))
     for index in range(2):
         rig.send(index, 0, size=100, seal=False)
     run_until(rig.engine, lambda: broker.produce_requests >= 1)
     with broker.lock:
         broker.largest = 300
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert [rig.errors(index) for index in range(2)] == [[errors.OUTCOME_UNKNOWN]] * 2
 
 
@@ -267,22 +227,17 @@ def test_an_error_that_may_come_after_the_append_leaves_the_outcome_open(rig, br
     rig.attach(enable_idempotence=idempotent)
     broker.faults.extend([Fault(code=code, after_append=True), Fault(code=TOPIC_AUTHORIZATION_FAILED)])
     rig.send(0, 0)
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert rig.errors(0) == [errors.OUTCOME_UNKNOWN]
 
 
 @pytest.mark.parametrize("code", MAY_BE_APPENDED)
 def test_batch_that_may_be_appended_is_not_split(rig, broker, code):
-    for _ in range(2):
-        rig.attach()
-    rig.send(0, 0)
-    rig.settle()
+    rig.begin(2)
     broker.faults.extend([Fault(code=code, after_append=True), Fault(code=TOPIC_AUTHORIZATION_FAILED)])
     for index in range(2):
         rig.send(index, 0, seal=False)
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert [rig.errors(index)[-1] for index in range(2)] == [errors.OUTCOME_UNKNOWN] * 2
 
 
@@ -290,6 +245,5 @@ def test_an_error_with_acks_one_comes_before_the_append(rig, broker):
     rig.attach(acks=1, enable_idempotence=False)
     broker.faults.extend([Fault(code=NOT_LEADER), Fault(code=TOPIC_AUTHORIZATION_FAILED)])
     rig.send(0, 0)
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert rig.errors(0) == [TOPIC_AUTHORIZATION_FAILED]

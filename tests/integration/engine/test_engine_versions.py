@@ -25,8 +25,7 @@ def round_trip(broker: ScriptedBroker) -> None:
         rig.attach()
         for partition in range(len(broker.partitions)):
             rig.send(0, partition)
-        rig.settle()
-        rig.check()
+        rig.finish()
         assert set(rig.errors(0)) == {0}
 
 
@@ -73,8 +72,7 @@ def test_a_wrong_topic_id_is_retried_with_newer_metadata(broker, rig, code):
     asked = broker.metadata_requests
     broker.faults.append(Fault(code=code))
     rig.send(0, 0)
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert rig.errors(0) == [0]
     run_until(rig.engine, lambda: broker.metadata_requests > asked)  # the retry need not wait for it
     assert broker.states_asked == 0, "the batch was not appended, so the producer's state is not in question"
@@ -83,9 +81,7 @@ def test_a_wrong_topic_id_is_retried_with_newer_metadata(broker, rig, code):
 def test_batches_of_a_topic_that_was_created_again_go_to_the_new_one():
     """The broker refuses the id of the old topic. The new log has no producer, so the sequences begin again."""
     with ScriptedBroker(partitions=1, nodes=1) as broker, Rig(broker) as rig:
-        rig.attach()
-        rig.send(0, 0)
-        rig.settle()
+        rig.begin()
         broker.delete()
         broker.create(1)
         broker.partitions[0].forgot = False  # a first sequence other than 0 is a complaint
@@ -102,9 +98,7 @@ def test_batches_of_a_topic_that_was_created_again_go_to_the_new_one():
 def test_a_batch_that_a_deleted_topic_refused_is_in_no_log():
     """UNKNOWN_TOPIC_OR_PARTITION may come after the append, UNKNOWN_TOPIC_ID may not."""
     with ScriptedBroker(partitions=1, nodes=1) as broker, Rig(broker) as rig:
-        rig.attach(delivery_timeout_ms=1000)
-        rig.send(0, 0)
-        rig.settle()
+        rig.begin(delivery_timeout_ms=1000)
         broker.delete()
         rig.send(0, 0)
         rig.settle()
@@ -119,9 +113,7 @@ def test_a_metadata_response_can_demand_to_bootstrap_again(strategy):
         answer["error_code"] = REBOOTSTRAP_REQUIRED
 
     with ScriptedBroker(bootstrap_apart=True) as broker, Rig(broker, metadata_recovery_strategy=strategy) as rig:
-        rig.attach()
-        rig.send(0, 0)
-        rig.settle()
+        rig.begin()
         metadata = rig.engine._brokers.metadata
         assert not metadata.bootstrapping
         broker.lies = demand_it
@@ -130,8 +122,7 @@ def test_a_metadata_response_can_demand_to_bootstrap_again(strategy):
         assert metadata.bootstrapping == (strategy == "rebootstrap")
         broker.lies = None
         rig.send(0, 0)
-        rig.settle()
-        rig.check()
+        rig.finish()
         assert rig.errors(0) == [0, 0]
 
 
@@ -180,9 +171,7 @@ def test_a_later_batch_in_the_log_of_a_new_topic_proves_nothing_about_an_earlier
     """Brokers without topic ids: the later one is the first in the new log, which begins with any sequence."""
     with ScriptedBroker(partitions=1, nodes=1) as broker, Rig(broker, request_timeout_ms=300) as rig:
         broker.has_ids = False
-        rig.attach()
-        rig.send(0, 0)
-        rig.settle()
+        rig.begin()
         broker.faults.append(Fault(code=UNKNOWN_TOPIC, delay=0.6))  # the answers come after the timeout
         for requests in (2, 3):
             rig.send(0, 0)

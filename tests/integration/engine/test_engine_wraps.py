@@ -45,9 +45,7 @@ def test_ring_positions_at_their_ends(rig, broker, end):
 @pytest.mark.parametrize("end", [SEQUENCES, 2 * SEQUENCES, 1 << 40])
 def test_sequences_wrap_on_the_wire(rig, broker, end):
     """Logical sequences do not wrap; one batch lies across the wrap, and one that is sent again does too."""
-    rig.attach()
-    rig.send(0, 0)
-    rig.settle()
+    rig.begin()
     start = end - 7
 
     def move(state: int, outcomes: list[int]) -> None:
@@ -99,8 +97,7 @@ def test_hint_of_another_generation_admits_nothing(rig, broker):
     for generation in (GENERATIONS - 1, 1, 7):
         front_end.submit(SUBMIT_FULL, 0, generation)
     rig.send(0, 0)
-    rig.settle()
-    rig.check()
+    rig.finish()
 
 
 def test_numbers_of_a_sleeper_wrap(rig, broker):

@@ -24,10 +24,8 @@ def test_bad_records_harm_their_owner_alone_across_takeovers(nursery, seed):
     """Four front-ends, merged, one batch in eight is spoiled; an engine dies in about every seventh loop iteration."""
     chance = random.Random(seed)
     with ScriptedBroker(partitions=2, nodes=1) as broker:
-        rig = TakeoverRig(broker, nursery, places=48)
-        try:
-            for _ in range(4):
-                rig.attach(linger_ms=3)
+        with TakeoverRig(broker, nursery, places=48) as rig:
+            rig.attach_many(4, linger_ms=3)
             for number in range(40):
                 for index in range(4):
                     assert rig.send(index, number % 2, seal=False, poison=chance.random() < 0.12)
@@ -37,11 +35,8 @@ def test_bad_records_harm_their_owner_alone_across_takeovers(nursery, seed):
                 if chance.random() < 0.15:
                     rig.engine.kill()
                     rig.engine.take_over()
-            rig.settle()
-            rig.check()
+            rig.finish()
             for index, sent in enumerate(rig.sent):
                 for (_, values), error in zip(sent, rig.errors(index), strict=True):
                     spoiled = values[-1].endswith(POISON)
                     assert error in ((INVALID_RECORD, errors.OUTCOME_UNKNOWN) if spoiled else (0,))
-        finally:
-            rig.close()

@@ -31,9 +31,7 @@ def two(settings: list[dict], **brokers: int) -> list[tuple[ScriptedBroker, Rig]
         broker = ScriptedBroker(**{"partitions": 5, "nodes": 1, **brokers})
         broker.__enter__()
         rig = Rig(broker, **{"request_timeout_ms": LONG_MS, **given})
-        rig.attach()
-        rig.send(0, 0)
-        rig.settle()
+        rig.begin()
         made.append((broker, rig))
     return made
 
@@ -143,9 +141,7 @@ def test_enable_idempotence() -> None:
     """A front-end without idempotence needs no producer id."""
     for wanted in (True, False):
         with ScriptedBroker(partitions=1, nodes=1) as broker, Rig(broker) as rig:
-            rig.attach(enable_idempotence=wanted)
-            rig.send(0, 0)
-            rig.settle()
+            rig.begin(enable_idempotence=wanted)
             assert bool(broker.partitions[0].producers) == wanted
 
 

@@ -78,8 +78,7 @@ def test_killed_with_batches_in_flight(rig, broker, faults, merging):
         with broker.lock:
             broker.faults.clear()
         rig.engine.take_over()
-    rig.settle()
-    rig.check()
+    rig.finish()
     # a broker that answers "out of order" for batches that it has in order may leave outcomes unknown
     allowed = {0, errors.OUTCOME_UNKNOWN} if Fault(code=OUT_OF_ORDER) in faults else {0}
     assert {error for index in indexes for error in rig.errors(index)} <= allowed
@@ -96,8 +95,7 @@ def test_sequences_go_on_where_they_were(rig, broker):
             rig.send(index, 0)
         rig.stop_after(before + 1)
         rig.engine.take_over()
-    rig.settle()
-    rig.check()
+    rig.finish()
     batches = broker.partitions[0].batches
     assert {(batch.producer_id, batch.epoch) for batch in batches} == {(1001, 0)}
     assert [batch.first for batch in batches] == [batch.offset for batch in batches]
@@ -119,16 +117,14 @@ def test_killed_again_and_again_before_anything_is_done(rig, broker):
     with broker.lock:
         broker.faults.clear()
     rig.engine.take_over()
-    rig.settle()
-    rig.check()
+    rig.finish()
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_killed_at_random_in_a_stream(broker, nursery, seed):
     """Faults of all kinds, bad records, merged and not, and a kill every few loop iterations."""
     chance = random.Random(seed)
-    rig = TakeoverRig(broker, nursery, places=12)
-    try:
+    with TakeoverRig(broker, nursery, places=12) as rig:
         for _ in range(4):
             rig.attach(linger_ms=chance.choice([0, 2]))
         pool = [fault for faults in MOMENTS.values() for fault in faults[:1]]
@@ -151,12 +147,9 @@ def test_killed_at_random_in_a_stream(broker, nursery, seed):
             rig.replace()
         with broker.lock:
             broker.faults.clear()
-        rig.settle()
-        rig.check()
+        rig.finish()
         assert rig.engine.starts == 16
         assert sum(len(sent) for sent in rig.sent) > 100
-    finally:
-        rig.close()
 
 
 # ---------------------------------------------------------------- states of a batch when its sender dies
@@ -177,8 +170,7 @@ def test_open_batch_lingers_on_and_closed_batch_goes_out(rig):
         slot = next(place for place, n in rig.numbers[index].items() if n == number)[0]
         front_end.set_row(slot, word=front_end.row_field(slot, "word") ^ 1 << 60 ^ READY << 60)
         front_end.submit(2, slot)
-    rig.settle()
-    rig.check()
+    rig.finish()
 
 
 def test_records_committed_while_there_is_no_engine(rig, broker):
@@ -217,8 +209,7 @@ def test_a_chain_that_was_being_filled(rig, broker):
 
 def test_acks_one_is_sent_again_and_acks_zero_is_not(broker, nursery):
     """Unanswered batches: acks=1 may be there twice, acks=0 once at most; each gets one outcome."""
-    rig = TakeoverRig(broker, nursery)
-    try:
+    with TakeoverRig(broker, nursery) as rig:
         one = rig.attach(acks=1, enable_idempotence=False)
         zero = rig.attach(acks=0, enable_idempotence=False)
         for index in (one, zero):
@@ -240,8 +231,6 @@ def test_acks_one_is_sent_again_and_acks_zero_is_not(broker, nursery):
             assert set(sent) <= set(broker.values(partition))
             mine = [value for value in broker.values(partition) if value.startswith(b"%d/" % zero)]
             assert len(mine) == len(set(mine))
-    finally:
-        rig.close()
 
 
 def test_without_retries_an_unsure_batch_is_unknown(rig, broker):
@@ -257,8 +246,7 @@ def test_without_retries_an_unsure_batch_is_unknown(rig, broker):
     rig.send(plain, 1)
     rig.stop_after(before + 2)
     rig.engine.take_over()
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert rig.errors(idempotent) == [0, 0]
     assert rig.errors(plain) == [errors.OUTCOME_UNKNOWN]
 
@@ -282,8 +270,7 @@ def test_a_delivery_timeout_goes_on_over_takeovers(rig, broker):
         broker.without_leader = 0
         broker.faults.clear()
     rig.send(index, 1)
-    rig.settle()
-    rig.check()
+    rig.finish()
 
 
 def test_a_batch_that_was_reported_is_released_once_and_not_reported_again(rig, broker):
@@ -305,8 +292,7 @@ def test_a_batch_that_was_reported_is_released_once_and_not_reported_again(rig, 
     with broker.lock:
         broker.faults.clear()
     rig.replace()
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert rig.errors(long_timeout) == [0, 0]
 
 
@@ -324,8 +310,7 @@ def test_a_gap_is_remembered(rig, broker):
         broker.faults.clear()
     rig.replace()
     rig.send(index, 0)
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert rig.heard[index][2] == (4, 0)
 
 
@@ -340,8 +325,7 @@ def test_a_bad_record_in_a_merged_batch(rig, broker):
             rig.send(index, 0, seal=False, poison=index == 2)
         rig.stop_after(before + 1 + (delay == 0))
         rig.engine.take_over()
-    rig.settle()
-    rig.check()
+    rig.finish()
     for index in indexes:
         allowed = {0, INVALID_RECORD, errors.OUTCOME_UNKNOWN} if index == 2 else {0}
         assert set(rig.errors(index)) <= allowed
@@ -358,8 +342,7 @@ def test_a_merged_batch_that_is_too_large(rig, broker):
         rig.send(index, 0, size=100, seal=False)
     rig.stop_after(before + 1)
     rig.engine.take_over()
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert broker.refused == 2
     assert {error for index in indexes for error in rig.errors(index)} == {0}
 
@@ -386,8 +369,7 @@ def test_a_front_end_that_ended_before_the_takeover_is_delivered(rig, broker):
     with broker.lock:
         broker.faults.clear()
     rig.engine.take_over()
-    rig.settle()
-    rig.check()
+    rig.finish()
     look = rig.engine.look()
     assert look["attached"] == 1
     assert look["held"] == [rig.front_ends[living].attach_id]
@@ -441,16 +423,14 @@ def test_front_ends_attach_and_ask_for_topics_after_a_takeover(rig, broker):
     for _ in range(3):
         rig.send(index, 0)
         rig.send(newcomer, 0)
-    rig.settle()
-    rig.check()
+    rig.finish()
 
 
 def test_a_topic_that_was_asked_for_and_not_found_before_the_takeover(broker, nursery):
     """The front-end that asked sleeps until a snapshot has the topic, and does not ask again."""
     with broker.lock:
         broker.nonsense = True
-    rig = TakeoverRig(broker, nursery)
-    try:
+    with TakeoverRig(broker, nursery) as rig:
         front_end = PlainFrontEnd(rig.engine, slots=256)
         rig.front_ends.append(front_end)
         rig.engine.want_topic(front_end.attach_id, broker.topic)
@@ -460,14 +440,11 @@ def test_a_topic_that_was_asked_for_and_not_found_before_the_takeover(broker, nu
             broker.nonsense = False
         rig.engine.take_over()
         run_until(rig.engine, lambda: broker.topic in front_end.snapshot.read()[3])
-    finally:
-        rig.close()
 
 
 def test_the_snapshot_stays_published_while_no_broker_can_be_reached(broker, nursery):
     """Front-ends continue with the topics that they know, and with the same numbers."""
-    rig = TakeoverRig(broker, nursery)
-    try:
+    with TakeoverRig(broker, nursery) as rig:
         rig.attach()
         version, brokers, _, topics = rig.front_ends[0].snapshot.read()
         with broker.lock:
@@ -483,10 +460,7 @@ def test_the_snapshot_stays_published_while_no_broker_can_be_reached(broker, nur
         assert found[0] >= version
         with broker.lock:
             broker.nonsense = False
-        rig.settle()
-        rig.check()
-    finally:
-        rig.close()
+        rig.finish()
 
 
 def test_front_end_that_slept_when_the_sender_died_is_woken(rig, broker):
@@ -527,8 +501,7 @@ def test_killed_at_random_on_a_real_broker(kafka, new_topic, nursery):
     partitions, chance = 4, random.Random(7)
     topic = new_topic(partitions)
     cluster = SimpleNamespace(bootstrap_servers=kafka.bootstrap_servers, topic=topic)
-    rig = TakeoverRig(cluster, nursery, request_timeout_ms=3000)
-    try:
+    with TakeoverRig(cluster, nursery, request_timeout_ms=3000) as rig:
         for _ in range(4):
             rig.attach(linger_ms=chance.choice([0, 2]))
         for _ in range(12):
@@ -545,8 +518,6 @@ def test_killed_at_random_on_a_real_broker(kafka, new_topic, nursery):
                 time.sleep(chance.choice([0, 0.001]))
             rig.replace()
         rig.settle(60)
-    finally:
-        rig.close()
     assert {error for index in range(4) for error in rig.errors(index)} == {0}
     total = sum(len(values) for sent in rig.sent for _, values in sent)
     found: dict[tuple[int, int], list[bytes]] = {}

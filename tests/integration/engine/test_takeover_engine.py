@@ -37,9 +37,7 @@ def connections(broker: ScriptedBroker) -> set[int]:
 def test_a_forked_child_abandons_its_parents_engine(broker):
     """The parent's engine goes on; the child has closed the sockets and keeps, by number, what a successor needs."""
     with Rig(broker) as rig:
-        rig.attach()
-        rig.send(0, 0)
-        rig.settle()
+        rig.begin()
         attach_id = rig.front_ends[0].attach_id
         kept = {*rig.engine.regions(), *rig.engine.descriptors(attach_id)}
         assert rig.engine.held() == [attach_id]
@@ -61,8 +59,7 @@ def test_a_forked_child_abandons_its_parents_engine(broker):
         os.close(reader)
         assert (status, answer) == (0, b"1 0")
         rig.send(0, 0)
-        rig.settle()
-        rig.check()
+        rig.finish()
         assert broker.accepted <= 3, "the parent lost its connections"
 
 

@@ -94,8 +94,7 @@ def test_a_front_end_that_ended_with_batches_on_their_way_leaves_its_totals_once
     rig.engine.detach(rig.front_ends[ended].attach_id)
     successors_agree(rig, expected_totals(2))
     broker.swallow = broker.lose = False
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert own_totals(rig) == expected_totals(2)
 
 
@@ -132,8 +131,7 @@ def test_killed_when_it_has_entered_a_topic(rig, trigger, hit):
         trigger.disarm()
         rig.engine.wait()
         rig.engine.take_over()
-    rig.settle()
-    rig.check()
+    rig.finish()
     topics = rig.engine.look()["counts"]["topics"]
     assert set(topics) == {rig.broker.topic}
     # the former engine has counted the batch for the sender before it entered the topic for the front-end
@@ -156,8 +154,7 @@ def test_killed_when_it_has_entered_a_node(broker, crashing_nursery, trigger, hi
         index = rig.attach()
         for partition in range(3):
             rig.send(index, partition)
-        rig.settle()
-        rig.check()
+        rig.finish()
         counts = rig.engine.look()["counts"]
         assert set(counts["nodes"]) >= {"node-1", "node-2"}
         requests = [reading[NODE_REQUESTS][1] for reading in counts["nodes"].values()]

@@ -197,8 +197,7 @@ def replace(rig: TakeoverRig) -> None:
 def test_killed_while_a_topic_is_published(trigger, crashing_nursery, name):
     """A front-end that waits for the topic gets it from the next engine, with the former one's number."""
     with ScriptedBroker() as broker:
-        rig = TakeoverRig(broker, crashing_nursery)
-        try:
+        with TakeoverRig(broker, crashing_nursery) as rig:
             front_end = PlainFrontEnd(rig.engine, slots=256)
             rig.front_ends.append(front_end)
             rig.engine.run(0)
@@ -212,5 +211,3 @@ def test_killed_while_a_topic_is_published(trigger, crashing_nursery, name):
             rig.engine.take_over()
             run_until(rig.engine, lambda: len(front_end.snapshot.read()[3].get(broker.topic, (0, 0, b""))[2]) == 3)
             assert front_end.snapshot.read()[3][broker.topic][0] & 0x3FFF == 0
-        finally:
-            rig.close()

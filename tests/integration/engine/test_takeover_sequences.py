@@ -82,9 +82,7 @@ STEPS = {
 @pytest.mark.parametrize("name", IN_SEQUENCES)
 def test_killed_while_it_settles_what_is_in_the_log(rig, broker, trigger, name):
     """The next engine settles it as well: nothing is in the log twice, and good batches are there."""
-    rig.attach(delivery_timeout_ms=60_000)
-    rig.send(0, 0)
-    rig.settle()
+    rig.begin(delivery_timeout_ms=60_000)
     if is_debug():
         trigger.arm(name, "sender", signal.SIGKILL)
     allowed = STEPS[name](rig, broker)
@@ -93,8 +91,7 @@ def test_killed_while_it_settles_what_is_in_the_log(rig, broker, trigger, name):
         trigger.disarm()
         rig.engine.wait()
         rig.engine.take_over()
-    rig.settle()
-    rig.check()
+    rig.finish()
     assert set(rig.errors(0)) <= allowed
     for (_, values), error in zip(rig.sent[0], rig.errors(0), strict=True):
         assert values[-1].endswith(POISON) or error == 0

@@ -104,8 +104,7 @@ def test_a_number_gets_another_name(rig: Rig, clock: list[int]) -> None:
     run_until(rig.engine, lambda: set(names) <= set(rig.front_ends[0].snapshot.read()[3]))
     assert former & NUMBER in {identifier(rig, name) & NUMBER for name in names}
     rig.send(0, 1)
-    rig.settle()
-    rig.check()
+    rig.finish()
 
 
 @pytest.mark.parametrize("reused", [False, pytest.param(True, marks=pytest.mark.breaks_protocol)])
@@ -164,8 +163,7 @@ def test_a_batch_that_was_committed_before_the_search_is_delivered(rig: Rig, clo
     while not numbers.search():
         pass
     assert numbers.settle() == ([], [rig.broker.topic])
-    rig.settle()
-    rig.check()
+    rig.finish()
 
 
 def test_more_names_than_numbers(rig: Rig, clock: list[int]) -> None:
@@ -183,8 +181,7 @@ def test_more_names_than_numbers(rig: Rig, clock: list[int]) -> None:
         rig.engine._idle_topics.add(names, engine_module._now_ms())
         run_until(rig.engine, lambda names=names: topics(rig).isdisjoint(names) and not numbers.is_searching(), 60)
     rig.send(0, 2)
-    rig.settle()
-    rig.check()
+    rig.finish()
 
 
 def test_metrics_of_a_number_begin_anew(rig: Rig, clock: list[int]) -> None:
@@ -242,8 +239,7 @@ def test_a_successor_lets_a_retired_number_keep_its_name(rig: Rig, clock: list[i
     rig.settle()
     assert identifier(rig, rig.broker.topic) == former + (2 << 14)
     rig.send(0, 0)  # the front-end has not looked the topic up again: its generation is one of this name
-    rig.settle()
-    rig.check()
+    rig.finish()
 
 
 def test_a_successor_goes_on_giving_a_number_back(rig: Rig, clock: list[int]) -> None:
@@ -264,8 +260,7 @@ def test_a_successor_goes_on_giving_a_number_back(rig: Rig, clock: list[int]) ->
     come_back(rig)
     assert rig.number & NUMBER == former
     rig.send(0, 2)
-    rig.settle()
-    rig.check()
+    rig.finish()
 
 
 def test_a_successor_finishes_the_naming_of_a_number(rig: Rig, clock: list[int]) -> None:
@@ -284,8 +279,7 @@ def test_a_successor_finishes_the_naming_of_a_number(rig: Rig, clock: list[int])
     assert identifier(rig, "renamed") == former | (generation + 2) << 14
     come_back(rig)
     rig.send(0, 2)
-    rig.settle()
-    rig.check()
+    rig.finish()
 
 
 def test_rows_of_partitions_may_be_in_any_order(rig: Rig, clock: list[int]) -> None:
@@ -303,8 +297,7 @@ def test_rows_of_partitions_may_be_in_any_order(rig: Rig, clock: list[int]) -> N
     successor.succeed(rig, exchange)
     for partition in range(3):
         rig.send(0, partition)
-    rig.settle()
-    rig.check()
+    rig.finish()
 
 
 def test_a_broker_that_is_down_does_not_keep_the_numbers(rig: Rig, clock: list[int]) -> None:

@@ -53,13 +53,18 @@ def asked(metadata, now):
     return [item["name"] for item in body["topics"]]
 
 
+def answered(metadata, now, *topics):
+    """Send the next request, and answer it at once. Return what changes."""
+    metadata.request_body(now)
+    return metadata.on_response(answer(*topics), now)
+
+
 def known(now=0, *topics, **settings):
     """Return metadata that has had its first answer, with `topics` wanted and answered."""
     metadata = make(**settings)
     for item in topics:
         metadata.want(item["name"], now)
-    metadata.request_body(now)
-    metadata.on_response(answer(*topics), now)
+    answered(metadata, now, *topics)
     return metadata
 
 
@@ -171,8 +176,7 @@ def test_failures_back_off_and_are_reported():
         now = due
     assert pauses == [100, 200, 400, 800, 1000]
     assert metadata.last_error == "connection refused by boot:9092"
-    metadata.request_body(now)
-    metadata.on_response(answer(topic("a", [partition(0)])), now)
+    answered(metadata, now, topic("a", [partition(0)]))
     assert metadata.last_error == ""
     assert metadata.next_request_at(now) == now + 10_000
 
@@ -227,36 +231,31 @@ def test_a_broker_with_an_impossible_port_is_left_out(port):
     assert set(metadata.brokers) == {1, 2}
 
 
-def refreshed(metadata, item):
-    metadata.request_body(10_000)
-    return metadata.on_response(answer(item), 10_000)
-
-
 def test_leader_epoch_does_not_go_backwards():
     metadata = known(0, topic("a", [partition(0, 1, 5), partition(1, 1, 5)], topic_id=ID_A))
-    change = refreshed(metadata, topic("a", [partition(0, 2, 4), partition(1, 2, 6)], topic_id=ID_A))
+    change = answered(metadata, 10_000, topic("a", [partition(0, 2, 4), partition(1, 2, 6)], topic_id=ID_A))
     assert [(p.leader_id, p.leader_epoch) for p in metadata.topics["a"].partitions] == [(1, 5), (2, 6)]
     assert change.topics == {"a"}
 
 
 def test_leader_epoch_starts_again_with_another_topic_id():
     metadata = known(0, topic("a", [partition(0, 1, 5)], topic_id=ID_A))
-    refreshed(metadata, topic("a", [partition(0, 2, 0)], topic_id=ID_B))
+    answered(metadata, 10_000, topic("a", [partition(0, 2, 0)], topic_id=ID_B))
     assert metadata.topics["a"].partitions[0] == PartitionMetadata(2, 0, 0)
     assert metadata.topics["a"].topic_id == ID_B
 
 
 def test_a_broker_without_topic_ids_does_not_make_the_topic_look_new():
     metadata = known(0, topic("a", [partition(0, 1, 5)], topic_id=ID_A))
-    refreshed(metadata, topic("a", [partition(0, 1, 5)]))
+    answered(metadata, 10_000, topic("a", [partition(0, 1, 5)]))
     assert metadata.topics["a"].topic_id == ID_A
-    refreshed(metadata, topic("a", [partition(0, 2, 4)], topic_id=ID_A))
+    answered(metadata, 10_000, topic("a", [partition(0, 2, 4)], topic_id=ID_A))
     assert metadata.topics["a"].partitions[0].leader_id == 1
 
 
 def test_an_answer_without_leader_epochs_counts():
     metadata = known(0, topic("a", [partition(0, 1, 5)]))
-    refreshed(metadata, topic("a", [partition(0, 2, -1)]))
+    answered(metadata, 10_000, topic("a", [partition(0, 2, -1)]))
     assert metadata.topics["a"].partitions[0] == PartitionMetadata(2, -1, 0)
 
 
@@ -270,7 +269,7 @@ def test_partitions_are_ordered_by_number_and_gaps_have_no_leader():
 def test_an_absurd_partition_number_is_refused():
     metadata = known(0, topic("a", [partition(0)]))
     with pytest.raises(ProtocolError, match="partition 2147483647 of topic 'a'"):
-        refreshed(metadata, topic("a", [partition(2**31 - 1)]))
+        answered(metadata, 10_000, topic("a", [partition(2**31 - 1)]))
     assert len(metadata.topics["a"].partitions) == 1
     assert metadata.next_request_at(10_000) == 10_100
 
@@ -279,8 +278,7 @@ def test_an_absurd_partition_number_is_refused():
 def test_an_unknown_topic_is_retried_with_backoff(error):
     metadata = make()
     assert metadata.want("a", 0)
-    metadata.request_body(0)
-    change = metadata.on_response(answer(topic("a", error=error)), 0)
+    change = answered(metadata, 0, topic("a", error=error))
     assert change.errors == {"a": error}
     assert "topic 'a'" in metadata.last_error
     now, pauses = 0, []
@@ -308,7 +306,7 @@ def test_another_topic_does_not_wait_for_an_unknown_one():
 @pytest.mark.parametrize("error", [INVALID, DENIED])
 def test_a_refused_topic_is_reported_and_asked_for_again_only_when_wanted(error):
     metadata = known(0, topic("a", [partition(0)]))
-    change = refreshed(metadata, topic("a", error=error))
+    change = answered(metadata, 10_000, topic("a", error=error))
     assert change.errors == {"a": error}
     assert change.topics == {"a"}
     assert metadata.topics["a"].partitions == []
@@ -323,20 +321,18 @@ def test_a_refused_topic_is_reported_and_asked_for_again_only_when_wanted(error)
 def test_a_topic_with_a_retriable_error_has_no_partitions_for_batches(error):
     """The leader epochs of its partitions are kept: the next answer may come from a broker that is behind."""
     metadata = known(0, topic("a", [partition(0, epoch=7)], topic_id=ID_A))
-    refreshed(metadata, topic("a", error=error))
+    answered(metadata, 10_000, topic("a", error=error))
     assert metadata.topics["a"].error_code == error
     assert metadata.topics["a"].usable == []
     assert metadata.want("a", 10_000)
-    metadata.request_body(10_200)
-    metadata.on_response(answer(topic("a", [partition(0, leader=2, epoch=6)], topic_id=ID_A)), 10_200)
+    answered(metadata, 10_200, topic("a", [partition(0, leader=2, epoch=6)], topic_id=ID_A))
     assert metadata.topics["a"].usable == [PartitionMetadata(1, 7)]
 
 
 def test_a_topic_that_was_unknown_has_new_epochs_if_it_has_no_id():
     metadata = known(0, topic("a", [partition(0, epoch=7)]))
-    refreshed(metadata, topic("a", error=UNKNOWN))
-    metadata.request_body(10_200)
-    metadata.on_response(answer(topic("a", [partition(0, leader=2, epoch=0)])), 10_200)
+    answered(metadata, 10_000, topic("a", error=UNKNOWN))
+    answered(metadata, 10_200, topic("a", [partition(0, leader=2, epoch=0)]))
     assert metadata.topics["a"].usable == [PartitionMetadata(2, 0)]
 
 
@@ -377,8 +373,7 @@ def test_a_partition_that_is_wanted_again_and_again_is_asked_for_with_pauses():
 def test_a_new_topic_is_asked_for_again_if_it_lacks_the_partition():
     metadata = make()
     metadata.want("a", 0, 3)
-    metadata.request_body(0)
-    metadata.on_response(answer(topic("a", [partition(0)])), 0)
+    answered(metadata, 0, topic("a", [partition(0)]))
     assert metadata.next_request_at(0) == 100
     assert asked(metadata, 100) == ["a"]
 
@@ -386,8 +381,7 @@ def test_a_new_topic_is_asked_for_again_if_it_lacks_the_partition():
 def test_a_topic_that_was_not_answered_is_unknown():
     metadata = make()
     metadata.want("a", 0)
-    metadata.request_body(0)
-    assert metadata.on_response(answer(), 0).errors == {"a": UNKNOWN}
+    assert answered(metadata, 0).errors == {"a": UNKNOWN}
 
 
 def test_unwanted_topics_are_not_taken():
