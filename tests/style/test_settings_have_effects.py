@@ -118,7 +118,7 @@ SHOWN_BY: dict[str, str | tuple[str, ...]] = {
     "sasl_mechanism": _LISTENERS + "test_each_mechanism",
     "sasl_plain_username": _LOGIN + "test_user_and_password",
     "sasl_plain_password": _LISTENERS + "test_a_wrong_password",
-    "sasl_jaas_config": _LOGIN + "test_user_and_password_of_jaas",
+    "sasl_jaas_config": _LOGIN + "test_user_and_password",
     "sasl_kerberos_name": _KERBEROS,
     "sasl_oauth_token_provider": _PROVIDER + "test_each_form_of_a_provider",
     "sasl_oauth_principal": _PROVIDER + "test_a_declared_principal_decides_who_shares_a_sender",

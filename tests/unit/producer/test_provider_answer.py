@@ -1,9 +1,9 @@
 """Tests which answers of a provider of OAuth tokens are taken, and what the errors say."""
 
 import base64
-import json
 
 import pytest
+from support.unsigned_jwt import jwt
 
 from cyproducer.config.token_provider import token_provider
 from cyproducer.producer.tokens.provider_answer import ProvidedToken, call_provider
@@ -11,13 +11,6 @@ from cyproducer.security.token_principal import jwt_principal
 from cyproducer.security.token_source import TokenError
 
 NOW = 1_000_000.0
-
-
-def jwt(**claims: object) -> str:
-    sections = [{"alg": "none"}, claims]
-    return ".".join(
-        [*(base64.urlsafe_b64encode(json.dumps(each).encode()).rstrip(b"=").decode() for each in sections), "SIGNATURE"]
-    )
 
 
 def called(returned: object, **extensions: str) -> ProvidedToken:

@@ -1,9 +1,7 @@
 """Tests the thread that calls an application's provider of OAuth tokens: when it runs, and when it ends."""
 
-import base64
 import contextlib
 import gc
-import json
 import os
 import socket
 import threading
@@ -15,6 +13,7 @@ from typing import Any
 import pytest
 from support.interrupts import at_each_entry
 from support.process import run_script, wait_until
+from support.unsigned_jwt import jwt
 
 from cyproducer.config.settings import Settings
 from cyproducer.errors import SenderUnavailableError
@@ -28,13 +27,6 @@ from cyproducer.security.token_principal import jwt_principal
 def supplier_of(provider: Callable[[], Any], **settings: Any) -> TokenSupplier:
     given = {"bootstrap_servers": "h:1", "security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}
     return TokenSupplier(Settings.parse(**given, sasl_oauth_token_provider=provider, **settings))
-
-
-def jwt(**claims: object) -> str:
-    sections = [{"alg": "none"}, claims]
-    return ".".join(
-        [*(base64.urlsafe_b64encode(json.dumps(each).encode()).rstrip(b"=").decode() for each in sections), "SIGNATURE"]
-    )
 
 
 def threads() -> list[threading.Thread]:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from fake_gssapi import FakeGssapi
-from token_rig import Answer, Server, jwt
+from support.unsigned_jwt import jwt
+from token_rig import Answer, Server
 
 from cyproducer.config.settings import Settings
 from cyproducer.security import login as login_module
@@ -22,8 +23,19 @@ def login(**given: Any) -> Login:
     return Login(settings.sender_settings() | settings.secrets())
 
 
-def test_user_and_password() -> None:
-    client = login(sasl_mechanism="PLAIN", sasl_plain_username="alice", sasl_plain_password="of alice").client("h")
+PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"sasl_plain_username": "alice", "sasl_plain_password": "of alice"},
+        {"sasl_jaas_config": f'{PLAIN_MODULE} required username="alice" password="of alice";'},
+    ],
+    ids=["settings", "JAAS"],
+)
+def test_user_and_password(given: dict[str, str]) -> None:
+    client = login(sasl_mechanism="PLAIN", **given).client("h")
     assert (client.mechanism, client.respond(None)) == ("PLAIN", b"\0alice\0of alice")
 
 
@@ -34,26 +46,6 @@ def test_derived_passwords_are_shared_by_the_clients(monkeypatch: pytest.MonkeyP
     made.client("h")
     made.client("other")
     assert seen[0] is seen[1]
-
-
-def test_kerberos(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[str, Credentials, str]] = []
-    monkeypatch.setattr(login_module, "new_client", lambda *given: seen.append(given))
-    Login(
-        {
-            "sasl_mechanism": "GSSAPI",
-            "sasl_kerberos_service_name": "service",
-            "sasl_kerberos_domain_name": "domain",
-            "sasl_kerberos_principal": "principal",
-            "sasl_kerberos_keytab": "/keytab",
-            "sasl_kerberos_ticket_cache": "FILE:/cache",
-        }
-    ).client("h")
-    [(mechanism, found, host)] = seen
-    assert (mechanism, host) == ("GSSAPI", "h")
-    assert (found.kerberos_service_name, found.kerberos_domain_name) == ("service", "domain")
-    assert (found.kerberos_principal, found.kerberos_keytab) == ("principal", "/keytab")
-    assert found.kerberos_ticket_cache == "FILE:/cache"
 
 
 def test_the_users_settings_of_kerberos_reach_its_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -76,13 +68,6 @@ def test_the_users_settings_of_kerberos_reach_its_library(monkeypatch: pytest.Mo
         assert made[-1][1]["name"] == f"host based {service}"
         found = [(options["name"], options["store"]) for kind, options in made if kind == "Credentials"]
         assert found == ([] if credentials is None else [credentials])
-
-
-def test_user_and_password_of_jaas() -> None:
-    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
-    text = f'{module} required username="alice" password="of alice";'
-    client = login(sasl_mechanism="PLAIN", sasl_jaas_config=text).client("h")
-    assert client.respond(None) == b"\0alice\0of alice"
 
 
 def endpoint(url: str, **more: Any) -> Login:

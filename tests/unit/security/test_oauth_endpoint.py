@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import trustme
 from support.tcp_server import full_port
-from token_rig import Answer, FakeClock, Server, jwt
+from support.unsigned_jwt import jwt
+from token_rig import Answer, FakeClock, Server
 
 from cyproducer.security.token_endpoint import TokenEndpoint
 from cyproducer.security.token_http import HttpAnswer

@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from token_rig import jwt
+from support.unsigned_jwt import jwt
 
 from cyproducer.security.token_file import TokenFile
 from cyproducer.security.token_source import TOKEN_BYTES_MAX, TokenError

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from token_rig import Answer, FakeClock, Server, jwt
+from support.unsigned_jwt import jwt
+from token_rig import Answer, FakeClock, Server
 
 from cyproducer.security.token_endpoint import TokenEndpoint
 from cyproducer.security.token_file import TokenFile

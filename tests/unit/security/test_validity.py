@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from cryptography import x509
-from token_rig import jwt
+from support.unsigned_jwt import jwt
 
 from cyproducer.devkafka.keys import EXPIRED, Keys
 from cyproducer.security.own_certificate import OwnCertificate

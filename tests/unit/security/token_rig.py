@@ -1,6 +1,5 @@
-"""Makes what the tests of OAuth tokens need: unsigned JWTs, an HTTP server with given answers, and a clock."""
+"""Makes what the tests of OAuth tokens need: an HTTP server with given answers, and a clock."""
 
-import base64
 import http.server
 import json
 import threading
@@ -9,14 +8,7 @@ from typing import Any, NamedTuple
 
 from cyproducer.security.token_source import Clock
 
-__all__ = ["Answer", "FakeClock", "Request", "Server", "jwt"]
-
-
-def jwt(**claims: Any) -> str:
-    """Return a JWT with these claims and a signature of the text "SECRET"."""
-    sections = [{"alg": "none"}, claims]
-    encoded = [base64.urlsafe_b64encode(json.dumps(each).encode()).rstrip(b"=").decode() for each in sections]
-    return ".".join([*encoded, "SECRET"])
+__all__ = ["Answer", "FakeClock", "Request", "Server"]
 
 
 class Request(NamedTuple):

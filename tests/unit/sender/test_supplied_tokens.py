@@ -1,11 +1,11 @@
 """Tests which supplied OAuth tokens a sender takes, and when it asks for the next one."""
 
-import base64
 import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.unsigned_jwt import jwt
 
 from cyproducer.security.token_principal import jwt_principal
 from cyproducer.security.token_source import Token
@@ -13,13 +13,6 @@ from cyproducer.sender.brokers.sasl_login import Answer
 from cyproducer.sender.brokers.supplied_tokens import Refusal, SuppliedTokens
 
 SETTINGS = {"sasl_login_refresh_window_factor": 0.8, "sasl_login_refresh_window_jitter": 0.0}
-
-
-def jwt(**claims: object) -> str:
-    sections = [{"alg": "none"}, claims]
-    return ".".join(
-        [*(base64.urlsafe_b64encode(json.dumps(each).encode()).rstrip(b"=").decode() for each in sections), "SIGNATURE"]
-    )
 
 
 class Rig:
