@@ -8,22 +8,11 @@ import pytest
 from cyproducer.cli import status
 
 SENDER: dict[str, Any] = {
-    "socket": "/run/s.sock",
-    "version": "1",
-    "log": None,
-    "cluster_id": "c",
-    "bootstrap_servers": ["b:9092"],
-    "sender_pid": 7,
-    "supervisor_pid": None,
-    "started_at": 0,
-    "restarts": 0,
-    "totals_since": 0,
-    "front_ends": [],
-    "connections": [],
-    "totals": {"records": 0, "bytes": 0, "batches": 0, "requests": 0, "retries": 0, "errors": 0},
-    "ledger": [],
-    "last_error": None,
-}
+    "socket": "/run/s.sock", "version": "1", "log": None, "cluster_id": "c", "bootstrap_servers": ["b:9092"],
+    "sender_pid": 7, "supervisor_pid": None, "started_at": 0, "restarts": 0, "totals_since": 0, "front_ends": [],
+    "connections": [], "totals": {"records": 0, "bytes": 0, "batches": 0, "requests": 0, "retries": 0, "errors": 0},
+    "ledger": [], "last_error": None,
+}  # fmt: skip
 
 
 def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], **fields: Any) -> list[str]:

@@ -21,14 +21,9 @@ def make(**settings):
 
 def partition(index, leader=1, epoch=1, error=0):
     return {
-        "error_code": error,
-        "partition_index": index,
-        "leader_id": leader,
-        "leader_epoch": epoch,
-        "replica_nodes": [1, 2],
-        "isr_nodes": [1],
-        "offline_replicas": [],
-    }
+        "error_code": error, "partition_index": index, "leader_id": leader, "leader_epoch": epoch,
+        "replica_nodes": [1, 2], "isr_nodes": [1], "offline_replicas": [],
+    }  # fmt: skip
 
 
 def topic(name, partitions=(), error=0, topic_id=ZERO_UUID):

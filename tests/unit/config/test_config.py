@@ -173,17 +173,12 @@ def test_serializers():
 @pytest.mark.parametrize(
     ("value", "servers"),
     [
-        ("a:1,b:2", ("a:1", "b:2")),
-        (["a:1", "b:2"], ("a:1", "b:2")),
-        (("B", " a:1 "), ("b:9092", "a:1")),
-        ("[::1]:9092", ("[::1]:9092",)),
-        ("[FE80::1%eth0]", ("[fe80::1%eth0]:9092",)),
-        ("127.0.0.1", ("127.0.0.1:9092",)),
-        ("PLAINTEXT://h:1", ("h:1",)),
-        ("a:1,,A:1,", ("a:1",)),
+        ("a:1,b:2", ("a:1", "b:2")), (["a:1", "b:2"], ("a:1", "b:2")), (("B", " a:1 "), ("b:9092", "a:1")),
+        ("[::1]:9092", ("[::1]:9092",)), ("[FE80::1%eth0]", ("[fe80::1%eth0]:9092",)),
+        ("127.0.0.1", ("127.0.0.1:9092",)), ("PLAINTEXT://h:1", ("h:1",)), ("a:1,,A:1,", ("a:1",)),
         ("a:09092", ("a:9092",)),
     ],
-)
+)  # fmt: skip
 def test_bootstrap_servers(value, servers):
     assert parse(bootstrap_servers=value).bootstrap_servers == servers
     assert parse(**{"bootstrap_servers": value}).explicit == {"bootstrap_servers"}
@@ -192,23 +187,12 @@ def test_bootstrap_servers(value, servers):
 @pytest.mark.parametrize(
     ("value", "named"),
     [
-        ("a:1,b:x", "'b:x'"),
-        ("a:1,b:0", "'b:0'"),
-        ("b:65536", "'b:65536'"),
-        ("b:", "'b:'"),
-        (":9092", "':9092'"),
-        ("::1", "brackets"),
-        ("[::1", "'[::1'"),
-        ("a b:1", "'a b:1'"),
-        ("SASL_SSL://h:1", "contradicts security_protocol='PLAINTEXT'"),
-        ("http://h:1/x", "'http://h:1/x'"),
-        ("", "no broker"),
-        ([], "no broker"),
-        (5, "5"),
-        ([5], "list"),
-        ({"a": 1}, "dict"),
+        ("a:1,b:x", "'b:x'"), ("a:1,b:0", "'b:0'"), ("b:65536", "'b:65536'"), ("b:", "'b:'"), (":9092", "':9092'"),
+        ("::1", "brackets"), ("[::1", "'[::1'"), ("a b:1", "'a b:1'"),
+        ("SASL_SSL://h:1", "contradicts security_protocol='PLAINTEXT'"), ("http://h:1/x", "'http://h:1/x'"),
+        ("", "no broker"), ([], "no broker"), (5, "5"), ([5], "list"), ({"a": 1}, "dict"),
     ],
-)
+)  # fmt: skip
 def test_bootstrap_servers_refused(value, named):
     message = refused(bootstrap_servers=value)
     assert message.startswith("bootstrap_servers")
@@ -398,22 +382,13 @@ def test_accepted_settings_obey_every_rule_and_keep_explicit_values(asked):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("compression_type", None),
-        ("compression_type", "none"),
-        ("compression.type", "none"),
-        ("interceptors", []),
-        ("interceptor.classes", ""),
-        ("partitioner", None),
-        ("transactional_id", None),
-        ("transaction.timeout.ms", "60000"),
-        ("security_protocol", "plaintext"),
-        ("ssl_cafile", None),
-        ("ssl_check_hostname", True),
-        ("ssl.endpoint.identification.algorithm", "https"),
-        ("sasl_mechanism", None),
+        ("compression_type", None), ("compression_type", "none"), ("compression.type", "none"), ("interceptors", []),
+        ("interceptor.classes", ""), ("partitioner", None), ("transactional_id", None),
+        ("transaction.timeout.ms", "60000"), ("security_protocol", "plaintext"), ("ssl_cafile", None),
+        ("ssl_check_hostname", True), ("ssl.endpoint.identification.algorithm", "https"), ("sasl_mechanism", None),
         ("partitioner.availability.timeout.ms", "0"),
     ],
-)
+)  # fmt: skip
 def test_values_without_effect_are_accepted(name, value, caplog):
     settings = parse(**{name: value})
     assert settings.sender_settings() == parse().sender_settings()

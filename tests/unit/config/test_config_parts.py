@@ -114,15 +114,11 @@ def test_an_object_with_token_is_itself():
 @pytest.mark.parametrize(
     ("function", "result"),
     [
-        (plain, "a"),
-        (with_configuration, ("a", 5.0)),
-        (with_default, "x"),
-        (functools.partial(with_configuration, "b"), ("ab", 5.0)),
-        (Callable(), ("a", 5.0)),
-        (Provider().token, "a"),
+        (plain, "a"), (with_configuration, ("a", 5.0)), (with_default, "x"),
+        (functools.partial(with_configuration, "b"), ("ab", 5.0)), (Callable(), ("a", 5.0)), (Provider().token, "a"),
         ({"a": "b"}.copy, {"a": "b"}),
     ],
-)
+)  # fmt: skip
 def test_a_function_becomes_an_object_with_token(function, result):
     provider = token_provider(function)
     assert provider.token() == result

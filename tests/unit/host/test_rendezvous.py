@@ -215,15 +215,9 @@ def test_cgroup_name(cgroup: str, name: str) -> None:
 
 
 ELSEWHERE = {
-    "uid": 9,
-    "pid_namespace": 9,
-    "time_namespace": 9,
-    "network_namespace": 9,
-    "mount_namespace": 9,
-    "cgroup_namespace": 9,
-    "root_directory": (9, 9),
-    "cgroup": b"0::/another\n",
-}
+    "uid": 9, "pid_namespace": 9, "time_namespace": 9, "network_namespace": 9, "mount_namespace": 9,
+    "cgroup_namespace": 9, "root_directory": (9, 9), "cgroup": b"0::/another\n",
+}  # fmt: skip
 SETTINGS = {"bootstrap_servers": ["a:1", "b:2"], "client_id": "c", "request_timeout_ms": 30000}
 
 

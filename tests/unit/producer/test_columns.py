@@ -21,26 +21,10 @@ from support.columns import column_of, refusal, values_of
 @pytest.mark.parametrize(
     "dtype",
     [
-        "i1",
-        "<i2",
-        ">i2",
-        "<i4",
-        ">i4",
-        "<i8",
-        ">i8",
-        "u1",
-        "<u4",
-        ">u8",
-        "<f2",
-        "<f4",
-        ">f4",
-        "<f8",
-        ">f8",
-        "<c16",
-        "?",
-        "g",
+        "i1", "<i2", ">i2", "<i4", ">i4", "<i8", ">i8", "u1", "<u4", ">u8", "<f2", "<f4", ">f4", "<f8", ">f8",
+        "<c16", "?", "g",
     ],
-)
+)  # fmt: skip
 def test_numbers_are_their_bytes_in_memory(dtype):
     numbers = np.array([0, 1, 3], dtype=dtype)
     assert values_of(numbers) == [numbers[row : row + 1].tobytes() for row in range(3)]
@@ -239,15 +223,10 @@ def test_partition():
 @pytest.mark.parametrize(
     ("unit", "ticks"),
     [
-        ("s", 1_700_000_000),
-        ("ms", 1_700_000_000_999),
-        ("us", 1_700_000_000_999_999),
-        ("ns", 1_700_000_000_999_999_999),
-        ("m", 28_333_333),
-        ("D", 20_000),
-        ("10us", 170_000_000_099_999),
+        ("s", 1_700_000_000), ("ms", 1_700_000_000_999), ("us", 1_700_000_000_999_999),
+        ("ns", 1_700_000_000_999_999_999), ("m", 28_333_333), ("D", 20_000), ("10us", 170_000_000_099_999),
     ],
-)
+)  # fmt: skip
 def test_instants_are_floored_to_milliseconds(unit, ticks):
     times = np.array([0, ticks, np.iinfo("i8").min]).view(f"M8[{unit}]")
     wanted = [0, int(times[1].astype("M8[ms]").astype("i8")), -1]

@@ -12,13 +12,8 @@ from cyproducer import errors
 # ------------------------------------------------------------------ Arrow
 
 ARROW_TYPES = [
-    pa.binary(),
-    pa.large_binary(),
-    pa.string(),
-    pa.large_string(),
-    pa.binary_view(),
-    pa.string_view(),
-]
+    pa.binary(), pa.large_binary(), pa.string(), pa.large_string(), pa.binary_view(), pa.string_view(),
+]  # fmt: skip
 TEXTS = [None, "", "a", "exactly12byt", "more than twelve bytes", None, "z" * 100]
 
 

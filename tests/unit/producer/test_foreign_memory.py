@@ -96,16 +96,10 @@ def test_a_long_column_that_descends_once():
 @pytest.mark.parametrize(
     "view",
     [
-        (-1, 0, 0, 0),
-        (20, 0, 1, 0),
-        (20, 0, -1, 0),
-        (20, 0, 0, 15),
-        (20, 0, 0, -1),
-        (2**31 - 1, 0, 0, 0),
-        (20, 0, 0, 2**31 - 1),
-        (-(2**31), 0, 0, 0),
+        (-1, 0, 0, 0), (20, 0, 1, 0), (20, 0, -1, 0), (20, 0, 0, 15), (20, 0, 0, -1), (2**31 - 1, 0, 0, 0),
+        (20, 0, 0, 2**31 - 1), (-(2**31), 0, 0, 0),
     ],
-)
+)  # fmt: skip
 def test_views(view):
     views = np.array([[1, 0x61, 0, 0], view], "i4")
     buffers = [None, pa.py_buffer(views.tobytes()), pa.py_buffer(bytes(34))]

@@ -30,16 +30,11 @@ def rows(leader: int) -> list[dict[str, Any]]:
     """Return the partitions of a topic in a metadata answer."""
     return [
         {
-            "error_code": 0,
-            "partition_index": index,
-            "leader_id": leader,
-            "leader_epoch": 1,
-            "replica_nodes": [],
-            "isr_nodes": [],
-            "offline_replicas": [],
+            "error_code": 0, "partition_index": index, "leader_id": leader, "leader_epoch": 1, "replica_nodes": [],
+            "isr_nodes": [], "offline_replicas": [],
         }
         for index in range(PARTITIONS)
-    ]
+    ]  # fmt: skip
 
 
 class CountingLoop:

@@ -15,16 +15,10 @@ AT_ONCE, LATER, NEVER = (117, 76), (118, 89), (42, 87, 35, 29, -1)
 
 def answer(code: int = 0, identity: uuid.UUID = ID, interval_ms: int = INTERVAL_MS, **changes: Any) -> dict[str, Any]:
     return {
-        "error_code": code,
-        "client_instance_id": identity,
-        "subscription_id": 7,
-        "accepted_compression_types": [4, 0],
-        "push_interval_ms": interval_ms,
-        "telemetry_max_bytes": 1000,
-        "delta_temporality": False,
-        "requested_metrics": ["*"],
-        **changes,
-    }
+        "error_code": code, "client_instance_id": identity, "subscription_id": 7,
+        "accepted_compression_types": [4, 0], "push_interval_ms": interval_ms, "telemetry_max_bytes": 1000,
+        "delta_temporality": False, "requested_metrics": ["*"], **changes,
+    }  # fmt: skip
 
 
 def subscribed(drawn: float = 1.0, **changes: Any) -> ClientTelemetry:

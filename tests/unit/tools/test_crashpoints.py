@@ -14,28 +14,9 @@ from support.crashpoints import AFTER_LOST_ANSWERS, Trigger, points
 from support.process import script_environment
 
 STEPS = (
-    "append",
-    "commit",
-    "submit",
-    "seal",
-    "outcome",
-    "accumulate",
-    "drain",
-    "build",
-    "write",
-    "read",
-    "complete",
-    "reclaim",
-    "attach",
-    "recover",
-    "split",
-    "epoch",
-    "expire",
-    "supervise",
-    "publish",
-    "release",
-    "metrics",
-)
+    "append", "commit", "submit", "seal", "outcome", "accumulate", "drain", "build", "write", "read", "complete",
+    "reclaim", "attach", "recover", "split", "epoch", "expire", "supervise", "publish", "release", "metrics",
+)  # fmt: skip
 SCRIPT = """
 import sys
 from cyproducer.shm.crash import crashpoint, set_role
