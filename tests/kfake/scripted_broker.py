@@ -190,6 +190,10 @@ class ScriptedBroker(Cluster):
         self.coordinators.transactions.on_end = self.write_markers
         return self.coordinators
 
+    def clear_faults(self) -> None:
+        with self.lock:
+            self.faults.clear()
+
     def move_leaders(self) -> None:
         """Make the next node the leader of each partition."""
         with self.lock:

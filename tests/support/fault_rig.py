@@ -62,8 +62,7 @@ class Rig:
     def begin(self, count: int = 1, **settings) -> int:
         """Attach front-ends, and let front-end 0 have an acknowledged batch. Return the first of the new ones."""
         first, *_ = self.attach_many(count, **settings)
-        self.send(0, 0)
-        self.settle()
+        self.deliver(0, 0)
         return first
 
     def send(
@@ -79,6 +78,11 @@ class Rig:
         self.front_ends[index].send(
             slot, [(NOW, None, value) for value in values], topic=self.number, partition=partition, seal=seal
         )
+
+    def deliver(self, index: int, partition: int, **more) -> None:
+        """Send one batch, and wait for the outcome of every batch."""
+        self.send(index, partition, **more)
+        self.settle()
 
     def send_now(self, index: int, partition: int, **more) -> None:
         """Send one batch, and wait until it is written to the broker."""

@@ -48,8 +48,7 @@ def test_with_acks_zero_nothing_is_sent_again_and_the_ledger_counts_it(rig, brok
     rig.settle()
     assert rig.heard[zero] == {0: (-1, 0)}
     assert [records for *_, records in rig.failures] == [2]
-    rig.send(zero, 0)
-    rig.settle()
+    rig.deliver(zero, 0)
     log = broker.values(0)
     assert len(set(log)) == len(log)
     assert broker.complaints == []
@@ -60,8 +59,7 @@ def test_with_acks_zero_a_batch_that_is_never_answered_is_given_back(rig, broker
     """The delivery timeout ends before the request timeout."""
     zero = rig.attach(acks=0, enable_idempotence=False, delivery_timeout_ms=50)
     broker.faults.append(Fault(hang="appended"))
-    rig.send(zero, 0)
-    rig.settle()
+    rig.deliver(zero, 0)
     assert rig.heard[zero] == {0: (-1, 0)}
     assert set(rig.engine.tables_in_use().values()) == {0}
 
@@ -128,8 +126,7 @@ def test_a_successor_does_not_send_what_its_predecessor_has_written_in_part(nurs
     with ScriptedBroker(partitions=1, nodes=1, receive_buffer_bytes=4096) as broker:
         with TakeoverRig(broker, nursery, send_buffer_bytes=4096) as rig:
             zero = rig.attach(acks=0, enable_idempotence=False)
-            rig.send(zero, 0)
-            rig.settle()
+            rig.deliver(zero, 0)
             broker.deaf.add(1)
             rig.send(zero, 0, size=24_000)
             wait_until(lambda: broker.unread(1) > 0)

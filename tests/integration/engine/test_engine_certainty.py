@@ -75,8 +75,7 @@ def test_batch_refused_at_every_attempt_was_not_written(rig, broker, code, setti
 def test_unsure_batch_is_unknown_and_names_the_last_error(rig, broker, fault, code, time_ms):
     index = rig.attach(delivery_timeout_ms=time_ms)
     answer_all(broker, fault)
-    rig.send(index, 0)
-    rig.settle()
+    rig.deliver(index, 0)
     assert rig.errors(index) == [errors.OUTCOME_UNKNOWN]
     assert cause(rig, index, 0) == code
 
@@ -98,8 +97,7 @@ def test_batch_without_a_leader_was_not_written(rig, broker, settings):
     with broker.lock:
         broker.without_leader = MANY
         broker.faults.append(Fault(code=NOT_LEADER, move=True))
-    rig.send(index, 0)
-    rig.settle()
+    rig.deliver(index, 0)
     stop_faults(broker)
     rig.send(index, 0)
     rig.finish()
@@ -167,8 +165,7 @@ def test_batches_that_expire_amid_unsure_ones(rig, broker):
 def test_the_last_error_outlives_the_sender(broker, nursery):
     with TakeoverRig(broker, nursery) as rig:
         index = rig.attach(delivery_timeout_ms=3000)
-        rig.send(index, 0)
-        rig.settle()
+        rig.deliver(index, 0)
         answer_all(broker, Fault(code=NOT_ENOUGH_REPLICAS))
         rig.send(index, 0)
         asked = broker.produce_requests + 2
@@ -234,14 +231,12 @@ def test_the_brokers_error_text_arrives_with_the_outcome(rig, broker):
     broker.names_records = False
     for number in range(30):
         broker.says = f"refused for reason {number}, \u20ac" + "." * number * 40
-        rig.send(index, 0, poison=True)
-        rig.settle()
+        rig.deliver(index, 0, poison=True)
     assert rig.errors(index) == [INVALID_RECORD] * 30
     for number, text in enumerate(said(rig, index)):
         full = f"{SAYS}refused for reason {number}, \u20ac" + "." * number * 40
         assert text == full.encode()[:476].decode()
-    rig.send(index, 0)
-    rig.settle()
+    rig.deliver(index, 0)
     assert rig.errors(index)[-1] == 0
     assert said(rig, index)[-1] == ""
 
@@ -252,8 +247,7 @@ def test_unread_error_texts_are_dropped_when_their_ring_is_full(rig, broker):
     broker.names_records = False
     broker.says = "no"
     for _ in range(20):
-        rig.send(index, 0, poison=True)
-        rig.settle()
+        rig.deliver(index, 0, poison=True)
     assert said(rig, index) == [f"{SAYS}no"] * 8 + [""] * 12
 
 
@@ -274,13 +268,11 @@ def test_the_texts_of_a_front_end_go_on_after_a_takeover(broker, nursery):
         broker.names_records = False
         broker.says = "before"
         for _ in range(5):
-            rig.send(index, 0, poison=True)
-            rig.settle()
+            rig.deliver(index, 0, poison=True)
         rig.engine.kill()
         rig.engine.take_over()
         broker.says = "after"
         for _ in range(10):
-            rig.send(index, 0, poison=True)
-            rig.settle()
+            rig.deliver(index, 0, poison=True)
         texts = [text for _, text in rig.front_ends[index].explained.values()]
         assert texts == [f"{SAYS}before"] * 5 + [f"{SAYS}after"] * 10

@@ -110,8 +110,7 @@ def test_what_a_code_means_for_a_batch(row, rig, broker):
     requests, asked = broker.produce_requests, broker.metadata_requests
     rig.engine._brokers.metadata.max_age_ms = 10 * FAR_MS
     broker.faults.append(Fault(code=row.code))
-    rig.send(0, 0, records=1)
-    rig.settle()
+    rig.deliver(0, 0, records=1)
     expected = row.code if row.batch == FAILS else 0
     assert rig.errors(0) == [0, expected]
     assert broker.produce_requests - requests == (2 if row.batch in (AGAIN, NEW_EPOCH) else 1)
@@ -124,8 +123,7 @@ def test_what_a_code_means_for_a_batch(row, rig, broker):
     wanted = rig.engine._brokers.metadata.next_request_at(time.monotonic_ns() // 1_000_000)
     refreshed = broker.metadata_requests > asked or wanted is None or wanted < _now_ms() + FAR_MS
     assert refreshed == row.refresh
-    rig.send(0, 0)
-    rig.settle()
+    rig.deliver(0, 0)
     assert rig.errors(0)[-1] == 0, "the producer goes on"
     assert INIT_PRODUCER_ID not in [api for _, _, api in broker.requests[-2:]]
 
@@ -200,8 +198,7 @@ def test_what_a_code_says_about_the_log(row, broker):
     with Rig(broker) as rig:
         rig.attach(enable_idempotence=False, retries=0)
         broker.faults.append(Fault(code=row.code, after_append=row.may_be_appended))
-        rig.send(0, 0)
-        rig.settle()
+        rig.deliver(0, 0)
         assert rig.errors(0) == [errors.OUTCOME_UNKNOWN if row.may_be_appended else row.code]
         assert len(broker.values(0)) == 2 * row.may_be_appended
 

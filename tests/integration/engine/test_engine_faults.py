@@ -142,8 +142,7 @@ def test_a_first_idempotent_batch_is_not_starved_by_others_without_idempotence(r
     run_until(rig.engine, lambda: rig.listen() or bool(rig.heard[late]))
     assert rig.errors(late) == [0]
     assert len(rig.heard[other]) < 100
-    with broker.lock:
-        broker.faults.clear()
+    broker.clear_faults()
     rig.finish(exactly=False)
 
 
@@ -158,8 +157,7 @@ def test_acks_one_is_served_beside_a_backlog_of_acks_all(rig, broker):
     rig.send(modest, 0)
     run_until(rig.engine, lambda: rig.listen() or bool(rig.heard[modest]))
     assert sum(len(heard) for heard in rig.heard) < 200
-    with broker.lock:
-        broker.faults.clear()
+    broker.clear_faults()
     rig.settle()
 
 
@@ -167,12 +165,10 @@ def test_a_batch_is_taken_once_into_a_request_with_lingering_batches(rig, broker
     """Both passes reach the partition: it has a batch in the request already, and another front-end's batch lingers."""
     rig.attach(retries=5)
     rig.attach(linger_ms=100, retries=7)  # different retries: they are never merged
-    rig.send(0, 0)
-    rig.settle()
+    rig.deliver(0, 0)
     for _ in range(3):
         rig.send(1, 0, seal=False)
-        rig.send(0, 0)
-        rig.settle()
+        rig.deliver(0, 0)
     rig.check()  # the broker would refuse a partition that is twice in a request
     assert rig.errors(0) + rig.errors(1) == [0] * 7, "its count of batches in flight returns to zero"
 
@@ -205,12 +201,10 @@ def test_retries_run_out(rig, broker, unsure):
     """Three attempts and no more, merged or not; unsure batches end as unknown."""
     index = rig.attach(retries=2)
     broker.faults.extend([Fault(code=NOT_ENOUGH_REPLICAS_AFTER_APPEND if unsure else NOT_ENOUGH_REPLICAS)] * 3)
-    rig.send(index, 0)
-    rig.settle()
+    rig.deliver(index, 0)
     assert rig.errors(index) == [errors.OUTCOME_UNKNOWN if unsure else NOT_ENOUGH_REPLICAS]
     assert broker.produce_requests == 3
-    rig.send(index, 0)
-    rig.settle()
+    rig.deliver(index, 0)
     assert rig.errors(index)[1] == 0
 
 
@@ -242,11 +236,9 @@ def test_the_last_epoch_is_followed_by_another_producer_id():
         rig.attach()
         for _ in range(4):
             broker.faults.extend([Fault(), Fault(code=INVALID_RECORD)])
+            rig.deliver(0, 0)
             rig.send(0, 0)
-            rig.settle()
-            rig.send(0, 0)
-            rig.send(0, 0)
-            rig.settle()
+            rig.deliver(0, 0)
         rig.check()
         assert rig.errors(0) == [0, INVALID_RECORD, 0] * 4
         assert broker.producer_ids >= 2
@@ -338,10 +330,8 @@ def test_everything_expires_and_the_next_batch_begins_an_epoch(rig, broker):
         rig.send(0, 0)
     rig.settle()
     assert set(rig.errors(0)[1:]) <= {errors.OUTCOME_UNKNOWN, errors.DELIVERY_TIMEOUT}
-    with broker.lock:
-        broker.faults.clear()
-    rig.send(0, 0)
-    rig.settle()
+    broker.clear_faults()
+    rig.deliver(0, 0)
     assert rig.errors(0)[-1] == 0
     rig.check()
 
@@ -366,8 +356,7 @@ def test_an_expired_batch_that_need_not_fill_a_gap_is_not_sent_again(rig, broker
 
 def test_partitions_that_are_added_are_used(rig, broker):
     rig.attach()
-    rig.send(0, 2)
-    rig.settle()
+    rig.deliver(0, 2)
     broker.grow(6)
     broker.faults.append(Fault(code=NOT_LEADER))
     rig.send(0, 2)
@@ -410,8 +399,7 @@ def test_two_batches_that_share_a_chunk(rig, broker):
     """The second batch would change the sizes of the first one while it waits: a violation; other front-ends go on."""
     rig.attach()
     hostile = rig.front_ends[rig.attach()]
-    rig.send(0, 0)
-    rig.settle()
+    rig.deliver(0, 0)
     builder = RecordBatchBuilder(4096)
     builder.append(NOW, None, b"hostile")
     records = builder.records()

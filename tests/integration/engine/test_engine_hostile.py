@@ -26,16 +26,9 @@ def fill_rows(front_end: PlainFrontEnd, topic: int, words: np.ndarray) -> None:
     """Fill a row of the slot table per word: one record, which leads to the next chunk. The words are written last."""
     following = np.arange(1, len(words) + 1)
     columns = {
-        "open_seq": following,
-        "topic": topic,
-        "partition": 0,
-        "base_timestamp": NOW,
-        "max_timestamp": NOW,
-        "max_count": 1,
-        "next": following,
-        "opened_ns": time.monotonic_ns(),
-        "word": words,
-    }
+        "open_seq": following, "topic": topic, "partition": 0, "base_timestamp": NOW, "max_timestamp": NOW,
+        "max_count": 1, "next": following, "opened_ns": time.monotonic_ns(), "word": words,
+    }  # fmt: skip
     for field, values in columns.items():
         front_end.column(field)[: len(words)] = values
 
@@ -46,8 +39,7 @@ def test_a_successor_is_not_held_by_chains_that_lead_into_each_other(broker, nur
     hostile = PlainFrontEnd(rig.engine, slots=SLOTS)
     try:
         correct = rig.attach()
-        rig.send(correct, 1)
-        rig.settle()
+        rig.deliver(correct, 1)
         rig.engine.kill()
         words = np.full(SLOTS, word(READY, 0, 1, 70, HEAD | CONT), np.uint64)
         words[-1] = word(OPEN, 0, 1, 70, HEAD)

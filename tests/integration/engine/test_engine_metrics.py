@@ -30,8 +30,7 @@ def test_retries_count_records_and_attempts(rig, broker):
 def test_a_lost_connection_counts_as_a_retry(rig, broker):
     rig.attach()
     broker.faults.append(Fault(close="before"))
-    rig.send(0, 0, records=2)
-    rig.settle()
+    rig.deliver(0, 0, records=2)
     groups = found(rig)
     assert groups["producer-metrics"]["record-send-total"] == 4
     assert groups["producer-metrics"]["record-retry-total"] == 2
@@ -43,8 +42,7 @@ def test_a_throttle_time_counts(rig, broker):
     rig.begin()
     before = rig.engine._front_ends.counts()["network"][metric_table.NETWORK.index("throttle")]
     broker.faults.append(Fault(throttle_ms=70))
-    rig.send(0, 0)
-    rig.settle()
+    rig.deliver(0, 0)
     reading = rig.engine._front_ends.counts()["network"][metric_table.NETWORK.index("throttle")]
     assert reading[0] - before[0] == 70_000_000
     groups = found(rig)

@@ -185,8 +185,7 @@ def test_lingering_batches_do_not_delay_due_ones_when_compressing_is_slow(slow):
         rig.attach(linger_ms=0, **slow)
         rig.attach(slots=1024, linger_ms=500, **slow)
         rig.send(0, 0)
-        rig.send(0, 1)
-        rig.settle()
+        rig.deliver(0, 1)
         rig.send(0, 1, size=100)
         rig.send(0, 0, size=100)
         latest = {}
@@ -216,8 +215,7 @@ def test_postponed_batch_goes_before_those_of_other_front_ends_of_its_partition(
     with ScriptedBroker(partitions=4, nodes=1) as broker, Rig(broker, **settings) as rig:
         attach_all(rig, 3)
         if isolated:  # later batches go through the isolation lane
-            rig.send(0, 0, poison=True)
-            rig.settle()
+            rig.deliver(0, 0, poison=True)
         for number in range(3 * 40):
             rig.send(2, 1 + number % 3, records=1, size=1_950)
         rig.send(1, 0, records=1, size=900)

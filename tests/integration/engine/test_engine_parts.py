@@ -63,8 +63,7 @@ def test_the_parts_need_no_new_epoch(rig, broker):
 
 def test_later_batches_are_split_before_they_are_sent(rig, broker):
     rig.attach()
-    rig.send(0, 0, records=RECORDS, size=SIZE)
-    rig.settle()
+    rig.deliver(0, 0, records=RECORDS, size=SIZE)
     refused, requests = broker.refused, broker.produce_requests
     for _ in range(4):
         rig.send(0, 0, records=RECORDS, size=SIZE)
@@ -75,8 +74,7 @@ def test_later_batches_are_split_before_they_are_sent(rig, broker):
 
 def test_a_limit_that_is_raised_is_noticed(rig, broker):
     rig.attach()
-    rig.send(0, 0, records=RECORDS, size=SIZE)
-    rig.settle()
+    rig.deliver(0, 0, records=RECORDS, size=SIZE)
     broker.largest = 10**6
     send_values(rig, 0, [b"0/1/0" + b"x" * 5000])
     rig.settle()
@@ -114,8 +112,7 @@ def test_compressed_parts(rig, broker):
 
 def test_with_acks_zero_the_records_count_as_failed(rig, broker):
     rig.attach(acks=0, enable_idempotence=False)
-    rig.send(0, 0, records=RECORDS, size=SIZE)
-    rig.settle()
+    rig.deliver(0, 0, records=RECORDS, size=SIZE)
     assert rig.heard[0][0] == (-1, 0)
     assert [(code, count) for _, _, code, count in rig.failures + rig.engine.take_failures()] == [
         (MESSAGE_TOO_LARGE, RECORDS)
@@ -150,8 +147,7 @@ def test_leaders_move_between_the_parts():
         rig.attach()
         # The size of parts that fit is learned first. A former leader may have written what it refuses (NOT_LEADER),
         # and a part that may be in the log and is then too large ends with an unknown outcome.
-        rig.send(0, 0, records=RECORDS, size=SIZE)
-        rig.settle()
+        rig.deliver(0, 0, records=RECORDS, size=SIZE)
         for _ in range(5):
             rig.send(0, 0, records=RECORDS, size=SIZE)
             for _ in range(3):
@@ -267,8 +263,7 @@ def test_a_refusal_after_a_lost_answer_is_not_taken_apart(rig, broker):
     """The records may be in the log, so none of them is sent again."""
     rig.attach()
     broker.largest = 10**6
-    rig.send(0, 0)
-    rig.settle()
+    rig.deliver(0, 0)
     broker.faults.append(Fault(hang="appended"))
     rig.send(0, 0, records=RECORDS, size=SIZE)
     broker.faults.append(Fault(code=MESSAGE_TOO_LARGE))

@@ -102,8 +102,7 @@ def test_one_front_end_whose_own_batches_are_too_large(broker, rig):
     rig.attach()
     for _ in range(6):
         rig.send(0, 0, size=2000)
-        rig.send(1, 0)
-        rig.settle()
+        rig.deliver(1, 0)
     rig.check()
     assert rig.errors(0) == [MESSAGE_TOO_LARGE] * 6
     assert rig.errors(1) == [0] * 6
@@ -167,8 +166,7 @@ def test_a_second_isolation_is_longer(rig, broker):
     isolated, other = rig.attach(linger_ms=2, slots=512), rig.attach(linger_ms=2, slots=512)
     for expected in (ISOLATION_BATCHES, 3 * ISOLATION_BATCHES):
         rig.send(isolated, 0, poison=True)
-        rig.send(other, 0)
-        rig.settle()
+        rig.deliver(other, 0)
         for _ in range(3 * ISOLATION_BATCHES):
             rig.send(isolated, 0)
             rig.send(other, 0)
@@ -263,8 +261,7 @@ def test_bytes_that_are_changed_while_in_flight(rig, broker):
     """The broker answers CORRUPT_MESSAGE and the copy differs: the front-end is detached, the other one served."""
     hostile, other = rig.attach(), rig.attach()
     rig.send(other, 0)
-    rig.send(hostile, 0)
-    rig.settle()
+    rig.deliver(hostile, 0)
     broker.faults.append(Fault(code=CORRUPT_MESSAGE, delay=0.05))
     rig.send(hostile, 0)
     run_until(rig.engine, lambda: not broker.faults)
@@ -283,8 +280,7 @@ def test_bytes_that_are_changed_are_found_in_a_new_epoch_too(broker):
     """Another front-end's bad record raises the epoch: the header is another one, the records must be the same."""
     with slow_retries(broker) as rig:
         hostile, isolated = rig.attach(), rig.attach()
-        rig.send(hostile, 0)
-        rig.settle()
+        rig.deliver(hostile, 0)
         broker.faults.extend([Fault(delay=0.05), Fault(code=OUT_OF_ORDER)])
         rig.send(isolated, 0, poison=True)
         run_until(rig.engine, lambda: broker.produce_requests == 2)
@@ -362,8 +358,7 @@ def test_an_epoch_that_the_broker_calls_old(rig, broker, unsure):
         broker.faults.append(Fault(code=REQUEST_TIMED_OUT))
     broker.faults.append(Fault(code=INVALID_PRODUCER_EPOCH))
     for _ in range(2):
-        rig.send(0, 0)
-        rig.settle()
+        rig.deliver(0, 0)
     rig.check()
     assert rig.errors(0) == [0, errors.OUTCOME_UNKNOWN if unsure else 0, 0]
     assert lanes(broker)[1001][-1].epoch == 1
@@ -373,8 +368,7 @@ def test_a_broker_that_refuses_every_sequence_is_asked_with_pauses(broker):
     with Rig(broker, retry_backoff_ms=50, retry_backoff_max_ms=50) as rig:
         rig.attach(delivery_timeout_ms=400)
         broker.faults.extend([Fault(code=OUT_OF_ORDER)] * 1000)
-        rig.send(0, 0)
-        rig.settle()
+        rig.deliver(0, 0)
         assert broker.produce_requests < 20
         assert rig.errors(0) == [errors.DELIVERY_TIMEOUT], "every attempt was refused, so it is not in the log"
         rig.check()

@@ -34,15 +34,13 @@ def test_records_fail_at_once_with_the_refusal_and_the_next_ones_ask_again(rig, 
     for slot in (0, 1):
         assert rig.front_ends[0].explained[slot][1] == "the brokers gave no producer id, so the record was not sent"
     assert broker.producer_ids == 1
-    rig.send(0, 0)
-    rig.settle()
+    rig.deliver(0, 0)
     assert rig.errors(0) == [code] * 3
     assert broker.producer_ids == 2
     assert len([text for text in caplog.messages if "no producer id" in text]) == 1
     assert sum(row[3] for row in rig.failures) == 6
     broker.producer_id_code = 0
-    rig.send(0, 0)
-    rig.settle()
+    rig.deliver(0, 0)
     assert rig.errors(0) == [code] * 3 + [0]
     assert broker.produce_requests == 1
 
@@ -70,8 +68,7 @@ def test_a_broker_without_the_api_counts_as_a_refusal(rig, broker, versions):
     rig.attach(delivery_timeout_ms=120_000)
     rig.attach(enable_idempotence=False)
     rig.send(0, 0)
-    rig.send(1, 0)
-    rig.settle()
+    rig.deliver(1, 0)
     assert rig.errors(0) == [UNSUPPORTED_VERSION]
     assert rig.errors(1) == [0]
     assert broker.producer_ids == 0
@@ -79,8 +76,7 @@ def test_a_broker_without_the_api_counts_as_a_refusal(rig, broker, versions):
     announce(broker, (0, 4))
     broker.drop_connections()
     run_until(rig.engine, lambda: all(link.versions is None for link in rig.engine._brokers.links.values()))
-    rig.send(0, 0)
-    rig.settle()
+    rig.deliver(0, 0)
     assert rig.errors(0) == [UNSUPPORTED_VERSION, 0]
 
 
@@ -101,8 +97,7 @@ def test_refusals_are_asked_for_again_after_a_pause(broker):
         rig.attach()
         since = time.monotonic()
         for _ in range(5):
-            rig.send(0, 0)
-            rig.settle()
+            rig.deliver(0, 0)
         # The pauses between five requests: 100, 200, 400 and 800 ms, each at most 20 % shorter.
         assert time.monotonic() - since >= 1.2
         assert rig.errors(0) == [CLUSTER_AUTHORIZATION_FAILED] * 5

@@ -169,8 +169,7 @@ def test_a_new_epoch_of_one_partition_leaves_the_others_in_theirs(lone_broker):
             rig.send(0, partition)
         rig.settle()
         lone_broker.faults.append(Fault(code=INVALID_RECORD))
-        rig.send(0, 0)
-        rig.settle()
+        rig.deliver(0, 0)
         for partition in range(3):
             rig.send(0, partition)
         rig.finish()

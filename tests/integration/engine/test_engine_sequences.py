@@ -44,8 +44,7 @@ def leave_unanswered(rig: Rig, broker: ScriptedBroker, appended: int, lost: int 
     """Make an acknowledged batch, then unanswered ones: `appended` are in the log, `lost` are not."""
     if not rig.front_ends:
         rig.attach(delivery_timeout_ms=60_000)
-    rig.send(0, 0)
-    rig.settle()
+    rig.deliver(0, 0)
     with broker.lock:
         end = broker.partitions[0].end
         broker.swallow = True
@@ -195,8 +194,7 @@ def test_the_state_is_asked_for_again_when_an_attempt_was_refused(rig, broker, r
         ]
     )
     broker.faults.extend([*[Fault()] * refusals, Fault(forget=True)])
-    rig.send(0, 0)
-    rig.settle()
+    rig.deliver(0, 0)
     assert rig.errors(0) == [0, errors.OUTCOME_UNKNOWN]
     assert len(broker.values(0)) == 4
     rig.send(0, 0)
@@ -278,18 +276,12 @@ def test_any_mixture_of_lost_answers_restarts_and_errors(seed):
             elif happens < 0.5:
                 fault = chance.choice(
                     [
-                        {"hang": "appended"},
-                        {"hang": "lost"},
-                        {"close": "after"},
-                        {"close": "before"},
-                        {"code": REQUEST_TIMED_OUT, "after_append": True},
-                        {"code": NOT_ENOUGH_REPLICAS},
-                        {"partial": 9},
-                        {"code": NOT_LEADER, "after_append": True},
-                        {"delay": 0.03},
+                        {"hang": "appended"}, {"hang": "lost"}, {"close": "after"}, {"close": "before"},
+                        {"code": REQUEST_TIMED_OUT, "after_append": True}, {"code": NOT_ENOUGH_REPLICAS},
+                        {"partial": 9}, {"code": NOT_LEADER, "after_append": True}, {"delay": 0.03},
                         {"restart": True},
                     ]
-                )
+                )  # fmt: skip
                 broker.faults.append(Fault(**fault, partitions=chance.choice([None, (0,), (1,)])))
             for _ in range(chance.randrange(4)):
                 rig.send(chance.randrange(3), chance.randrange(2), seal=chance.random() < 0.5)

@@ -135,11 +135,9 @@ def test_the_batch_size_of_its_records_changes_the_sticky_partition(broker, batc
             before = sticky(rig)
             while sticky(rig) == before:
                 began = time.monotonic()
-                rig.send(0, before)
-                rig.settle()
+                rig.deliver(0, before)
             new = sticky(rig)
-            rig.send(0, new)
-            rig.settle()
+            rig.deliver(0, new)
             if time.monotonic() - began < 0.04:
                 found.append(sticky(rig) != new)
         # The times are those of this thread, so the clock of the engine may say 50 ms once in a while.

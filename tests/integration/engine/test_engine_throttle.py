@@ -56,14 +56,9 @@ def test_the_time_in_an_answer_about_the_states_of_producers_is_heeded(lone_brok
 
 
 COORDINATED = [
-    FIND_COORDINATOR,
-    INIT_PRODUCER_ID,
-    ADD_PARTITIONS_TO_TXN,
-    ADD_OFFSETS_TO_TXN,
-    TXN_OFFSET_COMMIT,
-    END_TXN,
+    FIND_COORDINATOR, INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT, END_TXN,
     OFFSET_FETCH,
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("api", COORDINATED, ids=lambda api: ApiKey(api).name)
@@ -166,8 +161,7 @@ def test_a_broker_that_has_waited_itself_is_not_waited_for():
         rig.attach()
         broker.faults.append(Fault(throttle_ms=FOR_EVER_MS))
         for _ in range(2):
-            rig.send(0, 0)
-            rig.settle()
+            rig.deliver(0, 0)
         rig.check()
 
 

@@ -35,8 +35,7 @@ def test_a_batch_outlasts_metadata_of_a_broker_that_is_behind(broker, rig):
     broker.faults.append(Fault(code=NOT_LEADER))
     rig.send(0, 0)
     run_until(rig.engine, lambda: broker.unaware == 0)
-    rig.send(0, 1)
-    rig.settle()
+    rig.deliver(0, 1)
     assert rig.errors(0) == [0, 0, 0]
     assert published(rig) == (0, 3)
     rig.check()
@@ -48,8 +47,7 @@ def test_queued_batches_of_a_deleted_topic_fail_with_that_reason(broker, rig):
     delete(rig)
     asked = broker.produce_requests
     rig.send(0, 0)
-    rig.send(0, 1)
-    rig.settle()
+    rig.deliver(0, 1)
     assert rig.errors(0) == [0, UNKNOWN_TOPIC, UNKNOWN_TOPIC, UNKNOWN_TOPIC]
     assert broker.produce_requests == asked, "a deleted topic has no leaders"
     assert broker.complaints == []
@@ -57,14 +55,12 @@ def test_queued_batches_of_a_deleted_topic_fail_with_that_reason(broker, rig):
 
 def test_queued_batches_go_out_when_the_topic_is_created_again(broker, rig):
     rig.attach()
-    rig.send(0, 2)
-    rig.settle()
+    rig.deliver(0, 2)
     delete(rig)
     rig.send(0, 1)
     broker.create(4)
     run_until(rig.engine, lambda: published(rig) == (0, 4))
-    rig.send(0, 3)
-    rig.settle()
+    rig.deliver(0, 3)
     assert rig.errors(0)[2:] == [0, 0]
     assert len(broker.values(1)) == len(broker.values(3)) == 2
     assert broker.complaints == []
@@ -73,8 +69,7 @@ def test_queued_batches_go_out_when_the_topic_is_created_again(broker, rig):
 def test_sequences_start_in_a_new_epoch_when_the_topic_is_created_again(broker, rig):
     """The new log knows no producer, and would accept any first sequence: also that of a second batch in flight."""
     rig.attach()
-    rig.send(0, 2)
-    rig.settle()
+    rig.deliver(0, 2)
     epoch = broker.partitions[2].batches[0].epoch
     delete(rig)
     broker.create(4)
@@ -92,13 +87,11 @@ def test_a_topic_that_was_created_again_is_known_without_topic_ids_too():
         rig.attach()
         for _ in range(3):
             broker.move_leaders()
-        rig.send(0, 0)
-        rig.settle()
+        rig.deliver(0, 0)
         delete(rig)
         broker.create(2)
         run_until(rig.engine, lambda: published(rig) == (0, 2))
-        rig.send(0, 1)
-        rig.settle()
+        rig.deliver(0, 1)
         assert rig.errors(0)[2] == 0
 
 

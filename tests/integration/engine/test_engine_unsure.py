@@ -64,8 +64,7 @@ def test_two_refused_batches_that_may_be_in_the_log_already(rig, broker):
     """The fragments of the first batch are appended, which proves that the second is not there: it fails definitely."""
     rig.begin(3, linger_ms=10)
     rig.send(1, 0)
-    rig.send(2, 0)
-    rig.settle()
+    rig.deliver(2, 0)
     broker.faults.append(Fault(hang="lost"))
     for number in range(1, 4):
         for index in range(3):

@@ -45,8 +45,7 @@ def test_zstd_needs_produce_7(version, codec):
     """An older broker would refuse it. The scripted broker refuses it, too: it cannot decompress it."""
     with ScriptedBroker(produce_version=version) as broker, Rig(broker) as rig:
         rig.attach(compression_type="zstd")
-        rig.send(0, 0, size=1000)
-        rig.settle()
+        rig.deliver(0, 0, size=1000)
         assert {each for _, attributes in broker.produced for each in attributes} == {codec}
 
 
@@ -100,8 +99,7 @@ def test_a_batch_that_a_deleted_topic_refused_is_in_no_log():
     with ScriptedBroker(partitions=1, nodes=1) as broker, Rig(broker) as rig:
         rig.begin(delivery_timeout_ms=1000)
         broker.delete()
-        rig.send(0, 0)
-        rig.settle()
+        rig.deliver(0, 0)
         assert rig.errors(0) == [0, UNKNOWN_TOPIC]
 
 

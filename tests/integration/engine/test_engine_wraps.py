@@ -24,8 +24,7 @@ GENERATIONS = 1 << 24
 def test_ring_positions_at_their_ends(rig, broker, end):
     """Both rings begin a few entries before the wrap; their indexes and contents stay valid."""
     front_end = rig.front_ends[rig.attach()]
-    rig.send(0, 0)
-    rig.settle()
+    rig.deliver(0, 0)
     start = end - 5
 
     def move(state: int, outcomes: list[int]) -> None:
@@ -35,8 +34,7 @@ def test_ring_positions_at_their_ends(rig, broker, end):
 
     succeed(rig, move)
     for number in range(12):
-        rig.send(0, number % 3)
-        rig.settle()
+        rig.deliver(0, number % 3)
     rig.check()
     assert front_end.tail == (start + 24) % (1 << 64)
     assert front_end.outcome_head == (start + 12) % (1 << 64)
@@ -69,8 +67,7 @@ def test_sequences_wrap_on_the_wire(rig, broker, end):
     for number in range(12):
         if number in (2, 3):
             broker.faults.append(Fault(close="after"))
-        rig.send(0, 0, records=3)
-        rig.settle()
+        rig.deliver(0, 0, records=3)
     rig.check()
     sequences = [batch.first for batch in broker.partitions[0].batches[1:]]
     assert sequences == [(start + 3 * number) % SEQUENCES for number in range(12)]
@@ -105,8 +102,7 @@ def test_numbers_of_a_sleeper_wrap(rig, broker):
     front_end = rig.front_ends[rig.attach()]
     for number in (0xFFFFFFFD, 0xFFFFFFFF, 1, 3):
         front_end.set_header(sleeping=number)
-        rig.send(0, 0)
-        rig.settle()
+        rig.deliver(0, 0)
         assert select.select([front_end.wake_fd], [], [], 5)[0], number
         assert os.read(front_end.wake_fd, 8) == b"\1"
         with pytest.raises(BlockingIOError):

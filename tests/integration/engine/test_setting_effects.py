@@ -60,8 +60,7 @@ def test_connections_max_idle_ms() -> None:
     assert before == len(closed._connections) > 0
     side_by_side([rig, other], lambda: len(closed._connections) < before)
     assert len(kept._connections) == before
-    rig.send(0, 0)
-    rig.settle()
+    rig.deliver(0, 0)
     assert rig.errors(0) == [0, 0]
     end(made)
 

@@ -75,8 +75,7 @@ def test_killed_with_batches_in_flight(rig, broker, faults, merging):
         rig.stop_after(before + 2)
         for index in indexes:
             rig.send(index, 0, seal=not merging)  # no engine is running
-        with broker.lock:
-            broker.faults.clear()
+        broker.clear_faults()
         rig.engine.take_over()
     rig.finish()
     # a broker that answers "out of order" for batches that it has in order may leave outcomes unknown
@@ -114,8 +113,7 @@ def test_killed_again_and_again_before_anything_is_done(rig, broker):
     for _ in range(6):
         rig.engine.take_over()
         rig.engine.kill()
-    with broker.lock:
-        broker.faults.clear()
+    broker.clear_faults()
     rig.engine.take_over()
     rig.finish()
 
@@ -145,8 +143,7 @@ def test_killed_at_random_in_a_stream(broker, nursery, seed):
                 rig.listen()
                 time.sleep(chance.choice([0, 0, 0.001, 0.003]))
             rig.replace()
-        with broker.lock:
-            broker.faults.clear()
+        broker.clear_faults()
         rig.finish()
         assert rig.engine.starts == 16
         assert sum(len(sent) for sent in rig.sent) > 100
@@ -237,8 +234,7 @@ def test_without_retries_an_unsure_batch_is_unknown(rig, broker):
     """retries=0: with idempotence the successor asks once more, without it does not send twice."""
     idempotent = rig.attach(retries=0)
     plain = rig.attach(retries=0, acks=1, enable_idempotence=False)
-    rig.send(idempotent, 0)
-    rig.settle()
+    rig.deliver(idempotent, 0)
     with broker.lock:
         broker.faults.extend([Fault(hang="appended", node=1), Fault(hang="appended", node=2)])
     before = broker.produce_requests
@@ -289,8 +285,7 @@ def test_a_batch_that_was_reported_is_released_once_and_not_reported_again(rig, 
     for _ in range(2):
         rig.replace()
     assert 1 not in rig.released[short_timeout]
-    with broker.lock:
-        broker.faults.clear()
+    broker.clear_faults()
     rig.replace()
     rig.finish()
     assert rig.errors(long_timeout) == [0, 0]
@@ -299,15 +294,13 @@ def test_a_batch_that_was_reported_is_released_once_and_not_reported_again(rig, 
 def test_a_gap_is_remembered(rig, broker):
     """A batch that was given up may be in the log: the next batch, which looks like it, must not get its sequence."""
     index = rig.attach(delivery_timeout_ms=200)
-    rig.send(index, 0)
-    rig.settle()
+    rig.deliver(index, 0)
     with broker.lock:
         broker.faults.extend([Fault(hang="appended"), *[Fault(hang="lost")] * 20])
     rig.send(index, 0)
     wait_until(lambda: rig.listen() or 1 in rig.released[index])
     assert rig.errors(index)[1] == errors.OUTCOME_UNKNOWN
-    with broker.lock:
-        broker.faults.clear()
+    broker.clear_faults()
     rig.replace()
     rig.send(index, 0)
     rig.finish()
@@ -366,8 +359,7 @@ def test_a_front_end_that_ended_before_the_takeover_is_delivered(rig, broker):
     rig.send(unnoticed, 0)
     rig.engine.kill()
     rig.end(unnoticed)
-    with broker.lock:
-        broker.faults.clear()
+    broker.clear_faults()
     rig.engine.take_over()
     rig.finish()
     look = rig.engine.look()
@@ -381,8 +373,7 @@ def test_ended_front_end_without_batches_is_let_go(rig):
     first, second = attach(rig, 2)
     rig.end(first)
     rig.replace()
-    rig.send(second, 0)
-    rig.settle()
+    rig.deliver(second, 0)
     assert rig.engine.look()["held"] == [rig.front_ends[second].attach_id]
 
 
@@ -398,8 +389,7 @@ def test_front_end_that_cannot_be_taken_over_costs_others_no_record(rig, broker)
     rig.stop_after(before + 2)
     rig.ended.add(lost)
     rig.engine.spoil(rig.front_ends[lost].attach_id, slot_count=16)
-    with broker.lock:
-        broker.faults.clear()
+    broker.clear_faults()
     rig.engine.take_over()
     assert rig.engine.refused == [rig.front_ends[lost].attach_id]
     for index in others:
@@ -483,8 +473,7 @@ def test_liveness_tick_rises_while_something_is_pending(rig, broker):
     first = read_liveness(rig.engine.state_fd).tick
     wait_until(lambda: read_liveness(rig.engine.state_fd).tick > first)
     assert read_liveness(rig.engine.state_fd).pending
-    with broker.lock:
-        broker.faults.clear()
+    broker.clear_faults()
     rig.settle()
     wait_until(lambda: read_liveness(rig.engine.state_fd).pending == 0)
     assert read_liveness(rig.engine.state_fd).breadcrumb_attach == 0

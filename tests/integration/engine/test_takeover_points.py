@@ -24,22 +24,10 @@ from cyproducer.shm.liveness import read_liveness
 
 #: Points that this traffic does not reach. tests/crash reaches them, except those of test_takeover_sequences.
 ELSEWHERE = (
-    "attach.",
-    "reclaim.",
-    "release.",
-    "write.blocked",
-    "build.packed",
-    "metrics.node-entered",
-    "metrics.topic-entered",
-    "metrics.totals-kept",
-    *IN_SEQUENCES,
-    "parts.",
-    "extent.",
-    "topics.",
-    "transaction.",
-    "metrics.topic-cleared",
-    "recover.row-freed",
-)
+    "attach.", "reclaim.", "release.", "write.blocked", "build.packed", "metrics.node-entered",
+    "metrics.topic-entered", "metrics.totals-kept", *IN_SEQUENCES, "parts.", "extent.", "topics.", "transaction.",
+    "metrics.topic-cleared", "recover.row-freed",
+)  # fmt: skip
 #: Points of a takeover that are reached if the former engine died at another point.
 AFTER = {
     "recover.part-kept": "split.committed",
@@ -112,8 +100,7 @@ class Traffic:
         self.rig.listen()
 
     def end(self) -> None:
-        with self.broker.lock:
-            self.broker.faults.clear()
+        self.broker.clear_faults()
         self.rig.settle()
         self.rig.check()
         for index in range(3):

@@ -80,16 +80,14 @@ def come_back(rig: Rig) -> None:
 
 def test_a_name_that_comes_back_has_another_generation_and_epoch(rig: Rig, clock: list[int]) -> None:
     """The broker knows the producer id: sequence 0 in the same epoch would be a duplicate, and its records lost."""
-    rig.send(0, 0)
-    rig.settle()
+    rig.deliver(0, 0)
     before = rig.number
     for _ in range(3):
         give_back(rig, clock)
         come_back(rig)
         assert rig.number >> 14 > before >> 14
         before = rig.number
-        rig.send(0, 0)
-        rig.settle()
+        rig.deliver(0, 0)
     assert rig.errors(0) == [0] * 4
     rig.check()
 
@@ -185,8 +183,7 @@ def test_more_names_than_numbers(rig: Rig, clock: list[int]) -> None:
 
 
 def test_metrics_of_a_number_begin_anew(rig: Rig, clock: list[int]) -> None:
-    rig.send(0, 0)
-    rig.settle()
+    rig.deliver(0, 0)
     assert rig.engine.stats()["counts"]["topics"][rig.broker.topic]
     give_back(rig, clock)
     assert rig.broker.topic not in rig.engine.stats()["counts"]["topics"]
@@ -194,8 +191,7 @@ def test_metrics_of_a_number_begin_anew(rig: Rig, clock: list[int]) -> None:
 
 def test_a_higher_epoch_than_the_last_one_needs_another_producer_id(rig: Rig, clock: list[int]) -> None:
     """The numbers stay until then."""
-    rig.send(0, 0)
-    rig.settle()
+    rig.deliver(0, 0)
     state, _ = rig.engine.regions()
     at = partition_row(state, 0)
     at += layout.offset("cyp_partition_row", "identity")
@@ -211,8 +207,7 @@ def test_a_higher_epoch_than_the_last_one_needs_another_producer_id(rig: Rig, cl
         pass
     assert numbers.settle() == ([], [rig.broker.topic])
     come_back(rig)
-    rig.send(0, 0)
-    rig.settle()
+    rig.deliver(0, 0)
     assert layout.read_from(rig.engine.regions()[0], "cyp_state_header", 0, "producer_id") != first
     rig.check()
 
@@ -283,8 +278,7 @@ def test_a_successor_finishes_the_naming_of_a_number(rig: Rig, clock: list[int])
 
 
 def test_rows_of_partitions_may_be_in_any_order(rig: Rig, clock: list[int]) -> None:
-    rig.send(0, 2)
-    rig.settle()
+    rig.deliver(0, 2)
 
     def exchange(state: int, _: list[int]) -> None:
         size = layout.size("cyp_partition_row")
