@@ -22,8 +22,15 @@ from cyproducer.producer.attach.connect import connect as attach
 
 
 @pytest.fixture
-def broker() -> Iterator[ScriptedBroker]:
-    with ScriptedBroker() as broker:
+def broker(request: pytest.FixtureRequest) -> Iterator[ScriptedBroker]:
+    """Yield a scripted broker. A module may have its settings as BROKER."""
+    with ScriptedBroker(**getattr(request.module, "BROKER", {})) as broker:
+        yield broker
+
+
+@pytest.fixture
+def lone_broker() -> Iterator[ScriptedBroker]:
+    with ScriptedBroker(nodes=1) as broker:
         yield broker
 
 

@@ -1,6 +1,7 @@
 """Runs an engine on a real Kafka and its front-ends in plain Python, in one process."""
 
 import logging
+import time
 
 from cyproducer.config.settings import Settings
 from cyproducer.sender.engine.engine import Engine
@@ -33,6 +34,12 @@ class EngineRig:
         run_until(self.engine, enough, timeout)
         taken, got[:] = got[:count], got[count:]
         return taken
+
+    def deliver(self, front_end: PlainFrontEnd, slot: int, topic: int, partition: int = 0) -> None:
+        """Send one record, with the slot as its value, and wait until it is acknowledged."""
+        record = (int(time.time() * 1000), None, b"%d" % slot)
+        front_end.send(slot, [record], topic=topic, partition=partition)
+        assert [error for *_, error, _ in self.outcomes(front_end, 1, 60)] == [0]
 
     def __enter__(self) -> "EngineRig":
         return self

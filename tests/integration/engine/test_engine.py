@@ -15,9 +15,8 @@ NOW = int(time.time() * 1000)
 
 @pytest.fixture
 def rig(kafka):
-    rig = EngineRig(kafka.bootstrap_servers, request_timeout_ms=2000, retry_backoff_ms=20)
-    yield rig
-    rig.close()
+    with EngineRig(kafka.bootstrap_servers, request_timeout_ms=2000, retry_backoff_ms=20) as rig:
+        yield rig
 
 
 def records(*values: bytes, key: bytes | None = None) -> list[tuple]:

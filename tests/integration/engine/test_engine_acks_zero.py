@@ -10,11 +10,7 @@ from support.takeover_rig import TakeoverRig
 
 from cyproducer import errors
 
-
-@pytest.fixture
-def broker():
-    with ScriptedBroker(partitions=1, nodes=1) as broker:
-        yield broker
+BROKER = {"partitions": 1, "nodes": 1}
 
 
 def test_with_acks_zero_a_written_batch_counts_as_sent(rig, broker):

@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 import pytest
-from kfake.scripted_broker import Fault, ScriptedBroker
+from kfake.scripted_broker import Fault
 from support.fault_rig import NOW, Rig
 from support.front_end import CONT, HEAD, OPEN, READY, SUBMIT_FULL, PlainFrontEnd, run_until, word
 from support.takeover_rig import TakeoverRig
@@ -16,10 +16,7 @@ from support.takeover_rig import TakeoverRig
 SLOTS = 1 << 18
 
 
-@pytest.fixture
-def broker():
-    with ScriptedBroker(partitions=2, nodes=2) as broker:
-        yield broker
+BROKER = {"partitions": 2, "nodes": 2}
 
 
 def fill_rows(front_end: PlainFrontEnd, topic: int, words: np.ndarray) -> None:

@@ -1,8 +1,6 @@
 """Tests that the leader which a broker names in a Produce response is used at once (KIP-951)."""
 
 import contextlib
-import logging
-import time
 
 import pytest
 from confluent_kafka import ElectionType, TopicPartition
@@ -10,12 +8,10 @@ from confluent_kafka.admin import AdminClient
 from kfake.codes import NOT_ENOUGH_REPLICAS, NOT_LEADER, PRODUCE
 from kfake.scripted_broker import Fault, ScriptedBroker
 from support.consumer import read_topic
+from support.engine_rig import EngineRig
 from support.fault_rig import Rig
-from support.front_end import PlainFrontEnd, run_until, topic_number
+from support.front_end import run_until, topic_number
 from support.process import wait_until
-
-from cyproducer.config.settings import Settings
-from cyproducer.sender.engine.engine import Engine
 
 FOREVER_MS = 600_000  # a batch that backs off is not sent again within the test
 PATIENT = {"retry_backoff_ms": FOREVER_MS, "retry_backoff_max_ms": FOREVER_MS, "request_timeout_ms": 10_000}
@@ -112,24 +108,12 @@ def test_a_real_broker_names_the_leader_after_an_election(kafka3, new_topic):
     wait_until(lambda: kafka3.metadata(topic, asked).leaders[0] not in (preferred, -1), 60, "another leader")
     kafka3.restart(preferred)
     wait_until(lambda: len(kafka3.metadata(topic, asked).brokers) == 3, 60, "three brokers")
-    parsed = Settings.parse(bootstrap_servers=kafka3.bootstrap_servers)
-    engine = Engine(parsed.sender_settings(), logging.getLogger("engine"))
-    front_end = PlainFrontEnd(engine)
-    try:
-        number = topic_number(engine, front_end, topic)
-        metadata = engine._brokers.metadata
+    with EngineRig(kafka3.bootstrap_servers) as rig:
+        front_end, metadata = rig.attach(), rig.engine._brokers.metadata
+        number = topic_number(rig.engine, front_end, topic)
         former = metadata.topics[topic].partitions[0].leader_id
         assert former != preferred
-
-        def send(slot: int) -> None:
-            front_end.send(slot, [(int(time.time() * 1000), None, b"%d" % slot)], topic=number, partition=0, seal=True)
-            outcomes: list[tuple] = []
-            run_until(
-                engine, lambda: outcomes.extend(front_end.outcomes()) or engine.undelivered() == 0 < len(outcomes)
-            )
-            assert {error for *_, error, _ in outcomes} == {0}
-
-        send(0)
+        rig.deliver(front_end, 0, number)
         requests = []
         request_body = metadata.request_body
         metadata.request_body = lambda now_ms: requests.append(now_ms) or request_body(now_ms)
@@ -143,10 +127,7 @@ def test_a_real_broker_names_the_leader_after_an_election(kafka3, new_topic):
             return False
 
         wait_until(elected, 60, "the preferred leader")
-        send(1)
+        rig.deliver(front_end, 1, number)
         assert requests == []
         assert metadata.topics[topic].partitions[0].leader_id == preferred
-    finally:
-        engine.close()
-        front_end.close()
     assert sorted(read_topic(kafka3.bootstrap_servers, topic, 2).value) == [b"0", b"1"]

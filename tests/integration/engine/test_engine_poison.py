@@ -22,10 +22,7 @@ from cyproducer import errors
 ISOLATION_BATCHES = 16
 
 
-@pytest.fixture
-def broker():
-    with ScriptedBroker(partitions=1, nodes=1) as broker:
-        yield broker
+BROKER = {"partitions": 1, "nodes": 1}
 
 
 def lanes(broker) -> dict[int, list[LogBatch]]:

@@ -20,12 +20,6 @@ PATIENT = {"request_timeout_ms": LONG_MS}
 NEVER_AGAIN = {**PATIENT, "retry_backoff_ms": LONG_MS, "retry_backoff_max_ms": LONG_MS}
 
 
-@pytest.fixture
-def lone_broker():
-    with ScriptedBroker(nodes=1) as broker:
-        yield broker
-
-
 def turns(rig: Rig, count: int = 50) -> None:
     for _ in range(count):
         rig.engine.run(1)

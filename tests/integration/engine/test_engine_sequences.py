@@ -27,10 +27,7 @@ from cyproducer.record.twin import Record, encode_records
 UNKNOWN_PRODUCER_ID = 59
 
 
-@pytest.fixture
-def broker():
-    with ScriptedBroker(partitions=1, nodes=1) as broker:
-        yield broker
+BROKER = {"partitions": 1, "nodes": 1}
 
 
 @pytest.fixture

@@ -3,8 +3,9 @@
 import time
 
 import pytest
-from kfake.scripted_broker import Fault, ScriptedBroker
+from kfake.scripted_broker import Fault
 from support import layout
+from support.engine_host import RemoteEngine
 from support.fault_rig import Rig
 from support.front_end import run_until
 
@@ -13,11 +14,8 @@ LITTLE = 100
 """Less than the share of a partition with one batch among others with none."""
 
 
-@pytest.fixture
-def broker():
-    """Yield two nodes: node 1 leads the partitions 0 and 2, node 2 the others."""
-    with ScriptedBroker(partitions=4, nodes=2) as broker:
-        yield broker
+#: Two nodes: node 1 leads the partitions 0 and 2, node 2 the others.
+BROKER = {"partitions": 4, "nodes": 2}
 
 
 def shares(rig):
@@ -48,13 +46,13 @@ def hang_node_2(rig, even=True):
     return began
 
 
-def wait_until_even(rig):
-    def even():
-        rig.send(0, 0)  # shares are published in a loop iteration
-        rig.listen()
-        return min(shares(rig)) > LITTLE
+def send_until(rig, condition):
+    """Send batches until the condition holds: shares are published in a loop iteration."""
+    run_until(rig.engine, lambda: rig.send(0, 0) or rig.listen() or condition(), 30)
 
-    run_until(rig.engine, even, 30)
+
+def wait_until_even(rig):
+    send_until(rig, lambda: min(shares(rig)) > LITTLE)
 
 
 @pytest.mark.parametrize(("settings", "least"), [({}, 0.05), ({"partitioner_availability_timeout_ms": 3000}, 2.5)])
@@ -63,12 +61,7 @@ def test_partitions_of_a_broker_that_does_not_answer_are_avoided_until_it_does(b
         rig.attach(slots=2048, delivery_timeout_ms=60_000)
         began = hang_node_2(rig)
 
-        def avoided():
-            rig.send(0, 0)
-            rig.listen()
-            return shares(rig)[1] == shares(rig)[3] == AVOID
-
-        run_until(rig.engine, avoided, 30)
+        send_until(rig, lambda: shares(rig)[1] == shares(rig)[3] == AVOID)
         assert time.monotonic() - began > least
         assert min(shares(rig)[0::2]) > AVOID
         broker.drop_connections()
@@ -88,33 +81,21 @@ def test_the_share_of_a_partition_falls_with_its_queue(broker):
             rig.send(0, 3)
 
         def ordered():
-            rig.send(0, 0)
-            rig.listen()
             longest, long, none = shares(rig)[1], shares(rig)[3], shares(rig)[2]
             return AVOID < longest < long < none == FULL
 
-        run_until(rig.engine, ordered, 30)
+        send_until(rig, ordered)
         broker.drop_connections()
         rig.finish(30)
 
 
 def test_a_successor_publishes_the_shares_anew(broker, nursery):
     """The former sender died while a broker did not answer."""
-    from support.engine_host import RemoteEngine
-
-    def engine_of(settings):
-        return RemoteEngine(settings, nursery)
-
-    with Rig(broker, engine_of, request_timeout_ms=60_000) as rig:
+    with Rig(broker, lambda settings: RemoteEngine(settings, nursery), request_timeout_ms=60_000) as rig:
         rig.attach(slots=2048, delivery_timeout_ms=60_000)
         hang_node_2(rig)
 
-        def avoided():
-            rig.send(0, 0)
-            rig.listen()
-            return shares(rig)[1] == AVOID
-
-        run_until(rig.engine, avoided, 30)
+        send_until(rig, lambda: shares(rig)[1] == AVOID)
         rig.engine.kill()
         broker.drop_connections()
         rig.engine.take_over()
@@ -156,23 +137,19 @@ def test_partitions_of_the_rack_are_preferred_while_one_of_them_answers(broker):
         rig.attach(slots=2048, delivery_timeout_ms=60_000)
 
         def preferred():
-            rig.send(0, 0)
-            rig.listen()
             return shares(rig)[0] == shares(rig)[2] == AVOID
 
-        run_until(rig.engine, preferred, 30)
+        send_until(rig, preferred)
         assert min(shares(rig)[1::2]) > AVOID
         assert sticky(rig) in (1, 3)
         hang_node_2(rig, even=False)
 
         def falls_back():
-            rig.send(0, 0)
-            rig.listen()
             avoided = shares(rig)[1] == shares(rig)[3] == AVOID and min(shares(rig)[0::2]) > AVOID
             return avoided and sticky(rig) in (0, 2)
 
-        run_until(rig.engine, falls_back, 30)
+        send_until(rig, falls_back)
         broker.drop_connections()
         rig.settle(30)
-        run_until(rig.engine, preferred, 30)
+        send_until(rig, preferred)
         rig.finish(30)

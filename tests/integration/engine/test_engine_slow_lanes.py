@@ -25,10 +25,7 @@ NOT_LATE_NS = 100_000_000
 """Longer than the time after which an answer is late."""
 
 
-@pytest.fixture
-def broker():
-    with ScriptedBroker(partitions=PARTITIONS, nodes=1) as broker:
-        yield broker
+BROKER = {"partitions": PARTITIONS, "nodes": 1}
 
 
 @pytest.fixture

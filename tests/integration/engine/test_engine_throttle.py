@@ -30,12 +30,6 @@ from cyproducer.sender.brokers.throttling import THROTTLES_FROM
 FOR_EVER_MS = 600_000
 
 
-@pytest.fixture
-def lone_broker():
-    with ScriptedBroker(nodes=1) as broker:
-        yield broker
-
-
 @pytest.mark.parametrize("api", [API_VERSIONS, METADATA, INIT_PRODUCER_ID])
 def test_the_time_in_an_answer_is_heeded(lone_broker, api):
     lone_broker.throttles[api] = 500

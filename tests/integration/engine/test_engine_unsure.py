@@ -5,7 +5,7 @@ No record is lost, duplicated or acknowledged at a wrong offset, whatever the br
 
 import pytest
 from kfake.codes import INVALID_RECORD, NOT_ENOUGH_REPLICAS_AFTER_APPEND, NOT_LEADER, REQUEST_TIMED_OUT
-from kfake.scripted_broker import Fault, ScriptedBroker
+from kfake.scripted_broker import Fault
 from support.fault_rig import POISON, send_merged
 from support.front_end import run_until
 
@@ -15,10 +15,7 @@ TOPIC_AUTHORIZATION_FAILED = 29
 TIMED_OUT = {"code": REQUEST_TIMED_OUT, "after_append": True}
 
 
-@pytest.fixture
-def broker():
-    with ScriptedBroker(partitions=1, nodes=1) as broker:
-        yield broker
+BROKER = {"partitions": 1, "nodes": 1}
 
 
 def hold_unsure(rig, broker, front_ends: int, batches: list[tuple[int, bool]]) -> None:

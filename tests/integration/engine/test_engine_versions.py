@@ -1,21 +1,17 @@
 """Tests each version of Produce and Metadata from Kafka 2.1 to 4.3, and topic ids, which Produce 13 has for names."""
 
-import logging
-import time
-
 import pytest
 from confluent_kafka.admin import AdminClient
 from kfake.codes import METADATA, PRODUCE, UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID
 from kfake.scripted_broker import Fault, ScriptedBroker
 from support.consumer import read_topic
+from support.engine_rig import EngineRig
 from support.fault_rig import Rig
-from support.front_end import PlainFrontEnd, run_until, topic_number
+from support.front_end import run_until, topic_number
 from support.process import wait_until
 
 from cyproducer import errors
-from cyproducer.config.settings import Settings
 from cyproducer.protocol.messages import METADATA_REQUEST, PRODUCE_REQUEST
-from cyproducer.sender.engine.engine import Engine
 
 INCONSISTENT_TOPIC_ID, REBOOTSTRAP_REQUIRED = 103, 129
 
@@ -127,25 +123,10 @@ def test_a_metadata_response_can_demand_to_bootstrap_again(strategy):
 def test_a_real_broker_gets_topic_ids(kafka, new_topic):
     """With names, the broker would take the batch for the new topic without a retry."""
     topic = new_topic(1)
-    parsed = Settings.parse(bootstrap_servers=kafka.bootstrap_servers)
-    engine = Engine(parsed.sender_settings(), logging.getLogger("engine"))
-    front_end = PlainFrontEnd(engine)
-    try:
+    with EngineRig(kafka.bootstrap_servers) as rig:
+        front_end, engine = rig.attach(), rig.engine
         number = topic_number(engine, front_end, topic)
-
-        def send(slot: int) -> None:
-            value = b"%d" % slot
-            front_end.send(slot, [(int(time.time() * 1000), None, value)], topic=number, partition=0, seal=True)
-            outcomes: list[tuple] = []
-
-            def delivered() -> bool:
-                outcomes.extend(front_end.outcomes())
-                return engine.undelivered() == 0 < len(outcomes)
-
-            run_until(engine, delivered, 60)
-            assert {error for *_, error, _ in outcomes} == {0}
-
-        send(0)
+        rig.deliver(front_end, 0, number)
         assert engine.stats()["totals"]["retries"] == 0
         versions = {link.versions[PRODUCE] for link in engine._brokers.links.values() if link.versions}
         assert versions == {13}
@@ -156,12 +137,9 @@ def test_a_real_broker_gets_topic_ids(kafka, new_topic):
         wait_until(lambda: topic not in admin.list_topics(timeout=30).topics, 30, "the end of the topic")
         kafka.create_topic(topic, 1)
         assert engine._brokers.metadata.topics[topic].topic_id == former
-        send(1)
+        rig.deliver(front_end, 1, number)
         assert engine.stats()["totals"]["retries"] > 0
         assert engine._brokers.metadata.topics[topic].topic_id != former
-    finally:
-        engine.close()
-        front_end.close()
     assert read_topic(kafka.bootstrap_servers, topic, 1).value == [b"1"]
 
 

@@ -3,8 +3,9 @@
 The engine with the longer time is compared with the other one, and not with a clock.
 """
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from kfake import cluster
@@ -13,6 +14,7 @@ from support.fault_rig import Rig
 from support.front_end import run_until
 
 LONG_MS = 600_000
+Two = Callable[..., list[tuple[ScriptedBroker, Rig]]]
 
 
 def side_by_side(rigs: list[Rig], over: Callable[[], bool], timeout: float = 60) -> None:
@@ -24,37 +26,34 @@ def side_by_side(rigs: list[Rig], over: Callable[[], bool], timeout: float = 60)
             rig.engine.run(5)
 
 
-def two(settings: list[dict], **brokers: int) -> list[tuple[ScriptedBroker, Rig]]:
-    """Return a broker and an engine with a front-end for each of the settings. The front-end has sent one batch."""
-    made = []
-    for given in settings:
-        broker = ScriptedBroker(**{"partitions": 5, "nodes": 1, **brokers})
-        broker.__enter__()
-        rig = Rig(broker, **{"request_timeout_ms": LONG_MS, **given})
-        rig.begin()
-        made.append((broker, rig))
-    return made
+@pytest.fixture
+def two() -> Iterator[Two]:
+    """Return ``two(*settings)``: a broker and an engine for each. Its front-end has sent one batch."""
+    with contextlib.ExitStack() as opened:
+
+        def make(*settings: dict) -> list[tuple[ScriptedBroker, Rig]]:
+            made = []
+            for given in settings:
+                broker = opened.enter_context(ScriptedBroker(partitions=5, nodes=1))
+                made.append((broker, opened.enter_context(Rig(broker, **{"request_timeout_ms": LONG_MS, **given}))))
+                made[-1][1].begin()
+            return made
+
+        yield make
 
 
-def end(made: list[tuple[ScriptedBroker, Rig]]) -> None:
-    for broker, rig in made:
-        rig.close()
-        broker.__exit__(None, None, None)
-
-
-def test_metadata_max_age_ms() -> None:
-    made = two([{"metadata_max_age_ms": 50}, {"metadata_max_age_ms": LONG_MS}])
+def test_metadata_max_age_ms(two: Two) -> None:
+    made = two({"metadata_max_age_ms": 50}, {"metadata_max_age_ms": LONG_MS})
     (often, _), (seldom, _) = made
     before = seldom.metadata_requests
     asked = often.metadata_requests
     side_by_side([rig for _, rig in made], lambda: often.metadata_requests >= asked + 5)
     assert seldom.metadata_requests == before
-    end(made)
 
 
-def test_connections_max_idle_ms() -> None:
+def test_connections_max_idle_ms(two: Two) -> None:
     """The connection to the broker closes, and the next batch makes another one."""
-    made = two([{"connections_max_idle_ms": 1000}, {"connections_max_idle_ms": -1}])
+    made = two({"connections_max_idle_ms": 1000}, {"connections_max_idle_ms": -1})
     (closed, rig), (kept, other) = made
     before = len(kept._connections)
     assert before == len(closed._connections) > 0
@@ -62,11 +61,10 @@ def test_connections_max_idle_ms() -> None:
     assert len(kept._connections) == before
     rig.deliver(0, 0)
     assert rig.errors(0) == [0, 0]
-    end(made)
 
 
-def test_request_timeout_ms() -> None:
-    made = two([{"request_timeout_ms": 100}, {}])
+def test_request_timeout_ms(two: Two) -> None:
+    made = two({"request_timeout_ms": 100}, {})
     (impatient, rig), (patient, other) = made
     before = impatient.produce_requests, patient.produce_requests
     for broker, each in made:
@@ -78,12 +76,11 @@ def test_request_timeout_ms() -> None:
         broker.swallow = False
     patient.drop_connections()
     side_by_side([rig, other], lambda: rig.engine.undelivered() == other.engine.undelivered() == 0)
-    end(made)
 
 
 @pytest.mark.parametrize("limit", [1, 3])
-def test_max_in_flight_requests_per_connection(limit: int) -> None:
-    made = two([{"max_in_flight_requests_per_connection": limit}])
+def test_max_in_flight_requests_per_connection(two: Two, limit: int) -> None:
+    made = two({"max_in_flight_requests_per_connection": limit})
     ((broker, rig),) = made
     before = broker.produce_requests
     broker.swallow = True
@@ -98,16 +95,15 @@ def test_max_in_flight_requests_per_connection(limit: int) -> None:
     broker.swallow = False
     broker.drop_connections()
     rig.settle()
-    end(made)
 
 
 @pytest.mark.parametrize(
     ("first_ms", "most"), [(LONG_MS, 1), (20, 15)], ids=["reconnect_backoff_ms", "reconnect_backoff_max_ms"]
 )
-def test_reconnect_backoff(first_ms: int, most: int) -> None:
+def test_reconnect_backoff(two: Two, first_ms: int, most: int) -> None:
     """The pauses of the slow engine are long from the start, or double without a limit. The fast one makes 60."""
     slow = {"reconnect_backoff_ms": first_ms, "reconnect_backoff_max_ms": LONG_MS}
-    made = two([{"reconnect_backoff_ms": 20, "reconnect_backoff_max_ms": 20}, slow])
+    made = two({"reconnect_backoff_ms": 20, "reconnect_backoff_max_ms": 20}, slow)
     (fast, rig), (other, other_rig) = made
     before = fast.accepted, other.accepted
     for broker, _ in made:
@@ -119,10 +115,9 @@ def test_reconnect_backoff(first_ms: int, most: int) -> None:
     assert other.accepted <= before[1] + most
     for broker, _ in made:
         broker.nonsense = False
-    end(made)
 
 
-def test_client_id(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_id(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = set()
 
     def note(frame: bytes) -> tuple:
@@ -132,7 +127,7 @@ def test_client_id(monkeypatch: pytest.MonkeyPatch) -> None:
 
     decode = cluster.decode_request
     monkeypatch.setattr(cluster, "decode_request", note)
-    end(two([{"client_id": "billing"}]))
+    two({"client_id": "billing"})
     assert seen == {"billing"}
 
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from kfake.codes import NOT_ENOUGH_REPLICAS, NOT_LEADER, OUT_OF_ORDER, REQUEST_TIMED_OUT
-from kfake.scripted_broker import Fault, ScriptedBroker
+from kfake.scripted_broker import Fault
 from support.consumer import read_topic
 from support.fault_rig import INVALID_RECORD
 from support.front_end import CONT, HEAD, OPEN, READY, REVOKED, PlainFrontEnd, run_until
@@ -24,16 +24,9 @@ from cyproducer.shm.liveness import read_liveness
 
 
 @pytest.fixture
-def broker():
-    with ScriptedBroker() as broker:
-        yield broker
-
-
-@pytest.fixture
 def rig(broker, nursery):
-    rig = TakeoverRig(broker, nursery)
-    yield rig
-    rig.close()
+    with TakeoverRig(broker, nursery) as rig:
+        yield rig
 
 
 def attach(rig: TakeoverRig, count: int, **settings) -> list[int]:

@@ -15,12 +15,6 @@ from cyproducer.config.settings import Settings
 from cyproducer.sender.engine.engine import Engine, PredecessorState
 
 
-@pytest.fixture
-def broker():
-    with ScriptedBroker() as broker:
-        yield broker
-
-
 def descriptors() -> set[int]:
     return set(map(int, os.listdir("/proc/self/fd")))
 

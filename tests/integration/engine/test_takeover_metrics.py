@@ -9,7 +9,6 @@ import contextlib
 import signal
 
 import pytest
-from kfake.scripted_broker import ScriptedBroker
 from support import layout
 from support.build import is_debug
 from support.engine_host import EngineEndedError
@@ -24,16 +23,9 @@ NODE_REQUESTS, REQUESTS = metric_table.NODE.index("requests"), metric_table.NETW
 
 
 @pytest.fixture
-def broker():
-    with ScriptedBroker() as broker:
-        yield broker
-
-
-@pytest.fixture
 def rig(broker, crashing_nursery):
-    rig = TakeoverRig(broker, crashing_nursery)
-    yield rig
-    rig.close()
+    with TakeoverRig(broker, crashing_nursery) as rig:
+        yield rig
 
 
 def own_totals(rig: TakeoverRig) -> list[list[int]]:

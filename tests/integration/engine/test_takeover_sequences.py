@@ -17,18 +17,13 @@ from support.takeover_rig import TakeoverRig
 
 from cyproducer import errors
 
-
-@pytest.fixture
-def broker():
-    with ScriptedBroker(partitions=1, nodes=1) as broker:
-        yield broker
+BROKER = {"partitions": 1, "nodes": 1}
 
 
 @pytest.fixture
 def rig(broker, crashing_nursery):
-    rig = TakeoverRig(broker, crashing_nursery, request_timeout_ms=60_000)
-    yield rig
-    rig.close()
+    with TakeoverRig(broker, crashing_nursery, request_timeout_ms=60_000) as rig:
+        yield rig
 
 
 def send(rig: TakeoverRig, records: int = 2, poison: bool = False) -> None:
