@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 
 import pytest
 from standin_sender import StandIn
@@ -13,11 +12,6 @@ from cyproducer import KafkaProducer, errors
 from cyproducer.host import control_messages
 
 RELEASED = 3
-
-
-@pytest.fixture
-def path(short_tmp):
-    return short_tmp / f"s{time.monotonic_ns()}"
 
 
 def release(sender):

@@ -144,28 +144,28 @@ def test_a_redirection_is_not_followed():
     assert other.requests == []
 
 
-def test_an_endless_answer_is_refused():
-    def write(handler: http.server.BaseHTTPRequestHandler) -> None:
-        handler.send_response(200)
-        handler.end_headers()
-        for _ in range(10_000):
-            handler.wfile.write(b" " * 65536)
+def endless(handler: http.server.BaseHTTPRequestHandler) -> None:
+    handler.send_response(200)
+    handler.end_headers()
+    for _ in range(10_000):
+        handler.wfile.write(b" " * 65536)
 
+
+def cut_short(handler: http.server.BaseHTTPRequestHandler) -> None:
+    handler.send_response(200)
+    handler.send_header("Content-Length", "1000")
+    handler.end_headers()
+    handler.wfile.write(b'{"access_token": "SECRET", "expires_in": 300}')
+
+
+@pytest.mark.parametrize(
+    ("write", "text", "retryable"),
+    [(endless, f"has sent more than {TOKEN_BYTES_MAX} bytes", False), (cut_short, "cannot be reached", True)],
+)
+def test_an_answer_without_an_end_or_of_another_length_is_refused(write, text, retryable):
     with Server(Answer(write=write)) as server:
         error = failure(server.url)
-    assert f"has sent more than {TOKEN_BYTES_MAX} bytes" in str(error)
-
-
-def test_an_answer_that_ends_early_may_succeed_later():
-    def write(handler: http.server.BaseHTTPRequestHandler) -> None:
-        handler.send_response(200)
-        handler.send_header("Content-Length", "1000")
-        handler.end_headers()
-        handler.wfile.write(b'{"access_token": "SECRET", "expires_in": 300}')
-
-    with Server(Answer(write=write)) as server:
-        error = failure(server.url)
-    assert "cannot be reached" in str(error) and error.retryable
+    assert text in str(error) and error.retryable == retryable
 
 
 def test_a_silent_endpoint_is_given_up():
