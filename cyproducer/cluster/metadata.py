@@ -79,7 +79,8 @@ class ClusterMetadata:
     [0, 1) for the jitter. The cost of a call depends on the topics it concerns, not on the number of known topics.
 
     Attributes to read: `brokers` {node id: (host, port, rack)}, `topics` {name: TopicMetadata}, `controller`
-    (-1: not known), `cluster_id`, `last_error` (one line; empty after a response without errors).
+    (-1: not known), `cluster_id`, `last_error` (one line; empty after a response without errors), `answers` (how many
+    responses with brokers have come).
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class ClusterMetadata:
         self.controller = -1
         self.cluster_id: str | None = None
         self.last_error = ""
+        self.answers = 0
         self._wanted: OrderedDict[str, _WantedTopic] = OrderedDict()  # least recently used topic first
         # A heap of (time, topic). An entry is valid if the topic's request_at_ms is the same time.
         self._scheduled: list[tuple[int, str]] = []
@@ -378,6 +380,7 @@ class ClusterMetadata:
         brokers = {item["node_id"]: (item["host"], item["port"], item["rack"]) for item in usable}
         changed = brokers != self.brokers
         self.brokers = brokers
+        self.answers += 1
         self.controller = body["controller_id"]
         if body["cluster_id"] is not None:
             self.cluster_id = body["cluster_id"]

@@ -36,6 +36,7 @@ class Brokers:
         self.metadata = SimpleNamespace(
             bootstrapping=False,
             last_error="",
+            answers=0,
             brokers={node: ("b", node, None) for node in NODES},
             request_update=self._refresh,
         )
@@ -52,6 +53,7 @@ class Brokers:
 
     def _refresh(self) -> None:
         self.refreshes += 1
+        self.metadata.answers += 1
 
     # as Brokers
     def least_loaded(self, api: ApiKey = ApiKey.METADATA) -> Link | None:

@@ -115,6 +115,7 @@ class Run:
         self.is_patient = limit_ms is not None
         self.call: Call | None = None
         self.call_since_ms = 0
+        self.metadata_answers = 0  # when the call began
         self.call_until_ms = 0
         self.at_ms = now_ms
         self.asked: Link | None = None
@@ -204,7 +205,7 @@ class CallRunner:
             if link is None and not self._brokers.node_choice.knows(call.api):
                 self._advance(run, UnsupportedError(f"no connected broker supports {call.api.name}"), now_ms)
                 return 0
-        elif call.broker_id in self._brokers.metadata.brokers:  # newer metadata may have another one
+        elif call.broker_id in self._brokers.metadata.brokers:
             link = self._brokers.links.get(call.broker_id)
             if link is not None and link.versions is None:
                 wait_ms = self._brokers.connect(link, now_ms)
@@ -213,6 +214,12 @@ class CallRunner:
                     self._advance(run, NoAnswerError(text), now_ms)
                     return 0
                 return wait_ms
+        elif self._brokers.metadata.answers > run.metadata_answers:
+            text = f"broker {call.broker_id} is not one of the cluster, by the newest metadata"
+            self._advance(run, NoAnswerError(text), now_ms)
+            return 0
+        else:  # it is new, or it has left the cluster
+            self._brokers.metadata.request_update()
         if link is None or not self._loop.takes_requests(link.index):
             return PAUSE_MS
         return link
@@ -278,6 +285,7 @@ class CallRunner:
             else:
                 until_ms = now_ms + min(run.call_ms, run.call_ms if step.limit_ms is None else step.limit_ms)
                 run.call, run.call_since_ms = step, now_ms
+                run.metadata_answers = self._brokers.metadata.answers
                 run.call_until_ms = until_ms if run.until_ms is None else min(until_ms, run.until_ms)
 
     def _end(self, run: Run, result: Any) -> None:
@@ -318,7 +326,7 @@ def repeat(call: Call, code_of: Callable[[Answer], int], backoff: ExponentialBac
 
 
 def find_coordinator(brokers: "Brokers", key_type: int, key: str, backoff: ExponentialBackoff) -> Steps[int]:
-    """Return the broker id of the coordinator. Newer metadata is requested if it does not have this broker.
+    """Return the broker id of the coordinator, of which the metadata may know nothing yet.
 
     Raise BrokerError for an error that is not retriable.
     """
@@ -340,10 +348,7 @@ def find_coordinator(brokers: "Brokers", key_type: int, key: str, backoff: Expon
         except NoAnswerError:
             yield Pause(PAUSE_MS)  # another broker is asked
             continue
-        broker_id = int(place(body)["node_id"])
-        if broker_id not in brokers.metadata.brokers:
-            brokers.metadata.request_update()
-        return broker_id
+        return int(place(body)["node_id"])
 
 
 def ask_coordinator(

@@ -53,6 +53,29 @@ def described(name):
     return found
 
 
+# ---------------------------------------------------------------- coordinators
+
+
+@pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"])
+def test_a_transaction_ends_at_the_next_coordinator_when_the_broker_of_the_former_one_is_gone(
+    cluster, make, topic, name, end
+):
+    """A request to a broker that the metadata does not have any more would wait for request_timeout_ms."""
+    producer = make(name, request_timeout_ms=180_000, delivery_timeout_ms=200_000)
+    producer.begin_transaction()
+    producer.send(topic, b"0").result(60)
+    producer.commit_transaction()
+    gone = described(name)["coordinator"]
+    producer.begin_transaction()
+    cluster.kill(gone)
+    left = next(node.number for node in cluster.nodes if node.number != gone)
+    wait_until(lambda: gone not in cluster.metadata(number=left).brokers, 60, "the cluster to give up the broker")
+    for partition in range(4):
+        producer.send(topic, b"1", partition=partition).result(60)
+    getattr(producer, end)(timeout=60)
+    assert committed(cluster, topic, 1) == [b"0"] + [b"1"] * 4 * (end == "commit_transaction")
+
+
 # ---------------------------------------------------------------- fencing
 
 
