@@ -133,6 +133,7 @@ class ScriptedBroker(Cluster):
         self.arrived: deque[tuple[int, list[int]]] = deque(maxlen=64)
         #: By the value of a batch's first record: its next results, (code, whether it is appended).
         self.results: dict[bytes, deque[tuple[int, bool]]] = {}
+        self.refused_ids: dict[int, int] = {}   # error codes of batches, by their producer id
         self.request_bytes_max = 1 << 30    # socket.request.max.bytes: a larger request closes its connection
         self.oversized = 0              # how many such requests came
         self.states_code = 0            # error code of DescribeProducers
@@ -478,6 +479,8 @@ class ScriptedBroker(Cluster):
         results = self.results.get(batch.values[0]) if self.results else None
         if results:
             return results.popleft()
+        if batch.producer_id in self.refused_ids:
+            return self.refused_ids[batch.producer_id], False
         concerned = fault.concerns(partition.index)
         if fault.code in SEQUENCE_ERRORS and partition.duplicate_of(batch) >= 0:
             concerned = False  # a broker checks for duplicates first, so it sends no sequence error for one

@@ -180,11 +180,23 @@ SENDING = (
         ),
     ),
     Mutant(
+        "refused-id",
+        "a producer id that a broker does not know is used in a new epoch, for ever",
+        EPOCH,
+        "    if lane.producer_epoch < EPOCH_MAX and not lane.needs_other_id:",
+        "    if lane.producer_epoch < EPOCH_MAX:",
+        "P2",
+        (
+            "integration/engine/test_engine_producer_ids.py"
+            "::test_a_producer_id_that_a_broker_refuses_is_replaced_for_all_front_ends",
+        ),
+    ),
+    Mutant(
         "last-epoch",
         "the epoch is raised beyond its largest value",
         EPOCH,
-        "    if lane.producer_epoch < EPOCH_MAX:",
-        "    if lane.producer_epoch <= EPOCH_MAX:",
+        "    if lane.producer_epoch < EPOCH_MAX and not lane.needs_other_id:",
+        "    if lane.producer_epoch <= EPOCH_MAX and not lane.needs_other_id:",
         "P7",
         ("integration/engine/test_engine_faults.py::test_the_last_epoch_is_followed_by_another_producer_id",),
     ),

@@ -17,6 +17,7 @@ from cyproducer.error_table import ERRORS
 
 ABORTABLE, FATAL = "abortable", "fatal"
 AGAIN, FAILS, ACKNOWLEDGED, NEW_EPOCH = "sent again", "fails", "acknowledged", "sent again in a new epoch"
+NEW_ID = "sent again with another producer id"
 FAR_MS = 60_000
 
 
@@ -70,14 +71,14 @@ ROWS = [
     Row(47, "InvalidProducerEpochError", "the producer's epoch is older", NEW_EPOCH),
     Row(46, "DuplicateSequenceNumberError", "already has this batch", ACKNOWLEDGED),
     Row(10, "RecordTooLargeError", "is larger than max.message.bytes", FAILS),
-    Row(48, "InvalidTxnStateError", "the transaction's state does not allow", FAILS),
+    Row(48, "InvalidTxnStateError", "the transaction's state does not allow", NEW_ID),
     Row(120, "TransactionAbortableError", "must be aborted", FAILS),
-    Row(90, "ProducerFencedError", "a newer producer uses the same transactional id", FAILS, transaction=FATAL),
+    Row(90, "ProducerFencedError", "a newer producer uses the same transactional id", NEW_ID, transaction=FATAL),
     Row(
         49,
         "InvalidProducerIdMappingError",
         "the producer id does not belong to the transactional id",
-        FAILS,
+        NEW_ID,
         transaction=FATAL,
     ),
     Row(31, "ClusterAuthorizationFailedError", "no permission on the cluster", FAILS, transaction=FATAL),
@@ -113,13 +114,15 @@ def test_what_a_code_means_for_a_batch(row, rig, broker):
     rig.deliver(0, 0, records=1)
     expected = row.code if row.batch == FAILS else 0
     assert rig.errors(0) == [0, expected]
-    assert broker.produce_requests - requests == (2 if row.batch in (AGAIN, NEW_EPOCH) else 1)
+    assert broker.produce_requests - requests == (2 if row.batch in (AGAIN, NEW_EPOCH, NEW_ID) else 1)
     if row.batch == ACKNOWLEDGED:
         assert rig.heard[0][1] == (-1, 0), "its offset is not known"
     else:
         assert len(broker.values(0)) == 2 + (row.batch != FAILS)
-    if row.batch == NEW_EPOCH:
-        assert [(batch.epoch, batch.first) for batch in broker.partitions[0].batches] == [(0, 0), (1, 0)]
+    ids = {NEW_EPOCH: [(1001, 0), (1001, 1)], NEW_ID: [(1001, 0), (1002, 0)]}
+    if row.batch in ids:
+        assert [(batch.producer_id, batch.epoch) for batch in broker.partitions[0].batches] == ids[row.batch]
+        assert [batch.first for batch in broker.partitions[0].batches] == [0, 0]
     wanted = rig.engine._brokers.metadata.next_request_at(time.monotonic_ns() // 1_000_000)
     refreshed = broker.metadata_requests > asked or wanted is None or wanted < _now_ms() + FAR_MS
     assert refreshed == row.refresh

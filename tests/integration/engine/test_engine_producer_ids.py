@@ -1,17 +1,29 @@
 """Tests InitProducerId requests that are refused, late, or sent to a broker whose connection ends."""
 
 import time
+from collections import deque
 
 import pytest
 from kfake.answers import versions as versions_of
 from kfake.cluster import Request
-from kfake.codes import API_VERSIONS, INIT_PRODUCER_ID, OUT_OF_ORDER
+from kfake.codes import (
+    API_VERSIONS,
+    INIT_PRODUCER_ID,
+    INVALID_PRODUCER_ID_MAPPING,
+    INVALID_TXN_STATE,
+    OUT_OF_ORDER,
+    PRODUCER_FENCED,
+)
 from kfake.scripted_broker import Fault, ScriptedBroker
-from support.fault_rig import Rig
+from support.fault_rig import Rig, stream
 from support.front_end import run_until
+from support.process import wait_until
+from support.takeover_rig import TakeoverRig
+
+from cyproducer import errors
 
 CLUSTER_AUTHORIZATION_FAILED, TRANSACTIONAL_ID_AUTHORIZATION_FAILED, UNSUPPORTED_VERSION = 31, 53, 35
-UNKNOWN_SERVER_ERROR, COORDINATOR_NOT_AVAILABLE = -1, 15
+UNKNOWN_SERVER_ERROR, COORDINATOR_NOT_AVAILABLE, INVALID_PRINCIPAL_TYPE = -1, 15, 67
 EPOCH_MAX = 32767
 
 
@@ -186,3 +198,69 @@ def test_a_producer_id_is_asked_for_again_when_its_connection_ends(long_timeout_
     rig.finish()
     assert broker.producer_ids == 2
     assert rig.errors(0) == [0]
+
+
+@pytest.mark.parametrize("code", [INVALID_PRODUCER_ID_MAPPING, INVALID_TXN_STATE, PRODUCER_FENCED])
+def test_a_producer_id_that_a_broker_refuses_is_replaced_for_all_front_ends(rig, broker, code):
+    """As Azure Event Hubs does with an id that was not used for some time."""
+    stream(rig, batches=3)
+    broker.refused_ids = {id_of(broker): code}
+    stream(rig, batches=6)
+    rig.check()
+    assert broker.producer_ids == 2
+    assert not {id_of(broker, partition) for partition in range(3)} & broker.refused_ids.keys()
+
+
+def test_batches_that_may_be_in_the_log_stay_unknown_when_their_producer_id_is_refused(rig, broker):
+    rig.attach()
+    rig.send(0, 0)
+    rig.settle()
+    broker.refused_ids = {id_of(broker): INVALID_PRODUCER_ID_MAPPING}
+    broker.results[b"0/1/0"] = deque([(0, True)])
+    broker.faults.append(Fault(close="after"))
+    rig.send(0, 0)
+    run_until(rig.engine, lambda: len(broker.values(0)) == 4)
+    rig.send(0, 0)
+    rig.settle()
+    rig.check(exactly=False)
+    assert rig.errors(0) == [0, errors.OUTCOME_UNKNOWN, 0]
+    assert broker.values(0) == [value for _, values in rig.sent[0] for value in values]
+
+
+@pytest.mark.parametrize("code", [TRANSACTIONAL_ID_AUTHORIZATION_FAILED, INVALID_PRINCIPAL_TYPE])
+def test_an_error_that_is_not_about_the_producer_id_fails_the_batch(rig, broker, code):
+    rig.attach()
+    rig.send(0, 0)
+    rig.settle()
+    broker.faults.append(Fault(code=code))
+    rig.send(0, 0)
+    rig.send(0, 0)
+    rig.settle()
+    assert rig.errors(0) == [0, code, 0]
+    assert broker.producer_ids == 1
+
+
+def test_a_successor_replaces_the_producer_id_that_its_predecessor_used(broker, nursery):
+    rig = TakeoverRig(broker, nursery)
+    try:
+        rig.attach()
+        rig.send(0, 0)
+        rig.settle()
+        broker.refused_ids = {id_of(broker): INVALID_PRODUCER_ID_MAPPING}
+        broker.producer_id_delay = 60.0
+        for partition in range(3):
+            rig.send(0, partition)
+        wait_until(lambda: broker.producer_ids == 2)
+        rig.engine.kill()
+        broker.producer_id_delay = 0.0
+        rig.engine.take_over()
+        rig.settle()
+        rig.check()
+        assert rig.errors(0) == [0] * 4
+    finally:
+        rig.close()
+
+
+def id_of(broker: ScriptedBroker, partition: int = 0) -> int:
+    """Return the producer id of the last batch in the log of a partition."""
+    return broker.partitions[partition].batches[-1].producer_id

@@ -82,8 +82,11 @@ cdef bint settle_epoch(Core *core, Lane *lane) noexcept nogil:
 
 
 cdef bint _raise_epoch(Core *core, Lane *lane) noexcept nogil:
-    """Begin the next epoch. Return False if the last epoch is used up and a fresh producer id must be fetched first."""
-    if lane.producer_epoch < EPOCH_MAX:
+    """Begin the next epoch. Return False if another producer id must be fetched first.
+
+    That is so if the last epoch is used up, or if a broker has refused the producer id.
+    """
+    if lane.producer_epoch < EPOCH_MAX and not lane.needs_other_id:
         begin_epoch(lane, lane.producer_id, lane.producer_epoch + 1)
     elif lane_producer_id(core, lane) != lane.producer_id and lane_producer_id(core, lane) >= 0:
         begin_epoch(lane, lane_producer_id(core, lane), lane_producer_epoch(core, lane))

@@ -24,6 +24,7 @@ cdef void begin_epoch(Lane *lane, int64_t producer_id, int16_t epoch) noexcept n
     lane.unasked_end = 0
     lane.acknowledged = False
     lane.bumping = False
+    lane.needs_other_id = False
     identity.producer_id = producer_id
     identity.producer_epoch = epoch
     identity.acked_end = 0

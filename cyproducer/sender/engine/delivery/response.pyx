@@ -191,7 +191,7 @@ cdef void _handle_result(
             core.refresh_wanted = True
         back_off(core, wire)
         retry(core, wire, error, wire.acks < 0 and is_appended_maybe(error))
-    elif wire.idempotent and is_sequence_error(error):
+    elif is_sequence_error(wire, error):
         if wire.entry.base_sequence == 0:
             back_off(core, wire)  # nothing can be missing before the first batch of an epoch
         handle_sequence_error(core, wire, error)
@@ -229,5 +229,5 @@ cdef inline bint _is_definite(WireBatch *wire, int16_t error) noexcept nogil:
         error != 0
         and error != ERROR_DUPLICATE_SEQUENCE_NUMBER
         and not is_retriable(error)
-        and not (wire.idempotent and is_sequence_error(error))
+        and not is_sequence_error(wire, error)
     )

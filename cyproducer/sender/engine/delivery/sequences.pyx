@@ -22,11 +22,25 @@ unsure, later unsure batches               OUT_OF_ORDER           the newest of 
 unsure, nothing later can be in the log    OUT_OF_ORDER           not in the log: sent again in a new epoch
 unsure, a later one cannot be asked about  OUT_OF_ORDER           sent like a fragment; if refused: unknown
 unsure                                     UNKNOWN_PRODUCER_ID    unknown, and so are all unsure ones: no state is left
+unsure                                     an error of the id     the same
 unsure                                     INVALID_PRODUCER_EPOCH unknown: the broker checks only the epoch
 
 "To ask about a batch" means to send it once more under the sequence that it had. A batch is unsure if the result of an
 attempt is not known. A later batch cannot be asked about if it was given up (unasked_end), or if it is a fragment
 (fragments.pyx), since the broker does not know the original batch by the fragment's sequence.
+
+An error of the id says that no batch with this producer id is appended any more, in no epoch. So the lane continues
+with another producer id, which a broker gives (InitProducerId):
+
+INVALID_PRODUCER_ID_MAPPING  The broker does not know the id. Kafka's brokers answer this to requests about transactions
+                             only, but Azure Event Hubs forgets an id after some time and then answers it to Produce.
+INVALID_TXN_STATE            The id is in a transaction of somebody else (ProducerAppendInfo.appendDataBatch). A higher
+                             epoch does not end that transaction.
+PRODUCER_FENCED              There is a newer epoch of the id, and outside of transactions only this sender raises it.
+                             Kafka's brokers answer INVALID_PRODUCER_EPOCH instead since 2.7.
+
+Kafka's producer fails these batches, and is unusable after INVALID_PRODUCER_ID_MAPPING and PRODUCER_FENCED. It belongs
+to one application, which makes another one. A sender belongs to all processes of the host.
 
 For comparison: if a batch is out of order and has the sequence that is to be acknowledged next, the Java producer sends
 it again in a new epoch, even if an earlier attempt was unsure (TransactionManager.canRetry). librdkafka raises a fatal
@@ -188,7 +202,8 @@ cdef void handle_sequence_error(Core *core, WireBatch *wire, int16_t error) noex
         else:
             give_up(core, wire, error)  # the transaction is aborted, so nothing must be found out about the log
         return
-    if error == ERROR_UNKNOWN_PRODUCER_ID:
+    if error == ERROR_UNKNOWN_PRODUCER_ID or is_id_error(error):
+        lane.needs_other_id = lane.needs_other_id or (is_id_error(error) and _is_current(lane, wire))
         if wire.unsure:
             give_up(core, wire, error)
         else:

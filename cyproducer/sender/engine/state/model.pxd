@@ -298,6 +298,7 @@ ctypedef struct Lane:
     int16_t producer_epoch
     bint acknowledged               # a broker has acknowledged a batch of (producer_id, producer_epoch)
     bint bumping                    # nothing new is drained while a batch is in flight or unsure; then the epoch rises
+    bint needs_other_id             # a broker has refused producer_id: the next epoch begins with another one
     uint32_t merge_max              # largest size of a merged batch in bytes; 0: no limit is known
     uint64_t acknowledged_ns
     int16_t last_error              # of a failed attempt since the last acknowledged batch; 0: none
