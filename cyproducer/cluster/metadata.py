@@ -128,6 +128,10 @@ class ClusterMetadata:
         """Whether only the bootstrap servers are known."""
         return all(node_id < 0 for node_id in self.brokers)
 
+    def knows(self, broker_id: int) -> bool:
+        """Return whether the broker is one of the cluster, as far as that is known."""
+        return self.bootstrapping or broker_id in self.brokers
+
     @property
     def wanted(self) -> KeysView[str]:
         """The names of the topics in use, with or without metadata."""

@@ -114,7 +114,7 @@ cdef class BulkFuture:
             if not wait_batches(self._pending_batches(), remaining):
                 raise errors.KafkaTimeoutError(
                     f"topic {batch.topic!r}: {self._count(False)} of {self.rows} rows have no outcome "
-                    f"within {timeout} s; they are still under way"
+                    f"within {timeout} s; they are still under way{batch.session.topics.why_late}"
                 )
 
     def _pending_batches(self, bint first_only=False):

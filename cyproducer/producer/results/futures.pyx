@@ -264,7 +264,7 @@ cdef object settle(Future future, object timeout):
     if not batch.done and not session.hooks.wait_batch(batch, timeout):
         raise errors.KafkaTimeoutError(
             f"topic {batch.topic!r}, partition {batch.partition}: no outcome within {timeout} s; "
-            "the record is still under way, and its future can be waited for again"
+            f"the record is still under way, and its future can be waited for again{session.topics.why_late}"
         )
 
 

@@ -30,7 +30,7 @@ cdef class OutcomeReader:
     cdef int _read_details(self, uint32_t slot, const cyp_outcome *outcome) except -1
     cdef int _explain(self, uint32_t slot, const cyp_outcome *outcome) except -1
     cdef long long _failed_records(self, uint32_t slot) except -1
-    cdef str _said(self, uint32_t place, int32_t cause)
+    cdef str _said(self, uint32_t place, int32_t error, int32_t cause)
     cdef str _text(self, uint32_t place)
     cdef int _take_extents(self, uint32_t slot, uint32_t at) except -1
 

@@ -125,15 +125,15 @@ cdef class OutcomeReader:
             return 0
         batch = <Batch>self.arena.slots[slot].batch
         batch.cause = outcome.cause
-        batch.said = self._said(outcome.text, outcome.cause)
+        batch.said = self._said(outcome.text, outcome.error, outcome.cause)
         return 0
 
-    cdef str _said(self, uint32_t place, int32_t cause):
-        """Return the broker's message, or the present error of the sender if no broker has let this client in."""
+    cdef str _said(self, uint32_t place, int32_t error, int32_t cause):
+        """Return the reason that came with the outcome, or the sender's last error if that may be the reason."""
         cdef str text = self._text(place)
-        if text is None and cause == errors.AUTHENTICATION_FAILED:
-            present = self.topics.last_error
-            text = f"the sender's present error: {present}" if present else None
+        if text is None and (cause == errors.AUTHENTICATION_FAILED or error == errors.DELIVERY_TIMEOUT):
+            last = self.topics.last_error
+            text = f"the sender's last error: {last}" if last else None
         return text
 
     cdef str _text(self, uint32_t place):
@@ -158,7 +158,7 @@ cdef class OutcomeReader:
             extent.first, extent.count = found.first, found.count
             extent.error, extent.cause = found.error, found.cause
             extent.base_offset, extent.append_time = found.base_offset, found.append_time
-            extent.said = self._said(found.text, found.cause)
+            extent.said = self._said(found.text, found.error, found.cause)
             if found.error:
                 self._count_failure(found.error)
                 self.arena.own.fail(found.count)

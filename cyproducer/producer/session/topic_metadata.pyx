@@ -187,6 +187,12 @@ cdef class TopicTable:
         return self.snapshot.last_error() if is_alive(self.arena) else ""
 
     @property
+    def why_late(self):
+        """The end of a message about what is not done in time: "; the sender's last error: ...", or ""."""
+        error = self.last_error
+        return f"; the sender's last error: {error}" if error else ""
+
+    @property
     def auth_failures(self):
         """How often authentication has failed while the sender could use no broker; `last_error` says why."""
         return self.snapshot.auth_failures() if is_alive(self.arena) else 0

@@ -65,13 +65,14 @@ def _flush_all(started: float) -> None:
                 continue
             _reported.add((id(producer), batches, records))
             _log.warning(
-                "%d records in %d batches have no outcome after exit_flush_timeout_ms=%d; %s",
+                "%d records in %d batches have no outcome after exit_flush_timeout_ms=%d; %s%s",
                 records,
                 batches,
                 timeout,
                 "they are lost if the container ends with this process (PID 1)"
                 if os.getpid() == 1
                 else "the sender continues to deliver them",
+                producer._session.topics.why_late,
             )
 
 

@@ -44,7 +44,7 @@ def flush(producer: FlushedProducer, timeout: float | None) -> None:
     if not finished:
         raise errors.KafkaTimeoutError(
             f"flush: {producer._session.outstanding()[0]} batches have no outcome after {timeout} s; "
-            "they are still under way"
+            f"they are still under way{producer._session.topics.why_late}"
         )
 
 

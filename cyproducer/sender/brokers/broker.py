@@ -60,6 +60,7 @@ class Link:
         self.retry_at_ms = 0
         self.setup_ms = 0  # how long the present attempt may take
         self.connect_deadline_ms: int | None = None
+        self.was_reached = False  # it has been ready at its present address
         self.last_error = ""
         self.logged_s = 0.0
         self.auth_failed = False  # TLS or SASL has failed in the last round of attempts
@@ -80,6 +81,13 @@ class Link:
     @property
     def name(self) -> str:
         return f"{self.host}:{self.port}{self.use}"
+
+    @property
+    def hint(self) -> str:
+        """What to add to an error of an address that a broker has named, and at which no broker was reached yet."""
+        if self.broker_id < 0 or self.was_reached or self.auth_failed:
+            return ""
+        return "; the brokers name this address (advertised.listeners of the broker)"
 
     @property
     def checked_host(self) -> str:

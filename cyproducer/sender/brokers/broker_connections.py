@@ -175,6 +175,7 @@ class Brokers:
         """Note that a connection takes batches: its setup is complete."""
         self._states.ready(link)
         self.loop.note_auth(False)
+        self.changed = True  # the present error may have been its own
         self.log.info("connected to broker %s (id %d%s)", link.name, link.broker_id, self.setup.describe_tls(link))
 
     def next_correlation_id(self, link: Link) -> int:
@@ -230,7 +231,9 @@ class Brokers:
             self.metadata.last_error = text  # which would be shown instead, and is older
 
     def note_error(self, link: Link, text: str) -> None:
-        """Set and log the error of a broker. The same error is logged once a minute."""
+        """Set and log the error of a broker. The same one is logged once a minute. Batches that expire name it."""
+        text += link.hint
+        self.setup.connections.note_error(link.index, f"broker {link.name}: {text}".encode())
         self.note_status(f"broker {link.name}: {text}")
         if link.is_new_error(text):
             self.log.warning("broker %s: %s", link.name, text)
@@ -408,10 +411,8 @@ class Brokers:
                 link.addresses.append(link.addresses.pop(0))  # the address of the last attempt is the last one now
             self.connect_to(link, link.addresses.pop(0))
 
-        if link.broker_id < 0 and self._settings["client_dns_lookup"] == CANONICAL_NAMES:
-            self.resolver.resolve_canonical(*asked, resolved)
-        else:
-            self.resolver.resolve(*asked, resolved)
+        is_canonical = link.broker_id < 0 and self._settings["client_dns_lookup"] == CANONICAL_NAMES
+        (self.resolver.resolve_canonical if is_canonical else self.resolver.resolve)(*asked, resolved)
         return NOTHING_DUE_MS if link.resolving else self._due_of(link, now_ms)
 
     @staticmethod
@@ -432,9 +433,8 @@ class Brokers:
     def connect_to(self, link: Link, address: Address) -> None:
         """Start connecting to an address of the broker."""
         try:
-            sock = connecting_socket(
-                address, int(self._settings["send_buffer_bytes"]), int(self._settings["receive_buffer_bytes"])
-            )
+            sizes = int(self._settings["send_buffer_bytes"]), int(self._settings["receive_buffer_bytes"])
+            sock = connecting_socket(address, *sizes)
         except Exception as error:  # a broker or a resolver may give an invalid address
             self._fail_to_connect(link, getattr(error, "strerror", None) or str(error))
             return

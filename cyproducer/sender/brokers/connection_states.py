@@ -45,6 +45,7 @@ class ConnectionStates:
         link.failures = 0
         link.setup_failures = 0
         link.unreachable = False
+        link.was_reached = True
         link.last_error = ""
         link.addresses = []
 
@@ -53,6 +54,7 @@ class ConnectionStates:
         link.host, link.port = host, port
         link.retry_at_ms = 0
         self.ready(link)
+        link.was_reached = False
 
     def broken(self, link: Link, now_ms: int) -> None:
         """Note that a connection that was ready has ended."""

@@ -1,6 +1,7 @@
 """Lets the control plane set up the connections of the loop, from the TLS handshake on, and authenticate again."""
 
 from libc.stdint cimport int16_t, uint32_t, uint64_t
+from libc.string cimport memcpy
 
 from cyproducer.sender.engine.loop cimport Loop
 from cyproducer.sender.engine.network.connection cimport confirm_late, silent_at
@@ -77,8 +78,15 @@ cdef class Connections:
         if node.state == CONNECTION_NEGOTIATING:
             node.produce_version = produce_version
             node.describes_producers = describes_producers
+            node.error_bytes = 0
             node.state = CONNECTION_READY
             note_opened(node)
+
+    def note_error(self, uint32_t index, bytes text):
+        """Set why the broker cannot be used, in UTF-8, until ready() is called. Batches that expire tell it."""
+        cdef Node *node = self._node(index)
+        node.error_bytes = <uint32_t>min(len(text), sizeof(node.error))
+        memcpy(node.error, <const char *>text, node.error_bytes)
 
     def answers(self, uint32_t index):
         """Return how many Produce requests the broker has answered on all its connections so far."""

@@ -276,13 +276,21 @@ class Engine:
             # before the topics, since a front-end that they wake may read it; after a takeover the predecessor's count
             # of brokers stays until this sender has learned of the cluster
             brokers = self._front_ends.snapshot.brokers_known() if metadata.bootstrapping else len(metadata.brokers)
-            self._front_ends.snapshot.describe(brokers, metadata.last_error or self._brokers.last_error)
+            self._front_ends.snapshot.describe(brokers, self._present_error())
             if self._brokers.auth_failed:
                 self._brokers.auth_failed = False
                 self._front_ends.snapshot.note_auth_failure()
                 self.waiters_woken += self._front_ends.wake_snapshot_waiters()
         for name in self._brokers.settle():
             self._publish_topic(name)
+
+    def _present_error(self) -> str:
+        """Return the last error with the cluster, or else that of a broker that could not be reached."""
+        brokers = self._brokers
+        known = [link for link in brokers.links.values() if brokers.metadata.knows(link.broker_id)]
+        away = [link for link in known if link.setup_failures and link.last_error]
+        of_broker = f"broker {away[0].name}: {away[0].last_error}" if away else ""
+        return brokers.metadata.last_error or brokers.last_error or of_broker
 
     def _publish_topic(self, name: str) -> None:
         topic = self._brokers.metadata.topics[name]
@@ -401,7 +409,7 @@ class Engine:
             "connections": connections,
             "totals": {name: totals[name] for name in ("records", "bytes", "batches", "requests", "retries", "errors")},
             "counts": self._front_ends.counts(),
-            "last_error": self._brokers.metadata.last_error or self._brokers.last_error,
+            "last_error": self._present_error(),
         }
 
     def abandon(self) -> None:

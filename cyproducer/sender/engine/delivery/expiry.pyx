@@ -16,17 +16,27 @@ from cyproducer.sender.engine.delivery.wire_batches cimport complete, drop_hopel
 from cyproducer.sender.engine.intake.accumulator cimport remove, seal
 from cyproducer.sender.engine.state.client_codes cimport CODE_DELIVERY_TIMEOUT, CODE_OUTCOME_UNKNOWN
 from cyproducer.sender.engine.state.model cimport (
-    BATCH_ASSIGNED, BATCH_CLOSED, WIRE_WAITING, ClientBatch, Core, FrontEnd, Lane, WireBatch,
+    BATCH_ASSIGNED, BATCH_CLOSED, WIRE_WAITING, ClientBatch, Core, FrontEnd, Lane, Node, WireBatch,
 )
 from cyproducer.sender.engine.state.outcomes cimport age_unlink, finish, next_part, report
+from cyproducer.sender.engine.state.ready cimport first_connection
 
 
 cdef void expire(Core *core, FrontEnd *front_end) noexcept nogil:
     """Report the batches of the front-end whose delivery timeout is over."""
     cdef ClientBatch *batch = front_end.age_head
     while batch != NULL and batch.born_ns + front_end.delivery_timeout_ns <= core.now:
-        _expire(core, batch)
+        _expire_with_reason(core, batch)
         batch = front_end.age_head
+
+
+cdef void _expire_with_reason(Core *core, ClientBatch *batch) noexcept nogil:
+    """Let the outcome tell why the broker that the batch waited for cannot be used, if that is so."""
+    cdef Node *node = first_connection(batch.queue.lane.leader) if batch.queue != NULL else NULL
+    if node != NULL:
+        core.judged, core.said, core.said_bytes = batch.wire, node.error, node.error_bytes
+    _expire(core, batch)
+    core.judged, core.said_bytes = NULL, 0
 
 
 cdef void _expire(Core *core, ClientBatch *batch) noexcept nogil:

@@ -147,9 +147,9 @@ cdef void _take_partition(
             unmark_all(core, wire)
     elif wire != NULL:
         note_leader(core, wire.lane, error, &leader)
-        core.judged, core.said, core.said_bytes = wire, message, message_bytes
+        core.judged, core.said, core.said_bytes, core.said_by_broker = wire, message, message_bytes, True
         _handle_result(core, wire, error, base_offset, append_time)
-        core.judged, core.said_bytes = NULL, 0
+        core.judged, core.said_bytes, core.said_by_broker = NULL, 0, False
         core.named_count = 0
 
 

@@ -424,14 +424,15 @@ ctypedef struct Node:
     Latency latency                 # this one and the following are only valid for the first connection
     Lane *doubted                   # list of the lanes that are doubted, or that have not moved back yet
     bint doubts_changed             # lanes may have to move
-    uint32_t late_trials            # since the first of them was doubted
-    uint32_t prompt_trials
+    uint32_t late_trials, prompt_trials     # since the first of them was doubted
     uint64_t trials_end_ns          # when lanes stop waiting for a trial; 0: none waits
     uint64_t no_doubts_until_ns
     uint64_t asked_ns               # when ApiVersions was sent by the slow connection; 0: it is answered
     uint64_t hung_until_ns          # the broker did not answer other requests promptly either
     bint in_rack                    # the broker's rack is client_rack
     uint32_t index
+    uint8_t error[300]              # why it cannot be used, in UTF-8
+    uint32_t error_bytes            # 0: it is connected, or nothing is known
     cyp_node_metrics *metrics       # its row in the snapshot
     uint8_t state
     int fd
@@ -447,8 +448,7 @@ ctypedef struct Node:
     uint64_t muted_until_ns         # end of the broker's throttling
     uint64_t active_ns              # when something was last written or read
     int32_t next_correlation_id
-    Request *out_head               # to be written, in order
-    Request *out_tail
+    Request *out_head, *out_tail    # to be written, in order
     Request *sent_head              # written, waiting for their responses, in order
     Request *sent_tail
     uint32_t in_flight              # requests, compared with max_in_flight_requests_per_connection
@@ -469,8 +469,7 @@ ctypedef struct Node:
     uint64_t answered_ns            # when it last answered a request
     uint8_t next_acks               # acks + 1 of the batches that the next request takes first
     uint8_t *input
-    uint32_t input_length
-    uint32_t input_capacity
+    uint32_t input_length, input_capacity
     Flow *flows                     # ring of the flows that have a backlog; points to the current one
     uint32_t flow_count
     uint32_t ready_count            # lanes that are LIST_READY
@@ -509,9 +508,10 @@ ctypedef struct Core:
     char client_id[256]
     int16_t client_id_bytes
     # the reason of the error that is being handled, and the batch that it is about; not a copy
-    WireBatch *judged               # NULL: batches that are in no wire batch; otherwise it is the broker's message
+    WireBatch *judged               # NULL: batches that are in no wire batch
     const uint8_t *said
     uint32_t said_bytes             # 0: there is none
+    bint said_by_broker             # it is the message of a broker, and not of this sender
     Named *named                    # NAMED_MAX records of that batch, or more of them: it is not known which
     uint32_t named_count
     # the newer leaders in the response that is being handled

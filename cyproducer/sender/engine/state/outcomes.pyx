@@ -356,7 +356,7 @@ cdef uint32_t _put_text(Core *core, ClientBatch *batch, uint32_t start, uint64_t
     cdef FrontEnd *front_end = batch.front_end
     cdef uint32_t place = front_end.text_place
     cdef const uint8_t *said = core.said
-    cdef uint32_t begin = 0 if core.judged == NULL else BROKER_SAYS_BYTES
+    cdef uint32_t begin = BROKER_SAYS_BYTES if core.said_by_broker else 0
     cdef uint32_t size = core.said_bytes, index
     cdef cyp_text *text = &front_end.outcomes_header.texts[place]
     for index in range(min(core.named_count, <uint32_t>NAMED_MAX)):
