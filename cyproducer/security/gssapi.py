@@ -8,7 +8,7 @@ import importlib
 import os
 from typing import Any
 
-from cyproducer.security.kerberos_errors import describe_kerberos_error
+from cyproducer.security.kerberos_errors import kerberos_error
 from cyproducer.security.mechanism import Credentials, SaslError
 
 __all__ = ["GssapiClient", "use_configuration"]
@@ -69,7 +69,7 @@ class GssapiClient:
             token = self._begin() if self._context is None else self._context.step(challenge)
             self._state = _CHOOSING if self._context.complete else _ESTABLISHING
         except (self._gssapi.exceptions.GSSError, NotImplementedError) as error:
-            raise SaslError(describe_kerberos_error(error, self._target, self._credentials)) from None
+            raise kerberos_error(error, self._target, self._credentials) from None
         return bytes(token or b"")
 
     def _begin(self) -> bytes | None:
@@ -82,7 +82,8 @@ class GssapiClient:
         if not lock.acquire(timeout=_KDC_WAIT_S):
             raise SaslError(
                 f"Kerberos failed for the service {self._target}: another connection waits for an answer of the KDC "
-                "for a long time; check that the KDC works, and the network between it and this host"
+                "for a long time; check that the KDC works, and the network between it and this host",
+                retryable=True,
             )
         try:
             self._context = self._new_context()

@@ -3,9 +3,9 @@
 import os
 import time
 
-from cyproducer.security.mechanism import Credentials, server_text
+from cyproducer.security.mechanism import Credentials, SaslError, server_text
 
-__all__ = ["describe_kerberos_error"]
+__all__ = ["kerberos_error"]
 
 # Error codes of MIT Kerberos (krb5.h), as GSSAPI's minor codes have them.
 _CLIENT_EXPIRED, _SERVER_EXPIRED, _CLIENT_UNKNOWN, _SERVER_UNKNOWN = -1765328383, -1765328382, -1765328378, -1765328377
@@ -22,14 +22,17 @@ _OTHER_PRINCIPAL = 39756032  # KG_CCACHE_NOMATCH
 _SIGN, _CODES = 1 << 31, 1 << 32
 
 
-def describe_kerberos_error(error: BaseException, target: str, credentials: Credentials) -> str:
+def kerberos_error(error: BaseException, target: str, credentials: Credentials) -> SaslError:
     """Return what failed, why, and what to do. `target` is the service of the broker, as in ``kafka@host``."""
-    return f"Kerberos failed for the service {target}: {_why(error, target, credentials)}"
-
-
-def _why(error: BaseException, target: str, credentials: Credentials) -> str:
     code = getattr(error, "min_code", 0)
     code = code - _CODES if code >= _SIGN else code
+    why = _why(code, error, target, credentials)
+    text = f"Kerberos failed for the service {target}: {why or _general(error)}"
+    return SaslError(text, retryable=not why or code == _KDC_UNREACHABLE)
+
+
+def _why(code: int, error: BaseException, target: str, credentials: Credentials) -> str:
+    """Return why it has failed, and what to do; "" if that is not known."""
     if code == _SERVER_UNKNOWN:
         service, _, host = target.partition("@")
         return (
@@ -49,10 +52,12 @@ def _why(error: BaseException, target: str, credentials: Credentials) -> str:
     if code in (_CONFIG_UNREADABLE, _CONFIG_MALFORMED, _NO_DEFAULT_REALM):
         return f"the configuration cannot be used ({_text(error)}); correct {_configuration()}"
     if credentials.kerberos_keytab is not None:
-        found = _why_not_by_keytab(code, credentials.kerberos_keytab, credentials.kerberos_principal or "")
-    else:
-        found = _why_not_by_ticket(code, credentials)
-    return found or (
+        return _why_not_by_keytab(code, credentials.kerberos_keytab, credentials.kerberos_principal or "")
+    return _why_not_by_ticket(code, credentials)
+
+
+def _general(error: BaseException) -> str:
+    return (
         f"{_text(error)}; check the ticket (klist) or the keytab (klist -k), sasl_kerberos_service_name, the broker's "
         "host name, and the clocks of this host and of the KDC"
     )

@@ -69,9 +69,9 @@ class Login:
         with self._news:
             while (token := self._refresher.current()) is None:
                 if self._refresher.last_error:
-                    raise SaslError(self._refresher.last_error)
+                    raise SaslError(self._refresher.last_error, self._refresher.is_retryable)
                 if not self._news.wait(until - time.monotonic()):
-                    raise SaslError("no OAuth token came in time; check sasl_oauthbearer_token_endpoint_url")
+                    raise SaslError("no OAuth token came in time; check sasl_oauthbearer_token_endpoint_url", True)
         return token
 
     def _new_refresher(self) -> TokenRefresher:

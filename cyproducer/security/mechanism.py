@@ -12,7 +12,14 @@ _SHOWN_CHARACTERS_MAX = 300
 
 
 class SaslError(Exception):
-    """An authentication cannot go on. The text says what failed, why and what to do, without a secret."""
+    """An authentication cannot go on. The text says what failed, why and what to do, without a secret.
+
+    retryable   whether another attempt may succeed soon although nobody repairs anything
+    """
+
+    def __init__(self, text: str, retryable: bool = False) -> None:
+        super().__init__(text)
+        self.retryable = retryable
 
 
 class SaslClient(Protocol):

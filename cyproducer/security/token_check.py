@@ -20,7 +20,7 @@ from cyproducer.security.tls import TlsContexts, TlsError
 from cyproducer.security.tls_errors import describe_tls_error
 from cyproducer.security.token_source import Token
 
-__all__ = ["CHECK_S", "NoBrokerError", "check_token"]
+__all__ = ["CHECK_S", "check_token"]
 
 #: How long a check may take at all brokers together. Only a look-up of a name may take longer.
 CHECK_S = 12.0
@@ -33,14 +33,10 @@ _AUTHENTICATE_VERSION = 0
 Address = tuple[str, int]
 
 
-class NoBrokerError(SaslError):
-    """No broker has said whether the token is valid. The text says why."""
-
-
 def check_token(settings: Mapping[str, Any], addresses: Iterable[Address], token: Token) -> None:
     """Authenticate with the token at the first broker that answers, and close the connection.
 
-    Raise SaslError if a broker refuses the token, NoBrokerError if no broker has decided.
+    Raise SaslError if a broker refuses the token; it is retryable if no broker has decided.
     """
     until = time.monotonic() + CHECK_S
     reason = "there is no address of a broker"
@@ -55,7 +51,7 @@ def check_token(settings: Mapping[str, Any], addresses: Iterable[Address], token
             reason = f"{host}:{port}: {_described(error, host, settings)}"
         if time.monotonic() >= until:
             break
-    raise NoBrokerError(f"no broker could check the OAuth token: {reason}")
+    raise SaslError(f"no broker could check the OAuth token: {reason}", retryable=True)
 
 
 class _Limit:

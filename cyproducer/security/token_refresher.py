@@ -22,6 +22,7 @@ class _State(NamedTuple):
 
     token: Token | None = None
     error: str = ""
+    retryable: bool = True
     warning: str = ""
 
 
@@ -76,7 +77,7 @@ class TokenRefresher:
         and the broker decides by its own one.
         """
         self._start()
-        token, error, _ = self._state
+        token, error = self._state.token, self._state.error
         if token is not None and error and token.expires_at is not None and token.expires_at < self._clock.wall():
             return None
         return token
@@ -85,6 +86,11 @@ class TokenRefresher:
     def last_error(self) -> str:
         """Why the last request for a token failed; "" if it succeeded, or if there was none."""
         return self._state.error
+
+    @property
+    def is_retryable(self) -> bool:
+        """Whether another request may succeed although nobody repairs what `last_error` says."""
+        return self._state.retryable
 
     @property
     def warning(self) -> str:
@@ -137,7 +143,7 @@ class TokenRefresher:
                 return self._take(token)
             if self._stopping.is_set():
                 return 0
-            self._publish(self._state._replace(error=text))
+            self._publish(self._state._replace(error=text, retryable=retryable))
             pause = min(backoff, end - self._clock.monotonic())
             if not retryable or pause < _BACKOFF_MIN_S:
                 return _RETRY_S
@@ -154,7 +160,7 @@ class TokenRefresher:
                 "the OAuth token had expired when it arrived, by the clock of this host; check the clock, and what "
                 "provides the token"
             )
-        self._publish(_State(token, "", warning))
+        self._publish(_State(token, warning=warning))
         part = self._window_factor + self._jitter * self._random_part()
         at = refresh_time(now, token, part, self._min_period_s, self._buffer_s)
         return None if at is None else max(at - now, _PAUSE_MIN_S)

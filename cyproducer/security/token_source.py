@@ -18,14 +18,7 @@ _JWT_SECTIONS = 3
 
 
 class TokenError(SaslError):
-    """A source has no token. The text says what failed, why and what to do, without a secret.
-
-    retryable   whether the same request may succeed soon
-    """
-
-    def __init__(self, text: str, retryable: bool = False) -> None:
-        super().__init__(text)
-        self.retryable = retryable
+    """A source has no token."""
 
 
 class Token(NamedTuple):

@@ -159,6 +159,13 @@ def test_no_key_and_no_ticket_is_shown(realm, make_producer, monkeypatch, runtim
     assert any(b"connected to broker" in text for text in written)
 
 
+def test_a_missing_ticket_fails_at_once(realm, make_producer, tmp_path):
+    """Without waiting for max_block_ms: somebody has to run kinit."""
+    settings = {**realm.settings(), "sasl_kerberos_ticket_cache": str(tmp_path / "none"), "max_block_ms": 3_600_000}
+    with pytest.raises(errors.AuthenticationFailedError, match="has no ticket; get one with kinit"):
+        make_producer(**settings).send("any", b"never")
+
+
 def test_the_canonical_name_of_a_bootstrap_server_is_in_the_principal(realm, make_producer):
     """The KDC has no service kafka/127.0.0.1. The canonical name of that address is localhost."""
     address = realm.kafka.bootstrap("SASL_SSL").replace("localhost", "127.0.0.1")

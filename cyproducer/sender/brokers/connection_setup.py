@@ -230,6 +230,9 @@ class ConnectionSetup:
             self._brokers.note_error(link, answer.error)
             self._keep_session(link, self._now_ms)
             return
+        if answer.error and not answer.undecided:
+            self._refuse(link, answer.error, self._now_ms)
+            return
         if answer.error or answer.message is None:
             self._brokers.give_up(link, answer.error or "SASL failed: the client has no first message", self._now_ms)
             return

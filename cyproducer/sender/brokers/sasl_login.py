@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from cyproducer.host import control_messages
 from cyproducer.security.login import Login
 from cyproducer.security.mechanism import SaslClient, SaslError
-from cyproducer.security.token_check import NoBrokerError, check_token
+from cyproducer.security.token_check import check_token
 from cyproducer.security.token_source import Token
 from cyproducer.sender.brokers.resolver import CANONICAL_NAMES, canonical_names, host_port
 from cyproducer.sender.brokers.supplied_tokens import SuppliedTokens
@@ -93,7 +93,7 @@ class SaslLogin:
         if self.tokens is not None:
             token, error = self.tokens.usable()
             if token is None:
-                then(Answer(None, False, error))
+                then(Answer(None, False, error, undecided=True))
                 return
             question["token"], question["extensions"] = token.value, dict(token.extensions)
         self._ask(question, exchange, then)
@@ -198,7 +198,7 @@ class _Helper:
                 answer["complete"] = client.complete
                 answer["advice"] = client.advice
         except SaslError as error:
-            answer["error"], answer["undecided"] = str(error), isinstance(error, NoBrokerError)
+            answer["error"], answer["undecided"] = str(error), error.retryable
         except Exception as error:  # its text may show a secret
             answer["error"], answer["undecided"] = f"SASL failed: {type(error).__name__}", True
         with contextlib.suppress(OSError):  # the sender is gone
@@ -227,7 +227,7 @@ class _Helper:
             return client, None
         known = self._clients.get(number)
         if known is None:
-            raise SaslError("SASL failed: the process for it was started again; the next attempt may succeed")
+            raise SaslError("SASL failed: the process for it was started again; the next attempt may succeed", True)
         return known, base64.b64decode(question["challenge"])
 
 

@@ -210,6 +210,30 @@ def test_a_token_whose_times_are_wrong(
         tokens.expires_in = 3600
 
 
+def test_what_only_a_person_can_repair_fails_at_once(
+    secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor, tmp_path: Path
+) -> None:
+    """Without waiting for max_block_ms. What may pass by itself is waited for."""
+    no_jwt = tmp_path / "token"
+    no_jwt.write_text("not a token")
+    wrong = {
+        "HTTP status 401": {"sasl_oauthbearer_client_credentials_client_secret": "wrong"},
+        "does not contain a JWT": {"sasl_oauthbearer_token_endpoint_url": no_jwt.as_uri()},
+    }
+    for text, changes in wrong.items():
+        settings = {**settings_for("SASL_SSL", "OAUTHBEARER"), **changes, "max_block_ms": 3_600_000}
+        if "sasl_oauthbearer_token_endpoint_url" in changes:
+            settings = settings_for("SASL_SSL", sasl_mechanism="OAUTHBEARER", max_block_ms=3_600_000, **changes)
+        with pytest.raises(errors.AuthenticationFailedError, match=text):
+            make_producer(**settings).send("any", b"never")
+    secure_kafka.tokens.failing = 500
+    try:
+        with pytest.raises(errors.KafkaTimeoutError, match="HTTP status 500"):
+            make_producer(**settings_for("SASL_SSL", "OAUTHBEARER", max_block_ms=BLOCK_MS)).send("any", b"never")
+    finally:
+        secure_kafka.tokens.failing = None
+
+
 def test_a_mechanism_that_the_broker_does_not_offer(
     secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor
 ) -> None:
