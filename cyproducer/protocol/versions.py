@@ -80,6 +80,11 @@ def has_common_version(ranges: Mapping[int, tuple[int, int]], api: ApiKey) -> bo
     return theirs is not None and max(first, theirs[0]) <= min(last, theirs[1])
 
 
+def software(name: str, version: str) -> dict[str, str]:
+    """Return the fields of an ApiVersions request that name the client."""
+    return {"client_software_name": _for_a_broker(name), "client_software_version": _for_a_broker(version)}
+
+
 class ApiVersionsExchange:
     """The first exchange on a connection, which asks the broker for the versions that it supports.
 
@@ -94,10 +99,7 @@ class ApiVersionsExchange:
     def __init__(self, software_name: str, software_version: str) -> None:
         self.version = self.FIRST_VERSION
         self.body: dict[str, Any] | None = None
-        self._software = {
-            "client_software_name": _for_a_broker(software_name),
-            "client_software_version": _for_a_broker(software_version),
-        }
+        self._software = software(software_name, software_version)
         self._correlation_id: int | None = None
 
     def request(self, correlation_id: int, client_id: str | None) -> bytes:

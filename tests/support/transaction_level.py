@@ -11,10 +11,10 @@ QUICK_ABORT = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 20
 
 
 def level_of(address: str) -> int:
-    """Return the level of the feature that a broker announces."""
+    """Return the level of the feature that a broker announces; 0 if it announces none."""
     admin = KafkaAdminClient(bootstrap_servers=address)
     try:
-        return int(admin.describe_features()[FEATURE]["finalized"][1])
+        return int(admin.describe_features()[FEATURE].get("finalized", (0, 0))[1])
     finally:
         admin.close()
 

@@ -31,7 +31,7 @@ class Brokers:
 
     def __init__(self, coordinators: ScriptedCoordinators) -> None:
         self.coordinators = coordinators
-        self.features = SimpleNamespace(transactions_v2=coordinators.version == 2)
+        self.features = SimpleNamespace(transactions_v2=coordinators.version == 2, ask_again=lambda: iter(()))
         self.refreshes = 0
         self.metadata = SimpleNamespace(
             bootstrapping=False,

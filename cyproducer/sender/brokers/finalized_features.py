@@ -1,7 +1,16 @@
-"""Keeps the finalized features of the cluster, which decide whether transactions use the protocol of KIP-890."""
+"""Keeps the finalized features of the cluster, which decide whether transactions use the protocol of KIP-890.
+
+Each connection learns them when it is made. Each transactional producer asks for them again at its start, because the
+level of transaction.version may have become lower: at level 0, a broker (4.3.1) refuses the records of the newer
+protocol, and answers CONCURRENT_TRANSACTIONS to each further request about their transactional id until it restarts.
+"""
 
 from collections.abc import Mapping
 from typing import Any
+
+from cyproducer.protocol.versions import ApiKey, ApiVersionsExchange, software
+from cyproducer.sender.brokers.coordinator_calls import Call, CallError, Steps
+from cyproducer.version import VERSION
 
 __all__ = ["FinalizedFeatures"]
 
@@ -26,3 +35,12 @@ class FinalizedFeatures:
         self._epoch = body["finalized_features_epoch"]
         levels = {row["name"]: row["max_version_level"] for row in body["finalized_features"]}
         self.transactions_v2 = levels.get(TRANSACTION_VERSION, 0) >= IMPLICIT_FROM
+
+    def ask_again(self) -> Steps[None]:
+        """Ask any broker for the features. Without an answer, they stay as they are."""
+        body = software("cyproducer", VERSION)
+        try:
+            answer = yield Call(None, ApiKey.API_VERSIONS, lambda version: body, ApiVersionsExchange.FIRST_VERSION)
+        except CallError:
+            return
+        self.note(answer)

@@ -94,6 +94,7 @@ class TransactionSteps:
             self._table.fail(row.index, TRANSACTION_ABORTED)
             yield from self._until_idle(row)
             self._store(row, phase="new", producer_id=-1, epoch=-1)
+        yield from self._while_needed(row, self._brokers.features.ask_again())
         body = _always(self._init_request(row))
         answer, code = yield from self._ask(row, ApiKey.INIT_PRODUCER_ID, body, code_of)
         if code:
@@ -210,7 +211,9 @@ class TransactionSteps:
         row.may_stop = False
         state = self._state(row)
         body = {**_producer(state), "committed": committed}
-        last = NEVER if state.v2 else V1_LAST
+        if state.v2 and not self._brokers.features.transactions_v2:  # it has become lower, or no broker was asked yet
+            yield from self._while_needed(row, wait_for_cluster(self._brokers))
+        last = NEVER if state.v2 and self._brokers.features.transactions_v2 else V1_LAST
         answer, code = yield from self._ask(row, ApiKey.END_TXN, _always(body), code_of, last=last)
         producer_id, epoch = state.producer_id, state.epoch
         if code and not committed and self._needs_no_abort(code, state, is_resumed):

@@ -151,6 +151,21 @@ def test_the_protocol_becomes_older_while_a_producer_runs(brokers, make_producer
     assert committed(brokers, topic, len(expected)) == expected
 
 
+def test_a_producer_that_starts_after_the_feature_was_withdrawn(brokers, make_producer, new_topic, name):
+    """The connections of the sender know the former level."""
+    use_level(brokers, 2)
+    topic = new_topic(1, 3, cluster=brokers)
+    for level in (2, 0):
+        use_level(brokers, level)
+        producer = make_producer(bootstrap_servers=brokers.bootstrap_servers, transactional_id=f"{name}-{level}")
+        producer.init_transactions()
+        commit(producer, topic, b"%d" % level)
+        producer.begin_transaction()
+        producer.send(topic, b"aborted", partition=0)
+        producer.abort_transaction()
+    assert committed(brokers, topic, 2) == [b"0", b"2"]
+
+
 def test_a_broker_before_the_feature(register_cluster, make_producer, name):
     with KafkaCluster(3, version=OLD_VERSION) as cluster, register_cluster(cluster):
         topic = cluster.create_topic("old", 3, 3)
