@@ -126,7 +126,10 @@ cdef class CountedSend:
 
 
 async def send_counted(producer, send, *args):
-    """Await `send(producer, *args)` as a part of the transaction. Raise an error outside of one."""
+    """Await `send(producer, *args)` as a part of the transaction. Raise an error outside of one.
+
+    The transaction fails if this raises an error: it may be in a task whose result nobody looks at.
+    """
     import asyncio
 
     try:
@@ -134,8 +137,12 @@ async def send_counted(producer, send, *args):
     except errors.KafkaError as error:
         count_refused(producer, error)
         raise
+    begun = producer._transactions.state.now.begun
     try:
         return await CountedSend(running, send(producer, *args))
+    except errors.KafkaError as error:
+        producer._transactions.note_unsent(begun, error)
+        raise
     finally:
         producer._leave_send(running)
 

@@ -80,6 +80,14 @@ def failed_record(code: int, what: str) -> tuple[State, errors.KafkaError]:
     return state, _error(code, advised(text, _ADVICE[state]))
 
 
+def unsent(error: errors.KafkaError) -> tuple[State, errors.KafkaError]:
+    """Return the state and the error of a transaction of which a record was not queued, because of an error."""
+    state = State.ABORTABLE_ERROR
+    failed = errors.KafkaError(advised(f"a record of the transaction was not sent: {error}", _ADVICE[state]))
+    failed.__cause__ = copy.copy(error)  # without a traceback, which would keep the producer alive
+    return state, failed
+
+
 def failed_answer(answer: Answer, what: str) -> tuple[State, errors.KafkaError]:
     """Return the state and the error after an answer that is not OK."""
     state = State.FATAL_ERROR if answer.kind == FATAL else State.ABORTABLE_ERROR

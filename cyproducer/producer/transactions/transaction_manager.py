@@ -271,6 +271,12 @@ class TransactionManager:
             if self.state.exchange(now, now.failed(state, error)) and raises:
                 raise error
 
+    def note_unsent(self, begun: int, error: errors.KafkaError) -> None:
+        """Let the open transaction fail, because a record of it was not sent. `begun`: which transaction it is."""
+        while (now := self.state.now).state is State.IN_TRANSACTION and now.begun == begun:
+            if self.state.exchange(now, now.failed(*refusals.unsent(error))):
+                return
+
     async def _check_records(self, session: Session, call: Call) -> None:
         """Enter an error state and raise its error, if the sender is lost or a record of the transaction has failed.
 

@@ -6,7 +6,7 @@ import time
 import pytest
 from standin_transactions import HOLD, failed
 
-from cyproducer import errors
+from cyproducer import KafkaProducer, errors
 
 
 def run(main):
@@ -173,3 +173,28 @@ def test_a_begin_whose_task_was_cancelled_has_begun_nothing(sender, made):
 
     run(main())
     assert sender.commands.does() == ["init", "offsets", "commit", "commit"]
+
+
+def test_a_record_that_a_task_could_not_send_fails_its_transaction(sender):
+    """Nobody looks at the result of the task. The next transaction is not concerned."""
+
+    async def main(producer):
+        await producer.init_transactions_async(30)
+        producer.begin_transaction()
+        await producer.send_async("t", b"sent")
+        lost = asyncio.create_task(producer.send_async("unknown", b"lost"))
+        await asyncio.wait([lost])
+        with pytest.raises(errors.KafkaError, match=r"was not sent: .*unknown.*call abort_transaction\(\)"):
+            await producer.commit_transaction_async(30)
+        with pytest.raises(errors.KafkaError, match="was not sent: "):
+            await producer.send_async("t", b"more")
+        await producer.abort_transaction_async(30)
+        with pytest.raises(errors.KafkaTimeoutError):
+            await lost
+        producer.begin_transaction()
+        await producer.send_async("t", b"next")
+        await producer.commit_transaction_async(30)
+
+    with KafkaProducer(sender=sender.path, transactional_id="x", max_block_ms=300) as producer:
+        run(main(producer))
+    assert sender.commands.does() == ["init", "fail", "abort", "commit"]
