@@ -241,6 +241,20 @@ def test_the_brokers_error_text_arrives_with_the_outcome(rig, broker):
     assert said(rig, index)[-1] == ""
 
 
+def test_the_brokers_text_of_a_record_arrives_if_all_records_of_a_batch_are_refused(rig, broker):
+    """With a text for the whole batch, too, as a real broker gives it."""
+    index = rig.attach()
+    broker.says = "One or more records have been rejected"
+    broker.refuses = lambda record: True
+    for records in (1, 3):
+        rig.send(index, 0, records=records)
+        rig.settle()
+    assert rig.errors(index) == [INVALID_RECORD] * 2
+    texts = [f"{SAYS}record {number} is one that this topic refuses" for number in range(3)]
+    assert said(rig, index)[0] == texts[0]
+    assert {number: text for number, (_, _, text) in rig.parts[index][1].items()} == dict(enumerate(texts))
+
+
 def test_unread_error_texts_are_dropped_when_their_ring_is_full(rig, broker):
     index = rig.attach()
     rig.front_ends[index].takes_texts = False

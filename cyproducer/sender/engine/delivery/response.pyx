@@ -133,9 +133,11 @@ cdef void _take_partition(
             if flexible:
                 skip_tags(cursor)
         text = get_text(cursor, flexible, &length)
-        # The message of the whole batch repeats those of its records. In a merged batch it may be about records of
-        # other front-ends.
-        if length and (message_bytes == 0 or wire != NULL and wire.body == NULL):
+        # If all records are refused, the first one's message says more than that of the whole batch. In a merged batch
+        # the latter may be about records of other front-ends.
+        if length and (
+            message_bytes == 0 or wire != NULL and wire.body == NULL and core.named_count != wire.entry.count
+        ):
             message, message_bytes = text, length
     leader.leader_epoch = -1
     if request.version >= LEADER_HINTS_FROM:
