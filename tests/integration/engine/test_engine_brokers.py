@@ -17,6 +17,8 @@ from cyproducer.sender.brokers.broker_connections import Brokers
 from cyproducer.sender.brokers.resolver import Address
 from cyproducer.version import VERSION
 
+RESPONSE_BYTES_MAX = 104_857_600  # socket.request.max.bytes of a broker; its answers are not longer
+
 
 def test_a_topic_that_was_forgotten_is_asked_for_again_when_a_batch_comes(rig, broker):
     """The leader is gone as well, so only metadata can tell where to send."""
@@ -118,6 +120,27 @@ def test_a_response_to_another_request_ends_the_connection(rig, broker, monkeypa
     run_until(rig.engine, lambda: rig.listen() or (wrong and broker.accepted > accepted))
     rig.finish()
     assert rig.errors(0) == [0, 0]
+
+
+@pytest.mark.parametrize("size", [3, RESPONSE_BYTES_MAX + 1])
+def test_a_response_of_an_impossible_size_ends_the_connection(broker, monkeypatch, size):
+    """Its rest is not waited for until the request times out."""
+    encode, wrong = cluster.encode_response, []
+
+    def lie_once(kind, version, correlation_id, body):
+        answer = encode(kind, version, correlation_id, body)
+        if kind != PRODUCE or wrong:
+            return answer
+        wrong.append(correlation_id)
+        return size.to_bytes(4, "big") + answer[4:]
+
+    with Rig(broker, request_timeout_ms=600_000) as rig:
+        rig.begin(delivery_timeout_ms=1_800_000)
+        monkeypatch.setattr(cluster, "encode_response", lie_once)
+        rig.send(0, 0)
+        rig.finish()
+        assert wrong
+        assert rig.errors(0) == [0, 0]
 
 
 @pytest.mark.parametrize("silent", [True, False], ids=["silent", "no Kafka"])

@@ -92,6 +92,26 @@ def test_a_partition_that_waits_does_not_stop_those_behind_it(lone_broker):
         assert rig.errors(0) == [0] * 4
 
 
+def test_no_request_is_made_before_the_one_before_it_is_written():
+    """What comes meanwhile goes together. (InFlightRequests.canSendMore)"""
+    with (
+        ScriptedBroker(partitions=16, nodes=1, receive_buffer_bytes=4096) as broker,
+        Rig(broker, send_buffer_bytes=4096, max_in_flight_requests_per_connection=5, **PATIENT) as rig,
+    ):
+        rig.begin()
+        broker.deaf.add(1)
+        for partition in range(8):
+            rig.send(0, partition, size=1900)
+        run_until(rig.engine, lambda: broker.unread(1) > 0)
+        before = broker.produce_requests
+        for partition in range(8, 16):
+            rig.send(0, partition)
+            turns(rig)
+        broker.deaf.clear()
+        rig.finish()
+        assert broker.produce_requests - before == 2
+
+
 def test_with_one_request_in_flight_no_later_batch_passes_one_that_is_sent_again(lone_broker):
     """Without idempotence, so without sequences that would show it."""
     with Rig(lone_broker, max_in_flight_requests_per_connection=1, **PATIENT) as rig:
