@@ -4,6 +4,7 @@ A phase is stored before the first byte of a request that may change the state a
 command before its answer. So a successor of this sender finds out what it has to continue.
 """
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -234,6 +235,8 @@ class TransactionSteps:
                 self._log.warning("transactional id %s: no epoch after a commit: %s", row.name, failure)
                 self.note_failure(row, None, failure)
                 return
+        elif is_last and (code or not state.v2):
+            yield from self._fence_late_requests(row, producer_id, epoch)
         elif state.v2 and not code and not is_last:
             self._table.hold(row.index)
             row.hold_until_ms = self.now_ms + SETTLE_MS
@@ -289,6 +292,11 @@ class TransactionSteps:
         if code:
             raise failure_of(ApiKey.INIT_PRODUCER_ID, code, always_fatal=True)
         return answer["producer_id"], answer["producer_epoch"]
+
+    def _fence_late_requests(self, row: Row, producer_id: int, epoch: int) -> Steps[None]:
+        """Raise the epoch after the last transaction, so that a late request of a killed sender begins no other one."""
+        with contextlib.suppress(Failure, BrokerError):  # another producer may have raised it
+            yield from self._raise_epoch(row, producer_id, epoch, may_be_fenced=True)
 
     def _init_request(self, row: Row) -> dict[str, Any]:
         return {"transactional_id": row.name, "transaction_timeout_ms": self._state(row).timeout_ms}

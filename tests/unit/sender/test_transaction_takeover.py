@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kfake.codes import END_TXN, INIT_PRODUCER_ID
+from kfake.codes import ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID, PRODUCER_FENCED
 from transaction_rig import GROUP, NODES, Producer, Rig, SenderEndedError
 
 from cyproducer.protocol.versions import ApiKey
@@ -27,8 +27,35 @@ def test_an_open_transaction_of_an_ended_front_end_is_aborted(
     rig.run(1)
     assert rig.table.removed == [producer.index]
     assert rig.transactions.ids["a"].ends == ["abort"]
-    assert rig.asked() == [END_TXN]
+    assert rig.asked() == ([END_TXN] if rig.v2 else [END_TXN, INIT_PRODUCER_ID])
     assert "aborted the transaction of a, whose process has ended" in caplog.text
+    assert not rig.manager.wanted
+
+
+@pytest.mark.parametrize("began", [True, False], ids=["open at the broker", "nothing added yet"])
+def test_a_late_request_of_a_killed_sender_begins_no_transaction_after_the_end(
+    rig: Rig, producer: Producer, began: bool
+) -> None:
+    """It was left in a socket, and arrives after the front-end has ended and its transaction, too."""
+    if began:
+        producer.send()
+    producer.row.phase = "open"
+    known = {"transactional_id": "a", "producer_id": producer.known[0], "producer_epoch": producer.known[1]}
+    producer.end()
+    rig.run(1)
+    assert rig.table.removed == [producer.index]
+    late = {**known, "topics": [{"name": "t", "partitions": [1]}]}
+    rig.transactions.answer(ADD_PARTITIONS_TO_TXN, 3, late, 0)
+    rig.transactions.verify("a", *producer.known, 12, ("t", 1))
+    assert rig.transactions.ids["a"].state != "Ongoing"
+
+
+def test_a_newer_producer_may_have_fenced_the_ended_one_already(rig: Rig, producer: Producer) -> None:
+    producer.send()
+    rig.codes(INIT_PRODUCER_ID, PRODUCER_FENCED)
+    producer.end()
+    rig.run(1)
+    assert rig.table.removed == [producer.index]
     assert not rig.manager.wanted
 
 
