@@ -10,6 +10,7 @@ from kfake.codes import (
     API_VERSIONS,
     DESCRIBE_CONFIGS,
     DESCRIBE_PRODUCERS,
+    INIT_PRODUCER_ID,
     NOT_ENOUGH_REPLICAS,
     NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     PRODUCE,
@@ -81,6 +82,7 @@ class SimulatedCluster(Cluster):
         self.refuses = lambda record: record.value is not None and record.value.endswith(POISON)
         self.says = "refused"
         self.coordinators = SimulatedCoordinators(self, None)
+        self.late_starts: set[str] = set()  # ids that a request fenced which was handled after its connection had ended
         self._waits_for_followers = False
         self._asked_api = -1  # of the request that is being answered
 
@@ -357,6 +359,8 @@ class SimulatedCluster(Cluster):
             return None
         self.met[f"api {request.api} v{request.version}"] += 1
         self._asked_api = request.api
+        if request.api == INIT_PRODUCER_ID and connection.ended_by_client and request.body["producer_id"] < 0:
+            self.late_starts.add(request.body["transactional_id"])
         self._waits_for_followers = request.api == PRODUCE and any(
             item["index"] == self.weather.slow_partition
             for topic in request.body["topic_data"]

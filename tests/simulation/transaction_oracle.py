@@ -74,15 +74,22 @@ class TransactionOracle:
         if error is None:
             return []
         self.fates[f"fatal: {type(error).__name__}"] += 1
-        has_reason = has_others or transactions.name in self._cluster.coordinators.expired
+        name = transactions.name
+        # The start of a producer names no epoch, so nothing protects the id from one that comes late.
+        has_reason = has_others or name in self._cluster.coordinators.expired or name in self._cluster.late_starts
         if isinstance(error, SERIOUS) and not has_reason:
-            return [f"{transactions.group} ({transactions.name}) has failed: {error}"]
+            return [f"{transactions.group} ({name}) has failed: {error}"]
         return []
 
     def _judge_ids(self, names: list[str]) -> list[str]:
         if self._cluster.met["errors of coordinators"]:
             return []  # the sender may have given up
-        return [f"a transaction of {name} is open" for name in names if self._cluster.coordinators.is_open(name)]
+        # A producer that must be closed ends no transaction: the coordinator does when its time is over.
+        failed = {
+            each.transactions.name for each in self._front_ends if each.transactions and each.transactions.failure
+        }
+        is_open = self._cluster.coordinators.is_open
+        return [f"a transaction of {name} is open" for name in names if name not in failed and is_open(name)]
 
 
 def _names(records: list[Sent]) -> str:
