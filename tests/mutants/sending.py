@@ -110,7 +110,8 @@ SENDING = (
         DRAIN,
         "        wire = _take_from(core, backlog.lane, draft, &postponed)\n        if wire != NULL:\n",
         "        wire = _take_from(core, backlog.lane, draft, &postponed)\n"
-        "        if wire == NULL:\n            keep_position(flow, backlog)\n            break\n        if wire != NULL:\n",
+        "        if wire == NULL:\n            keep_position(flow, backlog)\n            break\n"
+        "        if wire != NULL:\n",
         "P3",
         ("integration/engine/test_engine_ready.py::test_a_partition_that_waits_does_not_stop_those_behind_it",),
     ),
