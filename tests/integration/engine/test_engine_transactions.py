@@ -342,12 +342,14 @@ def test_the_end_of_a_front_end_in_a_commit_does_not_fail_it(rig, producer):
 
 
 def test_a_full_table_refuses_further_producers(rig):
-    held = []
+    """A row stays in use until the control plane has removed it, also when its front-end has ended."""
     for at in range(1024):
-        held.append(rig.attach(slots=256, transactional_id=f"id-{at}", transaction_timeout_ms=1))
+        front_end = rig.attach(slots=256, transactional_id=f"id-{at}", transaction_timeout_ms=1)
+        rig.engine.detach(front_end.attach_id)
+        front_end.close()
+        rig.front_ends.remove(front_end)
     with pytest.raises(OverflowError, match="1024"):
         rig.attach(slots=256, transactional_id="one more", transaction_timeout_ms=1)
-    rig.engine.detach(held[500].attach_id)
     run_until(rig.engine, lambda: rig.engine.transactions.remove(500))
     rig.attach(slots=256, transactional_id="one more", transaction_timeout_ms=1)
 
