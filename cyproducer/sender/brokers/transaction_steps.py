@@ -295,7 +295,7 @@ class TransactionSteps:
 
     def _fence_late_requests(self, row: Row, producer_id: int, epoch: int) -> Steps[None]:
         """Raise the epoch after the last transaction, so that a late request of a killed sender begins no other one."""
-        with contextlib.suppress(Failure, BrokerError):  # another producer may have raised it
+        with contextlib.suppress(Failure, BrokerError, StoppedError):  # another producer may have raised it
             yield from self._raise_epoch(row, producer_id, epoch, may_be_fenced=True)
 
     def _init_request(self, row: Row) -> dict[str, Any]:
