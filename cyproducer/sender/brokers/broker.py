@@ -60,6 +60,7 @@ class Link:
         self.retry_at_ms = 0
         self.setup_ms = 0  # how long the present attempt may take
         self.connect_deadline_ms: int | None = None
+        self.throttled_until_ms = 0  # the end of a long throttle time that was told
         self.was_reached = False  # it has been ready at its present address
         self.last_error = ""
         self.logged_s = 0.0

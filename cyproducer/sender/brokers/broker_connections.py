@@ -39,7 +39,7 @@ from cyproducer.sender.brokers.resolver import CANONICAL_NAMES, Address, Resolve
 from cyproducer.sender.brokers.silent_brokers import SilentBrokers
 from cyproducer.sender.brokers.slow_links import SlowLinks
 from cyproducer.sender.brokers.telemetry_requests import TelemetryRequests
-from cyproducer.sender.brokers.throttling import apply_throttle
+from cyproducer.sender.brokers.throttling import apply_throttle, tell_of_throttling
 from cyproducer.sender.brokers.transaction_manager import TransactionManager
 from cyproducer.sender.brokers.transaction_queries import TransactionQueries
 
@@ -131,10 +131,9 @@ class Brokers:
             self._silent_brokers.on_silent(link)
         elif kind in ("state_lost", "state_denied"):
             self._state_notes.note(link, kind, event[4], error)
-        elif kind == "connected":
-            self.guarded(link, now_ms, functools.partial(self.setup.on_connected, link, now_ms))
-        elif kind == "handshake":
-            self.guarded(link, now_ms, functools.partial(self.setup.on_handshake, link, now_ms))
+        elif kind in ("connected", "handshake"):
+            step = self.setup.on_connected if kind == "connected" else self.setup.on_handshake
+            self.guarded(link, now_ms, functools.partial(step, link, now_ms))
         elif kind == "closed":
             self._on_closed(link, error, now_ms)
         elif kind == "leaders":
@@ -296,6 +295,7 @@ class Brokers:
                 else:
                     due = min(due, link.connect_deadline_ms - now_ms)
             due = min(due, self.setup.maintain(link, now_ms))
+            tell_of_throttling(self, self.loop, link, now_ms)
             if link.versions is not None and self.loop.idle_ms(link.index) > self._max_idle_ms:
                 self.log.info("broker %s: closing the idle connection", link.name)
                 self.loop.close_node(link.index)

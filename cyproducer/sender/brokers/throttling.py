@@ -1,12 +1,18 @@
-"""Obeys the throttle time in the response of a broker: the broker gets no requests for so long."""
+"""Obeys the throttle time in the response of a broker: the broker gets no requests for so long, at most five minutes."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cyproducer.protocol.tables import NEVER
 from cyproducer.protocol.versions import ApiKey
 from cyproducer.sender.brokers.broker import Link
 
-__all__ = ["apply_throttle"]
+if TYPE_CHECKING:
+    from cyproducer.sender.brokers.broker_connections import Brokers
+
+__all__ = ["apply_throttle", "tell_of_throttling"]
+
+#: A longer time than Kafka's quotas demand is logged, and records that expire meanwhile name it.
+LONG_MS = 15_000
 
 #: From these versions on a broker responds at once and the client must wait (KIP-219). Before, the broker delays the
 #: response itself. Kafka's client does not wait after a response to another request.
@@ -29,3 +35,14 @@ def apply_throttle(loop: Any, link: Link, api: ApiKey, version: int, body: dict[
     loop.note_throttle(body.get("throttle_time_ms", 0))
     if version >= THROTTLES_FROM.get(api, NEVER):
         loop.throttle(link.index, body["throttle_time_ms"])
+
+
+def tell_of_throttling(brokers: "Brokers", loop: Any, link: Link, now_ms: int) -> None:
+    """Make it the error of a broker that it throttles this client for long, once for each such time."""
+    left_ms = loop.throttled_ms(link.index)
+    if left_ms > LONG_MS and now_ms + left_ms > link.throttled_until_ms + LONG_MS:
+        link.throttled_until_ms = now_ms + left_ms
+        text = (
+            f"it throttles this client, and gets no request for {left_ms / 1000:.0f} s; check the quotas of the broker"
+        )
+        brokers.note_error(link, text)

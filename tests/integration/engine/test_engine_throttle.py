@@ -22,6 +22,7 @@ from support.fault_rig import Rig
 from support.front_end import run_until
 from support.transactional_front_end import GROUP, TransactionalFrontEnd
 
+from cyproducer import errors
 from cyproducer.devkafka.jars import KAFKA_VERSION, kafka_jars
 from cyproducer.devkafka.maven import DownloadError
 from cyproducer.protocol.versions import ApiKey
@@ -37,6 +38,29 @@ def test_the_time_in_an_answer_is_heeded(lone_broker, api):
         rig.begin()
         rig.check()
     assert_next_request_waited(lone_broker, api)
+
+
+@pytest.mark.parametrize("api", [PRODUCE, METADATA])
+def test_an_impossible_time_is_limited_and_told(lone_broker, api, caplog):
+    """Once in the log, and by the records that expire meanwhile. One answer must not stop a host for 24 days."""
+    with Rig(lone_broker) as rig:
+        rig.begin(delivery_timeout_ms=2_000, request_timeout_ms=1_000)
+        if api == PRODUCE:
+            lone_broker.faults.append(Fault(throttle_ms=2**31 - 1))
+            rig.deliver(0, 0)
+        else:
+            lone_broker.throttles[api] = 2**31 - 1
+            rig.engine._brokers.metadata.request_update()
+            run_until(rig.engine, lambda: not lone_broker.throttles)
+        (link,) = rig.engine._brokers.links.values()
+        run_until(rig.engine, lambda: rig.engine._loop.throttled_ms(link.index) > 0)
+        assert rig.engine._loop.throttled_ms(link.index) <= 300_000
+        rig.send(0, 1)
+        rig.finish()
+        assert rig.errors(0)[-1] == errors.DELIVERY_TIMEOUT
+        told = rig.front_ends[0].explained[len(rig.sent[0]) - 1][1]
+    assert "it throttles this client, and gets no request for 300 s; check the quotas" in told
+    assert len([line for line in caplog.messages if "throttles this client" in line]) == 1
 
 
 def test_the_time_in_an_answer_about_the_states_of_producers_is_heeded(lone_broker):

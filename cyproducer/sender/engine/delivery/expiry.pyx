@@ -20,6 +20,7 @@ from cyproducer.sender.engine.state.model cimport (
 )
 from cyproducer.sender.engine.state.outcomes cimport age_unlink, finish, next_part, report
 from cyproducer.sender.engine.state.ready cimport first_connection
+from cyproducer.sender.engine.state.states cimport CONNECTION_READY
 
 
 cdef void expire(Core *core, FrontEnd *front_end) noexcept nogil:
@@ -33,7 +34,7 @@ cdef void expire(Core *core, FrontEnd *front_end) noexcept nogil:
 cdef void _expire_with_reason(Core *core, ClientBatch *batch) noexcept nogil:
     """Let the outcome tell why the broker that the batch waited for cannot be used, if that is so."""
     cdef Node *node = first_connection(batch.queue.lane.leader) if batch.queue != NULL else NULL
-    if node != NULL:
+    if node != NULL and (node.state != CONNECTION_READY or node.muted_until_ns > core.now):
         core.judged, core.said, core.said_bytes = batch.wire, node.error, node.error_bytes
     _expire(core, batch)
     core.judged, core.said_bytes = NULL, 0
