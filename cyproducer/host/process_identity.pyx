@@ -1,9 +1,10 @@
-"""Reads the properties of this process that decide, besides the settings, which sender serves it.
+"""Reads the properties of this process that decide, besides the settings, which sender serves it; names a sender.
 
 They are read at the first send() of a worker. The code is native since each page that Python touches after a fork costs
 a page fault.
 """
 
+from libc.string cimport memcpy, memset
 from posix.fcntl cimport O_RDONLY, open as c_open
 from posix.stat cimport stat as c_stat, struct_stat
 from posix.unistd cimport close as c_close, geteuid, read as c_read
@@ -23,6 +24,7 @@ cdef extern from "sys/prctl.h" nogil:
 
 cdef enum:
     CGROUP_BYTES_MAX = 16384
+    ARG_START = 45                  # arg_start of proc(5), without the three fields before the state of the process
 
 
 def process_environment():
@@ -94,3 +96,21 @@ cdef bytes _cgroup():
         size = c_read(fd, text, CGROUP_BYTES_MAX)
         c_close(fd)
     return text[:size] if size > 0 else b""
+
+
+def set_command_line(words):
+    """Replace the command line that `ps` shows by a tuple of bytes, and cut off what does not fit into its place.
+
+    Do nothing if the kernel does not tell where it is.
+    """
+    try:
+        with open("/proc/self/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return
+    cdef size_t start = int(fields[ARG_START]), end = int(fields[ARG_START + 1])
+    cdef bytes text = b"\0".join(words)
+    if start == 0 or end <= start + 1:
+        return
+    memset(<void *>start, 0, end - start)
+    memcpy(<void *>start, <const char *>text, min(<size_t>len(text), end - start - 1))

@@ -135,7 +135,7 @@ def start_script(
 
 def sender_processes(runtime_directory: str | Path) -> list[psutil.Process]:
     """Return the senders that were started for producers of a runtime directory, and their supervisors."""
-    return [p for p in users_of(runtime_directory) if any("cyproducer.sender" in word for word in command_of(p))]
+    return [p for p in users_of(runtime_directory) if "cyproducer-sender" in command_of(p)]
 
 
 def senders(runtime_directory: str | Path) -> list[psutil.Process]:

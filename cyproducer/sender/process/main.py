@@ -13,7 +13,7 @@ import socket
 import sys
 from typing import Any
 
-from cyproducer.host.process_identity import hide_memory
+from cyproducer.host.process_identity import hide_memory, set_command_line
 from cyproducer.host.rendezvous import Rendezvous, secret_settings, set_socket_mode
 from cyproducer.observe.logfmt import fields, level_of
 from cyproducer.sender.handover.election import Election
@@ -48,6 +48,7 @@ def main() -> None:
             order = json.loads(file.read())
         leave_environment()
         name_process("cyp-supervisor")
+        set_command_line(tuple(map(os.fsencode, sys.argv[1:])))  # without the source code of -c
     except Exception as error:
         _report({"error": f"{type(error).__name__}: {error}"})
         raise

@@ -74,7 +74,7 @@ def test_daemon_of_the_runtime_directory_is_found_and_ended(before, runtime_dir)
     """A process without its parent, as a sender is."""
     source = "import sys, time; time.sleep(600)"
     starter = (
-        "import subprocess as s, sys; p = s.Popen([sys.executable, '-c', sys.argv[1], 'cyproducer.sender'],"
+        "import subprocess as s, sys; p = s.Popen([sys.executable, '-c', sys.argv[1], 'cyproducer-sender'],"
         " start_new_session=True, stdout=s.DEVNULL, stderr=s.DEVNULL); print(p.pid)"
     )
     printed = subprocess.run([sys.executable, "-c", starter, source], capture_output=True, text=True, check=True).stdout
