@@ -263,8 +263,8 @@ cdef class KafkaProducer:
 
         Columns are found by name: `value` (binary or string) is required. Optional are `key` (binary or string),
         `headers` (list<struct<key: string, value: binary>>), `partition` (integer), `timestamp` (a timestamp of any
-        unit, or integer ms) and `topic` (string); the argument `topic` overrides that column. Any other column raises
-        ValueError, as do structures that were released or do not match their type.
+        unit, or integer ms) and `topic` (string); the argument `topic` overrides that column. The index of a pandas
+        frame is left out. Any other column, and a structure that was released or is malformed, raises ValueError.
         """
         return self.send_rows("send_arrow", (table, topic))
 

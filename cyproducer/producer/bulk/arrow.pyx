@@ -13,7 +13,7 @@ cimport cython
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memset, strerror
+from libc.string cimport memcpy, memset, strerror
 
 from cyproducer.producer.bulk.checked_copies cimport bit_at, copy_offsets
 from cyproducer.producer.bulk.columns cimport (
@@ -184,6 +184,27 @@ cdef class ArrowData:
             name = self._new_child(at, self.name).schema.name
             names.append("" if name == NULL else (<bytes>name).decode(errors="backslashreplace"))
         return names
+
+    def metadata(self) -> dict[bytes, bytes]:
+        """Return the metadata of the type, up to the first malformed pair."""
+        cdef const char *at = self.schema.metadata
+        cdef int32_t count = 0, size = 0
+        pairs = {}
+        if at == NULL:
+            return pairs
+        memcpy(&count, at, sizeof(int32_t))
+        at += sizeof(int32_t)
+        for _ in range(count):
+            pair = []
+            for _ in range(2):
+                memcpy(&size, at, sizeof(int32_t))
+                if size < 0:
+                    return pairs
+                at += sizeof(int32_t)
+                pair.append(at[:size])
+                at += size
+            pairs[pair[0]] = pair[1]
+        return pairs
 
     cdef ArrowData _new_child(self, int64_t at, str name):
         """Return child `at` without any pieces."""

@@ -27,6 +27,7 @@ from cyproducer.producer.bulk.pairs cimport column_of_pair
 from cyproducer.record.encode cimport kafka_record_bound
 from cyproducer.shm.layout cimport CYP_TOPICS_MAX
 
+import json
 from operator import index as _index
 
 from cyproducer import errors
@@ -199,6 +200,8 @@ cdef dict _table_columns(ArrowData data):
         )
     for at, name in enumerate(data.child_names()):
         if name not in TABLE_COLUMNS:
+            if name in _index_columns(data):
+                continue
             raise ValueError(
                 f"table: column {name!r} is not part of a Kafka record; remove it or rename it to one of "
                 f"{', '.join(TABLE_COLUMNS)}"
@@ -213,6 +216,15 @@ cdef dict _table_columns(ArrowData data):
                     f"table: row {row} of chunk {piece} is null as a whole; remove it, or make only its value null"
                 )
     return columns
+
+
+cdef list _index_columns(ArrowData data):
+    """Return the names of the columns that are the index of a frame of pandas, which its metadata tell."""
+    try:
+        columns = json.loads(data.metadata()[b"pandas"])["index_columns"]
+    except (LookupError, TypeError, ValueError, RecursionError):
+        return []
+    return columns if isinstance(columns, list) else []
 
 
 cdef Column _bytes_column(object values, str name):

@@ -1,6 +1,7 @@
 """Tests Arrow structures that a faulty library may give: each is refused with a message, and none is followed."""
 
 import ctypes
+import sys
 
 import pyarrow as pa
 import pytest
@@ -264,3 +265,25 @@ def test_a_stream_without_a_function(function):
     setattr(Stream.from_address(address), function, None)
     with pytest.raises(ValueError, match="table: the Arrow stream is malformed: a function is missing"):
         parse_table(source, "t")
+
+
+def number(count):
+    return count.to_bytes(4, sys.byteorder, signed=True)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        None,
+        number(0),
+        number(-1),
+        number(1) + number(-1),
+        number(1) + number(6) + b"pandas" + number(-1),
+        number(2) + number(0) + number(-(2**31)),
+    ],
+)
+def test_malformed_metadata_is_not_followed(metadata):
+    foreign = Foreign(pa.record_batch({"value": [b"a"], "id": [1]}))
+    text = None if metadata is None else ctypes.create_string_buffer(metadata, len(metadata))
+    foreign.schema.metadata = text and ctypes.addressof(text)
+    assert refused(foreign).startswith("table: column 'id' is not part of a Kafka record")

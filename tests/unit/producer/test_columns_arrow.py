@@ -1,6 +1,7 @@
 """Tests Arrow data of any library as values, keys and headers, and of whole tables for `send_arrow`, as rows."""
 
 import gc
+import json
 
 import pyarrow as pa
 import pytest
@@ -194,3 +195,36 @@ def test_wrong_tables():
         [[{"key": None, "value": b""}]], pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     )
     assert "column 'headers'[0]: a header's key is null" in message(pa.table({"value": [b"x"], "headers": keyless}))
+
+
+def with_index(table, *columns, text=None):
+    """Return the table with pandas's metadata, in which `columns` are those of the index."""
+    text = json.dumps({"index_columns": list(columns), "columns": []}) if text is None else text
+    return table.replace_schema_metadata({"other": "x" * 300, "pandas": text})
+
+
+def test_columns_of_the_index_of_pandas():
+    """What a frame of pandas exports after dropna() or a filter, and with a named index."""
+    table = pa.table({"value": [b"a", b"b"], "__index_level_0__": [0, 7], "id": ["x", "y"], "key": ["k", None]})
+    ranges = {"kind": "range", "name": None, "start": 0, "stop": 2, "step": 1}
+    for source in (table, table.to_reader(), table.to_batches()[0]):
+        with pytest.raises(ValueError, match="column '__index_level_0__' is not part of a Kafka record"):
+            parse_table(source, "t")
+    wanted = [("t", b"a", b"k", None, -1, -1), ("t", b"b", None, None, -1, -1)]
+    indexed = with_index(table, ranges, "__index_level_0__", "id")
+    for source in (indexed, indexed.to_reader(), indexed.to_batches()[0]):
+        assert parse_table(source, "t").to_list() == wanted
+    # The index has the name of a record's part, and is used as such.
+    assert parse_table(with_index(table, "__index_level_0__", "id", "key"), "t").to_list() == wanted
+    with pytest.raises(ValueError, match="column 'id' is not part of a Kafka record"):
+        parse_table(with_index(table, "__index_level_0__"), "t")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[" * 100_000, "null", "1", '["id"]', "{}", '{"index_columns": null}', '{"index_columns": "id"}',
+     '{"index_columns": {"id": 1}}', '{"index_columns": [["id"], {"name": "id"}, null]}', b"\xff\xfe\x00"],
+)  # fmt: skip
+def test_metadata_of_pandas_that_names_no_index(text):
+    with pytest.raises(ValueError, match="column 'id' is not part of a Kafka record"):
+        parse_table(with_index(pa.table({"value": [b"a"], "id": [1]}), text=text), "t")
