@@ -129,7 +129,8 @@ def wrong_view(draw: random.Random) -> Case:
 
 def wrong_structure(draw: random.Random) -> Case:
     """Return a table with a member of an Arrow structure, at any place, that cannot be right."""
-    headers = pa.array([[("a", b"b")], None, [("c", None)]], pa.map_(pa.string(), pa.binary()))
+    kind = draw.choice([pa.map_(pa.string(), pa.binary()), pa.list_view(PAIR), pa.large_list_view(PAIR)])
+    headers = pa.array([[("a", b"b")], None, [("c", None)]], kind)
     foreign = Foreign(pa.record_batch({"value": [b"a", None, b"c"], "key": ["x", "y", None], "headers": headers}))
     path = draw.choice([(), (0,), (1,), (2,), (2, 0), (2, 0, 0), (2, 0, 1)])
     array, schema = child(foreign.array, *path), child(foreign.schema, *path)

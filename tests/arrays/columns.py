@@ -11,6 +11,7 @@ import pyarrow as pa
 Rows = list[bytes | None]
 PAIR = pa.struct([pa.field("key", pa.string(), nullable=False), ("value", pa.binary())])
 BINARY = (pa.binary(), pa.large_binary(), pa.binary_view(), pa.string(), pa.large_string(), pa.string_view())
+LISTS = {"list": pa.list_, "large": pa.large_list, "view": pa.list_view, "large view": pa.large_list_view}
 INTEGERS = ("i1", "<i2", ">i4", "<i8", ">i8", "u1", ">u2", "u4", "<u8", ">u8")
 UNITS = {"s": 1_000, "ms": 1, "us": -1_000, "ns": -1_000_000}
 
@@ -151,26 +152,31 @@ def draw_times(draw: random.Random, count: int) -> tuple[Any, list[int | None]]:
     return ticks.view(f"M8[{unit}]").astype(draw.choice("<>") + f"M8[{unit}]"), wanted
 
 
-def draw_pairs(draw: random.Random) -> list[tuple[str, bytes | None]]:
+def draw_pairs(draw: random.Random, size: int | None = None) -> list[tuple[str, bytes | None]]:
     values = [None, b"", b"v", draw.randbytes(30)]
-    return [(draw.choice(["", "a", "käy", "😀" * 5]), draw.choice(values)) for _ in range(draw.randint(0, 4))]
+    size = draw.randint(0, 4) if size is None else size
+    return [(draw.choice(["", "a", "käy", "😀" * 5]), draw.choice(values)) for _ in range(size)]
 
 
 def draw_headers(draw: random.Random, count: int, *, arrow: bool) -> tuple[Any, list[tuple]]:
     """Return headers in a form that is drawn, and those of each row."""
-    kind = draw.choice(["list", "large_list", "map"] if arrow else ["all", "rows", "list", "large_list", "map"])
+    kind = draw.choice([*(() if arrow else ("all", "rows")), "none", "fixed", "map", "map", *LISTS])
     if kind == "all":
         pairs = draw_pairs(draw)
         given = draw.choice([list, tuple, iter, lambda each: [list(pair) for pair in each]])(pairs)
         return given, [tuple(pairs)] * count
+    if kind == "none":
+        empty = pa.nulls if draw.random() < 0.5 else lambda count, kind: pa.array([[]] * count, kind)
+        none = draw.choice([pa.nulls(count), empty(count, draw.choice([*LISTS.values()])(pa.null()))])
+        return chunked(draw, none), [()] * count
     before = draw.randint(0, 5)
-    rows = [draw.choice([None, draw_pairs(draw)]) for _ in range(before + count)]
+    size = draw.randint(0, 4) if kind == "fixed" else None
+    rows = [draw.choice([None, draw_pairs(draw, size)]) for _ in range(before + count)]
     wanted = [tuple(each or ()) for each in rows[before:]]
     if kind == "rows":
         return [each if each is None else draw.choice([list, tuple, iter])(each) for each in rows[before:]], wanted
     if kind == "map":
         return chunked(draw, pa.array(rows, pa.map_(pa.string(), pa.binary()))[before:]), wanted
     lists = [each and [{"key": key, "value": value} for key, value in each] for each in rows]
-    return chunked(
-        draw, pa.array(lists, pa.large_list(PAIR) if kind == "large_list" else pa.list_(PAIR))[before:]
-    ), wanted
+    form = pa.list_(PAIR, size) if size is not None else LISTS[kind](PAIR)
+    return chunked(draw, pa.array(lists, form)[before:]), wanted

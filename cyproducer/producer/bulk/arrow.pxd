@@ -2,7 +2,8 @@
 
 from libc.stdint cimport int64_t
 
-from cyproducer.producer.bulk.columns cimport Column, Memory
+from cyproducer.producer.bulk.columns cimport Column
+from cyproducer.producer.bulk.list_places cimport ListPlaces
 
 
 cdef struct ArrowSchema:
@@ -44,16 +45,6 @@ cdef struct Piece:
     int64_t rows
 
 
-cdef class OwnOffsets:
-    cdef int width                  # bytes of an offset, 4 or 8
-    cdef Py_ssize_t rows
-    cdef Memory memory              # rows + 1 offsets
-
-    cdef int64_t at(self, Py_ssize_t row) noexcept nogil
-    cdef int64_t first(self) noexcept nogil
-    cdef int64_t count(self) noexcept nogil
-
-
 cdef class ArrowData:
     cdef ArrowSchema root           # released with this object, as are all arrays
     cdef list _arrays               # owners of the arrays that were read
@@ -73,8 +64,8 @@ cdef class ArrowData:
     cdef ArrowArray *_child_array(self, Py_ssize_t piece, int64_t at) except NULL
     cdef ArrowData _new_child(self, int64_t at, str name)
     cdef ArrowData child(self, int64_t at, str name)
-    cdef ArrowData list_child(self, str name, list offsets)
-    cdef OwnOffsets _list_offsets(self, Py_ssize_t piece, int64_t elements)
+    cdef ArrowData list_child(self, str name, list places)
+    cdef ListPlaces _list_places(self, Py_ssize_t piece, int64_t elements)
     cdef Column column(self)
     cdef bint is_null_at(self, Py_ssize_t piece, Py_ssize_t row) noexcept nogil
 

@@ -15,15 +15,15 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset, strerror
 
-from cyproducer.producer.bulk.checked_copies cimport bit_at, copy_offsets
+from cyproducer.producer.bulk.checked_copies cimport bit_at
 from cyproducer.producer.bulk.columns cimport (
     SEGMENT_FIXED,
     SEGMENT_NULL,
     Column,
-    Memory,
     Segment,
     set_unit,
 )
+from cyproducer.producer.bulk.list_places cimport ListPlaces
 from cyproducer.producer.results.native_only cimport native_only
 
 from cyproducer.producer.bulk.columns import describe
@@ -34,15 +34,16 @@ _NAMES = {
     "z": "binary", "Z": "large_binary", "vz": "binary_view",
     "u": "string", "U": "large_string", "vu": "string_view",
     "tdD": "date32", "tdm": "date64",
-    "+s": "struct", "+l": "list", "+L": "large_list", "+vl": "list_view", "+m": "map",
+    "+s": "struct", "+l": "list", "+L": "large_list", "+vl": "list_view", "+vL": "large_list_view", "+m": "map",
 }
 _INTEGERS = {
     "c": ("int8", 1), "C": ("uint8", 1), "s": ("int16", 2), "S": ("uint16", 2),
     "i": ("int32", 4), "I": ("uint32", 4), "l": ("int64", 8), "L": ("uint64", 8),
 }
 _UNITS = {"s": "s", "m": "ms", "u": "us", "n": "ns"}
-# Buffers of the types that are read here, except views (3 or more) and integers, timestamps and fixed-size binary (2)
-_BUFFERS = {"+s": 1, "+l": 2, "+L": 2, "+m": 2, "z": 3, "u": 3, "Z": 3, "U": 3}
+# Buffers of the types that are read here, except views (3 or more), integers, timestamps and fixed-size binary (2), and
+# fixed-size lists (1)
+_BUFFERS = {"+s": 1, "+l": 2, "+L": 2, "+m": 2, "+vl": 3, "+vL": 3, "z": 3, "u": 3, "Z": 3, "U": 3}
 _BYTES = ("n", "z", "Z", "u", "U", "vz", "vu")
 
 cdef int64_t ADDRESSABLE = 1 << 48  # no process has more bytes, so no array has more rows
@@ -68,29 +69,6 @@ cdef class _Stream:
     def __dealloc__(self):
         if self.stream.release != NULL:
             self.stream.release(&self.stream)
-
-
-@cython.final
-cdef class OwnOffsets:
-    """Checked offsets of an array of lists."""
-
-    def __cinit__(self, int width, Py_ssize_t rows):
-        self.width = width
-        self.rows = rows
-        self.memory = Memory((rows + 1) * width)
-
-    cdef int64_t at(self, Py_ssize_t row) noexcept nogil:
-        """Return the index of the first element of a list; for row `rows`, the index behind the last element."""
-        if self.width == 4:
-            return (<const int32_t *>self.memory.data)[row]
-        return (<const int64_t *>self.memory.data)[row]
-
-    cdef int64_t first(self) noexcept nogil:
-        return self.at(0)
-
-    cdef int64_t count(self) noexcept nogil:
-        """Return how many elements all lists have."""
-        return self.at(self.rows) - self.at(0)
 
 
 @cython.final
@@ -167,6 +145,8 @@ cdef class ArrowData:
             return f"Arrow {_INTEGERS[spelling][0]}"
         if _width(spelling) >= 0:
             return f"Arrow fixed_size_binary[{spelling[2:]}]"
+        if _number_behind("+w:", spelling) >= 0:
+            return f"Arrow fixed_size_list[{spelling[3:]}]"
         if _is_timestamp(spelling):
             return f"Arrow timestamp[{_UNITS[spelling[2:3]]}]"
         return f"Arrow {_NAMES.get(spelling, f'type of format {spelling!r}')}"
@@ -174,6 +154,10 @@ cdef class ArrowData:
     def is_struct(self) -> bool:
         """Return whether these are rows of named columns."""
         return self.format() == "+s"
+
+    def is_list(self) -> bool:
+        """Return whether each row is a list of elements."""
+        return self.format() in ("+l", "+L", "+vl", "+vL", "+m") or _number_behind("+w:", self.format()) >= 0
 
     def child_names(self) -> list[str]:
         """Return the names of a struct's columns, in order."""
@@ -241,42 +225,57 @@ cdef class ArrowData:
             child._add_piece(array, array.offset + rows.offset, rows.rows)
         return child
 
-    cdef ArrowData list_child(self, str name, list offsets):
+    cdef ArrowData list_child(self, str name, list places):
         """Return the elements of a list type, for each piece those of its lists.
 
-        Append an `OwnOffsets` to `offsets` for each piece. Raise ValueError if the offsets lead out of the elements.
+        Append a `ListPlaces` to `places` for each piece. Raise ValueError if lists lead out of the elements.
         """
         cdef ArrowData child = self._new_child(0, name)
         cdef Py_ssize_t piece
         cdef ArrowArray *array
-        cdef OwnOffsets own
+        cdef ListPlaces own
         for piece in range(self.piece_count):
             array = self._child_array(piece, 0)
             child._check_array(array)
-            own = self._list_offsets(piece, array.length)
-            offsets.append(own)
-            child._add_piece(array, array.offset + own.first(), own.count())
+            own = self._list_places(piece, array.length)
+            places.append(own)
+            child._add_piece(array, array.offset + own.first, own.count)
         return child
 
-    cdef OwnOffsets _list_offsets(self, Py_ssize_t piece, int64_t elements):
-        """Return the offsets of an array of lists, a checked copy. Its lists have up to `elements` elements."""
+    cdef ListPlaces _list_places(self, Py_ssize_t piece, int64_t elements):
+        """Return where the lists of an array are, a checked copy. It has `elements` elements."""
         cdef const Piece *where = &self.pieces[piece]
-        cdef int width = 8 if self.format() == "+L" else 4
-        cdef OwnOffsets own = OwnOffsets(width, where.rows)
-        cdef const void *source = where.array.buffers[1]
-        cdef Py_ssize_t bad, start = 0, longest = 0, at
+        cdef str spelling = self.format()
+        cdef int width = 8 if spelling in ("+L", "+vL") else 4
+        cdef ListPlaces own = ListPlaces(width, where.rows)
+        cdef const void **buffers = where.array.buffers
+        cdef int64_t size = _number_behind("+w:", spelling)
+        cdef bint is_view = spelling in ("+vl", "+vL")
+        cdef Py_ssize_t bad, at
         if where.rows == 0:
             return own
-        if source == NULL:
-            raise self._malformed("its offsets are missing")
-        source = <const uint8_t *>source + where.offset * width
-        bad = copy_offsets(own.memory.data, source, where.rows + 1, width, elements, &longest)
+        if size >= 0:
+            if size > 0 and where.offset + where.rows > elements // size:
+                raise self._malformed(f"{where.offset + where.rows} lists of {size} have {elements} elements")
+            own.set_fixed(where.offset * size, size)
+            return own
+        if buffers[1] == NULL or (is_view and buffers[2] == NULL):
+            raise self._malformed("its offsets are missing" if buffers[1] == NULL else "its sizes are missing")
+        if is_view:
+            bad = own.read_views(
+                <const uint8_t *>buffers[1] + where.offset * width,
+                <const uint8_t *>buffers[2] + where.offset * width, elements,
+            )
+        else:
+            bad = own.read_offsets(<const uint8_t *>buffers[1] + where.offset * width, elements)
+            bad = max(bad - 1, 0) if bad >= 0 else -1
         if bad >= 0:
             for at in range(piece):
-                start += self.pieces[at].rows
+                bad += self.pieces[at].rows
+            rule = "each list must be within" if is_view else "its offsets must ascend from 0 or more to at most"
             raise ValueError(
-                f"{self.name}[{start + max(bad - 1, 0)}]: the {self.type_name()} array is malformed: its offsets must "
-                f"ascend from 0 or more to at most {elements}, the number of elements"
+                f"{self.name}[{bad}]: the {self.type_name()} array is malformed: {rule} {elements}, "
+                "the number of elements"
             )
         return own
 
@@ -331,8 +330,13 @@ cdef class ArrowData:
 
 cdef Py_ssize_t _width(str spelling) except -2:
     """Return the width of a fixed-size binary type, -1 for another type or a malformed one."""
-    digits = spelling[2:]
-    if spelling.startswith("w:") and digits.isascii() and digits.isdigit() and len(digits) <= 10:
+    return _number_behind("w:", spelling)
+
+
+cdef Py_ssize_t _number_behind(str start, str spelling) except -2:
+    """Return the number in a format of a fixed size that begins with `start`, -1 if it is another or malformed."""
+    digits = spelling[len(start):]
+    if spelling.startswith(start) and digits.isascii() and digits.isdigit() and len(digits) <= 10:
         return int(digits)
     return -1
 
@@ -347,6 +351,8 @@ cdef int64_t _buffer_count(str spelling) except -1:
         return 3
     if spelling in _INTEGERS or _is_timestamp(spelling) or _width(spelling) >= 0:
         return 2
+    if _number_behind("+w:", spelling) >= 0:
+        return 1
     return _BUFFERS.get(spelling, 0)
 
 

@@ -8,7 +8,7 @@ from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 
 from cyproducer.producer.arena.send_arguments cimport checked_header, headers_as_tuple
-from cyproducer.producer.bulk.arrow cimport ArrowData, OwnOffsets, arrow_data_or_none
+from cyproducer.producer.bulk.arrow cimport ArrowData, arrow_data_or_none
 from cyproducer.producer.bulk.columns cimport (
     SEGMENT_OFFSETS64,
     Column,
@@ -19,6 +19,7 @@ from cyproducer.producer.bulk.columns cimport (
     null_column,
     same_rows,
 )
+from cyproducer.producer.bulk.list_places cimport ListPlaces
 from cyproducer.record.encode cimport put_nullable
 from cyproducer.record.varint cimport put_varint
 
@@ -86,15 +87,22 @@ cdef bint _is_header(object item) except -1:
 
 
 cdef Column headers_of_lists(ArrowData lists):
-    """Encode header sections from Arrow's list<struct<key: string, value: binary>> or map<string, binary>."""
+    """Encode header sections from Arrow's list<struct<key: string, value: binary>> or map<string, binary>.
+
+    The types of a column in which no row has a header, null and list<null>, stand for no headers.
+    """
     cdef str spelling = lists.format()
     cdef ArrowData entries
     cdef Column keys, values, column
     cdef Py_ssize_t piece, base = 0
-    cdef list offsets = []
-    if spelling not in ("+l", "+L", "+m"):
+    cdef list places = []
+    if spelling == "n":
+        return null_column(lists.rows, lists.name)
+    if not lists.is_list():
         raise TypeError(f"{lists.name}: expected {_HEADERS_TYPE}, got {lists.type_name()}")
-    entries = lists.list_child(lists.name, offsets)
+    entries = lists.list_child(lists.name, places)
+    if entries.format() == "n":
+        return _no_headers(lists, places)
     if entries.format() != "+s" or len(entries.child_names()) != 2:
         raise TypeError(f"{lists.name}: expected {_HEADERS_TYPE}, got an Arrow list of {entries.type_name()}")
     names = entries.child_names()
@@ -106,42 +114,58 @@ cdef Column headers_of_lists(ArrowData lists):
     column = Column(lists.name, "headers", False)
     for piece in range(lists.piece_count):
         if lists.pieces[piece].rows:
-            _encode_lists(column, lists, piece, offsets[piece], entries, base, keys, values)
+            _encode_lists(column, lists, piece, places[piece], entries, base, keys, values)
         base += entries.pieces[piece].rows
     return column
 
 
+cdef Column _no_headers(ArrowData lists, list places):
+    """Return a column without headers for lists of nulls. Raise ValueError if a list has an element."""
+    cdef Py_ssize_t piece, row, start = 0
+    cdef ListPlaces own
+    for piece in range(lists.piece_count):
+        own = places[piece]
+        for row in range(own.rows):
+            if own.end(row) > own.start(row) and not lists.is_null_at(piece, row):
+                raise ValueError(
+                    f"{lists.name}[{start + row}]: a header is null; give a struct of key and value, or an empty list"
+                )
+        start += own.rows
+    return null_column(lists.rows, lists.name)
+
+
 cdef int _encode_lists(
-    Column column, ArrowData lists, Py_ssize_t piece, OwnOffsets offsets, ArrowData entries, Py_ssize_t base,
+    Column column, ArrowData lists, Py_ssize_t piece, ListPlaces places, ArrowData entries, Py_ssize_t base,
     Column keys, Column values,
 ) except -1:
     """Add the header sections of an array of lists. Its elements are the rows from `base` on of keys and values."""
-    cdef Py_ssize_t rows = offsets.rows, count = offsets.count(), first = offsets.first()
+    cdef Py_ssize_t rows = places.rows, first = places.first - base
     cdef Py_ssize_t space = 5 * rows, row, element, end, length
     cdef int64_t *ends = <int64_t *>column.own((rows + 1) * sizeof(int64_t))
     cdef const uint8_t *data = NULL
     cdef uint8_t *start
     cdef uint8_t *at
     cdef Segment *segment
-    for element in range(base, base + count):
-        space += 10 + max(keys.get(element, &data), 0) + max(values.get(element, &data), 0)
+    for row in range(rows):  # list views may share elements
+        for element in range(places.start(row) - first, places.end(row) - first):
+            space += 10 + max(keys.get(element, &data), 0) + max(values.get(element, &data), 0)
     start = at = <uint8_t *>column.own(space)
     segment = column.add_segment(SEGMENT_OFFSETS64, rows)
     for row in range(rows):
-        element = offsets.at(row) - first
-        end = element if lists.is_null_at(piece, row) else offsets.at(row + 1) - first
+        element = places.start(row) - first
+        end = element if lists.is_null_at(piece, row) else places.end(row) - first
         if end - element > INT32_MAX:
             raise ValueError(f"{lists.name}[{segment.start + row}]: {end - element} headers are too many for a record")
         at = put_varint(at, <int32_t>(end - element))
         for element in range(element, end):
-            length = keys.get(base + element, &data)
-            if length < 0 or entries.is_null_at(piece, element):
+            length = keys.get(element, &data)
+            if length < 0 or entries.is_null_at(piece, element - base):
                 raise ValueError(
                     f"{lists.name}[{segment.start + row}]: a header's key is null; every header needs a key"
                 )
             at = put_nullable(at, data, length)
             _check_key(at - length, length, lists.name, segment.start + row)
-            at = put_nullable(at, data, values.get(base + element, &data))
+            at = put_nullable(at, data, values.get(element, &data))
         ends[row + 1] = at - start
         segment.longest = max(segment.longest, ends[row + 1] - ends[row])
     segment.data = start

@@ -287,3 +287,26 @@ def test_malformed_metadata_is_not_followed(metadata):
     text = None if metadata is None else ctypes.create_string_buffer(metadata, len(metadata))
     foreign.schema.metadata = text and ctypes.addressof(text)
     assert refused(foreign).startswith("table: column 'id' is not part of a Kafka record")
+
+
+def test_a_fixed_size_list_with_too_few_elements():
+    lists = pa.array([[("a", b"b")]] * 3, pa.list_(PAIR, 1))
+    for kind in (b"+w:2", b"+w:9999999999"):
+        foreign = Foreign(pa.record_batch({"value": [b"a"] * 3, "headers": lists}))
+        child(foreign.schema, 1).format = kind
+        assert f"3 lists of {int(kind[3:])} have 3 elements" in refused(foreign)
+    for kind in (b"+w:-1", b"+w:", b"+w:x", b"+w:" + b"9" * 11):
+        foreign = Foreign(pa.record_batch({"value": [b"a"] * 3, "headers": lists}))
+        child(foreign.schema, 1).format = kind
+        assert refused(foreign, TypeError).startswith("column 'headers': expected list<struct")
+    foreign = Foreign(pa.record_batch({"value": [b"a"] * 3, "headers": lists}))
+    child(foreign.array, 1).offset = 1
+    assert "4 lists of 1 have 3 elements" in refused(foreign)
+
+
+@pytest.mark.parametrize(("buffer", "words"), [(1, "its offsets are missing"), (2, "its sizes are missing")])
+def test_a_list_view_without_a_buffer(buffer, words):
+    lists = pa.array([[("a", b"b")]] * 3, pa.list_view(PAIR))
+    foreign = Foreign(pa.record_batch({"value": [b"a"] * 3, "headers": lists}))
+    child(foreign.array, 1).buffers[buffer] = None
+    assert f"the Arrow list_view array is malformed: {words}" in refused(foreign)

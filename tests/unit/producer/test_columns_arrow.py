@@ -1,5 +1,6 @@
 """Tests Arrow data of any library as values, keys and headers, and of whole tables for `send_arrow`, as rows."""
 
+import array
 import gc
 import json
 
@@ -228,3 +229,98 @@ def test_columns_of_the_index_of_pandas():
 def test_metadata_of_pandas_that_names_no_index(text):
     with pytest.raises(ValueError, match="column 'id' is not part of a Kafka record"):
         parse_table(with_index(pa.table({"value": [b"a"], "id": [1]}), text=text), "t")
+
+
+# ------------------------------------------------------------------ headers of other types
+
+PAIR = pa.struct([("key", pa.string()), ("value", pa.binary())])
+SECTIONS = {"a": b"\x02\x02a\x02b", "two": b"\x04\x02x\x01\x04\xc3\xa4\x00"}
+A, TWO = [{"key": "a", "value": b"b"}], [{"key": "x", "value": None}, {"key": "ä", "value": b""}]
+
+
+def headers_in_both_calls(headers):
+    """Return the header sections that send_array() and send_arrow() make of a column; both must be the same."""
+    found = column_of("headers", headers=headers, count=len(headers))
+    table = pa.table({"value": [b"v"] * len(headers), "headers": headers})
+    assert [row[3] for row in parse_table(table, "t").to_list()] == found
+    return found
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.list_, pa.large_list, pa.list_view, pa.large_list_view, lambda each: pa.map_(pa.string(), each)],
+    ids=["list", "large_list", "list_view", "large_list_view", "map"],
+)
+def test_tables_without_any_header(kind):
+    """pyarrow, pandas and Polars infer these types if no row has a header."""
+    for rows in ([None, None], [[], []], [[], None]):
+        column = pa.array(rows, kind(pa.null()))
+        assert [each or b"\0" for each in headers_in_both_calls(column)] == [b"\0"] * 2
+        assert [each or b"\0" for each in headers_in_both_calls(pa.chunked_array([column, column[1:]]))] == [b"\0"] * 3
+    assert column_of("headers", headers=pa.array([], kind(pa.null())), count=0) == []
+
+
+def test_headers_of_type_null():
+    assert headers_in_both_calls(pa.nulls(3)) == [None] * 3
+    assert headers_in_both_calls(pa.nulls(2, pa.list_(pa.null(), 0))) == [None] * 2
+    assert headers_in_both_calls(pa.nulls(2, pa.list_(pa.null(), 3))) == [None] * 2
+
+
+@pytest.mark.parametrize("kind", [pa.list_, pa.large_list, pa.list_view, pa.large_list_view, lambda x: pa.list_(x, 1)])
+def test_a_header_that_is_null(kind):
+    one, other = pa.array([[None], None], kind(pa.null())), pa.array([None, [None]], kind(pa.null()))
+    for headers, row in ((one, 0), (other, 1), (pa.chunked_array([other[:1], other[:0], one[1:], one]), 2)):
+        with pytest.raises(ValueError, match=rf"^headers\[{row}\]: a header is null; give a struct of key and value"):
+            column_of("headers", headers=headers, count=len(headers))
+
+
+@pytest.mark.parametrize("kind", [pa.list_view, pa.large_list_view])
+def test_headers_of_list_views(kind):
+    column = pa.array([A, None, [], TWO, A], kind(PAIR))
+    wanted = [SECTIONS["a"], b"\0", b"\0", SECTIONS["two"], SECTIONS["a"]]
+    assert headers_in_both_calls(column) == wanted
+    assert headers_in_both_calls(column[1:4]) == wanted[1:4]
+    assert headers_in_both_calls(pa.chunked_array([column[3:], column[:0], column[:2]])) == wanted[3:] + wanted[:2]
+    # Rows that share elements, in any order, with elements before and behind them.
+    made = pa.ListViewArray if kind is pa.list_view else pa.LargeListViewArray
+    width = pa.int32() if kind is pa.list_view else pa.int64()
+    offsets, sizes = pa.array([4, 1, 2, 1, 5], width), pa.array([1, 2, 0, 2, 0], width)
+    shared = made.from_arrays(offsets, sizes, pa.array([*A, *TWO, *A, *A], PAIR))
+    assert headers_in_both_calls(shared) == [SECTIONS["a"], SECTIONS["two"], b"\0", SECTIONS["two"], b"\0"]
+    assert headers_in_both_calls(shared[1:3]) == [SECTIONS["two"], b"\0"]
+
+
+@pytest.mark.parametrize("kind", [pa.list_view, pa.large_list_view])
+@pytest.mark.parametrize(
+    ("start", "size"), [(-1, 1), (0, -1), (2, 2), (4, 0), (3, 1), (2**31 - 1, 2**31 - 1), (0, -(2**31)), (0, 4)]
+)
+def test_list_views_that_lead_out_of_their_elements(kind, start, size):
+    letter = "i" if kind is pa.list_view else "q"
+    offsets, sizes = array.array(letter, [3, 0, start]), array.array(letter, [0, 3, size])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(sizes)]
+    views = pa.Array.from_buffers(kind(PAIR), 3, buffers, children=[pa.array([*A, *TWO], PAIR)])
+    with pytest.raises(ValueError, match=r"^headers\[2\]: the Arrow (large_)?list_view array is malformed: "):
+        column_of("headers", headers=views)
+    with pytest.raises(ValueError, match=r"^headers\[1\]: the Arrow (large_)?list_view array is malformed: "):
+        column_of("headers", headers=pa.chunked_array([views[:1], views[2:], views[:1]]))
+
+
+def test_headers_of_fixed_size_lists():
+    column = pa.array([TWO, None, TWO[::-1], TWO], pa.list_(PAIR, 2))
+    wanted = [SECTIONS["two"], b"\0", b"\x04\x04\xc3\xa4\x00\x02x\x01", SECTIONS["two"]]
+    assert headers_in_both_calls(column) == wanted
+    assert headers_in_both_calls(column[1:3]) == wanted[1:3]
+    assert headers_in_both_calls(pa.chunked_array([column[2:], column[:0], column[:3]])) == wanted[2:] + wanted[:3]
+    assert headers_in_both_calls(pa.array([[], None], pa.list_(PAIR, 0))) == [b"\0", b"\0"]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.map_(pa.string(), pa.binary()), pa.map_(pa.large_string(), pa.string_view()),
+     pa.map_(pa.binary(), pa.binary_view())],
+)  # fmt: skip
+def test_headers_of_maps(kind):
+    column = pa.array([[("a", "b")], None, [], [("x", None), ("ä", "")]], kind)
+    wanted = [SECTIONS["a"], b"\0", b"\0", SECTIONS["two"]]
+    assert headers_in_both_calls(column) == wanted
+    assert headers_in_both_calls(column[1:]) == wanted[1:]
