@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from support.arrow_structures import Foreign, child
+from support.arrow_structures import Foreign, child, words
 
 from arrays.columns import BYTES, PAIR, as_arrow, draw_headers, draw_numbers, draw_times
 
@@ -131,9 +131,12 @@ def wrong_structure(draw: random.Random) -> Case:
     """Return a table with a member of an Arrow structure, at any place, that cannot be right."""
     kind = draw.choice([pa.map_(pa.string(), pa.binary()), pa.list_view(PAIR), pa.large_list_view(PAIR)])
     headers = pa.array([[("a", b"b")], None, [("c", None)]], kind)
-    foreign = Foreign(pa.record_batch({"value": [b"a", None, b"c"], "key": ["x", "y", None], "headers": headers}))
+    keys = pa.array(["x", "y", None]).dictionary_encode()
+    foreign = Foreign(pa.record_batch({"value": [b"a", None, b"c"], "key": keys, "headers": headers}))
     path = draw.choice([(), (0,), (1,), (2,), (2, 0), (2, 0, 0), (2, 0, 1)])
     array, schema = child(foreign.array, *path), child(foreign.schema, *path)
+    if path == (1,) and draw.random() < 0.5:
+        array, schema = words(array), words(schema)
     children = [lambda: setattr(array, "n_children", draw.choice([-1, 0, 7, LEAST]))] if array.n_children else []
     change = draw.choice(
         [
@@ -213,7 +216,7 @@ def wrong_bytes(draw: random.Random) -> Case:
             np.array(["a", "b"]),
             [b"a", "b"],
             pa.array([1, 2]),
-            pa.array([b"a", b"b"]).dictionary_encode(),
+            pa.array([1, 2]).dictionary_encode(),
             np.zeros((2, 2)),
             np.zeros((2, 2, 2), "u1"),
             np.array(b"a"),
@@ -247,8 +250,13 @@ def changing(draw: random.Random) -> Case:
     width = draw.choice(["i4", "i8"])
     offsets = np.arange(count + 1, dtype=width)
     data = b"d" * (count + 1)
-    if draw.random() < 0.5:
+    form = draw.choice(["pair", "arrow", "dictionary"])
+    if form == "pair":
         values: Any = (data, offsets)
+    elif form == "dictionary":
+        kind = pa.dictionary(pa.int32() if width == "i4" else pa.int64(), pa.binary())
+        entries = pa.array([b"d" * (at % 3) for at in range(count)], pa.binary())
+        values = pa.DictionaryArray.from_buffers(kind, count, [None, pa.py_buffer(offsets)], entries)
     else:
         kind = pa.binary() if width == "i4" else pa.large_binary()
         values = pa.Array.from_buffers(kind, count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])

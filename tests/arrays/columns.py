@@ -100,7 +100,17 @@ def as_arrow(draw: random.Random, count: int) -> tuple[Any, Rows]:
     kind = draw.choice(BINARY)
     before = draw.randint(0, 9)
     rows = draw_rows(draw, before + count, text=True)
+    if draw.random() < 0.2:
+        rows = draw.choices([*rows[:9], None], k=before + count)
+        return as_dictionary(draw, pa.array(rows, pa.binary()), kind)[before:], rows[before:]
     return chunked(draw, pa.array(rows, pa.binary()).cast(kind)[before:]), rows[before:]
+
+
+def as_dictionary(draw: random.Random, array: Any, kind: Any) -> Any:
+    """Return the rows as indexes of dictionaries of a type, which have null, or do not."""
+    index = draw.choice(["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"])
+    encoded = array.dictionary_encode(draw.choice(["mask", "encode"]))
+    return chunked(draw, pa.DictionaryArray.from_arrays(encoded.indices.cast(index), encoded.dictionary.cast(kind)))
 
 
 def chunked(draw: random.Random, array: Any) -> Any:
@@ -125,12 +135,15 @@ def draw_numbers(draw: random.Random, count: int, most: int) -> tuple[Any, list[
     numbers = [draw.randint(0, most) for _ in range(count)]
     mask = [draw.random() < 0.2 for _ in range(count)]
     nulls = [None if masked else number for masked, number in zip(mask, numbers, strict=True)]
-    kind = draw.choice(["list", "array", "masked", "arrow", "strided"])
+    kind = draw.choice(["list", "array", "masked", "arrow", "strided", "dictionary"])
     fitting = [each for each in INTEGERS if np.iinfo(each).max >= most]
     if kind == "list":
         return nulls, nulls
     if kind == "arrow":
         return chunked(draw, pa.array(nulls, draw.choice([pa.int64(), pa.uint64()]))), nulls
+    if kind == "dictionary":
+        few = draw.choices([*nulls[:9], None], k=count)
+        return as_dictionary(draw, pa.array(few, pa.int64()), draw.choice([pa.int64(), pa.uint64()])), few
     array = np.array(numbers, draw.choice(fitting))
     if kind == "masked":
         return np.ma.masked_array(array, mask=np.array(mask, bool)), nulls

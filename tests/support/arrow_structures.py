@@ -74,6 +74,8 @@ class Foreign:
         copy.children = self.pointers(
             [ctypes.addressof(self._copy(kind, original.children[at])) for at in range(copy.n_children)]
         )
+        if original.dictionary:
+            copy.dictionary = ctypes.addressof(self._copy(kind, original.dictionary))
         self._made.append(copy)
         return copy
 
@@ -95,6 +97,11 @@ def child(structure: Any, *path: int) -> Any:
     for at in path:
         structure = type(structure).from_address(structure.children[at])
     return structure
+
+
+def words(structure: Any) -> Any:
+    """Return the schema or array of a dictionary's values."""
+    return type(structure).from_address(structure.dictionary)
 
 
 _IGNORE = RELEASE(lambda address: None)

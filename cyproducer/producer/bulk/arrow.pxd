@@ -67,6 +67,9 @@ cdef class ArrowData:
     cdef ArrowData list_child(self, str name, list places)
     cdef ListPlaces _list_places(self, Py_ssize_t piece, int64_t elements)
     cdef Column column(self)
+    cdef Column _plain_column(self)
+    cdef Column _dictionary(self, Py_ssize_t piece)
+    cdef Column _decoded(self)
     cdef bint is_null_at(self, Py_ssize_t piece, Py_ssize_t row) noexcept nogil
 
 

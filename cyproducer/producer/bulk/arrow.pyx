@@ -15,12 +15,15 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset, strerror
 
-from cyproducer.producer.bulk.checked_copies cimport bit_at
+from cyproducer.producer.bulk.checked_copies cimport Span, bit_at
 from cyproducer.producer.bulk.columns cimport (
     SEGMENT_FIXED,
     SEGMENT_NULL,
+    SEGMENT_SPANS,
     Column,
+    Memory,
     Segment,
+    segment_get,
     set_unit,
 )
 from cyproducer.producer.bulk.list_places cimport ListPlaces
@@ -287,13 +290,14 @@ cdef class ArrowData:
 
     cdef Column column(self):
         """Return the rows as a column. Raise TypeError for a type that holds no bytes, integers or timestamps."""
+        return self._plain_column() if self.schema.dictionary == NULL else self._decoded()
+
+    cdef Column _plain_column(self):
+        """Return the rows of another type than a dictionary, or the indexes of a dictionary."""
         cdef str spelling = self.format(), name = self.type_name()
         cdef bint is_bytes = spelling in _BYTES or _width(spelling) >= 0
-        cdef Column column
+        cdef Column column = Column(self.name, name, is_bytes)
         cdef Py_ssize_t piece, width = 0
-        if self.schema.dictionary != NULL:
-            raise TypeError(f"{self.name}: {name} cannot be read; decode it (pyarrow: dictionary_decode())")
-        column = Column(self.name, name, is_bytes)
         if spelling in _INTEGERS:
             width = _INTEGERS[spelling][1]
             column.number = c"i" if spelling.islower() else c"u"
@@ -312,6 +316,53 @@ cdef class ArrowData:
             if self.pieces[piece].rows:
                 self._check_data(&self.pieces[piece], spelling, width)
                 _add_segment(column, &self.pieces[piece], spelling, width)
+        return column
+
+    cdef Column _dictionary(self, Py_ssize_t piece):
+        """Return the values of an array's dictionary; for piece -1 a column of their type without rows."""
+        cdef ArrowData values = ArrowData.__new__(ArrowData)
+        cdef ArrowArray *array
+        values.schema = self.schema.dictionary
+        values._parent = self
+        values.name = f"{self.name} dictionary"
+        values._check_schema()
+        if values.schema.dictionary != NULL:
+            raise TypeError(f"{values.name}: a dictionary of dictionaries cannot be read; decode it")
+        if piece >= 0:
+            array = self.pieces[piece].array.dictionary
+            if array == NULL:
+                raise self._malformed("its dictionary is missing")
+            values._add_root(array)
+        return values._plain_column()
+
+    cdef Column _decoded(self):
+        """Return the rows of a dictionary: the places of their values."""
+        cdef Column indexes, values = self._dictionary(-1), column
+        cdef Memory copy = Memory(self.rows * sizeof(int64_t))
+        cdef Py_ssize_t piece, bad, start = 0
+        cdef int64_t wrong = 0
+        if self.format() not in _INTEGERS:
+            raise ValueError(
+                f"{self.name}: the Arrow schema is malformed: the indexes of a dictionary have the format "
+                f"{self.format()!r}"
+            )
+        column = Column(self.name, f"Arrow dictionary of {values.type.removeprefix('Arrow ')}", values.is_bytes)
+        column.number, column.unit = values.number, values.unit
+        column.ms_multiplier, column.ms_divisor = values.ms_multiplier, values.ms_divisor
+        column.keep(self)
+        indexes = self._plain_column()
+        bad = indexes.copy_numbers(<int64_t *>copy.data, ADDRESSABLE, &wrong)
+        for piece in range(self.piece_count):
+            if bad < 0 and self.pieces[piece].rows:
+                bad = _add_decoded(
+                    column, <const int64_t *>copy.data + start, self.pieces[piece].rows, self._dictionary(piece), &wrong
+                )
+                bad = bad + start if bad >= 0 else -1
+                start += self.pieces[piece].rows
+        if bad >= 0:
+            raise ValueError(
+                f"{self.name}[{bad}]: the {column.type} array is malformed: index {wrong} leads out of its dictionary"
+            )
         return column
 
     cdef int _check_data(self, const Piece *piece, str spelling, Py_ssize_t width) except -1:
@@ -392,6 +443,32 @@ cdef int _add_segment(Column column, const Piece *piece, str spelling, Py_ssize_
         if buffers[2] == NULL and segment.longest > 0:
             raise ValueError(f"{column.name}: the {column.type} array is malformed: its data are missing")
     return 0
+
+
+cdef Py_ssize_t _add_decoded(
+    Column column, const int64_t *indexes, Py_ssize_t rows, Column values, int64_t *wrong
+) except -2:
+    """Add the rows of one array: indexes of `values`, -1 for null. The column does not keep `values`.
+
+    Return the first row whose index is too large, and set `wrong` to the index; or return -1.
+    """
+    cdef Span *spans = <Span *>column.own(rows * sizeof(Span))
+    cdef Py_ssize_t row, bad = -1
+    cdef Segment *segment
+    with nogil:
+        for row in range(rows):
+            spans[row].length = -1
+            if indexes[row] >= values.rows:
+                wrong[0] = indexes[row]
+                bad = row
+                break
+            if indexes[row] >= 0:  # values of one array have one segment
+                spans[row].length = segment_get(values.segments, indexes[row], &spans[row].data)
+    segment = column.add_segment(SEGMENT_SPANS, rows)
+    segment.index = spans
+    segment.longest = max(values.longest(), 0)
+    segment.width = values.segments.width if values.rows else 0
+    return bad
 
 
 cdef ArrowData arrow_data_or_none(object source, str name):

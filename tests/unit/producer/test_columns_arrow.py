@@ -190,8 +190,6 @@ def test_wrong_tables():
     )
     null_row = pa.StructArray.from_arrays([pa.array([b"x", b"y"])], ["value"], mask=pa.array([False, True]))
     assert "row 1 of chunk 0 is null as a whole" in message(null_row)
-    dictionary = pa.table({"value": pa.array([b"x"]).dictionary_encode()})
-    assert "Arrow dictionary cannot be read; decode it" in message(dictionary, kind=TypeError)
     keyless = pa.array(
         [[{"key": None, "value": b""}]], pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     )
