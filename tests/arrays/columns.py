@@ -13,6 +13,13 @@ PAIR = pa.struct([pa.field("key", pa.string(), nullable=False), ("value", pa.bin
 BINARY = (pa.binary(), pa.large_binary(), pa.binary_view(), pa.string(), pa.large_string(), pa.string_view())
 LISTS = {"list": pa.list_, "large": pa.large_list, "view": pa.list_view, "large view": pa.large_list_view}
 INTEGERS = ("i1", "<i2", ">i4", "<i8", ">i8", "u1", ">u2", "u4", "<u8", ">u8")
+FIXED = ("i1", ">i4", "<f8", "?", "c16", "S3", "V7", "M8[s]", "m8[us]")
+STRUCTURES: tuple[Any, ...] = (
+    [("O", "i2"), ("b", "S5")],
+    [("a", "M8[ns]"), ("b", "i1")],
+    [("a", [("x", ">m8[s]"), ("y", "S1")]), ("b", "?")],
+    {"names": ["a", "b"], "formats": ["i4", "i2"], "offsets": [2, 0]},
+)
 UNITS = {"s": 1_000, "ms": 1, "us": -1_000, "ns": -1_000_000}
 
 
@@ -38,9 +45,7 @@ def as_list(draw: random.Random, count: int) -> tuple[Any, Rows]:
 
 def as_fixed(draw: random.Random, count: int) -> tuple[Any, Rows]:
     """Elements of one width: with gaps, backwards, masked, read-only."""
-    dtype = np.dtype(
-        draw.choice(["i1", ">i4", "<f8", "?", "c16", "S3", "V7", "M8[s]", "m8[us]", [("O", "i2"), ("b", "S5")]])
-    )
+    dtype = np.dtype(draw.choice([*FIXED, *STRUCTURES]))
     step = draw.choice([1, 1, 2, 3, -1, -2])
     whole = np.frombuffer(
         bytearray(draw.randbytes(count * abs(step) * dtype.itemsize)), np.dtype(("V", dtype.itemsize))
@@ -51,7 +56,7 @@ def as_fixed(draw: random.Random, count: int) -> tuple[Any, Rows]:
     if draw.random() < 0.3:
         mask = [draw.random() < 0.3 for _ in range(count)]
         array = np.ma.masked_array(
-            array, mask=np.array(mask, bool) if dtype.names is None else [(one, one) for one in mask]
+            array, mask=np.array(mask, bool) if dtype.names is None else [(one,) * len(dtype.names) for one in mask]
         )
         rows = [None if masked else row for masked, row in zip(mask, rows, strict=True)]
     elif draw.random() < 0.3:

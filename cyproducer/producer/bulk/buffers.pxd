@@ -9,6 +9,7 @@ cdef class Buffer:
     cdef Py_ssize_t strides[2]      # of an array with 1 or 2 dimensions; ctypes does not export them
 
 
+cdef Buffer buffer_of(object array, int flags)
 cdef Column column_of_buffer(object array, str name)
 cdef str format_of(Buffer buffer)
 cdef int refuse_objects(object array, str spelling, str name) except -1

@@ -48,7 +48,7 @@ cdef Column column_of_buffer(object array, str name):
     cdef Segment *segment
     source, unit = _exportable(array, name)
     try:
-        buffer = Buffer(source, PyBUF_RECORDS_RO)
+        buffer = buffer_of(source, PyBUF_RECORDS_RO)
     except (BufferError, TypeError, ValueError) as error:
         raise TypeError(f"{name}: {describe(array)} cannot be read as a buffer: {error}") from error
     view = &buffer.view
@@ -66,6 +66,29 @@ cdef Column column_of_buffer(object array, str name):
         _set_number(column, spelling, unit)
     _mask_rows(column, array)
     return column
+
+
+cdef Buffer buffer_of(object array, int flags):
+    """Acquire the buffer of an object. Raise the exporter's error.
+
+    Elements that no format of PEP 3118 describes are read as bytes: structures of NumPy with times, or with fields that
+    overlap or are in another order. They must not hold Python objects, see refuse_objects.
+    """
+    try:
+        return Buffer(array, flags)
+    except ValueError:
+        plain = _plain_array(array)
+        if plain is None or plain.dtype.hasobject:
+            raise
+        return Buffer(plain.view(f"V{plain.itemsize}"), flags)
+
+
+cdef object _plain_array(object array):
+    """Return the memory of a NumPy array as one of no subclass and without a mask; None for another object."""
+    for base in type(array).__mro__:
+        if base.__name__ == "ndarray" and base.__module__ == "numpy":
+            return base.view(array, base)
+    return None
 
 
 cdef tuple _exportable(array, str name):

@@ -3,7 +3,7 @@
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyObject_CheckBuffer
 from libc.stdint cimport int64_t
 
-from cyproducer.producer.bulk.buffers cimport Buffer, format_of, is_masked_array, refuse_objects
+from cyproducer.producer.bulk.buffers cimport Buffer, buffer_of, format_of, is_masked_array, refuse_objects
 from cyproducer.producer.bulk.columns cimport SEGMENT_OFFSETS64, Column, Memory, Segment, refuse_timestamps
 from cyproducer.producer.bulk.integers cimport column_of_integers
 
@@ -29,7 +29,7 @@ cdef Column column_of_pair(object data, object offsets, str name):
         raise TypeError(f"{name}: the data of a (data, offsets) pair is a masked array; give its attribute data")
     refuse_objects(data, "", name)
     try:
-        buffer = Buffer(data, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
+        buffer = buffer_of(data, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
     except (BufferError, ValueError) as error:
         raise ValueError(f"{name}: the data of a (data, offsets) pair must be contiguous: {error}") from error
     refuse_objects(data, format_of(buffer), name)
