@@ -309,7 +309,8 @@ cdef class ArrowData:
             width = max(_width(spelling), 0)
         else:
             raise TypeError(
-                f"{self.name}: {name} cannot be read here; expected a binary, string, integer or timestamp type"
+                f"{self.name}: {name} cannot be read here; expected a binary, string, integer or timestamp type; "
+                "cast or encode it"
             )
         column.keep(self)
         for piece in range(self.piece_count):
@@ -472,10 +473,17 @@ cdef Py_ssize_t _add_decoded(
 
 
 cdef ArrowData arrow_data_or_none(object source, str name):
-    """Return what `source` exports, or None if it has no Arrow interface."""
-    if hasattr(type(source), "__arrow_c_array__") or hasattr(type(source), "__arrow_c_stream__"):
-        return arrow_data(source, name)
-    return None
+    """Return the column that `source` exports, or None if it has no Arrow interface. Raise TypeError for a table."""
+    cdef ArrowData data
+    if not hasattr(type(source), "__arrow_c_array__") and not hasattr(type(source), "__arrow_c_stream__"):
+        return None
+    data = arrow_data(source, name)
+    if data.is_struct():
+        raise TypeError(
+            f"{name}: {describe(source)} holds rows of named columns; send a table with send_arrow(), or give one of "
+            "its columns"
+        )
+    return data
 
 
 cdef ArrowData arrow_data(object source, str name):
@@ -491,7 +499,7 @@ cdef ArrowData arrow_data(object source, str name):
     else:
         raise TypeError(
             f"{name}: expected something with __arrow_c_stream__ or __arrow_c_array__ "
-            f"(a table or record batch of pyarrow, polars, ...), got {describe(source)}"
+            f"(a table or record batch of pyarrow, polars, ...), got {describe(source)}; make one with pyarrow.table()"
         )
     return data
 

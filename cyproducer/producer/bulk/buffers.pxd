@@ -11,6 +11,9 @@ cdef class Buffer:
 
 cdef Buffer buffer_of(object array, int flags)
 cdef Column column_of_buffer(object array, str name)
+cdef object exporter_of(object array)
+cdef object holds_text(object array, str name)
+cdef str column_hint(object array)
 cdef str format_of(Buffer buffer)
 cdef int refuse_objects(object array, str spelling, str name) except -1
 cdef bint is_masked_array(object array) except -1

@@ -103,27 +103,48 @@ cdef tuple _exportable(array, str name):
             f"{name}: one {type(array).__name__} is not an array of records; "
             "give a list of bytes, a (data, offsets) pair, or an array"
         )
-    if kind in ("M", "m"):
-        return array.view("i8"), str(dtype.str)
     if kind == "U":
-        raise TypeError(
-            f"{name}: {describe(array)} holds text; encode it (numpy.strings.encode) or use Arrow strings"
-        )
+        raise holds_text(array, name)
     refuse_objects(array, "", name)
-    if not PyObject_CheckBuffer(array):
+    source = exporter_of(array)
+    if source is None:
         raise TypeError(
             f"{name}: expected a 1-D array of a fixed-width dtype, a 2-D array of uint8, a (data, offsets) "
-            f"pair, a list of bytes, or an Arrow array of a binary or string type, got {describe(array)}"
+            "pair, a list of bytes, or an Arrow array of a binary or string type, "
+            f"got {describe(array)}{column_hint(array)}"
         )
-    return array, None
+    return source, str(dtype.str) if kind in ("M", "m") else None
+
+
+cdef object exporter_of(object array):
+    """Return the array, or its integers if it holds times, if that can be read as a buffer, else None."""
+    if getattr(getattr(array, "dtype", None), "kind", None) in ("M", "m") and hasattr(array, "view"):
+        array = array.view("i8")
+    return array if PyObject_CheckBuffer(array) else None
+
+
+cdef object holds_text(object array, str name):
+    """Return an error for an array of str: how its elements are in memory is not what a reader expects."""
+    return TypeError(
+        f"{name}: {describe(array)} holds text; give [text.encode() for text in array], or pyarrow.array(array)"
+    )
+
+
+cdef str column_hint(object array):
+    """Return, for messages, how a column of pandas can be given."""
+    if not hasattr(array, "to_numpy"):
+        return ""
+    return "; give it as pyarrow.array(column), or as column.to_numpy() if it holds numbers or times"
 
 
 cdef int refuse_objects(object array, str spelling, str name) except -1:
     """Raise TypeError if elements of the format hold Python objects or pointers: their bytes are addresses."""
+    if getattr(getattr(array, "dtype", None), "kind", None) == "T":  # NumPy's StringDType holds pointers
+        raise holds_text(array, name)
     if getattr(getattr(array, "dtype", None), "hasobject", False) or holds_addresses(spelling):
         raise TypeError(
-            f"{name}: {describe(array)} holds Python objects or pointers; "
-            "give list(array) if they are bytes, or an array of a fixed-width dtype"
+            f"{name}: {describe(array)} holds Python objects or pointers; give list(array) if they are bytes, "
+            "pyarrow.array(array) if they are text, or an array of a fixed-width dtype"
         )
     return 0
 

@@ -22,7 +22,7 @@ from cyproducer.producer.bulk.columns cimport (
     segment_get,
 )
 from cyproducer.producer.bulk.header_sections cimport header_column, headers_of_lists
-from cyproducer.producer.bulk.integers cimport column_of_integers
+from cyproducer.producer.bulk.integers cimport column_of_integers, time_hint
 from cyproducer.producer.bulk.pairs cimport column_of_pair
 from cyproducer.record.encode cimport kafka_record_bound
 from cyproducer.shm.layout cimport CYP_TOPICS_MAX
@@ -164,7 +164,7 @@ cdef Rows rows_of_arrays(
 cdef Rows rows_of_table(object table, str topic):
     """Return the rows for the columns of a table. The argument `topic` takes precedence over a column `topic`."""
     cdef ArrowData data = arrow_data(table, "table")
-    cdef dict columns = _table_columns(data)
+    cdef dict columns = _table_columns(data, table)
     cdef Rows rows = Rows(data.rows)
     if "value" not in columns:
         raise ValueError(f"table: no column 'value'; its columns are {data.child_names()}")
@@ -190,8 +190,8 @@ cdef Rows rows_of_table(object table, str topic):
     return rows
 
 
-cdef dict _table_columns(ArrowData data):
-    """Return name -> ArrowData of a table's columns. Raise ValueError for an unknown or duplicate column."""
+cdef dict _table_columns(ArrowData data, object table):
+    """Return name -> ArrowData of the columns of `table`. Raise ValueError for an unknown or duplicate column."""
     cdef Py_ssize_t piece, row
     columns = {}
     if not data.is_struct():
@@ -204,7 +204,7 @@ cdef dict _table_columns(ArrowData data):
                 continue
             raise ValueError(
                 f"table: column {name!r} is not part of a Kafka record; remove it or rename it to one of "
-                f"{', '.join(TABLE_COLUMNS)}"
+                f"{', '.join(TABLE_COLUMNS)}; to send rows as JSON: send_array(topic, {_json_recipe(table)})"
             )
         if name in columns:
             raise ValueError(f"table: column {name!r} occurs twice; remove one of them")
@@ -216,6 +216,15 @@ cdef dict _table_columns(ArrowData data):
                     f"table: row {row} of chunk {piece} is null as a whole; remove it, or make only its value null"
                 )
     return columns
+
+
+cdef str _json_recipe(object table):
+    """Return, for messages, an expression that makes JSON of each row of a table, for the library that made it."""
+    if hasattr(table, "to_json"):  # pandas
+        return "table.to_json(orient='records', lines=True).encode().splitlines()"
+    if hasattr(table, "write_ndjson"):  # Polars
+        return "table.write_ndjson().encode().splitlines()"
+    return "[json.dumps(row, default=str).encode() for row in pyarrow.table(table).to_pylist()]"
 
 
 cdef list _index_columns(ArrowData data):
@@ -230,7 +239,7 @@ cdef list _index_columns(ArrowData data):
 cdef Column _bytes_column(object values, str name):
     """Read `values` or `keys` of any supported kind."""
     if isinstance(values, (list, tuple)):
-        if isinstance(values, tuple) and len(values) == 2 and not isinstance(values[1], (bytes, type(None))):
+        if isinstance(values, tuple) and len(values) == 2 and not _is_value(values[1]):
             offsets = values[1]
             numbers = arrow_data_or_none(offsets, f"{name} offsets")
             if numbers is not None:
@@ -241,6 +250,13 @@ cdef Column _bytes_column(object values, str name):
     if data is None:
         return column_of_buffer(values, name)
     return accept_bytes(data.column())
+
+
+cdef bint _is_value(object item) except -1:
+    """Return whether the second of two items is meant as a value, perhaps of a wrong type, and not as offsets."""
+    if isinstance(item, memoryview):
+        return item.format == "B"
+    return item is None or isinstance(item, (bytes, bytearray, str))
 
 
 cdef Column _number_column(object numbers, str name, Py_ssize_t rows):
@@ -310,6 +326,11 @@ cdef int _set_timestamps(Rows rows, object timestamps) except -1:
     cdef int64_t multiplier, divisor, most, wrong = 0
     if timestamps is None:
         return 0
+    hint = "" if isinstance(timestamps, Column) or getattr(timestamps, "ndim", 0) else time_hint(timestamps)
+    if hint:
+        raise TypeError(
+            f"timestamps_ms: expected int (ms since 1970) for all rows, got {describe(timestamps)}{hint}"
+        )
     if _is_scalar(timestamps):
         rows.timestamp = _scalar(timestamps, "timestamps_ms", INT64_MAX)
         return 0
@@ -321,9 +342,9 @@ cdef int _set_timestamps(Rows rows, object timestamps) except -1:
     times = <int64_t *>memory.data
     bad = column.copy_numbers(times, most, &wrong)
     if bad >= 0:
+        rule = f"the largest is {most}" if wrong >= 0 else "Kafka has no times before 1970, and null means now"
         raise ValueError(
-            f"{column.name}[{bad}]: {wrong} is not a valid timestamp; it must be from 0 to {most}, "
-            f"in {column.unit or 'ms'} since 1970"
+            f"{column.name}[{bad}]: {wrong} ({column.unit or 'ms'} since 1970) is not a valid timestamp; {rule}"
         )
     rows.timestamps = times
     rows._keep.append(memory)

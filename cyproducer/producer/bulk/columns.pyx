@@ -272,11 +272,18 @@ cdef Column column_of_list(object values, str name):
         elif item is None:
             spans[row].length = -1
         else:
-            raise TypeError(f"{name}[{row}]: expected bytes or None, got {type(item).__name__}")
+            raise TypeError(f"{name}[{row}]: expected bytes or None, got {type(item).__name__}{_bytes_hint(item)}")
     segment = column.add_segment(SEGMENT_SPANS, rows)
     segment.index = spans
     segment.longest = longest
     return column
+
+
+cdef str _bytes_hint(object item):
+    """Return, for messages, how bytes are made of an object."""
+    if isinstance(item, str):
+        return "; encode it"
+    return "; give bytes(value)" if isinstance(item, (bytearray, memoryview)) else ""
 
 
 cdef int set_unit(Column column, str unit) except -1:
@@ -305,7 +312,7 @@ cdef Column accept_bytes(Column column):
     if not column.is_bytes:
         raise TypeError(
             f"{column.name}: expected a binary or string type (binary, string, their large_ and _view forms, "
-            f"fixed_size_binary), got {column.type}"
+            f"fixed_size_binary), got {column.type}; cast or encode it"
         )
     return column
 

@@ -2,12 +2,25 @@
 
 from libc.stdint cimport int64_t, uint8_t
 
-from cyproducer.producer.bulk.buffers cimport column_of_buffer
+from cyproducer.producer.bulk.buffers cimport column_hint, column_of_buffer, exporter_of
 from cyproducer.producer.bulk.columns cimport SEGMENT_FIXED, Column, Segment
 
+from datetime import datetime
 from operator import index as _index
 
 from cyproducer.producer.bulk.columns import describe
+
+
+_NO_NUMBERS = ("U", "T", "O")  # kinds of NumPy's dtypes of text and objects
+
+
+cdef str time_hint(object time):
+    """Return, for messages, how milliseconds are made of a time of Python or NumPy; "" for another object."""
+    if getattr(getattr(time, "dtype", None), "kind", None) == "M":
+        return "; give int(time.astype('datetime64[ms]').astype('int64'))"
+    if isinstance(time, datetime):
+        return "; give int(time.timestamp() * 1000)"
+    return ""
 
 
 cdef Column column_of_integers(object numbers, str name):
@@ -18,10 +31,15 @@ cdef Column column_of_integers(object numbers, str name):
     cdef int64_t *copy
     cdef uint8_t *nulls
     if not isinstance(numbers, (list, tuple)):
-        column = column_of_buffer(numbers, name)
-        if not column.number:
-            raise TypeError(f"{name}: expected a 1-D array of integers, got {describe(numbers)}")
-        return column
+        kind = getattr(getattr(numbers, "dtype", None), "kind", None)
+        if kind not in _NO_NUMBERS and exporter_of(numbers) is not None:
+            column = column_of_buffer(numbers, name)
+            if column.number:
+                return column
+        raise TypeError(
+            f"{name}: expected a 1-D array of integers, a list of int and None, or an Arrow array of integers, "
+            f"got {describe(numbers)}{column_hint(numbers)}"
+        )
     numbers = tuple(numbers)
     column = Column(name, "int", False)
     column.number = c"i"
@@ -31,7 +49,8 @@ cdef Column column_of_integers(object numbers, str name):
         if number is None:
             nulls[row] = 1
         elif isinstance(number, bool) or not hasattr(number, "__index__"):
-            raise TypeError(f"{name}[{row}]: expected int or None, got {type(number).__name__}")
+            hint = time_hint(number) if name == "timestamps_ms" else ""
+            raise TypeError(f"{name}[{row}]: expected int or None, got {type(number).__name__}{hint}")
         else:
             try:
                 copy[row] = _index(number)

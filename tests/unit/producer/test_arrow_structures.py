@@ -212,7 +212,7 @@ def test_offsets_of_a_struct_and_of_its_children_add_up():
         (b"zz", TypeError, "'zz' cannot be read here"),
         (b"vz", ValueError, "it has 2 buffers, expected 3 or more"),
         (b"z", ValueError, "it has 2 buffers, expected 3"),
-        (b"+s", TypeError, "Arrow struct cannot be read here"),
+        (b"+s", TypeError, "values: support.arrow_structures.Foreign holds rows of named columns"),
         (b"b", TypeError, "Arrow bool cannot be read here"),
     ],
 )
