@@ -49,8 +49,10 @@ def repartitioned(df: DataFrame, topic: str | None, count: int, ignore_keys: boo
     return placed.repartition(min(count, MAX_TASKS), "partition")
 
 
-def _bytes_of(value: bytes | str) -> bytes:
-    return value.encode() if isinstance(value, str) else value
+def _as_bytes(column: pyarrow.Array) -> list[bytes | None]:
+    """Return the elements as bytes: a string of Spark may have bytes that are not UTF-8."""
+    found: list[bytes | None] = column.cast("large_binary").to_pylist()
+    return found
 
 
 def _placed(batch: pyarrow.RecordBatch, names: list[str], count: int, ignore_keys: bool) -> pyarrow.RecordBatch:
@@ -59,11 +61,11 @@ def _placed(batch: pyarrow.RecordBatch, names: list[str], count: int, ignore_key
     import pyarrow.compute as compute
 
     # By the value: Spark may compute a part of the rows again, and a row must then get the same partition.
-    values = batch.column("value").to_pylist()
-    by_value = [0 if value is None else zlib.crc32(_bytes_of(value)) % count for value in values]
+    values = _as_bytes(batch.column("value"))
+    by_value = [0 if value is None else zlib.crc32(value) % count for value in values]
     found = pyarrow.array(by_value, type=pyarrow.int32())
     if "key" in batch.schema.names and not ignore_keys:
-        keys = batch.column("key").to_pylist()
+        keys = _as_bytes(batch.column("key"))
         by_key = [None if key is None else partition_for(key, count) for key in keys]
         found = compute.coalesce(pyarrow.array(by_key, type=pyarrow.int32()), found)
     if "partition" in batch.schema.names:

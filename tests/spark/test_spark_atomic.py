@@ -14,7 +14,7 @@ from cyproducer.errors import (
 )
 from cyproducer.observe.transactions import TransactionQueryError
 from cyproducer.producer.shared_transaction import Shared, participant
-from cyproducer.spark import UnknownCommitError, WriteResult, atomic, dataframe, exactly_once, write
+from cyproducer.spark import UnknownCommitError, WriteResult, atomic, dataframe, exactly_once, partition_for, write
 from cyproducer.spark.options import parse_options
 from cyproducer.spark.owner import Owner
 
@@ -40,6 +40,20 @@ def test_all_rows_become_visible_together(numbers, held, topic, writer_settings,
 def test_a_task_that_fails_repeats_the_whole_write(numbers, held, topic, writer_settings, seen):
     write(held(numbers(0, 1000, 3), fails=True).frame, topic, atomic=True, id=topic, **writer_settings)
     assert seen(1000) == list(range(1000))
+
+
+def test_strings_that_are_not_utf8_are_written_again(spark, kafka, held, topic, writer_settings):
+    """CAST(value AS STRING) keeps the bytes of any record."""
+    bytes_of = "concat(encode('{}-', 'UTF-8'), encode(string(id), 'UTF-8'), X'FF')"
+    columns = [f"CAST({bytes_of.format(name)} AS STRING) AS {name}" for name in ("key", "value")]
+    header = f"named_struct('key', 'h', 'value', {bytes_of.format('header')})"
+    frame = spark.range(0, 1000, 1, 2).selectExpr(*columns, f"array({header}) AS headers")
+    assert write(held(frame, fails=True).frame, topic, atomic=True, **writer_settings).rows == 1000
+    read = read_topic(kafka.bootstrap_servers, topic, 1000)
+    wanted = [(b"key-%d\xff" % number, b"value-%d\xff" % number) for number in range(1000)]
+    assert sorted(zip(read.key, read.value, strict=True)) == sorted(wanted)
+    counts = [partition_for(key, 3) for key in read.key]
+    assert counts == list(read.partition)
 
 
 def test_rows_that_no_task_reports_are_not_committed(numbers, topic, writer_settings, seen, monkeypatch, caplog):
