@@ -22,6 +22,8 @@ from cyproducer.producer.results.loop_callback import in_running_loop
 from cyproducer.producer.waiting.blocking import deadline_after, wait_batches
 from cyproducer.types import ArrayMetadata
 
+cdef int32_t TRANSACTION_ABORTED = errors.TRANSACTION_ABORTED
+
 
 @cython.final
 @cython.auto_pickle(False)
@@ -30,9 +32,10 @@ cdef class BulkFuture:
 
     `result()` returns an `ArrayMetadata`: `partition` (int32) and `offset` (int64, -1 if unknown) are one-dimensional
     arrays with one element per row, NumPy arrays if NumPy is installed and else memoryviews. If a row failed,
-    `result()` raises and `exception()` returns the error of the first batch that failed. The message says how many
-    rows failed; all other rows were written. Timeouts are in seconds; None waits without limit. After the timeout
-    `KafkaTimeoutError` is raised; the rows are not cancelled.
+    `result()` raises and `exception()` returns the error of the first row that failed. `TransactionAbortedError`, which
+    follows another error, counts only if no row has another error. The message says how many rows failed; all other
+    rows were written. Timeouts are in seconds; None waits without limit. After the timeout `KafkaTimeoutError` is
+    raised; the rows are not cancelled.
     """
 
     def __init__(self):
@@ -152,23 +155,24 @@ cdef class BulkFuture:
         return rows
 
     cdef object failure(self):
-        """Return a new exception for the first batch that failed, or None."""
-        cdef Batch batch
+        """Return a new exception for the first row that failed, or None. TRANSACTION_ABORTED is the last choice."""
+        cdef Batch batch, aborted = None
         cdef Py_ssize_t at
-        cdef uint32_t index
+        cdef uint32_t index, aborted_index = 0
+        cdef int32_t code
         for at in range(self.extent_count):
             batch = <Batch>self.extents[at].batch
-            if batch.done and self._failed_rows(&self.extents[at]):
-                index = self.extents[at].first
-                while batch.error_of(index) == 0:
-                    index += 1
-                error = batch.failure(index)
-                count = self._count(True)
-                message = f"{count} of {self.rows} rows were not written; the first error: {error.message}"
-                wrapped = errors.for_code(batch.error_of(index), message)
-                wrapped.__cause__ = error.__cause__
-                return wrapped
-        return None
+            if not batch.done or not self._failed_rows(&self.extents[at]):
+                continue
+            for index in range(self.extents[at].first, self.extents[at].first + self.extents[at].count):
+                code = batch.error_of(index)
+                if code and code != TRANSACTION_ABORTED:
+                    return _failure_of(self, batch, index)
+                if code and aborted is None:
+                    aborted, aborted_index = batch, index
+                if batch.extents is None:
+                    break  # all of its rows have this code
+        return None if aborted is None else _failure_of(self, aborted, aborted_index)
 
     cdef object metadata(self):
         if self._metadata is None:
@@ -421,6 +425,14 @@ cdef object _as_array(void *data, Py_ssize_t rows, str letter, object owner):
     except ImportError:
         return memoryview(exporter)
     return numpy.asarray(exporter)
+
+
+cdef object _failure_of(BulkFuture future, Batch batch, uint32_t index):
+    error = batch.failure(index)
+    message = f"{future._count(True)} of {future.rows} rows were not written; the first error: {error.message}"
+    wrapped = errors.for_code(batch.error_of(index), message)
+    wrapped.__cause__ = error.__cause__
+    return wrapped
 
 
 cdef BulkFuture make_bulk_future(Rows rows):

@@ -332,6 +332,19 @@ def test_the_future_of_an_array_that_fails(sender, make):
     assert [type(each) for each in seen] == [errors.InvalidRecordError]
 
 
+def test_the_error_of_an_array_is_not_that_its_transaction_has_failed(sender, make):
+    sender.hold = True
+    future = make().send_array("t", [b"first", b"second", b"third"], partition=[0, 1, 2])
+    (front_end,) = sender.front_ends
+    wait_until(lambda: len(front_end.waiting) == 3)
+    slots = sorted(front_end.waiting.items(), key=lambda each: front_end.row(each[0])["open_seq"])
+    codes = errors.TRANSACTION_ABORTED, 87, errors.TRANSACTION_ABORTED
+    for (slot, (generation, _)), code in zip(slots, codes, strict=True):
+        sender.answer(front_end, slot, generation, 1, -1, code, RESULT)
+    with pytest.raises(errors.InvalidRecordError, match="3 of 3 rows were not written"):
+        future.result(20)
+
+
 def test_await(sender, make):
     async def main():
         return await make().send_array("t", [b"x"] * 5_000)
