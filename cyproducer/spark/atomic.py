@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from cyproducer import errors
 from cyproducer.config.settings import Settings
+from cyproducer.error_table import ERRORS
 from cyproducer.producer.shared_transaction import Shared, participant, sender_of
 from cyproducer.spark.delivery import Delivery, DeliveryFailedError, WrongRowError, deliver
 from cyproducer.spark.owner import FencedDriverError, Owner
@@ -44,11 +45,16 @@ _THREAD = "java_method('java.lang.Thread', 'currentThread') AS thread"
 _ATTEMPT_OF_STAGE = re.compile(r"\btask \d+\.\d+ in stage \d+\.(\d+)\b")
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 _ABORTED = "The transaction is aborted, and no reader of committed records sees any of its rows"
+#: Kafka's codes of an error whose reason is the content of a record, or the name of its topic.
+_WRONG_ROW = frozenset(
+    {errors.InvalidTopicError.code, *(code for code, error in ERRORS.items() if code > 0 and error.blames_records)}
+)
 #: Errors after which another attempt would fail as well.
 _HOPELESS = (
     errors.ClusterAuthorizationFailedError,
     errors.GroupAuthorizationFailedError,
     errors.InvalidRecordError,
+    errors.InvalidTopicError,
     errors.InvalidTransactionTimeoutError,
     errors.KafkaConfigurationError,
     errors.TopicAuthorizationFailedError,
@@ -182,12 +188,26 @@ def run_task(job: Job, batches: Iterator[pyarrow.RecordBatch]) -> pyarrow.Record
         error, code = str(failed), errors.InvalidRecordError.code
     except (DeliveryFailedError, errors.KafkaError) as failed:
         error = str(failed)
-        code = getattr(failed.__cause__ if isinstance(failed, DeliveryFailedError) else failed, "code", 0)
+        code = _code_of(failed.__cause__ if isinstance(failed, DeliveryFailedError) else failed)
     finally:
         if producer is not None:
             producer.close(0)
     number, stage = (0, 0) if context is None else (context.partitionId(), context.stageId())
     return _report((number, stage), sender, (error, code), done)
+
+
+def _code_of(error: BaseException | None) -> int:
+    """Return the code of an error, that of InvalidRecordError if no attempt can send the row; 0 for another error."""
+    if not isinstance(error, errors.KafkaError):
+        return 0
+    wrong_row = error.code in _WRONG_ROW or _is_missing(error)
+    return errors.InvalidRecordError.code if wrong_row else error.code
+
+
+def _is_missing(error: BaseException) -> bool:
+    """Return whether the brokers have answered for all of max_block_ms that they do not have the topic or partition."""
+    late = isinstance(error, errors.KafkaTimeoutError) and error.code == errors.TIMEOUT
+    return late and isinstance(error.__cause__, errors.UnknownTopicOrPartitionError)
 
 
 def _with_first(first: pyarrow.RecordBatch, others: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
@@ -271,12 +291,7 @@ def _summed(reports: list[Any], topic: str | None) -> Written:
 
     Raise CheckFailedError for another error, if a task reports twice, and if two senders have written a partition.
     """
-    for report in reports:
-        if report["error"]:
-            error = errors.for_code(report["code"], report["error"]) if report["code"] else None
-            if isinstance(error, _HOPELESS):
-                raise error
-            raise CheckFailedError(report["error"], report["code"] == OUT_OF_ORDER_SEQUENCE_NUMBER)
+    _raise_failures({report["error"]: report["code"] for report in reports if report["error"]})
     tasks = [report["task"] for report in reports]
     if len(set(tasks)) < len(tasks):
         raise CheckFailedError(f"a task has reported twice: {sorted(tasks)}")
@@ -296,6 +311,18 @@ def _summed(reports: list[Any], topic: str | None) -> Written:
     if rows != sum(partitions.values()):
         raise CheckFailedError(f"the tasks report {rows} rows, and {sum(partitions.values())} by partition")
     return Written(rows, sum(report["bytes"] for report in reports), partitions, first)
+
+
+def _raise_failures(failures: dict[str, int]) -> None:
+    """Raise the reason why tasks have failed, if any has. `failures` has the codes of their errors by text; 0: none."""
+    for text, code in failures.items():
+        error = errors.for_code(code, text) if code else None
+        if isinstance(error, _HOPELESS):
+            raise error
+    if failures:
+        # The other rows of the transaction fail only because one has failed.
+        reasons = [text for text, code in failures.items() if code != errors.TRANSACTION_ABORTED]
+        raise CheckFailedError((reasons or list(failures))[0], OUT_OF_ORDER_SEQUENCE_NUMBER in failures.values())
 
 
 def _check_log(owner: Owner, written: Written, others: Sequence[tuple[str, int]]) -> None:
@@ -373,7 +400,7 @@ def _may_repeat(error: Exception) -> bool:
     """Return whether another attempt may succeed: a task has failed, or a sender or a broker."""
     from pyspark.errors import AnalysisException, PySparkException
 
-    if isinstance(error, (FencedDriverError, AnalysisException, *_HOPELESS)):
+    if isinstance(error, (FencedDriverError, AnalysisException, *_HOPELESS)) or _is_missing(error):
         return False
     if isinstance(error, PySparkException) or _is_of_py4j(error):
         return _STOPPED.search(str(error)) is None

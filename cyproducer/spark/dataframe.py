@@ -63,8 +63,8 @@ def write(
     Raise ValueError for wrong columns, KafkaConfigurationError (a ValueError) for wrong settings, both before any task
     starts. If a row is not acknowledged, its task fails with DeliveryFailedError. When Spark has repeated the task for
     the last time, it raises its own error with that text. With `atomic`, raise AtomicWriteError after the last attempt,
-    UnknownCommitError if it is not known whether the transaction is committed, and InvalidRecordError for a row with a
-    value that cannot be sent.
+    UnknownCommitError if it is not known whether the transaction is committed, and InvalidRecordError for a row that no
+    attempt can send.
     """
     from cyproducer.spark.schema import check_columns  # imported here: this module is imported without PySpark, too
 

@@ -111,12 +111,23 @@ def deliver(
                 _settle(outstanding, done)
         while outstanding:
             _settle(outstanding, done)
-    except errors.KafkaError as error:
+    except errors.KafkaError as failed:
+        error = _reason(failed, outstanding)
         raise DeliveryFailedError(
             f"at least one of the {sent} rows that this task sent was not acknowledged ({done.rows} rows are known to "
             f"be in Kafka); first error: {type(error).__name__}: {error.message}. {guarantee}"
         ) from error
     return done
+
+
+def _reason(error: errors.KafkaError, outstanding: Iterable[tuple[Any, int, int]]) -> errors.KafkaError:
+    """Return the error, or that of a later batch if the first one only tells that its transaction has failed."""
+    if isinstance(error, errors.TransactionAbortedError):
+        for future, _, _ in outstanding:
+            other: errors.KafkaError | None = future.exception()
+            if other is not None and not isinstance(other, errors.TransactionAbortedError):
+                return other
+    return error
 
 
 def _send(producer: KafkaProducer, batch: pyarrow.RecordBatch, topic: str | None) -> Any:

@@ -7,14 +7,25 @@ from support.consumer import read_topic
 
 from cyproducer.devkafka.node import KafkaCluster
 from cyproducer.errors import (
+    DELIVERY_TIMEOUT,
+    TRANSACTION_ABORTED,
     InvalidRecordError,
     InvalidTransactionTimeoutError,
     KafkaConfigurationError,
+    KafkaTimeoutError,
+    LeaderNotAvailableError,
+    NotEnoughReplicasError,
     ProducerFencedError,
+    RequestTooLargeError,
+    UnknownPartitionError,
+    UnknownServerError,
+    UnknownTopicOrPartitionError,
+    for_code,
 )
 from cyproducer.observe.transactions import TransactionQueryError
 from cyproducer.producer.shared_transaction import Shared, participant
 from cyproducer.spark import UnknownCommitError, WriteResult, atomic, dataframe, exactly_once, partition_for, write
+from cyproducer.spark.atomic import CheckFailedError
 from cyproducer.spark.options import parse_options
 from cyproducer.spark.owner import Owner
 
@@ -80,12 +91,101 @@ def test_after_the_last_attempt_no_row_is_visible(numbers, topic, writer_setting
     assert seen(0) == []
 
 
-def test_a_row_that_cannot_be_sent_is_named_at_once(numbers, topic, writer_settings, seen, caplog):
-    wrong = numbers(0, 1000).selectExpr("value", "CAST(IF(value = '999', -2, 0) AS INT) AS partition")
-    with pytest.raises(InvalidRecordError, match=r"column 'partition'\[\d+\]: -2 is not from 0 to"):
-        write(wrong, topic, atomic=True, **writer_settings)
+@pytest.mark.parametrize(
+    ("columns", "text"),
+    [
+        (
+            ["value", "CAST(IF(value = '999', -2, 0) AS INT) AS partition"],
+            r"column 'partition'\[\d+\]: -2 is not from 0 to",
+        ),
+        (
+            ["value", "CAST(IF(value = '999', 3, 0) AS INT) AS partition"],
+            "Partition 3 of topic {} with partition count 3",
+        ),
+        (
+            ["IF(value = '999', repeat('x', 1100000), value) AS value"],
+            r"RecordTooLargeError: row \d+: a record of up to 11",
+        ),
+        (["value", "IF(value = '999', '', '{}') AS topic"], r"column 'topic'\[\d+\]: the topic's name is empty"),
+        (["value", "IF(value = '999', 'a b', '{}') AS topic"], r"column 'topic'\[\d+\]: the topic's name 'a b' has a"),
+        (["value", "IF(value = '999', 'nowhere', '{}') AS topic"], "Topic nowhere not present in metadata"),
+    ],
+)
+def test_a_row_that_cannot_be_sent_is_named_at_once(numbers, topic, writer_settings, seen, caplog, columns, text):
+    wrong = numbers(0, 1000).selectExpr(*(column.format(topic) for column in columns))
+    option = None if "topic" in wrong.columns else topic
+    with pytest.raises(InvalidRecordError, match=text.format(topic)):
+        write(wrong, option, atomic=True, **writer_settings | {"max_block_ms": 2_000})
     assert "is written again" not in caplog.text
     assert seen(0) == []
+
+
+@pytest.mark.parametrize(
+    ("configs", "columns", "text"),
+    [
+        ({"max.message.bytes": "1000"}, ["repeat(value, 1000) AS value"], "RecordTooLargeError: "),
+        (
+            {"message.timestamp.before.max.ms": "1000"},
+            ["value", "TIMESTAMP'2024-01-01 00:00:00' AS timestamp"],
+            "InvalidTimestampError: ",
+        ),
+        ({"cleanup.policy": "compact"}, ["value", "CAST(NULL AS STRING) AS key"], "InvalidRecordError: "),
+    ],
+)
+def test_a_row_that_the_broker_refuses_is_named_at_once(
+    numbers, new_topic, writer_settings, caplog, configs, columns, text
+):
+    with pytest.raises(InvalidRecordError, match=text):
+        write(numbers(0, 10).selectExpr(*columns), new_topic(1, configs=configs), atomic=True, **writer_settings)
+    assert "is written again" not in caplog.text
+
+
+@pytest.mark.parametrize(("rows", "error"), [(10, InvalidRecordError), (0, KafkaTimeoutError)])
+def test_a_topic_that_does_not_exist_is_named_at_once(numbers, writer_settings, caplog, rows, error):
+    with pytest.raises(error, match=r"Topic nowhere not present in metadata.*UNKNOWN_TOPIC_OR_PARTITION"):
+        write(numbers(0, rows), "nowhere", atomic=True, **writer_settings | {"max_block_ms": 2_000})
+    assert "is written again" not in caplog.text
+
+
+def late(cause):
+    """Return the error for metadata that was not there in time."""
+    error = KafkaTimeoutError("late")
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        late(None),
+        late(LeaderNotAvailableError()),
+        for_code(DELIVERY_TIMEOUT, cause=UnknownTopicOrPartitionError.code),
+        UnknownPartitionError(),
+        RequestTooLargeError(),
+        UnknownServerError(),
+        UnknownServerError(code=2000),
+        NotEnoughReplicasError(),
+    ],
+)
+def test_an_error_that_another_attempt_may_not_have(error):
+    code = atomic._code_of(error)
+    assert code == error.code
+    with pytest.raises(CheckFailedError, match="text"):
+        atomic._raise_failures({"text": code})
+    assert atomic._may_repeat(error)
+
+
+@pytest.mark.parametrize(
+    ("failures", "error", "text"),
+    [
+        ({"a": TRANSACTION_ABORTED, "b": 0, "c": InvalidRecordError.code}, InvalidRecordError, "c"),
+        ({"a": TRANSACTION_ABORTED, "b": NotEnoughReplicasError.code, "c": 0}, CheckFailedError, "b"),
+        ({"a": TRANSACTION_ABORTED, "b": TRANSACTION_ABORTED}, CheckFailedError, "a"),
+    ],
+)
+def test_the_error_of_a_write_is_the_reason_and_not_what_follows(failures, error, text):
+    with pytest.raises(error, match=f"^{text}$"):
+        atomic._raise_failures(failures)
 
 
 def test_a_file_that_a_host_does_not_have_is_reported_at_once():

@@ -28,9 +28,12 @@ class Promise:
     def done(self):
         return False
 
+    def exception(self):
+        return self.producer.failures.pop(0) if self.producer.failures else None
+
     def result(self, timeout=None):
         self.producer.waiting -= 1
-        error = self.producer.failures.pop(0) if self.producer.failures else None
+        error = self.exception()
         if error is not None:
             raise error
         numbers = array.array("i", (row % 3 for row in range(self.rows)))
@@ -84,6 +87,16 @@ def test_a_failed_row_fails_the_task_with_counts_and_the_first_error():
     text = str(caught.value)
     assert "of the 15 rows that this task sent was not acknowledged (5 rows are known to be in Kafka)" in text
     assert "first error: RecordTooLargeError: value of 9 MB" in text
+
+
+def test_the_reason_of_a_failed_transaction_is_that_of_a_later_row():
+    aborted = errors.TransactionAbortedError
+    reason = errors.RecordTooLargeError("value of 9 MB")
+    with pytest.raises(DeliveryFailedError, match="first error: RecordTooLargeError: value of 9 MB") as caught:
+        deliver(StandIn([aborted(), None, aborted(), reason]), batches(5, 5, 5, 5), "t")
+    assert caught.value.__cause__ is reason
+    with pytest.raises(DeliveryFailedError, match="first error: TransactionAbortedError: the first"):
+        deliver(StandIn([aborted("the first"), None, aborted("the second")]), batches(5, 5, 5, 5), "t")
 
 
 def test_a_failure_stops_a_task_that_has_more_rows():

@@ -37,7 +37,8 @@ def metadata_over(session: Session, topic: str, needed: int) -> bool:
 def no_metadata(session: Session, topic: str, needed: int) -> errors.KafkaError:
     """Return the error for a topic or partition that is missing from the metadata after max_block_ms.
 
-    The message is that of Kafka's Java producer, followed by the last error of the broker or the sender.
+    The message is that of Kafka's Java producer, followed by the last error of the broker or the sender. The cause is
+    the broker's error, or an UnknownPartitionError if the broker answers that the topic has fewer partitions.
     """
     count, error = session.topics.state(topic)
     limit = session.settings.max_block_ms
@@ -48,11 +49,16 @@ def no_metadata(session: Session, topic: str, needed: int) -> errors.KafkaError:
             f"Partition {needed} of topic {topic} with partition count {count} is not present in metadata "
             f"after {limit} ms."
         )
-    if error:
-        text += f" The broker's last answer: {errors.name_for_code(error)}, {errors.for_code(error).message}."
+    cause = errors.for_code(error) if error else None
+    if cause is not None:
+        text += f" The broker's last answer: {errors.name_for_code(error)}, {cause.message}."
     elif session.topics.last_error:
         text += f" The sender's last error: {session.topics.last_error}."
-    return errors.KafkaTimeoutError(text)
+    elif count:
+        cause = errors.UnknownPartitionError()
+    late = errors.KafkaTimeoutError(text)
+    late.__cause__ = cause
+    return late
 
 
 def auth_failed(session: Session, topic: str) -> errors.KafkaError:

@@ -258,15 +258,18 @@ def test_unknown_topic_and_partition_have_javas_texts(sender):
     sender.publish()
     with KafkaProducer(sender=sender.path, max_block_ms=50) as made:
         attach(made)
-        with pytest.raises(errors.KafkaTimeoutError, match=r"^Topic nope not present in metadata after 50 ms"):
+        with pytest.raises(errors.KafkaTimeoutError, match=r"^Topic nope not present in metadata after 50 ms") as late:
             made.send("nope", b"")
-        with pytest.raises(errors.KafkaTimeoutError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        assert late.value.__cause__ is None  # nothing is known of the topic
+        with pytest.raises(errors.KafkaTimeoutError, match="UNKNOWN_TOPIC_OR_PARTITION") as gone:
             made.send("gone", b"")
+        assert type(gone.value.__cause__) is errors.UnknownTopicOrPartitionError
         with pytest.raises(
             errors.KafkaTimeoutError,
             match=r"^Partition 4 of topic t with partition count 4 is not present in metadata after 50 ms\.",
-        ):
+        ) as missing:
             made.send("t", b"", partition=4)
+        assert type(missing.value.__cause__) is errors.UnknownPartitionError
     assert sender.wants == ["nope", "gone", "t"]
 
 
