@@ -45,7 +45,7 @@ def check_session(spark: SparkSession) -> list[Finding]:
         *_settings(spark, context),
         _driver(),
         *_deployment(spark, context),
-        _data_source(look_up),
+        _data_source(look_up, context),
         _threads(spark, look_up),
         _sql(look_up),
         *_executors(spark, context),
@@ -109,7 +109,7 @@ def _look_up(spark: SparkSession) -> str | None:
     return "the sink has accepted a column that it does not know"
 
 
-def _data_source(look_up: str | None) -> Finding:
+def _data_source(look_up: str | None, context: Any) -> Finding:
     where = "data source"
     if look_up is None:
         return Finding(
@@ -117,6 +117,14 @@ def _data_source(look_up: str | None) -> Finding:
         )
     if not look_up:
         return Finding(OK, where, 'format("cyproducer") is found')
+    if look_up == NOT_FOUND and context is not None and not _is_active():
+        return Finding(
+            ERROR,
+            where,
+            'format("cyproducer") is not found, because no session is active in this thread: it has not created the '
+            "session, or a call of Spark was interrupted in it, as by Ctrl-C, which ends the thread of the JVM that "
+            'serves it. Call spark.createDataFrame([(1,)], "a int") in this thread, or use write()',
+        )
     if look_up == NOT_FOUND:
         return Finding(
             ERROR,
@@ -128,6 +136,13 @@ def _data_source(look_up: str | None) -> Finding:
             "PYTHONPATH has the directory of its source",
         )
     return Finding(ERROR, where, f'format("cyproducer") cannot be used: {look_up}')
+
+
+def _is_active() -> bool:
+    """Return whether a session is active in the thread of the JVM that serves this thread."""
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession() is not None
 
 
 def _threads(spark: SparkSession, look_up: str | None) -> Finding:

@@ -2,13 +2,17 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import venv
 from pathlib import Path
 
 import pytest
+from pyspark.sql.functions import udf
 from support.consumer import read_topic
+from support.process import wait_until
 from support.spark_environment import spark_environment
 
 import cyproducer
@@ -53,6 +57,39 @@ def test_a_session_that_has_everything(spark):
     assert texts["memory"].startswith("Spark does not limit the address space of a Python worker.")
     assert "Python worker" in texts["host"]
     assert texts["executors"] == "8 tasks ran; their workers use one sender"
+
+
+def test_a_thread_after_an_interrupt_is_named_with_what_helps(spark, tmp_path):
+    """Ctrl-C ends the connection of a thread with the JVM. Its next one has another thread there, without a session."""
+    reached, released = tmp_path / "reached", tmp_path / "released"
+
+    def wait(number, reached=str(reached), released=str(released)):
+        import time
+        from pathlib import Path
+
+        Path(reached).touch()
+        while not Path(released).exists():
+            time.sleep(0.02)
+        return number
+
+    def interrupt():
+        wait_until(reached.exists, 60, "the task to run")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            spark.range(1).select(udf(wait, "long")("id")).collect()
+    finally:
+        thread.join()
+        released.touch()
+    (found,) = (each for each in check_session(spark) if each.where == "data source")
+    spark.createDataFrame([(1,)], "a int")
+    assert found.level == "error"
+    assert "no session is active in this thread: it has not created the session, or a call of Spark" in found.text
+    assert 'Call spark.createDataFrame([(1,)], "a int")' in found.text
+    assert 'ok       data source: format("cyproducer") is found' in map(str, check_session(spark))
 
 
 @pytest.mark.long
