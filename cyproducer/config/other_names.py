@@ -22,7 +22,9 @@ _LIBRDKAFKA_NAMES = {
 _CALLBACK = "callbacks are an argument of send() (on_delivery) or of its future"
 _STATUS = "see metrics(), the command `cyproducer status`, and Python's logger 'cyproducer'"
 _SOCKETS = "the sender makes the sockets, with TCP_NODELAY and SO_KEEPALIVE"
-# Settings of librdkafka (with dots) and of kafka-python (with underscores) that have no counterpart.
+_CONSUMER = "leave it out: only consumers have it"
+# Settings that have no counterpart: of librdkafka (with dots), of kafka-python (with underscores), of Kafka's consumer,
+# and of Kafka's producer before 4.0.
 _ADVICE = {
     "queue.buffering.max.messages": "only bytes are limited: use buffer.memory",
     "queue.buffering.backpressure.threshold": "leave it out",
@@ -71,6 +73,11 @@ _ADVICE = {
     "receive_message_max_bytes": "leave it out",
     "allow_auto_create_topics": "leave it out: as in Kafka's producer, the broker decides",
     "allow.auto.create.topics": "leave it out: as in Kafka's producer, the broker decides",
+    "key.deserializer": _CONSUMER,
+    "value.deserializer": _CONSUMER,
+    "auto.offset.reset": _CONSUMER,
+    "enable.auto.commit": _CONSUMER,
+    "auto.include.jmx.reporter": "leave it out: there is no JMX; see metrics()",
 }
 
 

@@ -137,16 +137,18 @@ class ExactlyOnce:
                 f"{batch_id}. If it does not, give first_batch={batch_id}; if it does, they are written again then"
             )
         if marker.metadata != query:
+            # A new id has no marker, so it must begin with the first micro-batch.
+            checkpoint = "" if batch_id == self._first else " and a new checkpoint"
             raise MarkerError(
                 f"{where} is of query {marker.metadata}, and this is query {query}: its checkpoint was deleted, or two "
-                "queries use one id. Give this query an id of its own. It then writes all rows that it reads, also "
-                "those that the other one has written"
+                f"queries use one id. Give this query an id of its own{checkpoint}. It then writes all rows that it "
+                "reads, also those that the other one has written"
             )
         if batch_id not in (marker.offset, marker.offset - 1):
             raise MarkerError(
                 f"{where} says that micro-batch {marker.offset} is the next one, and Spark writes micro-batch "
                 f"{batch_id}: the checkpoint is not the newest one of this query, for example a copy. Use the newest "
-                "checkpoint, or another id, with which rows are written again"
+                "checkpoint, or another id and a new checkpoint, with which rows are written again"
             )
         return batch_id == marker.offset
 

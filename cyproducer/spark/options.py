@@ -13,8 +13,12 @@ PREFIX = "kafka."
 GUARANTEE = "delivery.guarantee"
 OWN = ("topic", "includeHeaders", "sender", GUARANTEE)
 
-SPARK = frozenset({"path", "checkpointlocation", "queryname"})
-"""Options that Spark itself adds to those of a sink. The sink ignores them."""
+ASYNC_PROGRESS = "asyncProgressTrackingEnabled"
+SPARK = {
+    name.lower(): name
+    for name in ("path", "checkpointLocation", "queryName", ASYNC_PROGRESS, "asyncProgressTrackingCheckpointIntervalMs")
+}
+"""Options of a query, by lower-case name, which Spark gives to its sink. The sink ignores them."""
 
 CONSUMER = (
     "allow.auto.create.topics",
@@ -84,6 +88,9 @@ REFUSED = {
 #: token, access.key. So it hides every other secret, since `sasl.jaas.config` has one of these words in its value.
 SHOWN_BY_SPARK = {"ssl_keydata"}
 
+_WITHOUT_PREFIX = SPARK | SOURCE | {name.lower(): name for name in OWN if name != "sender"}
+"""Options of the sink, of Spark's Kafka source and of a query, by lower-case name."""
+
 TOPIC_NAMES = (
     "the name of a topic has 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-', and is not '.' or '..'"
 )
@@ -113,6 +120,8 @@ def parse_options(options: dict[str, str]) -> tuple[dict[str, str], str | None]:
             _boolean("includeHeaders", value)
         elif name == GUARANTEE:
             _at_least_once(value)
+        elif name == ASYNC_PROGRESS.lower():
+            _no_async_progress(value)
         elif name not in SPARK:
             raise _unknown(name)
     if "sender" not in settings and "bootstrap.servers" not in settings:
@@ -152,7 +161,13 @@ def _unknown(name: str) -> KafkaConfigurationError:
 
 def _setting(option: str) -> str:
     """Return the dotted name of the producer's setting. Raise KafkaConfigurationError if the sink refuses it."""
-    name = option.removeprefix(PREFIX).replace("_", ".")
+    plain = option.removeprefix(PREFIX)
+    if option.startswith(PREFIX) and (plain in _WITHOUT_PREFIX or plain.startswith(PREFIX)):
+        raise KafkaConfigurationError(
+            f"'{option}' is not an option of the Kafka sink 'cyproducer'; did you mean "
+            f"'{_WITHOUT_PREFIX.get(plain, plain)}', without 'kafka.'?"
+        )
+    name = plain.replace("_", ".")
     if name in REFUSED:
         raise KafkaConfigurationError(f"the option 'kafka.{name}' is not supported by the Spark sink: {REFUSED[name]}")
     plain = name.replace(".", "_")
@@ -177,6 +192,15 @@ def _boolean(option: str, value: str) -> None:
     # Spark's own sink sends a column 'headers' independently of this option, and so does this sink.
     if value.strip().lower() not in ("true", "false"):
         raise KafkaConfigurationError(f"the option '{option}' is {value!r}; use true or false")
+
+
+def _no_async_progress(value: str) -> None:
+    # Spark refuses it for a stream, but not for a batch with the same options.
+    if value.strip().lower() != "false":
+        raise KafkaConfigurationError(
+            f"the option '{ASYNC_PROGRESS}' is {value!r}, and this sink has no asynchronous progress tracking, which "
+            "only Spark's own sinks have; leave the option out"
+        )
 
 
 def _at_least_once(value: str) -> None:

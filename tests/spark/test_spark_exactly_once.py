@@ -143,7 +143,7 @@ def test_a_deleted_checkpoint_is_noticed(run, lines, sink, seen, tmp_path):
     lines(0, 10)
     run(sink())
     shutil.rmtree(tmp_path / "checkpoint")
-    with pytest.raises(PySparkException, match=r"its checkpoint was deleted, or two queries use one id"):
+    with pytest.raises(PySparkException, match=r"two queries use one id\. Give this query an id of its own\. It then"):
         run(sink())
     assert seen(10) == list(range(10))
     run(sink(id="another"), "checkpoint")
@@ -158,8 +158,11 @@ def test_an_older_checkpoint_and_a_missing_marker_are_noticed(batch, numbers, si
     batch(function, numbers(0, 5), 7)
     batch(function, numbers(5, 10), 8)
     for wrong in (6, 7, 10):
-        with pytest.raises(MarkerError, match=f"micro-batch 9 is the next one, and Spark writes micro-batch {wrong}"):
+        text = rf"micro-batch 9 is the next one, and Spark writes micro-batch {wrong}.* another id and a new checkpoint"
+        with pytest.raises(MarkerError, match=text):
             batch(function, numbers(10, 20), wrong)
+    with pytest.raises(MarkerError, match=r"two queries use one id\. Give this query an id of its own and a new c"):
+        batch(function, numbers(10, 20), 9, query="r")
     batch(function, numbers(5, 10), 8)  # Spark repeats the last one only
     assert seen(10) == list(range(10))
 

@@ -56,7 +56,24 @@ def test_options_of_sparks_kafka_source_are_passed_over():
 
 
 def test_a_consumer_setting_that_sparks_kafka_source_refuses_is_refused_here():
-    assert "'auto.offset.reset' is not a known setting" in refusal(kafka__auto__offset__reset="earliest")
+    assert "'auto.offset.reset' is a setting of another Kafka client: leave it" in refusal(
+        kafka__auto__offset__reset="earliest"
+    )
+
+
+@pytest.mark.parametrize("name", ["key.deserializer", "value.deserializer"])
+def test_a_deserializer_is_not_taken_for_a_serializer(name):
+    text = refusal(**{f"kafka.{name}": "org.apache.kafka.common.serialization.StringDeserializer"})
+    assert f"'{name}' is a setting of another Kafka client: leave it out" in text
+    assert "did you mean" not in text
+
+
+def test_options_of_sparks_asynchronous_progress_are_passed_over_unless_they_ask_for_it():
+    unused = {"asyncProgressTrackingEnabled": "False", "asyncProgressTrackingCheckpointIntervalMs": "1000"}
+    assert parse_options(BROKERS | unused) == ({"bootstrap.servers": "b1:9092,b2"}, None)
+    text = refusal(asyncProgressTrackingEnabled="true")
+    assert "'asyncProgressTrackingEnabled' is 'true', and this sink has no asynchronous progress tracking" in text
+    assert "leave the option out" in text
 
 
 @pytest.mark.parametrize("option", ["sender", "kafka.sender", "Sender"])
@@ -77,11 +94,18 @@ def test_brokers_or_a_sender_are_needed():
         ("bootstrap__servers", "'kafka.bootstrap.servers'"),
         ("linger_ms", "'kafka.linger.ms'"),
         ("kafka__linger__mss", "'linger.ms'"),
+        ("kafka__topic", "'topic', without 'kafka.'"),
+        ("kafka__includeHeaders", "'includeHeaders', without 'kafka.'"),
+        ("kafka__delivery__guarantee", "'delivery.guarantee', without 'kafka.'"),
+        ("kafka__startingOffsets", "'startingOffsets', without 'kafka.'"),
+        ("kafka__checkpointLocation", "'checkpointLocation', without 'kafka.'"),
+        ("kafka__kafka__acks", "'kafka.acks', without 'kafka.'"),
     ],
 )
 def test_an_unknown_option_is_named_with_its_nearest(option, nearest):
     text = refusal(**{option: "secret-value"})
-    assert f"'{option.replace('__', '.').removeprefix('kafka.')}'" in text
+    given = option.replace("__", ".").lower()
+    assert f"'{given}'" in text or f"'{given.removeprefix('kafka.')}'" in text
     assert f"did you mean {nearest}?" in text
     assert "secret-value" not in text
 

@@ -158,8 +158,12 @@ cdef int _encode_lists(
             raise ValueError(f"{lists.name}[{segment.start + row}]: {end - element} headers are too many for a record")
         at = put_varint(at, <int32_t>(end - element))
         for element in range(element, end):
+            if entries.is_null_at(piece, element - base):
+                raise ValueError(
+                    f"{lists.name}[{segment.start + row}]: a header is null as a whole; remove it from the list"
+                )
             length = keys.get(element, &data)
-            if length < 0 or entries.is_null_at(piece, element - base):
+            if length < 0:
                 raise ValueError(
                     f"{lists.name}[{segment.start + row}]: a header's key is null; every header needs a key"
                 )

@@ -43,7 +43,14 @@ def test_names_of_secrets(name, secret):
 
 @pytest.mark.parametrize(
     ("name", "told"),
-    [("api.version.request.timeout.ms", "leave it out"), ("servers", "bootstrap.servers"), ("enabled_events", "leave")],
+    [
+        ("api.version.request.timeout.ms", "leave it out"),
+        ("servers", "bootstrap.servers"),
+        ("enabled_events", "leave"),
+        ("key_deserializer", "consumers"),
+        ("value.deserializer", "consumers"),
+        ("auto.include.jmx.reporter", "metrics()"),
+    ],
 )
 def test_the_most_similar_name_is_not_always_meant(name, told):
     message = refused(**{name: 1})

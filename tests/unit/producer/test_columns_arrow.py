@@ -194,6 +194,8 @@ def test_wrong_tables():
         [[{"key": None, "value": b""}]], pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     )
     assert "column 'headers'[0]: a header's key is null" in message(pa.table({"value": [b"x"], "headers": keyless}))
+    whole = pa.array([[{"key": "k", "value": b""}, None]], keyless.type)
+    assert "column 'headers'[0]: a header is null" in message(pa.table({"value": [b"x"], "headers": whole}))
 
 
 def with_index(table, *columns, text=None):
