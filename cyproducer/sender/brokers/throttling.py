@@ -1,4 +1,4 @@
-"""Obeys the throttle time in the response of a broker: the broker gets no requests for so long, at most five minutes."""
+"""Obeys the throttle time in the response of a broker: it gets no requests for so long, at most for five minutes."""
 
 from typing import TYPE_CHECKING, Any
 
