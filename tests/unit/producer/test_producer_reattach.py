@@ -152,8 +152,9 @@ def test_close_with_a_timeout_while_there_is_no_sender(started, path):
     assert type(future.exception(0)) is errors.SenderUnavailableError
 
 
-def test_the_delivery_timeout_counts_from_the_send(started, path):
-    """The next sender gets the age of each batch."""
+@pytest.mark.parametrize("lost", [1, 2])
+def test_the_delivery_timeout_counts_from_the_send(started, path, lost):
+    """The next sender gets the age of each batch, also of one that has come from sender to sender."""
     sender = started()
     sender.hold = True
     ages = []
@@ -163,6 +164,11 @@ def test_the_delivery_timeout_counts_from_the_send(started, path):
         with pytest.raises(TimeoutError):
             future.result(0.5)
         sender = started()
+        if lost == 2:
+            sender.hold = True
+            wait_until(lambda: producer.metrics() and sender.front_ends and sender.front_ends[0].waiting)
+            die(sender)
+            sender = started()
         complete = sender._complete
 
         def look_and_complete(front_end, head, generation):
