@@ -6,8 +6,8 @@ from cyproducer.sender.engine.state.model cimport Node
 
 
 cdef enum:
-    # A quota of Kafka delays for seconds: at most for the samples of the quota, 11 of 1 s by default. A longer time is a
-    # defect of the broker, and one answer must not stop a host for days.
+    # A quota of Kafka delays for seconds: at most for the samples of the quota, 11 of 1 s by default. A longer time is
+    # a defect of the broker, and one answer must not stop a host for days.
     THROTTLE_MAX_MS = 300000
 
 
