@@ -96,7 +96,7 @@ PRODUCING = (
         "        return self.error if extent is None else extent.error",
         "        return self.error if extent is None or extent.error else self.error",
         "P5",
-        ("integration/engine/test_engine_parts.py::test_only_a_record_that_is_too_large_itself_fails",),
+        ("integration/producer/test_batches_in_parts.py::test_one_record_is_too_large_and_the_others_are_written",),
     ),
     Mutant(
         "offsets-most",

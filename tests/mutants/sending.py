@@ -7,8 +7,8 @@ DELIVERY = f"{ENGINE}/delivery"
 DRAIN, ACCUMULATOR, CONNECTION = (
     f"{ENGINE}/{name}.pyx" for name in ("drain", "intake/accumulator", "network/connection")
 )
-WIRE_BATCHES, RESPONSE, EXPIRY, SEQUENCES, EPOCH, REJECTION = (
-    f"{DELIVERY}/{name}.pyx" for name in ("wire_batches", "response", "expiry", "sequences", "epoch", "rejection")
+WIRE_BATCHES, RESPONSE, SEQUENCES, EPOCH, REJECTION = (
+    f"{DELIVERY}/{name}.pyx" for name in ("wire_batches", "response", "sequences", "epoch", "rejection")
 )
 METADATA, TOPIC_STATE = (f"cyproducer/cluster/{name}.py" for name in ("metadata", "topic_state"))
 
@@ -186,7 +186,7 @@ SENDING = (
         "        if entry.crc != crc:\n            return False\n",
         "        pass\n",
         "P3",
-        ("integration/engine/test_engine_poison.py::test_bytes_that_are_changed_while_in_flight",),
+        ("integration/engine/test_engine_poison.py::test_bytes_that_are_changed_are_found_in_a_new_epoch_too",),
     ),
     Mutant(
         "refresh-of-leaders",
@@ -195,7 +195,7 @@ SENDING = (
         "        if is_stale_metadata(error):\n            core.refresh_wanted = True\n",
         "",
         "P2",
-        ("integration/engine/test_engine_failover.py",),
+        ("integration/engine/test_engine_error_table.py::test_what_a_code_means_for_a_batch",),
     ),
     Mutant(
         "throttle-old-broker",
@@ -205,15 +205,6 @@ SENDING = (
         "    if request.version >= 0:\n",
         "P3",
         ("integration/engine/test_engine_throttle.py::test_a_broker_that_has_waited_itself_is_not_waited_for",),
-    ),
-    Mutant(
-        "expired-unsure",
-        "a batch that may be in the log expires with the error of one that is not",
-        EXPIRY,
-        "        certain = not batch.reported and wire.state == WIRE_WAITING and not wire.unsure\n",
-        "        certain = not batch.reported and wire.state == WIRE_WAITING\n",
-        "P5",
-        ("integration/engine/test_engine_certainty.py::test_unsure_batch_is_unknown_and_names_the_last_error",),
     ),
     Mutant(
         "proof-of-a-new-log",

@@ -51,7 +51,7 @@ TAKEOVER = (
         "    if published_flags(front_end, slot, word_generation(word)) & CYP_OUTCOME_RELEASE:\n",
         "    if False:\n",
         "P2",
-        ("integration/engine/test_takeover.py", "simulation/test_simulation.py"),
+        ("integration/engine/test_takeover.py::test_a_batch_whose_release_was_published_is_not_queued_again",),
     ),
     Mutant(
         "sent-again-to-next",

@@ -14,7 +14,7 @@ from kfake.codes import NOT_ENOUGH_REPLICAS, NOT_LEADER, OUT_OF_ORDER, REQUEST_T
 from kfake.scripted_broker import Fault
 from support.consumer import read_topic
 from support.fault_rig import INVALID_RECORD
-from support.front_end import CONT, HEAD, OPEN, READY, REVOKED, PlainFrontEnd, run_until
+from support.front_end import CONT, DONE, HEAD, OPEN, READY, REVOKED, SUBMIT_FULL, PlainFrontEnd, run_until
 from support.process import wait_until
 from support.takeover_rig import TakeoverRig
 
@@ -175,6 +175,24 @@ def test_records_committed_while_there_is_no_engine(rig, broker):
     rig.engine.take_over()
     wait_until(lambda: len(broker.values(0)) == 3)
     assert broker.values(0) == [b"first", b"second", b"third"]
+
+
+def test_a_batch_whose_release_was_published_is_not_queued_again(rig, broker):
+    """The sender dies before it has given the slot back, and the front-end has not read the outcome."""
+    index = rig.attach()
+    front_end = rig.front_ends[index]
+    for slot, value in ((0, b"once"), (16, b"next")):
+        builder = RecordBatchBuilder(4096)
+        builder.append(1, None, value)
+        front_end.write_chunk(slot, builder.records(), 1, topic=rig.number, partition=0, base=1, highest=1)
+        committed = front_end.row_field(slot, "word")
+        front_end.submit(SUBMIT_FULL, slot)
+        wait_until(lambda slot=slot: front_end.row_field(slot, "word") >> 60 == DONE)
+        if slot == 0:
+            rig.engine.kill()
+            front_end.set_row(slot, word=committed)
+            rig.engine.take_over()
+    assert broker.values(0) == [b"once", b"next"]
 
 
 def test_a_chain_that_was_being_filled(rig, broker):
