@@ -42,15 +42,6 @@ MEMORY = (
         ("unit/producer/test_producer_memory.py::test_an_outcome_of_a_former_batch_of_its_slot_is_left_alone",),
     ),
     Mutant(
-        "sealed-batch-kept-open",
-        "a batch that the sender has completed stays open in its front-end",
-        "cyproducer/producer/session/outcome_reader.pyx",
-        "        if info.chain != NULL and outcome.flags & (CYP_OUTCOME_RESULT | CYP_OUTCOME_RELEASE):",
-        "        if info.chain != NULL and outcome.flags & CYP_OUTCOME_RESULT and outcome.error:",
-        "P5",
-        ("unit/producer/test_bulk_standin.py::test_batches_sealed_by_the_sender_in_between",),
-    ),
-    Mutant(
         "seal-generation",
         "a batch is sealed by a hint about the batch before it in its slot",
         "cyproducer/shm/slot.h",

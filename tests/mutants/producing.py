@@ -3,7 +3,7 @@
 from mutants.mutant import Mutant
 
 PARTITIONER, TOPIC_TABLE = (f"cyproducer/producer/arena/{name}" for name in ("partitioner.pxd", "topic_table.pyx"))
-RETRY, QUEUE = "cyproducer/producer/waiting/retry.py", "cyproducer/producer/session/wait_queue.pyx"
+RETRY = "cyproducer/producer/waiting/retry.py"
 CHECKED, COLUMNS = (f"cyproducer/producer/bulk/{name}.pyx" for name in ("checked_copies", "columns"))
 
 PRODUCING = (
@@ -42,16 +42,6 @@ PRODUCING = (
         "                if now >= self.deadline - self._max_block_s:",
         "P4",
         ("unit/producer/test_producer_memory.py::test_send_goes_on_when_memory_comes_back",),
-    ),
-    Mutant(
-        "memory-queue-order",
-        "sends that wait for memory are not served in the order in which they came",
-        QUEUE,
-        "            if (<Place>at).called_ns == 0 or now - (<Place>at).called_ns <= PASS_AFTER_NS:\n"
-        "                return False",
-        "            if now - (<Place>at).called_ns <= PASS_AFTER_NS:\n                return False",
-        "P7",
-        ("unit/producer/test_producer_memory.py", "unit/producer/test_memory_queue.py"),
     ),
     Mutant(
         "flush-seals",
@@ -105,7 +95,7 @@ PRODUCING = (
         "    if descends or offsets[end - 1] > most:",
         "    if descends:",
         "P3",
-        ("unit/producer/test_arrow_structures.py",),
+        ("unit/producer/test_foreign_memory.py::test_lists_of_headers",),
     ),
     Mutant(
         "validity-offset",
