@@ -6,7 +6,7 @@ No record is lost, duplicated or acknowledged at a wrong offset, whatever the br
 import pytest
 from kfake.codes import INVALID_RECORD, NOT_ENOUGH_REPLICAS_AFTER_APPEND, NOT_LEADER, REQUEST_TIMED_OUT
 from kfake.scripted_broker import Fault
-from support.fault_rig import POISON, send_merged
+from support.fault_rig import POISON, Rig, send_merged
 from support.front_end import run_until
 
 from cyproducer import errors
@@ -216,10 +216,18 @@ def test_a_batch_that_is_refused_as_a_whole_without_idempotence(rig, broker):
 MAY_BE_APPENDED = (REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND, NOT_LEADER, 3, 56, 74)
 
 
+@pytest.fixture
+def patient(broker):
+    """Yield a rig whose requests do not time out: each attempt meets the fault that is meant for it."""
+    with Rig(broker, request_timeout_ms=60_000) as rig:
+        yield rig
+
+
 @pytest.mark.parametrize("code", MAY_BE_APPENDED)
 @pytest.mark.parametrize("idempotent", [True, False])
-def test_an_error_that_may_come_after_the_append_leaves_the_outcome_open(rig, broker, code, idempotent):
+def test_an_error_that_may_come_after_the_append_leaves_the_outcome_open(patient, broker, code, idempotent):
     """A broker that waits for the other replicas has already appended when it loses the partition."""
+    rig = patient
     rig.attach(enable_idempotence=idempotent)
     broker.faults.extend([Fault(code=code, after_append=True), Fault(code=TOPIC_AUTHORIZATION_FAILED)])
     rig.send(0, 0)
@@ -228,7 +236,8 @@ def test_an_error_that_may_come_after_the_append_leaves_the_outcome_open(rig, br
 
 
 @pytest.mark.parametrize("code", MAY_BE_APPENDED)
-def test_batch_that_may_be_appended_is_not_split(rig, broker, code):
+def test_batch_that_may_be_appended_is_not_split(patient, broker, code):
+    rig = patient
     rig.begin(2)
     broker.faults.extend([Fault(code=code, after_append=True), Fault(code=TOPIC_AUTHORIZATION_FAILED)])
     for index in range(2):
