@@ -6,7 +6,6 @@ import os
 import select
 import signal
 import socket
-import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from support import layout
 from support.front_end import CONT, HEAD, OPEN, READY, SUBMIT_FULL, SUBMIT_OPEN, UNIT, word
+from support.tcp_server import lingering_socket
 
 from cyproducer.host import control_messages
 from hostile.stranger import Stranger, connect, punch_hole
@@ -428,14 +428,7 @@ def never_reads_its_socket(front_end: Stranger) -> None:
 @attack
 def lingering_descriptors(front_end: Stranger) -> None:
     """Pass on a TCP socket whose close() waits for a minute."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        sock = socket.create_connection(server.getsockname())
-        other, _ = server.accept()
-    sock.setblocking(False)
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            sock.send(bytes(65536))
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 60))
+    sock, other = lingering_socket(60)
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [sock.fileno()] * 20))]
     with contextlib.suppress(OSError):
         if front_end.random.random() < 0.5:

@@ -2,10 +2,11 @@
 
 import contextlib
 import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator
 
-__all__ = ["full_port", "serving"]
+__all__ = ["full_port", "lingering_socket", "serving"]
 
 _WAIT_S = 60.0
 
@@ -60,3 +61,16 @@ def serving(handle: Callable[[socket.socket], None]) -> Iterator[int]:
                 thread.join(_WAIT_S)
             for connection in taken:
                 connection.close()
+
+
+def lingering_socket(seconds: int) -> tuple[socket.socket, socket.socket]:
+    """Return a TCP socket whose close() waits for some seconds, and its other end, which makes it wait."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        sock = socket.create_connection(server.getsockname())
+        other, _ = server.accept()
+    sock.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            sock.send(bytes(65536))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, seconds))
+    return sock, other

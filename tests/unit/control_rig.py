@@ -1,10 +1,8 @@
 """Runs a control plane in this process, step by step around a fake engine; its tests share it."""
 
-import contextlib
 import logging
 import os
 import socket
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -119,16 +117,3 @@ def hung_up(client: socket.socket) -> bool:
         return control_messages.receive(client) == (None, [])
     except ConnectionError:
         return True
-
-
-def lingering_socket() -> tuple[socket.socket, socket.socket]:
-    """Return a TCP socket whose close() waits for LINGER_S seconds, and its other end, which makes it wait."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        sock = socket.create_connection(server.getsockname())
-        other, _ = server.accept()
-    sock.setblocking(False)
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            sock.send(bytes(65536))
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, LINGER_S))
-    return sock, other

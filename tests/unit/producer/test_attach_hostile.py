@@ -15,12 +15,13 @@ from typing import Any
 
 import control_rig
 import pytest
-from control_rig import LINGER_S, Sender, attach_message, close_all, hung_up, lingering_socket
+from control_rig import LINGER_S, Sender, attach_message, close_all, hung_up
 from cyproducer.sender.engine.front_ends import FrontEnds
 from cyproducer.shm.arena_region import create_arena
 from cyproducer.shm.region import Region
 from support import layout
 from support.process import wait_until
+from support.tcp_server import lingering_socket
 
 from cyproducer.config.settings import Settings
 from cyproducer.host import control_messages
@@ -237,7 +238,7 @@ def quick(action: Callable[[], Any]) -> None:
 @pytest.mark.parametrize("data", [b"{", b"{}", b"[" * 100_000, b""])
 def test_no_peer_makes_the_sender_wait_in_close(sender: Sender, data: bytes, copies: int) -> None:
     client = sender.connect()
-    sock, other = lingering_socket()
+    sock, other = lingering_socket(LINGER_S)
     send_and_forget(client, data, sock, copies)
     quick(sender.turn)
     assert sender.attach()[0]["ok"]
@@ -249,7 +250,7 @@ def test_no_unread_message_makes_the_sender_wait_in_close(sender: Sender) -> Non
     client = sender.connect()
     client.send(b"{")
     client.send(b"")
-    sock, other = lingering_socket()
+    sock, other = lingering_socket(LINGER_S)
     send_and_forget(client, b"", sock)
     quick(sender.turn)
     assert sender.attach()[0]["ok"]

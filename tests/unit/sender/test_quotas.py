@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from control_rig import Sender, attach_message, close_all, hung_up, lingering_socket
+from control_rig import LINGER_S, Sender, attach_message, close_all, hung_up
 from support.process import wait_until
+from support.tcp_server import lingering_socket
 
 from cyproducer.host import control_messages
 from cyproducer.sender.control import message_budget, quotas
@@ -411,7 +412,7 @@ def test_strangers_cannot_make_threads_that_wait(users: Users) -> None:
     for _ in range(3 * control_messages.CLOSERS_MAX):
         users.uid = STRANGER
         client = users.sender.connect()
-        sock, other = lingering_socket()
+        sock, other = lingering_socket(LINGER_S)
         held.append(other)
         control_messages.send(client, {"op": "status"}, [sock.fileno()])
         os.close(sock.detach())
