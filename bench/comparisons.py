@@ -168,6 +168,23 @@ ROWS = (
         limits=("lz4_us", "zstd_us"),
     ),
     Comparison(
+        "kafka-partitions",
+        "one real broker, which shares the cores: 1, 6 and 48 partitions; the default of batch_size and 1 MiB",
+        "throughput",
+        (*("send", "send_mebibyte", "confluent"), *("send_keyed", "send_keyed_mebibyte", "confluent_keyed")),
+        Load(messages=2_000_000, warmup=400_000),
+        broker="kafka",
+        warm_rounds=1,
+        vary="partitions",
+        points=(1, 6, 48),
+        plot="rate",
+        goals=tuple(
+            Goal(ours, "rate", least=0.85, against=f"{ours}_mebibyte", point=partitions)
+            for partitions in (1, 6, 48)
+            for ours in ("send", "send_keyed")
+        ),
+    ),
+    Comparison(
         "workers-16",
         "16 processes x 500 msg/s, 48 partitions, 3 real brokers, replication 3; unkeyed and keyed",
         "paced",

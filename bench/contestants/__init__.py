@@ -26,6 +26,8 @@ from bench.contestants.ours import (
     SendHeaders,
     SendKept,
     SendKeyed,
+    SendKeyedMebibyte,
+    SendMebibyte,
     SendTopics,
     SendTransactions,
 )
@@ -63,6 +65,8 @@ class Nobody(Contestant):
 CONTESTANTS: dict[str, type[Contestant]] = {
     "send": Send,
     "send_keyed": SendKeyed,
+    "send_mebibyte": SendMebibyte,
+    "send_keyed_mebibyte": SendKeyedMebibyte,
     "send_headers": SendHeaders,
     "send_topics": SendTopics,
     "send_kept": SendKept,

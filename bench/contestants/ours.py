@@ -86,6 +86,18 @@ class SendHeaders(Headed, Cyproducer):
         self.producer.flush()
 
 
+class SendMebibyte(Send):
+    """`send()` with the largest batches that a default request holds."""
+
+    own: ClassVar = {**Cyproducer.own, "batch_size": 1 << 20}
+
+
+class SendKeyedMebibyte(SendKeyed):
+    """`send()` with random keys, and the largest batches that a default request holds."""
+
+    own: ClassVar = {**Cyproducer.own, "batch_size": 1 << 20}
+
+
 class SendTopics(Topics, Cyproducer):
     """`send()` to all topics in turn."""
 

@@ -43,7 +43,8 @@ SETTINGS: tuple[Setting, ...] = (
     row("compression_lz4_level", 9, kinds.number(1, 17), FRONT_END, "the level of lz4, with Kafka's name"),
     row("compression_zstd_level", 3, kinds.number(-131072, 22), FRONT_END, "the level of zstd, with Kafka's name"),
     row("batch_size", 65536, kinds.number(0), FRONT_END,
-        "the size in bytes at which a batch is full; 0: one record per batch"),
+        "the size in bytes at which a batch is full; 0: one record per batch. If it is not given, a batch grows up to "
+        "max_request_size while an earlier one of its partition waits"),
     row("linger_ms", 5, kinds.long(0, fractions=True), FRONT_END,
         "how long a batch that is not full waits for more records"),
     row("buffer_memory", 32 * MIB, kinds.number(MIB, 4 * GIB), FRONT_END,

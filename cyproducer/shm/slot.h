@@ -198,8 +198,8 @@ static inline void cyp_sent_mark(uint32_t *sent, uint32_t generation) {
     cyp_store_release_u32(sent, generation + 1); /* pairs with the death of the sender: see cyp_sent_is */
 }
 
-/* Return whether records of this batch may be in the broker's log. Call this only when the sender is known to be dead:
- * the process's end orders its stores before this load. */
+/* Return whether records of this batch may be in the broker's log. The answer is certain when the sender is known to be
+ * dead: the process's end orders its stores before this load. Before, it is a hint. */
 static inline bool cyp_sent_is(const uint32_t *sent, uint32_t generation) {
     return cyp_load_relaxed_u32(sent) == generation + 1;
 }

@@ -33,6 +33,15 @@ MEMORY = (
         ("unit/producer/test_producer_send.py::test_record_arrives_and_future_resolves",),
     ),
     Mutant(
+        "grow-without-backlog",
+        "a batch grows although no earlier one of its partition waits",
+        ARENA,
+        " or not self.is_waiting(chain.former, chain.former_generation):",
+        ":",
+        "P4",
+        ("unit/producer/test_batch_growth.py",),
+    ),
+    Mutant(
         "stale-outcome",
         "an outcome of a batch that was freed is taken for that of the next batch in its slot",
         "cyproducer/producer/session/outcome_reader.pyx",

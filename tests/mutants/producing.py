@@ -29,7 +29,7 @@ PRODUCING = (
         "memory-wait-seals",
         "a send that waits for memory leaves open batches unsent",
         RETRY,
-        "            session.arena.seal_all()  # what is open is sent, which frees memory\n",
+        "                    session.arena.seal_lingering()  # what is open is sent, which frees memory\n",
         "",
         "P4",
         ("unit/producer/test_producer_memory.py::test_open_batches_become_ready_when_memory_is_wanted",),

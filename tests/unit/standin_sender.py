@@ -131,6 +131,9 @@ class FrontEnd:
     def row_at(self, slot):
         return self.slots_offset + layout.size("cyp_slot_row") * slot
 
+    def sent_words(self):
+        return self.out[4096:].cast("I")
+
     def set_state(self, slot, state):
         word = self.word(slot) & ((1 << 60) - 1) | state << 60
         layout.write(self.memory, "cyp_slot_row", self.row_at(slot), word=word)
@@ -139,7 +142,8 @@ class FrontEnd:
 class StandIn:
     """Use as `with StandIn(path, topics={"t": 4}) as sender:`; `hold` keeps outcomes back, `error` is their code.
 
-    `slow` has the partitions whose batches are only taken when they are full.
+    `slow` has the partitions whose batches are only taken when they are full. Batches with more than `too_large` bytes
+    of records are refused; None: no batch.
     """
 
     def __init__(self, path, topics, *, linger_s=0.005, sticky=None):
@@ -150,6 +154,7 @@ class StandIn:
         self.hold = False
         self.slow = frozenset()
         self.error = 0
+        self.too_large = None
         self.mark_sent = False
         self.log = []
         self.wants = []
@@ -366,7 +371,7 @@ class StandIn:
                     del front_end.waiting[slot]
                     self._complete(front_end, slot, generation)
                 elif self.mark_sent:
-                    front_end.out[4096:].cast("I")[slot] = generation + 1
+                    front_end.sent_words()[slot] = generation + 1
         return timeout
 
     def _submissions(self, front_end):
@@ -407,14 +412,15 @@ class StandIn:
         self.chains.append((topic, partition, chunks, count, len(data)))
         base = self.offsets.get((topic, partition), 0)
         decoded = list(decode(data, count, row["base_timestamp"]))
-        if not self.error:
+        error = 10 if self.too_large is not None and len(data) > self.too_large else self.error
+        if not error:
             self.offsets[topic, partition] = base + count
             for index, (key, value, headers, timestamp) in enumerate(decoded):
                 self.log.append(Received(topic, partition, base + index, key, value, headers, timestamp))
         front_end.set_state(head, DONE)  # a FULL hint still in the ring belongs to a batch that is already known
-        self.failed = self.failed or self.error
-        base = -1 if self.error else base
-        self.answer(front_end, head, generation, count, base, self.error, RESULT | RELEASE)
+        self.failed = self.failed or error
+        base = -1 if error else base
+        self.answer(front_end, head, generation, count, base, error, RESULT | RELEASE)
 
     def answer(self, front_end, slot, generation, count, base_offset, error, flags):
         ring = 4096 + page_align(4 * front_end.hello["slots"])

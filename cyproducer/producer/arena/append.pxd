@@ -27,7 +27,7 @@ ctypedef struct Port:
     const uint32_t *idle            # this front-end's word: odd if the sender looks at its ring only after a wake-up
     cyp_signalled signalled
     uint64_t linger_ns
-    uint32_t batch_limit            # bytes of records in one batch
+    uint32_t batch_limit            # bytes of records in one batch, if no earlier batch of its partition waits
     int sender_wake_fd
     uint64_t wake_device            # identity of sender_wake_fd
     uint64_t wake_inode
@@ -54,12 +54,14 @@ ctypedef struct Chain:
     uint32_t head_generation
     uint32_t slot
     uint32_t before                 # bytes in the batch's earlier chunks
-    uint32_t batch_limit            # bytes of records in the whole batch
+    uint32_t batch_limit            # bytes of records in the whole batch, see Arena.close_full
     uint32_t topic                  # Topic.id when the batch was opened
     int32_t partition
     int chunk_class
     int learned                     # class that the next batch starts with
     void *owner                     # its Topic, which outlives it
+    uint32_t former                 # head of the partition's last batch that is closed; CYP_NONE
+    uint32_t former_generation
     Chain *next_open                # list of the session's open chains
     Chain *previous_open
 

@@ -26,7 +26,7 @@ cdef enum:
 
 cdef enum:
     LEFT_MAX = 2        # batches left to the sender to compress: one that it works on, and the next one
-    RAW_PART = 32       # a batch that is to be compressed may use one part in 32 of buffer_memory
+    LARGE_PART = 32     # a batch that is larger than batch_size may use one part in 32 of buffer_memory
     TURN_NS = 50000000  # of a partition that was drawn without adaptive partitioning, see Arena.sticky_partition
 
 
@@ -66,7 +66,9 @@ cdef class Arena:
     cdef uint32_t closed_head               # a full batch that pack_closed must announce; CYP_NONE
     cdef uint32_t closed_generation
     cdef Topic closed_topic                 # its topic
-    cdef uint32_t raw_max                   # most bytes of records in a batch that is to be compressed
+    cdef uint32_t large_max                 # most bytes of records in a batch that is larger than batch_size
+    cdef bint grows                         # a batch may become larger than batch_size while an earlier one waits
+    cdef bint compresses                    # batches are to be compressed
     cdef uint32_t given_head                # the full batch that pack_closed announced last; CYP_NONE
     cdef uint32_t given_generation
     cdef uint32_t[LEFT_MAX] left_heads      # batches that were left to the sender to compress; CYP_NONE
@@ -92,6 +94,10 @@ cdef class Arena:
     cdef void take_counters(self, Arena former) noexcept
     cdef int drop_references(self) except -1
     cdef bint close_full(self, Chain *chain, Py_ssize_t bound) noexcept
+    cdef bint is_waiting(self, uint32_t head, uint32_t generation) noexcept
+    cdef bint _extend(self, Chain *chain, Py_ssize_t bound) noexcept
+    cdef void note_former(self, Chain *chain, uint32_t head) noexcept
+    cdef void end_turn(self, Topic topic, int32_t partition) noexcept
     cdef void offer(self, uint32_t head, uint32_t raw_bytes, const uint8_t *packed, Py_ssize_t size) noexcept
 
     cdef int _open_port(self, object attachment, SnapshotReader snapshot, object settings) except -1

@@ -32,6 +32,7 @@ from cyproducer.shm.pool cimport class_bytes, class_for
 from cyproducer.shm.region cimport Region, fork_page, fork_token
 from cyproducer.shm.slot cimport (
     may_open,
+    sent_is,
     slot_close,
     slot_free,
     slot_hint,
@@ -111,7 +112,10 @@ cdef class Arena:
         port.snapshot = snapshot.header
         port.linger_ns = <uint64_t>(settings.linger_ms * 1e6)
         port.batch_limit = max(min(settings.batch_size, self.max_request) - BATCH_HEADER_BYTES, 0)
-        self.raw_max = max(min(settings.buffer_memory // RAW_PART, self.max_request - BATCH_HEADER_BYTES), 0)
+        self.large_max = max(min(settings.buffer_memory // LARGE_PART, self.max_request - BATCH_HEADER_BYTES), 0)
+        self.compresses = settings.compression_type is not None
+        # With acks=0, no answer says that a batch is too large for its topic.
+        self.grows = "batch_size" not in settings.explicit and settings.acks != 0
         port.sender_wake_fd = attachment.sender_wake_fd
         port.wake_device = status.st_dev
         port.wake_inode = status.st_ino
@@ -388,6 +392,20 @@ cdef class Arena:
         while is_alive(self) and self.open_chains != NULL:
             self.close_chain(self.open_chains, False)
 
+    def seal_lingering(self):
+        """Give every open batch to the sender whose linger time is not over. The sender takes the others when it can.
+
+        Those may grow until then, so that batches do not become small when memory is scarce.
+        """
+        cdef Chain *chain = self.open_chains if is_alive(self) else NULL
+        cdef Chain *following
+        cdef uint64_t now = monotonic_ns()
+        while chain != NULL:
+            following = chain.next_open
+            if chain.total == 0 or now < chain.deadline_ns:
+                self.close_chain(chain, False)
+            chain = following
+
     cdef void announce_closed(self) noexcept:
         """Announce the closed batch uncompressed, instead of pack_closed: the sender compresses it."""
         if self.closed_head != CYP_NONE:
@@ -396,11 +414,40 @@ cdef class Arena:
             self.closed_topic = None
 
     cdef bint close_full(self, Chain *chain, Py_ssize_t bound) noexcept:
-        """Close an open batch that cannot grow by `bound` bytes, and draw another sticky partition. False if it can."""
+        """Close an open batch that cannot grow by `bound` bytes, and draw another sticky partition. False if it can.
+
+        A batch of batch_size bytes grows further while an earlier batch of its partition waits in the sender: it could
+        not be sent yet. Its partition still had its turn.
+        """
         if chain.limit == 0 or chain.before + word_bytes(chain.word) + bound <= chain.batch_limit:
+            return False
+        if self.grows and self._extend(chain, bound):
+            self.end_turn(<Topic>chain.owner, chain.partition)
             return False
         self.close_chain(chain, True)
         return True
+
+    cdef bint _extend(self, Chain *chain, Py_ssize_t bound) noexcept:
+        """Raise the limit of a full batch, if an earlier batch of its partition waits. False if the batch must end."""
+        cdef Topic topic = <Topic>chain.owner
+        cdef uint32_t used = chain.before + word_bytes(chain.word), most = self.large_max
+        if self.compresses:  # only the process that fills it compresses a large batch
+            most = topic.raw_most if self.compress is not None else 0
+        if topic.refused_bytes:
+            most = min(most, topic.refused_bytes // 2)
+        if used + bound > most or not self.is_waiting(chain.former, chain.former_generation):
+            return False
+        chain.batch_limit = min(most, chain.batch_limit + self.port.batch_limit)
+        return True
+
+    cdef bint is_waiting(self, uint32_t head, uint32_t generation) noexcept:
+        """Return whether the sender has not sent this batch yet. CYP_NONE is no batch."""
+        return head != CYP_NONE and self.slots[head].generation == generation \
+            and not sent_is(&self.sent[head], generation)
+
+    cdef void note_former(self, Chain *chain, uint32_t head) noexcept:
+        """Note the last batch of a partition that takes no further records."""
+        chain.former, chain.former_generation = head, self.slots[head].generation
 
     cdef void retire(self, Chain *chain, bint full) noexcept:
         """Take a complete batch off its chain, count it, and store its size class for the next batch."""
@@ -412,11 +459,9 @@ cdef class Arena:
             self.records += chain.total
             self.bytes += size
             store_relaxed(&self.port.arena.records_sent, self.records)
+            self.note_former(chain, chain.head)
         if full:
-            if chain.partition == topic.own or topic.own < 0 and chain.partition == load_relaxed_i32(
-                &self.sticky[topic.number]
-            ):
-                self._draw(topic)
+            self.end_turn(topic, chain.partition)
         elif chain.partition == topic.own:
             topic.own_bytes += size
             if self.weights == WEIGHTS_SHARES or topic.own_bytes >= self.port.batch_limit:
@@ -426,6 +471,11 @@ cdef class Arena:
         chain.word = 0
         chain.limit = 0
         chain.batch = NULL
+
+    cdef void end_turn(self, Topic topic, int32_t partition) noexcept:
+        """Draw another partition for records without a key, if this one had batch_size bytes of them."""
+        if partition == topic.own or topic.own < 0 and partition == load_relaxed_i32(&self.sticky[topic.number]):
+            self._draw(topic)
 
     cdef void _unlist(self, Chain *chain) noexcept:
         if chain.previous_open == NULL:

@@ -74,6 +74,7 @@ cdef int write_alone(
     else:
         CRASHPOINT(b"commit.alone")
         arena.add_pending(slots[0], batch, NULL)
+        arena.note_former(&topic.chains[partition], slots[0])
         arena.records += 1
         arena.bytes += size
         store_relaxed(&arena.port.arena.records_sent, arena.records)

@@ -27,6 +27,8 @@ cdef class Topic:
     cdef readonly int32_t error             # Kafka's code of the topic's metadata
     cdef double compression_ratio           # estimated: compressed bytes per byte of records
     cdef uint32_t raw_limit                 # bytes of records that compress to batch_size; 0: only batch_size counts
+    cdef uint32_t raw_most                  # bytes of records that this process compresses in time; 0: not known
+    cdef uint32_t refused_bytes             # the smallest batch that the topic has refused as too large; 0: none
     cdef int32_t own                        # partition for records without a key; -1: see Arena.sticky_partition
     cdef uint64_t own_bytes                 # of batches that it had since it was drawn
     cdef uint64_t own_ns                    # when it was drawn

@@ -7,6 +7,7 @@ from libc.string cimport memcpy
 
 from cyproducer.producer.arena.partitioner cimport key_partition, next_random
 from cyproducer.shm.atomics cimport load_relaxed8
+from cyproducer.shm.layout cimport CYP_NONE
 from cyproducer.shm.snapshot cimport CYP_SHARE_AVOID, CYP_SHARE_NONE, topic_id
 
 from cyproducer import errors
@@ -41,6 +42,7 @@ cdef class Topic:
         for i in range(self.allocated):
             self.chains[i].partition = i
             self.chains[i].owner = <void *>self
+            self.chains[i].former = CYP_NONE
         return True
 
     cdef void renumber(self, uint32_t generation) noexcept:

@@ -23,7 +23,7 @@ from cyproducer.producer.arena.topic_table cimport Topic
 from cyproducer.record.encode cimport RecordView, put_record, record_size
 from cyproducer.shm.clock cimport monotonic_ns
 from cyproducer.shm.layout cimport CYP_NONE, CYP_SUBMIT_FULL, CYP_UNIT_BYTES
-from cyproducer.shm.slot cimport sent_is, slot_glance
+from cyproducer.shm.slot cimport slot_glance
 from cyproducer.shm.wake cimport sender_asleep
 from cyproducer.shm.word cimport word_bytes
 
@@ -84,7 +84,7 @@ cdef bint _leave_to_sender(Arena arena, uint32_t head, uint32_t generation) noex
 
 
 cdef bint _is_sent(Arena arena, uint32_t head, uint32_t generation) noexcept:
-    return head == CYP_NONE or not _is_there(arena, head, generation) or sent_is(&arena.sent[head], generation)
+    return not is_alive(arena) or not arena.is_waiting(head, generation)
 
 
 cdef bint _is_there(Arena arena, uint32_t head, uint32_t generation) noexcept:
@@ -112,9 +112,10 @@ cdef void _learn(Arena arena, Topic topic, Py_ssize_t raw_bytes, Py_ssize_t pack
     cdef double limit
     ratio = max(ratio + RATIO_RISES, observed) if observed > ratio else max(ratio - RATIO_FALLS, observed)
     topic.compression_ratio = min(ratio, 1.0)
+    limit = <double>raw_bytes * RAW_NS / <double>max(arena.compress_ns, <uint64_t>1)
+    topic.raw_most = <uint32_t>min(limit, <double>arena.large_max)
     limit = arena.port.batch_limit / (topic.compression_ratio * SAFETY_FACTOR)
-    limit = min(limit, <double>raw_bytes * RAW_NS / <double>max(arena.compress_ns, <uint64_t>1))
-    limit = min(limit, <double>arena.raw_max)
+    limit = min(limit, <double>topic.raw_most)
     topic.raw_limit = <uint32_t>limit if limit > arena.port.batch_limit else 0
 
 

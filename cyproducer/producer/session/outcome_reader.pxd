@@ -3,6 +3,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from cyproducer.producer.arena.arena cimport Arena
+from cyproducer.producer.results.futures cimport Batch
 from cyproducer.producer.session.topic_metadata cimport TopicTable
 from cyproducer.shm.layout cimport cyp_extent, cyp_outcome, cyp_outcomes_header
 from cyproducer.shm.region cimport Region
@@ -33,6 +34,7 @@ cdef class OutcomeReader:
     cdef str _said(self, uint32_t place, int32_t error, int32_t cause)
     cdef str _text(self, uint32_t place)
     cdef int _take_extents(self, uint32_t slot, uint32_t at) except -1
+    cdef int _note_refused(self, Batch batch, uint32_t slot) except -1
 
 
 cdef OutcomeReader make_outcome_reader(Arena arena, TopicTable topics)

@@ -8,9 +8,10 @@ cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
 from cyproducer.producer.arena.arena cimport Arena, SlotInfo, is_alive
+from cyproducer.producer.arena.topic_table cimport Topic
 from cyproducer.producer.results.futures cimport Batch, Extent
 from cyproducer.producer.results.native_only cimport native_only
-from cyproducer.producer.session.unsent_batches cimport chain_records
+from cyproducer.producer.session.unsent_batches cimport chain_bytes, chain_records
 from cyproducer.shm.atomics cimport store_relaxed, store_release
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.layout cimport (
@@ -34,6 +35,9 @@ from cyproducer import errors
 cdef extern from "Python.h":
     int PyGC_Disable()
     int PyGC_Enable()
+
+
+cdef int32_t TOO_LARGE = errors.RecordTooLargeError.code
 
 
 def first_of(Extent extent not None):
@@ -126,6 +130,8 @@ cdef class OutcomeReader:
         batch = <Batch>self.arena.slots[slot].batch
         batch.cause = outcome.cause
         batch.said = self._said(outcome.text, outcome.error, outcome.cause)
+        if outcome.error == TOO_LARGE:
+            self._note_refused(batch, slot)
         return 0
 
     cdef str _said(self, uint32_t place, int32_t error, int32_t cause):
@@ -150,6 +156,7 @@ cdef class OutcomeReader:
         cdef cyp_extent found
         cdef Extent extent
         cdef list extents = []
+        cdef bint too_large = True              # the batch was refused for its size, not because of some records
         if self.arena.slots[slot].batch == NULL or not self.arena.slots[slot].waits:
             return 0
         while 0 < at <= CYP_EXTENTS_MAX and len(extents) < CYP_EXTENTS_MAX:
@@ -159,6 +166,7 @@ cdef class OutcomeReader:
             extent.error, extent.cause = found.error, found.cause
             extent.base_offset, extent.append_time = found.base_offset, found.append_time
             extent.said = self._said(found.text, found.error, found.cause)
+            too_large = too_large and found.error in (0, TOO_LARGE)
             if found.error:
                 self._count_failure(found.error)
                 self.arena.own.fail(found.count)
@@ -166,6 +174,16 @@ cdef class OutcomeReader:
             at = found.next
         extents.sort(key=first_of)
         (<Batch>self.arena.slots[slot].batch).extents = extents
+        if too_large:
+            self._note_refused(<Batch>self.arena.slots[slot].batch, slot)
+        return 0
+
+    cdef int _note_refused(self, Batch batch, uint32_t slot) except -1:
+        """Note that the batch was too large for its topic: the next ones must be smaller."""
+        cdef Topic topic = self.topics.by_name.get(batch.topic)
+        cdef uint32_t size = <uint32_t>chain_bytes(self.arena, slot)
+        if topic is not None and (topic.refused_bytes == 0 or size < topic.refused_bytes):
+            topic.refused_bytes = size
         return 0
 
     cdef int settle(self, uint32_t slot, int32_t error, int64_t base_offset, int64_t append_time) except -1:

@@ -29,5 +29,6 @@ cdef void revoke(Arena arena) noexcept
 cdef long long keep_unsent(
     object session, TopicTable topics, OutcomeReader outcomes, UnsentBatches unsent
 ) except -1
+cdef long long chain_bytes(Arena arena, uint32_t slot) noexcept
 cdef long long chain_records(Arena arena, uint32_t slot) noexcept
 cdef long long pending_records(Arena arena) noexcept

@@ -43,7 +43,8 @@ cdef void revoke(Arena arena) noexcept:
         slot = arena.slots[slot].next_pending
 
 
-cdef long long _chain_bytes(Arena arena, uint32_t slot) noexcept:
+cdef long long chain_bytes(Arena arena, uint32_t slot) noexcept:
+    """Return the bytes of records in the batch that starts in `slot`."""
     cdef long long size = 0
     while slot != CYP_NONE:
         size += word_bytes(slot_glance(&arena.rows[slot]))
@@ -173,7 +174,7 @@ cdef class UnsentBatches:
             error = 0
             if batch.partition >= topic.partition_count:
                 error = errors.UNKNOWN_PARTITION
-            elif _chain_bytes(self.source, slot) > target.max_request + CYP_BLOCK_BYTES:
+            elif chain_bytes(self.source, slot) > target.max_request + CYP_BLOCK_BYTES:
                 error = errors.RecordTooLargeError.code  # the next sender has a smaller limit and would refuse it
             if not error:
                 status = self._copy(target, topic, slot, batch)

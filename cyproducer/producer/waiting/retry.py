@@ -23,6 +23,8 @@ __all__ = ["BlockingRetry", "BlockingWaiter", "Retry", "partitions_of", "wait_me
 _ASK_AGAIN_S = 1.0
 #: How often a call that waits for memory looks whether the calls before it go on.
 _LOOK_S = 0.1
+#: How long a call waits for memory before the batches that still linger are sent: they may have to free it.
+_SEAL_AFTER_S = 0.01
 
 
 class RetryWaiter(Protocol):
@@ -156,15 +158,20 @@ class Retry(ABC):
         """Wait until this call may look for memory again, or the session ends."""
         place, waiter = self.place, self.waiter
         began = time.monotonic_ns()
+        seal_at = min(self.deadline, time.monotonic() + _SEAL_AFTER_S)
+        sealed = False
         try:
-            session.arena.seal_all()  # what is open is sent, which frees memory
             place.enter(session.memory_queue)
             waiter.reset()
             while not place.is_called and session.alive:
                 now = time.monotonic()
+                if not sealed and now >= seal_at:
+                    session.arena.seal_lingering()  # what is open is sent, which frees memory
+                    sealed = True
                 if now >= self.deadline:
                     raise backpressure.no_memory(session, self._max_block_s)
-                if not await waiter.wait(session, min(self.deadline, now + _LOOK_S)) and place.is_next():
+                until = min(self.deadline, now + _LOOK_S) if sealed else seal_at
+                if not await waiter.wait(session, until) and sealed and place.is_next():
                     return
                 waiter.reset()
         finally:

@@ -80,6 +80,16 @@ def test_asyncio(make_producer, kafka, small_topic):
     assert list(read_topic(kafka.bootstrap_servers, small_topic, COUNT).value) == values
 
 
+def test_batches_that_have_grown_beyond_the_limit_of_their_topic(make_producer, kafka):
+    """Without a batch_size, batches grow while the sender has others of their partition to send."""
+    topic = kafka.create_topic(f"grown-{next(_numbers)}", 2, configs={"max.message.bytes": "150000"})
+    producer = make_producer()
+    values = [value_of(n) for n in range(60_000)]
+    futures = [producer.send(topic, value, key=b"%d" % (n % 5)) for n, value in enumerate(values)]
+    producer.flush(120)
+    check_log(kafka, topic, values, futures)
+
+
 def test_one_record_is_too_large_and_the_others_are_written(make_producer, kafka, small_topic):
     producer = make_producer(batch_size=131_072, linger_ms=50)
     values = [value_of(n) for n in range(100)]

@@ -68,14 +68,16 @@ def test_an_outcome_of_a_former_batch_of_its_slot_is_left_alone(sender, producer
 
 
 def test_open_batches_become_ready_when_memory_is_wanted(sender):
+    """Batches of many partitions fill the memory before one of them is full."""
     sender.linger_s = 3600
-    with small(sender, linger_ms=3_600_000 // 1000, max_block_ms=10_000) as producer:
-        for partition in range(4):
-            producer.send("t", b"lingers", partition=partition)
-        for _ in range(40):
-            producer.send("one", bytes(60_000))
-        assert sum(chain[0] == "t" for chain in sender.chains) == 4
+    sender.topics["many"] = 300
+    sender.publish()
+    with small(sender, linger_ms=3_600_000, delivery_timeout_ms=2**31 - 1) as producer:
+        for partition in range(300):
+            producer.send("many", b"lingers", partition=partition)
+        assert 0 < len(sender.chains) < 300
         producer.flush(10)
+        assert {received.partition for received in sender.log} == set(range(300))
 
 
 def test_waiters_are_served_in_order(sender):

@@ -90,10 +90,11 @@ def test_records_without_a_key_follow_the_published_partition(sender, producer):
     assert {r.partition for r in sender.log} == {2}
 
 
-def test_a_full_batch_moves_on_to_another_partition(sender, producer):
-    for _ in range(400):
-        producer.send("t", bytes(1000))
-    producer.flush(10)
+def test_a_full_batch_moves_on_to_another_partition(sender):
+    with KafkaProducer(sender=sender.path, batch_size=65_536) as producer:
+        for _ in range(400):
+            producer.send("t", bytes(1000))
+        producer.flush(10)
     assert len({chain[1] for chain in sender.chains}) > 1
     assert max(chain[4] for chain in sender.chains) <= 65536 - 61
     assert sum(chain[3] for chain in sender.chains) == 400
