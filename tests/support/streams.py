@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,12 +115,22 @@ def where(records: ReadRecords) -> dict[tuple[int, int], bytes | None]:
 
 
 @contextlib.contextmanager
-def streams(directory: Path, topic: str, kinds: list[str], **settings: Any) -> Iterator[Streams]:
-    """Run a stream for each of `kinds` ("send" or "array"). Unfinished ones are killed at the end of the block."""
+def streams(
+    directory: Path,
+    topic: str,
+    kinds: Sequence[str],
+    environments: Sequence[dict[str, str]] | None = None,
+    **settings: Any,
+) -> Iterator[Streams]:
+    """Run a stream for each of `kinds` ("send" or "array"). Unfinished ones are killed at the end of the block.
+
+    `environments` has the changes of each stream's environment.
+    """
     with contextlib.ExitStack() as stack:
         processes = {}
         for number, kind in enumerate(kinds):
             name = f"{kind}-{number}"
             arguments = (json.dumps(settings), topic, name, kind, os.fspath(directory))
-            processes[name] = stack.enter_context(start_script(STREAM, *arguments))
+            env = environments[number] if environments is not None else None
+            processes[name] = stack.enter_context(start_script(STREAM, *arguments, env=env))
         yield Streams(directory, processes)

@@ -25,7 +25,10 @@ PACKAGES = {
     "shm": Package((), ("unit/shm", "model", "integration/engine/test_takeover.py")),
     "host": Package(
         (*LEAVES, "shm"),
-        ("unit/host", "unit/producer/test_attach_interrupted.py", "integration/sender/test_sender_process.py"),
+        (
+            *("unit/host", "unit/producer/test_attach_interrupted.py", "integration/sender/test_sender_process.py"),
+            "versions",
+        ),
     ),
     # error_table.py holds a table of constants and imports nothing of ours.
     "protocol": Package(("error_table",), ("unit/protocol", "integration/engine/test_engine_versions.py")),
