@@ -18,7 +18,7 @@
 #include "cyproducer/shm/sizes.h"
 #include "cyproducer/shm/transaction.h"
 
-#define CYP_LAYOUT_VERSION 12u
+#define CYP_LAYOUT_VERSION 13u
 #define CYP_ARENA_MAGIC 0x616e657261707963ull    /* "cyparena" */
 #define CYP_OUTCOMES_MAGIC 0x656d6f6374757063ull
 #define CYP_SNAPSHOT_MAGIC 0x70616e7370796373ull

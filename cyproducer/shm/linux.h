@@ -16,6 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cyproducer/shm/layout.h"
+
 #ifndef MADV_WIPEONFORK
 #define MADV_WIPEONFORK 18
 #endif
@@ -35,15 +37,36 @@ static inline void cyp_pages_free(void *at, size_t bytes) {
     if (at != NULL) munmap(at, bytes);
 }
 
-/* Find the next part [*from, *to) of a memfd, in [at, end), that has memory, so it was written at some time. Return
- * false if there is none. If the kernel cannot answer, the part is all of [at, end). */
+/* A page of a memfd without memory gets some when it is read or written through a mapping, and the memory counts for
+ * the cgroup of the process that does so. The sender calls the three functions below for pages that only a front-end
+ * may have written. */
+
+/* Find the next part [*from, *to) of a memfd, in [at, end), that has memory, so it was written at some time: up to the
+ * end of a page, because the owner may take the memory away again. Return false if there is none. If the kernel cannot
+ * answer, the part is what is left of the first page. */
 static inline bool cyp_next_data(int fd, uint64_t at, uint64_t end, uint64_t *from, uint64_t *to) {
-    off_t data = lseek(fd, (off_t)at, SEEK_DATA);
+    off_t data = at < end ? lseek(fd, (off_t)at, SEEK_DATA) : (off_t)end;
     if ((data < 0 && errno == ENXIO) || data >= (off_t)end) return false;
     *from = data < 0 ? at : (uint64_t)data;
-    off_t hole = lseek(fd, (off_t)*from, SEEK_HOLE);
-    *to = data < 0 || hole < 0 || hole > (off_t)end ? end : (uint64_t)hole;
+    *to = (*from | (CYP_PAGE_BYTES - 1)) + 1;
+    if (*to > end) *to = end;
     return true;
+}
+
+/* Return whether all of [at, at + bytes) of a memfd has memory. */
+static inline bool cyp_has_memory(int fd, uint64_t at, uint64_t bytes) {
+    uint64_t from, to, end = at + bytes;
+    while (at < end) {
+        if (!cyp_next_data(fd, at, end, &from, &to) || from != at) return false;
+        at = to;
+    }
+    return true;
+}
+
+/* Take all memory of [at, at + bytes) of a memfd away: it then reads as zeros. */
+static inline void cyp_drop_memory(int fd, uint64_t at, uint64_t bytes) {
+    int failed = fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at, (off_t)bytes);
+    (void)failed;
 }
 
 /* Return whether the file has huge pages. Huge pages may be missing or taken away again; a process that reads them is

@@ -19,6 +19,8 @@ from posix.mman cimport (
     munmap,
 )
 
+from cyproducer.shm.pages cimport drop_memory
+
 
 cdef extern from "cyproducer/shm/linux.h" nogil:
     enum:
@@ -200,15 +202,18 @@ cdef class Region:
                     mprotect(vacant, self.size, PROT_READ | PROT_WRITE)
         self.close_descriptor()
 
-    def unmap_part(self, uint64_t most):
+    def unmap_part(self, uint64_t most, bint empty=False):
         """Unmap up to `most` bytes from the end and return how many; close the descriptor after the last part.
 
-        Unmapping gigabytes at once takes a hundred milliseconds. Do not use the region after the first call.
+        Unmapping gigabytes at once takes a hundred milliseconds. Do not use the region after the first call. `empty`:
+        the memory is taken away from all processes that have the region.
         """
         cdef uint64_t left = 0
         if most < self.size:
             left = (self.size - most) & ~(<uint64_t>4096 - 1)
         unmapped = self.size - left
+        if empty and unmapped:
+            drop_memory(self.fd, left, unmapped)
         if unmapped and fork_page()[0] == self.process:
             munmap(self.base + left, unmapped)
         self.size = left

@@ -173,21 +173,29 @@ static inline uint64_t cyp_slot_revoke(cyp_slot_row *row) {
     return seen;
 }
 
-/* ------------------------------------------------------------------ release: a sender that ends releases a front-end
+/* ------------------------------------------------------------------ the last batch of an owner that may live
  *
- * Afterwards every slot is revoked, or holds a batch that the sender knows and delivers. The owner frees the slot of a
- * finished batch, and the sender cannot revoke the slot before that. So the owner must see the control word before it
- * opens that slot again. */
+ * A sender that ends releases a front-end, and it detaches one that has hung up. Then it looks at the slots, takes what
+ * was committed, and revokes the others. It writes no page of the slot table that the owner has not written, and the
+ * owner frees the slots of finished batches later. So the owner may open a slot after the sender has looked at it. Each
+ * batch begins without records, and the owner looks at the control word before it commits the first one. */
 
-/* The sender takes no further batch from this front-end. It must revoke all slots of the front-end after this. */
-static inline void cyp_control_release(uint32_t *control) {
-    cyp_store_release_u32(control, CYP_CONTROL_RELEASED);
-    cyp_fence_seq_cst(); /* pairs with that in cyp_may_open: the owner sees the word, or the sender sees the slot free */
+/* The sender takes no further batch from this front-end. `why` is RELEASED or DETACHED. It must look at all slots of the
+ * front-end after this. */
+static inline void cyp_control_end(uint32_t *control, uint32_t why) {
+    cyp_store_release_u32(control, why);
+    cyp_fence_seq_cst(); /* pairs with that in cyp_may_commit: the owner sees the word, or the sender sees the slot open */
 }
 
-/* Return whether the owner may open a slot. The owner calls this after it has freed slots, before it opens one. */
+/* Return whether records may be committed to a batch. The owner calls this after it has opened its first slot. */
+static inline bool cyp_may_commit(const uint32_t *control) {
+    cyp_fence_seq_cst(); /* pairs with that in cyp_control_end */
+    uint32_t seen = cyp_load_relaxed_u32(control);
+    return seen != CYP_CONTROL_RELEASED && seen != CYP_CONTROL_DETACHED;
+}
+
+/* Return whether the owner should open a slot: the sender is not ending, as far as is known. */
 static inline bool cyp_may_open(const uint32_t *control) {
-    cyp_fence_seq_cst(); /* pairs with that in cyp_control_release */
     return cyp_load_relaxed_u32(control) != CYP_CONTROL_RELEASED;
 }
 

@@ -30,7 +30,8 @@ cdef extern from "cyproducer/shm/slot.h" nogil:
     void slot_done "cyp_slot_done"(cyp_slot_row *row, uint32_t generation) noexcept
     uint64_t slot_revoke "cyp_slot_revoke"(cyp_slot_row *row) noexcept
 
-    void control_release "cyp_control_release"(uint32_t *control) noexcept
+    void control_end "cyp_control_end"(uint32_t *control, uint32_t why) noexcept
+    bint may_commit "cyp_may_commit"(const uint32_t *control) noexcept
     bint may_open "cyp_may_open"(const uint32_t *control) noexcept
 
     void sent_mark "cyp_sent_mark"(uint32_t *sent, uint32_t generation) noexcept

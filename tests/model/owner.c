@@ -116,7 +116,7 @@ static void fill_row(uint32_t slot, int64_t base) {
     ME.taken[slot] = true;
 }
 
-/* Returns whether the owner may open a slot. Called after everything that may free one. */
+/* Returns whether the owner should open a slot. */
 static bool may_open(void) {
     if (H->releases && !cyp_may_open(&W.outcomes.control)) ME.parked = true;
     return !ME.parked;
@@ -125,7 +125,7 @@ static bool may_open(void) {
 /* Handles a free slot that could not be opened: it was revoked, and the control word must say so. */
 static void revoked(uint32_t slot) {
     model_check(H->releases, "I1: a slot that is free cannot be opened");
-    model_check(!cyp_may_open(&W.outcomes.control), "a slot is revoked and the owner is not released");
+    model_check(!cyp_may_commit(&W.outcomes.control), "a slot is revoked and the owner is not released");
     ME.taken[slot] = false;
     ME.parked = true;
 }
@@ -139,6 +139,11 @@ static void open_batch(void) {
     ME.word = cyp_word_make(CYP_OPEN, CYP_WORD_HEAD, ME.generation[slot], 0, 0);
     if (!cyp_slot_open(&W.rows[slot], ME.generation[slot], ME.word)) {
         revoked(slot);
+        return;
+    }
+    if (H->releases && !cyp_may_commit(&W.outcomes.control)) {
+        ME.taken[slot] = false;
+        ME.parked = true;
         return;
     }
     ME.open = true;

@@ -187,11 +187,13 @@ static int by_open_seq(const uint8_t *found, uint8_t *order) {
     return count;
 }
 
-/* Handles the end of the front-end: `scan` of accumulator.pyx. */
+/* Handles the end of the front-end: `scan` of accumulator.pyx. A row that seems never to have been written is left as it
+ * is: it may be in a page of the slot table without memory. */
 static void close_arena(void) {
     uint8_t found[SLOTS] = {0}, order[SLOTS] = {0};
     accumulate();
     for (uint32_t slot = 0; slot < SLOTS; slot++) {
+        if (cyp_load_relaxed_u64(&W.rows[slot].word) == 0) continue;
         uint64_t word = cyp_slot_revoke(&W.rows[slot]);
         found[slot] = ME.batches[slot].state == NONE && cyp_word_is_live(word, cyp_word_generation(word));
     }
@@ -210,7 +212,7 @@ static void reap(void) {
 
 /* Releases a living owner, since this sender is to end: Loop.release. */
 static void release(void) {
-    cyp_control_release(&W.outcomes.control);
+    cyp_control_end(&W.outcomes.control, CYP_CONTROL_RELEASED);
     close_arena();
     ME.released = true;
 }

@@ -116,11 +116,15 @@ MUTANTS = {
         "none-left", "not sent is in the log",
     ),
     "no fence after the sender has released a front-end": (
-        "slot.h", "cyp_fence_seq_cst(); /* pairs with that in cyp_may_open", "/*",
+        "slot.h", "cyp_fence_seq_cst(); /* pairs with that in cyp_may_commit", "/*",
         "release-owner-killed", "waits for ever|I3",
     ),
-    "no fence before looking whether a slot may be opened": (
-        "slot.h", "cyp_fence_seq_cst(); /* pairs with that in cyp_control_release */", "",
+    "no fence before looking whether records may be committed": (
+        "slot.h", "cyp_fence_seq_cst(); /* pairs with that in cyp_control_end */", "",
+        "release-owner-killed", "waits for ever|I3",
+    ),
+    "records are committed without a look at the control word": (
+        "slot.h", "return seen != CYP_CONTROL_RELEASED && seen != CYP_CONTROL_DETACHED;", "(void)seen; return true;",
         "release-owner-killed", "waits for ever|I3",
     ),
     "an entry is RESOLVED before it has its result": (

@@ -99,7 +99,7 @@ class TransactionalFrontEnd:
 
     def end(self) -> None:
         """End the front-end, as when its process has ended."""
-        self.engine.detach(self.attach_id, True)
+        self.engine.detach(self.attach_id)
 
     def close(self) -> None:
         self.front_end.close()

@@ -102,7 +102,7 @@ class Engine:
         self.front_ends[attach_id] = arena, outcomes, wake_fd, wake
         return attach_id, outcomes.read_only_descriptor(), os.dup(wake)
 
-    def detach(self, attach_id: int, opens_nothing: bool = False) -> None:
+    def detach(self, attach_id: int) -> None:
         if attach_id not in self.front_ends:
             return
         arena, outcomes, wake_fd, wake = self.front_ends.pop(attach_id)

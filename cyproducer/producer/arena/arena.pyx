@@ -31,6 +31,7 @@ from cyproducer.shm.pages cimport pages_free, pages_new
 from cyproducer.shm.pool cimport class_bytes, class_for
 from cyproducer.shm.region cimport Region, fork_page, fork_token
 from cyproducer.shm.slot cimport (
+    may_commit,
     may_open,
     sent_is,
     slot_close,
@@ -320,11 +321,14 @@ cdef class Arena:
         """Open the first slot of a batch, whose row is filled, without records.
 
         Return a Room code. With NEED_METADATA the slot is open: the topic's number was given back, so call release().
+        With NEED_SESSION the slot is lost: the sender takes no further batch.
         """
         cdef uint32_t generation = self.slots[slot].generation
         if not slot_open(&self.rows[slot], generation, word_make(CYP_OPEN, CYP_WORD_HEAD, generation, 0, 0)):
             return NEED_SESSION
         CRASHPOINT(b"append.opened")
+        if not may_commit(self.control):
+            return NEED_SESSION
         return HAVE_ROOM if topic_is_valid(topic.row, topic.generation) else NEED_METADATA
 
     cdef int _roll(self, Chain *chain, Py_ssize_t bound) noexcept:

@@ -92,6 +92,7 @@ class Attaching:
         request.check_network(message.get("network_namespace", self._network_namespace), self._network_namespace)
         self._table.quotas.check_front_end(peer)
         peer.take(request, self._table.front_ends.values())
+        request.settings["other_user"] = not peer.is_owner
         fds.clear()
         if DEBUG:
             crashpoint("attach.request-read")

@@ -128,7 +128,7 @@ class PeerTable:
             del self.front_ends[peer.attach_id]
             self.ended[peer.attach_id] = peer.meta
             self._line.tell({"op": "ended", "attach_id": peer.attach_id})
-            self._engine.detach(peer.attach_id, peer.orderly or has_ended(peer.pidfd))
+            self._engine.detach(peer.attach_id)
             peer.hang_up()
             if DEBUG:
                 crashpoint("reclaim.detached")

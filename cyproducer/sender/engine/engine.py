@@ -128,11 +128,11 @@ class Engine:
         attached: tuple[int, int, int] = self._front_ends.attach(arena_fd, slot_count, settings, wake_fd)
         return attached
 
-    def detach(self, attach_id: int, opens_nothing: bool = False) -> None:
+    def detach(self, attach_id: int) -> None:
         """End a front-end; its committed batches are delivered: see FrontEnds.detach."""
         self._topic_requests.drop(attach_id)
         self._topic_shares.drop(attach_id)
-        self._front_ends.detach(attach_id, opens_nothing)
+        self._front_ends.detach(attach_id)
 
     def release(self, attach_id: int) -> None:
         """Release a front-end whose process lives, because this sender is ending: see FrontEnds.release."""

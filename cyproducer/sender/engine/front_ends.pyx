@@ -59,11 +59,10 @@ from cyproducer.shm.layout cimport (
     CYP_OWN_ERRORS,
     CYP_SENDER_TOPICS,
     CYP_UNIT_BYTES,
-    cyp_arena_header,
     cyp_sender_metrics,
 )
 from cyproducer.shm.metrics cimport front_end_readings, readings, sender_counts, topic_readings
-from cyproducer.shm.slot cimport control_release
+from cyproducer.shm.slot cimport control_end
 from cyproducer.shm.wake cimport sender_wakes, waiter_needs_wake
 
 from cyproducer import metric_table
@@ -149,7 +148,7 @@ cdef class FrontEnds:
         try:
             arena = Region.attach(arena_fd, geometry.arena_bytes, True)
             CRASHPOINT(b"attach.arena-mapped")
-            check_arena(<cyp_arena_header *>arena.base, slot_count)
+            check_arena(arena.fd, slot_count)
             outcomes = Region.create("cyproducer-outcomes", geometry.outcomes_bytes)
             mine.append(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
             mine.append(outcomes.read_only_descriptor())
@@ -234,24 +233,21 @@ cdef class FrontEnds:
         self._addresses[front_end.attach_id] = <size_t>front_end
         list_front_end(&self.core, front_end)
 
-    def detach(self, uint64_t attach_id, bint opens_nothing=False):
-        """End a front-end: its committed batches are delivered, and it can open no more slots.
-
-        opens_nothing: its process has ended or has said that it is done; then slots that it never used are not revoked.
-        """
+    def detach(self, uint64_t attach_id):
+        """End a front-end: its committed batches are delivered, and it can commit no more."""
         cdef FrontEnd *front_end = self._find(attach_id)
         if front_end == NULL or front_end.detached:
             return
-        front_end.opens_nothing = opens_nothing
         self.core.now = monotonic_ns()
         activate(&self.core, front_end)
+        control_end(&front_end.outcomes_header.control, CYP_CONTROL_DETACHED)
+        CRASHPOINT(b"reclaim.told")
         self._close_arena(front_end)
         front_end.detached = True
         if front_end.transaction != NULL:
             self._leave_transaction(front_end)
         keep_totals(&self.core, front_end)
         deactivate(&self.core, front_end)
-        front_end.outcomes_header.control = CYP_CONTROL_DETACHED
         epoll_remove(self.core.epoll_fd, front_end.sender_wake_fd)
         if front_end.live == 0 and not front_end.ending:
             end_front_end(&self.core, front_end)
@@ -259,7 +255,7 @@ cdef class FrontEnds:
         self.unmap_ended()
 
     cdef object _close_arena(self, FrontEnd *front_end):
-        """Take all that was committed and revoke the slots; for a large arena, later iterations do the rest."""
+        """Take all that was committed and revoke the used slots; for a large arena, later iterations do the rest."""
         if not front_end.violation:
             accumulate(&self.core)
         CRASHPOINT(b"reclaim.accumulated")
@@ -272,7 +268,7 @@ cdef class FrontEnds:
     def release(self, uint64_t attach_id):
         """Release a front-end whose process lives, because this sender is ending: its committed batches are delivered.
 
-        It can open no more slots, but still gets its outcomes. Once it has no undelivered batch and `is_closing()` is
+        It can commit no more, but still gets its outcomes. Once it has no undelivered batch and `is_closing()` is
         false, nothing that it has sent depends on this sender.
         """
         cdef FrontEnd *front_end = self._find(attach_id)
@@ -281,7 +277,7 @@ cdef class FrontEnds:
         front_end.released = True
         self.core.now = monotonic_ns()
         activate(&self.core, front_end)
-        control_release(&front_end.outcomes_header.control)
+        control_end(&front_end.outcomes_header.control, CYP_CONTROL_RELEASED)
         CRASHPOINT(b"release.stored")
         self._close_arena(front_end)
         untouch(&self.core)
@@ -383,7 +379,7 @@ cdef class FrontEnds:
             raise ValueError(f"invalid arena size: {former.slot_count} slots of {CYP_UNIT_BYTES} bytes")
         try:
             arena = Region.attach(os.dup(former.arena_fd), geometry.arena_bytes, True)
-            check_arena(<cyp_arena_header *>arena.base, former.slot_count)
+            check_arena(arena.fd, former.slot_count)
             outcomes = Region.attach(os.dup(former.outcomes_fd), geometry.outcomes_bytes, True)
             mine.append(os.dup(former.wake_fd))
             mine.append(os.dup(former.sender_wake_fd))
@@ -528,7 +524,8 @@ cdef class FrontEnds:
         while self._unmapping and left > 0:
             arena, outcomes, address = self._unmapping[0]
             front_end = <FrontEnd *><size_t>address
-            left -= arena.unmap_part(left)
+            # Pages that a front-end has not written may have got memory here, which it could keep for ever.
+            left -= arena.unmap_part(left, front_end.violation != 0)
             if left > 0:
                 left -= outcomes.unmap_part(left)
             if left > 0:

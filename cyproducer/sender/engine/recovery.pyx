@@ -59,6 +59,7 @@ from cyproducer.sender.engine.state.model cimport (
 from cyproducer.sender.engine.state.outcomes cimport age_unlink, finish, note_failure
 from cyproducer.sender.engine.state.topic_table cimport note_use, restore_partitions, restore_topic
 from cyproducer.sender.engine.state.transactions cimport restore_transactions
+from cyproducer.sender.engine.state.written cimport row_is_written
 from cyproducer.shm.clock cimport monotonic_ns
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.entry cimport entry_enter, entry_resolve
@@ -485,7 +486,7 @@ cdef ClientBatch *_restore_batch(
     cdef cyp_slot_row *row
     cdef uint64_t word
     cdef ClientBatch *batch
-    if contributor.slot >= front_end.slot_count:
+    if contributor.slot >= front_end.slot_count or not row_is_written(front_end, contributor.slot):
         return NULL
     touch(core, front_end, contributor.slot)
     row = &front_end.rows[contributor.slot]

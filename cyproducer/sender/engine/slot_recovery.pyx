@@ -12,6 +12,7 @@ from cyproducer.sender.engine.state.events cimport VIOLATION_CHAIN
 from cyproducer.sender.engine.state.metrics cimport keep_totals
 from cyproducer.sender.engine.state.model cimport BATCH_DUE, BATCH_LINGERING, BATCH_NONE, ClientBatch, Core, FrontEnd
 from cyproducer.sender.engine.state.outcomes cimport sort_by_age
+from cyproducer.sender.engine.state.written cimport row_is_written
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.layout cimport CYP_CONTROL_DETACHED, CYP_OPEN, CYP_OUTCOME_RELEASE
 from cyproducer.shm.slot cimport slot_done, slot_next, slot_peek, word_is_live, word_is_taken
@@ -116,6 +117,6 @@ cdef bint _is_open(FrontEnd *front_end, uint32_t slot, uint64_t *steps) noexcept
         if not word_continues(word):
             return False
         slot = slot_next(&front_end.rows[slot])
-        if slot >= front_end.slot_count:
+        if slot >= front_end.slot_count or not row_is_written(front_end, slot):
             return False
     return False

@@ -5,7 +5,18 @@ import os
 import pytest
 from cyproducer.shm.region import Region
 from support.fault_rig import NOW, Rig
-from support.front_end import FREE, READY, REVOKED, PlainFrontEnd, run_until
+from support.front_end import (
+    CONT,
+    FREE,
+    HEAD,
+    READY,
+    REVOKED,
+    SETTINGS,
+    SUBMIT_FULL,
+    PlainFrontEnd,
+    run_until,
+    word,
+)
 from support.successor import succeed
 
 from cyproducer.record.builder import RecordBatchBuilder
@@ -20,18 +31,21 @@ def memory_of(fd: int) -> int:
     return os.fstat(fd).st_blocks * 512
 
 
-def commit(front_end: PlainFrontEnd, slot: int, number: int, partition: int) -> bytes:
-    """Commit a batch that is never announced; return its value."""
+def commit(
+    front_end: PlainFrontEnd, slot: int, number: int, partition: int, records: bytes | None = None, size: int = 0
+) -> bytes:
+    """Commit a batch that is never announced; return its value. `records`: the first of `size` bytes of records."""
     builder = RecordBatchBuilder(4096)
     value = b"slot %d" % slot
     builder.append(NOW, None, value)
-    front_end.write_chunk(
-        slot, builder.records(), 1, topic=number, partition=partition, base=NOW, highest=NOW, state=READY
-    )
+    records = records or builder.records()
+    front_end.write_chunk(slot, records, 1, topic=number, partition=partition, base=NOW, highest=NOW, state=READY)
+    front_end.set_row(slot, word=word(READY, 0, 1, size or len(records), HEAD))
     return value
 
 
-def test_the_end_of_a_process_with_a_large_arena_touches_only_rows_that_were_used(rig):
+@pytest.mark.parametrize("how", ["detach", "release", "succeed"])
+def test_rows_that_were_never_used_get_no_memory(rig, how):
     rig.attach()
     large = rig.front_ends[rig.attach(slots=LARGEST)]
     rig.send(1, 0)
@@ -39,28 +53,93 @@ def test_the_end_of_a_process_with_a_large_arena_touches_only_rows_that_were_use
     arena = os.dup(large.arena.fd)
     before = memory_of(arena)
     assert before < 1 << 20
-    rig.engine.detach(large.attach_id, opens_nothing=True)
-    assert memory_of(arena) - before < 1 << 20, "the slot table alone has 64 MiB"
+    if how == "succeed":
+        succeed(rig)
+        rig.engine.detach(large.attach_id)
+    else:
+        getattr(rig.engine, how)(large.attach_id)
+    assert memory_of(arena) == before, "the slot table alone has 64 MiB"
     os.close(arena)
 
 
-def test_every_slot_of_a_large_arena_is_revoked_if_its_owner_may_live(rig):
+def test_every_used_slot_of_a_large_arena_is_revoked(rig):
     """It takes several loop iterations, in which others are served; records committed far behind are delivered."""
+    slots = 65_536
     other = rig.attach(slots=1024)
-    large = rig.front_ends[rig.attach(slots=LARGEST)]
-    commit(large, LARGEST - 1, rig.number, 0)
+    large = rig.front_ends[rig.attach(slots=slots)]
+    for slot in range(0, slots, 64):
+        large.set_row(slot, open_seq=1)  # each page of the table has memory
+    commit(large, slots - 1, rig.number, 0)
     rig.engine.detach(large.attach_id)
-    assert large.row_field(LARGEST - 2, "word") >> 60 == FREE, "not all at once"
+    assert large.row_field(slots - 2, "word") >> 60 == FREE, "not all at once"
     before, runs = rig.engine._loop.totals()["turns"], 0
-    while large.row_field(LARGEST - 2, "word") >> 60 != REVOKED:
+    while large.row_field(slots - 2, "word") >> 60 != REVOKED:
         rig.send(other, 1)
         rig.engine.run(60_000)
         runs += 1
         assert runs < 500
-    assert rig.engine._loop.totals()["turns"] - before >= LARGEST // SCANNED_PER_TURN - 2
+    assert rig.engine._loop.totals()["turns"] - before >= slots // SCANNED_PER_TURN - 2
     run_until(rig.engine, lambda: rig.broker.values(0), 30)
     rig.settle()
     assert set(rig.errors(other)) == {0}
+
+
+def test_an_arena_whose_header_was_never_written_gets_no_memory(rig):
+    rig.attach()
+    empty = Region.create("cyproducer-arena", rig.front_ends[0].arena.memory().nbytes)
+    with pytest.raises(ValueError, match="not that of an arena"):
+        rig.engine.attach(os.dup(empty.fd), 256, SETTINGS, os.dup(empty.fd))
+    assert memory_of(empty.fd) == 0
+    empty.close()
+
+
+def hints_at_unwritten_rows(front_end: PlainFrontEnd, number: int) -> None:
+    for slot in range(64, 64 * 200, 64):
+        front_end.push(SUBMIT_FULL << 60 | slot)
+
+
+def chain_into_unwritten_rows(front_end: PlainFrontEnd, number: int) -> None:
+    for slot in range(8):
+        commit(front_end, slot, number, 0)
+        front_end.set_row(slot, next=64 * (slot + 1), word=front_end.row_field(slot, "word") | CONT)
+        front_end.push(SUBMIT_FULL << 60 | slot)
+
+
+def records_in_unwritten_chunks(front_end: PlainFrontEnd, number: int) -> None:
+    """Each record of 64 KiB has its first and its last byte in memory."""
+    builder = RecordBatchBuilder(70_000)
+    builder.append(NOW, None, bytes(65_500))
+    records = builder.records()
+    for slot in range(0, 16 * 12, 16):
+        commit(front_end, slot, number, 0, builder.records()[:20], len(records))
+        at = front_end.chunks_at + slot * 4096 + len(records)
+        front_end.memory[at - 1] = records[-1]
+        front_end.push(SUBMIT_FULL << 60 | slot)
+
+
+@pytest.mark.breaks_protocol
+@pytest.mark.parametrize("attack", [hints_at_unwritten_rows, chain_into_unwritten_rows, records_in_unwritten_chunks])
+def test_another_user_has_no_memory_that_it_has_not_written(rig, attack):
+    """It counts for the cgroup of the sender. The front-end is detached, and gives the memory of its arena back."""
+    rig.attach()
+    stranger = rig.front_ends[rig.attach(slots=16_384, other_user=True)]
+    arena = os.dup(stranger.arena.fd)
+    attack(stranger, rig.number)
+    written = memory_of(arena)
+    stranger.wake_sender()
+    most = 0
+
+    def is_over() -> bool:
+        nonlocal most
+        most = max(most, memory_of(arena))
+        return rig.engine.held() == [rig.front_ends[0].attach_id] and bool(rig.engine.take_gone())
+
+    run_until(rig.engine, is_over, 30)
+    assert most <= written
+    assert memory_of(arena) == 0
+    os.close(arena)
+    rig.send(0, 1)
+    run_until(rig.engine, lambda: rig.broker.values(1), 30)
 
 
 def test_a_large_arena_is_unmapped_in_pieces(rig):
@@ -69,7 +148,7 @@ def test_a_large_arena_is_unmapped_in_pieces(rig):
     attach_id = rig.front_ends[index].attach_id
     rig.send(index, 0)
     rig.settle()
-    rig.engine.detach(attach_id, opens_nothing=True)
+    rig.engine.detach(attach_id)
     assert rig.engine.held() == [rig.front_ends[other].attach_id]
     pieces, gone = 0, []
     while not gone:
@@ -90,7 +169,7 @@ def test_an_engine_that_is_closed_or_abandoned_while_it_unmaps_leaves_nothing(br
             rig.attach()
             large = rig.front_ends[rig.attach(slots=LARGEST)]
             before = len(os.listdir("/proc/self/fd"))
-            rig.engine.detach(large.attach_id, opens_nothing=True)
+            rig.engine.detach(large.attach_id)
             if abandon:
                 pid = os.fork()
                 if pid == 0:

@@ -19,7 +19,7 @@ from cyproducer.record.merge cimport merge_records
 from cyproducer.sender.engine.delivery.identities cimport begin_epoch, demand_epoch, note_acked, note_doubtful_end
 from cyproducer.sender.engine.delivery.isolation cimport count_isolated_batch
 from cyproducer.sender.engine.intake.compression cimport pack, wire_bytes
-from cyproducer.sender.engine.intake.validation cimport well_formed
+from cyproducer.sender.engine.intake.validation cimport chunks_are_written, well_formed
 from cyproducer.sender.engine.state.breadcrumb cimport touch
 from cyproducer.sender.engine.state.client_codes cimport (
     CODE_OUTCOME_UNKNOWN, CODE_REQUEST_TOO_LARGE, CODE_TRANSACTION_ABORTED,
@@ -172,6 +172,9 @@ cdef bint _merge(Core *core, WireBatch *wire) noexcept nogil:
         slot = batch.slot
         touch(core, front_end, slot)
         batch.largest = 0
+        if not chunks_are_written(batch):
+            batch.solo = True
+            return False
         while slot != CYP_NONE:
             if front_end.chunk_count[slot] == 0:  # sealed just after the front-end had added this chunk
                 slot = front_end.chunk_next[slot]
@@ -357,11 +360,15 @@ cdef bint stamp(Core *core, WireBatch *wire) noexcept nogil:
     if the records are malformed. This is checked after the CRC is computed: the broker finds every later change.
     """
     cdef cyp_entry *entry = wire.entry
-    cdef uint32_t crc = records_crc(core, wire)
+    cdef bint in_chunks = wire.body == NULL and wire.copy == NULL
+    cdef uint32_t crc
+    if in_chunks and not chunks_are_written(core.contributor_batches[entry.contributors]):
+        return False
+    crc = records_crc(core, wire)
     if wire.stamped:
         if entry.crc != crc:
             return False
-    elif wire.body == NULL and wire.copy == NULL and not well_formed(core.contributor_batches[entry.contributors]):
+    elif in_chunks and not well_formed(core.contributor_batches[entry.contributors]):
         return False
     entry.crc = crc
     CRASHPOINT(b"build.stamped")

@@ -35,6 +35,7 @@ from cyproducer.sender.engine.state.outcomes cimport age_append, finish, push_ev
 from cyproducer.sender.engine.state.ready cimport note_timer, relist, relist_queue
 from cyproducer.sender.engine.state.topic_table cimport note_use
 from cyproducer.sender.engine.state.transactions cimport lane_of, note_failing, place_of
+from cyproducer.sender.engine.state.written cimport chunk_is_written, row_is_written
 from cyproducer.shm.atomics cimport load_relaxed, load_relaxed32, load_relaxed_i32
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.layout cimport (
@@ -120,6 +121,9 @@ cdef void _take_hint(Core *core, FrontEnd *front_end, uint32_t kind, uint32_t sl
     """Handle an entry of a submission ring: a batch was opened (OPEN) or is full (FULL)."""
     cdef ClientBatch *batch
     if slot >= front_end.slot_count or (kind != CYP_SUBMIT_OPEN and kind != CYP_SUBMIT_FULL):
+        report_violation(core, front_end, VIOLATION_HINT)
+        return
+    if not row_is_written(front_end, slot):
         report_violation(core, front_end, VIOLATION_HINT)
         return
     touch(core, front_end, slot)
@@ -430,7 +434,7 @@ cdef bint seal(Core *core, ClientBatch *batch) noexcept nogil:
         relist(batch.queue.lane)
         relist_queue(batch.queue)
     while True:
-        if front_end.chunk_held[slot]:
+        if front_end.chunk_held[slot] or not row_is_written(front_end, slot):
             return _malformed(core, batch)
         room = (front_end.slot_count - slot) * <uint64_t>CYP_UNIT_BYTES
         word = slot_seal(&front_end.rows[slot], chunks == 0, batch.generation, room)
@@ -477,6 +481,8 @@ cdef bint _chunk_max_timestamp(
         return True
     if not slot_hinted(&front_end.rows[slot], word, &found):
         chunk = front_end.chunks + <uint64_t>slot * CYP_UNIT_BYTES
+        if not chunk_is_written(front_end, slot, word_bytes(word)):
+            return False
         if scan_records(chunk, word_bytes(word), word_count(word), &delta) < 0:
             return False
         # unsigned, because with malicious timestamps the sum may wrap
@@ -512,7 +518,8 @@ cdef int _by_open_seq(const void *a, const void *b) noexcept nogil:
 cdef bint next_used(FrontEnd *front_end, uint32_t *first, uint32_t *end) noexcept nogil:
     """Find the next slots, from `first` on, with rows that may be used: [first, end). Return False if there are none.
 
-    Rows without memory were never written. Reading them would allocate it: 64 MiB for an arena of 4 GiB.
+    Rows without memory were never written. Reading them would allocate it, and it would count for the sender's cgroup:
+    64 MiB for an arena of 4 GiB.
     """
     cdef uint64_t at = <uint64_t>front_end.rows - <uint64_t>front_end.header, start = 0, to = 0
     if not next_data(
@@ -525,27 +532,22 @@ cdef bint next_used(FrontEnd *front_end, uint32_t *first, uint32_t *end) noexcep
     return True
 
 
-cdef bint _next_to_revoke(FrontEnd *front_end, uint32_t *end) noexcept nogil:
-    """Find the next slots that the scan must visit: [front_end.scanned, end). Return False if there are none."""
-    if front_end.opens_nothing:
-        return next_used(front_end, &front_end.scanned, end)
-    end[0] = front_end.slot_count
-    return front_end.scanned < end[0]
-
-
 cdef void scan(Core *core, FrontEnd *front_end) noexcept nogil:
-    """Scan the whole slot table of a front-end that ends: take all that it committed, and revoke every slot."""
+    """Scan the whole slot table of a front-end that ends: take all that it committed, and revoke the used slots."""
     while not scan_some(core, front_end, front_end.slot_count):
         pass
 
 
 cdef bint scan_some(Core *core, FrontEnd *front_end, uint32_t most) noexcept nogil:
-    """Scan up to `most` further slots. Return True when all are done and the batches found are queued by open_seq."""
+    """Scan up to `most` further slots. Return True when all are done and the batches found are queued by open_seq.
+
+    The control word must be stored before: in a slot that was never used, it keeps the owner from committing a record.
+    """
     cdef uint32_t slot, end = 0, index
     cdef uint64_t word
     if front_end.unknown == NULL:
         front_end.unknown = <uint64_t *>calloc(front_end.slot_count, 2 * sizeof(uint64_t))
-    while _next_to_revoke(front_end, &end):
+    while next_used(front_end, &front_end.scanned, &end):
         end = min(end, front_end.scanned + most)
         for slot in range(front_end.scanned, end):
             word = slot_revoke(&front_end.rows[slot])

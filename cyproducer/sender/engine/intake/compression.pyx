@@ -20,6 +20,7 @@ from libc.string cimport memcpy
 
 from cyproducer.sender.engine.state.model cimport BATCH_CLOSED, ClientBatch, Core, FrontEnd, WireBatch
 from cyproducer.sender.engine.state.ready cimport note_timer
+from cyproducer.sender.engine.state.written cimport chunk_is_written, row_is_written
 from cyproducer.shm.atomics cimport load_relaxed, load_relaxed32
 from cyproducer.shm.clock cimport monotonic_ns
 from cyproducer.shm.layout cimport CYP_BLOCK_BYTES, CYP_NONE, CYP_UNIT_BYTES, cyp_slot_row
@@ -108,7 +109,8 @@ cdef uint32_t _offered(ClientBatch *batch) noexcept nogil:
         slot = front_end.chunk_next[slot]
     slot = slot_offered(&front_end.rows[slot])
     # it may also be a chunk in which the front-end wanted to continue the batch
-    if slot >= front_end.slot_count or load_relaxed(&front_end.rows[slot].open_seq) != batch.open_seq \
+    if slot >= front_end.slot_count or not row_is_written(front_end, slot) \
+            or load_relaxed(&front_end.rows[slot].open_seq) != batch.open_seq \
             or load_relaxed32(&front_end.rows[slot].chunk_bytes) != batch.bytes:
         return CYP_NONE
     return slot
@@ -120,7 +122,7 @@ cdef uint64_t sent_bytes(ClientBatch *batch) noexcept nogil:
     cdef uint32_t slot = _offered(batch) if front_end.codec else <uint32_t>CYP_NONE
     cdef uint64_t size = 0
     cdef uint32_t piece
-    while slot < front_end.slot_count:
+    while slot < front_end.slot_count and row_is_written(front_end, slot):
         piece = load_relaxed32(&front_end.rows[slot].max_count)
         size += piece
         slot = load_relaxed32(&front_end.rows[slot].next)
@@ -144,9 +146,13 @@ cdef void _take_offer(ClientBatch *batch, WireBatch *wire, uint32_t slot) noexce
     cdef uint64_t size = 0
     while packed != NULL and slot < front_end.slot_count:
         row = &front_end.rows[slot]
+        if not row_is_written(front_end, slot):
+            break
         piece = load_relaxed32(&row.max_count)
         if load_relaxed(&row.open_seq) != batch.open_seq or piece == 0 or piece > CYP_BLOCK_BYTES \
                 or piece > (front_end.slot_count - slot) * <uint64_t>CYP_UNIT_BYTES or size + piece >= batch.bytes:
+            break
+        if not chunk_is_written(front_end, slot, piece):
             break
         memcpy(packed + size, front_end.chunks + <uint64_t>slot * CYP_UNIT_BYTES, piece)
         size += piece

@@ -1,4 +1,4 @@
-"""Checks that a sealed batch holds valid records, and as many as its front-end has declared.
+"""Checks that a sealed batch holds valid records, as many as its front-end has declared, in memory that it has written.
 
 A broker trusts what the sender's CRC covers, and it does not check everything that consumers rely on. So a batch that
 is sent as its front-end built it is walked once, just before its CRC is computed. A merged batch was checked while its
@@ -9,6 +9,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from cyproducer.record.check cimport check_records
 from cyproducer.sender.engine.state.model cimport ClientBatch, FrontEnd
+from cyproducer.sender.engine.state.written cimport chunk_is_written
 from cyproducer.shm.layout cimport CYP_NONE, CYP_UNIT_BYTES
 
 
@@ -18,6 +19,17 @@ ctypedef struct RecordCursor:
     uint32_t slot
     uint32_t at
     uint64_t left
+
+
+cdef bint chunks_are_written(ClientBatch *batch) noexcept nogil:
+    """Return whether the chunks of a sealed batch may be read, see written.pxd."""
+    cdef FrontEnd *front_end = batch.front_end
+    cdef uint32_t slot = batch.slot if front_end.is_stranger else <uint32_t>CYP_NONE
+    while slot != CYP_NONE:
+        if not chunk_is_written(front_end, slot, front_end.chunk_bytes[slot]):
+            return False
+        slot = front_end.chunk_next[slot]
+    return True
 
 
 cdef bint well_formed(ClientBatch *batch) noexcept nogil:

@@ -2,11 +2,10 @@
 
 from cyproducer.sender.engine.state.model cimport Core, FrontEnd
 from cyproducer.shm.geometry cimport FrontEndGeometry
-from cyproducer.shm.layout cimport cyp_arena_header
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 
-cdef object check_arena(cyp_arena_header *header, uint32_t slot_count)
+cdef object check_arena(int fd, uint32_t slot_count)
 cdef FrontEnd *new_front_end(uint32_t slot_count, dict settings) except NULL
 cdef void describe_outcomes(FrontEnd *front_end, FrontEndGeometry *geometry) noexcept nogil
 cdef uint32_t reserve_front_end(Core *core) except? 0xffffffff

@@ -1,15 +1,16 @@
 """Checks a front-end's arena, and allocates, lays out and frees the sender's private tables for it."""
 
+import os
+
 from libc.stdint cimport INT32_MIN, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from cyproducer.sender.engine.state.activity cimport (
     activate, deactivate, forget_deadline, forget_outcomes, reserve_places,
 )
 from cyproducer.sender.engine.state.flows cimport free_flows
 from cyproducer.sender.engine.state.model cimport ClientBatch, Core, FrontEnd
-from cyproducer.shm.atomics cimport load_relaxed, load_relaxed32
 from cyproducer.shm.geometry cimport FrontEndGeometry
 from cyproducer.shm.layout cimport (
     CYP_ARENA_MAGIC,
@@ -33,15 +34,22 @@ cdef enum:
     IDLE_AFTER_NS = 20000000        # the minimum; twice the linger time if that is longer
 
 
-cdef object check_arena(cyp_arena_header *header, uint32_t slot_count):
-    """Raise ValueError if the arena does not have this layout and number of slots."""
-    cdef uint32_t version = load_relaxed32(&header.layout_version), slots = load_relaxed32(&header.slot_count)
-    if load_relaxed(&header.magic) != CYP_ARENA_MAGIC:
+cdef object check_arena(int fd, uint32_t slot_count):
+    """Raise ValueError if the arena does not have this layout and number of slots.
+
+    It is read through its descriptor: a header that was never written gets no memory by that.
+    """
+    cdef cyp_arena_header header
+    cdef bytes read = os.pread(fd, sizeof(header), 0)
+    memset(&header, 0, sizeof(header))
+    memcpy(&header, <const char *>read, len(read))
+    if header.magic != CYP_ARENA_MAGIC:
         raise ValueError("the descriptor is not that of an arena")
-    if version != CYP_LAYOUT_VERSION:
+    if header.layout_version != CYP_LAYOUT_VERSION:
+        version = header.layout_version
         raise ValueError(f"the arena has layout {version}, but this sender has layout {CYP_LAYOUT_VERSION}")
-    if slots != slot_count:
-        raise ValueError(f"the arena has {slots} slots, but {slot_count} were announced")
+    if header.slot_count != slot_count:
+        raise ValueError(f"the arena has {header.slot_count} slots, but {slot_count} were announced")
 
 
 cdef FrontEnd *new_front_end(uint32_t slot_count, dict settings) except NULL:
@@ -143,6 +151,7 @@ cdef object _configure(FrontEnd *front_end, dict settings):
     # A batch_size of 0 means one record per batch: each batch then changes the sticky partition.
     front_end.sticky_bytes = max(settings["batch_size"], 1)
     front_end.retries = settings["retries"]
+    front_end.is_stranger = settings.get("other_user", False)
     front_end.window_ns = int(settings.get("metrics_sample_window_ms", 30_000)) * 1_000_000
     front_end.samples = settings.get("metrics_num_samples", 2)
     front_end.idle_after_ns = max(2 * <uint64_t>front_end.linger_ns, <uint64_t>IDLE_AFTER_NS)

@@ -183,7 +183,6 @@ ctypedef struct FrontEnd:
     uint32_t tag                    # its index in Core.tagged
     uint32_t deadline_place         # its place in the heap, from 1; 0: it is not in the heap
     uint64_t deadline_ns            # its key in the heap; not later than its next deadline
-    bint opens_nothing              # it has ended by itself: slots that it never used need not become REVOKED
     bint ending                     # detached or released, and its slot table is being scanned: it is in Core.ending
     bint released                   # its process lives and opens no more slots, because this sender is ending
     uint32_t scanned                # slots that the scan has passed
@@ -192,6 +191,7 @@ ctypedef struct FrontEnd:
     uint64_t *unknown               # pairs (open_seq, slot) that the scan has found
     bint detached                   # its process has ended, or the sender has detached it
     uint8_t violation               # VIOLATION_: it broke the protocol; Python detaches it
+    bint is_stranger                # of another user: whether its chunks have memory is checked before they are read
     int16_t acks
     bint idempotent
     int16_t codec                   # compression of its batches, as in the batch attributes; 0: none

@@ -31,6 +31,7 @@ from cyproducer.sender.engine.state.model cimport (
     WireBatch,
 )
 from cyproducer.sender.engine.state.transactions cimport fail_transaction
+from cyproducer.sender.engine.state.written cimport row_is_written
 from cyproducer.shm.atomics cimport store_release32
 from cyproducer.shm.clock cimport wake_signal
 from cyproducer.shm.crash cimport CRASHPOINT
@@ -254,7 +255,8 @@ cdef void finish(
         error,
     )
     # after the outcome: otherwise the front-end of a sender that was killed in between would get no outcome
-    slot_done(&front_end.rows[slot], batch.generation)
+    if row_is_written(front_end, slot):
+        slot_done(&front_end.rows[slot], batch.generation)
     CRASHPOINT(b"complete.slot-done")
     while batch.chunks:
         batch.chunks -= 1
