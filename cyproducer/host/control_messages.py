@@ -6,7 +6,8 @@ peer has sent in part.
     front-end -> sender   {"op": "attach", "layout", "pid", "time_namespace", "network_namespace", "app", "slots",
                            "settings", "sender_settings"[, "proof"]}; "proof" is that of credentials.py
                           with descriptors ARENA, PIDFD, WAKE (datagram socket that the sender writes)
-    sender -> front-end   {"ok": true, "attach_id", "sender_pid", "max_request_size"}
+    sender -> front-end   {"ok": true, "attach_id", "sender_pid", "max_request_size"[, "command_key"]}; the key is for
+                          the commands of a transactional producer
                           with descriptors OUTCOMES (read-only), SNAPSHOT (read-only),
                           WAKE (eventfd that the front-end writes)
                           or {"ok": false, "error": code name, "message"[, "shortage", "limits", "replaceable"
@@ -28,7 +29,7 @@ peer has sent in part.
                                                                 still deliver the batches that it knows
     A hang-up without "ended" or "detached" means that sender and supervisor are gone. The front-end then owns its
     unsent batches again.
-    front-end, on another {"op": "transaction", "attach_id", "number", "do", "producer_id", "epoch"
+    front-end, on another {"op": "transaction", "attach_id", "key", "number", "do", "producer_id", "epoch"
     connection            [, "group", "offsets"]}: "do" is "init", "fail", "commit", "abort" or "offsets". A hang-up
                           does not end the command; a repeated number gets the result of the first one. The answer
                           comes when it is known. The connection may bring the next command of this front-end:

@@ -18,7 +18,15 @@ from cyproducer.security.token_source import Token
 from cyproducer.sender.brokers.sasl_login import Answer
 from cyproducer.sender.control.control_server import Control, Facts
 from cyproducer.sender.engine.engine import Engine
-from hostile.messages import FRONT_END_SETTINGS, GOOD_TOKEN, TRANSACTIONAL, Step, _slots, open_all
+from hostile.messages import (
+    COMMAND_KEY,
+    FRONT_END_SETTINGS,
+    GOOD_TOKEN,
+    TRANSACTIONAL,
+    Step,
+    _slots,
+    open_all,
+)
 
 __all__ = ["Errors", "LiveControl", "descriptors"]
 
@@ -80,6 +88,7 @@ class LiveControl:
         if self.tokens:
             self._check_tokens_here()
         self.honest = [self._attach_honest(), self._attach_honest(**TRANSACTIONAL)]
+        self.control.table.front_ends[2].meta["command_key"] = COMMAND_KEY
 
     def _check_tokens_here(self) -> None:
         """Stand between the sender and its helper process, which is started now."""

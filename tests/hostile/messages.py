@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 __all__ = [
     "ANSWERS",
+    "COMMAND_KEY",
     "DESCRIPTORS",
     "GOOD_TOKEN",
     "REQUESTS",
@@ -160,9 +161,14 @@ def _token(value: str, **more: Any) -> dict[str, Any]:
     return {"op": "token", "token": value, "expires_at": None, "extensions": {}, "serve": False, **more}
 
 
+#: What the front-end 2 shows with its commands.
+COMMAND_KEY = "0123456789abcdef" * 2
+
+
 def _command(do: str, attach_id: int = 2, **more: Any) -> dict[str, Any]:
     """Return a command for a transaction. The front-end 2 is a transactional one that goes on attached."""
-    return {"op": "transaction", "attach_id": attach_id, "number": 1, "do": do, "producer_id": 1, "epoch": 0, **more}
+    fields = {"attach_id": attach_id, "key": COMMAND_KEY, "number": 1, "do": do, "producer_id": 1, "epoch": 0}
+    return {"op": "transaction", **fields, **more}
 
 
 #: Requests that a control server knows, and one that it does not.
@@ -202,7 +208,14 @@ REQUESTS: list[Callable[[], dict[str, Any]]] = [
 #: What a sender says, by the one that gets it. The name "attach" includes what an attached front-end is told.
 ANSWERS: dict[str, list[Callable[[], dict[str, Any]]]] = {
     "attach": [
-        lambda: {"ok": True, "attach_id": 1, "sender_pid": 1, "max_request_size": 1 << 20, "sender_state": 1},
+        lambda: {
+            "ok": True,
+            "attach_id": 1,
+            "sender_pid": 1,
+            "max_request_size": 1 << 20,
+            "sender_state": 1,
+            "command_key": COMMAND_KEY,
+        },
         lambda: {"ok": False, "error": "REFUSED", "message": "m", "shortage": "memory", "limits": {"RLIMIT_AS": 1}},
         lambda: {"ok": False, "error": "SETTINGS", "message": "m"},
         lambda: {"op": "warning", "message": "m"},

@@ -46,6 +46,7 @@ class Sender:
         self.control = Control(self.engine, listener, Facts(self.path, SETTINGS, **facts), self.log, lambda: self.now)
         self.handler = FrontEndHandler(self.control)
         self.log.addHandler(self.handler)
+        self.keys: dict[Any, str] = {}  # of transactional front-ends, by attach id
         self.clients: list[socket.socket] = []
 
     def turn(self, seconds: float = 0.0) -> None:
@@ -75,6 +76,8 @@ class Sender:
         finally:
             close_all(fds)
         close_all(received)
+        if "command_key" in answer:
+            self.keys[answer["attach_id"]] = answer["command_key"]
         return answer, client
 
     def close(self) -> None:

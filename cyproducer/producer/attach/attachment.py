@@ -37,6 +37,7 @@ class Attachment(WakePair):
     wake_fd          datagram socket that the sender writes
     sender_wake_fd   eventfd that wakes the sender
     attach_id        number that the sender has given this front-end
+    command_key      shown with each command of a transactional producer; "" for another one
     sender_state     number of the sender's state region, which a successor takes over; 0 unless the front-end takes
                      part in the transaction of another process
     max_request_size the sender's limit for a record and a request, in bytes; None if the sender does not tell it
@@ -52,6 +53,7 @@ class Attachment(WakePair):
         "arena",
         "attach_id",
         "command",
+        "command_key",
         "max_request_size",
         "outcomes",
         "sender_pid",
@@ -74,6 +76,7 @@ class Attachment(WakePair):
         self.slot_count = 0
         self.attach_id = self.sender_pid = self.sender_state = 0
         self.max_request_size: int | None = None
+        self.command_key = ""
         self.command: CommandConnection | None = None
         _attachments.add(self)
 

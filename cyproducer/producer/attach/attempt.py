@@ -178,6 +178,7 @@ def _take_descriptors(attachment: Attachment, answer: dict[str, Any], fds: Descr
         attachment.attach_id = _number(answer["attach_id"])
         attachment.sender_pid = _number(answer["sender_pid"])
         attachment.sender_state = _number(answer.get("sender_state", 0))
+        attachment.command_key = str(answer.get("command_key", ""))
         if "max_request_size" in answer:
             attachment.max_request_size = _number(answer["max_request_size"])
         attachment.outcomes = fds.give(0, map_outcomes, attachment.slot_count)

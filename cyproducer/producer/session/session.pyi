@@ -27,6 +27,7 @@ class _Attachment(Protocol):
     socket: Any
     max_request_size: int | None
     command: Any
+    command_key: str
     attach_id: int
     sender_state: int
     @property

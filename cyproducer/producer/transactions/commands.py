@@ -75,7 +75,9 @@ class Commands:
         self._follow(session, call)
         command = self._state.now.command
         if command is None:
-            message = {"op": "transaction", "attach_id": session.attachment.attach_id, "do": do, **fields}
+            attachment = session.attachment
+            key = {"attach_id": attachment.attach_id, "key": attachment.command_key}
+            message = {"op": "transaction", **key, "do": do, **fields}
             if len(control_messages.encode(message)) > _MESSAGE_BYTES_MAX:
                 raise ValueError("the group or the metadata of an offset is too long to be sent to the sender")
             number = self._state.now.number + 1

@@ -17,6 +17,8 @@ from cyproducer.shm.crash import DEBUG, crashpoint
 
 __all__ = ["Attaching"]
 
+_KEY_BYTES = 16
+
 
 class Attaching:
     """Answers the requests of processes that want to attach.
@@ -98,6 +100,8 @@ class Attaching:
             crashpoint("attach.request-read")
         attach_id, outcomes, wake = self._engine_attach(request)
         peer.meta = request.meta(peer.pid)
+        if request.settings.get("transactional_id") is not None:
+            peer.meta["command_key"] = os.urandom(_KEY_BYTES).hex()
         self._register_for_handover(peer, attach_id, (outcomes, wake))
         if DEBUG:
             crashpoint("attach.in-handover")
@@ -158,6 +162,8 @@ class Attaching:
             "sender_pid": os.getpid(),
             "max_request_size": self._settings["max_request_size"],
         }
+        if "command_key" in peer.meta:
+            answer["command_key"] = peer.meta["command_key"]
         if peer.meta["settings"].get("joined_transaction") is not None:
             # Participants of a transaction that have the same number continue the same sequences.
             answer["sender_state"] = os.fstat(self._engine.regions()[0]).st_ino

@@ -1,5 +1,6 @@
 """Checks the commands of transactional producers and passes them to the engine, whose answer comes later."""
 
+import hmac
 from typing import Any
 
 from cyproducer.config.kinds import is_topic_name
@@ -36,7 +37,7 @@ class TransactionCommands:
             peer.send(refusal("MALFORMED", f"a command about a transaction has no valid {error}"))
             return
         front_end = self._table.front_ends.get(attach_id)
-        if front_end is None or not _is_same_process(peer, front_end):
+        if front_end is None or not _may_command(peer, front_end, message.get("key")):
             text = f"process {peer.pid} has no attached front-end with attach_id {attach_id}"
             peer.send(refusal("REFUSED", text))
             return
@@ -69,12 +70,16 @@ class _Reply:
         self._table.end_command(peer)
 
 
-def _is_same_process(peer: Peer, front_end: Peer) -> bool:
-    """Return whether the peer may command the front-end. Both pids are the kernel's.
+def _may_command(peer: Peer, front_end: Peer, key: Any) -> bool:
+    """Return whether the peer is the process of the front-end. Uids and pids are the kernel's.
 
-    In a PID namespace that is not visible from here they are 0: there every process of the user may.
+    In a PID namespace that is not visible from here every pid is 0. So the process also shows the key that it has got
+    in the answer to its attach.
     """
-    return (peer.uid, peer.pid) == (front_end.uid, front_end.pid)
+    known = front_end.meta.get("command_key")
+    if (peer.uid, peer.pid) != (front_end.uid, front_end.pid) or known is None or not isinstance(key, str):
+        return False
+    return hmac.compare_digest(key.encode(errors="replace"), known.encode())
 
 
 def parse_command(message: dict[str, Any]) -> tuple[int, dict[str, Any]]:

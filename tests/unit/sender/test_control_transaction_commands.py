@@ -24,9 +24,14 @@ ROW: list[Any] = ["t", 0, 5, -1, ""]
 ANSWER = {"ok": True, "producer_id": 7, "epoch": 1}
 
 
+def send_on(client: socket.socket, sender: Sender, **fields: Any) -> None:
+    """Send a command with the key of its front-end."""
+    control_messages.send(client, {**COMMAND, "key": sender.keys[1], **fields})
+
+
 def send(sender: Sender, **fields: Any) -> socket.socket:
     client = sender.connect()
-    control_messages.send(client, {**COMMAND, **fields})
+    send_on(client, sender, **fields)
     sender.turn()
     return client
 
@@ -60,10 +65,27 @@ def test_the_answer_comes_when_the_command_is_done(sender: Sender) -> None:
     assert control_messages.receive(client) == (ANSWER, [])
 
 
+@pytest.mark.parametrize("key", [None, "", 5, "0" * 32, "é"])
+def test_a_process_without_the_key_may_not_command(sender: Sender, key: object) -> None:
+    """Two processes of one user in PID namespaces that the sender does not see have the same pid for it: 0."""
+    answer = answer_to(sender, key=key)
+    assert answer["error"] == "REFUSED"
+    assert "no attached front-end" in answer["message"]
+    assert sender.engine.commands == []
+
+
+def test_no_answer_but_that_to_the_attach_has_the_key(sender: Sender) -> None:
+    assert len(sender.keys[1]) == 32
+    assert sender.keys[1] not in str(sender.control.status())
+    answer, _ = sender.attach()
+    assert "command_key" not in answer
+    assert answer_to(sender, attach_id=2, key="")["error"] == "REFUSED"
+
+
 def test_a_connection_may_send_several_commands(sender: Sender) -> None:
     client = send(sender)
     assert carry_out(sender, client) == ANSWER
-    control_messages.send(client, {**COMMAND, "number": 2})
+    send_on(client, sender, number=2)
     sender.turn()
     assert carry_out(sender, client) == ANSWER
 
@@ -101,7 +123,7 @@ def test_a_connection_for_commands_ends_with_its_front_end(make: Callable[..., S
 def test_a_connection_has_the_commands_of_one_front_end(sender: Sender) -> None:
     sender.attach(settings={"transactional_id": "invoices"})
     client = send(sender)
-    control_messages.send(client, {**COMMAND, "attach_id": 2})
+    send_on(client, sender, attach_id=2, key=sender.keys[2])
     sender.turn()
     answer, _ = control_messages.receive(client)
     assert answer is not None and answer["error"] == "MALFORMED"
@@ -116,7 +138,7 @@ def test_only_a_flood_of_commands_is_paused(sender: Sender, at_once: bool) -> No
     if at_once:
         sender.engine.command_transaction = lambda attach_id, fields, answer: answer(ANSWER)
     for number in range(2, 200):
-        control_messages.send(client, {**COMMAND, "number": number})
+        send_on(client, sender, number=number)
         sender.turn()
         for _, _, answer in sender.engine.commands:
             answer(ANSWER)
@@ -242,7 +264,7 @@ def test_commands_from_a_pid_namespace_that_is_not_visible(
 
 def test_a_front_end_does_not_send_commands_on_its_own_connection(sender: Sender) -> None:
     _, client = sender.attach()
-    control_messages.send(client, {**COMMAND, "attach_id": 2})
+    send_on(client, sender, attach_id=2)
     sender.turn()
     answer, _ = control_messages.receive(client)
     assert answer is not None and answer["error"] == "MALFORMED"

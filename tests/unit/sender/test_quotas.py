@@ -40,7 +40,7 @@ class Users:
 
     def attach(self, uid: int) -> dict:
         self.uid = uid
-        answer, _ = self.sender.attach()
+        answer, _ = self.sender.attach(settings={"transactional_id": "orders"})
         self.uid = os.geteuid()
         return answer
 
@@ -107,7 +107,8 @@ def command(users: Users, attach_id: int, number: int = 1) -> socket.socket:
 
 def send_command(users: Users, client: socket.socket, attach_id: int, number: int) -> None:
     fields = {"op": "transaction", "attach_id": attach_id, "number": number, "do": "commit"}
-    control_messages.send(client, {**fields, "producer_id": 7, "epoch": 0})
+    key = users.sender.keys[attach_id]
+    control_messages.send(client, {**fields, "key": key, "producer_id": 7, "epoch": 0})
 
 
 def test_connections_for_commands_belong_to_their_front_ends(users: Users) -> None:
