@@ -3,8 +3,11 @@
 A UNIX SOCK_SEQPACKET socket preserves message boundaries, so no process waits for the rest of a message that a slow
 peer has sent in part.
 
-    front-end -> sender   {"op": "attach", "layout", "pid", "time_namespace", "network_namespace", "app", "slots",
-                           "settings", "sender_settings"[, "proof"]}; "proof" is that of credentials.py
+    front-end -> sender   {"op": "attach", "layout", "version", "challenge": true} -> {"ok": true, "challenge"}, first,
+                          if its settings have credentials
+                          {"op": "attach", "layout", "version", "pid", "time_namespace", "network_namespace", "app",
+                           "slots", "settings", "sender_settings"[, "proof"][, "files"]}; "proof" is that of
+                          credentials.py, "files" those of credential_files.py
                           with descriptors ARENA, PIDFD, WAKE (datagram socket that the sender writes)
     sender -> front-end   {"ok": true, "attach_id", "sender_pid", "max_request_size"[, "command_key"]}; the key is for
                           the commands of a transactional producer

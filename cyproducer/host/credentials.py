@@ -5,9 +5,11 @@ runtime directory that only the user can read. The tag is in a file name and in 
 read; without the key nobody can try passwords on it. A process with other secrets computes another tag, and so finds
 another sender.
 
-A process proves to a sender that it knows the secrets, with a keyed hash of its process id, which the kernel tells the
-sender, and of its arena, whose descriptor is in the same message. So the proof is worth nothing to another process, for
-example to one that got the proof and the arena because it listened in the place of the sender.
+A process proves to a sender that it knows the secrets, with a keyed hash of the sender's challenge, of its process id,
+which the kernel tells the sender, and of its arena, whose descriptor is in the same message. So the proof is worth
+nothing to another process, for example to one that got the proof and the arena because it listened in the place of the
+sender, nor later, when the process id is used again. In the same way it proves that it can read the files with
+credentials that the settings name.
 """
 
 import contextlib
@@ -19,11 +21,12 @@ from typing import Any
 from cyproducer.host.interrupts import pass_on
 from cyproducer.host.rendezvous import RendezvousError, blake2b
 
-__all__ = ["arena_of", "is_proof", "proof", "replacing", "tag"]
+__all__ = ["attaching", "is_proof", "new_challenge", "proof", "replacing", "tag"]
 
 _KEY_FILE = "credentials.key"
 _KEY_BYTES = 32
 _TAG_BYTES = 16
+_CHALLENGE_BYTES = 16
 
 
 def tag(directory: str, secrets: Mapping[str, Any], make: bool = True) -> str:
@@ -89,7 +92,7 @@ def _create(path: str) -> None:
 def proof(secrets: Mapping[str, Any], subject: str) -> str:
     """Return the proof of a process that it knows the secrets; "" if there are none.
 
-    subject: what only this process can say, see arena_of() and replacing().
+    subject: what only this process can say, see attaching() and replacing().
     """
     if not secrets:
         return ""
@@ -105,15 +108,21 @@ def is_proof(claimed: Any, secrets: Mapping[str, Any], subject: str) -> bool:
     return isinstance(claimed, str) and claimed.isascii() and hmac.compare_digest(claimed, expected)
 
 
-def arena_of(fd: int, pid: int) -> str:
+def attaching(challenge: str, arena_fd: int, pid: int) -> str:
     """Return the subject of a front-end that attaches with this arena.
 
-    pid   its process id; 0 at a sender that it names, which may be in another PID namespace
+    challenge   what the sender has sent on this connection
+    pid         its process id; 0 at a sender that it names, which may be in another PID namespace
     """
-    status = os.fstat(fd)
-    return f"attach {status.st_dev} {status.st_ino} {pid}"
+    status = os.fstat(arena_fd)
+    return f"attach {challenge} {status.st_dev} {status.st_ino} {pid}"
 
 
-def replacing(pid: int) -> str:
+def replacing(challenge: str, pid: int) -> str:
     """Return the subject of a process that takes over from a sender."""
-    return f"replace {pid}"
+    return f"replace {challenge} {pid}"
+
+
+def new_challenge() -> str:
+    """Return a challenge, which a sender accepts once, on one connection."""
+    return os.urandom(_CHALLENGE_BYTES).hex()

@@ -8,7 +8,8 @@ import errno
 import logging
 import os
 import time
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from cyproducer.config.settings import Settings
 from cyproducer.errors import KafkaConfigurationError, KafkaError, SenderUnavailableError, UnsupportedPlatformError
@@ -22,9 +23,10 @@ from cyproducer.host.process_identity import network_namespace, time_namespace
 from cyproducer.producer.attach.attachment import Attachment, close_attachment
 from cyproducer.producer.attach.limited_sender import LimitedSenderError
 from cyproducer.producer.attach.sender_address import Address
-from cyproducer.shm.arena_region import create_arena, map_outcomes
+from cyproducer.shm.arena_region import LAYOUT_VERSION, create_arena, map_outcomes
 from cyproducer.shm.crash import DEBUG, crashpoint
 from cyproducer.shm.snapshot import SnapshotReader
+from cyproducer.version import VERSION
 
 __all__ = ["LIMITS", "AttachProgress", "NoAnswerError", "TryAgainError", "UncheckedTokenError", "attach"]
 
@@ -33,6 +35,7 @@ _log = logging.getLogger("cyproducer")
 _ANSWER_S = 5.0
 LIMITS = "check the limits of this process (ulimit -n, -v, -f) and its memory"
 _WARN_AFTER_S = 1.0
+_FILE_PAUSES_S = (0.02, 0.1, 0.5)
 
 
 class TryAgainError(Exception):
@@ -43,6 +46,10 @@ class TryAgainError(Exception):
 
 class NoAnswerError(TryAgainError):
     """No answer came in time. The reason of an earlier attempt is more informative."""
+
+
+class _ChangedFileError(TryAgainError):
+    """A file with credentials was replaced between the look of this process and that of the sender."""
 
 
 class UncheckedTokenError(TryAgainError):
@@ -64,22 +71,47 @@ class AttachProgress:
 
 
 def attach(settings: Settings, address: Address, path: str, deadline: float, progress: AttachProgress) -> Attachment:
-    """Attempt to attach once. Raise TryAgainError if another attempt may succeed."""
+    """Attempt to attach once, or some times while a file with credentials is replaced.
+
+    Raise TryAgainError if another attempt may succeed.
+    """
+    for pause_s in _FILE_PAUSES_S:
+        try:
+            return _attach(settings, address, path, deadline, progress)
+        except _ChangedFileError:
+            wait_readable([], pause_s)
+    try:
+        return _attach(settings, address, path, deadline, progress)
+    except _ChangedFileError as error:
+        raise SenderUnavailableError(f"the sender at {path} refuses this process: {error}") from None
+
+
+def _attach(settings: Settings, address: Address, path: str, deadline: float, progress: AttachProgress) -> Attachment:
+    named = settings.sender is not None
     attachment = Attachment()
     try:
         _connect_socket(attachment.socket, path)
-        check_listener(attachment.socket, path, settings.sender is not None)
+        check_listener(attachment.socket, path, named)
         if DEBUG:
             crashpoint("attach.connected")
         if address.tokens is not None:
             from cyproducer.producer.attach.vouching import vouch  # most producers have no provider of tokens
 
-            vouch(attachment.socket, address.tokens, path, settings.sender is not None, deadline)
-        _send_request(attachment, settings, address)
-        _receive_answer(attachment, path, settings.sender is not None, deadline, progress)
+            vouch(attachment.socket, address.tokens, path, named, deadline)
+        challenge = ""
+        if address.needs_challenge:
+            _send(attachment, {"op": "attach", "layout": LAYOUT_VERSION, "version": VERSION, "challenge": True})
+            answer, fds = _receive_answer(attachment, path, named, deadline, progress)
+            fds.close()
+            challenge = str(answer.get("challenge"))
+        _send_request(attachment, settings, address, challenge)
+        answer, fds = _receive_answer(attachment, path, named, deadline, progress)
+        if DEBUG:
+            crashpoint("attach.answer-came")
+        _take_descriptors(attachment, answer, fds, path)
         attachment.address = address
         if address.tokens is not None:
-            address.tokens.serve(path, settings.sender is not None)
+            address.tokens.serve(path, named)
         return attachment
     except BaseException:
         close_attachment(attachment)
@@ -104,7 +136,7 @@ def _kernel_error(error: Exception) -> KafkaError:
     return UnsupportedPlatformError(f"this system does not support or allow a call that shared memory needs: {error}")
 
 
-def _send_request(attachment: Attachment, settings: Settings, address: Address) -> None:
+def _send_request(attachment: Attachment, settings: Settings, address: Address, challenge: str) -> None:
     try:
         attachment.arena, attachment.slot_count = create_arena(settings.buffer_memory)
         # Not an eventfd: a front-end could fill its counter, and the sender would block when it writes.
@@ -122,17 +154,11 @@ def _send_request(attachment: Attachment, settings: Settings, address: Address) 
         "time_namespace": time_namespace(),
         "network_namespace": network_namespace(),
         "slots": attachment.slot_count,
-        **address.proof(attachment.arena.fd),
     }
     try:
+        more |= address.proofs(attachment.arena.fd, challenge)
         message = control_messages.extended(address.hello, more)
-        control_messages.send_encoded(attachment.socket, message, [attachment.arena.fd, pidfd[0], senders.fileno()])
-    except (BrokenPipeError, ConnectionError, BlockingIOError) as error:
-        pass_on(error)
-        raise TryAgainError(f"it closed the connection: {error.strerror}") from None
-    except (OSError, control_messages.HandshakeError) as error:
-        pass_on(error)
-        raise SenderUnavailableError(f"cannot attach to the sender: {error}") from error
+        _send(attachment, message, [attachment.arena.fd, pidfd[0], senders.fileno()])
     finally:
         pidfd.close()
         senders.close()
@@ -141,7 +167,22 @@ def _send_request(attachment: Attachment, settings: Settings, address: Address) 
         crashpoint("attach.said-hello")
 
 
-def _receive_answer(attachment: Attachment, path: str, named: bool, deadline: float, progress: AttachProgress) -> None:
+def _send(attachment: Attachment, message: dict[str, Any] | bytes, fds: Sequence[int] = ()) -> None:
+    try:
+        data = message if isinstance(message, bytes) else control_messages.encode(message)
+        control_messages.send_encoded(attachment.socket, data, list(fds))
+    except (BrokenPipeError, ConnectionError, BlockingIOError) as error:
+        pass_on(error)
+        raise TryAgainError(f"it closed the connection: {error.strerror}") from None
+    except (OSError, control_messages.HandshakeError) as error:
+        pass_on(error)
+        raise SenderUnavailableError(f"cannot attach to the sender: {error}") from error
+
+
+def _receive_answer(
+    attachment: Attachment, path: str, named: bool, deadline: float, progress: AttachProgress
+) -> tuple[dict[str, Any], Descriptors]:
+    """Return an answer that is no refusal, and its descriptors."""
     # A sender that is replaced after it read the request does not answer. The next attempt asks its successor.
     answer_by = min(deadline, time.monotonic() + _ANSWER_S)
     while True:
@@ -166,9 +207,7 @@ def _receive_answer(attachment: Attachment, path: str, named: bool, deadline: fl
             _await_end(attachment, path, deadline, progress)
             raise TryAgainError("it is ending")
         _raise_refusal(answer, path, named)
-    if DEBUG:
-        crashpoint("attach.answer-came")
-    _take_descriptors(attachment, answer, fds, path)
+    return answer, fds
 
 
 def _take_descriptors(attachment: Attachment, answer: dict[str, Any], fds: Descriptors, path: str) -> None:
@@ -211,7 +250,7 @@ def _await_end(attachment: Attachment, path: str, deadline: float, progress: Att
             return
 
 
-def _raise_refusal(answer: dict[str, Any], path: str, named: bool) -> None:
+def _raise_refusal(answer: dict[str, Any], path: str, named: bool) -> NoReturn:
     if "shortage" in answer:
         raise LimitedSenderError(path, answer, named)
     name, text = str(answer.get("error")), str(answer.get("message"))
@@ -221,6 +260,8 @@ def _raise_refusal(answer: dict[str, Any], path: str, named: bool) -> None:
         )
     if name == "CREDENTIALS" and named:
         raise KafkaConfigurationError(f"the sender at {path} has other credentials: {text}")
+    if name == "FILES":
+        raise _ChangedFileError(text)
     if name == "NETWORK":
         raise KafkaConfigurationError(f"the sender at {path} is in another network namespace: {text}")
     raise SenderUnavailableError(f"the sender at {path} refuses this process ({name}): {text}")

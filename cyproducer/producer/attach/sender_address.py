@@ -10,12 +10,15 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from cyproducer.config.settings import Settings
+from cyproducer.errors import KafkaConfigurationError
 from cyproducer.host import control_messages, rendezvous
-from cyproducer.host.credentials import arena_of, proof, tag
+from cyproducer.host.credential_files import CredentialFileError, credential_files, file_proofs
+from cyproducer.host.credentials import attaching, proof, tag
 from cyproducer.host.interrupts import pass_on
 from cyproducer.host.process_identity import process_environment
 from cyproducer.host.rendezvous import ProcessEnvironment, Rendezvous, RendezvousError
 from cyproducer.shm.arena_region import LAYOUT_VERSION
+from cyproducer.version import VERSION
 
 if TYPE_CHECKING:
     from cyproducer.producer.tokens.token_supplier import TokenSupplier
@@ -59,6 +62,7 @@ class Address:
             {
                 "op": "attach",
                 "layout": LAYOUT_VERSION,
+                "version": VERSION,
                 "app": _application_name(),
                 "settings": settings.front_end_settings(),
                 "sender_settings": self._expected,
@@ -96,11 +100,29 @@ class Address:
         assert self._found is not None
         return self._found
 
-    def proof(self, arena_fd: int) -> dict[str, str]:
-        """Return the field of the attach message that proves knowledge of the secrets; nothing without secrets."""
-        if not self._secrets:
+    @property
+    def needs_challenge(self) -> bool:
+        """Whether this process proves to the sender that it has the credentials."""
+        return bool(self._secrets or self._files())
+
+    def proofs(self, arena_fd: int, challenge: str) -> dict[str, Any]:
+        """Return the fields of the attach message that prove that this process has the credentials.
+
+        Raise KafkaConfigurationError if it cannot read a file with credentials.
+        """
+        files = self._files()
+        if not self._secrets and not files:
             return {}
-        return {"proof": proof(self._secrets, arena_of(arena_fd, 0 if self._named else os.getpid()))}
+        subject = attaching(challenge, arena_fd, 0 if self._named else os.getpid())
+        found: dict[str, Any] = {"proof": proof(self._secrets, subject)} if self._secrets else {}
+        try:
+            return {**found, "files": file_proofs(files, subject)} if files else found
+        except CredentialFileError as error:
+            raise KafkaConfigurationError(str(error)) from None
+
+    def _files(self) -> dict[str, str]:
+        """Return the files with credentials. A sender that the settings name lends its own."""
+        return {} if self._named else credential_files(self._expected)
 
     def other_sockets(self) -> list[str]:
         """Return the sockets of this sender in other runtime directories of the user.

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from cyproducer.host import limits
-from cyproducer.host.credentials import arena_of, is_proof
+from cyproducer.host.credential_files import CredentialFileError, credential_files, unproven_file
+from cyproducer.host.credentials import attaching, is_proof
 from cyproducer.host.process_identity import network_namespace, time_namespace
 from cyproducer.sender.control.peer_table import PeerTable
 from cyproducer.sender.control.peers import Peer, RefusedError, parse_attach, refusal, resource_refusal
@@ -14,6 +15,7 @@ from cyproducer.sender.control.sender_info import Facts
 from cyproducer.sender.handover.handover import Line
 from cyproducer.shm.arena_region import LAYOUT_VERSION
 from cyproducer.shm.crash import DEBUG, crashpoint
+from cyproducer.version import VERSION
 
 __all__ = ["Attaching"]
 
@@ -54,8 +56,12 @@ class Attaching:
         self._network_namespace = network_namespace()
 
     def attach(self, peer: Peer, message: dict[str, Any], fds: list[int]) -> None:
-        """Attach a peer, or refuse it. What is used of `fds` is removed from the list."""
+        """Attach a peer, refuse it, or challenge it first. What is used of `fds` is removed from the list."""
         try:
+            _check_layout(message)
+            if "challenge" in message:
+                peer.send_challenge()
+                return
             outcomes, wake, settings = self._try(peer, message, fds)
         except RefusedError as error:
             self.refuse(peer, error)
@@ -75,12 +81,6 @@ class Attaching:
 
     def _try(self, peer: Peer, message: dict[str, Any], fds: list[int]) -> tuple[int, int, dict[str, Any]]:
         """Attach the peer to the engine. Return (outcomes, wake, its settings); raise RefusedError."""
-        if message.get("layout") != LAYOUT_VERSION:
-            raise RefusedError(
-                "LAYOUT",
-                f"the sender uses memory layout {LAYOUT_VERSION}, this process has "
-                f"{str(message.get('layout'))[:20]}; use the same version of cyproducer on both sides",
-            )
         if message.get("time_namespace", self._time_namespace) != self._time_namespace:
             text = "the sender is in another time namespace; start one in the time namespace of this process"
             raise RefusedError("REFUSED", text)
@@ -89,7 +89,7 @@ class Attaching:
         if self.needs_token and not peer.vouched:
             text = "this process has shown no OAuth token; give its producer the setting sasl_oauth_token_provider"
             raise RefusedError("CREDENTIALS", text)
-        self._check_credentials(message.get("proof"), request.arena_fd, peer.pid)
+        self._check_credentials(peer, message, request.arena_fd)
         request.check_agreement(self._settings)
         request.check_network(message.get("network_namespace", self._network_namespace), self._network_namespace)
         self._table.quotas.check_front_end(peer)
@@ -109,15 +109,34 @@ class Attaching:
         peer.claimed_pid = request.pid
         return outcomes, wake, request.settings
 
-    def _check_credentials(self, proof: Any, arena_fd: int, pid: int) -> None:
-        """Raise RefusedError unless the front-end knows the secrets. It may have none at a socket that it names."""
-        if proof is None and (not self._facts.secrets or not self._facts.private):
-            return
-        if not is_proof(proof, self._facts.secrets, arena_of(arena_fd, pid if self._facts.private else 0)):
+    def _check_credentials(self, peer: Peer, message: dict[str, Any], arena_fd: int) -> None:
+        """Raise RefusedError unless the front-end has the credentials. It may have none at a socket that it names."""
+        facts, proof, challenge = self._facts, message.get("proof"), peer.take_challenge()
+        subject = attaching(challenge, arena_fd, peer.pid if facts.private else 0)
+        is_needed = proof is not None or (facts.secrets and facts.private)
+        if is_needed and not (challenge and is_proof(proof, facts.secrets, subject)):
             text = "the secrets in the settings of this process (passwords, keys) are not those of the sender; " + (
-                "use the same ones" if self._facts.private else "leave them out to use the sender's"
+                "use the same ones" if facts.private else "leave them out to use the sender's"
             )
             raise RefusedError("CREDENTIALS", text)
+        files = credential_files(facts.settings) if facts.private else {}
+        if files:
+            self._check_files(files, message.get("files") if challenge else None, subject)
+
+    @staticmethod
+    def _check_files(files: dict[str, str], claimed: Any, subject: str) -> None:
+        """Raise RefusedError unless the front-end can read the files with credentials."""
+        try:
+            name = unproven_file(files, claimed, subject)
+        except CredentialFileError as error:
+            raise RefusedError("CREDENTIALS", f"the sender cannot use its credentials: {error}") from None
+        if not name:
+            return
+        if not isinstance(claimed, dict) or name not in claimed:
+            text = f"this process has not proved that it can read the file with credentials of {name}"
+            raise RefusedError("CREDENTIALS", f"{text}; give its producer the settings of the sender, without `sender`")
+        text = f"the file of {name}, {files[name]}, had another content for the sender than for this process"
+        raise RefusedError("FILES", f"{text}; try again when it is replaced completely")
 
     def _engine_attach(self, request: Any) -> tuple[int, int, int]:
         """Return (attach id, outcomes, wake). The engine owns the request's arena and socket even if it refuses."""
@@ -202,3 +221,15 @@ class Attaching:
         elif peer.pid not in self._waiting_pids:
             self._waiting_pids.add(peer.pid)
             self._table.refusals.note(peer, logging.INFO, "a process waits for the end of this sender")
+
+
+def _check_layout(message: dict[str, Any]) -> None:
+    """Raise RefusedError if the process has another memory layout: then it has another protocol, too."""
+    layout, version = message.get("layout"), message.get("version")
+    if layout != LAYOUT_VERSION:
+        theirs = "another version" if version is None else str(version)[:40]
+        raise RefusedError(
+            "LAYOUT",
+            f"the sender is cyproducer {VERSION} with memory layout {LAYOUT_VERSION}, this process has {theirs} with "
+            f"memory layout {str(layout)[:20]}; use the same version of cyproducer on both sides",
+        )

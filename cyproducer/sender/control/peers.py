@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from cyproducer.config.kinds import is_topic_name
 from cyproducer.config.settings import COMPRESSION_LEVELS
 from cyproducer.host import control_messages, limits
+from cyproducer.host.credentials import new_challenge
 from cyproducer.record.compression import CODES
 from cyproducer.sender.system import dropped
 
@@ -111,6 +112,7 @@ class Peer:
         self.passed_on = False
         self.awaits_retry = False
         self.vouched = False  # it has shown a valid OAuth token
+        self.challenge = ""  # what its next proof must be about; "": it has asked for none
         self.arena = (0, 0)
         self.wanted: set[str] = set()
         self.refusal_logged = False
@@ -128,6 +130,16 @@ class Peer:
     def shown_pid(self) -> int:
         """The process id for logs and the status."""
         return self.pid or self.claimed_pid
+
+    def send_challenge(self) -> None:
+        """Send what its next proof must be about."""
+        self.challenge = new_challenge()
+        self.send({"ok": True, "challenge": self.challenge})
+
+    def take_challenge(self) -> str:
+        """Return the challenge, which is good for one proof; "" if it has asked for none."""
+        challenge, self.challenge = self.challenge, ""
+        return challenge
 
     def note_want(self, name: str) -> bool:
         """Note a topic that it requests; True for the first request. Raise OverflowError for too many topics."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from cyproducer.host import limits
+from cyproducer.host.credential_files import CredentialFileError, credential_files, unproven_file
 from cyproducer.host.credentials import is_proof, replacing
 from cyproducer.observe.logfmt import fields
 from cyproducer.sender.control.attaching import Attaching
@@ -106,9 +107,12 @@ class Takeover:
         reason = upgrade.refusal_reason(message, settings)
         if not peer.is_owner:
             reason = "REFUSED", f"uid {peer.uid} may not replace this sender"
-        elif (reason is None or reason[0] == "SETTINGS") and not self._knows_secrets(peer, message.get("proof")):
-            reason = "SETTINGS", "the secrets in the settings (passwords, keys) are not those of the running sender"
-        elif reason is None and message.get("limits") is not None:
+        elif "challenge" in message and (reason is None or reason[0] == "SETTINGS"):
+            peer.send_challenge()
+            return
+        elif reason is None or reason[0] == "SETTINGS":
+            reason = self._credentials_refusal_reason(peer, message) or reason
+        if reason is None and message.get("limits") is not None:
             reason = self._limits_refusal_reason(message["limits"])
         if reason is None and (draining or self._line.supervisor_pid is None):
             reason = "DRAINING", "the sender is ending or has no supervisor at the moment; try again"
@@ -120,12 +124,20 @@ class Takeover:
             peer.send(refusal(*reason))
         self._table.end(peer, "it requested a takeover")
 
-    def _knows_secrets(self, peer: Peer, claimed: Any) -> bool:
-        """Return whether the peer may have what this sender has. A named sender can get other secrets so."""
-        facts = self._facts
-        if facts.private and self._engine.supplied_tokens() is not None:
-            return False  # there is no secret that a process could know
-        return not facts.secrets or not facts.private or is_proof(claimed, facts.secrets, replacing(peer.pid))
+    def _credentials_refusal_reason(self, peer: Peer, message: dict[str, Any]) -> tuple[str, str] | None:
+        """Return why the peer may not have what this sender has; or None. A named sender can get other secrets so."""
+        facts, challenge = self._facts, peer.take_challenge()
+        if not facts.private:
+            return None
+        subject = replacing(challenge, peer.pid)
+        knows_secrets = not facts.secrets or (challenge and is_proof(message.get("proof"), facts.secrets, subject))
+        if not knows_secrets or self._engine.supplied_tokens() is not None:  # of tokens there is nothing to know
+            return "SETTINGS", "the secrets in the settings (passwords, keys) are not those of the running sender"
+        try:
+            name = unproven_file(credential_files(facts.settings), message.get("files") if challenge else None, subject)
+        except CredentialFileError as error:
+            return "SETTINGS", f"the running sender cannot use its credentials: {error}"
+        return ("FILES", f"the file of {name} had another content for the running sender") if name else None
 
     def _limits_refusal_reason(self, theirs: Any) -> tuple[str, str] | None:
         """Return why a process with these limits may not replace this sender: (error name, text); or None."""

@@ -5,8 +5,10 @@ for which the old sender had too few resources. Then the request has "limits", a
 limits are lower.
 
     successor -> sender       {"op": "replace", "layout", "settings", "time_namespace", "network_namespace"[,
-                              "limits"]}:
-                         the sender refuses, or passes it on to the supervisor, which kills the sender and then sends
+                              "limits"][, "proof", "files"]}:
+                         the sender refuses, or passes it on to the supervisor, which kills the sender and then sends.
+                         With credentials in the settings, the same request with "challenge" comes first, see
+                         control_messages.py
     supervisor -> successor   {"op": "post"} [LOCK, LISTENER], {"op": "regions"} [STATE, SNAPSHOT],
                          {"op": "hold" | "quarantined", "attach_id", "meta", "answered", "ended"} [descriptors],
                          {"op": "waiting"} [connection], {"op": "facts", "ledger", ...} once or more, {"op": "all"}
@@ -21,10 +23,11 @@ import errno
 import os
 import socket
 import time
-from typing import Any
+from typing import Any, NoReturn
 
 from cyproducer.errors import KafkaConfigurationError, SenderUnavailableError
 from cyproducer.host import control_messages, limits
+from cyproducer.host.credential_files import CredentialFileError, credential_files, file_proofs
 from cyproducer.host.credentials import proof, replacing
 from cyproducer.host.process_identity import network_namespace, time_namespace
 from cyproducer.host.rendezvous import public_settings, secret_settings
@@ -32,6 +35,7 @@ from cyproducer.sender.handover.handover import HELD, Handover, Held, close
 from cyproducer.sender.handover.message_checks import check_message, refuse
 from cyproducer.sender.system import dropped
 from cyproducer.shm.arena_region import LAYOUT_VERSION
+from cyproducer.version import VERSION
 
 __all__ = ["NotLowerError", "Predecessor", "hand_over", "refusal_reason", "take_over"]
 
@@ -39,6 +43,10 @@ _STEP_S = 10.0
 _TRIES_S = 10.0
 _PAUSE_S = 0.05
 _IN_FLIGHT_S = 3.0
+
+
+class _TryAgainError(Exception):
+    """The sender is not replaced now, but may be later; the text is the reason."""
 
 
 class NotLowerError(SenderUnavailableError):
@@ -50,7 +58,7 @@ def refusal_reason(message: dict[str, Any], settings: dict[str, Any]) -> tuple[s
     if message.get("layout") != LAYOUT_VERSION:
         asked = str(message.get("layout"))[:20]
         return "LAYOUT", (
-            f"its memory has layout {LAYOUT_VERSION}, this build's is {asked}; "
+            f"it is cyproducer {VERSION} with memory layout {LAYOUT_VERSION}, and this build has layout {asked}; "
             "end it with `cyproducer stop`, then its producers find the next sender"
         )
     asked_settings = message.get("settings")
@@ -227,10 +235,11 @@ def take_over(
                 raise SenderUnavailableError(f"cannot connect to the sender at {path}: {error}") from None
             try:
                 _check_owner(sock, path)
-                control_messages.send(sock, _request(settings, by_limits))
-                if _receive_all(sock, predecessor, path):
+                if _ask(sock, path, settings, by_limits) and _receive_all(sock, predecessor, path):
                     return predecessor
                 why = "it closed the connection before the handover was complete"
+            except _TryAgainError as error:
+                why = str(error)
             except (OSError, control_messages.HandshakeError) as error:
                 why = str(error) or type(error).__name__
             except BaseException:
@@ -244,10 +253,9 @@ def take_over(
         time.sleep(_PAUSE_S)
 
 
-def _request(settings: dict[str, Any], by_limits: bool) -> dict[str, Any]:
-    secrets = secret_settings(settings)
-    return {
-        **({"proof": proof(secrets, replacing(os.getpid()))} if secrets else {}),
+def _ask(sock: socket.socket, path: str, settings: dict[str, Any], by_limits: bool) -> bool:
+    """Request the handover, with a proof if the settings have credentials; False if the sender has hung up."""
+    request: dict[str, Any] = {
         **({"limits": limits.current()} if by_limits else {}),
         "op": "replace",
         "layout": LAYOUT_VERSION,
@@ -255,6 +263,22 @@ def _request(settings: dict[str, Any], by_limits: bool) -> dict[str, Any]:
         "time_namespace": time_namespace(),
         "network_namespace": network_namespace(),
     }
+    secrets, files = secret_settings(settings), credential_files(settings)
+    if secrets or files:
+        control_messages.send(sock, {**request, "challenge": True})
+        answer = control_messages.receive_alone(sock)
+        if answer is None:
+            return False
+        if not answer.get("ok"):
+            _raise_refusal(answer, path)
+        subject = replacing(str(answer.get("challenge")), os.getpid())
+        request["proof"] = proof(secrets, subject)
+        try:
+            request["files"] = file_proofs(files, subject)
+        except CredentialFileError as error:
+            raise KafkaConfigurationError(str(error)) from None
+    control_messages.send(sock, request)
+    return True
 
 
 def _check_owner(sock: socket.socket, path: str) -> None:
@@ -275,16 +299,16 @@ def _receive_all(sock: socket.socket, predecessor: Predecessor, path: str) -> bo
             continue
         control_messages.discard(fds)
         if message.get("ok") is False:
-            return _refused(message, path)
+            _raise_refusal(message, path)
         if op == "yours":
             return predecessor.listener is not None and bool(predecessor.handover.regions)
         control_messages.send(sock, {"op": "taken"})
 
 
-def _refused(message: dict[str, Any], path: str) -> bool:
+def _raise_refusal(message: dict[str, Any], path: str) -> NoReturn:
     name, text = str(message.get("error")), str(message.get("message"))
-    if name == "DRAINING":
-        return False
+    if name in ("DRAINING", "FILES"):
+        raise _TryAgainError(text)
     if name == "LIMITS":
         raise NotLowerError(text)
     if name in ("LAYOUT", "SETTINGS", "NAMESPACE"):

@@ -67,6 +67,26 @@ def test_a_process_that_does_not_know_the_password_is_not_attached(
     assert len(status()[0]["front_ends"]) == 1
 
 
+def test_a_process_that_cannot_read_the_private_key_is_not_attached(
+    secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor, runtime_dir: Path
+) -> None:
+    own = secure_kafka.keys.client("of-a-file")
+    settings = settings_for("MTLS", ssl_certfile=str(own.certificate), ssl_keyfile=str(own.key))
+    topic = secure_kafka.topic_for(f"User:CN={own.name}")
+    make_producer(**settings).send(topic, b"0").result(30)
+    [running] = status()
+    with pytest.raises(errors.KafkaConfigurationError, match="the file with credentials of ssl_keyfile"):
+        make_producer(sender=running["socket"]).partitions_for(topic)
+    own.key.write_bytes(own.key.read_bytes() + b"\n")  # it is replaced while the sender runs
+    make_producer(**settings).send(topic, b"1").result(30)
+    assert len(status()) == 1
+    parsed = Parsed.parse(**settings)
+    address = Address(parsed)
+    address._expected["ssl_keyfile"] = str(own.certificate)
+    with pytest.raises(errors.SenderUnavailableError, match="had another content"):
+        attach(parsed, address, running["socket"], 1e12, AttachProgress())
+
+
 def test_a_process_that_has_seen_a_proof_cannot_use_it(
     secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor, runtime_dir: Path, short_tmp: Path
 ) -> None:
@@ -81,11 +101,15 @@ def test_a_process_that_has_seen_a_proof_cannot_use_it(
         with start_script(ATTACH, path, json.dumps(settings)):
             listener.settimeout(30)
             connection, _ = listener.accept()
-            message, fds = control_messages.receive(connection)
-            assert message is not None and len(message["proof"]) == 64
+            question, _ = control_messages.receive(connection)
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
                 sock.settimeout(20)
                 sock.connect(running["socket"])
+                control_messages.send(sock, question)
+                challenge, _ = control_messages.receive(sock)
+                control_messages.send(connection, challenge)
+                message, fds = control_messages.receive(connection)
+                assert message is not None and len(message["proof"]) == 64
                 own = os.pidfd_open(os.getpid())
                 control_messages.send(sock, message, [fds[0], own, fds[2]])
                 answer, _ = control_messages.receive(sock)
@@ -290,15 +314,16 @@ def test_a_sender_with_secrets_writes_no_core_dump(
 
 def test_a_proof_is_for_one_arena() -> None:
     ours, theirs = os.memfd_create("a"), os.memfd_create("b")
+    secret = {"sasl_plain_password": "a"}
     try:
-        subject, other = credentials.arena_of(ours, 1), credentials.arena_of(theirs, 1)
-        another_process = credentials.arena_of(ours, 2)
-        proof = credentials.proof({"sasl_plain_password": "a"}, subject)
-        assert credentials.is_proof(proof, {"sasl_plain_password": "a"}, subject)
-        assert not credentials.is_proof(proof, {"sasl_plain_password": "a"}, other)
-        assert not credentials.is_proof(proof, {"sasl_plain_password": "a"}, another_process)
+        subject = credentials.attaching("c", ours, 1)
+        proof = credentials.proof(secret, subject)
+        assert credentials.is_proof(proof, secret, subject)
+        for other in ((theirs, 1), (ours, 2)):
+            assert not credentials.is_proof(proof, secret, credentials.attaching("c", *other))
+        assert not credentials.is_proof(proof, secret, credentials.attaching("d", ours, 1))
         assert not credentials.is_proof(proof, {"sasl_plain_password": "b"}, subject)
-        assert not credentials.is_proof(None, {"sasl_plain_password": "a"}, subject)
+        assert not credentials.is_proof(None, secret, subject)
     finally:
         os.close(ours)
         os.close(theirs)

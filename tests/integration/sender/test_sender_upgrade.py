@@ -167,7 +167,7 @@ def test_replace_without_a_sender(foreground: Callable[..., Foreground], connect
         (
             "from cyproducer.sender.handover import upgrade; upgrade.LAYOUT_VERSION = 99",
             {},
-            r"is not replaced: its memory has layout \d+, this build's is 99",
+            r"is not replaced: it is cyproducer .+ with memory layout \d+, and this build has layout 99",
         ),
     ],
     ids=["settings", "layout"],
@@ -216,7 +216,8 @@ def test_producer_of_another_layout_is_refused_by_a_named_sender(
     sender = foreground().ready()
     monkeypatch.setattr(sender_address, "LAYOUT_VERSION", 99)
     with pytest.raises(
-        errors.SenderUnavailableError, match=r"uses memory layout \d+, this process has 99; use the same version"
+        errors.SenderUnavailableError,
+        match=r"with memory layout \d+, this process has .+ layout 99; use the same version",
     ):
         connect(sender=str(sender.socket))
 
