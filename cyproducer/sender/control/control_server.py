@@ -241,7 +241,7 @@ class Control:
                 return
             surplus = self.table.add(peer)
             if surplus is not None:
-                self._handle(surplus)  # its request may have arrived: then it gets the answer
+                self._handle(surplus)  # its request may have arrived: if its user's budget allows, it gets the answer
                 if self.table.quotas.counts(surplus):
                     self.table.end(surplus, "its user has too many connections")
 
@@ -290,6 +290,8 @@ class Control:
         for _ in range(_MESSAGES_PER_TURN):
             if not self.table.unread.may_ask(peer):
                 self.table.budget.pause(peer.fd)
+                return
+            if not self.table.budget.may_begin(peer.fd, peer.account):
                 return
             try:
                 # A message that arrives after this look is left for the next one: it may be a "want".

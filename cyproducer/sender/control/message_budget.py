@@ -29,6 +29,19 @@ class MessageBudget:
         self._credits: dict[int | tuple[str, int], tuple[float, float]] = {}
         self.until: dict[int, float] = {}  # by descriptor: the end of its pause
 
+    def may_begin(self, fd: int, account: int) -> bool:
+        """Return whether a message may be read from the connection now; False if it is paused from now on.
+
+        A new connection of a user who has sent too much waits as well, also for its first message.
+        """
+        payer = _payer(fd, account)
+        credit, since = self._credits.get(payer, (float(BURST), 0.0))
+        missing = 1 - credit - (self._clock() - since) * MESSAGES_PER_S
+        if missing <= 0:
+            return True
+        self.pause(fd, missing / MESSAGES_PER_S)
+        return False
+
     def may_go_on(self, fd: int, account: int, size: int) -> bool:
         """Count one message that was read from the connection; False if the connection is paused from now on.
 

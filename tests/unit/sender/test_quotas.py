@@ -41,6 +41,7 @@ class Users:
     def attach(self, uid: int) -> dict:
         self.uid = uid
         answer, _ = self.sender.attach(settings={"transactional_id": "orders"})
+        self.sender.turn(0.002)  # the budget of its user recovers
         self.uid = os.geteuid()
         return answer
 
@@ -206,6 +207,54 @@ def test_connections_of_a_user_have_one_budget(users: Users) -> None:
     assert users.sender.engine.wanted[-1] == (9, "mine")
 
 
+QUESTION = {"op": "client_instance_id"}
+
+
+def ask_on_new_connections(users: Users, uid: int, count: int) -> int:
+    """Send a request on each of `count` new connections. Return how many get an answer."""
+    answered = 0
+    for _ in range(count):
+        client = users.connect(uid)
+        control_messages.send(client, QUESTION)
+        users.sender.turn()
+        answered += has_answer(client)
+        client.close()
+    return answered
+
+
+def has_answer(client: socket.socket) -> bool:
+    client.setblocking(False)
+    try:
+        return bool(client.recv(1, socket.MSG_PEEK))
+    except BlockingIOError:
+        return False
+
+
+def test_new_connections_of_a_user_have_the_same_budget(users: Users) -> None:
+    """A user who opens a connection for each message gets no more time of the sender."""
+    assert ask_on_new_connections(users, ADMITTED, 2 * message_budget.BURST) == message_budget.BURST
+    for uid in (OTHER, os.geteuid()):
+        assert ask_on_new_connections(users, uid, 3) == 3
+    late = users.connect(ADMITTED)
+    control_messages.send(late, QUESTION)
+    users.sender.turn()
+    assert not has_answer(late)
+    users.sender.turn(1)
+    assert has_answer(late), "its message waits until the budget of its user has recovered"
+
+
+def test_a_surplus_connection_has_the_same_budget(users: Users) -> None:
+    users.uid = ADMITTED
+    answered = 0
+    for _ in range(20):
+        clients = [users.sender.connect() for _ in range(16)]
+        for client in clients:
+            control_messages.send(client, QUESTION)
+        users.sender.turn()
+        answered += sum(map(has_answer, clients))
+    assert answered <= message_budget.BURST + 1
+
+
 def test_a_large_message_counts_as_several(users: Users) -> None:
     _, client = users.sender.attach()
     control_messages.send(client, {"op": "want", "topic": "t"})
@@ -230,6 +279,7 @@ def test_refusals_do_not_fill_the_log(users: Users, caplog: pytest.LogCaptureFix
             users.sender.turn()
             users.uid = ADMITTED
             users.sender.attach(layout=99)
+            users.sender.turn(0.002)
             users.uid = os.geteuid()
         theirs = [record for record in caplog.records if "refused" in record.getMessage()]
         assert len(theirs) == 2
