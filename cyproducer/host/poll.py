@@ -7,7 +7,9 @@ import select
 import sys
 from typing import Any
 
-__all__ = ["is_patched", "wait_readable"]
+from cyproducer.shm import system_clock
+
+__all__ = ["is_patched", "pause", "wait_readable"]
 
 _LONGEST_S = 1_000_000.0  # poll() takes its milliseconds as an int of 32 bits
 
@@ -31,6 +33,14 @@ def wait_readable(fds: list[int], timeout: float | None) -> list[int]:
     # poll() takes whole milliseconds: round up, or a wait of 0.4 ms would be a busy loop
     ready = poller.poll(None if timeout is None else -(-int(timeout * 1_000_000) // 1000))
     return [fd for fd, _ in ready]
+
+
+def pause(seconds: float) -> None:
+    """Wait in a thread of this package, where a wait of poll() in whole milliseconds would be too long."""
+    if is_patched():
+        wait_readable([], seconds)
+    else:
+        system_clock.pause(seconds)
 
 
 def is_patched() -> bool:

@@ -5,10 +5,10 @@ By default a sender without front-ends ends after half a minute. Its failures mu
 
 import json
 import os
-import time
 from typing import Any
 
 from cyproducer.host.rendezvous import create_private
+from cyproducer.shm import system_clock
 
 __all__ = ["KEPT_S", "encode", "read", "write"]
 
@@ -58,7 +58,7 @@ def _is_row(row: dict[str, Any]) -> bool:
 
 
 def _of_the_last_day(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    since = time.time() - KEPT_S
+    since = system_clock.wall() - KEPT_S
     return [
         {**row, **{name: row[name][:_TEXT_MAX] for name in _TEXTS}} for row in rows[:_ROWS_MAX] if row["last"] >= since
     ]

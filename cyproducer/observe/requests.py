@@ -4,12 +4,12 @@ import json
 import os
 import socket
 import stat
-import time
 from typing import Any
 
 from cyproducer.errors import SenderUnavailableError
 from cyproducer.host import control_messages
 from cyproducer.host.poll import wait_readable
+from cyproducer.shm import system_clock
 
 __all__ = ["ANSWER_S", "NoListenerError", "connect", "request", "request_document"]
 
@@ -48,7 +48,7 @@ def request(
     The answer is None if the sender is ending and no other sender follows. Raise NoListenerError if no process
     listens at the first attempt.
     """
-    give_up = time.monotonic() + _RETRY_S
+    give_up = system_clock.monotonic() + _RETRY_S
     sock = connect(path)
     while True:
         try:
@@ -60,7 +60,7 @@ def request(
             sock.close()
             raise
         ending = answer is None or answer.get("error") == "DRAINING"
-        if not ending or time.monotonic() >= give_up:
+        if not ending or system_clock.monotonic() >= give_up:
             return sock, answer, fds
         control_messages.discard(fds)
         wait_readable([], _PAUSE_S)

@@ -2,7 +2,6 @@
 
 import math
 import os
-import time
 from typing import Any
 
 from cyproducer import metric_table
@@ -12,6 +11,7 @@ from cyproducer.host.poll import wait_readable
 from cyproducer.host.rendezvous import RendezvousError, existing_directories, senders_in
 from cyproducer.observe import failures
 from cyproducer.observe.requests import ANSWER_S, NoListenerError, connect, request, request_document
+from cyproducer.shm import system_clock
 
 __all__ = ["ended_with_failures", "senders", "status", "stop"]
 
@@ -114,7 +114,7 @@ def stop(path: str, timeout: float | None = None) -> None:
 
     Raise SenderUnavailableError if there is no sender, if it refuses, or if it has not ended in time.
     """
-    deadline = None if timeout is None else time.monotonic() + timeout
+    deadline = None if timeout is None else system_clock.monotonic() + timeout
     sock, answer, fds = request(path, {"op": "stop"}, ANSWER_S)
     control_messages.discard(fds)
     with sock:
@@ -123,7 +123,7 @@ def stop(path: str, timeout: float | None = None) -> None:
         if not answer.get("ok"):
             raise SenderUnavailableError(f"the sender at {path} refuses to end: {answer.get('message')}")
         while True:
-            left = None if deadline is None else deadline - time.monotonic()
+            left = None if deadline is None else deadline - system_clock.monotonic()
             if not wait_readable([sock.fileno()], left):
                 text = f"the sender at {path} has not ended within {timeout} s: it still delivers records, then it ends"
                 raise SenderUnavailableError(text)

@@ -5,7 +5,6 @@ batch, and calls no Python code before. The slow path prepares the record, and w
 """
 
 import threading
-import time
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -41,6 +40,7 @@ from cyproducer.producer.waiting import exit_flush, flush, reattach
 from cyproducer.producer.waiting.client_instance import ask_client_instance_id
 from cyproducer.producer.waiting.blocking import deadline_after, run_blocking
 from cyproducer.producer.waiting.retry import BlockingRetry, partitions_of
+from cyproducer.shm import system_clock
 from cyproducer.types import ProducerRecord
 
 cdef bint ALWAYS = True
@@ -76,7 +76,7 @@ cdef class KafkaProducer:
         self.may_send = NULL
         self.settings = settings
         self.address = Address(settings)
-        self.started_ms = time.time() * 1000
+        self.started_ms = system_clock.wall() * 1000
         self.lines = {}
         self.extensions = Extensions(settings)
         if settings.transactional_id is not None and settings.joined_transaction is None:

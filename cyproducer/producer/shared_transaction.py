@@ -6,7 +6,6 @@ continue the same sequences. Two senders must not write the same partition: the 
 """
 
 import dataclasses
-import time
 from typing import Any, NamedTuple, cast
 
 from cyproducer.config.settings import Settings
@@ -14,6 +13,7 @@ from cyproducer.producer.producer import KafkaProducer, restore_producer
 from cyproducer.producer.transactions.methods import run
 from cyproducer.producer.transactions.transaction_manager import TransactionManager
 from cyproducer.producer.transactions.waits import Producer
+from cyproducer.shm import system_clock
 
 __all__ = ["SenderIdentity", "Shared", "participant", "sender_of", "share"]
 
@@ -61,7 +61,7 @@ def participant(settings: dict[str, Any], transaction: Shared) -> KafkaProducer:
 def sender_of(producer: KafkaProducer) -> SenderIdentity:
     """Return the sender of a producer, which is attached if needed. Raise SenderUnavailableError."""
     known = cast(Producer, producer)
-    session = known.attached(time.monotonic() + known.settings.max_block_ms / 1000)
+    session = known.attached(system_clock.monotonic() + known.settings.max_block_ms / 1000)
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         host = file.read().strip()
     return SenderIdentity(session.attachment.socket.getpeername(), f"{host}/{session.attachment.sender_state}")

@@ -18,6 +18,7 @@ from cyproducer import errors
 from cyproducer.config.settings import Settings
 from cyproducer.error_table import ERRORS
 from cyproducer.producer.shared_transaction import Shared, participant, sender_of
+from cyproducer.shm import system_clock
 from cyproducer.spark.delivery import Delivery, DeliveryFailedError, WrongRowError, deliver
 from cyproducer.spark.owner import FencedDriverError, Owner
 from cyproducer.spark.partitioning import repartitioned
@@ -270,11 +271,11 @@ def _check_stages(tracker: StatusTracker, stages: set[int]) -> None:
     The attempt number of such tasks is 0 again, so that they cannot know it, and tasks of the first attempt may still
     write.
     """
-    deadline = time.monotonic() + STATUS_S
+    deadline = system_clock.monotonic() + STATUS_S
     for stage in stages:
         # Spark updates what it tells shortly after the job has ended.
         while (info := tracker.getStageInfo(stage)) is None or info.numCompletedTasks < info.numTasks:
-            if time.monotonic() > deadline:
+            if system_clock.monotonic() > deadline:
                 done = "nothing" if info is None else f"{info.numCompletedTasks} of {info.numTasks} tasks"
                 raise CheckFailedError(
                     f"Spark has not told within {STATUS_S:g} s how stage {stage} has ended, only of {done}. Either it "

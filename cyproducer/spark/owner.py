@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from cyproducer.observe.transactions import (
     max_timeout,
 )
 from cyproducer.producer.shared_transaction import Shared, sender_of, share
+from cyproducer.shm import system_clock
 
 __all__ = ["FencedDriverError", "Owner"]
 
@@ -100,7 +100,7 @@ class Owner:
                 producer.close(0)
                 raise
             else:
-                self._producer, self._began = producer, time.monotonic()
+                self._producer, self._began = producer, system_clock.monotonic()
                 return
 
     def _shorter_ms(self, producer: KafkaProducer) -> int:
@@ -119,7 +119,7 @@ class Owner:
     def begin(self, what: str) -> Shared:
         """Begin a transaction, and return what the tasks need. `what` is written, for the warning at half the time."""
         self.producer.begin_transaction()
-        self._began = time.monotonic()
+        self._began = system_clock.monotonic()
         self._shared = share(self.producer)
         self._warning = threading.Timer(self.timeout_ms / 2000, self._warn, (what,))
         self._warning.daemon = True
@@ -138,7 +138,7 @@ class Owner:
     @property
     def has_expired(self) -> bool:
         """Whether the broker has aborted the transaction that has begun last, because it took too long."""
-        return time.monotonic() - self._began >= self.timeout_ms / 1000
+        return system_clock.monotonic() - self._began >= self.timeout_ms / 1000
 
     def offset(self, group: str, topic: str) -> CommittedOffset:
         """Return what a group has committed for partition 0 of a topic, when no transaction may change it."""

@@ -6,12 +6,22 @@ from test_tidy import ROOT, label
 
 WALL_CLOCK = re.compile(
     r"\btime\.time(?:_ns)?\b|\bfrom time import\b|\bdatetime\.|CLOCK_REALTIME|\bgettimeofday\b|\brealtime_coarse_ms\("
-    r"|\b(?:gmtime|localtime|st_[mca]time)"
+    r"|\b(?:gmtime|localtime|st_[mca]time)|\bsystem_clock\.wall\b"
 )
+#: What tests of applications freeze or replace. See `cyproducer.shm.system_clock`.
+REPLACED = re.compile(r"\btime\.(?:time|monotonic|perf_counter|process_time|sleep)(?:_ns)?\b|\bfrom time import\b")
+#: file of what an application runs: lines that use them, and why
+USERS = {
+    "cyproducer/spark/check.py": (1, "runs in an executor"),
+    "cyproducer/spark/atomic.py": (1, "a pause in a loop whose end another clock decides"),
+}
 #: file: (lines that read a wall clock, purpose)
 READERS = {
     "cyproducer/shm/linux.h": (1, "timestamps of records"),
     "cyproducer/shm/clock.pxd": (0, "declares it"),
+    "cyproducer/shm/system_clock.pyx": (1, "the clock for Python code"),
+    "cyproducer/producer/tokens/token_supplier.py": (1, "when to replace a token, as in token_source.py"),
+    "cyproducer/producer/tokens/provider_answer.py": (1, "whether a token has expired, as in token_source.py"),
     "cyproducer/producer/producer.pyx": (2, "timestamps of records, and when a producer was made, for its metrics"),
     "cyproducer/producer/arena/send_arguments.pyx": (1, "timestamps of records"),
     "cyproducer/producer/bulk/encoder.pyx": (1, "timestamps of records"),
@@ -44,6 +54,18 @@ def readers() -> dict[str, int]:
 
 def test_wall_clocks_are_read_only_in_listed_places():
     assert readers() == {name: number for name, (number, _) in READERS.items() if number}
+
+
+def test_what_an_application_runs_uses_no_clock_that_its_tests_replace():
+    found = {}
+    for folder in ("producer", "host", "shm", "config", "record", "observe", "spark"):
+        for path in sorted((ROOT / "cyproducer" / folder).rglob("*")):
+            if path.suffix in (".py", ".pyx"):
+                code = re.sub(r'"""[\s\S]*?"""|#.*', "", path.read_text())
+                number = sum(bool(REPLACED.search(line)) for line in code.splitlines())
+                if number:
+                    found[label(path)] = number
+    assert found == {name: number for name, (number, _) in USERS.items()}
 
 
 def test_every_way_to_read_one_is_found():

@@ -131,9 +131,9 @@ PACKAGES = {
     "sender": Package((), ("integration/sender",)),
     # A sender reports its status on its control socket.
     "observe": Package((*LEAVES, "shm", "host"), ("unit/observe", "integration/cli")),
-    # Besides the public API: transactions of several processes, Kafka's partitioner, questions about transactions, and
-    # where the processes of a host meet.
-    "spark": Package((*LEAVES, "host", "producer.arena", "producer", "observe", "api"), ("spark",)),
+    # Besides the public API: transactions of several processes, Kafka's partitioner, questions about transactions,
+    # where the processes of a host meet, and the clocks.
+    "spark": Package((*LEAVES, "shm", "host", "producer.arena", "producer", "observe", "api"), ("spark",)),
     "cli": Package((*LEAVES, "observe", "spark", "foreground", "api"), ("unit/cli", "integration/cli")),
     "demo": Package((*LEAVES, "observe", "devkafka", "api"), ("integration/demo",)),
     "devkafka": Package((*LEAVES,), ("integration/devkafka",)),

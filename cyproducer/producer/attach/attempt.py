@@ -7,7 +7,6 @@ import _socket
 import errno
 import logging
 import os
-import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -23,6 +22,7 @@ from cyproducer.host.process_identity import network_namespace, time_namespace
 from cyproducer.producer.attach.attachment import Attachment, close_attachment
 from cyproducer.producer.attach.limited_sender import LimitedSenderError
 from cyproducer.producer.attach.sender_address import Address
+from cyproducer.shm import system_clock
 from cyproducer.shm.arena_region import LAYOUT_VERSION, create_arena, map_outcomes
 from cyproducer.shm.crash import DEBUG, crashpoint
 from cyproducer.shm.snapshot import SnapshotReader
@@ -62,10 +62,10 @@ class AttachProgress:
     """Logs once that an attach takes long."""
 
     def __init__(self) -> None:
-        self.warn_at: float | None = time.monotonic() + _WARN_AFTER_S
+        self.warn_at: float | None = system_clock.monotonic() + _WARN_AFTER_S
 
     def warn_if_due(self, text: str, *arguments: object) -> None:
-        if self.warn_at is not None and time.monotonic() >= self.warn_at:
+        if self.warn_at is not None and system_clock.monotonic() >= self.warn_at:
             self.warn_at = None
             _log.warning(text, *arguments)
 
@@ -184,9 +184,9 @@ def _receive_answer(
 ) -> tuple[dict[str, Any], Descriptors]:
     """Return an answer that is no refusal, and its descriptors."""
     # A sender that is replaced after it read the request does not answer. The next attempt asks its successor.
-    answer_by = min(deadline, time.monotonic() + _ANSWER_S)
+    answer_by = min(deadline, system_clock.monotonic() + _ANSWER_S)
     while True:
-        if not wait_readable([attachment.socket.fileno()], answer_by - time.monotonic()):
+        if not wait_readable([attachment.socket.fileno()], answer_by - system_clock.monotonic()):
             raise NoAnswerError("it took the connection but does not answer")
         fds = Descriptors()
         try:
@@ -243,7 +243,7 @@ def _number(value: Any) -> int:
 
 def _await_end(attachment: Attachment, path: str, deadline: float, progress: AttachProgress) -> None:
     """Wait until the sender, which is ending and accepts no front-end, hangs up, or until the deadline."""
-    while (now := time.monotonic()) < deadline:
+    while (now := system_clock.monotonic()) < deadline:
         progress.warn_if_due("the sender at %s is ending and delivers what it has; waiting for its end", path)
         until = deadline if progress.warn_at is None else min(deadline, progress.warn_at)
         if wait_readable([attachment.socket.fileno()], until - now):

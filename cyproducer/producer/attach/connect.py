@@ -6,7 +6,6 @@ to do.
 
 import contextlib
 import os
-import time
 from collections.abc import Iterator
 
 from cyproducer.config.settings import Settings
@@ -21,6 +20,7 @@ from cyproducer.producer.attach.attempt import LIMITS, AttachProgress, NoAnswerE
 from cyproducer.producer.attach.limited_sender import LimitedSenderError
 from cyproducer.producer.attach.sender_address import Address
 from cyproducer.producer.attach.starter import Starter
+from cyproducer.shm import system_clock
 
 __all__ = ["SlowSenderError", "connect"]
 
@@ -71,7 +71,7 @@ def _connect_to_named(settings: Settings, address: Address, path: str, deadline:
             error.check(0)
         except TryAgainError as why:
             seen, slow, least = _reason(seen, why), isinstance(why, NoAnswerError), why.pause_s
-        now = time.monotonic()
+        now = system_clock.monotonic()
         if now >= deadline and slow:
             raise SlowSenderError(
                 f"no answer in time from the sender at {path} ({seen}); try again, or raise max_block_ms"
@@ -107,7 +107,7 @@ def _connect_or_start(settings: Settings, address: Address, deadline: float) -> 
     starter = Starter(settings, place, description)
     try:
         for pause in _pauses():
-            now = time.monotonic()
+            now = system_clock.monotonic()
             if now >= deadline:
                 raise starter.failure(seen, limited)
             starter.step(limited)

@@ -15,7 +15,6 @@ import os
 import re
 import signal
 import sys
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,6 +25,7 @@ from cyproducer.host.forked_child import in_child
 from cyproducer.host.interrupts import pass_on
 from cyproducer.host.poll import wait_readable
 from cyproducer.host.rendezvous import Rendezvous, open_private
+from cyproducer.shm import system_clock
 from cyproducer.shm.build import SANITIZED
 from cyproducer.shm.crash import DEBUG, crashpoint
 
@@ -142,7 +142,7 @@ class SpawnLock:
 
     def _watch_holder(self, file: os.stat_result) -> None:
         """Remove the file of a holder that has not called beat() for SILENCE_S."""
-        now = time.monotonic()
+        now = system_clock.monotonic()
         seen = file.st_dev, file.st_ino, file.st_size
         if seen != self._seen:
             self._seen, self._silent_since = seen, now

@@ -1,7 +1,6 @@
 """Starts a sender for this process, if no other process is starting it, and watches it until it is ready."""
 
 import sys
-import time
 from typing import Any
 
 from cyproducer.config.settings import Settings
@@ -10,6 +9,7 @@ from cyproducer.host.interrupts import pass_on
 from cyproducer.host.rendezvous import Rendezvous
 from cyproducer.producer.attach.limited_sender import LimitedSenderError
 from cyproducer.producer.attach.spawn import Spawned, SpawnLock, interpreters, spawn_sender
+from cyproducer.shm import system_clock
 
 __all__ = ["Starter"]
 
@@ -43,7 +43,7 @@ class Starter:
 
     def may_look(self) -> bool:
         """Return whether to ask a limited sender again: it may have been replaced. False while a replacement starts."""
-        now = time.monotonic()
+        now = system_clock.monotonic()
         if self.child is not None or (self.lock.fd < 0 and now < self.look_at):
             return False
         self.look_at = now + _LOOK_S
@@ -54,7 +54,7 @@ class Starter:
             self.lock.beat()
         if self.child is not None:
             self._watch(self.child)
-        if self.child is None and time.monotonic() >= self.not_before and self._may_start():
+        if self.child is None and system_clock.monotonic() >= self.not_before and self._may_start():
             self._start(replace)
 
     def _may_start(self) -> bool:
@@ -106,7 +106,7 @@ class Starter:
         if report is None:
             return
         self.child = None
-        self.not_before = time.monotonic() + _SPAWN_PAUSE_S
+        self.not_before = system_clock.monotonic() + _SPAWN_PAUSE_S
         child.close()
         if "interpreter" in report:
             self._reject(f"{child.python} is {report['interpreter']}")

@@ -1,6 +1,5 @@
 """Shows a sender an OAuth token before the attach, so that only processes with a valid token use its connections."""
 
-import time
 from typing import Any
 
 from cyproducer.errors import KafkaConfigurationError, SenderUnavailableError
@@ -9,6 +8,7 @@ from cyproducer.host.interrupts import pass_on
 from cyproducer.host.poll import wait_readable
 from cyproducer.producer.attach.attempt import TryAgainError, UncheckedTokenError
 from cyproducer.producer.tokens.token_supplier import TokenSupplier
+from cyproducer.shm import system_clock
 
 __all__ = ["vouch"]
 
@@ -23,7 +23,7 @@ def vouch(sock: Any, tokens: TokenSupplier, path: str, named: bool, deadline: fl
     """
     try:
         control_messages.send(sock, tokens.message(deadline))
-        answer = _answer(sock, min(deadline, time.monotonic() + _ANSWER_S))
+        answer = _answer(sock, min(deadline, system_clock.monotonic() + _ANSWER_S))
     except (ConnectionError, BlockingIOError) as error:
         pass_on(error)
         raise TryAgainError(f"it closed the connection: {error.strerror}") from None
@@ -43,7 +43,7 @@ def vouch(sock: Any, tokens: TokenSupplier, path: str, named: bool, deadline: fl
 
 
 def _answer(sock: Any, until: float) -> dict[str, Any] | None:
-    while wait_readable([sock.fileno()], until - time.monotonic()):
+    while wait_readable([sock.fileno()], until - system_clock.monotonic()):
         try:
             return control_messages.receive_alone(sock)
         except BlockingIOError as error:

@@ -6,7 +6,6 @@ computed when the result is read.
 
 import array
 import functools
-import time
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint32_t
@@ -20,6 +19,7 @@ from cyproducer import errors
 from cyproducer.producer.results.futures import log_exception
 from cyproducer.producer.results.loop_callback import in_running_loop
 from cyproducer.producer.waiting.blocking import deadline_after, wait_batches
+from cyproducer.shm import system_clock
 from cyproducer.types import ArrayMetadata
 
 cdef int32_t TRANSACTION_ABORTED = errors.TRANSACTION_ABORTED
@@ -113,7 +113,7 @@ cdef class BulkFuture:
             batch = self._unsettled()
             if batch is None:
                 return 0
-            remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
+            remaining = None if deadline is None else max(0.0, deadline - system_clock.monotonic())
             if not wait_batches(self._pending_batches(), remaining):
                 raise errors.KafkaTimeoutError(
                     f"topic {batch.topic!r}: {self._count(False)} of {self.rows} rows have no outcome "

@@ -6,12 +6,12 @@ an error. What an interceptor raises is logged and changes nothing else.
 """
 
 import logging
-import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from cyproducer.errors import KafkaError
 from cyproducer.producer.results.record_metadata import RecordMetadata
+from cyproducer.shm import system_clock
 from cyproducer.types import ProducerRecord
 
 _log = logging.getLogger("cyproducer")
@@ -140,7 +140,7 @@ class Interceptors:
     def _warn(self, interceptor: Any, method: str, problem: str, traceback: bool) -> None:
         """Log a problem, at most once in LOG_INTERVAL_S for each method of each interceptor."""
         key = id(interceptor), method
-        now = time.monotonic()
+        now = system_clock.monotonic()
         due, left_out = self._logged.get(key, (0.0, 0))
         if now < due:
             self._logged[key] = due, left_out + 1

@@ -4,14 +4,14 @@ The thread wakes up at most once a millisecond and then calls all callbacks that
 A wake-up for each record would cost more than sending the record.
 """
 
-import time
 from collections import deque
 from typing import Any
 
-from cyproducer.host.poll import wait_readable
+from cyproducer.host.poll import pause, wait_readable
 from cyproducer.host.thread_start import ThreadStart
 from cyproducer.producer.results.futures import call_back, log_exception
 from cyproducer.producer.results.waiter import Waiter
+from cyproducer.shm import system_clock
 
 _INTERVAL_S = 0.001
 _PAUSE_MAX_S = 1.0
@@ -66,7 +66,7 @@ class Delivery:
 
 def _run(delivery: Delivery, session: Any) -> None:
     woken = 0.0
-    pause = _INTERVAL_S
+    rest_after_error = _INTERVAL_S
     try:
         while True:
             try:
@@ -74,21 +74,21 @@ def _run(delivery: Delivery, session: Any) -> None:
                 _call_ready(delivery)
                 if session.retire_delivery():
                     return
-                rest = woken + _INTERVAL_S - time.monotonic()
+                rest = woken + _INTERVAL_S - system_clock.monotonic()
                 if rest > 0:
-                    time.sleep(rest)
+                    pause(rest)
                     if session.ready:
                         continue
                 _sleep(delivery, session)
-                pause = _INTERVAL_S
+                rest_after_error = _INTERVAL_S
             except MemoryError:
-                time.sleep(_INTERVAL_S)  # memory may be free again after a moment
+                pause(_INTERVAL_S)  # memory may be free again after a moment
             except BaseException:
                 # For example a log handler that raises: a session logs warnings.
                 log_exception("the callback thread caught an exception; it continues with the next callbacks")
-                time.sleep(pause)
-                pause = min(2 * pause, _PAUSE_MAX_S)
-            woken = time.monotonic()
+                pause(rest_after_error)
+                rest_after_error = min(2 * rest_after_error, _PAUSE_MAX_S)
+            woken = system_clock.monotonic()
     finally:
         delivery.end(session)
 

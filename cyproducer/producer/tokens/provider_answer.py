@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from cyproducer.security.token_principal import jwt_principal
-from cyproducer.security.token_source import Clock, Token, TokenError, jwt_times
+from cyproducer.security.token_source import Token, TokenError, jwt_times
+from cyproducer.shm import system_clock
 
 __all__ = ["ProvidedToken", "call_provider", "place_of"]
 
-_clock = Clock()
 _FORMS = "return a str, or a tuple (token, expiry in seconds since the epoch[, principal[, extensions]])"
 _PARTS_MIN, _PARTS_MAX = 2, 4
 #: A control message with the token must fit into the buffer of a socket.
@@ -35,7 +35,7 @@ class ProvidedToken(NamedTuple):
 
 
 def call_provider(
-    provider: Any, extensions: Mapping[str, str], clock: Callable[[], float] = _clock.wall
+    provider: Any, extensions: Mapping[str, str], clock: Callable[[], float] = system_clock.wall
 ) -> ProvidedToken:
     """Return the token of an object with token(). Block as long as that takes. Raise TokenError.
 

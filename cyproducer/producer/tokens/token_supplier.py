@@ -9,7 +9,6 @@ import _socket
 import logging
 import os
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -24,12 +23,12 @@ from cyproducer.host.thread_start import ThreadStart
 from cyproducer.producer.results.waiter import Waiter
 from cyproducer.producer.tokens.provider_answer import ProvidedToken, call_provider, place_of
 from cyproducer.security.token_refresher import refresh_time
-from cyproducer.security.token_source import Clock, TokenError
+from cyproducer.security.token_source import TokenError
+from cyproducer.shm import system_clock
 
 __all__ = ["TokenSupplier"]
 
 _log = logging.getLogger("cyproducer")
-_clock = Clock()
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.05, 1.0
 _JOIN_S = 1.0
 #: After a defect in the thread: the pause before it goes on.
@@ -48,7 +47,7 @@ class TokenSupplier:
     clock: returns seconds since the epoch.
     """
 
-    def __init__(self, settings: Settings, clock: Callable[[], float] = _clock.wall) -> None:
+    def __init__(self, settings: Settings, clock: Callable[[], float] = system_clock.wall) -> None:
         provider, extensions = settings.sasl_oauth_token_provider, dict(settings.sasl_oauthbearer_extensions)
         self._worker = _Worker(lambda: call_provider(provider, extensions, clock), clock)
         self._declared = settings.sasl_oauth_principal
@@ -183,7 +182,8 @@ class _Worker:
             while self._calls == calls:
                 if self._closed:
                     raise TokenError("the producer is closed")
-                if not self._changed.wait(max(0.0, deadline - time.monotonic())) and time.monotonic() >= deadline:
+                left = deadline - system_clock.monotonic()
+                if not self._changed.wait(max(0.0, left)) and system_clock.monotonic() >= deadline:
                     raise TokenError("sasl_oauth_token_provider has not returned within max_block_ms")
             if self._error or self.provided is None:
                 raise TokenError(self._error or "the token was discarded; try again")
@@ -269,7 +269,7 @@ class _Worker:
         with self._lock:
             waiter, place, wanted = self._waiter, self._place, self._wanted
         assert waiter is not None
-        if wanted or (self._asked and time.monotonic() >= self._asked_at):
+        if wanted or (self._asked and system_clock.monotonic() >= self._asked_at):
             self._call_provider()
             return pause
         if place is not None and (self._line is None or self._line.place != place):
@@ -319,7 +319,7 @@ class _Worker:
         """Return how long to wait for messages; None: for ever. pause: before the next attempt to connect."""
         if self._line is None:
             return pause
-        return max(0.0, self._asked_at - time.monotonic()) if self._asked else None
+        return max(0.0, self._asked_at - system_clock.monotonic()) if self._asked else None
 
     def _call_provider(self) -> None:
         asked, self._asked = self._asked, False
@@ -405,7 +405,7 @@ class _Worker:
             return
         self.discard(refused)
         if self._is_kept:
-            self._asked, self._asked_at = True, time.monotonic() + _REFUSED_PAUSE_S
+            self._asked, self._asked_at = True, system_clock.monotonic() + _REFUSED_PAUSE_S
 
     def _hang_up(self) -> None:
         line, self._line = self._line, None

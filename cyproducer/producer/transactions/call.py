@@ -1,10 +1,10 @@
 """Holds one call of a transactional method: its transaction, its deadline, and the thread or event loop that waits."""
 
 import threading
-import time
 
 from cyproducer import errors
 from cyproducer.producer.transactions.waits import Waits
+from cyproducer.shm import system_clock
 
 __all__ = ["Call"]
 
@@ -24,8 +24,8 @@ class Call:
         """Begin to count the time, in the thread that runs the call."""
         self.waits = waits
         self.thread = threading.get_ident()
-        self.began_ns = time.monotonic_ns()
-        self.deadline = time.monotonic() + self.timeout
+        self.began_ns = system_clock.monotonic_ns()
+        self.deadline = system_clock.monotonic() + self.timeout
 
     @property
     def is_async(self) -> bool:
@@ -38,11 +38,11 @@ class Call:
 
     def left(self, longest: float = float("inf")) -> float:
         """Return how many seconds a wait may take now, at most `longest`. Call check() after it."""
-        return max(0.0, min(self.deadline - time.monotonic(), longest))
+        return max(0.0, min(self.deadline - system_clock.monotonic(), longest))
 
     def check(self, reason: str) -> None:
         """Raise KafkaTimeoutError at the deadline, with the reason of the wait."""
-        if time.monotonic() >= self.deadline:
+        if system_clock.monotonic() >= self.deadline:
             raise errors.KafkaTimeoutError(
                 f"{self.name}() has no result after {self.timeout:g} s: {reason}; call {self.name}() again"
             )

@@ -1,7 +1,6 @@
 """Lets a call of a transactional method wait in its event loop. Only programs that use asyncio load this."""
 
 import asyncio
-import time
 from collections.abc import Iterable
 from typing import Any, cast
 
@@ -13,6 +12,8 @@ from cyproducer.producer.transactions.call import Call
 from cyproducer.producer.transactions.transaction_state import TransactionState
 from cyproducer.producer.transactions.waits import Producer
 from cyproducer.producer.waiting import aio
+from cyproducer.producer.waiting.loop_timers import pause, resolve, wait_for_result
+from cyproducer.shm import system_clock
 
 __all__ = ["LoopWaits"]
 
@@ -33,19 +34,17 @@ class LoopWaits:
 
     async def pause(self, seconds: float) -> None:
         """Wait."""
-        await asyncio.sleep(seconds)
+        await pause(seconds)
         self._state.check_turn(self._call)
 
     async def readable(self, fd: int, seconds: float) -> bool:
         """Wait until a descriptor is readable or hung up. Return False if it is not after `seconds`."""
         had_turn = self._state.running is self._call
         found: asyncio.Future[bool] = self.loop.create_future()
-        timer = self.loop.call_later(seconds, _resolve, found, False)
         try:
-            self.loop.add_reader(fd, _resolve, found, True)
-            result = await found
+            self.loop.add_reader(fd, resolve, found, True)
+            result = await wait_for_result(found, system_clock.monotonic() + seconds)
         finally:
-            timer.cancel()
             if not self.loop.is_closed():
                 self.loop.remove_reader(fd)
         if had_turn:
@@ -74,7 +73,7 @@ class LoopWaits:
                 return True
             delivery.poke()
             while waiter.wanted > 0:
-                left = deadline - time.monotonic()
+                left = deadline - system_clock.monotonic()
                 if left <= 0:
                     return False
                 await self.readable(waiter.fd, min(left, _LOOK_S))
@@ -93,8 +92,3 @@ class LoopWaits:
                 return session
             await aio._attach(cast(Any, producer), deadline)
             self._state.check_turn(self._call)
-
-
-def _resolve(found: "asyncio.Future[bool]", result: bool) -> None:
-    if not found.done():
-        found.set_result(result)

@@ -5,7 +5,6 @@ keep their frames. The last change of a call is made here, so that a call whose 
 """
 
 import math
-import time
 
 cimport cython
 
@@ -16,6 +15,7 @@ from cyproducer.producer.session.kafka_metrics import count_refused
 from cyproducer.producer.transactions.call import Call
 from cyproducer.producer.transactions.waits import ThreadWaits
 from cyproducer.producer.waiting.blocking import deadline_after, run_blocking
+from cyproducer.shm import system_clock
 
 cdef double LONGEST_S = 1e8
 
@@ -79,7 +79,7 @@ cdef object _complete(TransactionState state, object call, object result):
 
 cdef int _leave(TransactionState state, object producer, object call) except -1:
     if state.leave(call) and call.name in TIMED:
-        took_ns = time.monotonic_ns() - call.began_ns
+        took_ns = system_clock.monotonic_ns() - call.began_ns
         producer._session.arena.own.add_time(TIMED.index(call.name), took_ns)
     return 0
 

@@ -3,7 +3,6 @@
 loop_waits.py has the same waits for event loops.
 """
 
-import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
@@ -12,6 +11,7 @@ from cyproducer.host.poll import wait_readable
 from cyproducer.producer.results.futures import Batch
 from cyproducer.producer.session.session import Session
 from cyproducer.producer.waiting.blocking import await_callbacks, wait_batches
+from cyproducer.shm import system_clock
 
 if TYPE_CHECKING:
     import asyncio
@@ -69,7 +69,7 @@ class ThreadWaits:
 
     async def batches(self, batches: Iterable[Batch], deadline: float) -> bool:
         """Wait until all batches have their outcome."""
-        return wait_batches(batches, deadline - time.monotonic())
+        return wait_batches(batches, deadline - system_clock.monotonic())
 
     async def callbacks(self, session: Session, deadline: float) -> bool:
         """Wait until the callbacks that are ready have run."""

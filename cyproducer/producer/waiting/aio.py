@@ -3,7 +3,6 @@
 import asyncio
 import copy
 import threading
-import time
 import weakref
 from typing import Any
 
@@ -15,7 +14,9 @@ from cyproducer.producer.session.kafka_metrics import count_refused
 from cyproducer.producer.session.session import Session
 from cyproducer.producer.session.wait_queue import Place, WaitQueue, leave_all
 from cyproducer.producer.waiting import backpressure
+from cyproducer.producer.waiting.loop_timers import pause, resolve, wait_for_result
 from cyproducer.producer.waiting.retry import Producer, Retry
+from cyproducer.shm import system_clock
 
 _SAME_DEADLINE_S = 0.1
 _NO_THREAD_S = 0.1
@@ -132,7 +133,7 @@ class LoopWaiter:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.future: asyncio.Future[None] = loop.create_future()
+        self.future: asyncio.Future[bool] = loop.create_future()
         self.registered = WeakWaiter(self)
 
     def reset(self) -> None:
@@ -147,16 +148,12 @@ class LoopWaiter:
     def notify(self) -> None:
         """Report that the awaited event has happened."""
         if asyncio._get_running_loop() is self.loop:
-            self._resolve()
+            resolve(self.future, True)
         else:
             try:
-                self.loop.call_soon_threadsafe(self._resolve)
+                self.loop.call_soon_threadsafe(resolve, self.future, True)
             except RuntimeError:
                 pass  # the loop is closed: no coroutine waits in it
-
-    def _resolve(self) -> None:
-        if not self.future.done():
-            self.future.set_result(None)
 
     async def wait(self, session: Session, deadline: float | None = None) -> bool:
         """Wait for notify() or the end of the session. Return False if `deadline` (time.monotonic()) comes first."""
@@ -168,11 +165,7 @@ class LoopWaiter:
             session.enter_sleep(self.registered)
             if not session.alive:  # another thread has ended it, and has woken those that had entered
                 return True
-            if deadline is None:
-                await self.future
-            elif not self.future.done():
-                await asyncio.wait([self.future], timeout=max(0.0, deadline - time.monotonic()))
-            return self.future.done()
+            return await wait_for_result(self.future, deadline)
         finally:
             session.leave_sleep(self.registered)
 
@@ -188,7 +181,7 @@ async def wait_batch(batch: Batch, deadline: float | None = None) -> bool:
         return True
     try:
         while not batch.done and not session.over:
-            if deadline is not None and time.monotonic() >= deadline:
+            if deadline is not None and system_clock.monotonic() >= deadline:
                 return False
             if session.recovering:
                 await _wait_for_successor(waiter, session, deadline)
@@ -208,10 +201,9 @@ async def _wait_for_successor(waiter: LoopWaiter, session: Session, deadline: fl
         if session.successor is not None:  # another thread has made it, and has woken those that had entered
             return
         if session.hooks.begin_recovery(session):
-            timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
-            await asyncio.wait([waiter.future], timeout=timeout)
+            await wait_for_result(waiter.future, deadline)
         else:
-            await asyncio.sleep(_NO_THREAD_S)
+            await pause(_NO_THREAD_S)
     finally:
         session.leave_sleep(waiter.registered)
 
@@ -224,7 +216,7 @@ class _Connecting:
     def __init__(self, producer: Producer, deadline: float) -> None:
         self.producer = producer
         self.deadline = deadline
-        self.waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None], float]] = []
+        self.waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[bool], float]] = []
 
     def run(self) -> None:
         error: BaseException | None = None
@@ -243,11 +235,11 @@ class _Connecting:
                 pass  # the loop is closed: no coroutine waits in it
 
 
-def _settle(attached: "asyncio.Future[None]", error: BaseException | None) -> None:
+def _settle(attached: "asyncio.Future[bool]", error: BaseException | None) -> None:
     if attached.done():
         return
     if error is None:
-        attached.set_result(None)
+        attached.set_result(True)
     else:
         attached.set_exception(error)
 
@@ -258,7 +250,7 @@ async def _attach(producer: Producer, deadline: float) -> None:
     The thread ends with the attempt. Raise its error.
     """
     loop = asyncio.get_running_loop()
-    attached: asyncio.Future[None] = loop.create_future()
+    attached: asyncio.Future[bool] = loop.create_future()
     with _connecting_lock:
         connecting = _connecting.get(id(producer))
         if connecting is not None:
@@ -269,11 +261,8 @@ async def _attach(producer: Producer, deadline: float) -> None:
             threading.Thread(target=connecting.run, name="cyproducer-attach", daemon=True).start()
             _connecting[id(producer)] = connecting
     # The attempt may be that of a call with a later deadline.
-    await asyncio.wait([attached], timeout=max(0.0, deadline + _SAME_DEADLINE_S - time.monotonic()))
-    if not attached.done():
-        attached.cancel()
+    if not await wait_for_result(attached, deadline + _SAME_DEADLINE_S):
         raise errors.SenderUnavailableError("no sender in time: another call is still attaching; try again")
-    attached.result()
 
 
 def _enter_line(place: Place, lines: dict[Any, WaitQueue], key: tuple[str, asyncio.AbstractEventLoop]) -> None:
@@ -291,12 +280,13 @@ def _enter_line(place: Place, lines: dict[Any, WaitQueue], key: tuple[str, async
 async def _be_first(place: Place, waiter: LoopWaiter, deadline: float) -> bool:
     """Wait until the place is the first of its queue. Return False if `deadline` (time.monotonic()) comes first."""
     while not place.is_first:
-        remaining = deadline - time.monotonic()
-        if remaining <= 0:
+        now = system_clock.monotonic()
+        if now >= deadline:
             return False
         waiter.reset()
         # The first one calls the second. A look of its own helps if an exception of a handler has kept it from that.
-        await asyncio.wait([waiter.future], timeout=min(remaining, _LOOK_S if place.is_second else _SELDOM_S))
+        look_at = now + (_LOOK_S if place.is_second else _SELDOM_S)
+        await wait_for_result(waiter.future, min(deadline, look_at))
     return True
 
 

@@ -9,7 +9,6 @@ It is native code, so that no exception of a signal's handler comes between the 
 await_batch() is the common path of `future.result()`: it runs no Python code between its system calls.
 """
 
-import time
 
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EINTR, errno
@@ -23,6 +22,7 @@ from cyproducer.shm.clock cimport monotonic_ns
 
 from cyproducer import errors
 from cyproducer.host.poll import is_patched, wait_readable
+from cyproducer.shm import system_clock
 
 cdef extern from "poll.h" nogil:
     enum:
@@ -47,7 +47,7 @@ def deadline_after(timeout):
         return None
     if isinstance(timeout, (str, bytes)) or not hasattr(timeout, "__float__"):
         raise TypeError(f"timeout must be a number of seconds or None, not {type(timeout).__name__}")
-    return time.monotonic() + float(timeout)
+    return system_clock.monotonic() + float(timeout)
 
 
 def run_blocking(coroutine):
@@ -74,7 +74,7 @@ def wait_until(sessions, Waiter waiter not None, over, deadline):
             session.verify()
             _enter(entered, session.latest, waiter)
         while not over():
-            remaining = None if deadline is None else deadline - time.monotonic()
+            remaining = None if deadline is None else deadline - system_clock.monotonic()
             if remaining is not None and remaining <= 0:
                 return False
             if not _follow(entered, waiter, remaining):
@@ -108,7 +108,7 @@ cdef bint _follow(list entered, Waiter waiter, object remaining) except -1:
             changed = True
         elif session.recovering and not session.hooks.begin_recovery(session):
             slice_s = INLINE_S if remaining is None else min(INLINE_S, remaining)
-            session.hooks.settle(session, time.monotonic() + slice_s)
+            session.hooks.settle(session, system_clock.monotonic() + slice_s)
             changed = True
     return changed
 
@@ -137,7 +137,7 @@ def wait_batch(Batch batch, timeout):
     deadline = deadline_after(timeout)
     if await_batch(batch, timeout):
         return True
-    return wait_batches([batch], None if deadline is None else deadline - time.monotonic())
+    return wait_batches([batch], None if deadline is None else deadline - system_clock.monotonic())
 
 
 cdef class _Awaited:

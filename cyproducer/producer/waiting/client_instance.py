@@ -2,7 +2,6 @@
 
 import _socket
 import contextlib
-import time
 from typing import TYPE_CHECKING, Any
 
 from cyproducer import errors
@@ -10,6 +9,7 @@ from cyproducer.host import control_messages
 from cyproducer.host.interrupts import pass_on
 from cyproducer.host.poll import wait_readable
 from cyproducer.producer.waiting.blocking import deadline_after
+from cyproducer.shm import system_clock
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -44,7 +44,7 @@ def ask_client_instance_id(producer: Any, timeout: float | None) -> "UUID | None
             except ValueError as error:
                 pass_on(error)
                 raise errors.SenderUnavailableError("the sender sent an invalid client instance id") from None
-        left = deadline - time.monotonic()
+        left = deadline - system_clock.monotonic()
         if left <= 0:
             return None
         wait_readable([], min(POLL_S, left))

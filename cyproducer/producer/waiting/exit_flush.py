@@ -4,13 +4,13 @@ import atexit
 import logging
 import os
 import sys
-import time
 import weakref
 from typing import Any
 
 from cyproducer.producer.waiting import reattach
 from cyproducer.producer.waiting.flush import finish
 from cyproducer.producer.waiting.retry import Producer
+from cyproducer.shm import system_clock
 
 __all__ = ["register"]
 
@@ -41,11 +41,11 @@ def _flush_at_exit() -> None:
     if _flushed_process != os.getpid():
         _flushed_process, _flushed_s = os.getpid(), 0.0
         _reported.clear()
-    began = time.monotonic()
+    began = system_clock.monotonic()
     try:
         _flush_all(began - _flushed_s)
     finally:
-        _flushed_s += time.monotonic() - began
+        _flushed_s += system_clock.monotonic() - began
 
 
 def _flush_all(started: float) -> None:

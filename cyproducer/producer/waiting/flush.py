@@ -1,13 +1,13 @@
 """Implements KafkaProducer.flush(), which waits for the outcomes of all records that were sent before, and close()."""
 
 import logging
-import time
 from typing import Protocol
 
 from cyproducer import errors
 from cyproducer.producer.results.futures import Batch
 from cyproducer.producer.session.session import Session
 from cyproducer.producer.waiting.blocking import await_callbacks, deadline_after, wait_batches
+from cyproducer.shm import system_clock
 
 __all__ = ["detach", "finish", "flush", "submit"]
 
@@ -36,11 +36,11 @@ def flush(producer: FlushedProducer, timeout: float | None) -> None:
             "out after linger_ms), or call it on another thread"
         )
     deadline = deadline_after(timeout)
-    began = time.monotonic_ns()
+    began = system_clock.monotonic_ns()
     try:
         finished = finish(producer, deadline)
     finally:
-        producer._session.arena.own.add_flush(time.monotonic_ns() - began)
+        producer._session.arena.own.add_flush(system_clock.monotonic_ns() - began)
     if not finished:
         raise errors.KafkaTimeoutError(
             f"flush: {producer._session.outstanding()[0]} batches have no outcome after {timeout} s; "
@@ -54,7 +54,7 @@ def finish(producer: FlushedProducer, deadline: float | None) -> bool:
     `deadline`: time.monotonic(); None: no limit.
     """
     unfinished = submit(producer)
-    remaining = None if deadline is None else deadline - time.monotonic()
+    remaining = None if deadline is None else deadline - system_clock.monotonic()
     if not producer._session.foreign and not wait_batches(unfinished, remaining):
         return False
     return await_callbacks(producer._session, deadline)
@@ -86,4 +86,4 @@ def detach(session: Session, has_interceptors: bool) -> None:
     finally:
         session.end("the producer is closed", errors.OUTCOME_UNKNOWN, True)
     if has_interceptors:
-        await_callbacks(session, time.monotonic() + _LAST_CALLBACKS_S)
+        await_callbacks(session, system_clock.monotonic() + _LAST_CALLBACKS_S)

@@ -1,12 +1,12 @@
 """Implements wait() and as_completed(), which take the futures of records and of arrays."""
 
-import time
 from collections.abc import Iterable, Iterator
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from cyproducer import errors
 from cyproducer.producer.results.futures import Batch
 from cyproducer.producer.waiting.blocking import deadline_after, wait_batches
+from cyproducer.shm import system_clock
 
 
 class _AnyFuture(Protocol):
@@ -61,7 +61,7 @@ def wait(
             break
         if return_when == FIRST_EXCEPTION and any(future.failed() for future in done):
             break
-        remaining = None if deadline is None else deadline - time.monotonic()
+        remaining = None if deadline is None else deadline - system_clock.monotonic()
         if remaining is not None and remaining <= 0:
             break
         batches = {id(batch): batch for future in not_done for batch in future._pending_batches(any_of)}
@@ -75,7 +75,7 @@ def as_completed(fs: Iterable[AnyFuture], timeout: float | None = None) -> Itera
     total = len(pending)
     deadline = deadline_after(timeout)
     while pending:
-        done = wait(pending, None if deadline is None else deadline - time.monotonic(), FIRST_COMPLETED).done
+        done = wait(pending, None if deadline is None else deadline - system_clock.monotonic(), FIRST_COMPLETED).done
         if not done:
             raise errors.KafkaTimeoutError(f"{len(pending)} of {total} futures have no outcome within {timeout} s")
         pending -= done

@@ -8,7 +8,6 @@ does it. That thread ends when all unsent batches are in the arena of the next s
 import contextlib
 import functools
 import logging
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +22,7 @@ from cyproducer.producer.results.futures import Batch
 from cyproducer.producer.results.waiter import Waiter
 from cyproducer.producer.session.session import Session
 from cyproducer.producer.waiting.blocking import wait_batch, wait_until
+from cyproducer.shm import system_clock
 
 __all__ = ["begin", "settle", "succeed", "under_way"]
 
@@ -86,7 +86,7 @@ def succeed(
     SenderUnavailableError if another thread was attaching until `deadline` or this thread is attaching already.
     """
     attempt = functools.partial(_succeed, session, settings, deadline, wanted, address)
-    made: tuple[Session | None] | None = session.attach_alone(max(0.0, deadline - time.monotonic()), attempt)
+    made: tuple[Session | None] | None = session.attach_alone(max(0.0, deadline - system_clock.monotonic()), attempt)
     if made is None:
         where = f" at {settings.sender}" if settings.sender else ""
         raise errors.SenderUnavailableError(
@@ -149,7 +149,7 @@ def attach_later(session: Session, settings: Settings, timeout_s: float, address
 
     def run() -> None:
         try:
-            succeed(session, settings, time.monotonic() + timeout_s, lambda: True, address)
+            succeed(session, settings, system_clock.monotonic() + timeout_s, lambda: True, address)
         except (errors.KafkaError, MemoryError):
             pass  # the next send() raises an error of its own
         finally:
@@ -200,7 +200,7 @@ def settle(session: Session, deadline: float | None) -> bool:
         if not session.unsent or session.foreign:
             under_way.difference_update([known for known in list(under_way) if not known.latest.unsent])
             return True
-        now = time.monotonic()
+        now = system_clock.monotonic()
         if deadline is not None and now >= deadline:
             return False
         next_expiry = session.unsent.expires_in()
@@ -215,7 +215,7 @@ def settle(session: Session, deadline: float | None) -> bool:
             if not warned:
                 _log.warning("the batches that were kept have no sender yet, trying again: %s", error)
                 warned = True
-            wait_readable([], min(pause, max(0.0, limit - time.monotonic())))
+            wait_readable([], min(pause, max(0.0, limit - system_clock.monotonic())))
             pause = min(2 * pause, _PAUSE_MAX_S)
 
 

@@ -4,7 +4,6 @@ The waits are written once, as coroutines, for threads and for event loops. A th
 waiter blocks in await, so that the coroutines never suspend.
 """
 
-import time
 from abc import ABC, abstractmethod
 from typing import Any, Protocol
 
@@ -17,6 +16,7 @@ from cyproducer.producer.session.session import Session
 from cyproducer.producer.session.wait_queue import Place, WaitQueue
 from cyproducer.producer.waiting import backpressure
 from cyproducer.producer.waiting.blocking import run_blocking, wait_until
+from cyproducer.shm import system_clock
 
 __all__ = ["BlockingRetry", "BlockingWaiter", "Retry", "partitions_of", "wait_metadata"]
 
@@ -88,22 +88,22 @@ async def wait_metadata(session: Session, waiter: RetryWaiter, topic: str, neede
     AuthenticationFailedError if the sender can use no broker meanwhile, and authentication is the reason.
     """
     ask_at = 0.0
-    began = time.monotonic_ns()
+    began = system_clock.monotonic_ns()
     auth_failures = session.topics.auth_failures
     try:
         session.topics.add_waiter(waiter.registered)
         while True:
             waiter.reset()
-            if time.monotonic() >= ask_at:
+            if system_clock.monotonic() >= ask_at:
                 # Repeated, because a request is lost when the sender is replaced. Changes of other topics wake, too.
                 backpressure.ask_for(session, topic, needed)
-                ask_at = time.monotonic() + _ASK_AGAIN_S
+                ask_at = system_clock.monotonic() + _ASK_AGAIN_S
             if backpressure.metadata_over(session, topic, needed):
-                session.arena.own.add_metadata_wait(time.monotonic_ns() - began)
+                session.arena.own.add_metadata_wait(system_clock.monotonic_ns() - began)
                 return
             if session.topics.auth_failures != auth_failures:
                 raise backpressure.auth_failed(session, topic)
-            if not await waiter.wait(session, min(deadline, ask_at)) and time.monotonic() >= deadline:
+            if not await waiter.wait(session, min(deadline, ask_at)) and system_clock.monotonic() >= deadline:
                 raise backpressure.no_metadata(session, topic, needed)
     finally:
         session.topics.remove_waiter(waiter.registered)
@@ -113,7 +113,7 @@ def partitions_of(producer: Producer, topic: str) -> set[int]:
     """Return the topic's partition numbers. Wait up to max_block_ms. Raise the errors of send()."""
     check_name(topic)
     _ = producer._session  # raises an error if the producer has no settings
-    deadline = time.monotonic() + producer.settings.max_block_ms / 1000
+    deadline = system_clock.monotonic() + producer.settings.max_block_ms / 1000
     while True:
         session: Session = producer.attached(deadline)
         found = session.topic_leaders(topic)
@@ -133,7 +133,7 @@ class Retry(ABC):
     def __init__(self, producer: Producer, place: Place, max_block_s: float) -> None:
         self.producer = producer
         self.place = place
-        self.deadline = time.monotonic() + max_block_s
+        self.deadline = system_clock.monotonic() + max_block_s
         self._max_block_s = max_block_s
 
     async def wait(self, missing: Room, session: Session, topic: str, needed: int) -> None:
@@ -157,14 +157,14 @@ class Retry(ABC):
     async def _wait_memory(self, session: Session) -> None:
         """Wait until this call may look for memory again, or the session ends."""
         place, waiter = self.place, self.waiter
-        began = time.monotonic_ns()
-        seal_at = min(self.deadline, time.monotonic() + _SEAL_AFTER_S)
+        began = system_clock.monotonic_ns()
+        seal_at = min(self.deadline, system_clock.monotonic() + _SEAL_AFTER_S)
         sealed = False
         try:
             place.enter(session.memory_queue)
             waiter.reset()
             while not place.is_called and session.alive:
-                now = time.monotonic()
+                now = system_clock.monotonic()
                 if not sealed and now >= seal_at:
                     session.arena.seal_lingering()  # what is open is sent, which frees memory
                     sealed = True
@@ -175,7 +175,7 @@ class Retry(ABC):
                     return
                 waiter.reset()
         finally:
-            session.arena.add_blocked(time.monotonic_ns() - began)
+            session.arena.add_blocked(system_clock.monotonic_ns() - began)
 
     @property
     @abstractmethod

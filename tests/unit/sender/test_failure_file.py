@@ -43,7 +43,7 @@ def test_a_row_that_grows_old_in_the_file_is_not_shown(tmp_path: Path, monkeypat
     failures.write(path, failures.encode({}, [row()]))
     assert failures.read(path) is not None
     later = time.time() + 1.1 * DAY_S
-    monkeypatch.setattr(time, "time", lambda: later)
+    monkeypatch.setattr(failures.system_clock, "wall", lambda: later)
     assert failures.read(path) is None
 
 
