@@ -7,6 +7,7 @@ import select
 import sys
 from typing import Any
 
+from cyproducer.host.forked_child import Duplicate
 from cyproducer.shm import system_clock
 
 __all__ = ["is_patched", "pause", "wait_readable"]
@@ -23,10 +24,7 @@ def wait_readable(fds: list[int], timeout: float | None) -> list[int]:
     if timeout is not None:
         timeout = min(max(timeout, 0), _LONGEST_S)
     if _patched_by_eventlet():
-        from eventlet.green import select as green
-
-        ready, _, _ = green.select(fds, [], [], timeout)
-        return list(ready)
+        return _select_of_eventlet(fds, timeout)
     poller = _poll_class()()
     for fd in fds:
         poller.register(fd, select.POLLIN)
@@ -46,6 +44,19 @@ def pause(seconds: float) -> None:
 def is_patched() -> bool:
     """Return whether a native poll() would block other greenlets."""
     return _patched_by_gevent() or _patched_by_eventlet()
+
+
+def _select_of_eventlet(fds: list[int], timeout: float | None) -> list[int]:
+    """Wait by eventlet. It lets only one green thread wait for a descriptor, so each waits for duplicates."""
+    from eventlet.green import select as green
+
+    copies = [Duplicate(fd) for fd in fds]
+    try:
+        ready, _, _ = green.select([copy.fd for copy in copies], [], [], timeout)
+        return [fd for fd, copy in zip(fds, copies, strict=True) if copy.fd in ready]
+    finally:
+        for copy in copies:
+            copy.close()
 
 
 def _poll_class() -> Any:

@@ -28,7 +28,7 @@ class LoopWaits:
     """
 
     def __init__(self, state: TransactionState, call: Call) -> None:
-        self.loop = asyncio.get_running_loop()
+        self.loop = aio.running_loop()
         self._state = state
         self._call = call
 

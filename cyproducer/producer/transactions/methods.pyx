@@ -130,10 +130,10 @@ async def send_counted(producer, send, *args):
 
     The transaction fails if this raises an error: it may be in a task whose result nobody looks at.
     """
-    import asyncio
+    from cyproducer.producer.waiting.aio import running_loop  # loads asyncio
 
     try:
-        running = producer._enter_send("send_async", asyncio.get_running_loop())
+        running = producer._enter_send("send_async", running_loop())
     except errors.KafkaError as error:
         count_refused(producer, error)
         raise

@@ -35,6 +35,18 @@ def _forget_in_child() -> None:
 in_child(_forget_in_child)
 
 
+def running_loop() -> asyncio.AbstractEventLoop:
+    """Return the running loop. Raise RuntimeError, for example in trio, that names other ways to wait."""
+    loop = asyncio._get_running_loop()
+    if loop is None:
+        raise RuntimeError(
+            "no asyncio event loop runs in this thread, and `await` needs one. In trio, wait in a thread: `future = "
+            "await trio.to_thread.run_sync(producer.send, topic, value)` and `record = await "
+            "trio.to_thread.run_sync(future.result)`. Without an event loop, call send() and future.result()"
+        )
+    return loop
+
+
 class LoopReader:
     """Watches a session's descriptors in one event loop, through duplicates: several loops may watch them.
 
@@ -175,7 +187,7 @@ async def wait_batch(batch: Batch, deadline: float | None = None) -> bool:
 
     Return False if `deadline` (time.monotonic(); None: no limit) comes first.
     """
-    waiter = LoopWaiter(asyncio.get_running_loop())
+    waiter = LoopWaiter(running_loop())
     session: Session = batch.session
     if not batch.add_waiter(waiter):
         return True
@@ -318,7 +330,7 @@ async def send(producer: Producer, prepared: Any, max_block_s: float) -> Future:
     the missing one. The records that one loop sends to a topic keep the order of the calls, whatever they wait for.
     """
     try:
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         if (prepared.topic_name, loop) not in producer._lines:
             future, _ = producer._attempt_prepared(prepared, None)
             if future is not None:

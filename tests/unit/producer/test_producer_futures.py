@@ -13,9 +13,8 @@ from collections import deque
 from pathlib import Path
 
 import pytest
-from cyproducer.shm.build import SANITIZED
 from standin_sender import attach
-from support.process import run_script, wait_until
+from support.process import wait_until
 
 import cyproducer
 from cyproducer import KafkaProducer, errors
@@ -467,35 +466,6 @@ def test_two_loops_in_two_threads(sender, producer):
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         results = list(pool.map(lambda _: asyncio.run(main()), range(2)))
     assert sorted(r.offset for records in results for r in records) == list(range(100))
-
-
-@pytest.mark.skipif(SANITIZED, reason="greenlet moves stacks, which AddressSanitizer takes for an underflow")
-def test_gevent_greenlets_go_on_while_one_waits(sender):
-    code = (
-        "from gevent import monkey; monkey.patch_all()\n"
-        "import gevent, cyproducer, sys\n"
-        "p = cyproducer.KafkaProducer(sender=sys.argv[1])\n"
-        "f = p.send('t', b'x'); ticks = []; called = []\n"
-        "f.add_done_callback(lambda f: called.append(f.result().offset))\n"
-        "def tick():\n"
-        "    while True: ticks.append(1); gevent.sleep(0.01)\n"
-        "g = gevent.spawn(tick)\n"
-        "w = [gevent.spawn(f.result, 20) for _ in range(3)]\n"
-        "gevent.joinall(w)\n"
-        "p.close()\n"
-        "print([x.value.offset for x in w], len(ticks) > 5, called)\n"
-    )
-    sender.hold = True
-
-    def release():
-        while not sender.attached:  # importing gevent takes its time
-            time.sleep(0.01)
-        time.sleep(1)
-        sender.release()
-
-    threading.Thread(target=release).start()
-    done = run_script(code, sender.path, check=False)
-    assert done.stdout == "[0, 0, 0] True [0]\n", done.stderr
 
 
 def test_waiting_for_single_records_makes_one_eventfd(sender, producer, monkeypatch):
