@@ -34,6 +34,11 @@ class ThreadStart:
         """Whether the function is called, or was. After start() has raised: False, it never will be."""
         return self._fate.get("begun", False)
 
+    @property
+    def ident(self) -> int | None:
+        """The identity of the thread; None: it was not started."""
+        return self._thread.ident
+
     def is_alive(self) -> bool:
         """Return whether the thread was started and has not ended. False in a forked child."""
         return self._thread.is_alive()

@@ -4,7 +4,9 @@ The thread wakes up at most once a millisecond and then calls all callbacks that
 A wake-up for each record would cost more than sending the record.
 """
 
+import sys
 from collections import deque
+from types import FrameType
 from typing import Any
 
 from cyproducer.host.poll import pause, wait_readable
@@ -62,6 +64,16 @@ class Delivery:
 
     def is_current_thread(self) -> bool:
         return self.thread.is_current()
+
+    def frames(self) -> list[FrameType]:
+        """Return the frames of the running callback, the outermost first; none if it is not written in Python."""
+        found: list[FrameType] = []
+        frame = sys._current_frames().get(self.thread.ident or 0)
+        while frame is not None and frame.f_code is not _call_ready.__code__:
+            found.insert(0, frame)
+            frame = frame.f_back
+        begun = [n for n, each in enumerate(found) if not str(each.f_globals.get("__name__")).startswith("cyproducer.")]
+        return found[begun[0] :] if begun and frame is not None else []
 
 
 def _run(delivery: Delivery, session: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from cyproducer.producer.waiting import reattach
 from cyproducer.producer.waiting.flush import finish
 from cyproducer.producer.waiting.retry import Producer
+from cyproducer.producer.waiting.slow_callback import describe
 from cyproducer.shm import system_clock
 
 __all__ = ["register"]
@@ -64,6 +65,10 @@ def _flush_all(started: float) -> None:
             if (id(producer), batches, records) in _reported:
                 continue
             _reported.add((id(producer), batches, records))
+            if batches == 0:
+                delivery = producer._session.delivery
+                _log.warning("after exit_flush_timeout_ms=%d %s", timeout, describe(delivery))
+                continue
             _log.warning(
                 "%d records in %d batches have no outcome after exit_flush_timeout_ms=%d; %s%s",
                 records,

@@ -7,11 +7,13 @@ from cyproducer import errors
 from cyproducer.producer.results.futures import Batch
 from cyproducer.producer.session.session import Session
 from cyproducer.producer.waiting.blocking import await_callbacks, deadline_after, wait_batches
+from cyproducer.producer.waiting.slow_callback import describe
 from cyproducer.shm import system_clock
 
 __all__ = ["detach", "finish", "flush", "submit"]
 
 _LAST_CALLBACKS_S = 1.0
+_SLOW_CALLBACKS_S = 5.0  # after this time, a wait without a limit logs which callback it waits for
 
 _log = logging.getLogger("cyproducer")
 
@@ -42,8 +44,13 @@ def flush(producer: FlushedProducer, timeout: float | None) -> None:
     finally:
         producer._session.arena.own.add_flush(system_clock.monotonic_ns() - began)
     if not finished:
+        batches = producer._session.outstanding()[0]
+        if batches == 0:
+            raise errors.KafkaTimeoutError(
+                f"flush: all records have their outcome, but after {timeout} s {describe(producer._session.delivery)}"
+            )
         raise errors.KafkaTimeoutError(
-            f"flush: {producer._session.outstanding()[0]} batches have no outcome after {timeout} s; "
+            f"flush: {batches} batches have no outcome after {timeout} s; "
             f"they are still under way{producer._session.topics.why_late}"
         )
 
@@ -57,6 +64,13 @@ def finish(producer: FlushedProducer, deadline: float | None) -> bool:
     remaining = None if deadline is None else deadline - system_clock.monotonic()
     if not producer._session.foreign and not wait_batches(unfinished, remaining):
         return False
+    if deadline is None and not await_callbacks(producer._session, system_clock.monotonic() + _SLOW_CALLBACKS_S):
+        # Not in a wait with a limit: a log handler may wait for the thread of the callback without any limit.
+        _log.warning(
+            "flush() or close() has waited %g s for callbacks: %s",
+            _SLOW_CALLBACKS_S,
+            describe(producer._session.delivery),
+        )
     return await_callbacks(producer._session, deadline)
 
 
