@@ -15,6 +15,7 @@ credentials that the settings name.
 import contextlib
 import json
 import os
+from _operator import _compare_digest as compare_digest  # hmac, which has it too, loads OpenSSL
 from collections.abc import Mapping
 from typing import Any
 
@@ -102,10 +103,8 @@ def proof(secrets: Mapping[str, Any], subject: str) -> str:
 
 def is_proof(claimed: Any, secrets: Mapping[str, Any], subject: str) -> bool:
     """Return whether `claimed` proves that the process of this subject knows the secrets."""
-    import hmac  # it loads OpenSSL, which a front-end does not need
-
     expected = proof(secrets, subject)
-    return isinstance(claimed, str) and claimed.isascii() and hmac.compare_digest(claimed, expected)
+    return isinstance(claimed, str) and claimed.isascii() and compare_digest(claimed, expected)
 
 
 def attaching(challenge: str, arena_fd: int, pid: int) -> str:

@@ -9,11 +9,12 @@ zstd    one frame
 Reference: Kafka's documentation, "Record Batch", attributes 0 to 2; KIP-390 for the levels.
 """
 
+import contextlib
 import struct
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["CODES", "DEFAULT_LEVELS", "compressor"]
+__all__ = ["CODES", "DEFAULT_LEVELS", "compressor", "import_library"]
 
 #: The codec's number in a batch's attributes.
 CODES = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -28,6 +29,12 @@ _LZ4_STORED = 0x80000000
 _LZ4_END = bytes(4)
 
 Compress = Callable[[Any], Any]
+
+
+def import_library() -> None:
+    """Import the library of all codecs, if it is installed: its files may be removed while the process runs."""
+    with contextlib.suppress(ImportError):
+        import cramjam  # noqa: F401
 
 
 def compressor(codec: str, level: int | None = None) -> Compress:

@@ -3,6 +3,8 @@
 connected -> [TLS handshake] -> ApiVersions -> [SaslHandshake -> SaslAuthenticate ...] -> ready
 """
 
+import contextlib
+import importlib
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -34,15 +36,28 @@ SESSION_LEAST, SESSION_MOST = 0.85, 0.95
 AGAIN_MS = 1000  # pause before another attempt to authenticate again, while the session lasts
 
 
-def import_security(protocol: str) -> None:
-    """Import what the connections of a sender with this protocol need; without TLS and SASL nothing.
+def import_security(settings: dict[str, Any]) -> None:
+    """Import what the connections of a sender with these settings need; without TLS and SASL nothing.
 
-    It is called before the first fork: a successor must not depend on files that may be removed by then.
+    It is called before the first fork: a successor must not depend on files that may be removed by then. A library that
+    is missing is reported by the connection that needs it.
     """
+    protocol = settings["security_protocol"]
     if protocol.endswith("SSL"):
         import cyproducer.sender.brokers.tls_setup
+
+        if settings.get("ssl_keystore_location") or settings.get("ssl_truststore_location"):
+            _import("cryptography.hazmat.primitives.serialization.pkcs12")
     if protocol.startswith("SASL"):
         import cyproducer.sender.brokers.sasl_login  # noqa: F401
+
+        if settings["sasl_mechanism"] == "GSSAPI":
+            _import("gssapi")
+
+
+def _import(library: str) -> None:
+    with contextlib.suppress(ImportError, OSError):
+        importlib.import_module(library)
 
 
 class ConnectionSetup:

@@ -28,8 +28,8 @@ __all__ = ["TelemetryRequests"]
 LAST_PUSH_MS = 1000  # how long the end of the sender waits for its last push
 LOOK_AGAIN_MS = 10_000  # pause before another look, if the connected brokers lack the requests
 MISSING = (
-    "brokers request metrics, but the package opentelemetry-proto is not installed, so that none are pushed: "
-    "pip install 'cyproducer[telemetry]', or set enable_metrics_push=False"
+    "brokers request metrics, but the package opentelemetry-proto is not installed, or was removed after the start of "
+    "the sender, so that none are pushed: pip install 'cyproducer[telemetry]', or set enable_metrics_push=False"
 )
 
 Counts = metric_table.Counts
@@ -242,7 +242,7 @@ class TelemetryRequests:
             counts, self._making = self._making, None
             if made.missing:
                 self._telemetry.on_not_made(now_ms)
-                self._disable(MISSING)
+                self._disable(f"{MISSING} ({made.error})")
             elif made.error:
                 self._log.warning("the metrics for the brokers could not be prepared: %s", made.error)
                 self._telemetry.on_not_made(now_ms)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from cyproducer.record.compression import import_library
 from cyproducer.sender.brokers.broker import NOTHING_DUE_MS
 from cyproducer.sender.brokers.broker_connections import Brokers
 from cyproducer.sender.brokers.connection_setup import import_security
@@ -71,8 +72,13 @@ class Engine:
 
     @staticmethod
     def prepare(sender_settings: dict[str, Any]) -> None:
-        """Import now what an engine with these settings needs. Otherwise its constructor does it."""
-        import_security(sender_settings["security_protocol"])
+        """Import now what an engine with these settings, and its front-ends with any settings, may need.
+
+        The environment may be removed while the sender runs. Only libraries that affect no record are imported later:
+        those that encode metrics, and that read the dates of a certificate for an error message.
+        """
+        import_security(sender_settings)
+        import_library()
 
     def __init__(
         self, sender_settings: dict[str, Any], log: logging.Logger, predecessor_state: PredecessorState | None = None

@@ -27,8 +27,10 @@ _RESTARTS_WORTH_A_WARNING = 3
 _SUPERVISOR_LIFE_S = 1.0
 _FORK_PAUSE_S = 0.2
 
-# Loads the codec that the first look-up of a host name needs: by then its files may be removed.
+# Load the codecs that a look-up of a host name and an unusual character in a log line need: by then their files may be
+# removed.
 "host".encode("idna")
+"\n".encode("unicode_escape")
 
 
 class Serving:
