@@ -187,7 +187,8 @@ def interpreters() -> list[str]:
     """Return paths that may be an interpreter like this one, the most likely first.
 
     Under uWSGI `sys.executable` is the server, and in a frozen application it is the application. So only files with
-    the name of an interpreter are returned. Raise SenderUnavailableError if there is none.
+    the name of an interpreter are returned, or the application if it can be the sender. Raise SenderUnavailableError if
+    there is none.
     """
     chosen = os.environ.get("CYPRODUCER_PYTHON", "")
     if chosen:
@@ -196,6 +197,8 @@ def interpreters() -> list[str]:
                 f"CYPRODUCER_PYTHON={chosen} is not an executable file; set it to a Python interpreter"
             )
         return [os.path.abspath(chosen)]
+    if getattr(sys, "_cyproducer_is_own_sender", False):  # cyproducer/pyinstaller has set it
+        return [sys.executable]
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     candidates = []
     if not getattr(sys, "frozen", False):
@@ -342,8 +345,13 @@ def spawn_sender(python: str, rendezvous: Rendezvous, order: dict[str, Any]) -> 
         name: value for name, value in os.environ.items() if name in _ENVIRONMENT or name.startswith("CYPRODUCER_")
     }
     environment[_GUARD] = "1"
-    code = _BOOTSTRAP.format(tag=sys.implementation.cache_tag, paths=_paths(order["settings"]))
-    arguments = [python, "-I", "-S", "-c", code, "cyproducer-sender", os.path.basename(rendezvous.stem)]
+    arguments = [python, "cyproducer-sender", os.path.basename(rendezvous.stem)]
+    if hasattr(sys, "_MEIPASS"):
+        # PyInstaller puts the libraries of this program first, which are not those of another interpreter.
+        environment["LD_LIBRARY_PATH"] = os.environ.get("LD_LIBRARY_PATH_ORIG", "")
+    if python != sys.executable or not getattr(sys, "_cyproducer_is_own_sender", False):
+        code = _BOOTSTRAP.format(tag=sys.implementation.cache_tag, paths=_paths(order["settings"]))
+        arguments[1:1] = ["-I", "-S", "-c", code]
     opened: list[int] = []
     try:
         stdin, report, stdout, log = _descriptors(order, rendezvous.log, opened)

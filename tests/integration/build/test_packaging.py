@@ -35,6 +35,14 @@ producer.close()
 print(cyproducer.__version__)
 print(cyproducer.__file__)
 """
+HOOKS = """
+from importlib.metadata import entry_points
+from pathlib import Path
+(hooks,) = entry_points(group="pyinstaller40", name="hook-dirs")
+(directory,) = map(Path, hooks.load()())
+files = sorted(str(path.relative_to(directory)) for path in directory.rglob("*.*"))
+print(*(name for name in files if "__" not in name))
+"""
 
 
 def run(*command: object, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -97,6 +105,8 @@ def test_source_distribution_installed_elsewhere_sends_a_record(
     shown = run(python.with_name("cyproducer"), "--version", cwd=empty, PYTHONPATH="")
     assert shown.stdout == f"cyproducer {version}\n"
     assert f"cyproducer-{version}" in archive.name
+    hooks = run(python, "-c", HOOKS, cwd=empty, PYTHONPATH="")
+    assert hooks.stdout.split() == ["hook-cyproducer.py", "rthooks.dat", "rthooks/pyi_rth_cyproducer.py"], hooks.stderr
     wait_until(lambda: not senders(runtime_dir), 30, "the end of the sender")
 
 
