@@ -5,6 +5,7 @@ import stat
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from cyproducer.config.concealed import ConcealedBytes
 from cyproducer.config.security_table import SECURITY_BY_NAME
 from cyproducer.errors import KafkaConfigurationError
 
@@ -81,7 +82,7 @@ class Draft:
         if changed:
             self.notes.append(f"{self.names(changed)} {'has' if len(changed) == 1 else 'have'} no effect {reason}")
 
-    def read(self, name: str) -> bytes | None:
+    def read(self, name: str) -> ConcealedBytes | None:
         """Return the content of the file that a setting names. None: it need not be readable in this process.
 
         Raise KafkaConfigurationError if it must be, and cannot be read.
@@ -98,7 +99,7 @@ class Draft:
             f"user {os.geteuid()} may read"
         )
 
-    def peek(self, name: str) -> bytes | None:
+    def peek(self, name: str) -> ConcealedBytes | None:
         """Return the content of the file if it can be read, else None."""
         try:
             return _content(self.values[name])
@@ -122,7 +123,7 @@ class Draft:
 _NO_ROW = SECURITY_BY_NAME["security_protocol"]
 
 
-def _content(path: str) -> bytes:
+def _content(path: str) -> ConcealedBytes:
     # Other files than regular ones are not read: opening a named pipe waits, and the sender has no /dev/stdin.
     status = os.stat(path)
     if stat.S_ISDIR(status.st_mode):
@@ -132,4 +133,4 @@ def _content(path: str) -> bytes:
     if status.st_size > _FILE_BYTES_MAX:
         raise OSError("it is larger than 64 MiB")
     with open(path, "rb") as file:
-        return file.read()
+        return ConcealedBytes(file.read())

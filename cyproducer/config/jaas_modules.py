@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from cyproducer.config.concealed import ConcealedText
 from cyproducer.config.jaas import JaasError, Module, parse_jaas
 from cyproducer.config.kinds import Wrong
 from cyproducer.config.security_table import SECURITY_BY_NAME
@@ -138,7 +139,8 @@ def _parsed(option: str, setting: str, value: Any) -> Any:
     """Return the canonical value of the setting. Raise JaasError."""
     kind = SECURITY_BY_NAME[setting].kind
     try:
-        return kind.parse(value, True)
+        parsed = kind.parse(value, True)
+        return ConcealedText(parsed) if SECURITY_BY_NAME[setting].secret else parsed
     except Wrong as wrong:
         raise JaasError(f"{option}: {f'{wrong.reason}; ' if wrong.reason else ''}expected {kind.allowed}") from None
 

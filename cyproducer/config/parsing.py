@@ -5,10 +5,11 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from cyproducer.config.concealed import ConcealedText, secret_texts
 from cyproducer.config.kafka_settings import asks_for_nothing, other_clients_setting, refused_setting
 from cyproducer.config.kinds import Wrong
 from cyproducer.config.other_names import advice, nearest
-from cyproducer.config.secrets import is_secret_name, mentions_secret
+from cyproducer.config.secrets import mentions_secret
 from cyproducer.config.security_table import OTHER_SPELLINGS, SECURITY_BY_NAME
 from cyproducer.config.setting import Setting
 from cyproducer.config.table import SETTINGS
@@ -25,13 +26,15 @@ _BY_KAFKA_NAME = {setting.kafka_name: setting for setting in SETTINGS}
 def parse_each(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the canonical values by the settings' names, and how the names were written.
 
-    Raise KafkaConfigurationError with the setting, its value unless that may be a secret, and what is allowed.
+    `given` is the result of conceal(). Raise KafkaConfigurationError with the setting, its value unless that may be a
+    secret, and what is allowed.
     """
     values: dict[str, Any] = {}
     spelled: dict[str, str] = {}
-    secrets = _secrets(given)
+    secrets = secret_texts(given)
     for spelling, value in given.items():
-        if spelling not in BY_NAME and spelling not in _BY_KAFKA_NAME and asks_for_nothing(spelling, value):
+        is_known = spelling in BY_NAME or spelling in _BY_KAFKA_NAME
+        if not is_known and asks_for_nothing(spelling, str(value) if isinstance(value, str) else value):
             continue
         setting, dotted = _find(spelling)
         name = setting.name
@@ -42,6 +45,8 @@ def parse_each(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]
             raise KafkaConfigurationError(f"{name} is given twice, as {spelled[name]!r} and as {spelling!r}")
         spelled[name] = spelling
         parsed = _parsed(setting, spelling, value, dotted, secrets)
+        if isinstance(parsed, str):
+            parsed = _concealed(setting, parsed, secrets)
         if name == "api_version" and value is not None:
             _log.warning("api_version is ignored: the sender negotiates versions with each broker; leave it out")
         elif value is not None and (parsed is not None or name not in SECURITY_BY_NAME):
@@ -56,7 +61,7 @@ def _guard(shown: str, secrets: Iterable[str]) -> str:
     return shown if len(shown) <= 100 else shown[:100] + "..."
 
 
-def _parsed(setting: Setting, spelling: str, value: Any, dotted: bool, secrets: list[str]) -> Any:
+def _parsed(setting: Setting, spelling: str, value: Any, dotted: bool, secrets: list[ConcealedText]) -> Any:
     try:
         return setting.kind.parse(value, dotted)
     except Wrong as wrong:
@@ -64,6 +69,13 @@ def _parsed(setting: Setting, spelling: str, value: Any, dotted: bool, secrets: 
         shown = _guard(wrong.shown, secrets) if wrong.shown else _show(setting, value, secrets)
         message = f"{spelling}={shown}: {reason}expected {setting.kind.allowed}"
     raise KafkaConfigurationError(message)
+
+
+def _concealed(setting: Setting, parsed: str, secrets: Iterable[str]) -> str:
+    """Return a canonical text. It is plain unless it is or has a secret: the given text may only have looked so."""
+    has_secret = setting.shown and any(secret in parsed for secret in secrets)
+    has_query = parsed.startswith("http") and "?" in parsed
+    return ConcealedText(parsed) if setting.secret or has_secret or has_query else str(parsed)
 
 
 def _find(name: str) -> tuple[Setting, bool]:
@@ -95,32 +107,8 @@ def _find(name: str) -> tuple[Setting, bool]:
 
 def _show(setting: Setting, value: Any, secrets: Iterable[str]) -> str:
     """Return a value as an error message may show it: without secrets and credentials of a URL, and not too long."""
-    if not setting.shown:
+    if not setting.shown or isinstance(value, ConcealedText):
         return "<hidden>"
     # repr() and str() of other objects and of containers may contain a secret.
     plain = value is None or type(value) in (bool, int, float, str)
     return _guard(repr(value), secrets) if plain else f"<{type(value).__name__}>"
-
-
-def _secrets(given: Mapping[str, Any]) -> list[str]:
-    """Return the texts that no error message may show: the values whose names are like the name of a secret."""
-    found = []
-    for name, value in given.items():
-        plain = name.replace(".", "_")
-        setting = SECURITY_BY_NAME.get(OTHER_SPELLINGS.get(plain, plain))
-        public = setting.shown if setting is not None else not plain.startswith(("ssl_", "sasl_"))
-        if public and not is_secret_name(name):
-            continue
-        if isinstance(value, bytes):
-            value = value.decode("utf-8", "replace")
-        if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
-            parts = _values_in_jaas(str(value)) if setting is SECURITY_BY_NAME["sasl_jaas_config"] else []
-            for text in (str(value), *parts):
-                found += [text, repr(text)[1:-1]]
-    return found
-
-
-def _values_in_jaas(text: str) -> list[str]:
-    from cyproducer.config.jaas import values_in  # imported here because most producers have no such text
-
-    return values_in(text)

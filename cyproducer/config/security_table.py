@@ -96,7 +96,8 @@ SECURITY_SETTINGS: tuple[Setting, ...] = (
         "whose tokens `sasl_oauth_token_provider` returns: processes share a sender only with the same value; None: "
         "what the token or the provider says"),
     row("sasl_oauthbearer_token_endpoint_url", None, security.endpoint(), SENDER,
-        "where tokens are requested: the URL of the identity provider's token endpoint, or of a file with a token"),
+        "where tokens are requested: the URL of the identity provider's token endpoint, or of a file with a token",
+        shown=False),
     row(_CLIENT + "_id", None, security.user(), SENDER, "the name of this client at the token endpoint"),
     row(_CLIENT + "_secret", None, security.text(_PASSWORD), SENDER,
         "the password of this client at the token endpoint", secret=True),

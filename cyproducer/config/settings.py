@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cyproducer.config.concealed import conceal, shown
 from cyproducer.config.draft import Draft
 from cyproducer.config.exit_flush import default_exit_flush_timeout_ms
 from cyproducer.config.kinds import INT_MAX
@@ -150,6 +151,7 @@ class Settings:
         Raise `KafkaConfigurationError` with the setting, its value unless that may be a secret, and the values that
         are allowed. The logger `cyproducer` warns of each default that was changed to fit.
         """
+        given = conceal(given)
         values, spelled = parse_each(given)
         named = values.get("sender") is not None
         draft = Draft(values, spelled, files=not named, complete=not named)
@@ -161,6 +163,7 @@ class Settings:
 
         Files that the settings name need not exist here, and nothing is logged: parse() does both there.
         """
+        given = conceal(given)
         values, spelled = parse_each(given)
         draft = Draft(values, spelled, files=False, complete=values.get("sender") is None)
         return cls._complete(draft, _say_nothing)
@@ -172,6 +175,7 @@ class Settings:
         Use only the sender-side attributes of the result: each front-end has its own front-end settings, and has
         checked the rules between both sides itself.
         """
+        settings = conceal(settings)
         values, spelled = parse_each(settings)
         for name in values:
             if BY_NAME[name].side == FRONT_END:
@@ -258,8 +262,8 @@ class Settings:
 
     def _shown(self, name: str) -> str:
         value = getattr(self, name)
-        if BY_NAME[name].secret:
-            return "<hidden>"
+        if BY_NAME[name].secret or name == "sasl_oauthbearer_token_endpoint_url":
+            return shown(name, value)
         # The repr of an object of the application (for example of a partial) may contain a secret.
         plain = value is None or isinstance(value, bool | int | float | str)
         if not (plain and BY_NAME[name].shown) and name not in ("bootstrap_servers", "ssl_enabled_protocols"):

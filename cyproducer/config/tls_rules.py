@@ -2,6 +2,7 @@
 
 from cyproducer.config import pem
 from cyproducer.config.ciphers import TLS13_SUITES, openssl_ciphers
+from cyproducer.config.concealed import ConcealedBytes
 from cyproducer.config.draft import Draft
 from cyproducer.config.security_kinds import TLS_VERSIONS
 from cyproducer.errors import KafkaConfigurationError
@@ -218,7 +219,7 @@ def _check_key(draft: Draft) -> None:
             advice = "" if where == "ssl_keyfile" else "; give the file with the key as ssl_keyfile"
             raise KafkaConfigurationError(f"{draft.place(where)}: the file has no private key in PEM{advice}")
     elif draft.get("ssl_keydata"):
-        key = draft.values["ssl_keydata"].encode()
+        key = ConcealedBytes(draft.values["ssl_keydata"].encode())
     elif draft.complete:
         draft.without_effect(("ssl_password",), "without a private key")
     if key is not None and pem.is_encrypted(key) and draft.get("ssl_password") is None and draft.complete:

@@ -58,6 +58,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from cyproducer.config.concealed import ConcealedBytes
 from cyproducer.host.descriptors import Descriptors
 from cyproducer.host.interrupts import pass_on
 
@@ -131,7 +132,7 @@ def send(sock: socket.socket, message: dict[str, Any], fds: tuple[int, ...] | li
 
     Raise OSError (BlockingIOError if the socket is full), HandshakeError for a message that is too large to be sent.
     """
-    send_encoded(sock, encode(message), fds)
+    send_encoded(sock, ConcealedBytes(encode(message)), fds)
 
 
 def send_encoded(sock: socket.socket, data: bytes, fds: tuple[int, ...] | list[int] = ()) -> None:

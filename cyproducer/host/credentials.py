@@ -19,6 +19,7 @@ from _operator import _compare_digest as compare_digest  # hmac, which has it to
 from collections.abc import Mapping
 from typing import Any
 
+from cyproducer.config.concealed import ConcealedBytes
 from cyproducer.host.interrupts import pass_on
 from cyproducer.host.rendezvous import RendezvousError, blake2b
 
@@ -63,7 +64,7 @@ def _read(path: str) -> bytes:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         status = os.fstat(fd)
-        key = os.read(fd, _KEY_BYTES + 1)
+        key = ConcealedBytes(os.read(fd, _KEY_BYTES + 1))
     finally:
         os.close(fd)
     if status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o077:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cyproducer.config.concealed import conceal
 from cyproducer.config.settings import Settings
 from cyproducer.errors import InvalidTxnStateError, KafkaConfigurationError, KafkaError
 from cyproducer.spark.atomic import UnknownCommitError, Written, refuse_speculation, repeat, write_once
@@ -68,6 +69,7 @@ def write(
     """
     from cyproducer.spark.schema import check_columns  # imported here: this module is imported without PySpark, too
 
+    settings = conceal(settings)
     checked_topic(topic)
     timeout_ms = settings.pop("transaction_timeout_ms", None) if atomic else None
     given = plain_settings(settings, "write()")

@@ -11,6 +11,7 @@ import json
 import threading
 from typing import TYPE_CHECKING, Any
 
+from cyproducer.config.concealed import conceal
 from cyproducer.config.settings import Settings
 from cyproducer.errors import KafkaConfigurationError
 from cyproducer.observe.transactions import CommittedOffset
@@ -173,6 +174,7 @@ def exactly_once(
 
     Kafka 2.8 is needed, and READ on the topic and on the group ``cyproducer-ID``. Raise KafkaConfigurationError.
     """
+    settings = conceal(settings)
     if not isinstance(id, str) or not 0 < len(id.encode()) <= ID_BYTES_MAX:
         raise KafkaConfigurationError(f"id is {id!r}; it must be a str of 1 to {ID_BYTES_MAX} bytes")
     if not isinstance(first_batch, int) or first_batch < 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 
+from cyproducer.config.concealed import conceal
 from cyproducer.config.kinds import is_topic_name
 from cyproducer.config.security_table import OTHER_SPELLINGS
 from cyproducer.config.settings import SETTINGS, Settings
@@ -104,6 +105,7 @@ def parse_options(options: dict[str, str]) -> tuple[dict[str, str], str | None]:
     that the settings name must be on the hosts of the executors, and need not be here.
     Options of Spark's Kafka source are skipped; `source_options` returns them.
     """
+    options = conceal(options)
     settings: dict[str, str] = {}
     topic = None
     for name, value in sorted((name.lower(), value) for name, value in options.items()):

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from cyproducer.config.concealed import ConcealedText
 from cyproducer.security.token_principal import jwt_principal
 from cyproducer.security.token_source import Token, TokenError, jwt_times
 from cyproducer.shm import system_clock
@@ -54,6 +55,7 @@ def call_provider(
         returned = of_object = None
     else:
         reason = ""
+        returned = _concealed(returned)
     if reason:
         raise TokenError(f"{reason}; the text of the error is not shown, because it may have a secret", retryable=True)
     return _checked(returned, of_object, extensions, clock())
@@ -66,6 +68,13 @@ def _result_of(awaitable: Any) -> Any:
         return await awaitable
 
     return asyncio.run(wait())
+
+
+def _concealed(returned: Any) -> Any:
+    """Wrap the token, so that no record of an error shows it as a local variable."""
+    if isinstance(returned, tuple | list) and returned:
+        return _concealed(returned[0]), *returned[1:]
+    return ConcealedText(returned) if isinstance(returned, str) else returned
 
 
 def place_of(error: BaseException) -> str:

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from cyproducer.config.concealed import shown
 from cyproducer.config.kinds import is_topic_name
 from cyproducer.config.settings import COMPRESSION_LEVELS
 from cyproducer.host import control_messages, limits
@@ -231,7 +232,8 @@ class AttachRequest(NamedTuple):
             if name not in settings:
                 raise RefusedError("SETTINGS", f"the sender has no setting {name[:100]}")
             if settings[name] != value:
-                text = f"{name} is {settings[name]!r} in the running sender and {value!r} in this process"
+                theirs, ours = shown(name, settings[name]), shown(name, value)
+                text = f"{name} is {theirs} in the running sender and {ours} in this process"
                 raise RefusedError("SETTINGS", text[:1000])
 
     def check_network(self, theirs: Any, ours: int) -> None:

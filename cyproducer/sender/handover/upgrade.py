@@ -25,6 +25,7 @@ import socket
 import time
 from typing import Any, NoReturn
 
+from cyproducer.config.concealed import shown
 from cyproducer.errors import KafkaConfigurationError, SenderUnavailableError
 from cyproducer.host import control_messages, limits
 from cyproducer.host.credential_files import CredentialFileError, credential_files, file_proofs
@@ -67,7 +68,8 @@ def refusal_reason(message: dict[str, Any], settings: dict[str, Any]) -> tuple[s
     for name in sorted(settings.keys() & asked_settings.keys()):
         if settings[name] != asked_settings[name]:
             return "SETTINGS", (
-                f"{name} is {settings[name]!r} in the running sender and {asked_settings[name]!r} in this process"
+                f"{name} is {shown(name, settings[name])} in the running sender and "
+                f"{shown(name, asked_settings[name])} in this process"
             )
     # The state contains addresses of the sender's network and times of its clock.
     for kind, ours in (("network", network_namespace()), ("time", time_namespace())):

@@ -4,6 +4,7 @@ import json
 import os
 from typing import Any
 
+from cyproducer.config.concealed import shown
 from cyproducer.host.rendezvous import create_private, senders_in
 from cyproducer.sender.system.daemonise import start_time
 
@@ -49,13 +50,10 @@ def too_many(directory: str, mine: dict[str, Any]) -> str:
     flat = [_flat(d["identity"]) for d in together]
     differing = []
     for name in sorted({name for one in flat for name in one}):
-        values = sorted({json.dumps(one.get(name)) for one in flat})
-        if len(values) > 1:
-            short = [
-                value if len(value) <= _SHOWN_CHARACTERS else value[:_SHOWN_CHARACTERS] + "..." for value in values
-            ]
-            shown = ", ".join(short[:_SHOWN_VALUES]) + (", ..." if len(values) > _SHOWN_VALUES else "")
-            differing.append(f"{name} ({shown})")
+        if len({json.dumps(one.get(name)) for one in flat}) > 1:
+            short = sorted({_short(shown(name, one.get(name))) for one in flat})
+            some = ", ".join(short[:_SHOWN_VALUES]) + (", ..." if len(short) > _SHOWN_VALUES else "")
+            differing.append(f"{name} ({some})")
     return (
         f"{len(together)} senders of this user serve {', '.join(cluster)}; one is enough if all processes use the same "
         f"settings. These differ in: {'; '.join(differing) or 'only their sockets'}"

@@ -14,6 +14,7 @@ import psutil
 import pytest
 from cyproducer.shm.arena_region import LAYOUT_VERSION
 from support.process import cyproducer, proc_file, run_script, start_script
+from support.recorded import recorded_locals
 from support.secure_kafka import SecureKafka
 from support.secure_settings import SettingsFor
 
@@ -159,6 +160,7 @@ def show_tokens(secure_kafka: SecureKafka, make_producer: Make, settings_for: Se
         with pytest.raises(errors.KafkaError) as caught:
             producer.send("unknown", b"never").result(10)
         shown += [repr(caught.value), str(caught.value), caught.getrepr(style="long", showlocals=False).__str__()]
+        shown += recorded_locals(caught.value)
     return shown
 
 
@@ -206,6 +208,7 @@ def test_no_secret_is_shown(
         with pytest.raises(errors.KafkaError) as caught:
             producer.send("unknown", b"never").result(10)
         shown += [repr(caught.value), str(caught.value), caught.getrepr(style="long", showlocals=False).__str__()]
+        shown += recorded_locals(caught.value)
     # PLAIN with sasl_plain_password and with sasl_jaas_config are the same settings.
     assert len(status()) == len(cases) - 1
     shown += wrong_passwords_of_files(secure_kafka, make_producer, settings_for)
@@ -242,6 +245,7 @@ def wrong_passwords_of_files(secure_kafka: SecureKafka, make_producer: Make, set
         with pytest.raises(errors.KafkaError, match="is wrong") as caught:
             make_producer(**settings_for("MTLS", **wrong)).send("unknown", b"never").result(10)
         shown.append(f"{caught.value!r} {caught.value} {caught.getrepr(style='long', showlocals=False)}")
+        shown += recorded_locals(caught.value)
     return shown
 
 

@@ -1,12 +1,15 @@
 """Tests that a secret is in no repr, error, warning or setting that is not secret, wherever it is given."""
 
 import itertools
+import json
 import pickle
 import traceback
 
 import pytest
 from security_samples import PASSWORD, Samples, parse, refused
+from support.recorded import recorded_locals
 
+from cyproducer.config.concealed import ConcealedText
 from cyproducer.config.secrets import is_secret_name
 from cyproducer.config.security_table import OTHER_SPELLINGS, SECURITY_SETTINGS
 from cyproducer.config.settings import SENDER, SETTINGS, Settings
@@ -20,23 +23,27 @@ SPELLINGS = {
 }
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 #: Values that each setting refuses, or accepts and then contradicts others.
-WRONG = [SECRET, SECRET.encode(), [SECRET], {SECRET: SECRET}, f"{SECRET}\0", f"\ud800{SECRET}", 7, object()]
+WRONG = [
+    SECRET, SECRET.encode(), [SECRET], {SECRET: SECRET}, f"{SECRET}\0", f"\ud800{SECRET}", 7, object(), (SECRET, 1)
+]  # fmt: skip
 
 
-def texts_of(error):
-    """Yield all that a program can print of an error."""
+def texts_of(error, with_locals=True):
+    """Yield all that a program can print or record of an error."""
     yield "".join(traceback.format_exception(error))
+    if with_locals:
+        yield from recorded_locals(error)
     while error is not None:
         yield f"{error} {error!r} {error.args!r}"
         error = error.__cause__ or error.__context__
 
 
-def outcome(given):
+def outcome(given, with_locals=True):
     """Return all texts that come of settings: of an error, or of the result."""
     try:
         settings = Settings.parse(**{"bootstrap_servers": "b", **given})
     except KafkaConfigurationError as error:
-        return "\n".join(texts_of(error))
+        return "\n".join(texts_of(error, with_locals))
     public = [settings.sender_settings(), settings.front_end_settings(), settings.explicit_sender_settings()]
     return f"{settings!r} {settings} {public} {sorted(settings.explicit)}"
 
@@ -99,7 +106,7 @@ def test_no_text_has_a_secret_of_a_jaas_configuration(text, caplog):
     for mechanism in MECHANISMS:
         given = {"security_protocol": "SASL_SSL", "sasl.mechanism": mechanism, "sasl.jaas.config": text}
         for more in ({}, {"acks": SECRET}, {"client_id": f"{SECRET}\n"}, {"sasl_plain_password": "other"}):
-            assert SECRET not in outcome({**given, **more})
+            assert SECRET not in outcome({**given, **more}, with_locals="keyTab" not in text)  # a path is no secret
     assert SECRET not in caplog.text
 
 
@@ -147,3 +154,24 @@ def test_a_secret_is_not_shown_by_a_path_that_has_it(samples):
     given = {"security_protocol": "SSL", "ssl_certfile": samples("ca.pem"), "ssl_keyfile": samples("encrypted.pem")}
     assert SECRET not in refused(**given, ssl_password=SECRET, ssl_crlfile=samples(f"{SECRET}/crl"))
     assert "<hidden>" in repr(parse(**given, ssl_password=PASSWORD))
+
+
+def test_a_concealed_text_is_the_text():
+    text = ConcealedText(SECRET)
+    assert text == SECRET and hash(text) == hash(SECRET) and json.dumps([text]) == json.dumps([SECRET])
+    assert f"{text}" == str(text) == SECRET and type(str(text)) is str
+    assert repr(text) == repr(text[:5]) == repr(pickle.loads(pickle.dumps(text))) == "<hidden>"
+
+
+def test_the_query_of_a_url_is_not_shown():
+    url = "https://idp.example.com/oauth"
+    given = {
+        "bootstrap_servers": "b", "security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER",
+        "sasl_oauthbearer_client_credentials_client_id": "x", "sasl_oauthbearer_client_credentials_client_secret": "y",
+        "sasl_oauthbearer_token_endpoint_url": f"{url}?key={SECRET}",
+    }  # fmt: skip
+    settings = Settings.parse(**given)
+    assert settings.sasl_oauthbearer_token_endpoint_url == f"{url}?key={SECRET}"
+    assert f"'{url}?<hidden>'" in repr(settings) and SECRET not in repr(settings)
+    assert SECRET not in outcome({**given, "sasl_oauthbearer_token_endpoint_url": f"{url}?key={SECRET} "[:-1] + " x"})
+    assert SECRET not in outcome({**given, "acks": 7})

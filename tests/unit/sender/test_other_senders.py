@@ -21,7 +21,7 @@ def test_senders_that_differ_in_a_setting_are_named(tmp_path: Path) -> None:
         other_senders.write_description(f"{directory}/{number}.json", mine)
     warning = other_senders.too_many(directory, description(3))
     assert warning.startswith("4 senders of this user serve b:9092")
-    assert 'client_id ("c0", "c1", "c2", "c3")' in warning
+    assert "client_id ('c0', 'c1', 'c2', 'c3')" in warning
     assert "retry_backoff_ms" not in warning
     elsewhere = description(3)
     elsewhere["identity"]["settings"]["bootstrap_servers"] = ["other:9092"]
