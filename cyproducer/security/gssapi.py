@@ -37,6 +37,7 @@ class GssapiClient:
 
     mechanism = "GSSAPI"
     may_block = True
+    secrets: tuple[str, ...] = ()  # tickets are for one service and one exchange
     advice = "compare the broker's clock and keytab with those of the KDC; the broker's log has the reason"
 
     def __init__(self, credentials: Credentials, host: str) -> None:

@@ -3,7 +3,8 @@
 import os
 import time
 
-from cyproducer.security.mechanism import Credentials, SaslError, server_text
+from cyproducer.security.mechanism import Credentials, SaslError
+from cyproducer.security.server_text import server_text
 
 __all__ = ["kerberos_error"]
 
@@ -112,4 +113,4 @@ def _configuration() -> str:
 
 def _text(error: BaseException) -> str:
     """Return the text of the minor code, which says what has happened, without that of the major code."""
-    return server_text(str(error).rpartition("Minor (")[2].partition("): ")[2] or str(error))
+    return server_text(str(error).rpartition("Minor (")[2].partition("): ")[2] or str(error), ())

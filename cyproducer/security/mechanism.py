@@ -1,14 +1,13 @@
 """Declares what the SASL mechanisms of a client have in common: credentials, errors, and their interface."""
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-__all__ = ["MESSAGE_BYTES_MAX", "Credentials", "SaslClient", "SaslError", "server_text"]
+__all__ = ["MESSAGE_BYTES_MAX", "Credentials", "SaslClient", "SaslError"]
 
 MESSAGE_BYTES_MAX = 65536  # a message of a server that is longer is refused before it is parsed
-_SHOWN_CHARACTERS_MAX = 300
 
 
 class SaslError(Exception):
@@ -30,6 +29,7 @@ class SaslClient(Protocol):
     may_block      whether respond() may wait for another server; then a thread that must not wait does not call it
     server_error   what the broker has said about a refusal, or ""
     advice         what to do if the broker refuses the next message
+    secrets        what the broker has got, and no text that it sends may show
     """
 
     mechanism: str
@@ -37,6 +37,7 @@ class SaslClient(Protocol):
     may_block: bool
     server_error: str
     advice: str
+    secrets: tuple[str, ...]
 
     def respond(self, challenge: bytes | None) -> bytes | None:
         """Return the next bytes to send, or None when nothing is to be sent any more; then `complete` is True.
@@ -77,12 +78,3 @@ class Credentials:
 
     def __repr__(self) -> str:
         return "Credentials(<hidden>)"
-
-
-def server_text(text: str, secrets: Iterable[str | None] = ()) -> str:
-    """Return a text of a server so that it can be shown: short, printable, and without these secrets."""
-    for secret in secrets:
-        if secret:
-            text = text.replace(secret, "<hidden>")
-    shown = "".join(each if each.isprintable() else "?" for each in text[: _SHOWN_CHARACTERS_MAX + 1])
-    return shown if len(shown) <= _SHOWN_CHARACTERS_MAX else shown[:_SHOWN_CHARACTERS_MAX] + "..."

@@ -4,7 +4,8 @@ import json
 import re
 import time
 
-from cyproducer.security.mechanism import MESSAGE_BYTES_MAX, Credentials, SaslError, server_text
+from cyproducer.security.mechanism import MESSAGE_BYTES_MAX, Credentials, SaslError
+from cyproducer.security.server_text import server_text, token_secrets
 from cyproducer.security.token_source import jwt_claims
 from cyproducer.security.validity import describe_validity, shown_time
 
@@ -33,6 +34,7 @@ class OAuthBearerClient:
         self.server_error = ""
         self.advice = _ADVICE
         self._token = _checked_token(credentials.token)
+        self.secrets = (*token_secrets(self._token), *credentials.token_extensions.values())
         fields = [f"auth=Bearer {self._token}"]
         for name, value in credentials.token_extensions.items():
             fields.append(_checked_extension(name, value))
@@ -52,7 +54,7 @@ class OAuthBearerClient:
             return self._message
         if state == _SENT and challenge is not None:
             if challenge:
-                self.server_error = _error_text(challenge, self._token)
+                self.server_error = _error_text(challenge, self.secrets)
                 self.advice = _advice(self._token, time.time())
                 self._state = _REFUSED
                 return _ACKNOWLEDGE_ERROR
@@ -80,8 +82,8 @@ def _checked_token(token: str | None) -> str:
 def _checked_extension(name: str, value: str) -> str:
     if name == _RESERVED_NAME or _EXTENSION_NAME.fullmatch(name) is None:
         raise SaslError(
-            f"{server_text(name)!r} cannot be the name of an extension of OAUTHBEARER: it needs letters only, and must "
-            f"not be {_RESERVED_NAME}; change sasl_oauthbearer_extensions"
+            f"{server_text(name, ())!r} cannot be the name of an extension of OAUTHBEARER: it needs letters only, and "
+            f"must not be {_RESERVED_NAME}; change sasl_oauthbearer_extensions"
         )
     if _EXTENSION_VALUE.fullmatch(value) is None:
         raise SaslError(
@@ -105,7 +107,7 @@ def _advice(token: str, now: float) -> str:
     return f"{clock}. Else {_ADVICE}"
 
 
-def _error_text(challenge: bytes, token: str) -> str:
+def _error_text(challenge: bytes, secrets: tuple[str, ...]) -> str:
     """Return what a server says in its error: its fields status and scope, or all of it if it is no JSON object."""
     text = challenge[:MESSAGE_BYTES_MAX].decode("utf-8", "replace")
     try:
@@ -115,4 +117,4 @@ def _error_text(challenge: bytes, token: str) -> str:
     if isinstance(fields, dict):
         known = [f"{name} {fields[name]}" for name in ("status", "scope") if isinstance(fields.get(name), str)]
         text = ", ".join(known) or "no reason given"
-    return server_text(text, [token])
+    return server_text(text, secrets)

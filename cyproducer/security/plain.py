@@ -19,6 +19,7 @@ class PlainClient:
     def __init__(self, credentials: Credentials) -> None:
         user, password = user_and_password(self.mechanism, credentials)
         self._message = b"\0" + user + b"\0" + password
+        self.secrets: tuple[str, ...] = (password.decode(),)
         self._state = _START
         self.complete = False
         self.server_error = ""

@@ -11,8 +11,9 @@ import hmac
 import re
 import secrets
 
-from cyproducer.security.mechanism import MESSAGE_BYTES_MAX, Credentials, SaslError, server_text
+from cyproducer.security.mechanism import MESSAGE_BYTES_MAX, Credentials, SaslError
 from cyproducer.security.plain import PASSWORD_ADVICE, user_and_password
+from cyproducer.security.server_text import server_text
 
 __all__ = ["MAX_ITERATIONS", "MIN_ITERATIONS", "SCRAM_HASHES", "ScramClient"]
 
@@ -53,6 +54,7 @@ class ScramClient:
         self.server_error = ""
         self._hash = SCRAM_HASHES[mechanism]
         user, self._password = user_and_password(mechanism, credentials)
+        self.secrets: tuple[str, ...] = (self._password.decode(),)
         self._kept = credentials.salted_passwords
         self._nonce = (nonce or secrets.token_urlsafe(24)).encode("ascii")
         self._first_bare = b"n=" + user.replace(b"=", b"=3D").replace(b",", b"=2C") + b",r=" + self._nonce
@@ -88,7 +90,7 @@ class ScramClient:
         """Raise SaslError if the challenge is an error of the server."""
         found = _SERVER_ERROR.fullmatch(challenge)
         if found is not None:
-            self.server_error = server_text(found[1].decode("utf-8", "replace"))
+            self.server_error = server_text(found[1].decode("utf-8", "replace"), self.secrets)
             raise SaslError(f"the broker refused {self.mechanism} with the error {self.server_error!r}; {self.advice}")
 
     def _final_message(self, server_first: bytes) -> bytes:
@@ -121,7 +123,10 @@ class ScramClient:
         client_signature = self._hmac(stored_key, auth_message)
         proof = bytes(a ^ b for a, b in zip(client_key, client_signature, strict=True))
         self._signature = self._hmac(self._hmac(salted, b"Server Key"), auth_message)
-        return without_proof + b",p=" + base64.b64encode(proof)
+        encoded = base64.b64encode(proof)
+        # With it and the exchange before it, passwords can be tried.
+        self.secrets = (*self.secrets, encoded.decode())
+        return without_proof + b",p=" + encoded
 
     def _verify(self, server_final: bytes) -> None:
         """Raise SaslError unless the server has the password too."""

@@ -13,9 +13,10 @@ from typing import Any
 from cyproducer.protocol.codec import decode_response, encode_request
 from cyproducer.protocol.fields import ProtocolError
 from cyproducer.protocol.versions import ApiKey
-from cyproducer.security.mechanism import SaslError, server_text
+from cyproducer.security.mechanism import SaslError
 from cyproducer.security.own_certificate import OwnCertificate
 from cyproducer.security.sasl import Credentials, new_client
+from cyproducer.security.server_text import server_text, token_secrets
 from cyproducer.security.tls import TlsContexts, TlsError
 from cyproducer.security.tls_errors import describe_tls_error
 from cyproducer.security.token_source import Token
@@ -48,7 +49,7 @@ def check_token(settings: Mapping[str, Any], addresses: Iterable[Address], token
                 _authenticate(_secured(settings, plain, host, limit), settings, host, token, limit)
             return
         except (OSError, ValueError, TlsError, ProtocolError) as error:
-            reason = f"{host}:{port}: {_described(error, host, settings)}"
+            reason = f"{host}:{port}: {_described(error, host, settings, token)}"
         if time.monotonic() >= until:
             break
     raise SaslError(f"no broker could check the OAuth token: {reason}", retryable=True)
@@ -83,8 +84,10 @@ def _connected(targets: Sequence[tuple[Any, ...]], limit: _Limit) -> socket.sock
     raise failed
 
 
-def _described(error: Exception, host: str, settings: Mapping[str, Any]) -> str:
-    if isinstance(error, TlsError | ProtocolError | TimeoutError | ConnectionError | socket.gaierror):
+def _described(error: Exception, host: str, settings: Mapping[str, Any], token: Token) -> str:
+    if isinstance(error, ProtocolError):
+        return server_text(str(error), token_secrets(token.value))
+    if isinstance(error, TlsError | TimeoutError | ConnectionError | socket.gaierror):
         return str(error) or type(error).__name__
     return describe_tls_error(error, host, OwnCertificate(settings))
 
@@ -109,7 +112,7 @@ def _authenticate(sock: socket.socket, settings: Mapping[str, Any], host: str, t
     with sock:
         answer = ask(ApiKey.SASL_HANDSHAKE, _HANDSHAKE_VERSION, {"mechanism": "OAUTHBEARER"})
         if answer["error_code"]:
-            offered = ", ".join(sorted(answer["mechanisms"])) or "none"
+            offered = server_text(", ".join(sorted(answer["mechanisms"])) or "none", token_secrets(token.value))
             raise SaslError(f"the broker does not offer the SASL mechanism OAUTHBEARER; it offers: {offered}")
         credentials = Credentials(token=token.value, token_extensions=dict(token.extensions))
         client = new_client("OAUTHBEARER", credentials, host)
@@ -117,7 +120,7 @@ def _authenticate(sock: socket.socket, settings: Mapping[str, Any], host: str, t
         while message is not None:
             answer = ask(ApiKey.SASL_AUTHENTICATE, _AUTHENTICATE_VERSION, {"auth_bytes": message})
             if answer["error_code"]:
-                text = server_text(answer["error_message"] or "", [token.value]) or "no reason given"
+                text = server_text(answer["error_message"] or "", client.secrets) or "no reason given"
                 raise SaslError(f"the broker refuses the OAuth token: {text}")
             message = client.respond(answer["auth_bytes"])
 

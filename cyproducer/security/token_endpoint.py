@@ -7,11 +7,12 @@ import json
 import math
 import ssl
 import urllib.error
+import urllib.request
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote_plus, urlsplit
+from urllib.parse import quote_plus, unquote, urlsplit
 
-from cyproducer.security.mechanism import server_text
+from cyproducer.security.server_text import server_text
 from cyproducer.security.token_http import HttpAnswer, HttpPost, TooLongError
 from cyproducer.security.token_source import TOKEN_BYTES_MAX, Clock, Token, TokenError, jwt_times
 
@@ -69,8 +70,7 @@ class TokenEndpoint:
                 f"the token endpoint needs a client id and a secret; set {_CLIENT}_id and {_CLIENT}_secret"
             )
         self._headers = _headers(client_id, client_secret, urlencode)
-        # In all forms in which a server could repeat it in an error.
-        self._secrets = (client_secret, _form(client_secret), self._headers["Authorization"].partition(" ")[2])
+        self._secrets = (client_secret, self._headers["Authorization"].partition(" ")[2], urlsplit(url).query)
         self._body = _body(scope)
         self._extensions = dict(extensions or {})
         self._cafile = cafile
@@ -153,8 +153,13 @@ class TokenEndpoint:
         for names in _ERROR_FIELDS:
             texts = [fields[name] for name in names if isinstance(fields.get(name), str)]
             if texts:
-                return server_text(" - ".join(texts), self._secrets)
+                return server_text(" - ".join(texts), self._all_secrets())
         return ""
+
+    def _all_secrets(self) -> tuple[str | None, ...]:
+        """Return what no text of the endpoint, or of a proxy of the environment, may show."""
+        proxies = map(urlsplit, urllib.request.getproxies().values())
+        return *self._secrets, *(unquote(each.password) for each in proxies if each.password)
 
     def _no_answer(self, error: Exception) -> TokenError:
         reason: Any = error
@@ -169,7 +174,7 @@ class TokenEndpoint:
             limits = f"within {self._connect_timeout_s:g} s (connecting) and {self._read_timeout_s:g} s (answer)"
             return self._error(f"does not answer {limits}", "check the URL, the network and the proxy", True)
         text = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
-        text = server_text(text, self._secrets)
+        text = server_text(text, self._all_secrets())
         return self._error(f"cannot be reached: {text}", "check the URL, the network and the proxy", True)
 
     def _error(self, what: str, advice: str, retryable: bool = False) -> TokenError:

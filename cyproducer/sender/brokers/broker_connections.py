@@ -164,11 +164,10 @@ class Brokers:
         self._now_ms = now_ms
         try:
             work()
-        except ProtocolError as error:
-            self.give_up(link, str(error), now_ms)
         except Exception as error:
-            self.log.exception("a response of broker %s could not be handled", link.name)
-            self.give_up(link, f"its response could not be handled ({type(error).__name__}: {error})", now_ms)
+            if not isinstance(error, ProtocolError):
+                self.log.exception("a response of broker %s could not be handled", link.name)
+            self.give_up(link, self.setup.describe_defect(link, error), now_ms)
 
     def note_ready(self, link: Link) -> None:
         """Note that a connection takes batches: its setup is complete."""

@@ -8,10 +8,12 @@ import importlib
 import random
 from typing import TYPE_CHECKING, Any
 
+from cyproducer.config.secrets import is_secret_name
 from cyproducer.error_table import describe
 from cyproducer.protocol.codec import decode_response, encode_request
+from cyproducer.protocol.fields import ProtocolError
 from cyproducer.protocol.versions import ApiKey, ApiVersionsExchange, has_common_version, negotiate
-from cyproducer.security.mechanism import server_text
+from cyproducer.security.server_text import server_text
 from cyproducer.sender.brokers.broker import CLOSED_BY_PEER, CLOSED_BY_TLS, NOTHING_DUE_MS, Link
 from cyproducer.sender.brokers.throttling import apply_throttle
 from cyproducer.version import VERSION
@@ -69,6 +71,7 @@ class ConnectionSetup:
     def __init__(self, brokers: "Brokers", connections: Any, settings: dict[str, Any]) -> None:
         self._brokers = brokers
         self._settings = settings
+        self._secrets = [str(value) for name, value in settings.items() if value and is_secret_name(name)]
         self.connections = connections
         protocol = settings.get("security_protocol", "PLAINTEXT")
         self._tls: TlsSetup | None = None
@@ -156,6 +159,16 @@ class ConnectionSetup:
             return f"no connection within {link.setup_ms} ms: check its address and the network"
         server = SERVERS.get(link.sasl.mechanism, "the server that it depends on")
         return f"SASL ({link.sasl.mechanism}) did not end within {link.setup_ms} ms; check {server}"
+
+    def describe_defect(self, link: Link, error: Exception) -> str:
+        """Return why a response cannot be handled. The error may have a part of the response."""
+        if isinstance(error, ProtocolError):
+            return self._shown(link, str(error))
+        return f"its response could not be handled ({type(error).__name__}: {self._shown(link, str(error))})"
+
+    def _shown(self, link: Link, text: str) -> str:
+        """Return a text of a broker as errors, the log and the status may show it."""
+        return server_text(text, (*self._secrets, *(link.sasl.secrets if link.sasl is not None else ())))
 
     def _refuse(self, link: Link, text: str, now_ms: int) -> None:
         """Close a connection whose authentication has failed: the broker refuses this client, or the reverse."""
@@ -252,6 +265,7 @@ class ConnectionSetup:
             self._brokers.give_up(link, answer.error or "SASL failed: the client has no first message", self._now_ms)
             return
         link.first_message, exchange.advice = answer.message, answer.advice
+        exchange.secrets += answer.secrets
         self.connections.hold_batches(link.index)
         link.authenticating_since_ms = self._now_ms
         body = {"mechanism": exchange.mechanism}
@@ -268,7 +282,7 @@ class ConnectionSetup:
         _, body = decode_response(ApiKey.SASL_HANDSHAKE, SASL_HANDSHAKE_VERSION, payload)
         code = body["error_code"]
         if code == UNSUPPORTED_MECHANISM:
-            offered = ", ".join(sorted(body["mechanisms"])) or "none"
+            offered = self._shown(link, ", ".join(sorted(body["mechanisms"])) or "none")
             text = (
                 f"the broker does not offer the SASL mechanism {link.sasl.mechanism}; it offers: {offered}. "
                 "Set sasl_mechanism to one of these"
@@ -293,7 +307,7 @@ class ConnectionSetup:
         version = link.negotiated[ApiKey.SASL_AUTHENTICATE]
         _, body = decode_response(ApiKey.SASL_AUTHENTICATE, version, payload)
         if body["error_code"]:
-            reason = server_text(body["error_message"] or "") or describe(body["error_code"])
+            reason = self._shown(link, body["error_message"] or "") or describe(body["error_code"])
             self._refuse(link, self._refusal(link.sasl, reason), now_ms)
             return
         lifetime_ms = body["session_lifetime_ms"]
@@ -319,6 +333,7 @@ class ConnectionSetup:
         elif answer.message is not None:
             assert link.sasl is not None
             link.sasl.advice = answer.advice
+            link.sasl.secrets += answer.secrets
             self._authenticate(link, answer.message)
         elif not answer.complete:
             self._refuse(link, "SASL failed: the broker has ended the exchange too early", self._now_ms)

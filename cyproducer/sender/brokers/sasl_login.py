@@ -11,7 +11,7 @@ import gc
 import itertools
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from cyproducer.host import control_messages
@@ -36,6 +36,7 @@ class Answer(NamedTuple):
     complete    the checks of the client, or the check of a token, have passed
     undecided   the error is no refusal: another attempt may succeed
     advice      what to do if the broker refuses the message
+    secrets     what the broker has got with this message, and no text of it may show
     """
 
     message: bytes | None
@@ -43,18 +44,24 @@ class Answer(NamedTuple):
     error: str
     undecided: bool = False
     advice: str = ""
+    secrets: tuple[str, ...] = ()
 
 
 Then = Callable[[Answer], None]
 
 
 class Exchange:
-    """The SASL exchange of one connection. `advice`: what to do if the broker refuses the last message."""
+    """The SASL exchange of one connection.
+
+    advice      what to do if the broker refuses the last message
+    secrets     what the broker has got, and no text of it may show
+    """
 
     def __init__(self, number: int, mechanism: str) -> None:
         self.number = number
         self.mechanism = mechanism
         self.advice = ""
+        self.secrets: tuple[str, ...] = ()
 
 
 class SaslLogin:
@@ -134,14 +141,15 @@ class SaslLogin:
                 return
             then_one = self._waiting.pop(answer["number"], None)
             if then_one is not None:
-                message = answer.get("message")
+                message = base64.b64decode(answer["message"]) if answer.get("message") is not None else None
                 then_one(
                     Answer(
-                        None if message is None else base64.b64decode(message),
+                        message,
                         answer.get("complete", False),
                         answer.get("error", ""),
                         answer.get("undecided", False),
                         answer.get("advice", ""),
+                        _parts(message, answer.get("secrets", ())),
                     )
                 )
 
@@ -150,6 +158,16 @@ class SaslLogin:
         self._waiting.clear()
         self._helper.close()
         self.fd = self._helper.fd
+
+
+def _places(message: bytes, secrets: Iterable[str]) -> list[tuple[int, int]]:
+    """Return where the secrets are in a message. A token may fill the socket's buffer, so it is sent once."""
+    parts = [secret.encode() for secret in secrets]
+    return [(message.find(part), len(part)) for part in parts if part in message]
+
+
+def _parts(message: bytes | None, places: Iterable[tuple[int, int]]) -> tuple[str, ...]:
+    return tuple((message or b"")[at : at + length].decode() for at, length in places)
 
 
 # ---------------------------------------------------------------------- the helper
@@ -196,7 +214,7 @@ class _Helper:
                 message = client.respond(challenge)
                 answer["message"] = None if message is None else base64.b64encode(message).decode()
                 answer["complete"] = client.complete
-                answer["advice"] = client.advice
+                answer["advice"], answer["secrets"] = client.advice, _places(message or b"", client.secrets)
         except SaslError as error:
             answer["error"], answer["undecided"] = str(error), error.retryable
         except Exception as error:  # its text may show a secret

@@ -339,3 +339,22 @@ def test_the_proxy_of_the_environment_is_used(monkeypatch):
 )
 def test_times_of_a_jwt(token, times):
     assert jwt_times(token) == times
+
+
+def test_a_proxy_that_repeats_its_password(monkeypatch):
+    """It refuses the connection, and the text of the error is its own."""
+
+    class Proxy(http.server.BaseHTTPRequestHandler):
+        def do_CONNECT(self) -> None:
+            self.send_error(407, f"no user {self.headers['Proxy-Authorization']} PROXY/PASSWORD")
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,)).start()
+        try:
+            monkeypatch.setenv("https_proxy", f"http://user:PROXY%2FPASSWORD@127.0.0.1:{server.server_port}")
+            assert "no user Basic <hidden> <hidden>; check" in str(failure("https://idp.example.com/token"))
+        finally:
+            server.shutdown()

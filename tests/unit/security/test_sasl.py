@@ -1,15 +1,19 @@
 """Tests what all SASL mechanisms have in common, and PLAIN: secrets are hidden, and hostile answers raise SaslError."""
 
+import base64
+import html
+import json
 import sys
 import traceback
+from urllib.parse import quote, quote_plus
 
 import pytest
 from fake_gssapi import FakeGssapi
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cyproducer.security.mechanism import server_text
 from cyproducer.security.sasl import MECHANISMS, Credentials, SaslClient, SaslError, new_client
+from cyproducer.security.server_text import server_text, token_secrets
 
 PASSWORD = "SECRET-password"
 TOKEN = "SECRET-token"
@@ -121,5 +125,31 @@ def test_credentials_that_cannot_be_sent_are_refused(mechanism, credentials, tex
 
 def test_texts_of_servers_are_shown_short_printable_and_without_secrets():
     assert server_text("a\nb\x1b[31m SECRET!", ["SECRET", None, ""]) == "a?b?[31m <hidden>!"
-    assert server_text("x" * 300) == "x" * 300
-    assert server_text("x" * 301) == "x" * 300 + "..."
+    assert server_text("x" * 300, ()) == "x" * 300
+    assert server_text("x" * 301, ()) == "x" * 300 + "..."
+
+
+@pytest.mark.parametrize("secret", [PASSWORD, 'pä ss"\\wörd&<SECRET>', "S3CRET+/=%41"])
+def test_a_secret_is_hidden_in_every_form_in_which_a_server_may_repeat_it(secret):
+    login = f"\0alice\0{secret}".encode()
+    signed = [byte - 256 if byte > 127 else byte for byte in login]
+    basic = base64.b64encode(f"alice:{quote_plus(secret)}".encode()).decode()
+    repeated = [
+        login.decode(), login.decode("latin-1"), login.decode("cp1252", "replace"), login.decode("ascii", "replace"),
+        base64.b64encode(login).decode(), base64.urlsafe_b64encode(login).decode().rstrip("="), f"Basic {basic}",
+        "x" + base64.b64encode(b"?" + login).decode(), login.hex(), login.hex(":").upper(), f"{signed}", f"{login!r}",
+        f"{secret!r}", json.dumps(secret), json.dumps(secret, ensure_ascii=False), html.escape(secret),
+        quote(secret, safe=""), quote_plus(f"a b {secret}"), f"{secret[:-1]}...", f"{secret[:6]}",
+        "x" * 5000 + secret, f"{secret} " * 500,
+    ]  # fmt: skip
+    forms = [secret, secret[:5], base64.b64encode(secret.encode()).decode()[:6], secret.encode().hex()[:10]]
+    for text in repeated:
+        shown = server_text(f"no login for alice {text}", [secret])
+        assert (shown.startswith(("no login for alice ", "<hidden>")) and "<hidden>" in shown) or text.startswith("xxx")
+        assert not any(form in shown for form in forms), (text, shown)
+
+
+def test_a_text_without_a_secret_is_shown_as_it_is():
+    text = "Authentication failed: Invalid username or password [id=QWxhZGRpbg==, 0, 117, %41 &lt; deadbeef]"
+    assert server_text(text, [PASSWORD, TOKEN]) == text
+    assert token_secrets("a.b.c") == ("a.b.c", "c") and token_secrets("opaque") == ("opaque",)

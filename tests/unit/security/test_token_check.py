@@ -1,5 +1,6 @@
 """Tests the check of an OAuth token at a broker: its limits of time, and which of several brokers decides."""
 
+import base64
 import socket
 import struct
 import threading
@@ -104,6 +105,10 @@ def test_a_broker_decides(brokers: Brokers) -> None:
         check_token(SETTINGS, [refusing], TOKEN)
     assert not caught.value.retryable
     closing = brokers.start(hanging_up)
+    repeated = f"no such login: {TOKEN.value} {base64.b64encode(TOKEN.value.encode()).decode()}".encode()
+    repeating = struct.pack(f">hh{len(repeated)}si", 58, len(repeated), repeated, 0)
+    with pytest.raises(SaslError, match=r"the broker refuses the OAuth token: no such login: <hidden> <hidden>$"):
+        check_token(SETTINGS, [brokers.start(answering(MECHANISMS, repeating))], TOKEN)
     check_token(SETTINGS, [closing, brokers.start(answering(MECHANISMS, ACCEPTED))], TOKEN)
     for addresses, reason in (([closing], "the broker closed the connection"), ([], "there is no address of a broker")):
         with pytest.raises(SaslError, match=f"no broker could check .*{reason}") as caught:
