@@ -1,7 +1,10 @@
 """Converts cipher suites: the names of Kafka (those of IANA) to the names of OpenSSL."""
 
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import ssl
 
 __all__ = ["TLS13_SUITES", "Ciphers", "openssl_ciphers", "why_refused"]
 
@@ -49,15 +52,34 @@ def _openssl_name(name: str) -> str:
 
 
 def why_refused(ciphers: Ciphers) -> str:
-    """Return why OpenSSL refuses the ciphers of TLS 1.2; "" if it accepts them."""
+    """Return why the ciphers of TLS 1.2 are refused: OpenSSL does not know them, or they are not safe; "" if not.
+
+    With an anonymous suite, a server needs no certificate, so any server would get the password. OpenSSL's security
+    level forbids these suites, but the text or the configuration of the system may set another level.
+    """
     import ssl  # imported here because a program without TLS does not need it
 
     # OpenSSL skips a name that it does not know, as long as it knows another one.
     for name in ciphers.tls12.split(":") if ciphers.iana else [ciphers.tls12]:
+        if "-ANON-" in name:  # a name of IANA, for which OpenSSL has another one
+            return f"{name} does not verify the broker's certificate; remove it"
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).set_ciphers(name)
+            context.set_ciphers(name)
         except ssl.SSLError:
             return f"{ssl.OPENSSL_VERSION} has no cipher {name if ciphers.iana else 'that this text selects'}"
         except ValueError:  # a character that a cipher string cannot have
             return "it is not a cipher string"
+        reason = _why_unsafe(context)
+        if reason:
+            return f"{reason}; remove it, or add :!aNULL:!eNULL to a text of OpenSSL"
+    return ""
+
+
+def _why_unsafe(context: "ssl.SSLContext") -> str:
+    for suite in context.get_ciphers():
+        if suite["auth"] == "auth-null":
+            return f"{suite['name']} does not verify the broker's certificate"
+        if suite["strength_bits"] == 0:
+            return f"{suite['name']} does not encrypt"
     return ""

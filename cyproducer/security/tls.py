@@ -95,7 +95,8 @@ class TlsContexts:
         if not ciphers:
             return
         try:
-            context.set_ciphers(ciphers)
+            # The settings have been checked, perhaps with another OpenSSL.
+            context.set_ciphers(f"{ciphers}:!aNULL:!eNULL")
         except ssl.SSLError:
             raise TlsError(
                 f"ssl_ciphers={ciphers!r}: OpenSSL knows none of these ciphers; use the names that `openssl ciphers` "

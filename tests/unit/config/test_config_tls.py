@@ -380,6 +380,36 @@ def test_unknown_ciphers(value):
     assert "expected None, or names of cipher suites" in tls_refused(ssl_ciphers=value)
 
 
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("aNULL", "does not verify the broker's certificate"),
+        ("aNULL:@SECLEVEL=0", "does not verify the broker's certificate"),
+        ("ALL", "does not verify the broker's certificate"),
+        ("ALL:@SECLEVEL=0", "does not verify the broker's certificate"),
+        ("HIGH:@SECLEVEL=0", "does not verify the broker's certificate"),
+        ("AES256-SHA:ADH", "does not verify the broker's certificate"),
+        ("AES256-SHA ADH-AES256-SHA", "ADH-AES256-SHA does not verify the broker's certificate"),
+        ("ECDHE-RSA-AES256-SHA,AECDH-AES256-SHA", "AECDH-AES256-SHA does not verify the broker's certificate"),
+        ("TLS_DH_anon_WITH_AES_128_CBC_SHA", "DH-ANON-AES128-SHA does not verify the broker's"),
+        (
+            f"{AES},TLS_ECDH_anon_WITH_AES_128_CBC_SHA",
+            "ECDH-ANON-AES128-SHA does not verify the broker's",
+        ),
+        ([AES, "AECDH-AES128-SHA"], "AECDH-AES128-SHA does not verify the broker's certificate"),
+        ("kRSA", "does not encrypt"),
+        ("eNULL:!aNULL:@SECLEVEL=0", "does not encrypt"),
+        ("NULL-SHA256", "NULL-SHA256 does not encrypt"),
+        (f"{AES},TLS_RSA_WITH_NULL_SHA256", "NULL-SHA256 does not encrypt"),
+        ("COMPLEMENTOFALL:!aNULL", "does not encrypt"),
+    ],
+)
+def test_ciphers_without_a_certificate_or_without_encryption_are_refused(value, reason):
+    """Whatever OpenSSL's security level is: with level 0 they would be used."""
+    message = tls_refused(ssl_ciphers=value)
+    assert reason in message and "remove it" in message
+
+
 # ---------------------------------------------------------------- without TLS, copies, the sender
 
 
@@ -394,7 +424,7 @@ def test_without_tls_the_settings_have_no_effect(samples, caplog):
 
 
 def all_kinds(samples):
-    yield {"ssl_cafile": samples("ca.pem"), "ssl_crlfile": samples("crl.pem"), "ssl_ciphers": "HIGH"}
+    yield {"ssl_cafile": samples("ca.pem"), "ssl_crlfile": samples("crl.pem"), "ssl_ciphers": "HIGH:!aNULL"}
     yield {"ssl_cadata": samples.certificate, "ssl_certdata": samples.certificate, "ssl_keydata": samples.key}
     yield {"ssl_truststore_location": samples("store.p12"), "ssl_truststore_password": PASSWORD}
     yield {"ssl.keystore.location": samples("store.p12"), "ssl.key.password": PASSWORD}

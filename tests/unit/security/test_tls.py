@@ -276,6 +276,18 @@ def test_kafkas_newest_version_is_the_newest_one(keys: Keys, server: Server, ver
     assert shake(TlsContexts(settings.sender_settings()).context(), server())[0].version() == version
 
 
+@pytest.mark.parametrize(
+    "ciphers", ["aNULL:@SECLEVEL=0", "ALL:@SECLEVEL=0", "eNULL:@SECLEVEL=0", "ALL:eNULL:@SECLEVEL=0"]
+)
+def test_a_server_without_a_certificate_or_without_encryption_is_refused(keys: Keys, ciphers: str) -> None:
+    """Settings with such ciphers are refused before. Here they come from another process."""
+    theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    theirs.maximum_version = ssl.TLSVersion.TLSv1_2
+    theirs.set_ciphers("aNULL:eNULL:@SECLEVEL=0")
+    with pytest.raises((TlsError, ssl.SSLError)):
+        shake(trusting(keys, ssl_ciphers=ciphers), theirs)
+
+
 def test_only_the_given_ciphers_are_used(keys: Keys, server: Server) -> None:
     """One is given that would not be chosen otherwise."""
     _, peer = shake(trusting(keys, ssl_enabled_protocols=["TLSv1.2"]), server())
