@@ -1,7 +1,7 @@
 """Measures the CPU of the sending side of one TLS connection over loopback, by the way in which OpenSSL gets the bytes.
 
 `python -m bench.tls_calls JSON` is the measured process: it sends blocks of one size to a child process and prints the
-CPU time of its own thread for each byte. The loop of the sender uses the way `ssl_socket`.
+CPU time of its own thread for each byte. The loop of the sender uses the way `memory_bio`.
 """
 
 import json

@@ -10,7 +10,7 @@ import itertools
 import os
 import secrets
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +22,7 @@ from cyproducer.devkafka.access import Rule
 from cyproducer.devkafka.jars import kafka_jars
 from cyproducer.devkafka.keys import Identity, Keys
 from cyproducer.devkafka.maven import find_java
-from cyproducer.devkafka.node import KafkaCluster
+from cyproducer.devkafka.node import SMALL_JVM, KafkaCluster
 from cyproducer.devkafka.security import LISTENERS, Kerberos, Security
 from support.consumer import ReadRecords, read_topic
 from support.node_settings import FEW_THREADS
@@ -153,6 +153,7 @@ def running_secure_kafka(
     max_reauth_ms: int = 0,
     kerberos: Kerberos | None = None,
     properties: dict[str, object] | None = None,
+    jvm_options: Sequence[str] = (),
 ) -> Iterator[SecureKafka]:
     """Run the nodes and the token endpoint. ``client_auth``, ``max_reauth_ms`` and ``kerberos`` are Security's."""
     keys = Keys(directory / "keys")
@@ -180,6 +181,7 @@ def running_secure_kafka(
             directory / "kafka",
             properties=ours | (properties or {}),
             plugins=[_compiled(directory / "classes")],
+            jvm_options=(*SMALL_JVM, *jvm_options),
             security=security,
         ) as cluster:
             yield SecureKafka(cluster, keys, tokens, users)

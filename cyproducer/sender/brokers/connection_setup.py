@@ -137,8 +137,8 @@ class ConnectionSetup:
         """Return the version of TLS of a connection, and whether a session was resumed; "" without TLS."""
         if link.tls is None:
             return ""
-        sock = link.tls.socket
-        return f", {sock.version()}{', session resumed' if sock.session_reused else ''}"
+        secured = link.tls.secured
+        return f", {secured.version()}{', session resumed' if secured.session_reused else ''}"
 
     def describe_end(self, link: Link, reason: int) -> str:
         """Return why the connection has ended, if the settings of security are the likely reason; else ""."""

@@ -3,6 +3,7 @@
 It is imported only if the protocol of the sender has TLS.
 """
 
+import functools
 import logging
 import socket
 import ssl
@@ -41,16 +42,15 @@ class TlsSetup:
     def open(self, link: Link, connections: Any) -> str:
         """Begin with the handshake of a connection. Return why that is not possible, or ""."""
         try:
-            sock = self._socket(link, connections)
+            self._begin(link, connections)
         except TlsError as error:
             return str(error)
         except (OSError, ValueError) as error:
             return self._describe(error, link)
-        link.tls = connections.begin_handshake(link.index, sock)
         return ""
 
-    def _socket(self, link: Link, connections: Any) -> ssl.SSLSocket:
-        """Return a socket that owns the descriptor of the connection. If that fails, the descriptor is closed."""
+    def _begin(self, link: Link, connections: Any) -> None:
+        """Let a socket own the descriptor of the connection, and use TLS on it. If that fails, close the descriptor."""
         contexts = self._contexts
         context = contexts.context()
         if contexts.problem and contexts.problem != self._problem:
@@ -62,9 +62,10 @@ class TlsSetup:
         plain = socket.socket(fileno=connections.take_descriptor(link.index))
         try:
             plain.setblocking(False)
-            return context.wrap_socket(
-                plain, do_handshake_on_connect=False, server_hostname=link.checked_host, session=link.session
+            wrap = functools.partial(
+                context.wrap_bio, server_side=False, server_hostname=link.checked_host, session=link.session
             )
+            link.tls = connections.begin_handshake(link.index, plain, wrap)
         except BaseException:
             plain.close()
             raise
@@ -80,7 +81,7 @@ class TlsSetup:
     @staticmethod
     def keep_session(link: Link) -> None:
         """Keep the session for the next connection. The broker has answered: with TLS 1.3 it sends the ticket late."""
-        link.session = link.tls.socket.session
+        link.session = link.tls.secured.session
 
     @staticmethod
     def was_refused(link: Link) -> bool:

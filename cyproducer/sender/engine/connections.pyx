@@ -43,13 +43,13 @@ cdef class Connections:
         fd, node.fd = node.fd, -1
         return fd
 
-    def begin_handshake(self, uint32_t index, socket):
-        """Use an ssl.SSLSocket, not blocking, on the connection whose descriptor was taken. Return its TlsStream.
+    def begin_handshake(self, uint32_t index, socket, wrap):
+        """Use TLS on the connection whose descriptor was taken. Return its TlsStream, for whose arguments see there.
 
-        The loop closes the socket with the connection.
+        The loop closes the socket with the connection. If this raises, the caller closes it.
         """
         cdef Node *node = self._node(index)
-        cdef TlsStream stream = TlsStream(socket)
+        cdef TlsStream stream = TlsStream(socket, wrap)
         if node.state != CONNECTION_NEGOTIATING or node.tls != NULL or node.fd >= 0:
             raise ValueError("the descriptor of the connection was not taken")
         node.fd = stream.socket.fileno()

@@ -1,11 +1,10 @@
 """Tests how the loop writes to a TLS connection of a real Kafka: in which pieces, and that nothing is held back."""
 
 import socket
-import ssl
 
 import pytest
 from support.engine_rig import EngineRig
-from support.front_end import run_until, topic_number
+from support.front_end import topic_number
 from support.secure_kafka import SecureKafka
 from support.secure_settings import SettingsFor
 
@@ -15,24 +14,18 @@ GATHERED_BYTES = 65536
 """As in tls.pyx."""
 
 
-def corked(sock: socket.socket) -> bool:
-    return bool(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CORK))
-
-
 def test_the_kernel_waits_for_full_segments_until_the_end_of_a_request(
     secure_kafka: SecureKafka, settings_for: SettingsFor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A small request is sent at once. One of 24 batches is written in two calls, and is sent after the second one."""
     calls: list[tuple[int, bool]] = []
-    sockets: set[ssl.SSLSocket] = set()
-    original = ssl.SSLSocket.send
+    original = socket.socket.send
 
-    def send(self: ssl.SSLSocket, data: memoryview) -> int:
-        calls.append((len(data), corked(self)))
-        sockets.add(self)
-        return original(self, data)
+    def send(self: socket.socket, data: memoryview, flags: int = 0) -> int:
+        calls.append((len(data), bool(flags & socket.MSG_MORE)))
+        return original(self, data, flags)
 
-    monkeypatch.setattr(ssl.SSLSocket, "send", send)
+    monkeypatch.setattr(socket.socket, "send", send)
     topic = secure_kafka.topic_for("User:ANONYMOUS", partitions=PARTITIONS)
     settings = settings_for("SSL")
     rig = EngineRig(settings.pop("bootstrap_servers"), **settings)
@@ -47,9 +40,9 @@ def test_the_kernel_waits_for_full_segments_until_the_end_of_a_request(
             front_end.send(1 + partition, [(1, None, VALUE)], topic=number, partition=partition)
         outcomes = rig.outcomes(front_end, PARTITIONS)
         assert {outcome[5:] for outcome in outcomes} == {(0, 3)}
-        large = [(size, held) for size, held in calls if size > 16384]
-        assert [size == GATHERED_BYTES for size, _ in large] == [True, False]
-        assert all(held for _, held in large)
-        run_until(rig.engine, lambda: not any(map(corked, sockets)))
+        # The kernel may take less than it is given. The rest follows with the same flag.
+        held = [size for size, is_held in calls if is_held]
+        assert GATHERED_BYTES < held[0] < GATHERED_BYTES + 200
+        assert not calls[-1][1]
     finally:
         rig.close()

@@ -175,11 +175,14 @@ cdef inline ssize_t _write(Node *node, const iovec *pieces, int count, int32_t *
             return written
 
 
-cdef inline ssize_t _read(Node *node, int32_t *reason) noexcept nogil:
-    """Read into the node's input. Return the number of bytes, or -1 with the reason: an errno or a CloseReason."""
+cdef inline ssize_t _read(Node *node, bint may_receive, int32_t *reason) noexcept nogil:
+    """Read into the node's input. Return the number of bytes, or -1 with the reason: an errno or a CloseReason.
+
+    may_receive     with TLS, whether to read the socket, too
+    """
     cdef ssize_t got
     if node.tls != NULL:
-        return tls_read(node.tls, node.input + node.input_length, READ_BYTES, reason)
+        return tls_read(node.tls, node.input + node.input_length, READ_BYTES, may_receive, reason)
     while True:
         got = read(node.fd, node.input + node.input_length, READ_BYTES)
         if got >= 0 or errno != EINTR:
@@ -246,6 +249,7 @@ cdef bint _read_available(Core *core, Node *node) noexcept nogil:
     """Read until the socket is empty, and take every complete response. Return whether there may be more to read.
 
     With TLS a call reads one record, which may have one byte. So a peer could hold the loop without a limit of calls.
+    After it, only what was received before is read.
     """
     cdef ssize_t got
     cdef uint32_t calls = 0
@@ -259,14 +263,15 @@ cdef bint _read_available(Core *core, Node *node) noexcept nogil:
                 return False
             node.input = <uint8_t *>grown
             node.input_capacity += node.input_capacity // 2 + READ_BYTES
-        got = _read(node, &reason)
+        got = _read(node, calls < TLS_READS_MAX, &reason)
         if got == 0:
             close_connection(core, node, CLOSE_BY_PEER)
             return False
         if got < 0:
             if reason != EAGAIN:
                 close_connection(core, node, reason)
-            return False
+                return False
+            return calls >= TLS_READS_MAX
         node.input_length += <uint32_t>got
         count_read(core, node, <uint64_t>got)
         CRASHPOINT(b"read.arrived")
@@ -278,8 +283,6 @@ cdef bint _read_available(Core *core, Node *node) noexcept nogil:
         if got < READ_BYTES and node.tls == NULL:
             return False
         calls += 1
-        if node.tls != NULL and calls >= TLS_READS_MAX:
-            return True
 
 
 cdef inline bint _is_alert(const Node *node) noexcept nogil:
