@@ -15,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from support.dropped_packets import drop_arriving
+
 from kfake.answers import ConnectionEndedError
 from kfake.cluster import Cluster, Node, Request, View
 from kfake.codes import (
@@ -224,6 +226,12 @@ class ScriptedBroker(Cluster):
             for connection in self._connections:
                 connection.output.clear()
                 connection.output.append((0.0, None))
+
+    def forget_connections(self) -> None:
+        """Let nothing that is sent on the present connections arrive from here on, as if a firewall dropped it."""
+        with self.lock:
+            for connection in self._connections:
+                drop_arriving(connection.socket)
 
     def drop(self, number: int, node: int = 1) -> None:
         """Close one of the connections that have carried batches, without responses to its requests."""

@@ -35,6 +35,9 @@ CLOSE_REASONS = {
     -4: "this sender closed the connection",
     -6: "the listener uses TLS: set security_protocol to SSL or SASL_SSL, or use another port",
 }
+#: An idle connection that was dropped is found after 10 + 4 * 3 seconds. TCP_USER_TIMEOUT would end connections to
+#: brokers that do not read, see docs/decisions/dropped-connections.md.
+KEEPALIVE = {socket.TCP_KEEPIDLE: 10, socket.TCP_KEEPINTVL: 3, socket.TCP_KEEPCNT: 4}
 SYSTEM_BUFFER = -1  # send_buffer_bytes, receive_buffer_bytes: the kernel chooses the size and adapts it to the route
 
 
@@ -121,6 +124,8 @@ def connecting_socket(address: Address, send_buffer_bytes: int, receive_buffer_b
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, seconds in KEEPALIVE.items():
+            sock.setsockopt(socket.IPPROTO_TCP, option, seconds)
         # reset on close: bytes of a dead sender that are still queued must not reach the broker
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         if send_buffer_bytes != SYSTEM_BUFFER:

@@ -1,10 +1,10 @@
 """Lets the control plane set up the connections of the loop, from the TLS handshake on, and authenticate again."""
 
-from libc.stdint cimport int16_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from cyproducer.sender.engine.loop cimport Loop
-from cyproducer.sender.engine.network.connection cimport confirm_late, silent_at
+from cyproducer.sender.engine.network.connection cimport SILENT_NS, confirm_late, silent_at
 from cyproducer.sender.engine.network.epoll cimport EPOLLIN, EPOLLOUT, epoll_update
 from cyproducer.sender.engine.network.slow_lanes cimport may_ask, note_opened
 from cyproducer.sender.engine.network.tls cimport TlsStream, hold
@@ -16,6 +16,29 @@ from cyproducer.sender.engine.state.states cimport (
     CONNECTION_READY,
 )
 from cyproducer.shm.clock cimport monotonic_ns
+
+
+cdef extern from "netinet/in.h" nogil:
+    const int IPPROTO_TCP
+
+
+cdef extern from "netinet/tcp.h" nogil:
+    const int TCP_INFO
+
+    struct tcp_info:
+        uint8_t tcpi_retransmits    # of the oldest segment that is not acknowledged
+        uint32_t tcpi_unacked       # segments that are sent and not acknowledged
+        uint32_t tcpi_last_ack_recv  # ms since the last acknowledgement, also one of a window or of a keep-alive probe
+
+
+cdef extern from "sys/socket.h" nogil:
+    int getsockopt(int fd, int level, int name, void *value, unsigned int *size)
+
+
+cdef enum:
+    LOST_MS = 1400          # longer than two retransmissions, after 0.2 and 0.6 s
+    LOST_RETRANSMITS = 2
+    IDLE_MS = 1000
 
 
 cdef class Connections:
@@ -95,6 +118,25 @@ cdef class Connections:
     def is_silent(self, uint32_t index):
         """Return whether the broker still does not answer the oldest request of the connection (EVENT_SILENT)."""
         return silent_at(self._node(index)) <= monotonic_ns()
+
+    def is_lost(self, uint32_t index):
+        """Return whether a connection was idle, and nothing that was sent on it since then reaches the broker's host.
+
+        A host acknowledges what arrives also for a process that is stopped or does not read.
+        """
+        cdef Node *node = self._node(index)
+        cdef tcp_info info
+        cdef unsigned int size = sizeof(info)
+        cdef uint64_t since = silent_at(node), now = monotonic_ns()
+        if since > now or node.fd < 0 or getsockopt(node.fd, IPPROTO_TCP, TCP_INFO, &info, &size) < 0:
+            return False
+        since = (now - since + SILENT_NS) // 1000000
+        return (
+            since >= LOST_MS
+            and info.tcpi_unacked > 0
+            and info.tcpi_retransmits >= LOST_RETRANSMITS
+            and info.tcpi_last_ack_recv >= since + IDLE_MS
+        )
 
     def hold_batches(self, uint32_t index):
         """Send no batches to the broker until ready() is called again. Requests in flight keep waiting for answers."""

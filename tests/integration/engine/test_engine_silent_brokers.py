@@ -143,3 +143,38 @@ def test_a_leader_that_was_stopped_is_left_when_the_cluster_has_another_one(kafk
             rig.deliver(front_end, 3, number)
         finally:
             kafka3.resume(stopped)
+
+
+def stay_idle(rig: Rig) -> None:
+    until = time.monotonic() + 1.5
+    run_until(rig.engine, lambda: time.monotonic() >= until)
+
+
+def test_a_connection_that_was_dropped_while_it_was_idle_is_replaced(rig, broker, caplog):
+    """The kernel of the broker's host acknowledges nothing any more. The broker is one of the cluster."""
+    stay_idle(rig)
+    broker.forget_connections()
+    rig.send(0, OF_SILENT)
+    rig.finish(40)
+    assert rig.errors(0) == [0, 0, 0]
+    assert "nothing that is sent reaches it" in caplog.text
+    rig.check()
+
+
+def test_a_broker_that_does_not_read_keeps_its_connection():
+    """It is stopped, or collects garbage. Its kernel acknowledges what fits into the buffer, then a closed window."""
+    with (
+        ScriptedBroker(partitions=2, receive_buffer_bytes=4096) as broker,
+        Rig(broker, request_timeout_ms=LONG_MS, send_buffer_bytes=4096) as rig,
+    ):
+        rig.attach()
+        one_round(rig, range(2))
+        stay_idle(rig)
+        broker.mute.add(SILENT)
+        rig.send(0, OF_SILENT, records=4, size=3000)
+        before = questions(broker, STAYS)
+        run_until(rig.engine, lambda: questions(broker, STAYS) >= before + 8, 60)
+        assert rig.engine._brokers.links[SILENT].last_error == ""
+        broker.mute.clear()
+        broker.drop_connections()  # it has not read the request
+        rig.finish(40)
