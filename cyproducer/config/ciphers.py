@@ -1,12 +1,13 @@
 """Converts cipher suites: the names of Kafka (those of IANA) to the names of OpenSSL."""
 
+import contextlib
 import re
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    import ssl
+from typing import Any, NamedTuple
 
 __all__ = ["TLS13_SUITES", "Ciphers", "openssl_ciphers", "why_refused"]
+
+_EXCLUDED = ":!aNULL:!eNULL"
+"""What the sender appends (security/tls.py): no suite without authentication or encryption."""
 
 #: The suites of TLS 1.3 that OpenSSL enables by default (SSL_CTX_set_ciphersuites(3)).
 TLS13_SUITES = ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256")
@@ -55,7 +56,8 @@ def why_refused(ciphers: Ciphers) -> str:
     """Return why the ciphers of TLS 1.2 are refused: OpenSSL does not know them, or they are not safe; "" if not.
 
     With an anonymous suite, a server needs no certificate, so any server would get the password. OpenSSL's security
-    level forbids these suites, but the text or the configuration of the system may set another level.
+    level forbids these suites, but the text or the configuration of the system may set another level. The sender
+    excludes them from groups as HIGH; what names only such suites is an error.
     """
     import ssl  # imported here because a program without TLS does not need it
 
@@ -63,23 +65,35 @@ def why_refused(ciphers: Ciphers) -> str:
     for name in ciphers.tls12.split(":") if ciphers.iana else [ciphers.tls12]:
         if "-ANON-" in name:  # a name of IANA, for which OpenSSL has another one
             return f"{name} does not verify the broker's certificate; remove it"
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         try:
-            context.set_ciphers(name)
+            _suites(name)
         except ssl.SSLError:
             return f"{ssl.OPENSSL_VERSION} has no cipher {name if ciphers.iana else 'that this text selects'}"
         except ValueError:  # a character that a cipher string cannot have
             return "it is not a cipher string"
-        reason = _why_unsafe(context)
-        if reason:
-            return f"{reason}; remove it, or add :!aNULL:!eNULL to a text of OpenSSL"
+        for part in re.split("[:, ]+", name):
+            if part and part[0] not in "!-+@":
+                with contextlib.suppress(ssl.SSLError):
+                    reasons = [_why_unsafe(suite) for suite in _suites(part)]
+                    if reasons and all(reasons):
+                        return f"{reasons[0]}; remove {part}"
+        try:
+            _suites(name + _EXCLUDED)
+        except ssl.SSLError:
+            return "it has no suite that verifies the broker's certificate and encrypts"
     return ""
 
 
-def _why_unsafe(context: "ssl.SSLContext") -> str:
-    for suite in context.get_ciphers():
-        if suite["auth"] == "auth-null":
-            return f"{suite['name']} does not verify the broker's certificate"
-        if suite["strength_bits"] == 0:
-            return f"{suite['name']} does not encrypt"
-    return ""
+def _suites(text: str) -> list[dict[str, Any]]:
+    """Return the suites of TLS 1.2 and older that a text selects. Raise ssl.SSLError if there are none."""
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_ciphers(text)
+    return [dict(suite) for suite in context.get_ciphers() if suite["protocol"] != "TLSv1.3"]
+
+
+def _why_unsafe(suite: dict[str, Any]) -> str:
+    if suite["auth"] == "auth-null":
+        return f"{suite['name']} does not verify the broker's certificate"
+    return f"{suite['name']} does not encrypt" if suite["strength_bits"] == 0 else ""
