@@ -91,7 +91,9 @@ class FalseSender:
     def answer_attach(self, steps: list[Step]) -> None:
         """Answer a request to attach."""
         with _nothing_left(), self._attaching(steps, True) as attachment, contextlib.suppress(*_OF_ATTACH):
-            attempt._receive_answer(attachment, self.path, False, time.monotonic() + 5, attempt.AttachProgress())
+            progress = attempt.AttachProgress()
+            received = attempt._receive_answer(attachment, self.path, False, time.monotonic() + 5, progress)
+            attempt._take_descriptors(attachment, *received, self.path)
 
     def answer_token(self, steps: list[Step]) -> None:
         """Answer the token that precedes a request to attach."""

@@ -93,7 +93,7 @@ class FrontEnd:
         attachment.socket = ControlSocket(fileno=ours.detach())
         attachment.socket.setblocking(False)
         attachment._socket_file = file_of(attachment.socket.fileno())
-        attempt._send_request(attachment, settings, address)
+        attempt._send_request(attachment, settings, address, "")
         message, (arena, process, wake) = control_messages.receive(control)
         os.close(process)
         assert message is not None
@@ -113,7 +113,9 @@ class FrontEnd:
         control_messages.send(control, answer, (outcomes, snapshot, sender_wake))
         for fd in (outcomes, snapshot, sender_wake):
             os.close(fd)
-        attempt._receive_answer(attachment, "/simulated.sock", False, time.monotonic() + 10, attempt.AttachProgress())
+        progress = attempt.AttachProgress()
+        received = attempt._receive_answer(attachment, "/simulated.sock", False, time.monotonic() + 10, progress)
+        attempt._take_descriptors(attachment, *received, "/simulated.sock")
         control.setblocking(False)
         self.control = control
         self.attach_id = attach_id

@@ -216,7 +216,7 @@ class Sender:
         """End a front-end, whose process is gone."""
         self.held[attach_id] = self.held[attach_id]._replace(ended=True)
         if self.engine is not None:
-            self._call(self.engine.detach, attach_id, True)
+            self._call(self.engine.detach, attach_id)
 
     def _drop(self, attach_id: int) -> None:
         former = self.held.pop(attach_id, None)
