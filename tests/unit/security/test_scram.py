@@ -176,6 +176,11 @@ def test_a_wrong_or_malformed_final_message_is_refused(message, text):
     assert not client.complete
 
 
+def signature_of(message: bytes) -> bytes:
+    """Return the bytes of the signature: several texts of Base64 mean the same ones."""
+    return base64.b64decode(message.removeprefix(b"v=").partition(b",")[0])
+
+
 @settings(max_examples=50, deadline=None)
 @given(data=st.data())
 def test_no_changed_message_completes_the_exchange(data):
@@ -189,7 +194,7 @@ def test_no_changed_message_completes_the_exchange(data):
             right = message is SERVER_FIRST and data.draw(st.booleans())
             client.respond(message if right else changed)
             if not right:
-                assert not client.complete or changed.startswith(SERVER_FINAL)
+                assert not client.complete or signature_of(changed) == signature_of(SERVER_FINAL)
     except SaslError:
         assert not client.complete
 
