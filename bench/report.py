@@ -32,8 +32,13 @@ class Headline(NamedTuple):
 
 
 HEADLINES = (
-    Headline("`send()`, one process", "send", "rate", "send", "confluent"),
+    Headline("`send()`, one process, null broker", "send", "rate", "send", "confluent"),
     Headline("`send()`, CPU of all processes per message", "send", "cpu_us", "send", "confluent"),
+    *(
+        Headline(f"`send()`, one real broker on the same cores, partitions: {partitions}", "kafka-partitions", "rate",
+                 "send", "confluent", partitions)
+        for partitions in (1, 6, 48)
+    ),
     Headline("`send_array()`", "arrays", "rate", "send_array", "confluent_batch"),
     Headline("16 workers x 500 msg/s, 3 brokers: the brokers' CPU per message", "workers-16", "broker_us",
              "send", "confluent"),
