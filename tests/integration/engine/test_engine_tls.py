@@ -3,8 +3,11 @@
 The connections to a real Kafka with TLS are in `tests/integration/security`.
 """
 
+import fcntl
 import socket
 import ssl
+import sys
+import termios
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,12 +16,16 @@ from pathlib import Path
 import pytest
 from kfake.scripted_broker import ScriptedBroker
 from support.engine_rig import EngineRig
-from support.front_end import topic_number
+from support.front_end import run_until, topic_number
+from support.process import wait_until
 from support.tcp_server import serving
 
 from cyproducer.devkafka.keys import Keys
 
 PARTITIONS = 100
+TICKETS = 4000
+TURN_BYTES = 2 * 18437  # at most, of messages without data
+RECEIVE_BYTES = 200_000
 RECEIVE_BUFFER_BYTES = 32768
 
 
@@ -81,3 +88,51 @@ def test_records_of_any_length(keys: Keys, record_bytes: int) -> None:
         finally:
             rig.close()
     assert broker.complaints == []
+
+
+def test_messages_of_tls_without_data_do_not_hold_the_loop(keys: Keys) -> None:
+    """A broker that sends session tickets, or KeyUpdates, as fast as they are read leaves other brokers their turn."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(keys.broker.keystore)
+    context.num_tickets = TICKETS
+    ready, go = threading.Event(), threading.Event()
+    connections: list[socket.socket] = []
+
+    def handle(connection: socket.socket) -> None:
+        connections.append(connection)
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        secured = context.wrap_bio(incoming, outgoing, server_side=True)
+        while True:
+            incoming.write(connection.recv(65536))
+            with suppress(ssl.SSLWantReadError):
+                secured.do_handshake()
+                break
+            connection.sendall(outgoing.read())
+        if not incoming.pending:
+            connection.recv(65536)  # a request: the loop has done its part of the handshake
+        ready.set()
+        go.wait(60)
+        connection.sendall(outgoing.read())
+        connection.recv(65536)
+
+    def waiting_bytes() -> int:
+        found = fcntl.ioctl(connections[0], termios.TIOCOUTQ, bytes(4))
+        return int.from_bytes(found, sys.byteorder)
+
+    with serving(handle) as port:
+        rig = EngineRig(
+            f"localhost:{port}",
+            security_protocol="SSL",
+            ssl_cafile=str(keys.ca),
+            receive_buffer_bytes=RECEIVE_BYTES,
+        )
+        try:
+            rig.engine.want_topic(rig.attach().attach_id, "t")
+            run_until(rig.engine, ready.is_set)
+            go.set()
+            wait_until(lambda: waiting_bytes() > 2 * TURN_BYTES)
+            for _ in range(4):
+                rig.engine.run(0)
+            assert waiting_bytes() > 2 * TURN_BYTES, "one turn has read nearly all messages"
+        finally:
+            rig.close()

@@ -30,6 +30,7 @@ cdef extern from "sys/socket.h" nogil:
 cdef enum:
     GATHERED_BYTES = 65536      # four TLS records; more gains nothing (docs/decisions/secured-connections.md)
     RECEIVED_BYTES = 18437      # the longest TLS record, with its header (RFC 5246, 6.2.3)
+    RECEIVES_MAX = 2            # that give no data, in one call: they have messages of TLS, such as KeyUpdate
     UNSENT_BYTES_MAX = 1048576  # of answers to a broker that does not read them
 
 
@@ -147,18 +148,23 @@ cdef class TlsStream:
         """Read into a buffer. Return the number of bytes, 0 at the end of the connection, -2 if nothing has arrived.
 
         may_receive     whether to read the socket, after what OpenSSL has got before
+
+        After RECEIVES_MAX times without data, the rest of the socket is left to the next event: a broker that sends
+        messages of TLS without end must not hold the loop.
         """
         cdef object data = PyMemoryView_FromMemory(<char *>into, size, PyBUF_WRITE)
+        cdef int receives = 0
         while True:
             if self._incoming.pending or self._incoming.eof:
                 try:
                     return self._decrypt(size, data)
                 except ssl.SSLWantReadError:
                     pass
-            if self._is_drained or not may_receive or not self.receive():
+            if self._is_drained or not may_receive or receives == RECEIVES_MAX or not self.receive():
                 self._is_drained = False
                 self.answer()
                 return -2
+            receives += 1
 
     cdef int answer(self) except -1:
         """Send what OpenSSL has to answer, such as new keys. If the socket is full, the next call sends it."""
