@@ -23,7 +23,8 @@ __all__ = ["BlockingRetry", "BlockingWaiter", "Retry", "partitions_of", "wait_me
 _ASK_AGAIN_S = 1.0
 #: How often a call that waits for memory looks whether the calls before it go on.
 _LOOK_S = 0.1
-#: How long a call waits for memory before the batches that still linger are sent: they may have to free it.
+#: How long a call waits for memory before the batches that still linger are sent: they may have to free it. At most
+#: half of its time limit.
 _SEAL_AFTER_S = 0.01
 
 
@@ -158,7 +159,8 @@ class Retry(ABC):
         """Wait until this call may look for memory again, or the session ends."""
         place, waiter = self.place, self.waiter
         began = system_clock.monotonic_ns()
-        seal_at = min(self.deadline, system_clock.monotonic() + _SEAL_AFTER_S)
+        now = system_clock.monotonic()
+        seal_at = now + max(0.0, min(_SEAL_AFTER_S, (self.deadline - now) / 2))
         sealed = False
         try:
             place.enter(session.memory_queue)

@@ -80,6 +80,17 @@ def test_open_batches_become_ready_when_memory_is_wanted(sender):
         assert {received.partition for received in sender.log} == set(range(300))
 
 
+def test_a_short_limit_leaves_time_for_the_batches_that_free_memory(sender, monkeypatch):
+    monkeypatch.setattr(retry, "_SEAL_AFTER_S", 3600)
+    sender.linger_s = 3600
+    sender.topics["many"] = 300
+    sender.publish()
+    with small(sender, linger_ms=3_600_000, delivery_timeout_ms=2**31 - 1, max_block_ms=2000) as producer:
+        for partition in range(300):
+            producer.send("many", b"lingers", partition=partition)
+        producer.flush(10)
+
+
 def test_waiters_are_served_in_order(sender):
     order = []
     with small(sender) as producer:
