@@ -108,11 +108,12 @@ def is_proof(claimed: Any, secrets: Mapping[str, Any], subject: str) -> bool:
     return isinstance(claimed, str) and claimed.isascii() and compare_digest(claimed, expected)
 
 
-def attaching(challenge: str, arena_fd: int, pid: int) -> str:
+def attaching(challenge: str, arena_fd: int, pid: int | None) -> str:
     """Return the subject of a front-end that attaches with this arena.
 
     challenge   what the sender has sent on this connection
-    pid         its process id; 0 at a sender that it names, which may be in another PID namespace
+    pid         its process id; None at a sender that it names, which may be in another PID namespace. This is not 0,
+                which the kernel tells a sender of each process in a PID namespace that the sender does not see.
     """
     status = os.fstat(arena_fd)
     return f"attach {challenge} {status.st_dev} {status.st_ino} {pid}"

@@ -113,7 +113,7 @@ class Address:
         files = self._files()
         if not self._secrets and not files:
             return {}
-        subject = attaching(challenge, arena_fd, 0 if self._named else os.getpid())
+        subject = attaching(challenge, arena_fd, None if self._named else os.getpid())
         found: dict[str, Any] = {"proof": proof(self._secrets, subject)} if self._secrets else {}
         try:
             return {**found, "files": file_proofs(files, subject)} if files else found

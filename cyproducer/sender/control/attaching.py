@@ -112,7 +112,7 @@ class Attaching:
     def _check_credentials(self, peer: Peer, message: dict[str, Any], arena_fd: int) -> None:
         """Raise RefusedError unless the front-end has the credentials. It may have none at a socket that it names."""
         facts, proof, challenge = self._facts, message.get("proof"), peer.take_challenge()
-        subject = attaching(challenge, arena_fd, peer.pid if facts.private else 0)
+        subject = attaching(challenge, arena_fd, peer.pid if facts.private else None)
         is_needed = proof is not None or (facts.secrets and facts.private)
         if is_needed and not (challenge and is_proof(proof, facts.secrets, subject)):
             text = "the secrets in the settings of this process (passwords, keys) are not those of the sender; " + (

@@ -18,7 +18,11 @@ SECRET = {"sasl_plain_password": "of the sender"}
 
 
 def prove(
-    sender: Sender, secrets: dict[str, str], files: dict[str, str] | None = None, other: bool = False
+    sender: Sender,
+    secrets: dict[str, str],
+    files: dict[str, str] | None = None,
+    other: bool = False,
+    pid: int | None = os.getpid(),
 ) -> dict[str, Any]:
     """Attach with proofs. `other`: they are about the challenge of another connection. Return the answer."""
     client = sender.connect()
@@ -26,7 +30,7 @@ def prove(
     if other:
         challenge = ask_challenge(sender, sender.connect())
     fds, message = attach_message(sender_settings={})
-    subject = credentials.attaching(challenge, fds[0], os.getpid())
+    subject = credentials.attaching(challenge, fds[0], pid)
     message |= {"proof": credentials.proof(secrets, subject)} if secrets else {}
     message |= {"files": credential_files.file_proofs(files, subject)} if files else {}
     control_messages.send(client, message, fds)
@@ -65,6 +69,16 @@ def test_a_proof_is_for_one_connection(make: Callable[..., Sender], monkeypatch:
     sender = make()
     assert prove(sender, SECRET, other=True)["error"] == "CREDENTIALS"
     assert prove(sender, SECRET)["ok"]
+
+
+@pytest.mark.parametrize("private", [True, False], ids=["private", "named"])
+def test_a_proof_for_a_named_sender_is_none_for_a_private_one(
+    make: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch, private: bool
+) -> None:
+    """A listener in a PID namespace that the sender does not see could pass it on: the listener's process id is 0."""
+    monkeypatch.setitem(control_rig.SETTINGS, "sasl_plain_password", "of the sender")
+    monkeypatch.setattr(control_messages, "peer_credentials", lambda _: (0, os.geteuid(), os.getegid()))
+    assert prove(make(private=private), SECRET, pid=None)["ok"] is not private
 
 
 def test_files_with_credentials_must_be_read(
