@@ -35,8 +35,8 @@ def credential_files(settings: Mapping[str, Any]) -> dict[str, str]:
     if url.lower().startswith("file:"):
         found[_TOKEN_URL] = unquote(urlsplit(url).path)
     if _uses_ticket(settings):
-        kind, _, path = (settings.get(_CACHE) or f"/tmp/krb5cc_{os.geteuid()}").rpartition(":")
-        if kind in ("", "FILE"):
+        path = (settings.get(_CACHE) or f"/tmp/krb5cc_{os.geteuid()}").removeprefix("FILE:")
+        if path.startswith("/"):  # others are "KIND:..."
             found[_CACHE] = path
     return found
 

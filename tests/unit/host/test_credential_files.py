@@ -20,6 +20,7 @@ KERBEROS = {"security_protocol": "SASL_SSL", "sasl_mechanism": "GSSAPI"}
         ({"ssl_keystore_location": "/store"}, {"ssl_keystore_location": "/store"}),
         ({**KERBEROS, "sasl_kerberos_keytab": "/keys"}, {"sasl_kerberos_keytab": "/keys"}),
         ({**KERBEROS, "sasl_kerberos_ticket_cache": "FILE:/t"}, {"sasl_kerberos_ticket_cache": "/t"}),
+        ({**KERBEROS, "sasl_kerberos_ticket_cache": "FILE:/a:b"}, {"sasl_kerberos_ticket_cache": "/a:b"}),
         ({**KERBEROS, "sasl_kerberos_ticket_cache": "/t"}, {"sasl_kerberos_ticket_cache": "/t"}),
         ({**KERBEROS, "sasl_kerberos_ticket_cache": "KEYRING:persistent:7"}, {}),
         (KERBEROS, {"sasl_kerberos_ticket_cache": f"/tmp/krb5cc_{os.geteuid()}"}),
