@@ -5,7 +5,7 @@ a secret is wrapped as soon as it is read. The types are those of the values oth
 """
 
 from collections.abc import Mapping
-from typing import Any, SupportsIndex
+from typing import Any, SupportsIndex, overload
 
 from cyproducer.config.secrets import is_secret_name, mentions_secret
 from cyproducer.config.security_table import OTHER_SPELLINGS, SECURITY_BY_NAME
@@ -28,7 +28,7 @@ class ConcealedText(str):
 
 
 class ConcealedBytes(bytes):
-    """Bytes that repr() and str() do not show."""
+    """Bytes that repr() and str() do not show. Their parts are hidden too."""
 
     __slots__ = ()
 
@@ -36,6 +36,16 @@ class ConcealedBytes(bytes):
         return "<hidden>"
 
     __str__ = __repr__
+
+    @overload
+    def __getitem__(self, key: SupportsIndex) -> int: ...
+
+    @overload
+    def __getitem__(self, key: slice) -> "ConcealedBytes": ...
+
+    def __getitem__(self, key: SupportsIndex | slice) -> "int | ConcealedBytes":
+        found = super().__getitem__(key)
+        return found if isinstance(found, int) else ConcealedBytes(found)
 
 
 class ConcealedValue:

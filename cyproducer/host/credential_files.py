@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from cyproducer.config.concealed import ConcealedBytes, ConcealedText
 from cyproducer.host.credentials import is_proof, proof
 from cyproducer.host.interrupts import pass_on
 
@@ -75,13 +76,13 @@ def _content(name: str, path: str) -> dict[str, str]:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
                 raise CredentialFileError(f"{name}: {path} is not a regular file; name a file")
-            content = os.read(fd, min(status.st_size + 1, _BYTES_MAX))
+            content = ConcealedBytes(os.read(fd, min(status.st_size + 1, _BYTES_MAX)))
         finally:
             os.close(fd)
     except FileNotFoundError:
-        content = b""
+        content = ConcealedBytes()
     except OSError as error:
         pass_on(error)
         text = f"{name}: {path} cannot be read: {error.strerror}; check the rights of the file"
         raise CredentialFileError(text) from None
-    return {name: content.hex()}
+    return {name: ConcealedText(content.hex())}

@@ -9,7 +9,7 @@ import pytest
 from security_samples import PASSWORD, Samples, parse, refused
 from support.recorded import recorded_locals
 
-from cyproducer.config.concealed import ConcealedText
+from cyproducer.config.concealed import ConcealedBytes, ConcealedText
 from cyproducer.config.secrets import is_secret_name
 from cyproducer.config.security_table import OTHER_SPELLINGS, SECURITY_SETTINGS
 from cyproducer.config.settings import SENDER, SETTINGS, Settings
@@ -161,6 +161,13 @@ def test_a_concealed_text_is_the_text():
     assert text == SECRET and hash(text) == hash(SECRET) and json.dumps([text]) == json.dumps([SECRET])
     assert f"{text}" == str(text) == SECRET and type(str(text)) is str
     assert repr(text) == repr(text[:5]) == repr(pickle.loads(pickle.dumps(text))) == "<hidden>"
+
+
+def test_the_parts_of_concealed_bytes_are_hidden():
+    """Some programs store the beginning of a long value: the repr() of a slice."""
+    data = ConcealedBytes(SECRET.encode())
+    assert data[:5] == SECRET.encode()[:5] and data[0] == SECRET.encode()[0] and type(data[0]) is int
+    assert repr(data) == repr(data[:5]) == repr(data[:-1][1:]) == "<hidden>"
 
 
 def test_the_query_of_a_url_is_not_shown():

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from support.recorded import recorded_locals
 
 from cyproducer.host.credential_files import CredentialFileError, credential_files, file_proofs, unproven_file
 
@@ -48,6 +49,17 @@ def test_a_proof_is_about_the_content_and_the_subject(tmp_path: Path) -> None:
         assert unproven_file(files, wrong, "subject") == "a"
     second.write_bytes(b"2")
     assert unproven_file(files, proofs, "subject") == "b"
+
+
+def test_no_local_variable_shows_the_content(tmp_path: Path) -> None:
+    path = tmp_path / "key.pem"
+    path.write_bytes(b"marked-key")
+    with pytest.raises(UnicodeEncodeError) as caught:
+        file_proofs({"ssl_keyfile": str(path)}, "\ud800")
+    recorded = "".join(recorded_locals(caught.value))
+    assert "ssl_keyfile" in recorded
+    assert "marked-key" not in recorded
+    assert b"marked-key".hex() not in recorded
 
 
 def test_what_is_no_file_has_no_proof(tmp_path: Path) -> None:
