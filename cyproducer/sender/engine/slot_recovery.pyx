@@ -15,7 +15,7 @@ from cyproducer.sender.engine.state.outcomes cimport sort_by_age
 from cyproducer.sender.engine.state.written cimport row_is_written
 from cyproducer.shm.crash cimport CRASHPOINT
 from cyproducer.shm.layout cimport CYP_CONTROL_DETACHED, CYP_OPEN, CYP_OUTCOME_RELEASE
-from cyproducer.shm.slot cimport slot_done, slot_next, slot_peek, word_is_live, word_is_taken
+from cyproducer.shm.slot cimport control_end, slot_done, slot_next, slot_peek, word_is_live, word_is_taken
 from cyproducer.shm.word cimport word_continues, word_count, word_generation, word_state
 
 
@@ -43,6 +43,8 @@ cdef object restore_slots(Core *core, FrontEnd *front_end):
     cdef uint64_t youngest = 0, steps = 0
     if found == NULL:
         raise MemoryError
+    if front_end.detached:  # the predecessor may have died before it told the front-end
+        control_end(&front_end.outcomes_header.control, CYP_CONTROL_DETACHED)
     while next_used(front_end, &first, &end):
         for slot in range(first, end):
             touch(core, front_end, slot)
@@ -69,7 +71,6 @@ cdef object restore_slots(Core *core, FrontEnd *front_end):
         scan(core, front_end)
     if front_end.detached:
         keep_totals(core, front_end)
-        front_end.outcomes_header.control = CYP_CONTROL_DETACHED
     front_end.outcomes_header.submit_head = front_end.submit_head
     sort_by_age(core, front_end)
 

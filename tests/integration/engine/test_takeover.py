@@ -4,15 +4,21 @@ The front-ends are in this process, each engine is in a process of its own. The 
 checks the sequences, or a real one.
 """
 
+import contextlib
 import random
 import select
+import signal
 import time
 from types import SimpleNamespace
 
 import pytest
 from kfake.codes import NOT_ENOUGH_REPLICAS, NOT_LEADER, OUT_OF_ORDER, REQUEST_TIMED_OUT
 from kfake.scripted_broker import Fault
+from support import layout
+from support.build import is_debug
 from support.consumer import read_topic
+from support.crashpoints import Trigger
+from support.engine_host import EngineEndedError, Nursery
 from support.fault_rig import INVALID_RECORD
 from support.front_end import CONT, DONE, HEAD, OPEN, READY, REVOKED, SUBMIT_FULL, PlainFrontEnd, run_until
 from support.process import wait_until
@@ -21,6 +27,8 @@ from support.takeover_rig import TakeoverRig
 from cyproducer import errors
 from cyproducer.record.builder import RecordBatchBuilder
 from cyproducer.shm.liveness import read_liveness
+
+DETACHED = 2  # CYP_CONTROL_DETACHED
 
 
 @pytest.fixture
@@ -378,6 +386,26 @@ def test_a_front_end_that_ended_before_the_takeover_is_delivered(rig, broker):
     assert look["held"] == [rig.front_ends[living].attach_id]
     found = rig.front_ends[unnoticed].row_field(1, "word")
     assert found >> 60 == REVOKED, "a slot of an ended front-end is revoked, beside one that was used"
+
+
+@pytest.mark.skipif(not is_debug(), reason="only a debug build has crash points")
+def test_an_ended_front_end_is_told_before_its_slots_are_looked_at(broker, tmp_path):
+    """Its process may live, and use a slot in a page that the scan has passed. The first engine has not told it."""
+    trigger = Trigger(tmp_path)
+    nursery = Nursery(trigger.environment)
+    with contextlib.closing(trigger), contextlib.closing(nursery), TakeoverRig(broker, nursery) as rig:
+        (index,) = attach(rig, 1)
+        rig.engine.kill()
+        rig.end(index)
+        trigger.arm("reclaim.scanned", "sender", signal.SIGKILL)
+        with pytest.raises(EngineEndedError):
+            rig.engine.take_over()
+        trigger.disarm()
+        memory = rig.front_ends[index].outcomes_region.memory()
+        assert layout.read(memory, "cyp_outcomes_header", 0, "control") == DETACHED
+        rig.engine.wait()
+        rig.engine.take_over()
+        rig.finish()
 
 
 def test_ended_front_end_without_batches_is_let_go(rig):
