@@ -10,7 +10,16 @@ from typing import Any, SupportsIndex, overload
 from cyproducer.config.secrets import is_secret_name, mentions_secret
 from cyproducer.config.security_table import OTHER_SPELLINGS, SECURITY_BY_NAME
 
-__all__ = ["ConcealedBytes", "ConcealedText", "ConcealedValue", "conceal", "may_be_shown", "secret_texts", "shown"]
+__all__ = [
+    "ConcealedBytes",
+    "ConcealedText",
+    "ConcealedValue",
+    "conceal",
+    "may_be_shown",
+    "revealed",
+    "secret_texts",
+    "shown",
+]
 
 _URL = "sasl_oauthbearer_token_endpoint_url"
 
@@ -66,6 +75,13 @@ def conceal(given: Mapping[str, Any]) -> dict[str, Any]:
         if type(value) is str and any(secret in value for secret in secrets):
             found[name] = ConcealedText(value)
     return found
+
+
+def revealed(value: Any) -> Any:
+    """Return a value without its wrapper."""
+    if isinstance(value, ConcealedText):
+        return str(value)
+    return bytes(value) if isinstance(value, ConcealedBytes) else value
 
 
 def secret_texts(given: Mapping[str, Any]) -> list[ConcealedText]:

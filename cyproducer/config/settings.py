@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cyproducer.config.concealed import conceal, shown
+from cyproducer.config.concealed import conceal, revealed, shown
 from cyproducer.config.draft import Draft
 from cyproducer.config.exit_flush import default_exit_flush_timeout_ms
 from cyproducer.config.kinds import INT_MAX
@@ -271,7 +271,8 @@ class Settings:
         return repr(value)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, ({name: getattr(self, name) for name in sorted(self.explicit)},)
+        # A pickle has plain values, so that other versions can read it.
+        return _restore, ({name: revealed(getattr(self, name)) for name in sorted(self.explicit)},)
 
 
 def _restore(given: dict[str, Any]) -> Settings:
@@ -279,7 +280,7 @@ def _restore(given: dict[str, Any]) -> Settings:
 
     Files are not read: this process may only pass the settings on.
     """
-    return Settings._complete(Draft(dict(given), {}, files=False, complete=False), _say_nothing)
+    return Settings._complete(Draft(conceal(given), {}, files=False, complete=False), _say_nothing)
 
 
 def _say_nothing(note: str) -> None:
