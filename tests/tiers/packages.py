@@ -138,7 +138,7 @@ PACKAGES = {
     "demo": Package((*LEAVES, "observe", "devkafka", "api"), ("integration/demo",)),
     "devkafka": Package((*LEAVES,), ("integration/devkafka",)),
     # What PyInstaller runs, and what the programs run that it makes.
-    "pyinstaller": Package(("sender.process",), ("integration/build/test_pyinstaller.py",)),
+    "pyinstaller": Package(("sender.process", "api"), ("integration/build/test_pyinstaller.py",)),
     # A public module: a sender run in the caller's own process.
     "foreground": Package(
         (*LEAVES, "shm", "host", "sender.system", "sender.process"), ("integration/cli/test_cli_sender.py",)
