@@ -1,10 +1,10 @@
 """Tests that a batch becomes larger than the default of batch_size while an earlier one of its partition waits."""
 
 import os
+import time
 
 import pytest
 from standin_sender import StandIn
-from support.process import wait_until
 
 from cyproducer import KafkaProducer, errors
 
@@ -56,10 +56,14 @@ def test_a_batch_is_full_at_its_usual_size_when_the_one_before_was_sent(sender):
     with KafkaProducer(sender=sender.path) as producer:
         producer.partitions_for("one")
         sender.hold = True
+        front_end = sender.front_ends[0]
         for batches in range(1, 4):
             while producer.metrics()["producer-metrics"]["batch-total"] < batches:
                 producer.send("one", bytes(1000))
-            wait_until(lambda: all(sender.front_ends[0].sent_words()[slot] for slot in sender.front_ends[0].waiting))
+            deadline = time.monotonic() + 30
+            while sum(front_end.sent_words()[slot] > 0 for slot in list(front_end.waiting)) < batches:
+                assert time.monotonic() < deadline, f"batch {batches} is not marked as sent"
+                time.sleep(0.001)
         sender.release()
         producer.flush(30)
     assert len(sender.chains) >= 3
