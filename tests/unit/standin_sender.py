@@ -143,7 +143,7 @@ class StandIn:
     """Use as `with StandIn(path, topics={"t": 4}) as sender:`; `hold` keeps outcomes back, `error` is their code.
 
     `slow` has the partitions whose batches are only taken when they are full. Batches with more than `too_large` bytes
-    of records are refused; None: no batch.
+    of records are refused with the error `size_error`; None: no batch.
     """
 
     def __init__(self, path, topics, *, linger_s=0.005, sticky=None):
@@ -155,6 +155,7 @@ class StandIn:
         self.slow = frozenset()
         self.error = 0
         self.too_large = None
+        self.size_error = 10
         self.mark_sent = False
         self.log = []
         self.wants = []
@@ -412,7 +413,7 @@ class StandIn:
         self.chains.append((topic, partition, chunks, count, len(data)))
         base = self.offsets.get((topic, partition), 0)
         decoded = list(decode(data, count, row["base_timestamp"]))
-        error = 10 if self.too_large is not None and len(data) > self.too_large else self.error
+        error = self.size_error if self.too_large is not None and len(data) > self.too_large else self.error
         if not error:
             self.offsets[topic, partition] = base + count
             for index, (key, value, headers, timestamp) in enumerate(decoded):

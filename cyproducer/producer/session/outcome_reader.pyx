@@ -130,7 +130,7 @@ cdef class OutcomeReader:
         batch = <Batch>self.arena.slots[slot].batch
         batch.cause = outcome.cause
         batch.said = self._said(outcome.text, outcome.error, outcome.cause)
-        if outcome.error == TOO_LARGE:
+        if outcome.error == TOO_LARGE or outcome.error == errors.REQUEST_TOO_LARGE:
             self._note_refused(batch, slot)
         return 0
 
@@ -179,7 +179,7 @@ cdef class OutcomeReader:
         return 0
 
     cdef int _note_refused(self, Batch batch, uint32_t slot) except -1:
-        """Note that the batch was too large for its topic: the next ones must be smaller."""
+        """Note that the batch was too large for its topic or for the broker: the next ones must be smaller."""
         cdef Topic topic = self.topics.by_name.get(batch.topic)
         cdef uint32_t size = <uint32_t>chain_bytes(self.arena, slot)
         if topic is not None and (topic.refused_bytes == 0 or size < topic.refused_bytes):

@@ -18,10 +18,13 @@ MACHINE = {"processor": "P", "cores": 2, "memory_mib": 1024, "kernel": "6", "pyt
            "packages": {"numpy": "2"}}  # fmt: skip
 
 
-def made(name, figures, **more):
-    """Return a result as `runner.run` makes it, with `figures` per contestant, of one round."""
-    point = COMPARISONS[name].points[0]
-    samples = [{"contestant": who, "round": 0, "point": point, "figures": one} for who, one in figures.items()]
+def made(name, figures, points=None, **more):
+    """Return a result as `runner.run` makes it, with `figures` per contestant, of one round, at the first point."""
+    samples = [
+        {"contestant": who, "round": 0, "point": point, "figures": one}
+        for point in points or COMPARISONS[name].points[:1]
+        for who, one in figures.items()
+    ]
     return {
         "name": name, "began": 1_800_000_000.0, "quick": False, "broker": "null", "rounds": 1, "machine": MACHINE,
         "limits": LIMITS, "took": 60.0, "samples": samples, "skipped": {}, "failed": None, **more,
@@ -56,7 +59,7 @@ def all_headlines(**more):
     for line in report.HEADLINES:
         for who in (line.ours, line.theirs):
             wanted.setdefault(line.comparison, {}).setdefault(who, {})[line.figure] = 1.0
-    return [made(name, figures, **more) for name, figures in wanted.items()]
+    return [made(name, figures, COMPARISONS[name].points, **more) for name, figures in wanted.items()]
 
 
 @pytest.mark.parametrize(

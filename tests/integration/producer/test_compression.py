@@ -232,7 +232,7 @@ def share_of_the_owner(kafka, topic):
 def test_full_batches_are_compressed_by_their_owner(kafka, make_producer, new_topic):
     """The broker is stopped, so the sender waits for it and does not ask for a wake-up."""
     topic = new_topic(1)
-    producer = make_producer(compression_type="gzip", linger_ms=0)
+    producer = make_producer(compression_type="gzip", linger_ms=0, batch_size=65_536)  # many batches, of equal size
     producer.send(topic, b"first").result(30)
     kafka.pause()
     try:
@@ -251,7 +251,7 @@ def test_full_batches_are_compressed_by_their_owner(kafka, make_producer, new_to
 @pytest.mark.usefixtures("owner")
 def test_a_takeover_keeps_what_the_owner_has_compressed(kafka, make_producer, new_topic):
     topic = new_topic(1)
-    producer = make_producer(compression_type="gzip", linger_ms=0)
+    producer = make_producer(compression_type="gzip", linger_ms=0, batch_size=65_536)  # many batches, of equal size
     producer.send(topic, b"first").result(30)
     kafka.pause()
     try:

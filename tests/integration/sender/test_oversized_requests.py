@@ -64,7 +64,10 @@ def test_a_batch_that_is_too_large_fails_though_nothing_else_is_sent(
     assert broker.oversized <= 13
 
 
-def test_batches_that_are_too_large_together_arrive(producer: KafkaProducer, broker: ScriptedBroker) -> None:
+def test_batches_that_are_too_large_together_arrive(broker: ScriptedBroker, make_producer: Callable[..., Any]) -> None:
+    producer = make_producer(
+        bootstrap_servers=broker.bootstrap_servers, batch_size=65_536, linger_ms=0, reconnect_backoff_ms=10
+    )
     producer.send("t", b"first", partition=0).result(30)
     value = b"x" * 50_000
     for _ in range(3):

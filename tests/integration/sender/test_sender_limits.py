@@ -1,5 +1,6 @@
 """Tests front-ends whose named sender has a smaller max_request_size than they: the smaller value counts."""
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -73,11 +74,13 @@ def test_next_sender_at_the_path_has_a_smaller_limit(
     first = start(1 << 20)
     with KafkaProducer(sender=str(first.socket), linger_ms=60_000, batch_size=300_000) as producer:
         producer.partitions_for("t")
+        first.process.send_signal(signal.SIGSTOP)  # the supervisor, which would start another sender
         for process in sender_processes(runtime_dir):
             process.suspend()
         large = producer.send("t", b"x" * 280_000, partition=1)
         small = producer.send("t", b"small", partition=0)
         kill_senders(runtime_dir)
+        first.process.kill()
         first.process.wait(30)
         wait_until(lambda: not first.socket.exists() or first.socket.unlink() is None, 30)
         start(LIMIT)

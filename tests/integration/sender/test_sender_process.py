@@ -572,7 +572,7 @@ def test_fourth_sender_of_a_cluster_warns_its_front_ends(connect: Callable[..., 
     assert wait_readable([last.socket.fileno()], 10)
     message, _ = control_messages.receive(last.socket)
     assert message["op"] == "warning"
-    assert 'client_id ("c0", "c1", "c2", "c3")' in message["message"]
+    assert "client_id ('c0', 'c1', 'c2', 'c3')" in message["message"]
 
 
 def test_greenlets_go_on_while_gevent_waits() -> None:

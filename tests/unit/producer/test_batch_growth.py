@@ -87,15 +87,16 @@ def test_a_batch_that_is_compressed_grows_when_the_time_for_it_is_known(sender):
         assert 2 * FULL < max(chain[4] for chain in sender.chains) <= LARGEST
 
 
-def test_a_topic_that_refuses_large_batches_gets_smaller_ones(sender):
-    sender.too_large = 300_000
+@pytest.mark.parametrize("error", [errors.RecordTooLargeError, errors.RequestTooLargeError])
+def test_a_topic_or_broker_that_refuses_large_batches_gets_smaller_ones(sender, error):
+    sender.too_large, sender.size_error = 300_000, error.code
     with KafkaProducer(sender=sender.path) as producer:
         producer.partitions_for("one")
         sender.hold = True
         futures = [producer.send("one", bytes(1000)) for _ in range(2500)]
         sender.release()
         producer.flush(30)
-        assert {type(future.exception(0)) for future in futures} == {type(None), errors.RecordTooLargeError}
+        assert {type(future.exception(0)) for future in futures} == {type(None), error}
         refused = min(chain[4] for chain in sender.chains if chain[4] > sender.too_large)
         sizes = send_backlog(sender, producer, 2500)
         assert max(sizes) <= refused // 2
