@@ -152,7 +152,7 @@ def change_all(front_end: PlainFrontEnd, slots: range) -> None:
 @pytest.fixture
 def small_socket_rig(kafka):
     """Make the sender's socket buffer smaller than the bytes it has in flight when two front-ends use a broker."""
-    rig = EngineRig(kafka.bootstrap_servers, request_timeout_ms=2000, retry_backoff_ms=20, send_buffer_bytes=4096)
+    rig = EngineRig(kafka.bootstrap_servers, retry_backoff_ms=20, send_buffer_bytes=4096)
     yield rig
     rig.close()
 
