@@ -8,6 +8,7 @@ import time
 
 import pytest
 from standin_transactions import DRAINING, HANG_UP, HOLD, calls_of, failed
+from support.process import wait_until
 
 from cyproducer import KafkaProducer, errors
 from cyproducer.host.command_connection import CommandConnection
@@ -115,7 +116,7 @@ def test_a_session_that_another_thread_ends_while_a_connection_is_made(sender, k
 def test_a_late_answer_is_not_taken_for_the_next_one(sender, keeping):
     sender.commands.script["offsets"] = [HOLD]
     with pytest.raises(errors.KafkaTimeoutError):
-        keeping.send_offsets_to_transaction({("t", 1): 1}, "g", 0.05)
+        keeping.send_offsets_to_transaction({("t", 1): 1}, "g", 0.3)
     sender.commands.release(failed("abortable", 22))
     with pytest.raises(errors.IllegalGenerationError):
         keeping.commit_transaction()
@@ -166,8 +167,8 @@ def test_after_a_timeout_only_the_same_call_is_possible_and_it_repeats_its_numbe
     others = [other for name_of, other in calls_of(made).items() if name_of != call.__name__]
     sender.commands.script[name] = [HOLD] * (2 if answered == "meanwhile" else 3)
     for _ in range(2):
-        with pytest.raises(errors.KafkaTimeoutError, match=rf"{call.__name__}\(\) has no result after 0.05 s: the sen"):
-            call(0.05)
+        with pytest.raises(errors.KafkaTimeoutError, match=rf"{call.__name__}\(\) has no result after 0.4 s: the send"):
+            call(0.4)
         for other in others:
             with pytest.raises(errors.IllegalStateError, match=rf"{call.__name__}\(\) has no result yet and must be "):
                 other()
@@ -197,7 +198,7 @@ def test_a_timeout_tells_the_last_reason(sender, made, answer, published, match)
     sender.commands.script["init"] = [answer] * 1000
     sender.publish(published)
     with pytest.raises(errors.KafkaTimeoutError, match=match):
-        made.init_transactions(0.1)
+        made.init_transactions(0.5)
     sender.commands.script["init"] = []
     sender.commands.release()
     made.init_transactions()
@@ -254,6 +255,7 @@ def test_a_signal_handler_cannot_call_inside_of_a_call_of_its_thread(sender, beg
         with pytest.raises(errors.IllegalStateError, match=r"not possible inside of commit_transaction\(\)") as caught:
             begun.abort_transaction()
         raised.append(caught.value)
+        wait_until(lambda: sender.commands.holds)
         sender.commands.release()
 
     sender.commands.script["commit"] = [HOLD]

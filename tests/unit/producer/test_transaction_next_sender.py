@@ -112,7 +112,7 @@ def test_a_refused_commit_whose_reason_is_not_known_yet_is_not_sent_again(sender
     begun.send("t", b"x")
     for _ in range(2):
         with pytest.raises(errors.KafkaTimeoutError):
-            begun.commit_transaction(0.1)
+            begun.commit_transaction(0.5)
     sender.commands.script["fail"] = []
     sender.commands.release({"ok": True, "producer_id": 7, "epoch": 0, "failed": 19})
     with pytest.raises(errors.NotEnoughReplicasError, match="the transaction has failed"):

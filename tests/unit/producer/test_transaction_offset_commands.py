@@ -35,6 +35,7 @@ def test_offsets_that_timed_out_are_finished_before_the_next_command(sender, beg
         sender.commands.script["offsets"] = [HOLD] * 2
         with pytest.raises(errors.KafkaTimeoutError):
             begun.send_offsets_to_transaction({("t", 1): 1}, "g", 0.05)
+        wait_until(lambda: sender.commands.holds, 10, "the command")
         threading.Timer(0.1, sender.commands.release).start()
         end()
         begun.begin_transaction()
@@ -67,7 +68,7 @@ def test_other_offsets_follow_those_that_timed_out(sender, begun, values):
     sender.commands.script["offsets"] = [HOLD] * len(values)
     for value in values:  # the call with 2 does not get as far as to send it
         with pytest.raises(errors.KafkaTimeoutError):
-            begun.send_offsets_to_transaction({("t", 1): value}, "g", 0.05)
+            begun.send_offsets_to_transaction({("t", 1): value}, "g", 0.3)
     sender.commands.release()
     begun.send_offsets_to_transaction({("t", 1): 2}, "g")
     assert sent(sender) == [("g", 1), ("g", 2)]

@@ -193,7 +193,8 @@ def test_a_call_that_gets_its_turn_in_the_next_transaction_does_nothing(sender, 
         first = asyncio.create_task(end_and_begin())
         await asyncio.sleep(0)
         late = asyncio.create_task(rig.call())
-        await asyncio.sleep(0.05)
+        while not sender.commands.holds:
+            await asyncio.sleep(0.01)
         assert not late.done()
         sender.commands.release()
         await first
