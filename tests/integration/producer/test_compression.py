@@ -80,7 +80,7 @@ def test_incompressible_records_go_out_uncompressed(kafka, make_producer, new_to
     [
         ("send", {"batch_size": 16_384}, 16_384, 200),
         pytest.param("send_array", {"batch_size": 16_384}, 16_384, 200, marks=pytest.mark.long),
-        pytest.param("send", {}, 65_536, 400, marks=pytest.mark.long),
+        pytest.param("send", {"batch_size": 65_536}, 65_536, 400, marks=pytest.mark.long),
     ],
 )
 def test_compressed_batches_grow_to_the_batch_size(kafka, make_producer, new_topic, way, settings, size, blocks):
