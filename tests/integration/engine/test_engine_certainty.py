@@ -93,7 +93,7 @@ def test_batch_in_flight_is_unknown_if_no_error_came_before(rig, broker):
 
 @pytest.mark.parametrize("settings", [{}, PLAIN], ids=["idempotent", "acks=1"])
 def test_batch_without_a_leader_was_not_written(rig, broker, settings):
-    index = rig.attach(delivery_timeout_ms=100, **settings)
+    index = rig.attach(delivery_timeout_ms=700, **settings)
     with broker.lock:
         broker.without_leader = MANY
         broker.faults.append(Fault(code=NOT_LEADER, move=True))
