@@ -17,6 +17,8 @@ from versions.conftest import Version
 from cyproducer.devkafka.node import KafkaCluster
 from cyproducer.observe.status import status
 
+pytestmark = pytest.mark.timeout(1800)  # the first test builds the former version
+
 KINDS = ("send", "array")
 #: What tells a user that two versions cannot share a sender.
 DIFFERENT = re.compile(r"memory (has )?layout \d+")

@@ -13,6 +13,8 @@ from versions.conftest import Version
 
 from cyproducer.devkafka.node import KafkaCluster
 
+pytestmark = pytest.mark.timeout(1800)  # the first test builds the former version
+
 DRIVER = """
     import sys
     from pyspark.sql import SparkSession
