@@ -34,7 +34,7 @@ def translate(package: Path, contract: str, **settings: str) -> subprocess.Compl
     (package / "cyproducer" / "sample.pyx").write_text(SAMPLE.format(contract=contract))
     settings = {"CYPRODUCER_DEBUG": "", "CYPRODUCER_BUILD_ONLY": "", "CYPRODUCER_BUILD_JOBS": "", **settings}
     command = [sys.executable, "setup.py", "-q", "build_ext"]
-    return subprocess.run(command, cwd=package, env=os.environ | settings, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, cwd=package, env=os.environ | settings, capture_output=True, text=True, timeout=250)
 
 
 def test_a_hint_ends_the_build_each_time(package):

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from support.process import wait_until
 from support.supervised import another, kill, pair
 
@@ -23,6 +24,7 @@ with cyproducer.KafkaProducer(**settings) as producer:
 """
 
 
+@pytest.mark.timeout(900)
 def test_a_program_in_one_file_sends_and_its_sender_survives(
     kafka: KafkaCluster,
     new_topic: Callable[..., str],
