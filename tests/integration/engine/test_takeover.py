@@ -314,7 +314,7 @@ def test_a_batch_that_was_reported_is_released_once_and_not_reported_again(rig, 
 
 def test_a_gap_is_remembered(rig, broker):
     """A batch that was given up may be in the log: the next batch, which looks like it, must not get its sequence."""
-    index = rig.attach(delivery_timeout_ms=200)
+    index = rig.attach(delivery_timeout_ms=1000)
     rig.deliver(index, 0)
     with broker.lock:
         broker.faults.extend([Fault(hang="appended"), *[Fault(hang="lost")] * 20])
