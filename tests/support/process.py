@@ -134,15 +134,8 @@ def start_script(
 
 
 def sender_processes(runtime_directory: str | Path) -> list[psutil.Process]:
-    """Return the senders that serve producers of a runtime directory, and their supervisors.
-
-    The supervisor of a sender in the foreground is not among them: it is the process that calls run_sender().
-    """
-    return [
-        p
-        for p in users_of(runtime_directory)
-        if "cyproducer-sender" in command_of(p) or name_of(p) in ("cyp-sender", "cyp-supervisor")
-    ]
+    """Return the senders that were started for producers of a runtime directory, and their supervisors."""
+    return [p for p in users_of(runtime_directory) if "cyproducer-sender" in command_of(p)]
 
 
 def senders(runtime_directory: str | Path) -> list[psutil.Process]:

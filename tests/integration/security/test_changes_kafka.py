@@ -125,6 +125,7 @@ def test_a_tls_session_is_resumed(
     for count in (1, 2):
         await_idle(log, count)
         assert producer.send(topic, b"x").result(30).offset == count
+    wait_until(lambda: log.read_text().count("connected to broker") >= 3, 30, "three lines, which a thread writes")
     connected = [line for line in log.read_text().splitlines() if "connected to broker" in line]
     assert [f"{version}, session resumed" in line for line in connected] == [False, True, True], connected
 
@@ -171,7 +172,7 @@ def test_a_certificate_that_is_issued_again(
         before = connections()
         wait_until(lambda: {each["state"] for each in the_sender()["connections"]} == {"closed"}, 30, "an idle end")
         producer.send(topic, value).result(30)
-        assert connections() > before
+        wait_until(lambda: connections() > before, 30, "the line in the log")
 
     next_connection(b"1")
     assert "the changed files are not used" in Path(the_sender()["log"]).read_text()

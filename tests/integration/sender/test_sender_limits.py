@@ -1,13 +1,13 @@
 """Tests front-ends whose named sender has a smaller max_request_size than they: the smaller value counts."""
 
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from kfake.scripted_broker import ScriptedBroker
-from support.process import kill_senders, sender_processes, wait_until
+from support.process import below_of, wait_until
 from support.supervised import Foreground
 
 from cyproducer import KafkaProducer
@@ -68,19 +68,19 @@ def test_batch_size_above_the_senders_limit(start: Callable[[int], Foreground], 
 
 
 def test_next_sender_at_the_path_has_a_smaller_limit(
-    start: Callable[[int], Foreground], broker: ScriptedBroker, runtime_dir: Path
+    start: Callable[[int], Foreground], broker: ScriptedBroker
 ) -> None:
     """Records that were queued for the first sender and are too large for the second fail; the rest arrives."""
     first = start(1 << 20)
     with KafkaProducer(sender=str(first.socket), linger_ms=60_000, batch_size=300_000) as producer:
         producer.partitions_for("t")
-        first.process.send_signal(signal.SIGSTOP)  # the supervisor, which would start another sender
-        for process in sender_processes(runtime_dir):
+        family = [psutil.Process(first.process.pid), *below_of(first.process.pid)]
+        for process in family:  # first the supervisor, which would start another sender
             process.suspend()
         large = producer.send("t", b"x" * 280_000, partition=1)
         small = producer.send("t", b"small", partition=0)
-        kill_senders(runtime_dir)
-        first.process.kill()
+        for process in family:
+            process.kill()
         first.process.wait(30)
         wait_until(lambda: not first.socket.exists() or first.socket.unlink() is None, 30)
         start(LIMIT)
