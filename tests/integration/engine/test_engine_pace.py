@@ -55,8 +55,7 @@ def test_requests_to_a_throttling_broker_do_not_time_out():
         broker.faults.extend([Fault(throttle_ms=1500), Fault(delay=1.5)])
         with broker.lock:  # the second one is in flight before the first one is answered
             for partition in range(2):
-                rig.send(0, partition)
-                rig.engine.run(0)
+                rig.send_now(0, partition)
         rig.finish()
         assert not broker.faults, "they went in one request"
         assert rig.engine._loop.totals()["retries"] == 0
