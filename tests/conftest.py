@@ -51,7 +51,6 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "long: takes long, or repeats another test; tox -e long runs it, and tox -e model those of tests/model",
     )
-    config.addinivalue_line("markers", "alone: counts connections to the node, so no other test may use it meanwhile")
     config.addinivalue_line("markers", "engine: has no broker but the scripted one; set by this file")
     config.addinivalue_line(
         "markers", "pooled_sockets: a library that the test uses keeps its own sockets open (py4j does)"
@@ -240,17 +239,6 @@ def kafka(
         return
     with _cluster(1, tmp_path_factory.mktemp("kafka")) as cluster:
         yield cluster
-
-
-@pytest.fixture(autouse=True)
-def kafka_for_this_test(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Let a test that counts connections run while no other test uses the shared node."""
-    shared = shared_kafka(request.config)
-    if shared is None:
-        yield
-        return
-    with shared.used(alone=request.node.get_closest_marker("alone") is not None):
-        yield
 
 
 @pytest.fixture(scope="session")

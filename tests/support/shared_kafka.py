@@ -1,12 +1,8 @@
-"""Starts one Kafka node for all processes of a run of pytest-xdist, and gives each of them access to it.
-
-A test that needs the node to itself, because it counts the node's connections, waits until no other test runs.
-"""
+"""Starts one Kafka node for all processes of a run of pytest-xdist, and gives each of them its address."""
 
 import contextlib
-import fcntl
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,32 +11,19 @@ import pytest
 from support.node_settings import shared_node
 from support.process import wait_until
 
-NODE = pytest.StashKey[tuple[str, str]]()
+NODE = pytest.StashKey[str]()
 _FIELD = "shared_kafka"
 
 
 class SharedKafka:
-    """A node that another process has started: only what does not disturb the tests of other processes.
+    """A node that another process has started: only what does not disturb the tests of other processes."""
 
-    directory   where the processes have files for their locks
-    """
-
-    def __init__(self, address: str, directory: str) -> None:
+    def __init__(self, address: str) -> None:
         self.bootstrap_servers = address
-        self._directory = Path(directory)
 
     def pids(self) -> list[int]:
         """Return the processes of the node that belong to this one: none."""
         return []
-
-    @contextlib.contextmanager
-    def used(self, alone: bool) -> Iterator[None]:
-        """Wait until no test uses the node alone, or until no other test uses it if `alone` is true."""
-        with open(self._directory / "queue.lock", "w") as queue, open(self._directory / "use.lock", "w") as use:
-            fcntl.flock(queue, fcntl.LOCK_EX)  # so that further tests do not overtake one that waits
-            fcntl.flock(use, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-            fcntl.flock(queue, fcntl.LOCK_UN)
-            yield
 
     def create_topic(
         self, name: str, partitions: int = 1, replication: int = 1, configs: Mapping[str, str] | None = None
@@ -78,7 +61,7 @@ def start_shared_kafka(config: pytest.Config) -> None:
         raise pytest.UsageError(str(error)) from None
     cluster.start()
     running.callback(cluster.stop, grace=0)
-    config.stash[NODE] = cluster.bootstrap_servers, str(directory)
+    config.stash[NODE] = cluster.bootstrap_servers
 
 
 def pass_shared_kafka(node: Any) -> None:
@@ -90,4 +73,4 @@ def pass_shared_kafka(node: Any) -> None:
 def shared_kafka(config: pytest.Config) -> SharedKafka | None:
     """Return the shared node; None if the run has none."""
     found = getattr(config, "workerinput", {}).get(_FIELD) or config.stash.get(NODE, None)
-    return SharedKafka(*found) if found else None
+    return SharedKafka(found) if found else None

@@ -34,7 +34,6 @@ def test_nothing_is_attached_before_the_first_request(
         assert server.terminate() == 0
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize(
     "command",
     [
@@ -69,7 +68,7 @@ def test_every_request_arrives_over_one_sender_and_one_connection(
         assert os.path.basename(who["executable"]).startswith("uwsgi" if "uwsgi" in command[0] else "python")
         status, order = server.ask("/order", b"order 0")
         assert (status, order["offset"]) == (201, 0), order
-        with ConnectionWatch(kafka.bootstrap_servers, {os.getpid()}) as watch:
+        with ConnectionWatch(kafka.bootstrap_servers, runtime_dir) as watch:
             events = server.ask_many("/event", [b"event %d" % i for i in range(REQUESTS)])
             orders = server.ask_many("/order", [b"order %d" % i for i in range(1, 40)])
             (sender,) = senders(runtime_dir)

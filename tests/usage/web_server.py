@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 from support.connections import broker_connections, ports_of
-from support.process import script_environment, wait_until
+from support.process import script_environment, users_of, wait_until
 
 from cyproducer.devkafka.node import free_ports
 
@@ -96,11 +96,14 @@ def web_server(command: list[str], servers: str, topic: str, log: Path) -> Itera
 
 
 class ConnectionWatch:
-    """Samples, while it is entered, which processes other than this one hold connections to the broker."""
+    """Samples, while it is entered, which processes of a runtime directory hold connections to the broker.
 
-    def __init__(self, servers: str, known: set[int]) -> None:
+    Other tests may use the broker meanwhile.
+    """
+
+    def __init__(self, servers: str, runtime_directory: Path) -> None:
         self._ports = ports_of(servers)
-        self._known = known
+        self._runtime_directory = runtime_directory
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self.samples: list[dict[int | None, int]] = []
@@ -108,7 +111,8 @@ class ConnectionWatch:
     def now(self) -> dict[int | None, int]:
         """Return {pid: connections} at this moment."""
         held = broker_connections(*self._ports)
-        return {pid: count for pid, count in held.items() if pid not in self._known}
+        mine = {process.pid for process in users_of(self._runtime_directory, held.keys() - {None})}
+        return {pid: count for pid, count in held.items() if pid in mine}
 
     def _run(self) -> None:
         while not self._stop.wait(0.1):

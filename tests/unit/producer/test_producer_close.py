@@ -27,6 +27,7 @@ def in_a_thread(function) -> tuple[threading.Thread, list]:
     return thread, raised
 
 
+@pytest.mark.timeout(20)  # it hangs in the mutant flush-seals
 def test_close_ends_the_linger_time_and_waits_for_outcomes_and_callbacks(sender):
     sender.linger_s = 3600
     seen = []
