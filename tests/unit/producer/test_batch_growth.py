@@ -1,10 +1,10 @@
 """Tests that a batch becomes larger than the default of batch_size while an earlier one of its partition waits."""
 
 import os
-import time
 
 import pytest
-from standin_sender import StandIn
+from standin_sender import FrontEnd, StandIn
+from support.process import wait_until
 
 from cyproducer import KafkaProducer, errors
 
@@ -23,6 +23,11 @@ def send_backlog(sender: StandIn, producer: KafkaProducer, count: int, topic: st
     sender.release()
     producer.flush(30)
     return [chain[4] for chain in sender.chains]
+
+
+def marked(front_end: FrontEnd) -> int:
+    """Return how many of the batches that the stand-in holds are marked as sent."""
+    return sum(front_end.sent_words()[slot] > 0 for slot in list(front_end.waiting))
 
 
 def test_a_batch_grows_up_to_the_largest_request_while_the_one_before_waits(sender):
@@ -60,10 +65,7 @@ def test_a_batch_is_full_at_its_usual_size_when_the_one_before_was_sent(sender):
         for batches in range(1, 4):
             while producer.metrics()["producer-metrics"]["batch-total"] < batches:
                 producer.send("one", bytes(1000))
-            deadline = time.monotonic() + 30
-            while sum(front_end.sent_words()[slot] > 0 for slot in list(front_end.waiting)) < batches:
-                assert time.monotonic() < deadline, f"batch {batches} is not marked as sent"
-                time.sleep(0.001)
+            wait_until(lambda wanted=batches: marked(front_end) == wanted, 30, "the mark of the batch")
         sender.release()
         producer.flush(30)
     assert len(sender.chains) >= 3
