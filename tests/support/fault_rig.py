@@ -68,16 +68,20 @@ class Rig:
     def send(
         self, index: int, partition: int, records: int = 2, seal: bool = True, size: int = 0, poison: bool = False
     ) -> None:
-        """Send one batch in the next slot. `poison`: the broker refuses its last record."""
+        """Send one batch in the next slot. `poison`: the broker refuses its last record.
+
+        The linger time of an open batch begins when the engine takes it, so that batches which are sent together are
+        merged even if a front-end was idle and the machine is slow.
+        """
         slot = len(self.sent[index])
         values = [b"%d/%d/%d" % (index, slot, number) + b"x" * size for number in range(records)]
         if poison:
             values[-1] += POISON
             self.broker.refuses = _is_poison
         self.sent[index].append((partition, values))
-        self.front_ends[index].send(
-            slot, [(NOW, None, value) for value in values], topic=self.number, partition=partition, seal=seal
-        )
+        rows = [(NOW, None, value) for value in values]
+        opened_ns = None if seal else 0
+        self.front_ends[index].send(slot, rows, topic=self.number, partition=partition, seal=seal, opened_ns=opened_ns)
 
     def deliver(self, index: int, partition: int, **more) -> None:
         """Send one batch, and wait for the outcome of every batch."""

@@ -238,7 +238,7 @@ def test_an_error_that_may_come_after_the_append_leaves_the_outcome_open(patient
 @pytest.mark.parametrize("code", MAY_BE_APPENDED)
 def test_batch_that_may_be_appended_is_not_split(patient, broker, code):
     rig = patient
-    rig.begin(2)
+    rig.begin(2, linger_ms=20)
     broker.faults.extend([Fault(code=code, after_append=True), Fault(code=TOPIC_AUTHORIZATION_FAILED)])
     for index in range(2):
         rig.send(index, 0, seal=False)

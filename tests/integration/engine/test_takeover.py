@@ -347,7 +347,7 @@ def test_a_bad_record_in_a_merged_batch(rig, broker):
 
 def test_a_merged_batch_that_is_too_large(rig, broker):
     """The engine is killed while the refusal is in flight: the fragments are appended, though an attempt was unsure."""
-    indexes = attach(rig, 4, linger_ms=5)
+    indexes = attach(rig, 4, linger_ms=200)
     before = broker.produce_requests
     with broker.lock:
         broker.largest = 600
@@ -420,7 +420,7 @@ def test_ended_front_end_without_batches_is_let_go(rig):
 
 def test_front_end_that_cannot_be_taken_over_costs_others_no_record(rig, broker):
     """Its arena has changed; merged batches that it shares go out, its own batches are counted as failures."""
-    lost, *others = attach(rig, 3, linger_ms=5)
+    lost, *others = attach(rig, 3, linger_ms=200)
     with broker.lock:
         broker.faults.extend([Fault(hang="lost")] * 2)
     before = broker.produce_requests
