@@ -42,7 +42,8 @@ def namespaces(*options: str) -> list[str]:
     command = [program, *([] if os.geteuid() == 0 else ["--map-root-user"]), *options]
     tried = subprocess.run([*command, "true"], capture_output=True, text=True)
     if tried.returncode:
-        pytest.fail(f"these tests need namespaces ({' '.join(command)}): {tried.stderr}", pytrace=False)
+        hint = " (Debian: apt-get install uidmap)" if "newuidmap" in tried.stderr else ""
+        pytest.fail(f"these tests need namespaces ({' '.join(command)}): {tried.stderr}{hint}", pytrace=False)
     return command
 
 

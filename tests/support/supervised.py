@@ -55,6 +55,12 @@ def asking(path: Path) -> Iterator[socket.socket]:
         yield sock
 
 
+def trouble(log: str) -> list[str]:
+    """Return the warnings and errors in a sender's log, without the one about low limits, which a user may have."""
+    lines = [line for line in log.splitlines() if "level=warning" in line or "level=error" in line]
+    return [line for line in lines if "has low hard limits" not in line]
+
+
 class Foreground:
     """A foreground sender that a test changes: `patch` is Python source that runs before the sender starts."""
 

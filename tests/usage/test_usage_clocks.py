@@ -15,7 +15,7 @@ from numbered import numbers_by_key
 from support.confined import namespaces, run_confined
 from support.consumer import ReadRecords
 from support.process import start_script, wait_until
-from support.supervised import Foreground, pair, the_sender
+from support.supervised import Foreground, pair, the_sender, trouble
 
 from cyproducer.devkafka.node import KafkaCluster
 
@@ -97,7 +97,7 @@ def test_a_wall_clock_that_is_set(
     assert (the_sender()["sender_pid"], the_sender()["restarts"]) == (pid, 0)
     assert the_sender()["ledger"] == []
     sender.end()
-    assert not [line for line in sender.lines("level=") if "level=warning" in line or "level=error" in line]
+    assert trouble("\n".join(sender.lines("level="))) == []
     sender.log.unlink()
 
 

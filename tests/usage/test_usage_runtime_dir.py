@@ -53,12 +53,12 @@ SCRIPT = """
     # A sender that was started while the first directory could not be used is found when it can be used again.
     # The processes of the stopped sender may still be writing to its log.
     ending = time.monotonic() + 60
-    while subprocess.run(["mount", "-o", "remount,ro", first], stderr=subprocess.DEVNULL).returncode:
+    while subprocess.run(["mount", "-o", "remount,bind,ro", first], stderr=subprocess.DEVNULL).returncode:
         assert time.monotonic() < ending, "the directory is still in use"
         time.sleep(0.1)
     pid = python("-c", ATTACH)
     assert suffixes(second) == ["json", "lock", "log", "sock"]
-    subprocess.run(["mount", "-o", "remount,rw", first], check=True)
+    subprocess.run(["mount", "-o", "remount,bind,rw", first], check=True)
     assert python("-c", ATTACH) == pid
     assert suffixes(first) == ["log"]
     command = [sys.executable, "-m", "cyproducer", "sender", "--bootstrap-servers", "127.0.0.1:9"]

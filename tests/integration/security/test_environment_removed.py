@@ -1,6 +1,7 @@
 """Tests a sender whose Python environment, with the standard library, is removed while it runs, as by a deployment."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -43,6 +44,7 @@ def copy_environment(root: Path) -> Path:
         shutil.copytree(path, packages / path.name, ignore=shutil.ignore_patterns("__pycache__", "*.pyx"))
     for path in Path(str(cryptography.__file__)).parents[1].glob("_cffi_backend*"):
         shutil.copy(path, packages)
+    (library / "dist-packages").symlink_to("site-packages")  # where Debian's Python looks
     return root / "bin" / version
 
 
@@ -74,7 +76,8 @@ def test_everything_goes_on(
     arguments = [python, "-I", "-c", FIRST, environment, json.dumps(settings), topic]
     first = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
     assert first.stdout == "0\n", first.stderr
-    assert str(environment) in Path(f"/proc/{the_sender()['sender_pid']}/maps").read_text()
+    if os.geteuid() == 0:  # other users cannot read what a sender with secrets has mapped
+        assert str(environment) in Path(f"/proc/{the_sender()['sender_pid']}/maps").read_text()
     shutil.rmtree(environment)
     count = 1
     for victim in (None, "sender", "supervisor", "sender"):
