@@ -17,6 +17,7 @@ import pytest
 from support import build
 from support.leftovers import LEAVES_S, holdings, kill_leftovers, wait_for_nothing_left
 from support.node_settings import shared_node
+from support.own_root import needs_root, run_as_root
 from support.shared_kafka import SharedKafka, pass_shared_kafka, shared_kafka, start_shared_kafka
 
 if TYPE_CHECKING:
@@ -54,6 +55,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "engine: has no broker but the scripted one; set by this file")
     config.addinivalue_line(
         "markers", "pooled_sockets: a library that the test uses keeps its own sockets open (py4j does)"
+    )
+    config.addinivalue_line(
+        "markers", "as_root: only root can run it, or another user as root of namespaces of its own"
     )
     config.addinivalue_line(
         "markers", "breaks_protocol: a front-end of the test commits a violation and is detached for it"
@@ -98,9 +102,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Set the marker `engine`. The option -m looks at markers before pytest_collection_modifyitems() above."""
+    """Set the marker `engine`. The option -m looks at markers before pytest_collection_modifyitems() above.
+
+    A test that runs as root of namespaces has its fixtures there.
+    """
     if _is_of_the_engine(item):
         item.add_marker("engine")
+    if needs_root(item):
+        item.fixturenames = []  # type: ignore[attr-defined]
 
 
 def _is_of_the_engine(item: pytest.Item) -> bool:
@@ -110,6 +119,15 @@ def _is_of_the_engine(item: pytest.Item) -> bool:
     if item.path.stem.endswith("_kafka"):
         return False
     return not {"kafka", "kafka3", "kafka_v1"} & set(item.fixturenames)  # type: ignore[attr-defined]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is marked `as_root` in namespaces, if the user is not root."""
+    if not needs_root(pyfuncitem):
+        return None
+    run_as_root(pyfuncitem)
+    return True
 
 
 def pytest_collection_finish() -> None:

@@ -150,6 +150,7 @@ def stay_idle(rig: Rig) -> None:
     run_until(rig.engine, lambda: time.monotonic() >= until)
 
 
+@pytest.mark.as_root
 def test_a_connection_that_was_dropped_while_it_was_idle_is_replaced(rig, broker, caplog):
     """The kernel of the broker's host acknowledges nothing any more. The broker is one of the cluster."""
     stay_idle(rig)

@@ -16,6 +16,8 @@ from support.secure_kafka import SecureKafka
 from support.secure_settings import SettingsFor
 from support.users import as_user, give, start_as, take_back
 
+pytestmark = pytest.mark.as_root
+
 OWNER, ADMITTED, THIRD, MEMBER, GROUP = 61001, 61002, 61003, 61004, 61009
 # Of the sender that is exhausted, and the processes of its owner that come meanwhile.
 DESCRIPTORS, OWNERS = 448, 8
