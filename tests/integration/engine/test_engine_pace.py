@@ -67,9 +67,8 @@ def test_an_answer_that_came_while_the_sender_was_stopped_counts():
     with ScriptedBroker(nodes=1) as broker, Rig(broker, request_timeout_ms=1000) as rig:
         rig.begin()
         before = broker.accepted
-        rig.send(0, 0)
-        rig.engine.run(0)
-        rig.engine.run(0)
+        broker.faults.append(Fault(delay=0.3))  # it comes after the last iteration
+        rig.send_now(0, 0)
         time.sleep(1.2)
         rig.finish()
         assert rig.engine._loop.totals()["retries"] == 0
