@@ -34,6 +34,8 @@ _log = logging.getLogger("cyproducer")
 
 _ANSWER_S = 5.0
 LIMITS = "check the limits of this process (ulimit -n, -v, -f) and its memory"
+# The kernel counts the descriptors in unread messages for each user (unix(7), ETOOMANYREFS).
+_UNREAD = "unread requests of this user hold as many descriptors as RLIMIT_NOFILE allows; it may have to be raised"
 _WARN_AFTER_S = 1.0
 _FILE_PAUSES_S = (0.02, 0.1, 0.5)
 
@@ -176,6 +178,8 @@ def _send(attachment: Attachment, message: dict[str, Any] | bytes, fds: Sequence
         raise TryAgainError(f"it closed the connection: {error.strerror}") from None
     except (OSError, control_messages.HandshakeError) as error:
         pass_on(error)
+        if isinstance(error, OSError) and error.errno == errno.ETOOMANYREFS:
+            raise TryAgainError(_UNREAD) from None
         raise SenderUnavailableError(f"cannot attach to the sender: {error}") from error
 
 

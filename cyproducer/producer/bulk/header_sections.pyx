@@ -3,7 +3,7 @@
 They come from lists of pairs, or from Arrow's lists of structs.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 
@@ -47,7 +47,8 @@ cdef bytes _encode_headers(tuple headers, str where):
             at = put_nullable(at, NULL, -1)
         else:
             at = put_nullable(at, <const uint8_t *>PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
-    return bytes(space[:at - start])
+    # not a slice of the bytearray: without memory for one, Python may print an error of its own
+    return PyBytes_FromStringAndSize(<const char *>start, at - start)
 
 
 cdef Column header_column(object headers, Py_ssize_t rows):

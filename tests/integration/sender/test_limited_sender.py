@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -171,6 +172,26 @@ def test_connections_that_wait_do_not_prevent_the_replacement(client: Callable[.
     assert sorted(json.loads(other.line()) for other in others) == [[offset] for offset in range(1, 31)]
     assert log_of(runtime_dir).count("has taken over from a sender with lower limits") == 1
     assert log_of(runtime_dir).count("cannot accept connections") == 1
+
+
+def test_requests_with_too_many_descriptors_for_a_user_are_sent_later(client: Callable[..., Client]) -> None:
+    """Many processes attach at once, before the sender reads: those that the kernel refuses try again."""
+    first = client({}, MIB)
+    first.say("first", "wait")
+    assert first.line() == "[0]"
+    sender = the_sender()["sender_pid"]
+    os.kill(sender, signal.SIGSTOP)
+    try:
+        others = [client({"RLIMIT_NOFILE": 64}, MIB) for _ in range(30)]  # a request has three
+        for other in others:
+            other.say("other", "wait")
+        waiting = [other.process.pid for other in others]
+        wait_until(lambda: sum(map(has_arena, waiting)) >= 20, 60, "the requests that the kernel takes")
+        time.sleep(1)
+    finally:
+        os.kill(sender, signal.SIGCONT)
+    answers = [other.line() for other in others]
+    assert all(answer.startswith("[") for answer in answers), answers
 
 
 def has_arena(pid: int) -> bool:
