@@ -1,14 +1,20 @@
 """Runs processes in separate namespaces, without capabilities, and with system calls that fail (seccomp)."""
 
 import contextlib
+import fcntl
 import os
 import shutil
+import socket
+import struct
 import subprocess
 from collections.abc import Iterator, Mapping
 
 import pytest
 
 from support.process import script_command, script_environment
+
+# netdevice(7)
+_SIOCSIFFLAGS, _IFF_UP, _IFF_RUNNING = 0x8914, 0x1, 0x40
 
 # Source text for a script that installs a seccomp(2) filter: a BPF program that checks only the number of the call.
 REFUSE = """
@@ -45,6 +51,12 @@ def namespaces(*options: str) -> list[str]:
         hint = " (Debian: apt-get install uidmap)" if "newuidmap" in tried.stderr else ""
         pytest.fail(f"these tests need namespaces ({' '.join(command)}): {tried.stderr}{hint}", pytrace=False)
     return command
+
+
+def loopback_up() -> None:
+    """Switch on the loopback interface, which is off in a new network namespace."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        fcntl.ioctl(sock, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", _IFF_UP | _IFF_RUNNING))
 
 
 def without(*capabilities: str) -> list[str]:

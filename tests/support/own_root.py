@@ -12,6 +12,7 @@ import sys
 import pytest
 
 from support.confined import namespaces
+from support.process import script_environment
 
 # What belongs to root outside of the namespaces belongs to nobody in them, and the sender trusts no such directory. So
 # the test gets a root directory and a /tmp of its own, with all that the others hold, and a loopback interface.
@@ -24,11 +25,7 @@ for path in /* /tmp/*; do
     elif [ -d "$path" ]; then mkdir "/mnt$path"; mount --rbind "$path" "/mnt$path"
     fi
 done
-"$1" -c '
-import fcntl, socket, struct
-SIOCSIFFLAGS, UP, RUNNING = 0x8914, 1, 64
-fcntl.ioctl(socket.socket(socket.AF_INET, socket.SOCK_DGRAM), SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", UP | RUNNING))
-'
+"$1" -c 'from support.confined import loopback_up; loopback_up()'
 exec chroot /mnt "$@"
 """
 
@@ -45,7 +42,7 @@ def run_as_root(item: pytest.Item) -> None:
     several_users = ["--map-auto"] if shutil.which("newuidmap") else []
     command = [*namespaces(*several_users, "--mount", "--net"), "sh", "-c", _PREPARE, "sh"]
     command += [sys.executable, "-m", "pytest", *options, test]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment = script_environment({name: None for name in os.environ if name.startswith("PYTEST_")})
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
         pytest.fail(f"as root of its own namespaces, the test fails:\n{done.stdout}\n{done.stderr}", pytrace=False)

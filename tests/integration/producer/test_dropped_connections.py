@@ -39,8 +39,11 @@ class Balancer:
     def forget(self) -> None:
         """Drop what arrives on the present connections from here on."""
         for connection in self._taken:
-            if connection.fileno() >= 0:  # else it has ended
+            try:
                 drop_arriving(connection)
+            except OSError:
+                if connection.fileno() >= 0:  # else it has ended
+                    raise
 
 
 def pump(source: socket.socket, target: socket.socket) -> None:

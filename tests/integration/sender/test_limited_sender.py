@@ -187,7 +187,7 @@ def test_requests_with_too_many_descriptors_for_a_user_are_sent_later(client: Ca
             other.say("other", "wait")
         waiting = [other.process.pid for other in others]
         wait_until(lambda: sum(map(has_arena, waiting)) >= 20, 60, "the requests that the kernel takes")
-        time.sleep(1)
+        time.sleep(1)  # the other requests are refused meanwhile
     finally:
         os.kill(sender, signal.SIGCONT)
     answers = [other.line() for other in others]

@@ -75,14 +75,11 @@ def test_another_cgroup_separates_senders(cgroup: str) -> None:
 # ---------------------------------------------------------------- two brokers at one address
 
 BROKER = f"""
-    import fcntl, os, socket, struct, sys
+    import os, sys
     sys.path.insert(0, {TESTS!r})
     from kfake.scripted_broker import ScriptedBroker
+    from support.confined import loopback_up
     from cyproducer import KafkaProducer, errors
-
-    def loopback_up():
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-            fcntl.ioctl(sock, 0x8914, struct.pack("16sh14x", b"lo", 0x41))  # SIOCSIFFLAGS, IFF_UP | IFF_RUNNING
 
     def send(text, **settings):
         producer = KafkaProducer(sender_idle_timeout_ms=200, max_block_ms=20_000, **settings)
