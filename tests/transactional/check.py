@@ -119,4 +119,5 @@ def _judge(report: Report, name: str, outcome: Outcome, found: list[int]) -> Non
         if found:
             report.defects.append(f"{name} was not committed, and {len(found)} records are visible ({outcome})")
     else:
-        report.counts[f"killed in its commit, {'visible' if whole else 'not visible'}"] += 1
+        how = "fenced" if outcome.result == "unknown" else "killed"
+        report.counts[f"{how} in its commit, {'visible' if whole else 'not visible'}"] += 1

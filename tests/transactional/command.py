@@ -29,7 +29,9 @@ def main() -> int:
     os.environ["CYPRODUCER_RUNTIME_DIR"] = runtime
     print(f"seed {seed}, {chosen.kills} kills, in {directory}", file=sys.stderr, flush=True)
     with KafkaCluster(3, features={"transaction.version": chosen.transaction_version}) as cluster:
-        result = run(Plan(chosen.kills, seed, chosen.kills * 1.5), cluster, directory, True)
+        result = run(
+            Plan(chosen.kills, seed, chosen.kills * 1.5, chosen.transaction_version < 2), cluster, directory, True
+        )
     print(result.text())
     for log in Path(runtime).glob("*.log*"):
         shutil.copy(log, directory)

@@ -1,6 +1,7 @@
 """Runs as a transactional front-end: one transaction after the other until SIGTERM, with a journal of their results.
 
-A journal line is "begin N COUNT", "commit N" (before commit_transaction() is called), "committed N" or "aborted N". The
+A journal line is "begin N COUNT", "commit N" (before commit_transaction() is called), "committed N", "aborted N", or
+"unknown N" before the front-end ends with UNKNOWN_STATUS: it was fenced, and does not know the result of a commit. The
 value of a record names its slot, transaction and index.
 """
 
@@ -19,6 +20,7 @@ from chaos.front_end import die_with_parent
 from cyproducer import KafkaProducer, errors
 
 FATAL_STATUS = 4
+UNKNOWN_STATUS = 5
 MOST_RECORDS = 120
 TO_ABORT = 0.15
 GIVE_UP_S = 120.0
@@ -82,7 +84,13 @@ class TransactionalFrontEnd:
             self.put("commit", number)
             self.insist(self.producer.commit_transaction)
             self.put("committed", number)
-        except (errors.ProducerFencedError, errors.InvalidProducerEpochError):
+        except (errors.ProducerFencedError, errors.InvalidProducerEpochError) as error:
+            if "it is not known whether the transaction was committed" in str(error):
+                print(
+                    f"{self.slot}: transaction {number} has an unknown result: {error!r}", file=sys.stderr, flush=True
+                )
+                self.put("unknown", number)
+                os._exit(UNKNOWN_STATUS)
             raise
         except errors.KafkaError as error:
             print(f"{self.slot}: transaction {number} has failed: {error!r}", file=sys.stderr, flush=True)

@@ -29,7 +29,7 @@ def test_kills(kafka3, runtime_dir, tmp_path: Path):
 @pytest.mark.timeout(420)
 def test_kills_with_the_protocol_before_kip_890(register_cluster, runtime_dir, tmp_path: Path):
     with KafkaCluster(3, features={"transaction.version": 1}) as cluster, register_cluster(cluster):
-        check(run(Plan(KILLS, SEED, SECONDS), cluster, tmp_path / "run"))
+        check(run(Plan(KILLS, SEED, SECONDS, may_be_fenced=True), cluster, tmp_path / "run"))
 
 
 @pytest.mark.parametrize(
@@ -41,6 +41,7 @@ def test_kills_with_the_protocol_before_kip_890(register_cluster, runtime_dir, t
         (Outcome(3, True, "aborted"), [0, 1, 2]),
         (Outcome(3, False, ""), [0, 1, 2]),
         (Outcome(3, True, ""), [2]),
+        (Outcome(3, True, "unknown"), [2]),
     ],
 )
 def test_the_check_finds_what_is_wrong(outcome: Outcome, found: list[int]):
@@ -56,6 +57,8 @@ def test_the_check_finds_what_is_wrong(outcome: Outcome, found: list[int]):
         (Outcome(3, True, "aborted"), []),
         (Outcome(3, True, ""), [0, 1, 2]),
         (Outcome(3, True, ""), []),
+        (Outcome(3, True, "unknown"), [0, 1, 2]),
+        (Outcome(3, True, "unknown"), []),
     ],
 )
 def test_the_check_accepts_what_is_right(outcome: Outcome, found: list[int]):

@@ -7,9 +7,20 @@ from cyproducer.error_table import FATAL_FOR_TRANSACTIONS
 from cyproducer.producer.transactions.call import Call
 from cyproducer.producer.transactions.facts import FATAL, Answer, Facts, State
 
-__all__ = ["advised", "error_of", "failed_answer", "failed_record", "late", "lost", "refuse", "unknown_result"]
+__all__ = [
+    "advised",
+    "error_of",
+    "failed_answer",
+    "failed_commit",
+    "failed_record",
+    "late",
+    "lost",
+    "refuse",
+    "unknown_result",
+]
 
 _FENCED = (errors.ProducerFencedError, errors.InvalidProducerEpochError)
+_FENCED_CODES = tuple(each.code for each in _FENCED)
 
 # What to do instead of a call that is not possible in this state.
 _ADVICE = {
@@ -92,6 +103,20 @@ def failed_answer(answer: Answer, what: str) -> tuple[State, errors.KafkaError]:
     """Return the state and the error after an answer that is not OK."""
     state = State.FATAL_ERROR if answer.kind == FATAL else State.ABORTABLE_ERROR
     return state, error_of(answer, what, _ADVICE[state])
+
+
+def failed_commit(answer: Answer) -> str:
+    """Return what has become of a transaction whose commit has failed.
+
+    A producer may have been fenced after its commit: by a newer one, or, without KIP-890, by a sender that was lost
+    after it had committed and raised the epoch. The coordinator does not tell in which order.
+    """
+    if answer.code not in _FENCED_CODES:
+        return "the transaction was not committed"
+    return (
+        "it is not known whether the transaction was committed; look for its records with a reader of committed "
+        "records before you repeat it"
+    )
 
 
 def error_of(answer: Answer, what: str, advice: str = "") -> errors.KafkaError:

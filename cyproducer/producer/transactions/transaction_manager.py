@@ -139,7 +139,7 @@ class TransactionManager:
         elif self.state.now.is_home(producer._session):
             await self._settle(producer, call)
             await self._check_records(producer._session, call)
-        return self._ready(call, answer, "the transaction was not committed", "committed")
+        return self._ready(call, answer, refusals.failed_commit(answer), "committed")
 
     async def abort_transaction(self, producer: Producer, call: Call) -> Completion:
         """Let the records that were not sent yet fail, wait for the outcomes of the others, and abort."""

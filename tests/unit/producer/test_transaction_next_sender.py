@@ -221,6 +221,18 @@ def test_a_commit_that_had_begun_is_continued_by_the_next_sender(sender, started
     assert sender.commands.does() == ["commit", "commit"]
 
 
+@pytest.mark.parametrize("kind", [errors.InvalidProducerEpochError, errors.ProducerFencedError])
+def test_a_commit_that_is_fenced_has_an_unknown_result(sender, begun, kind):
+    """A newer producer may have fenced this one after the commit, and without KIP-890 a sender that was lost, too."""
+    begun.send("t", b"x")
+    sender.commands.script["commit"] = [failed("fatal", kind.code)]
+    text = (
+        r"it is not known whether the transaction was committed; .*reader of committed records.*; close this producer"
+    )
+    with pytest.raises(kind, match=text):
+        begun.commit_transaction()
+
+
 @pytest.mark.parametrize("holds", ["nothing", "offsets", "a record"])
 def test_an_empty_commit_is_continued_as_an_abort(sender, started, begun, holds):
     """The broker knows nothing of an empty transaction, and would refuse a commit of the next sender for good."""

@@ -233,6 +233,22 @@ def test_an_abort_is_fenced_by_a_newer_producer_at_another_sender(rig: Rig, prod
     assert newer.do("commit")["ok"]
 
 
+@pytest.mark.parametrize("do", ["commit", "abort"])
+def test_a_successor_has_raised_the_epoch_before_another_sender(rig: Rig, producer: Producer, do: str) -> None:
+    """Without KIP-890, nobody can tell then what has become of the transaction: its process is told so."""
+    producer.send()
+    known = producer.known
+    producer.row.phase = "committing" if do == "commit" else "aborting"
+    rig.successor()
+    rig.run(30)
+    assert producer.ends == [do]
+    answer = at_another_sender(rig, producer, known).do(do)
+    if do == "abort" or rig.v2:
+        assert answer["ok"]
+    else:
+        assert (answer["kind"], answer["code"]) == ("fatal", FENCED)
+
+
 def test_the_transaction_has_timed_out_meanwhile(rig: Rig, producer: Producer) -> None:
     producer.send()
     rig.transactions.time_out("a", rig.v2)
