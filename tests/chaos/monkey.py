@@ -95,6 +95,11 @@ class Monkey:
         return Counter(event.action for event in self.events if event.action.startswith("kill"))
 
     @property
+    def ledger_kills(self) -> int:
+        """How many kills met processes that have the ledger of failures: the sender, its supervisor, or both."""
+        return sum(count for name, count in self.kinds().items() if name not in ("kill front-end", "kill leader"))
+
+    @property
     def front_end_kills(self) -> list[tuple[int, int]]:
         """The pid and the time (monotonic ns) of each kill."""
         return [(event.pid, event.time) for event in self.events if event.action == "kill front-end"]

@@ -18,6 +18,7 @@ from chaos.journal import Life
 from chaos.monkey import ACTIONS, Monkey
 from chaos.world import World
 from cyproducer import errors
+from cyproducer.sender.process.failure_file import INTERVAL_S
 
 PARTITIONS = 48
 FEW_PARTITIONS = 3  # with a small max.message.bytes: so that batches are larger than that
@@ -120,8 +121,17 @@ def run(plan: Plan, clients: Clients, directory: Path, progress: bool = False) -
         _show("reading the topic")
     # a batch that may be in the log is not sent in parts if it is refused then
     excused = {errors.OUTCOME_UNKNOWN: world.failed("OUTCOME_UNKNOWN")} if limit else {}
+    # Such a kill hides at most the failures of a second. No front-end sends more than `rate` records in it.
+    uncounted = plan.rate * INTERVAL_S * monkey.ledger_kills if limit else 0
     report, lives = check(
-        world.journals, clients.servers, topic, monkey.falls, monkey.front_end_kills, excused, clients.consumer
+        world.journals,
+        clients.servers,
+        topic,
+        monkey.falls,
+        monkey.front_end_kills,
+        excused,
+        uncounted,
+        clients.consumer,
     )
     for defect in world.defects + monkey.defects:
         report.add("left or broken", 1, defect)

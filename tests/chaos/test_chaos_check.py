@@ -42,11 +42,11 @@ class Story:
             for writer in self.writers:
                 writer.put(journal.END, RECORDS, flags=journal.CLOSED)
 
-    def compare(self, falls=(), killed=(), excused=None):
+    def compare(self, falls=(), killed=(), excused=None, uncounted=0):
         for writer in self.writers:
             writer.close()
         log = Log.of([tuple(row) for row in self.rows])
-        return compare(journal.read_all(self.directory), log, falls, killed, excused)
+        return compare(journal.read_all(self.directory), log, falls, killed, excused, uncounted)
 
 
 @pytest.fixture
@@ -71,17 +71,26 @@ def test_records_accepted_before_a_kill_must_be_there(killed):
 
 
 @pytest.mark.parametrize(
-    ("unknown", "code", "lost"),
-    [(1, errors.OUTCOME_UNKNOWN, 0), (0, errors.OUTCOME_UNKNOWN, 1), (1, errors.DELIVERY_TIMEOUT, 1)],
+    ("unknown", "code", "uncounted", "lost"),
+    [
+        (1, errors.OUTCOME_UNKNOWN, 0, 0),
+        (0, errors.OUTCOME_UNKNOWN, 0, 1),
+        (0, errors.OUTCOME_UNKNOWN, 1, 0),
+        (-1, errors.OUTCOME_UNKNOWN, 1, 0),
+        (-1, errors.OUTCOME_UNKNOWN, 0.5, 1),
+        (1, errors.DELIVERY_TIMEOUT, 0, 1),
+    ],
 )
-def test_a_killed_process_may_miss_what_the_ledger_says_has_failed(killed, unknown, code, lost):
+def test_a_killed_process_may_miss_what_the_ledger_says_has_failed(killed, unknown, code, uncounted, lost):
     """The other process has an error in its journal, which the ledger counts too."""
     assert killed.rows.pop()[1] == RECORDS - 1
     killed.writers[0].put(journal.INTENT, RECORDS, 1)
     killed.writers[0].put(journal.ACCEPTED, RECORDS, 1)
     killed.writers[0].put(journal.FAILED, RECORDS, 0, code)
     kills = [(os.getpid(), time.monotonic_ns())]
-    report = killed.compare((), kills, {errors.OUTCOME_UNKNOWN: 1 + unknown if code == errors.OUTCOME_UNKNOWN else 0})
+    report = killed.compare(
+        (), kills, {errors.OUTCOME_UNKNOWN: 1 + unknown if code == errors.OUTCOME_UNKNOWN else 0}, uncounted
+    )
     assert report.defects["lost"] == lost, report.lines()
 
 
