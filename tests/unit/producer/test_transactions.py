@@ -143,8 +143,9 @@ def test_a_fatal_error_ends_the_producer(sender, made):
 @pytest.mark.parametrize("code", [FENCED, INVALID_EPOCH])
 def test_a_fenced_producer_raises_that_error_at_every_call(sender, begun, code):
     sender.commands.script["commit"] = [failed("fatal", code)]
+    text = r"not known whether .* the reason; close this producer"
     for call in [lambda: begun.commit_transaction(10), *calls_of(begun).values()]:
-        with pytest.raises(errors.for_code(code).__class__, match=r"not known whether .* the reason; close this producer"):
+        with pytest.raises(errors.for_code(code).__class__, match=text):
             call()
 
 
