@@ -21,6 +21,8 @@ __all__ = [
 
 _FENCED = (errors.ProducerFencedError, errors.InvalidProducerEpochError)
 _FENCED_CODES = tuple(each.code for each in _FENCED)
+_NOT_KNOWN = "it is not known whether the transaction was committed"
+_LOOK = "look for its records with a reader of committed records before you repeat it"
 
 # What to do instead of a call that is not possible in this state.
 _ADVICE = {
@@ -77,10 +79,7 @@ def lost() -> tuple[State, errors.KafkaError]:
 
 def unknown_result() -> tuple[State, errors.KafkaError]:
     """Return the state and the error of a commit whose sender lives, and this process does not learn the result."""
-    text = (
-        "it is not known whether the transaction was committed, because this process has left the sender "
-        "meanwhile; look for its records with a reader of committed records before you repeat it"
-    )
+    text = f"{_NOT_KNOWN}, because this process has left the sender meanwhile; {_LOOK}"
     return State.FATAL_ERROR, errors.KafkaError(advised(text, _ADVICE[State.FATAL_ERROR]))
 
 
@@ -113,10 +112,7 @@ def failed_commit(answer: Answer) -> str:
     """
     if answer.code not in _FENCED_CODES:
         return "the transaction was not committed"
-    return (
-        "it is not known whether the transaction was committed; look for its records with a reader of committed "
-        "records before you repeat it"
-    )
+    return f"{_NOT_KNOWN}; {_LOOK}"
 
 
 def error_of(answer: Answer, what: str, advice: str = "") -> errors.KafkaError:
