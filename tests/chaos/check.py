@@ -1,10 +1,11 @@
 """Compares the results that the front-ends got (their journals) with the contents of the topic."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
@@ -182,24 +183,39 @@ class _Falls:
         return found
 
 
+class Hidden(NamedTuple):
+    """What the ledger of failures cannot tell: the errors since its file was written, when its processes were killed.
+
+    kills      when that was (monotonic ns)
+    per_kill   how many errors of one front-end each kill may hide
+    """
+
+    kills: Sequence[int]
+    per_kill: float
+
+    def most_after(self, sent: float) -> float:
+        """Return how many errors of records that were sent then or later may be hidden."""
+        return self.per_kill * sum(when >= sent for when in self.kills)
+
+
 def compare(
     lives: list[Life],
     log: Log,
     falls: Sequence[Fall] = (),
     killed: Kills = (),
     excused: Excused | None = None,
-    uncounted: float = 0,
+    hidden: Hidden | None = None,
 ) -> Report:
     """Compare journals and log. `falls`: deaths of supervisor and sender together; `killed`: front-ends.
 
     An excused error of a killed front-end is in no journal, but in the ledger. So its missing records are not lost if
-    the ledger has as many such errors beyond those in the journals. The ledger's file is written once a second: kills
-    of the processes that have it may hide `uncounted` errors.
+    the ledger has as many such errors beyond those in the journals, or if later kills may have `hidden` them.
     """
     report = Report()
     codes = dict(excused or {})
     untold = sum(codes.values()) - sum(int(np.isin(life.error, list(codes)).sum()) for life in lives)
     of_killed = Report()
+    first_missing = math.inf
     deaths: dict[int, list[int]] = {}
     for pid, when in killed:
         deaths.setdefault(pid, []).append(when)
@@ -216,8 +232,11 @@ def compare(
         life_falls = _Falls(life, falls, min(of_mine, default=None))
         missing = _compare_one(report, life, log.number[rows], log.partition[rows], log.offset[rows], life_falls, codes)
         (of_killed if of_mine else report).add_records("lost", life, missing, "accepted")
+        if of_mine and len(missing):
+            first_missing = min(first_missing, life.intended[missing].min())
     report.counts["errors in no journal"] = max(0, untold)
     report.counts["missing of killed processes"] = of_killed.defects["lost"]
+    uncounted = hidden.most_after(first_missing) if hidden is not None else 0
     if of_killed.defects["lost"] > max(0, untold) + uncounted:
         report.defects += of_killed.defects
         report.examples.setdefault("lost", []).extend(of_killed.examples["lost"])
@@ -310,12 +329,12 @@ def check(
     falls: Sequence[Fall] = (),
     killed: Kills = (),
     excused: Excused | None = None,
-    uncounted: float = 0,
+    hidden: Hidden | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> tuple[Report, list[Life]]:
     """Read the journals and the topic (with settings as `read_log`), and compare them."""
     lives = read_all(directory)
-    return compare(lives, read_log(servers, topic, settings), falls, killed, excused, uncounted), lives
+    return compare(lives, read_log(servers, topic, settings), falls, killed, excused, hidden), lives
 
 
 def percentile(values: Any, share: float) -> float:

@@ -95,9 +95,10 @@ class Monkey:
         return Counter(event.action for event in self.events if event.action.startswith("kill"))
 
     @property
-    def ledger_kills(self) -> int:
-        """How many kills met processes that have the ledger of failures: the sender, its supervisor, or both."""
-        return sum(count for name, count in self.kinds().items() if name not in ("kill front-end", "kill leader"))
+    def ledger_kills(self) -> list[int]:
+        """The time (monotonic ns) of each kill of processes that have the ledger of failures: sender and supervisor."""
+        others = ("kill front-end", "kill leader")
+        return [each.time for each in self.events if each.action.startswith("kill") and each.action not in others]
 
     @property
     def front_end_kills(self) -> list[tuple[int, int]]:

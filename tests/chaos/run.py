@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from chaos import journal
-from chaos.check import Report, check, percentile
+from chaos.check import Hidden, Report, check, percentile
 from chaos.clients import Clients
 from chaos.journal import Life
 from chaos.monkey import ACTIONS, Monkey
@@ -121,8 +121,8 @@ def run(plan: Plan, clients: Clients, directory: Path, progress: bool = False) -
         _show("reading the topic")
     # a batch that may be in the log is not sent in parts if it is refused then
     excused = {errors.OUTCOME_UNKNOWN: world.failed("OUTCOME_UNKNOWN")} if limit else {}
-    # Such a kill hides at most the failures of a second. No front-end sends more than `rate` records in it.
-    uncounted = plan.rate * INTERVAL_S * monkey.ledger_kills if limit else 0
+    # The ledger's file is written once in INTERVAL_S. No front-end sends more than `rate` records a second.
+    hidden = Hidden(monkey.ledger_kills, plan.rate * INTERVAL_S) if limit else None
     report, lives = check(
         world.journals,
         clients.servers,
@@ -130,7 +130,7 @@ def run(plan: Plan, clients: Clients, directory: Path, progress: bool = False) -
         monkey.falls,
         monkey.front_end_kills,
         excused,
-        uncounted,
+        hidden,
         clients.consumer,
     )
     for defect in world.defects + monkey.defects:

@@ -19,7 +19,7 @@ from simulation.worker import crash_points
 
 FIRST_SEED = 1969  # from here on, the rare errors come early
 SCHEDULES = 240
-SCHEDULES_TO_MEET_ALL = 240 if not is_debug() else 480  # crash points give the seeds other schedules
+SCHEDULES_TO_MEET_ALL = SCHEDULES * (2 if is_debug() else 1)  # crash points give the seeds other schedules
 ENDS = ("transactions: committed", "transactions: aborted", "transactions: unknown", "transaction: fence")
 #: API: how many different error codes its requests are answered with at least; about half of what SCHEDULES have.
 LEAST_CODES = {

@@ -62,7 +62,7 @@ class World:
         self.lives = [0] * SLOTS
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         self.defects: list[str] = []
-        self._accepted = {-signal.SIGKILL} | ({UNKNOWN_STATUS} if plan.may_be_fenced else set())
+        self._fenced = {UNKNOWN_STATUS} if plan.may_be_fenced else set()
         self._order = {
             "settings": {**SETTINGS, "bootstrap_servers": servers, "max_block_ms": 20_000},
             "topic": topic,
@@ -77,7 +77,7 @@ class World:
             process = self.processes.get(slot)
             if process is not None and process.poll() is None:
                 continue
-            if process is not None and process.returncode not in self._accepted:
+            if process is not None and process.returncode not in {-signal.SIGKILL} | self._fenced:
                 self.defects.append(f"front-end {slot} ended with status {process.returncode}")
             self._start(slot)
 
@@ -140,7 +140,7 @@ class World:
             except subprocess.TimeoutExpired:
                 self.defects.append(f"front-end {slot} did not end its transaction in time")
                 continue
-            if code not in {0, -signal.SIGTERM} | self._accepted - {-signal.SIGKILL}:
+            if code not in {0, -signal.SIGTERM} | self._fenced:
                 self.defects.append(f"front-end {slot} ended with status {code}")
         found = self.status()
         if found is not None:
