@@ -10,7 +10,6 @@ from kfake.coordinator import Transactions
 from kfake.scripted_coordinators import ScriptedCoordinators
 from support.transaction_table import TRANSACTION_ABORTED, StandInRow, StandInTable
 
-from cyproducer.cluster.backoff import ExponentialBackoff
 from cyproducer.protocol.codec import decode_request, decode_response, encode_request, encode_response
 from cyproducer.protocol.versions import SUPPORTED, ApiKey
 from cyproducer.sender.brokers.broker import Link
@@ -20,6 +19,7 @@ from cyproducer.sender.brokers.transaction_rows import Command
 NODES = (1, 2, 3)
 GROUP = {"group_id": "g", "generation_id": 5, "member_id": "m", "group_instance_id": None}
 RECONNECT_MS = 50
+RETRY_BACKOFF_MS = 100
 
 
 class SenderEndedError(BaseException):
@@ -118,7 +118,7 @@ class Rig:
             self.brokers,  # type: ignore[arg-type]
             self.brokers,
             self.table,
-            ExponentialBackoff(100, 1000, jitter=0),
+            RETRY_BACKOFF_MS,
             30_000,
             self.log,
         )

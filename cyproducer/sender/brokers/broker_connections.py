@@ -90,8 +90,9 @@ class Brokers:
         self.producer_ids = ProducerIdRequests(self, loop, retry_backoff, log)
         self.telemetry = TelemetryRequests(self, loop, settings, log)
         self.transactions = TransactionQueries(self, loop, retry_backoff, log)
+        pause_ms = min(retry_backoff.base_ms, retry_backoff.max_ms)
         self.transaction_manager = TransactionManager(
-            self, loop, transaction_table, retry_backoff, int(settings["request_timeout_ms"]), log
+            self, loop, transaction_table, pause_ms, int(settings["request_timeout_ms"]), log
         )
         self.features = FinalizedFeatures()
         self._used_at_ms = 0

@@ -33,7 +33,7 @@ class TransactionManager:
         brokers: "Brokers",
         loop: Any,
         table: Any,
-        backoff: ExponentialBackoff,
+        retry_backoff_ms: int,
         request_timeout_ms: int,
         log: logging.Logger,
     ) -> None:
@@ -41,6 +41,9 @@ class TransactionManager:
         self._call_ms = max(request_timeout_ms, CALL_MIN_MS)
         self._log = log
         self._runner = CallRunner(brokers, loop, log)
+        # As in Kafka's TransactionManager, the pause does not grow. A cluster needs seconds for a new coordinator. With
+        # pauses that grow meanwhile, each request would wait for up to a second longer than that.
+        backoff = ExponentialBackoff(retry_backoff_ms, retry_backoff_ms)
         self._steps = TransactionSteps(brokers, table, backoff, log)
         self._shared = SharedRows(brokers, table, backoff, self._steps)
         self._rows: dict[int, Row] = {}

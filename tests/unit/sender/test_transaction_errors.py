@@ -1,7 +1,7 @@
 """Tests errors of brokers in the commands of transactional producers, and the look-up of their coordinators."""
 
 import pytest
-from transaction_rig import GROUP, Producer, Rig
+from transaction_rig import GROUP, RETRY_BACKOFF_MS, Producer, Rig
 
 from cyproducer.protocol.versions import ApiKey
 from cyproducer.sender.brokers.transaction_failures import TRANSACTION_ABORTED
@@ -88,6 +88,19 @@ def test_errors_that_are_retriable_lead_to_further_attempts(rig: Rig, api: ApiKe
     assert rig.look_ups() == 1 + 2
 
 
+@pytest.mark.parametrize("api", [ApiKey.FIND_COORDINATOR, ApiKey.INIT_PRODUCER_ID, ApiKey.END_TXN])
+def test_pauses_between_attempts_do_not_grow(rig: Rig, api: ApiKey) -> None:
+    """As those of Kafka's TransactionManager: a transaction goes on soon after the cluster has a new coordinator."""
+    producer = rig.producer()
+    if api == ApiKey.END_TXN:
+        producer.do("init")
+        producer.send()
+    rig.codes(api, *[COORDINATOR_LOAD_IN_PROGRESS] * 20)
+    before_ms = rig.now_ms
+    assert producer.do("commit" if api == ApiKey.END_TXN else "init")["ok"]
+    assert rig.now_ms - before_ms == 20 * RETRY_BACKOFF_MS
+
+
 def test_a_broker_without_transactions_is_a_fatal_error(rig: Rig) -> None:
     del rig.brokers.versions[ApiKey.INIT_PRODUCER_ID]
     answer = rig.producer().do("init")
@@ -170,7 +183,7 @@ def test_a_command_that_takes_long_is_logged_with_the_reason(
     rig: Rig, producer: Producer, caplog: pytest.LogCaptureFixture
 ) -> None:
     producer.send()
-    rig.codes(ApiKey.END_TXN, *[COORDINATOR_LOAD_IN_PROGRESS] * 200)
+    rig.codes(ApiKey.END_TXN, *[COORDINATOR_LOAD_IN_PROGRESS] * 1000)
     producer.ask("commit")
     rig.run(4)
     assert "no result yet" not in caplog.text

@@ -103,7 +103,7 @@ def test_a_command_without_effect_is_stopped_when_its_front_end_ends(
 ) -> None:
     rig.codes(api, *[COORDINATOR_LOAD_IN_PROGRESS] * 50)
     answers = producer.ask(do, offsets=[("t", 0, 5, -1, "")], group=GROUP)
-    rig.run(2)
+    rig.run(0.5)
     producer.end()
     rig.run(1)
     assert rig.table.removed == [producer.index]
@@ -170,7 +170,7 @@ def test_a_producer_that_ended_before_it_had_a_producer_id_leaves_nothing(rig: R
 
 def test_an_init_waits_for_the_end_of_the_former_transaction(rig: Rig, producer: Producer) -> None:
     producer.send()
-    rig.codes(ApiKey.END_TXN, *[COORDINATOR_LOAD_IN_PROGRESS] * 5)
+    rig.codes(ApiKey.END_TXN, *[COORDINATOR_LOAD_IN_PROGRESS] * 20)
     producer.ask("commit")
     rig.run(0.1)
     producer.end()
