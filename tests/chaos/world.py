@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from support.leftovers import remove_spawn_locks
 from support.process import command_of, is_running, script_environment, users_of, wait_until
 
 from chaos import journal
@@ -251,6 +252,7 @@ class World:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
                 os.kill(pid, signal.SIGKILL)
+        remove_spawn_locks(self.runtime)
 
 
 def _held_by(pid: int, fd: str, peer_process: list[int]) -> str:

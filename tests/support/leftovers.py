@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 
+from cyproducer.host.lock_file import try_lock
 from support.process import all_pids, command_of, is_running, kill9, users_of
 
 # Files that a sender may leave in its runtime directory: other processes must not unlink the lock file; the log and
@@ -98,6 +99,14 @@ def kill_leftovers(before: Holdings, runtime: Path, expected_pids: set[int]) -> 
                 os.kill(pid, signal.SIGSTOP)
         for pid in found:
             kill9(pid)
+
+
+def remove_spawn_locks(runtime: Path) -> None:
+    """Remove the locks of front-ends that were killed while they started a sender; the next start would do it."""
+    for path in runtime.glob("*.spawn"):
+        with contextlib.suppress(FileNotFoundError, BlockingIOError), path.open("rb") as file:
+            if try_lock(file.fileno(), str(path)):
+                path.unlink()
 
 
 def _our_children(pids: set[int]) -> set[int]:

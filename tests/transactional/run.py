@@ -16,6 +16,7 @@ from typing import Any
 from chaos import journal
 from chaos.monkey import ACTIONS, Monkey
 from chaos.world import SETTINGS, Target
+from support.leftovers import remove_spawn_locks
 from support.process import command_of, script_environment, users_of, wait_until
 
 from cyproducer.devkafka.node import KafkaCluster
@@ -166,6 +167,7 @@ class World:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(process.pid, signal.SIGCONT)
                         os.kill(process.pid, signal.SIGKILL)
+        remove_spawn_locks(self.runtime)
 
 
 @dataclass

@@ -1,5 +1,6 @@
 """Tests the check that runs after every test: it finds leftovers and accepts what is allowed."""
 
+import fcntl
 import os
 import socket
 import subprocess
@@ -7,7 +8,7 @@ import sys
 import threading
 
 import pytest
-from support.leftovers import holdings, kill_leftovers, leftovers, wait_for_nothing_left
+from support.leftovers import holdings, kill_leftovers, leftovers, remove_spawn_locks, wait_for_nothing_left
 from support.process import is_running, sender_processes, wait_until
 
 
@@ -85,3 +86,14 @@ def test_daemon_of_the_runtime_directory_is_found_and_ended(before, runtime_dir)
     kill_leftovers(before, runtime_dir, set())
     assert not is_running(pid)
     assert found(before, runtime_dir) == ""
+
+
+def test_locks_of_killed_starters_are_removed(runtime_dir):
+    held = (runtime_dir / "held.spawn").open("wb")
+    (runtime_dir / "killed.spawn").touch()
+    fcntl.flock(held, fcntl.LOCK_EX)
+    with held:
+        remove_spawn_locks(runtime_dir)
+        assert [path.name for path in runtime_dir.iterdir()] == ["held.spawn"]
+    remove_spawn_locks(runtime_dir)
+    assert not list(runtime_dir.iterdir())
