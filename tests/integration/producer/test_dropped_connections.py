@@ -19,7 +19,6 @@ from support.tcp_server import serving
 
 from cyproducer import KafkaProducer
 from cyproducer.devkafka.node import HOST, KafkaCluster, KafkaNode
-from cyproducer.observe.status import status
 
 pytestmark = [pytest.mark.long, pytest.mark.as_root]
 
@@ -124,7 +123,10 @@ def test_a_dropped_connection_is_found_while_it_is_idle(
 def test_a_stopped_broker_keeps_its_connection(
     kafka: KafkaCluster, make_producer: Make, runtime_dir: Path, stopped_s: float
 ) -> None:
-    """Its kernel acknowledges what it gets, also probes. It is stopped while the connection is idle, and then used."""
+    """Its kernel acknowledges what it gets, also probes. It is stopped while the connection is idle, and then used.
+
+    After 25 s the controller may have fenced the broker, so that it refuses the first batches and gets them again.
+    """
     topic = kafka.create_topic(f"stopped-{stopped_s}")
     producer = make_producer(bootstrap_servers=kafka.bootstrap_servers, request_timeout_ms=60_000)
     producer.send(topic, b"before").result(30)
@@ -138,4 +140,4 @@ def test_a_stopped_broker_keeps_its_connection(
     finally:
         kafka.resume(1)
     assert [future.result(60).offset for future in futures] == list(range(1, 101))
-    assert connections(runtime_dir) == before and status()[0]["totals"]["retries"] == 0
+    assert connections(runtime_dir) == before
