@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from kfake.scripted_broker import Fault, ScriptedBroker
 from support.confined import without
+from support.leftovers import remove_spawn_locks
 from support.process import (
     is_running,
     kill9,
@@ -348,8 +349,7 @@ def test_kill_of_the_process_that_starts_the_replacement(
     wait_until(lambda: {process.pid for process in sender_processes(runtime_dir)} - former, 30, "a replacement")
     unlimited.process.kill()
     unlimited.process.wait()
-    for path in runtime_dir.glob("*.spawn"):  # the next process that wants to start a sender would remove it
-        path.unlink()
+    remove_spawn_locks(runtime_dir)
     another = client({}, MIB)
     another.say("another", "wait")
     assert another.line().startswith("[")

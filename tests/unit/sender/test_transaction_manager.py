@@ -2,7 +2,7 @@
 
 import pytest
 from kfake.codes import ADD_OFFSETS_TO_TXN, ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID, TXN_OFFSET_COMMIT
-from transaction_rig import GROUP, Producer, Rig
+from transaction_rig import GROUP, RETRY_BACKOFF_MS, Producer, Rig
 
 from cyproducer.protocol.versions import ApiKey
 from cyproducer.sender.brokers.transaction_failures import TRANSACTION_ABORTED
@@ -206,7 +206,7 @@ def test_the_first_addition_waits_a_short_time_for_the_former_transaction(
     rig_v1.codes(ApiKey.ADD_PARTITIONS_TO_TXN, *[CONCURRENT] * 7)
     before_ms = rig_v1.now_ms
     producer_v1.send(("t", 1))
-    assert rig_v1.now_ms - before_ms == (1 + 2 + 4 + 8 + 16 + 20 + 20 if first else 7 * 100)
+    assert rig_v1.now_ms - before_ms == (1 + 2 + 4 + 8 + 16 + 20 + 20 if first else 7 * RETRY_BACKOFF_MS)
     assert producer_v1.row.added[-1] == ("t", 1)
 
 
