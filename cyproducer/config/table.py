@@ -56,7 +56,8 @@ SETTINGS: tuple[Setting, ...] = (
     row("request_timeout_ms", 30_000, kinds.number(1), SENDER, "how long the sender waits for a broker's response"),
     row("retries", INT_MAX, kinds.number(0, infinite=True), FRONT_END, "how often a batch is sent again"),
     row("retry_backoff_ms", 100, kinds.long(0), SENDER,
-        "the pause before the first retry, at least 10 ms; it doubles with each further retry of a batch"),
+        "the pause before the first retry, at least 10 ms; it doubles with each further retry, except of a request "
+        "about a transaction"),
     row("retry_backoff_max_ms", 1000, kinds.long(0), SENDER, "the longest pause before a retry"),
     row("max_in_flight_requests_per_connection", 5, kinds.number(1), SENDER,
         "how many requests may be unanswered on a connection; at most 5 with idempotence"),

@@ -12,6 +12,8 @@ PHASES = ("new", "ready", "open", "committing", "aborting", "fatal")
 class StandInRow:
     """A row. `busy`: batches are queued or in flight. `in_use`: it cannot be freed yet.
 
+    `awaited`: an event follows when it may not be busy any more.
+
     `submitted`: how many calls of take_submitted() it takes until all batches are taken. Each makes the row busy.
     """
 
@@ -32,6 +34,7 @@ class StandInRow:
     held: bool = False
     holds_up: bool = False
     busy: bool = False
+    awaited: bool = False
     in_use: bool = False
     submitted: int = 0
     to_add: list[tuple[str, int]] = field(default_factory=list)
@@ -91,7 +94,7 @@ class StandInTable:
         assert -1 <= producer_id < 1 << 63 and -1 <= epoch < 1 << 15 and 0 <= number < 1 << 64
         self.on_change()
         row.phase, row.producer_id, row.epoch, row.number, row.result = phase, producer_id, epoch, number, result
-        row.v2 = v2
+        row.v2, row.awaited = v2, False
         self.stored.append((index, phase))
         if phase == "ready":
             row.failed, row.needs_epoch, row.added = 0, False, []
@@ -124,7 +127,9 @@ class StandInTable:
         return not row.submitted
 
     def is_busy(self, index: int) -> bool:
-        return self._row(index).busy
+        row = self._row(index)
+        row.awaited = row.busy
+        return row.busy
 
     def partitions_to_add(self, index: int) -> list[tuple[str, int]]:
         return list(self._row(index).to_add)

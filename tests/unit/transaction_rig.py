@@ -250,7 +250,8 @@ class Producer:
     def come_to_rest(self, seconds: float) -> None:
         """Let the last batch get its outcome, and run what follows from it."""
         self.row.busy = False
-        self.event()
+        if self.row.awaited:
+            self.event()
         self.rig.run(seconds)
 
     def end(self) -> None:

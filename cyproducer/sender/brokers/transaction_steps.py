@@ -546,6 +546,9 @@ class TransactionSteps:
             self._check(row)
             yield from self.settle(row)
             yield from self.add_partitions(row)
+            # Asked again: what was stored meanwhile has taken back the wish for an event.
+            if not self._table.is_busy(row.index):
+                return
             row.awaits_news = True
             yield Pause(LOOK_MS)
             row.awaits_news = False

@@ -137,6 +137,19 @@ def test_a_process_that_ends_while_its_batches_are_taken_commits_nothing(rig: Ri
     assert ends == ["abort"]
 
 
+def test_a_commit_whose_first_partition_is_added_meanwhile_ends_with_the_last_batch(
+    rig_v1: Rig, producer_v1: Producer
+) -> None:
+    row = producer_v1.row
+    row.to_add, row.busy = [("t", 0)], True
+    answers = producer_v1.ask("commit")
+    rig_v1.run(0.1)
+    assert (row.added, answers) == ([("t", 0)], [])
+    producer_v1.come_to_rest(0.1)
+    assert answers[0]["ok"]
+    assert producer_v1.ends == ["commit"]
+
+
 def test_a_commit_fails_if_a_batch_fails_while_it_waits(rig: Rig, producer: Producer) -> None:
     producer.send()
     producer.row.busy = True
