@@ -2,13 +2,10 @@
 
 from mutants.mutant import Mutant
 
-ARENA = "cyproducer/producer/arena/arena.pyx"
-
 MEMORY = (
     Mutant(
         "pool-free-bytes",
         "a chunk that is freed does not count as free memory",
-        "cyproducer/shm/pool.pyx",
         "        self.free_bytes += class_bytes(self.chunk_class[slot])\n",
         "",
         "P4",
@@ -17,7 +14,6 @@ MEMORY = (
     Mutant(
         "pool-coalesce",
         "a block is put together although one of its chunks is in use",
-        "cyproducer/shm/pool.pyx",
         "            if self.free_units[block] == 0xffff:",
         "            if self.free_units[block] >= 0x7fff:",
         "P4",
@@ -26,7 +22,6 @@ MEMORY = (
     Mutant(
         "announce-first-record",
         "a batch is announced to the sender with its second record",
-        "cyproducer/producer/arena/append.pxd",
         "    if chain.total == count:\n",
         "    if chain.total == count + 1:\n",
         "P1",
@@ -35,7 +30,6 @@ MEMORY = (
     Mutant(
         "grow-without-backlog",
         "a batch grows although no earlier one of its partition waits",
-        ARENA,
         " or not self.is_waiting(chain.former, chain.former_generation):",
         ":",
         "P4",
@@ -44,7 +38,6 @@ MEMORY = (
     Mutant(
         "stale-outcome",
         "an outcome of a batch that was freed is taken for that of the next batch in its slot",
-        "cyproducer/producer/session/outcome_reader.pyx",
         " or not outcome_is_current(outcome, self.arena.slots[slot].generation):",
         ":",
         "P5",
@@ -53,7 +46,6 @@ MEMORY = (
     Mutant(
         "seal-generation",
         "a batch is sealed by a hint about the batch before it in its slot",
-        "cyproducer/shm/slot.h",
         " || (head && cyp_word_generation(seen) != generation)) return 0;",
         ") return 0;",
         "P5",

@@ -3,9 +3,9 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from support.source import file_with
+
 #: Suffixes of files from which extension modules are built.
 NATIVE = (".pyx", ".pxd", ".h")
 #: Folders of tests/ whose tests have no broker, or the scripted one.
@@ -18,8 +18,7 @@ class Mutant:
 
     id        a short name, never used again for another mutant
     mistake   what the changed code does wrong
-    file      the file, from the root of the source tree
-    old, new  the text that the file has exactly once, and what replaces it
+    old, new  the text that the product's source has exactly once, and what replaces it
     promise   the first promise that is broken: "P1" to "P8", see docs/design/testing.md
     tests     the cheapest tests that find it: files or node ids of pytest, from tests/
     modules   directories to which the build is limited (CYPRODUCER_BUILD_ONLY), if the tests use no other native code
@@ -27,12 +26,16 @@ class Mutant:
 
     id: str
     mistake: str
-    file: str
     old: str
     new: str
     promise: str
     tests: tuple[str, ...]
     modules: str = ""
+
+    @property
+    def file(self) -> str:
+        """The file that has the old text, from the root of the source tree. ValueError if it is not there once."""
+        return file_with(self.old)
 
     @property
     def is_native(self) -> bool:
@@ -43,10 +46,7 @@ class Mutant:
         return not all(test.startswith(WITHOUT_KAFKA) for test in self.tests)
 
     def changed(self, text: str) -> str:
-        """Return the text of the file with the mistake. Raise ValueError if the old text is not in it once."""
-        found = text.count(self.old)
-        if found != 1:
-            raise ValueError(f"{self.id}: {self.file} has the old text {found} times, not once: {self.old!r}")
+        """Return the text of the file with the mistake."""
         return text.replace(self.old, self.new)
 
 

@@ -2,15 +2,10 @@
 
 from mutants.mutant import Mutant
 
-PARTITIONER, TOPIC_TABLE = (f"cyproducer/producer/arena/{name}" for name in ("partitioner.pxd", "topic_table.pyx"))
-RETRY = "cyproducer/producer/waiting/retry.py"
-CHECKED, COLUMNS = (f"cyproducer/producer/bulk/{name}.pyx" for name in ("checked_copies", "columns"))
-
 PRODUCING = (
     Mutant(
         "murmur2-sign",
         "the hash of a key loses two bits instead of its sign",
-        PARTITIONER,
         "(murmur2(key, size) & 0x7fffffff)",
         "(murmur2(key, size) & 0x3fffffff)",
         "P7",
@@ -19,7 +14,6 @@ PRODUCING = (
     Mutant(
         "draw-without-leader",
         "a partition without a leader is drawn for records without a key",
-        TOPIC_TABLE,
         "    if share == CYP_SHARE_NONE:\n        return 0",
         "    if share == CYP_SHARE_NONE:\n        return 1",
         "P3",
@@ -28,7 +22,6 @@ PRODUCING = (
     Mutant(
         "memory-wait-seals",
         "a send that waits for memory leaves open batches unsent",
-        RETRY,
         "                    session.arena.seal_lingering()  # what is open is sent, which frees memory\n",
         "",
         "P4",
@@ -37,7 +30,6 @@ PRODUCING = (
     Mutant(
         "memory-wait",
         "a send raises at once if there is no memory",
-        RETRY,
         "                if now >= self.deadline:",
         "                if now >= self.deadline - self._max_block_s:",
         "P4",
@@ -46,7 +38,6 @@ PRODUCING = (
     Mutant(
         "flush-seals",
         "flush() and close() wait for open batches instead of sending them",
-        "cyproducer/producer/waiting/flush.py",
         "        session.arena.seal_all()\n",
         "",
         "P5",
@@ -55,7 +46,6 @@ PRODUCING = (
     Mutant(
         "flush-callbacks",
         "flush() returns before the callbacks have run",
-        "cyproducer/producer/waiting/flush.py",
         "    return await_callbacks(producer._session, deadline)\n",
         "    return True\n",
         "P5",
@@ -64,7 +54,6 @@ PRODUCING = (
     Mutant(
         "future-of-parent",
         "a forked child waits for a future of its parent",
-        "cyproducer/producer/results/futures.pyx",
         "        if fork_page()[0] != self.process:",
         "        if fork_page()[0] != self.process and self.done:",
         "P6",
@@ -73,7 +62,6 @@ PRODUCING = (
     Mutant(
         "child-keeps-descriptors",
         "a forked child keeps the descriptors of its parent's producer",
-        "cyproducer/host/forked_child.pyx",
         "    for fd, file in _owned.items():\n        if same_file(fd, file[0], file[1]):\n            close(fd)\n",
         "",
         "P6",
@@ -82,7 +70,6 @@ PRODUCING = (
     Mutant(
         "error-of-part",
         "a record of a part that was written has the error of the other parts",
-        "cyproducer/producer/results/futures.pyx",
         "        return self.error if extent is None else extent.error",
         "        return self.error if extent is None or extent.error else self.error",
         "P5",
@@ -91,7 +78,6 @@ PRODUCING = (
     Mutant(
         "offsets-most",
         "offsets of an array may lead out of its elements",
-        CHECKED,
         "    if descends or offsets[end - 1] > most:",
         "    if descends:",
         "P3",
@@ -100,7 +86,6 @@ PRODUCING = (
     Mutant(
         "validity-offset",
         "the null rows of a slice of an Arrow array are those of another slice",
-        COLUMNS,
         "        segment.validity_offset = first & 7",
         "        segment.validity_offset = 0",
         "P5",
@@ -109,7 +94,6 @@ PRODUCING = (
     Mutant(
         "unsigned-64",
         "a number above the largest signed one is taken for a negative one",
-        COLUMNS,
         "        return not (unsigned and eight > <uint64_t>INT64_MAX)",
         "        return True",
         "P5",

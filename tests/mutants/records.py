@@ -2,14 +2,10 @@
 
 from mutants.mutant import Mutant
 
-VARINT, ENCODE, HEADER = (f"cyproducer/record/{name}.pxd" for name in ("varint", "encode", "header"))
-MERGE, CRC, CHECK = (f"cyproducer/record/{name}" for name in ("merge.pyx", "crc32c.h", "check.h"))
-
 RECORDS = (
     Mutant(
         "varint-two-bytes",
         "values of 15 bits are written into two bytes",
-        VARINT,
         "    at[0] = <uint8_t>(v | 0x80)\n    if v < 0x4000:",
         "    at[0] = <uint8_t>(v | 0x80)\n    if v < 0x8000:",
         "P5",
@@ -19,7 +15,6 @@ RECORDS = (
     Mutant(
         "varint-padded",
         "a reader accepts a varint of two bytes that fits into one",
-        VARINT,
         "    if second == 0:\n        return NULL",
         "    if second == 256:\n        return NULL",
         "P3",
@@ -29,7 +24,6 @@ RECORDS = (
     Mutant(
         "rows-offset-delta",
         "rows of one length keep the size of the record when the offset delta needs one byte more",
-        ENCODE,
         "step = (<Py_ssize_t>64 << 7 *",
         "step = (<Py_ssize_t>128 << 7 *",
         "P5",
@@ -39,7 +33,6 @@ RECORDS = (
     Mutant(
         "short-copy",
         "a key of four to seven bytes loses its last ones",
-        ENCODE,
         "        memcpy(at + n - 4, data + n - 4, 4)",
         "        memcpy(at + n - 4, data, 4)",
         "P5",
@@ -49,7 +42,6 @@ RECORDS = (
     Mutant(
         "last-offset-delta",
         "the header of a batch has the number of records as its last offset delta",
-        HEADER,
         "put_be32(at61 + LAST_OFFSET_DELTA_AT, count - 1)",
         "put_be32(at61 + LAST_OFFSET_DELTA_AT, count)",
         "P5",
@@ -59,7 +51,6 @@ RECORDS = (
     Mutant(
         "merge-timestamp-size",
         "a merged record has the length of its former timestamp delta",
-        MERGE,
         "        body = 1 + size_of_varlong(delta) + size_of_varint(first_offset_delta + i) + tail",
         "        body = 1 + size_of_varlong(front.timestamp_delta) + size_of_varint(first_offset_delta + i) + tail",
         "P5",
@@ -69,7 +60,6 @@ RECORDS = (
     Mutant(
         "crc-stream-join",
         "the checksum of a large batch joins its three streams at wrong distances",
-        CRC,
         "cyp_crc32c_clmul(first, cyp_crc32c_join[2 * words])",
         "cyp_crc32c_clmul(first, cyp_crc32c_join[2 * words - 1])",
         "P5",
@@ -79,7 +69,6 @@ RECORDS = (
     Mutant(
         "check-offset-delta",
         "records whose offset deltas do not rise by one pass the check",
-        CHECK,
         "if (more == 0 || value != delta << 1) return NULL;",
         "if (more == 0) return NULL;",
         "P3",
@@ -89,7 +78,6 @@ RECORDS = (
     Mutant(
         "lz4-stored-block",
         "a block that LZ4 does not make smaller is not marked as stored",
-        "cyproducer/record/compression.py",
         'parts += (struct.pack("<I", len(part) | _LZ4_STORED), part)',
         'parts += (struct.pack("<I", len(part)), part)',
         "P5",

@@ -6,7 +6,6 @@ SPARK = (
     Mutant(
         "spark-rows-unchecked",
         "rows that no task has reported are committed with the others",
-        "cyproducer/spark/atomic.py",
         "    _check_log(owner, written, everywhere)\n    return written",
         "    return written",
         "P5",
@@ -15,7 +14,6 @@ SPARK = (
     Mutant(
         "spark-marker-after-commit",
         "the marker of a micro-batch is not a part of its transaction",
-        "cyproducer/spark/micro_batches.py",
         "        self._owner.add_offset(self._group, self._topic, marker)\n        self._owner.commit()\n",
         "        self._owner.commit()\n",
         "P5",
@@ -24,7 +22,6 @@ SPARK = (
     Mutant(
         "spark-last-rows",
         "a task ends before its last rows are acknowledged",
-        "cyproducer/spark/delivery.py",
         "        while outstanding:\n            _settle(outstanding, done)",
         "        while len(outstanding) > 1:\n            _settle(outstanding, done)",
         "P5",

@@ -2,14 +2,10 @@
 
 from mutants.mutant import Mutant
 
-MANAGER = "cyproducer/producer/transactions/transaction_manager.py"
-STEPS = "cyproducer/sender/brokers/transaction_steps.py"
-
 TRANSACTING = (
     Mutant(
         "commit-of-offsets-only",
         "a transaction that has only offsets counts as empty",
-        MANAGER,
         "        is_empty = not now.has_more and _accepted(session) == now.accepted_before",
         "        is_empty = _accepted(session) == now.accepted_before",
         "P2",
@@ -18,7 +14,6 @@ TRANSACTING = (
     Mutant(
         "commit-continued-unproven",
         "another sender continues a commit of which a record has failed",
-        MANAGER,
         "all(batch.done and not batch.error for batch in commit.batches)",
         "all(batch.done for batch in commit.batches)",
         "P2",
@@ -27,7 +22,6 @@ TRANSACTING = (
     Mutant(
         "commit-after-failure",
         "a transaction of which a record has failed is committed",
-        MANAGER,
         "        await self._check_records(session, call)\n        now = self.state.now\n        is_empty",
         "        now = self.state.now\n        is_empty",
         "P5",
@@ -36,7 +30,6 @@ TRANSACTING = (
     Mutant(
         "abort-settles",
         "a transaction is aborted while batches of it are under way",
-        MANAGER,
         "            self._commands.change(call, command=None, failed_at=weakref.ref(session))\n"
         "        await self._settle(producer, call)",
         "            self._commands.change(call, command=None, failed_at=weakref.ref(session))",
@@ -46,7 +39,6 @@ TRANSACTING = (
     Mutant(
         "commit-stored-first",
         "a commit is sent before it is stored for a successor",
-        STEPS,
         '            self._store(row, phase="committing")\n            yield from',
         "            yield from",
         "P2",
@@ -58,7 +50,6 @@ TRANSACTING = (
     Mutant(
         "commit-of-a-failed-batch",
         "a batch that fails while a commit waits for it does not stop the commit",
-        STEPS,
         "        yield from self._until_idle(row)\n        self._refuse_if_failed(row)\n",
         "        yield from self._until_idle(row)\n",
         "P5",
@@ -67,7 +58,6 @@ TRANSACTING = (
     Mutant(
         "open-before-added",
         "a partition is added to a transaction that is not stored as open",
-        STEPS,
         '            if is_first:\n                self._store(row, phase="open")\n            body',
         "            body",
         "P2",
@@ -76,7 +66,6 @@ TRANSACTING = (
     Mutant(
         "commit-by-another-sender",
         "another sender continues a commit in the present epoch, whose sequences it does not know",
-        STEPS,
         '            yield from self._take_up(row, known, "committing")\n'
         "            yield from self._end_txn(row, number, committed=True, raises_epoch=True)",
         '            yield from self._take_up(row, known, "committing")\n'
@@ -87,7 +76,6 @@ TRANSACTING = (
     Mutant(
         "offsets-sent-again",
         "offsets that are committed are sent again beside those with an error",
-        STEPS,
         "                left.pop(key, None)\n",
         "                pass\n",
         "P5",

@@ -8,8 +8,10 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
+from support.source import ROOT
+
 from mutants.children import run
-from mutants.mutant import ROOT, Mutant
+from mutants.mutant import Mutant
 
 BUILD_S = 3600.0
 LEFT_OUT = shutil.ignore_patterns(

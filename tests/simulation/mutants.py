@@ -10,13 +10,14 @@ from pathlib import Path
 
 from model.compiling import compiler
 from support.build import PACKAGE, SOURCE, is_debug
+from support.source import file_with
 
 DIRECTIVES = ("boundscheck=False", "wraparound=False", "cdivision=True", "initializedcheck=False")
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One mistake: `old`, which the file has once, becomes `new`. `file`: in the directory of the sender's engine.
+    """One mistake: `old`, which the product's source has once, becomes `new`.
 
     transactions: only schedules with transactions can show it; the others are looked for without them.
     crash_points: only a sender that dies between two stores shows it, so a debug build is needed.
@@ -24,7 +25,6 @@ class Mutant:
     """
 
     name: str
-    file: str
     old: str
     new: str
     crash_points: bool = False
@@ -35,73 +35,62 @@ class Mutant:
 MUTANTS = (
     Mutant(
         "a batch whose connection broke counts as not in the log",
-        "network/connection.pyx",
         "retry(core, wire, ERROR_NETWORK_EXCEPTION, request.started)",
         "retry(core, wire, ERROR_NETWORK_EXCEPTION, False)",
     ),
     Mutant(
         "no error of a broker leaves a batch unsure",
-        "delivery/response.pyx",
         "retry(core, wire, error, wire.acks < 0 and is_appended_maybe(error))",
         "retry(core, wire, error, wire.acks < -1 and is_appended_maybe(error))",
         first_seed=1048,
     ),
     Mutant(
         "an unsure batch that the broker calls out of order is sent again in a new epoch",
-        "delivery/sequences.pyx",
         "        newest = newest_unsure(lane)\n",
         "        newest = wire\n",
         first_seed=3274,
     ),
     Mutant(
         "a batch that is given up counts as not in the log",
-        "delivery/wire_batches.pyx",
         "    if wire.unsure and wire.lane.transaction == NULL and error != CODE_REQUEST_TOO_LARGE:",
         "    if wire.unsure and wire.lane.transaction == NULL and error == CODE_OUTCOME_UNKNOWN:",
         first_seed=1429,
     ),
     Mutant(
         "a successor takes every batch for unsent",
-        "recovery.pyx",
         "wire.unsure = (entry.flags & CYP_ENTRY_UNSURE) != 0",
         "wire.unsure = False",
         first_seed=886,
     ),
     Mutant(
         "a successor forgets the sequences of the batches that it takes over",
-        "delivery/sequences.pyx",
         "            lane.next_sequence = max(lane.next_sequence, end)",
         "            lane.next_sequence = identity.acked_end",
     ),
     Mutant(
         "a successor drops the newest batch",
-        "recovery.pyx",
         "_restore_entries(core, &owners, ranked, count)\n        for index",
         "_restore_entries(core, &owners, ranked, count - (count > 0))\n        for index",
     ),
     Mutant(
         "a successor publishes outcomes again",
-        "recovery.pyx",
-        "published.flags |= outcome.flags",
-        "published.flags = 0",
+        "            published.flags |= outcome.flags",
+        "            published.flags = 0",
         crash_points=True,
     ),
     Mutant(
         "the rows for the results of a split batch are not free again",
-        "state/extents.pyx",
         "        front_end.extent_until[at - 1] = position\n",
         "        front_end.extent_until[at - 1] = UINT64_MAX\n",
     ),
     Mutant(
         "it is not stored that a transaction is open at the broker",
-        "state/transactions.pyx",
-        "    if place.phase == CYP_TRANSACTION_READY:",
-        "    if place.phase == CYP_TRANSACTION_NEW:",
+        "    if place.phase == CYP_TRANSACTION_READY:\n        store_release32",
+        "    if place.phase == CYP_TRANSACTION_NEW:\n        store_release32",
         transactions=True,
     ),
     Mutant(
         "a transaction whose batches were dropped is followed by one of the same epoch",
-        "state/transactions.pyx",
         "place_of(transaction).needs_epoch = 1",
         "place_of(transaction).needs_epoch = 0",
         transactions=True,
@@ -109,14 +98,12 @@ MUTANTS = (
     ),
     Mutant(
         "a successor takes a commit that was begun for done",
-        "../brokers/transaction_steps.py",
         "yield from self._end_txn(row, None, committed=committed, raises_epoch=True, is_resumed=True)",
         "self._done(row, None, self._state(row).producer_id, self._state(row).epoch)",
         transactions=True,
     ),
     Mutant(
         "what a front-end has left open is committed",
-        "../brokers/transaction_steps.py",
         'committed = phase == "committing"',
         'committed = phase != "aborting"',
         transactions=True,
@@ -131,10 +118,8 @@ def build(mutant: Mutant, directory: Path) -> Path:
     for path in SOURCE.rglob("*"):
         if path.suffix in (".pyx", ".pxd", ".h"):
             shutil.copy(path, root / "cyproducer" / path.relative_to(SOURCE))
-    source = root / "cyproducer" / "sender" / "engine" / mutant.file
-    text = source.read_text()
-    assert text.count(mutant.old) == 1, f"{mutant.file} has {text.count(mutant.old)} times: {mutant.old}"
-    source.write_text(text.replace(mutant.old, mutant.new))
+    source = root / file_with(mutant.old)
+    source.write_text(source.read_text().replace(mutant.old, mutant.new))
     if source.suffix == ".py":
         return root
     made = source.with_suffix(".c")

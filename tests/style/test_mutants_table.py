@@ -1,13 +1,14 @@
 """Tests that every mutant of `tests/mutants` fits the source: a change that moves code also changes the mutant."""
 
 import pytest
-from mutants.mutant import ROOT, Mutant, chosen_by
+from mutants.mutant import Mutant, chosen_by
 from mutants.table import MUTANTS
+from support.source import ROOT, texts
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.id)
 def test_a_mutant_changes_one_place_of_the_source(mutant: Mutant) -> None:
-    text = (ROOT / mutant.file).read_text()
+    text = texts()[mutant.file]
     assert mutant.changed(text) != text
 
 
