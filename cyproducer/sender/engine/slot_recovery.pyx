@@ -97,13 +97,13 @@ cdef void _restore_slot(Core *core, FrontEnd *front_end, uint32_t slot, uint64_t
     batch = admit(core, front_end, slot, word_generation(word), True)
     # an open batch goes on lingering; a closed one is sealed here: the predecessor may have read its FULL hint
     if batch != NULL and (batch.state == BATCH_LINGERING or batch.state == BATCH_DUE) \
-            and not _is_open(front_end, slot, steps):
+            and not _is_open_slot(front_end, slot, steps):
         seal(core, batch)
     if steps[0] > 2 * <uint64_t>front_end.slot_count:
         report_violation(core, front_end, VIOLATION_CHAIN)
 
 
-cdef bint _is_open(FrontEnd *front_end, uint32_t slot, uint64_t *steps) noexcept nogil:
+cdef bint _is_open_slot(FrontEnd *front_end, uint32_t slot, uint64_t *steps) noexcept nogil:
     """Return whether the front-end may still add to the chain that starts here.
 
     `steps` counts the chunks of all chains. A chunk is in one chain, or in two if it was used again meanwhile. If there

@@ -35,7 +35,7 @@ cdef enum:
     LONE_BREAKS_MIN = 3         # if other requests were answered in between
     LONE_BREAKS_MAX = 10
     BREAKS_KEPT = 100           # the counters stop here
-    LIMIT_SECONDS = 3600
+    NODE_LIMIT_SECONDS = 3600
 
 
 cdef bint is_suspect(const WireBatch *wire) noexcept nogil:
@@ -45,7 +45,7 @@ cdef bint is_suspect(const WireBatch *wire) noexcept nogil:
 
 cdef uint64_t request_limit(const Core *core, Node *node) noexcept nogil:
     """Return the limit in bytes for a request of several batches to this broker. Remove a limit that is too old."""
-    if node.limit and core.now - node.limited_ns > <uint64_t>LIMIT_SECONDS * 1000000000:
+    if node.limit and core.now - node.limited_ns > <uint64_t>NODE_LIMIT_SECONDS * 1000000000:
         node.limit = 0
     return min(<uint64_t>core.max_request_size, node.limit) if node.limit else core.max_request_size
 

@@ -192,7 +192,7 @@ cdef WireBatch *_new_part(Core *core, WireBatch *wire, ClientBatch *batch) noexc
     return part
 
 
-cdef void _add_records(
+cdef void _add_part_records(
     Core *core, WireBatch *part, WireBatch *wire, uint32_t first, uint32_t count, bint apart
 ) noexcept nogil:
     """Add the records `first` .. `first + count - 1` of `wire` to its part. `apart`: never to an existing range."""
@@ -238,7 +238,9 @@ cdef void _add_records(
         part.entry.count += taken
 
 
-cdef void _prepare(Core *core, WireBatch *part, WireBatch *wire, ClientBatch *batch, uint32_t length) noexcept nogil:
+cdef void _prepare_part(
+    Core *core, WireBatch *part, WireBatch *wire, ClientBatch *batch, uint32_t length
+) noexcept nogil:
     """Let the part wait before `wire`, PREPARED. `length`: of its records, at most."""
     part.entry.length = length
     charge_new(core, part, batch.front_end)
@@ -379,8 +381,8 @@ cdef PartCode divide_by_size(Core *core, WireBatch *wire) noexcept nogil:
         part = _new_part(core, wire, batch)
         if wire.idempotent:
             part.entry.base_sequence += first
-        _add_records(core, part, wire, first, counts[index], False)
-        _prepare(core, part, wire, batch, sizes[index])
+        _add_part_records(core, part, wire, first, counts[index], False)
+        _prepare_part(core, part, wire, batch, sizes[index])
         first += counts[index]
     count_split(core, wire)
     _enter_parts(core, wire, batch, parts)
@@ -435,18 +437,18 @@ cdef bint _prepare_named(
             rest.entry.base_sequence += place
         record = low
         for index in range(begin, end):
-            _add_records(core, rest, wire, record, core.named[index].record - record, False)
+            _add_part_records(core, rest, wire, record, core.named[index].record - record, False)
             record = core.named[index].record + 1
-        _add_records(core, rest, wire, record, high - record, False)
-        _prepare(core, rest, wire, batch, wire.entry.length if wire.body == NULL else batch.bytes)
+        _add_part_records(core, rest, wire, record, high - record, False)
+        _prepare_part(core, rest, wire, batch, wire.entry.length if wire.body == NULL else batch.bytes)
         if wire.state == WIRE_IN_FLIGHT:
             count_retry(core, rest)
     named = _new_part(core, wire, batch)
     named.entry.flags = CYP_ENTRY_PARTIAL | CYP_ENTRY_REFUSED
     named.entry.error = error
     for index in range(begin, end):
-        _add_records(core, named, wire, core.named[index].record, 1, index > begin and not _same_text(core, index))
-    _prepare(core, named, wire, batch, 0)
+        _add_part_records(core, named, wire, core.named[index].record, 1, index > begin and not _same_text(core, index))
+    _prepare_part(core, named, wire, batch, 0)
     _enter_parts(core, wire, batch, 2 if high - low > end - begin else 1)
     return True
 

@@ -33,7 +33,7 @@ from cyproducer.shm.layout cimport cyp_identity
 cdef enum:
     DESCRIBE_PRODUCERS_KEY = 61
     # frame 4, request header 8 + client id 2 + tags 1, topic count 5, tags 1
-    REQUEST_FIXED = 21
+    STATE_REQUEST_FIXED = 21
     # topic name length 3, partition count 1, partition 4, tags 1
     PARTITION_FIXED = 9
 
@@ -70,7 +70,7 @@ cdef Request *states_request(Core *core, Node *node) noexcept nogil:
     """
     cdef Lane *lane
     cdef Request *request
-    cdef uint32_t capacity = REQUEST_FIXED + core.client_id_bytes, index, name_bytes
+    cdef uint32_t capacity = STATE_REQUEST_FIXED + core.client_id_bytes, index, name_bytes
     cdef uint8_t *at
     if node.asked_count == 0 or node.states_asked or node.out_head != NULL:
         return NULL

@@ -227,7 +227,7 @@ cdef bint _remove_marked(Core *core, WireBatch *wire, int32_t error) noexcept no
         if core.free_wire_count == 0 or core.free_contributor_count < count or \
                 (count > 1 and core.free_body_count == 0):
             return False
-        _prepare(core, wire, staying, count, 0)
+        _prepare_wire(core, wire, staying, count, 0)
     if _prepare_marked(core, wire, records, error) or count:
         wire.entry.error = error  # a successor ends the batches that are in no part with it; 0: it queues them
         entry_enter(wire.entry, CYP_ENTRY_SPLIT)  # from here on a successor continues with the smaller batches
@@ -273,7 +273,7 @@ cdef bint _prepare_marked(Core *core, WireBatch *wire, uint32_t begin, int32_t e
     return some
 
 
-cdef WireBatch *_prepare(
+cdef WireBatch *_prepare_wire(
     Core *core, WireBatch *wire, ClientBatch **staying, uint32_t count, uint32_t number
 ) noexcept nogil:
     """Create part `number` of the replacement of `wire`: an entry for some of its contributors, linked before it."""
@@ -363,7 +363,7 @@ cdef bint _split(Core *core, WireBatch *wire) noexcept nogil:
         batch = core.contributor_batches[row]
         if batch != NULL and is_aging(batch):
             batch.solo = True
-            _prepare(core, wire, &batch, 1, number).entry.base_sequence += core.contributors[row].first
+            _prepare_wire(core, wire, &batch, 1, number).entry.base_sequence += core.contributors[row].first
             number += 1
         row = core.contributors[row].next
     wire.entry.error = 0

@@ -94,13 +94,13 @@ cdef bint on_produce_response(
         endpoints = take_tag(&cursor, NODE_ENDPOINTS_TAG, &endpoint_bytes)
         report_leaders(core, node, endpoints, endpoint_bytes)
     for index in range(request.wire_count):
-        if _is_open(request, request.wires[index]):  # the response does not contain it
+        if _is_awaited(request, request.wires[index]):  # the response does not contain it
             back_off(core, request.wires[index])
             retry(core, request.wires[index], ERROR_NETWORK_EXCEPTION, True)
     return True
 
 
-cdef inline bint _is_open(Request *request, WireBatch *wire) noexcept nogil:
+cdef inline bint _is_awaited(Request *request, WireBatch *wire) noexcept nogil:
     return wire.state == WIRE_IN_FLIGHT and wire.request == request
 
 
@@ -164,7 +164,7 @@ cdef WireBatch *_find(Request *request, int32_t number, const uint8_t *name, uin
     cdef WireBatch *wire
     for index in range(request.wire_count):
         wire = request.wires[index]
-        if _is_open(request, wire) and wire.lane.number == number and _is_topic(request, wire, name, name_length):
+        if _is_awaited(request, wire) and wire.lane.number == number and _is_topic(request, wire, name, name_length):
             return wire
     return NULL
 

@@ -60,7 +60,7 @@ cdef extern from *:
 
 
 cdef enum:
-    QUANTUM_BYTES = 65536           # bytes per flow and round: the size of a default batch
+    QUANTUM_BYTES = 65536           # bytes per flow, or queue, and round: the size of a default batch
     DEBT_MAX_BYTES = 1048576        # largest negative deficit of a flow after a large batch
     BACKOFF_CHECK_NS = 1000         # interval of the checks, per partition: they take a twentieth of the time
 
@@ -111,7 +111,7 @@ cdef void list_backlog(Backlog *backlog, Lane *lane, Flow *flow) noexcept nogil:
     backlog.lane = lane
     backlog.flow = flow
     if flow.counts[0] + flow.counts[1] == 0:
-        _enlist(flow)
+        _enlist_flow(flow)
     flow.counts[backlog.kind] += 1
     first = flow.rings[backlog.kind]
     if first == NULL:
@@ -125,7 +125,7 @@ cdef void list_backlog(Backlog *backlog, Lane *lane, Flow *flow) noexcept nogil:
     first.previous = backlog
 
 
-cdef void _enlist(Flow *flow) noexcept nogil:
+cdef void _enlist_flow(Flow *flow) noexcept nogil:
     """Append the flow to the ring of its node; its deficit starts at 0."""
     cdef Node *node = flow.node
     flow.deficit = 0

@@ -192,7 +192,7 @@ cdef Lane *append_partition(Core *core, Topic *topic) except NULL:
         raise OverflowError(f"too many partitions: one sender handles {CYP_PARTITIONS_MAX}, isolation lanes included")
     if not _make_space(topic):
         raise MemoryError
-    lane = _new_row(core, topic, topic.partition_count)
+    lane = _new_lane_row(core, topic, topic.partition_count)
     if lane == NULL:
         raise MemoryError
     topic.partitions[topic.partition_count] = lane
@@ -206,7 +206,7 @@ cdef Lane *append_lane(Core *core, Lane *ordinary) noexcept nogil:
     """Add the isolation lane of a partition. Return NULL without memory, or if the partition table has no free row."""
     cdef Lane *lane = NULL
     if core.lane_count < CYP_PARTITIONS_MAX or core.free_row_count:
-        lane = _new_row(core, ordinary.topic, ordinary.number)
+        lane = _new_lane_row(core, ordinary.topic, ordinary.number)
     if lane == NULL:
         return NULL
     _link_lanes(ordinary, lane)
@@ -222,7 +222,7 @@ cdef Lane *append_transactional(Core *core, Lane *ordinary, Transaction *transac
     """
     cdef Lane *lane = NULL
     if rows_left(core) > CYP_PARTITIONS_MAX // 4:
-        lane = _new_row(core, ordinary.topic, ordinary.number)
+        lane = _new_lane_row(core, ordinary.topic, ordinary.number)
     if lane == NULL:
         return NULL
     _link_transactional(ordinary, lane, transaction)
@@ -277,7 +277,7 @@ cdef bint _make_space(Topic *topic) noexcept nogil:
     return True
 
 
-cdef Lane *_new_row(Core *core, Topic *topic, int32_t number) noexcept nogil:
+cdef Lane *_new_lane_row(Core *core, Topic *topic, int32_t number) noexcept nogil:
     """Create a lane of partition `number` in a free row, or the next one, which is not written yet. NULL: no memory."""
     cdef Lane *lane
     cdef uint32_t index = core.lane_count

@@ -47,7 +47,7 @@ cdef Transaction *add_transaction(Core *core, uint64_t attach_id, bytes name, in
     place.producer_epoch = -1
     place.phase = CYP_TRANSACTION_NEW
     place.failed = CODE_TRANSACTION_ABORTED
-    return _new_row(core, attach_id, name, timeout_ms, &place)
+    return _new_transaction_row(core, attach_id, name, timeout_ms, &place)
 
 
 cdef Transaction *join_transaction(
@@ -66,7 +66,7 @@ cdef Transaction *join_transaction(
         place.producer_epoch = epoch
         place.phase = CYP_TRANSACTION_OPEN
         place.v2 = v2
-        transaction = _new_row(core, 0, name, timeout_ms, &place)
+        transaction = _new_transaction_row(core, 0, name, timeout_ms, &place)
     transaction.participants += 1
     return transaction
 
@@ -91,7 +91,7 @@ cdef void leave_transaction(Transaction *transaction) noexcept nogil:
     report_news(transaction)
 
 
-cdef Transaction *_new_row(
+cdef Transaction *_new_transaction_row(
     Core *core, uint64_t attach_id, bytes name, int32_t timeout_ms, const cyp_transaction_place *place
 ) except NULL:
     cdef uint32_t index = 0
@@ -113,10 +113,10 @@ cdef Transaction *_new_row(
     CRASHPOINT(b"transaction.row-filled")
     store_release32(&row.used, 1)  # a successor sees the whole row
     CRASHPOINT(b"transaction.row-used")
-    return _enlist(core, index)
+    return _enlist_transaction(core, index)
 
 
-cdef Transaction *_enlist(Core *core, uint32_t index) noexcept nogil:
+cdef Transaction *_enlist_transaction(Core *core, uint32_t index) noexcept nogil:
     cdef Transaction *transaction = &core.transactions[index]
     transaction.used = True
     transaction.orphaned = False
@@ -143,7 +143,7 @@ cdef object restore_transactions(Core *core):
         if row.current > 1 or not 0 < row.id_bytes < CYP_TRANSACTIONAL_ID_BYTES \
                 or row.places[row.current].phase > CYP_TRANSACTION_FATAL:
             raise ValueError(f"the table of transactions has an invalid row {index}")
-        _enlist(core, index).orphaned = row.attach_id != 0
+        _enlist_transaction(core, index).orphaned = row.attach_id != 0
         report_news(&core.transactions[index])
         if place_of(&core.transactions[index]).failed:
             note_failing(&core.transactions[index])
